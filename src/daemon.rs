@@ -1,9 +1,9 @@
-//! The daemon: channels, control socket, admin listener and service manager together, from start to stop.
+//! Runs the daemon from start to stop: channels, control socket, admin listener and messages to the service manager.
 //!
 //! # Cancellation
 //!
-//! The first stop signal stops reading; batches in hand are delivered and recorded within `shutdown_grace`. The second one
-//! ends `run` at once. A reload is never interrupted halfway.
+//! The first stop signal stops reading. The current batches are delivered and recorded within `shutdown_grace`. The second stop
+//! signal ends `run` at once. A reload is never interrupted halfway.
 
 use std::io;
 use std::path::PathBuf;
@@ -47,12 +47,12 @@ use membership::Sharing;
 use supervisor::Supervisor;
 use systemd::{Notifier, Phase};
 
-/// Between two looks at the files of secrets and certificates.
+/// How often the files of secrets and certificates are checked for changes.
 const LOOK_AT_FILES: Duration = Duration::from_secs(2);
 
 /// Runs the daemon until a signal ends it, or until no channel is left. `loaded` was read from the operator's `file`, which
-/// is read again at each reload. Without a file the environment alone configures. Where this fails,
-/// nothing was read or delivered.
+/// is read again at each reload. If there is no file, the configuration comes from the environment alone. If this function
+/// fails, nothing was read or delivered.
 pub(crate) async fn run(
     file: Option<PathBuf>,
     loaded: Loaded,
@@ -95,22 +95,22 @@ pub(crate) async fn run(
 pub(crate) type StartError = Box<dyn std::error::Error + Send + Sync>;
 
 struct Daemon {
-    /// The operator's file.
+    /// The operator's configuration file.
     file: Option<PathBuf>,
-    /// The configuration in force, what it was read from, and the sinks that were built from it.
+    /// The configuration in force, the text that it was read from, and the sinks that were built from it.
     loaded: Loaded,
     sinks: Sinks,
     parts: SharedParts,
     /// The configured channels.
     channels: Vec<Arc<Channel>>,
-    /// How they are shared with other instances, where they are.
+    /// How the channels are shared with other instances. `None` if this instance does not share them.
     sharing: Option<Sharing>,
     supervisor: Supervisor,
     stop: CancellationToken,
     logs: Logs,
     exporting: Exporting,
     notifier: Arc<Notifier>,
-    /// What operators are answered with, and the part of it that is replaced with each configuration.
+    /// The data behind the answers to operators, including the part that each new configuration replaces.
     sources: Sources,
     operations: watch::Sender<Arc<Operations>>,
     /// Requests of `channeld reload`.
@@ -123,7 +123,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// The daemon, and the channels that it is to run.
+    /// Returns the daemon, and the channels that it has to run.
     async fn start(
         file: Option<PathBuf>,
         loaded: Loaded,
@@ -228,7 +228,7 @@ impl Daemon {
                 },
                 Some(reply) = self.reloads.recv() => {
                     let outcome = self.reload().await;
-                    // The command may have ended.
+                    // The send fails if the command has ended meanwhile, which is fine.
                     let _ = reply.send(outcome.map_err(|error| Refusal::Config(Chain(&*error).to_string())));
                 }
                 _ = look.tick(), if stopping.is_none() => self.follow_files().await,
@@ -237,7 +237,7 @@ impl Daemon {
         }
     }
 
-    /// From now on these channels are configured.
+    /// Replaces the list of configured channels and runs the new list.
     fn follow(&mut self, channels: Vec<Arc<Channel>>) {
         self.channels = channels;
         if let Some(sharing) = &self.sharing {
@@ -246,7 +246,7 @@ impl Daemon {
         self.follow_work();
     }
 
-    /// Runs the configured channels that are to run here.
+    /// Runs the configured channels that this instance has to run.
     fn follow_work(&mut self) {
         let sharing = self.sharing.as_ref();
         let is_here = |channel: &&Arc<Channel>| sharing.is_none_or(|it| it.work.contains(&channel.identity.id));
@@ -255,7 +255,7 @@ impl Daemon {
     }
 }
 
-/// Opens the state off the async threads.
+/// Opens the state on a blocking thread.
 pub(crate) async fn open_ledgers(settings: StateSettings) -> Result<Ledgers, StateError> {
     let opened = tokio::task::spawn_blocking(move || settings.open()).await;
     let store = opened.unwrap_or_else(|panic| Err(StateError::Damaged(panic.to_string())))?;

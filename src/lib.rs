@@ -1,4 +1,4 @@
-//! channeld reads the verified events of channels and hands them on: nothing forged, nothing lost.
+//! channeld reads the verified events of channels and delivers them. No event is forged, and no event is lost.
 //!
 //! # Bird's-eye view
 //!
@@ -13,44 +13,45 @@
 //!                             store: sled | PostgreSQL
 //! ```
 //!
-//! The [`daemon`] runs one [`channel`] a task. The task claims its channel: it alone changes the channel's [`ledger`],
-//! which a store persists. It asks the service for what is above the last offset read, in ranges that are shown to have no
-//! gap. Each event is given a verdict by [`proof::verify`]. A verified event becomes a [`record`] and goes to the channel's lanes;
-//! an event that waits for its proof, or was rejected, goes along in the same batch. A lane delivers to its [`sink`], and
-//! then commits the batch as one: its cursor, the events set aside, the events quarantined. A crash at any point repeats at
-//! most what was in hand. A lane that falls behind leaves the others, reads for itself from its own cursor, and rejoins.
-//! An operator's command changes the channel's ledger through the task's claim. Another configuration replaces the lanes
-//! that it changes, and the plan of reading if it changes that, while the rest goes on. Where instances share a store, the
-//! [`cluster`] says which channels run here.
+//! The [`daemon`] runs one task per [`channel`]. The task takes the lease of its channel: only this task changes the
+//! channel's [`ledger`], which a store persists. It requests the events above the last offset that it read, in ranges that
+//! are proven to have no gap. [`proof::verify`] gives each event a verdict. A verified event becomes a [`record`] and goes
+//! to the channel's lanes. An event that is pending or rejected travels in the same batch. A lane delivers to its [`sink`],
+//! and then commits the whole batch: its cursor, the events set aside, and the events quarantined. A crash at any point
+//! repeats at most the batch in hand. A lane that falls behind leaves the others, reads from its own cursor by itself, and
+//! rejoins. An operator's command changes the channel's ledger through the task's lease. A new configuration replaces the
+//! lanes that it changes. It replaces the plan of reading if it changes that plan. Everything else keeps running. If
+//! instances share a store, the [`cluster`] decides which channels run here.
 //!
 //! # Crates, in reading order
 //!
-//! Each is a folder of `src` with its own `Cargo.toml`. A crate can use those above it that the last column names, and the compiler
-//! refuses anything else.
+//! Each crate is a folder of `src` with its own `Cargo.toml`. A crate can use the crates above it that the last column
+//! names. The compiler refuses anything else.
 //!
-//! | crate | what it is | uses |
+//! | crate | contents | uses |
 //! |---|---|---|
 //! | [`proof`] | events and their verification: `event`, `verify`; no I/O, no clock | |
-//! | [`net`] | what clients and tasks share: `secret`, `http`, `postgres`, `tasks`, `memory`, `retry`, `time` | |
-//! | [`record`] | the JSON object that sinks are given, its other formats, filters; pure | proof, net |
+//! | [`net`] | code that clients and tasks share: `secret`, `http`, `postgres`, `tasks`, `memory`, `retry`, `time` | |
+//! | [`record`] | the JSON object that sinks receive, its other formats, filters; pure | proof, net |
 //! | [`telemetry`] | logs, traces, `metrics` | proof, net, record |
-//! | [`api`] | the client of the service: pages, errors by what to do next | proof, net |
-//! | [`ledger`] | what is remembered of a channel: pure rules, claims, and the stores that persist it | proof, net, telemetry |
-//! | [`cluster`] | which channels this instance works, if several share them | ledger, proof, net, telemetry |
+//! | [`api`] | the client of the service: pages, errors grouped by the next action | proof, net |
+//! | [`ledger`] | the recorded state of a channel: pure rules, leases, and the stores that persist it | proof, net, telemetry |
+//! | [`cluster`] | which channels this instance runs, if several instances share them | ledger, proof, net, telemetry |
 //! | [`sink`] | the trait, and one file or folder for each sink | proof, net, record, telemetry |
-//! | [`channel`] | the loop: read, verify, deliver, commit | api, ledger, sink and what they use |
-//! | [`operator`] | what an operator sees and asks for: one typed API, served on the control socket and, its reading half, over TCP; `liveness` | api, channel, cluster and what they use |
+//! | [`channel`] | the loop: read, verify, deliver, commit | api, ledger, sink and their dependencies |
+//! | [`operator`] | the view and the requests of an operator: one typed API, served on the control socket and, for its reading half, over TCP; `liveness` | api, channel, cluster and their dependencies |
 //! | [`simulator`] | the service, simulated; only `cli` and the tests use it | proof |
-//! | this one | [`config`]: from the operator's text to the settings of the crates above, every mistake at once. [`daemon`]: assembly, a task for each channel, reload, signals, systemd. [`cli`]: one file for each subcommand | all above |
+//! | this one | [`config`]: turns the operator's text into the settings of the crates above, and reports every mistake at once. [`daemon`]: assembly, a task for each channel, reload, signals, systemd. [`cli`]: one file for each subcommand | all above |
 //!
 //! # Invariants
 //!
-//! * **Verified before delivered.** Only [`proof::verify`] makes a [`Verified`](proof::verify::Verified) event, and only a verified event
-//!   or a notice becomes a [`Record`](record::Record): sinks accept nothing else.
-//! * **Delivered before recorded, recorded before forgotten.** Cursors move after the sink has said `Ok` and never back.
-//! * **One writer.** Only what shares the claim of a channel changes its ledger.
-//! * **No gap is guessed away.** What the service does not show to be complete is not read past.
-//! * **Everything is bounded,** and each bound has a name and is a channel's own: bodies, pages, queues, retries, waits,
+//! * **Verified before delivered.** Only [`proof::verify`] makes a [`Verified`](proof::verify::Verified) event, and only a
+//!   verified event or a notice becomes a [`Record`](record::Record): sinks accept nothing else.
+//! * **Delivered before recorded, recorded before forgotten.** A cursor moves only after the sink has returned `Ok`, and
+//!   never back.
+//! * **One writer.** Only code that shares the lease of a channel changes its ledger.
+//! * **No gap is guessed away.** The channel never reads past a range that the service has not shown to be complete.
+//! * **Everything is bounded,** and each bound has a name and belongs to one channel: bodies, pages, queues, retries, waits,
 //!   late events, quarantined events, dead letters.
 
 #![forbid(unsafe_code)]

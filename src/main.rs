@@ -9,15 +9,17 @@ use std::time::Duration;
 
 use tokio::runtime::Builder;
 
-/// What glibc takes from the environment alone. Without it, glibc keeps most of what large pages took: sixteen channels with
-/// pages of 6 MB events left 153 MiB in place of 18. A backlog of 100,000 events takes 4 MiB less with it.
+/// Settings that glibc reads only from the environment. Without them, glibc keeps most of the memory that large pages used:
+/// sixteen channels with pages of 6 MB events left 153 MiB instead of 18. A backlog of 100,000 events uses 4 MiB less with
+/// them.
 const ALLOCATOR: [(&str, &str); 2] = [("MALLOC_ARENA_MAX", "2"), ("MALLOC_MMAP_THRESHOLD_", "262144")];
 
-/// How often free memory is given back.
+/// How often free memory is returned to the system.
 const GIVE_BACK: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
-    // Whatever the umask of the caller: nothing that is made can be written, or read by all, by others.
+    // Overrides the umask of the caller. No other user can write the files that channeld creates, and only the group can
+    // read them.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o027));
     let command = match channeld::cli::parse(env::args_os()) {
         Ok(command) => command,
@@ -27,7 +29,8 @@ fn main() -> ExitCode {
         set_up_allocator();
         give_back_memory();
     }
-    // One for two processors: each keeps memory of its own, and most work is done by the threads for signatures and disks.
+    // One thread per two processors: each thread keeps its own memory, and the threads for signatures and disks do most of
+    // the work.
     let async_threads = available_parallelism().map_or(1, NonZero::get).div_ceil(2);
     let runtime = match Builder::new_multi_thread().worker_threads(async_threads).enable_all().build() {
         Ok(runtime) => runtime,
@@ -37,29 +40,30 @@ fn main() -> ExitCode {
         }
     };
     let exit = runtime.block_on(command.run());
-    // Does not wait for threads: one may hang in a write to a full pipe.
+    // Does not wait for threads, because a thread can hang in a write to a full pipe.
     runtime.shutdown_background();
     exit.into()
 }
 
-/// Starts the program again in this process, with what the allocator's settings lack. Where that fails, it goes on without.
+/// Executes the program again in this process, with the allocator settings that are missing. If that fails, the program
+/// continues without them.
 fn set_up_allocator() {
     let missing: Vec<_> = ALLOCATOR.into_iter().filter(|(name, _)| env::var_os(name).is_none()).collect();
     if let (false, Ok(program)) = (missing.is_empty(), env::current_exe()) {
-        // Returns only where it fails.
+        // `exec` returns only if it fails.
         let _ = Command::new(program).args(env::args_os().skip(1)).envs(missing).exec();
     }
 }
 
-/// Gives memory that lies free back to the system, again and again. Of itself glibc gives back what lies free at the end of its
-/// heaps alone: a thousand channels that had read 100 events each left 247 MiB resident, 151 of them in use.
+/// Returns free memory to the system at regular intervals. Without this call, glibc returns only the free memory at the end
+/// of its heaps: a thousand channels that had read 100 events each left 247 MiB resident, and only 151 MiB were in use.
 fn give_back_memory() {
     #[cfg(target_env = "gnu")]
     let _ = thread::Builder::new().name("give-back".to_owned()).spawn(|| {
         loop {
             thread::sleep(GIVE_BACK);
             #[expect(unsafe_code, reason = "the C library has no other way")]
-            // SAFETY: it takes a number, and may be called by any thread at any time.
+            // SAFETY: `malloc_trim` takes a number, and any thread can call it at any time.
             unsafe {
                 libc::malloc_trim(0);
             }

@@ -1,21 +1,22 @@
-//! The version, as `--version`, `channeld status` and the log show it. The commit comes from `build.rs`.
+//! The version in the output of `--version` and `channeld status` and in the log. The commit comes from `build.rs`.
 
 use jiff::Timestamp;
 
-/// The version and, where it is known, the commit: `0.1.0 (abc1234 2026-11-20)`. `-dirty` after the commit means that files
-/// had changed since.
+/// Returns the version and, if it is known, the commit: `0.1.0 (abc1234 2026-11-20)`. `-dirty` after the commit means that
+/// files had changed since the commit.
 pub fn text() -> String {
     written(env!("CARGO_PKG_VERSION"), option_env!("BUILD_COMMIT"), date().as_deref())
 }
 
-/// That, and on a second line how the build differs from the default: `features: kafka`, or `features: none`, and `, without fast`.
+/// Returns [`text`], and a second line that says how the build differs from the default: `features: kafka` or `features:
+/// none`, and `, without fast` if the feature is missing.
 pub fn long() -> String {
     let features = if cfg!(feature = "kafka") { "kafka" } else { "none" };
     let without = if cfg!(feature = "fast") { "" } else { ", without fast" };
     format!("{}\nfeatures: {features}{without}", text())
 }
 
-/// The day of that commit in UTC, `2026-11-20`.
+/// Returns the day of the commit in UTC: `2026-11-20`.
 pub fn date() -> Option<String> {
     option_env!("BUILD_COMMIT_TIME").and_then(day)
 }
@@ -28,7 +29,7 @@ fn written(version: &str, commit: Option<&str>, date: Option<&str>) -> String {
     }
 }
 
-/// Of a time in seconds since 1970.
+/// Returns the UTC day of a time in seconds since 1970.
 fn day(time: &str) -> Option<String> {
     let time = Timestamp::from_second(time.parse().ok()?).ok()?;
     Some(time.strftime("%Y-%m-%d").to_string())

@@ -1,4 +1,4 @@
-//! The status board of a channel. Each part of the loop writes what it does; an operator reads all of it.
+//! The status board of a channel. Each part of the loop writes its own activity, and an operator reads the whole board.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -25,21 +25,21 @@ use proof::event::{EventKey, Offset};
 use proof::verify::Address;
 use record::ChannelRef;
 
-/// A poll that has been under way for less long does not hang, however short the idle wait is.
+/// A poll hangs only if it takes longer than this, even if the idle wait is shorter.
 const HANGS: Duration = Duration::from_secs(5);
 
 /// One channel's status board.
 #[derive(Debug, Default)]
 pub struct Board {
-    /// The ledger of the channel's last owner in this process, to be read only; `None` before the first.
+    /// The ledger of the channel's last owner in this process, for reading only. `None` before the first owner.
     pub ledger: Option<Arc<Mutex<Ledger>>>,
-    /// What it did in the last hour.
+    /// The channel's last hour.
     pub hour: Hour,
-    /// What it delivered late.
+    /// The channel's late deliveries.
     pub late: LateDeliveries,
-    /// The channel as this process owns it, for as long as it does.
+    /// The owned channel, while this process has its lease.
     pub(super) owned: Weak<Owned>,
-    /// Complete but for what is looked up when it is asked for: see [`Board::status`].
+    /// The status, without the fields that are read from the ledger on request: see [`Board::status`].
     pub(super) status: ChannelStatus,
     pub(super) newest: Newest,
     /// The gaps of the current run.
@@ -50,36 +50,36 @@ pub struct Board {
     pub(super) expect: Arc<Expect>,
     /// When the service last answered a poll.
     answered: Option<Instant>,
-    /// Since when it has answered none, where it has failed to answer one.
+    /// Since when polls have failed. `None` if the last answer was usable.
     unanswered: Option<Instant>,
-    /// For how long that is no reason not to be ready.
+    /// The channel stays ready if the service is silent for at most this time.
     may_be_silent: Duration,
-    /// The service says that there are more events, and shows none when it is asked for the latest.
+    /// The last answer to a poll for the latest events was empty, although it reported more events.
     latest_is_empty: bool,
-    /// When the polls were asked that are not answered yet.
+    /// When each poll without an answer was sent.
     asked: Vec<Instant>,
-    /// The channel's own.
+    /// The channel's memory account.
     memory: Arc<ChannelMemory>,
     pub(super) lanes: BTreeMap<Arc<str>, LaneBoard>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct LaneBoard {
-    /// As for the channel.
+    /// The status, without the fields that are read from the ledger on request.
     pub(super) status: LaneStatus,
-    /// The time of the event that is being offered.
+    /// The time of the event that is being offered to the sink.
     offers: Option<Timestamp>,
     waiting: Option<Waiting>,
     pace: Pace,
 }
 
 impl Board {
-    /// Of a channel that has that memory.
+    /// Creates the board of a channel with this memory account.
     pub(super) fn of(memory: Arc<ChannelMemory>) -> Self {
         Self { memory, ..Self::default() }
     }
 
-    /// The channel as it is now, with the lanes of these sinks. What is durable is looked up in the ledger.
+    /// Returns the channel's current status, with the lanes of these sinks. The durable fields come from the ledger.
     pub fn status(&self, channel: &ChannelRef, sinks: &[Arc<str>], pauses: &Pauses, ledger: &Ledger) -> ChannelStatus {
         let mut status = self.status.clone();
         if status.activity == Activity::Stopped && pauses.paused.channel.is_some() {
@@ -111,29 +111,29 @@ impl Board {
         }
     }
 
-    /// How far the slowest of these sinks is behind, in offsets; none where the newest is not known.
+    /// Returns the lag of the slowest of these sinks, in offsets. Returns `None` if the newest offset is unknown.
     pub fn lag(&self, sinks: &[Arc<str>], ledger: &Ledger) -> Option<u64> {
         let newest = self.reaches(sinks, ledger)?;
         let through = |sink: &Arc<str>| ledger.cursor(sink).and_then(|cursor| cursor.through);
         sinks.iter().map(|sink| distance(newest, through(sink))).max()
     }
 
-    /// The newest offset. Once the service has answered, the channel goes as far as it has been read, at the least.
+    /// Returns the newest offset. After the service's first answer, it is at least the highest cursor.
     fn reaches(&self, sinks: &[Arc<str>], ledger: &Ledger) -> Option<Offset> {
         let highest = sinks.iter().filter_map(|sink| ledger.cursor(sink)?.through).max();
         self.status.last_poll.and(self.newest.offset().max(highest))
     }
 
-    /// For how long the service has not answered a poll, where that is longer than three idle waits and a retry. A poll that
-    /// hangs counts from when it was asked.
+    /// Returns how long the service has not answered a poll, if that is longer than three idle waits and a retry. The
+    /// silence of a hanging poll begins when the poll was sent.
     fn silence(&self) -> Option<Duration> {
         let hanging = self.asked.iter().min().filter(|asked| asked.elapsed() > HANGS);
         let hangs_since = hanging.map(|asked| self.silent_since(*asked));
         self.unanswered.or(hangs_since).map(|since| since.elapsed()).filter(|silence| *silence > self.may_be_silent)
     }
 
-    /// Since when the service is silent, where it has not answered a poll that was asked then. Another one may have been
-    /// answered meanwhile, and a wait for memory is no silence of the service.
+    /// Returns the start of the silence, for an unanswered poll that was sent at `asked`. The silence begins later if
+    /// another poll was answered since, or if the channel waited for memory: that wait is not the service's silence.
     fn silent_since(&self, asked: Instant) -> Instant {
         [self.answered, self.memory.waited_until()].into_iter().flatten().fold(asked, Instant::max)
     }
@@ -144,7 +144,7 @@ impl Board {
         }
     }
 
-    /// Shows the signers of these settings from now on, with what is known of them already.
+    /// Shows the signers of these settings from now on, and keeps the known times of their signatures.
     pub(super) fn begin_plan(&mut self, settings: &Settings) {
         self.status.rejected_in_a_row = 0;
         self.expect = settings.verification.expect.clone();
@@ -157,18 +157,18 @@ impl Board {
         self.status.required_signatures = signers.required();
     }
 
-    /// The signers whose signatures were counted since then.
+    /// Returns the signers whose signatures were counted at or after `since`.
     pub fn signers_seen_since(&self, since: Timestamp) -> Vec<SignerStatus> {
         self.status.signers.iter().filter(|signer| signer.last_seen >= Some(since)).copied().collect()
     }
 
-    /// Notes an event that needed a proof and was rejected.
+    /// Records that an event that needed a proof was rejected.
     pub(super) fn rejected(&mut self, reason: &'static str) {
         self.status.rejected_in_a_row = self.status.rejected_in_a_row.saturating_add(1);
         self.status.last_rejection = reason.into();
     }
 
-    /// Notes a verified event that these have signed, at a time in Unix seconds.
+    /// Records a verified event that `signers` signed, at a time in Unix seconds.
     pub(super) fn verified(&mut self, signers: &[Address], now: i64) {
         self.status.rejected_in_a_row = 0;
         let last_seen = Timestamp::from_second(now).ok();
@@ -176,7 +176,7 @@ impl Board {
         seen.for_each(|known| known.last_seen = last_seen);
     }
 
-    /// Notes the answer to a poll by an offset, or for the latest events.
+    /// Records the answer to a poll. `from` is the requested offset, or `None` for the latest events.
     pub(super) fn polled(&mut self, from: Option<Offset>, page: &Page) {
         let now = Timestamp::now();
         self.note_progress(from, page);
@@ -185,9 +185,9 @@ impl Board {
         (self.answered, self.unanswered) = (Some(Instant::now()), None);
     }
 
-    /// Counts answers in a row that say that there are more events, and show none that can follow. That they show none at
-    /// all means nothing by itself: there may be older ones. But among the latest events is one, where there are any; and what
-    /// is asked for by an offset is not below it.
+    /// Counts consecutive answers that report more events but contain no event that can follow. An empty page alone proves
+    /// nothing, because older events can exist. But the latest events contain at least one event if the channel has any,
+    /// and a request by an offset never returns an event below it.
     fn note_progress(&mut self, from: Option<Offset>, page: &Page) {
         let (highest, lowest) = (page.events.first(), page.events.last());
         let known = self.lanes.values().map(|lane| lane.status.cursor).max().flatten().max(self.newest.offset());
@@ -215,7 +215,8 @@ impl Board {
         }
     }
 
-    /// Notes whether the service's newest event is below what was read: the offset that was read, where it is.
+    /// Records whether the service's newest event is below the events that were already read. `read` is the offset that
+    /// was read, or `None` if the service is not below it.
     pub(super) fn went_back(&mut self, read: Option<Offset>) {
         if let Some(read) = read.filter(|_| self.status.newest_below.is_none()) {
             let channel = &self.status.channel;
@@ -224,12 +225,12 @@ impl Board {
         self.status.newest_below = read;
     }
 
-    /// Notes a poll that was asked then and got no usable answer.
+    /// Records that a poll, sent at `asked`, got no usable answer.
     pub(super) fn not_answered(&mut self, asked: Instant) {
         self.unanswered = self.unanswered.or(Some(self.silent_since(asked)));
     }
 
-    /// How far the slowest lane has got, where something has waited for it for as long as `since`, and it goes on.
+    /// Returns the progress of the slowest lane, if it advances and an event has waited for it for at least `since`.
     pub fn progress(&self, since: Duration) -> Option<Progress> {
         let (newest, slowest) = (self.newest.offset()?, self.lanes.values().min_by_key(|lane| lane.status.cursor)?);
         let cursor = slowest.status.cursor?;
@@ -247,7 +248,7 @@ impl Board {
         if let Some(reading) = &mut reading {
             self.awaiting_memory(reading);
         }
-        // A lane that began after its sink had gone has no error of its own.
+        // If the sink was already closed when the lane began, the lane has no error of its own.
         let error = error.or_else(|| lane.and(pauses.gone.get(&**sink)).cloned());
         let state = match (&error, &reading) {
             _ if pauses.paused.sinks.contains_key(sink) || lane.is_none() && pauses.paused.channel.is_some() => {
@@ -286,7 +287,7 @@ impl Board {
         }
     }
 
-    /// Notes that an operator has had these events delivered to a sink again: they are not missing any more.
+    /// Records that an operator replayed these events to a sink: they are not missing any more.
     pub fn replayed(&mut self, sink: &str, keys: impl IntoIterator<Item = EventKey>) {
         self.comparisons.replayed(sink, keys);
     }
@@ -299,7 +300,7 @@ impl Board {
         self.status.activity = activity;
     }
 
-    /// A lane begins.
+    /// Adds a lane that begins.
     pub(super) fn lane_begins(&mut self, sink: &Arc<str>, through: Option<Offset>, waiting: Waiting) {
         let status = LaneStatus { cursor: through, ..LaneStatus::default() };
         let mut pace = Pace::default();
@@ -309,12 +310,12 @@ impl Board {
         self.lanes.insert(sink.clone(), LaneBoard { status, waiting: Some(waiting), pace, ..LaneBoard::default() });
     }
 
-    /// A lane offers an event of that time, in Unix seconds, to its sink.
+    /// Records that a lane offers an event to its sink. `time` is the event's time in Unix seconds.
     pub(super) fn lane_offers(&mut self, sink: &Arc<str>, time: Option<i64>) {
         self.lane(sink).offers = time.and_then(|time| Timestamp::from_second(time).ok());
     }
 
-    /// A lane has dealt with everything up to here.
+    /// Records that a lane has processed all events up to `through`.
     pub(super) fn lane_recorded(&mut self, sink: &Arc<str>, through: Option<Offset>) {
         let lane = self.lane(sink);
         (lane.status.cursor, lane.offers) = (through, None);
@@ -324,7 +325,7 @@ impl Board {
         self.newest.dealt_with(self.lanes.values().map(|lane| lane.status.cursor).min().flatten());
     }
 
-    /// A lane no longer reads for itself.
+    /// Records that a lane no longer reads by itself.
     pub(super) fn lane_rejoins(&mut self, sink: &Arc<str>) {
         self.lane(sink).status.reading = None;
     }
@@ -334,13 +335,13 @@ impl Board {
     }
 }
 
-/// How far a cursor is below the newest offset.
+/// Returns how far a cursor is below the newest offset.
 fn distance(newest: Offset, cursor: Option<Offset>) -> u64 {
     let processed = cursor.map_or(-1, Offset::get);
     u64::try_from(newest.get().saturating_sub(processed)).unwrap_or(0)
 }
 
-/// A poll that is being asked. Dropping it ends it, answered or not.
+/// A poll in progress. Dropping it ends the poll, with or without an answer.
 pub(super) struct Polling<'a> {
     handle: &'a Handle,
     pub(super) asked: Instant,
@@ -363,11 +364,11 @@ impl Drop for Polling<'_> {
     }
 }
 
-/// A run of a channel. Dropping it shows that the run has ended.
+/// A run of a channel. When it is dropped, the board shows that the run has ended.
 pub(super) struct RunOnBoard<'a>(&'a Handle);
 
 impl<'a> RunOnBoard<'a> {
-    /// Begins a run of the channel of that name.
+    /// Begins a run of the channel `name`.
     pub(super) fn begin(handle: &'a Handle, name: &Arc<str>) -> Self {
         let mut board = handle.board();
         board.status.channel = name.clone();

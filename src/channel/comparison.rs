@@ -3,10 +3,10 @@
 //! The caller reads the history and the ledger; see [`daily`] for the daemon and `channeld check --history` for an operator.
 //! For each piece of the history:
 //!
-//! 1. [`add`](Comparison::add): each event is verified, and filtered for each sink, as the channel does it.
-//! 2. `look`: each sink is asked which of the events it holds. The ledger accounts for others.
-//! 3. `look_again`: the other events are looked for once more, by the ledger as it is then. An
-//!    event that is still nowhere is missing.
+//! 1. [`add`](Comparison::add): each event is verified, and filtered for each sink, in the same way as in the channel.
+//! 2. `look`: each sink is asked which of the events it has. The ledger accounts for others.
+//! 3. `look_again`: the remaining events are looked up again, with the current ledger. An event that is still not found is
+//!    missing.
 //!
 //! # Invariants
 //!
@@ -38,21 +38,21 @@ pub const MOST_LISTED: usize = 10_000;
 /// The events of a channel that are not necessarily in its sinks, and why.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Accounts {
-    /// Those in the quarantine.
+    /// The events in the quarantine.
     quarantined: BTreeSet<EventKey>,
-    /// Of each sink.
+    /// The accounts of each sink.
     sinks: BTreeMap<String, SinkAccounts>,
-    /// The offsets above the first and below the second of each pair are looked at again: events that become visible there are
-    /// delivered late.
+    /// The channel searches again above the first and below the second offset of each pair. Events that become visible
+    /// there are delivered late.
     gaps: Vec<(Option<Offset>, Offset)>,
 }
 
 /// The events of one lane that are not necessarily in its sink, and why.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct SinkAccounts {
-    /// Events above it are not delivered yet.
+    /// Events above this cursor are not delivered yet.
     cursor: Cursor,
-    /// Events that the lane has passed and that are owed to the sink.
+    /// Events that the lane has passed and has yet to deliver late.
     pending: BTreeSet<EventKey>,
     /// Events that the sink gave up on.
     dead_letters: BTreeSet<EventKey>,
@@ -61,65 +61,65 @@ struct SinkAccounts {
 /// Counts of the service's events for one sink, by their state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
-    /// All that were compared.
+    /// All events that were compared.
     pub events: u64,
-    /// In the sink.
+    /// Events in the sink.
     pub held: u64,
-    /// Owed to the sink, without their proof, or about to be delivered late.
+    /// Events that are pending, or about to be delivered late.
     pub pending: u64,
-    /// In the quarantine.
+    /// Events in the quarantine.
     pub quarantined: u64,
     /// Dead letters of the sink.
     pub dead_letters: u64,
-    /// Left out by the sink's filter, or by `unsigned = "drop"`.
+    /// Events that the sink's filter or `unsigned = "drop"` excludes.
     pub excluded: u64,
-    /// They do not verify, and are not in the quarantine.
+    /// Events that do not verify and are not in the quarantine.
     pub rejected: u64,
-    /// Above the sink's cursor.
+    /// Events above the sink's cursor.
     pub above_cursor: u64,
-    /// None of these.
+    /// All other events.
     pub missing: u64,
 }
 
 /// An event that should be in a sink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpectedEvent {
-    /// Which it is.
+    /// The event.
     pub key: EventKey,
     /// Its type.
     pub kind: EventType,
-    /// Its time, Unix seconds.
+    /// Its time, in Unix seconds.
     pub time: Option<i64>,
-    /// Whether its proof holds. Otherwise it never carries one.
+    /// Whether it has a valid proof. Otherwise it is a notice, which never has a proof.
     pub is_verified: bool,
-    /// Its place among the events of the history. Consecutive events have consecutive places.
+    /// Its index in the history. Consecutive events have consecutive indexes.
     place: u64,
 }
 
 /// The start of a comparison.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scope {
-    /// At this offset, whatever the sink holds.
+    /// Begins at this offset, regardless of the sink's content.
     pub from: Option<Offset>,
-    /// At this offset, or with the event that the sink holds first if that is above it.
+    /// Begins at this offset, or at the sink's first event if that is above it.
     pub since: Option<Offset>,
-    /// Several instances share the channels, so that a sink on this machine does not hold the events of the others.
+    /// Whether several instances share the channels. A sink on this machine then lacks the events of the other instances.
     pub is_shared: bool,
 }
 
 /// Why a sink is not compared.
 #[derive(Debug, thiserror::Error)]
 pub enum NotCompared {
-    /// It keeps no events that can be read.
+    /// The sink stores no events that can be read.
     #[error("a sink of this type cannot say which events it holds")]
     CannotSay,
-    /// Each instance has files of its own.
+    /// Each instance has its own files.
     #[error("it is on this machine, and other instances that share the channels have their own: no copy is complete")]
     Local,
-    /// It may never have had one.
+    /// The sink has no event of this channel, and may never have had one.
     #[error("it holds no event of this channel, so nothing says where to begin: --from OFFSET does")]
     HoldsNothing,
-    /// It could not be asked.
+    /// The sink could not be read.
     #[error("it could not be read")]
     Failed(#[source] SinkError),
 }
@@ -128,7 +128,7 @@ pub enum NotCompared {
 #[derive(Debug)]
 pub struct SinkComparison {
     outlet: Outlet,
-    /// The first offset that is compared; or why nothing is.
+    /// The first offset that is compared, or the reason why nothing is compared.
     pub from: Result<Offset, NotCompared>,
     /// The sink's cursor when the comparison began: the last offset that is compared.
     pub cursor: Cursor,
@@ -146,11 +146,11 @@ pub struct SinkComparison {
 #[derive(Debug)]
 pub struct Comparison {
     settings: Arc<Settings>,
-    /// Of each sink.
+    /// The comparison of each sink.
     pub sinks: Vec<SinkComparison>,
-    /// The events since the last look that should be in a sink.
+    /// The expected events since the last lookup.
     piece: Vec<ExpectedEvent>,
-    /// How many of them are looked for at once.
+    /// The number of these events that triggers a lookup.
     piece_limit: usize,
     accounts: Accounts,
     /// The number of events that were added.
@@ -160,7 +160,7 @@ pub struct Comparison {
 /// The consequence of the verdict on an event.
 enum Meant {
     Delivered(Box<Record>),
-    /// The configuration leaves out notices.
+    /// The event is a notice, and the configuration drops notices.
     Excluded,
     WithoutProof,
     Rejected,
@@ -181,7 +181,7 @@ impl Meant {
 }
 
 impl Accounts {
-    /// As the ledger has it, with the gaps that are still looked at.
+    /// Creates the accounts from the ledger and the gaps that are still being searched.
     pub(super) fn of(ledger: &Ledger, gaps: Vec<(Option<Offset>, Offset)>) -> Self {
         let sink = |(name, cursor): (&Arc<str>, &Cursor)| {
             let letters = ledger.dead_letters().keys().filter(|(_, sink)| sink == name);
@@ -203,7 +203,7 @@ impl Accounts {
         self.sinks.get(sink).map(|sink| sink.cursor).unwrap_or_default()
     }
 
-    /// Counts an event that the ledger accounts for. `false` if it does not.
+    /// Counts an event that the ledger accounts for. Returns `false` if it does not account for the event.
     fn count(&self, sink: &str, key: &EventKey, tally: &mut Tally) -> bool {
         let of_sink = self.sinks.get(sink);
         let is_in_gap = |(above, below): &(Option<Offset>, Offset)| *above < Some(key.offset) && key.offset < *below;
@@ -224,19 +224,19 @@ impl Accounts {
 }
 
 impl SinkComparison {
-    /// Asks the sink where to begin.
+    /// Asks the sink where the comparison begins.
     pub async fn begin(outlet: Outlet, channel: ChannelId, scope: Scope) -> Self {
         let from = beginning(&outlet, channel, scope).await;
         let (cursor, tally) = (Cursor::default(), Tally::default());
         Self { outlet, from, cursor, tally, missing: Vec::new(), expected: Vec::new(), doubtful: Vec::new() }
     }
 
-    /// The sink's name.
+    /// Returns the sink's name.
     pub fn name(&self) -> &Arc<str> {
         &self.outlet.name
     }
 
-    /// The ranges of offsets that have missing events and no others.
+    /// Returns the ranges of offsets that contain only missing events.
     pub fn ranges(&self) -> Vec<(Offset, Offset)> {
         let mut ranges: Vec<(Offset, Offset)> = Vec::new();
         let mut previous = None;
@@ -250,8 +250,8 @@ impl SinkComparison {
         ranges
     }
 
-    /// Whether the next event should be in the sink. If so, it is remembered by its index `at` in the piece. Otherwise it is
-    /// counted.
+    /// Returns whether the next event should be in the sink. If so, it is remembered by its index `at` in the piece.
+    /// Otherwise it is counted.
     fn expects(&mut self, key: &EventKey, meant: &Meant, accounts: &Accounts, at: usize) -> bool {
         let Self { outlet, from, cursor, tally, expected, .. } = self;
         if !matches!(from, Ok(from) if *from <= key.offset) {
@@ -314,7 +314,8 @@ async fn beginning(outlet: &Outlet, channel: ChannelId, scope: Scope) -> Result<
 }
 
 impl Comparison {
-    /// A comparison of these sinks up to their cursors, by the ledger as it is now. It looks for this many events at once.
+    /// Creates a comparison of these sinks up to their cursors, based on the current ledger. It looks up this many events
+    /// at once.
     pub fn new(
         settings: Arc<Settings>,
         mut sinks: Vec<SinkComparison>,
@@ -327,7 +328,7 @@ impl Comparison {
         Self { settings, sinks, piece: Vec::new(), piece_limit, accounts, events: 0 }
     }
 
-    /// The first and the last offset to read; `None` if no sink can be compared.
+    /// Returns the first and the last offset to read, or `None` if no sink can be compared.
     pub fn range(&self) -> Option<(Offset, Offset)> {
         let compared = self.sinks.iter().filter_map(|sink| {
             let range = (*sink.from.as_ref().ok()?, sink.cursor.through?);
@@ -360,8 +361,8 @@ impl Comparison {
         }
     }
 
-    /// Looks for the events of the current piece if it is full or the last one. The ledger is read again only if some of them were
-    /// not found.
+    /// Looks up the events of the current piece if the piece is full or the last one. The ledger is read again only if some
+    /// of them were not found.
     ///
     /// # Errors
     /// If the ledger cannot be read.
@@ -376,7 +377,8 @@ impl Comparison {
         Ok(())
     }
 
-    /// Asks the sinks for the events of the current piece. `true` if some were not found: call [`look_again`](Self::look_again) then.
+    /// Asks the sinks for the events of the current piece. Returns `true` if some were not found. The caller then calls
+    /// [`look_again`](Self::look_again).
     async fn look(&mut self) -> bool {
         let piece = std::mem::take(&mut self.piece);
         let channel = self.settings.channel.id;
@@ -387,7 +389,7 @@ impl Comparison {
         self.sinks.iter().any(|sink| !sink.doubtful.is_empty())
     }
 
-    /// Looks once more for the events that were not found, by the ledger as it is now. An event that is not found again is missing.
+    /// Looks up the events again that were not found, with the current ledger. An event that is still not found is missing.
     async fn look_again(&mut self, accounts: Accounts) {
         self.accounts = accounts;
         let channel = self.settings.channel.id;

@@ -1,4 +1,4 @@
-//! What the parts of one run of a channel share, and the plan of reading, which can change during the run.
+//! The state that the parts of one channel run share, and the plan of reading, which can change during the run.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ use ledger::{Change, Commit, History, Ledger};
 use net::tasks::lock;
 use proof::event::Offset;
 
-/// Shared by the parts of one run.
+/// The state that the parts of one run share.
 #[derive(Debug)]
 pub(super) struct RunContext {
     pub(super) channel: Arc<Channel>,
@@ -33,30 +33,30 @@ pub(super) struct RunContext {
     read_plan: Mutex<Arc<ReadPlan>>,
 }
 
-/// For how long the channel has run and asked the service, over all of its runs. The time of day may jump, this does not.
+/// How long the channel has run and requested events, over all of its runs. Unlike the time of day, it never jumps.
 #[derive(Clone, Copy, Debug)]
 struct AskedClock {
-    /// In earlier runs, as far as that was recorded.
+    /// The seconds of earlier runs, as far as they were recorded.
     before: u64,
     began: Instant,
 }
 
-/// How events are read and verified. What an earlier plan has verified holds.
+/// How events are read and verified. Events that an earlier plan verified stay verified.
 #[derive(Debug)]
 pub(super) struct ReadPlan {
     pub(super) channel: Arc<Channel>,
     pub(super) settings: Arc<Settings>,
-    /// Where the events come from.
+    /// The source of the events.
     pub(super) source: Arc<dyn Source>,
-    /// The offsets of rejected events that have been logged: some are read, and rejected, again and again.
+    /// The offsets of rejected events that have been logged. Some are read and rejected repeatedly.
     pub(super) logged: Mutex<BTreeSet<Offset>>,
-    /// Fires when another plan replaces this one. A token wakes its waiters in order, a `watch` channel in random order: a
-    /// test history must repeat exactly.
+    /// Cancelled when another plan replaces this one. A token wakes its waiters in order, but a `watch` channel wakes them
+    /// in random order, and a test history must repeat exactly.
     pub(super) over: CancellationToken,
 }
 
 impl RunContext {
-    /// Begins a run by `plan`, which has no lanes yet.
+    /// Begins a run under `plan`, without lanes.
     pub(super) fn new(channel: &Arc<Channel>, owned: &Arc<Owned>, plan: &Plan) -> Self {
         let gaps = Arc::<Gaps>::default();
         channel.handle.board().gaps = Arc::downgrade(&gaps);
@@ -76,7 +76,7 @@ impl RunContext {
         }
     }
 
-    /// Changes the ledger, and returns once that is durable.
+    /// Changes the ledger, and returns when the change is durable.
     pub(super) async fn commit(&self, changes: Vec<Change>) -> Result<(), ChannelError> {
         Ok(self.owned.claim.commit(Commit(changes)).await?)
     }
@@ -86,22 +86,23 @@ impl RunContext {
         look(&self.owned.claim.ledger())
     }
 
-    /// For how long the channel has asked the service, in seconds.
+    /// Returns how long the channel has requested events, in seconds.
     pub(super) fn asked(&self) -> u64 {
         self.asked.before + self.asked.began.elapsed().as_secs()
     }
 
-    /// For how long the channel has asked since then. An event of a state of version 0.1 begins to wait with this run.
+    /// Returns how long the channel has requested events since `asked_at`. An event from a version 0.1 state has no such
+    /// time, and begins to wait with this run.
     pub(super) fn asked_since(&self, asked_at: Option<u64>) -> Duration {
         Duration::from_secs(self.asked().saturating_sub(asked_at.unwrap_or(self.asked.before)))
     }
 
-    /// The plan in force.
+    /// Returns the current plan.
     pub(super) fn read_plan(&self) -> Arc<ReadPlan> {
         lock(&self.read_plan).clone()
     }
 
-    /// Does something by the plan in force, and does it anew where another plan is in force before it is done.
+    /// Runs `work` with the current plan. If another plan replaces it first, runs `work` again with the new plan.
     pub(super) async fn by_plan<T, F: Future<Output = T>>(&self, work: impl Fn(Arc<ReadPlan>) -> F) -> T {
         loop {
             let read_plan = self.read_plan();
@@ -113,7 +114,7 @@ impl RunContext {
         }
     }
 
-    /// Follows a newer plan. Where it reads differently, each part that reads begins anew where it is.
+    /// Adopts a newer plan. If it changes how to read, each reading part restarts at its current position.
     pub(super) fn follow(&self, newer: &Plan) {
         let older = self.read_plan();
         let reads_alike = Arc::ptr_eq(&newer.source, &older.source)
@@ -124,7 +125,7 @@ impl RunContext {
         }
     }
 
-    /// Has the late events that a lane is owed asked for, unless they are asked for already.
+    /// Requests the late events that a lane has yet to deliver, unless they are already requested.
     pub(super) fn ask_for_owed(&self, sink: &str) {
         let owed: Vec<_> = self.look(|ledger| ledger.owed(sink).map(|(key, _)| *key).collect());
         self.late.insert(owed);

@@ -1,4 +1,4 @@
-//! What an operator decides about a channel while it runs, and the way to its claim.
+//! An operator's controls of a running channel, and access to its claim.
 
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
@@ -21,37 +21,37 @@ use net::tasks::lock;
 use proof::event::ChannelId;
 use record::ChannelRef;
 
-/// How long a clock that was set, or a machine that slept, can delay the end of a pause.
+/// The longest delay of the end of a pause after the clock was set or the machine slept.
 const LOOK_AT_CLOCK: Duration = Duration::from_secs(10);
 
-/// One channel as an operator reaches it. Outlives the channel's runs and configurations.
+/// An operator's access to one channel. It outlives the channel's runs and configurations.
 #[derive(Debug, Default)]
 pub struct Handle {
     board: Mutex<Board>,
     pauses: watch::Sender<Pauses>,
-    /// Fires when an operator asks for a poll.
+    /// Notified when an operator requests a poll.
     polls: Notify,
-    /// What its pages and events in hand take.
+    /// The memory account of its pages and its events in progress.
     pub(super) memory: Arc<ChannelMemory>,
 }
 
-/// A claimed channel, as its own task and operators' commands work on it.
+/// A claimed channel, for its own task and for operators' commands.
 #[derive(Debug)]
 pub struct Owned {
     /// The right to change the channel's ledger.
     pub claim: Claim,
-    /// Fires when an operator's command has made events late: they are looked at at once.
+    /// Notified when an operator's command has made events late, so that they are processed immediately.
     pub released: Notify,
-    /// Held while the channel runs, and while its cursors are moved by an operator.
+    /// Locked while the channel runs, and while an operator moves its cursors.
     pub running: tokio::sync::Mutex<()>,
 }
 
-/// What stands still.
+/// The paused parts of a channel.
 #[derive(Clone, Debug, Default)]
 pub struct Pauses {
-    /// As the ledger has it.
+    /// The pauses that the ledger stores.
     pub paused: Paused,
-    /// Sinks that want no more events, and why: they are offered nothing until an operator resumes them.
+    /// Sinks that accept no more events, and why. They are offered nothing until an operator resumes them.
     pub(super) gone: BTreeMap<String, Problem>,
     /// How often an operator has resumed each sink.
     resumed: BTreeMap<String, u64>,
@@ -64,23 +64,23 @@ impl Pauses {
 }
 
 impl Handle {
-    /// Of a channel that has that memory.
+    /// Creates the handle of a channel with this memory account.
     pub(super) fn of(memory: Arc<ChannelMemory>) -> Self {
         Self { board: Mutex::new(Board::of(memory.clone())), memory, ..Self::default() }
     }
 
-    /// The channel's status board. Not to be held across an await.
+    /// Returns the channel's status board. The guard must not be kept across an await.
     pub fn board(&self) -> MutexGuard<'_, Board> {
         lock(&self.board)
     }
 
-    /// What is paused.
+    /// Returns the current pauses.
     pub fn pauses(&self) -> Pauses {
         self.pauses.borrow().clone()
     }
 
-    /// Pauses or resumes the channel as a whole or a sink; `false` where that changes nothing. A sink that is gone is resumed
-    /// too, and events that wait after a refusal are offered at once. Not durable: see [`Owned::pause`].
+    /// Pauses or resumes the whole channel or a sink. Returns `false` if this changes nothing. Resuming also applies to a
+    /// sink that is gone, and a refusing sink is retried immediately. Not durable: see [`Owned::pause`].
     pub(super) fn set_paused(&self, sink: Option<SinkName>, pause: Option<Pause>) -> bool {
         let mut has_changed = false;
         self.pauses.send_modify(|pauses| {
@@ -95,12 +95,12 @@ impl Handle {
         has_changed
     }
 
-    /// Notes that a sink wants no more events.
+    /// Records that a sink accepts no more events.
     pub(super) fn sink_is_gone(&self, sink: &str, why: Problem) {
         self.pauses.send_modify(|pauses| drop(pauses.gone.insert(sink.to_owned(), why)));
     }
 
-    /// Notes that a sink has changed: it is offered events again, even if it was gone.
+    /// Records that a sink has changed. It is offered events again, even if it was gone.
     pub fn sink_is_another(&self, sink: &str) {
         self.pauses.send_if_modified(|pauses| pauses.gone.remove(sink).is_some());
     }
@@ -109,33 +109,33 @@ impl Handle {
     pub(super) async fn sink_resumed(&self, sink: &str) {
         let mut pauses = self.pauses.subscribe();
         let before = pauses.borrow().resumed.get(sink).copied();
-        // No error: `self` holds the sender.
+        // This cannot fail: `self` owns the sender.
         let _ = pauses.wait_for(|pauses| pauses.resumed.get(sink).copied() != before).await;
     }
 
-    /// Waits until `holds`; `false` where `stop` fired first.
+    /// Waits until `holds` returns true. Returns `false` if `stop` fired first.
     pub(super) async fn until(&self, holds: impl FnMut(&Pauses) -> bool, stop: &CancellationToken) -> bool {
         let mut pauses = self.pauses.subscribe();
         tokio::select! { biased; () = stop.cancelled() => false, held = pauses.wait_for(holds) => held.is_ok() }
     }
 
-    /// Has a channel that waits for its next poll poll now. One that reads anyway goes on.
+    /// Polls now if the channel waits for its next poll. A channel that is reading anyway is not affected.
     pub fn poll_now(&self) {
         self.polls.notify_waiters();
     }
 
-    /// Waits until an operator asks for a poll.
+    /// Waits until an operator requests a poll.
     pub(super) async fn poll_asked(&self) {
         self.polls.notified().await;
     }
 
-    /// The channel as this process owns it; `None` where it does not.
+    /// Returns the owned channel, or `None` if this process does not own it.
     pub fn owned(&self) -> Option<Arc<Owned>> {
         self.board().owned.upgrade()
     }
 
-    /// Makes the proofs that were delivered in the channel known to all others, its ledger readable, and the channel
-    /// reachable for operators' commands.
+    /// Takes over a claimed channel. Makes its delivered proofs known to all other channels, its ledger readable, and the
+    /// channel reachable for operators' commands.
     pub fn own(&self, channel: &ChannelRef, (claim, proofs): Claimed, recent: &RecentEvents) -> Arc<Owned> {
         for (mine, other) in recent.remember(channel.id, &proofs) {
             let channel = &channel.name;
@@ -155,10 +155,10 @@ impl Handle {
 }
 
 impl Owned {
-    /// Pauses or resumes, durably: `false` if that changes nothing.
+    /// Pauses or resumes durably. Returns `false` if this changes nothing.
     ///
     /// # Errors
-    /// [`CommitError`]: it is not known whether that was recorded.
+    /// [`CommitError`] if it is unknown whether the change was recorded.
     pub async fn pause(
         &self,
         handle: &Handle,
@@ -169,7 +169,7 @@ impl Owned {
         Ok(handle.set_paused(sink, pause))
     }
 
-    /// Ends the pauses whose time is up, each at its time.
+    /// Ends each pause at its scheduled time.
     pub(super) async fn end_pauses(&self, handle: &Handle, channel: &ChannelRef) -> Result<Infallible, CommitError> {
         let mut pauses = handle.pauses.subscribe();
         loop {
@@ -177,7 +177,7 @@ impl Owned {
             let ends = |(sink, pause): (Option<&SinkName>, Pause)| Some((pause.until?, sink.cloned()));
             let next = paused.each().filter_map(ends).min();
             let Some((until, sink)) = next else {
-                // No error: the handle holds the sender.
+                // This cannot fail: the handle owns the sender.
                 let _ = pauses.changed().await;
                 continue;
             };
@@ -196,14 +196,14 @@ impl Owned {
 #[derive(Debug, Default)]
 pub struct Handles {
     each: Mutex<HashMap<ChannelId, Arc<Handle>>>,
-    /// What all channels share.
+    /// The memory that all channels share.
     pub memory: Arc<Memory>,
-    /// What their sinks took lately.
+    /// The latest deliveries to their sinks.
     pub tail: Arc<Tail>,
 }
 
 impl Handles {
-    /// The handle of a channel: always the same.
+    /// Returns the handle of a channel. It is always the same one.
     pub fn of(&self, channel: ChannelId) -> Arc<Handle> {
         let new = || Arc::new(Handle::of(ChannelMemory::of(&self.memory)));
         lock(&self.each).entry(channel).or_insert_with(new).clone()

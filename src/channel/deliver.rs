@@ -1,4 +1,4 @@
-//! Delivering what was read: batches, the hub that feeds the lanes, and a lane for each sink.
+//! Delivers the events that were read: batches, the hub that feeds the lanes, and one lane per sink.
 
 pub(super) mod batch;
 pub(super) mod hub;

@@ -1,11 +1,11 @@
-//! The last hour of a channel, minute by minute: how far it was behind, how many events its sinks took, and how soon.
+//! Records the last hour of a channel, minute by minute: the lag, the events delivered, and the delivery time.
 //!
 //! # Invariants
 //!
-//! * **Bounded.** At most [`SAMPLES`] are kept. With them a channel's hour takes 2 KiB.
-//! * **A gap is no zero.** Where no sample was taken for more than two minutes, because the channel ran elsewhere or the
-//!   machine slept, nothing is said of that time.
-//! * **Of one process.** It outlives the runs and the configurations of its channel, and ends with the process.
+//! * **Bounded.** At most [`SAMPLES`] samples are kept. They use at most 2 KiB per channel.
+//! * **A gap is not a zero.** If no sample was taken for longer than [`GAP`], because another instance ran the channel
+//!   or the machine slept, nothing is reported for that time.
+//! * **One process.** The hour outlives the runs and the configurations of its channel, but not the process.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -20,47 +20,47 @@ const MINUTE: i64 = 60;
 /// An hour, in seconds.
 pub const HOUR: i64 = 60 * MINUTE;
 
-/// Samples further apart than this, in seconds, have a gap between them.
+/// Two samples that are further apart than this, in seconds, have a gap between them.
 pub const GAP: i64 = 150;
 
-/// One a minute, and the one at which the hour begins.
+/// One sample per minute, and the sample at which the hour begins.
 const SAMPLES: usize = 61;
 
 const _: () = assert!(SAMPLES.next_power_of_two() * size_of::<Sample>() <= 2_048, "2 KiB a channel");
 
-/// The last hour, as far as this process has seen it.
+/// The last hour of a channel, as far as this process observed it.
 #[derive(Debug, Default)]
 pub struct Hour {
-    /// The newest last.
+    /// The newest sample is the last.
     samples: VecDeque<Sample>,
-    /// Since the newest.
+    /// The deliveries since the newest sample.
     taken: Taken,
 }
 
-/// How a channel was at one moment, and what its sinks did since the sample before.
+/// The state of a channel at one moment, and the deliveries since the previous sample.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// When, in Unix seconds.
+    /// When the sample was taken, in Unix seconds.
     pub at: i64,
-    /// Offsets between the newest event and the slowest sink's cursor; none where the newest is not known.
+    /// Offsets between the newest event and the slowest sink's cursor. `None` if the newest offset is unknown.
     pub lag_events: Option<u32>,
-    /// Events that its sinks took, each counted for itself, a second. None in the first sample and in one after a gap.
+    /// Events delivered per second, counted separately for each sink. `None` in the first sample and after a gap.
     pub events_per_second: Option<f32>,
-    /// How long after it was read an event was taken, on average. None where none was.
+    /// The average time from reading an event to its delivery, in seconds. `None` if no event was delivered.
     pub delivery_seconds: Option<f32>,
 }
 
-/// What sinks took.
+/// Counts delivered events.
 #[derive(Clone, Copy, Debug, Default)]
 struct Taken {
     events: u64,
-    /// Those of which it is known when they were read, and how long ago that was, together.
+    /// The events whose read time is known. `waited` is the sum of their delivery times, in seconds.
     timed: u64,
     waited: f64,
 }
 
 impl Hour {
-    /// A sink took so many events, which had been read so long ago.
+    /// Records that a sink accepted `events` events, `waited` after they were read.
     pub(super) fn took(&mut self, events: usize, waited: Option<Duration>) {
         let events = events as u64;
         self.taken.events += events;
@@ -70,14 +70,14 @@ impl Hour {
         }
     }
 
-    /// Keeps a sample, where there is none yet of this minute of the clock.
+    /// Stores a sample, unless the current minute of the clock already has one.
     pub fn note(&mut self, now: i64, lag: Option<u64>) {
         if self.samples.back().is_some_and(|last| last.at.div_euclid(MINUTE) == now.div_euclid(MINUTE)) {
             return;
         }
         let sample = self.sample(now, lag);
         self.taken = Taken::default();
-        // A clock that was set back leaves samples of the future behind.
+        // If the clock was set back, some samples are in the future.
         self.samples.retain(|kept| (now - HOUR..now).contains(&kept.at));
         while self.samples.len() >= SAMPLES {
             self.samples.pop_front();
@@ -85,12 +85,12 @@ impl Hour {
         self.samples.push_back(sample);
     }
 
-    /// The samples of the last hour.
+    /// Returns the samples of the last hour.
     pub fn samples(&self, now: i64) -> impl Iterator<Item = Sample> {
         self.samples.iter().filter(move |sample| (now - HOUR..=now).contains(&sample.at)).copied()
     }
 
-    /// What a sample of this moment says.
+    /// Builds a sample for this moment, without storing it.
     pub fn sample(&self, now: i64, lag: Option<u64>) -> Sample {
         let since = self.samples.back().map(|last| now - last.at).filter(|seconds| (1..=GAP).contains(seconds));
         let Taken { events, timed, waited } = self.taken;

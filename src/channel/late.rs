@@ -1,16 +1,17 @@
-//! Late proofs: events set aside are read again by id, with growing waits, until their proof comes or their time is up.
+//! Requests late proofs: reads pending events again by id, with growing waits, until their proof arrives or they time out.
 //!
-//! Events that an operator releases from the quarantine are settled here too. The bytes that are kept of them are verified
-//! first, because the service may no longer have them.
+//! Events that an operator releases from the quarantine are settled here too. Their stored bytes are verified first, because
+//! the service may no longer have the events.
 //!
 //! # Invariants
 //!
-//! * **Durable.** What waits here is in the ledger: the queue knows no more of it than when to ask.
-//! * **In the lane's order.** A late event goes through the lane's queue, and so comes after the batch that set it aside.
+//! * **Durable.** Every event of this queue is in the ledger. The queue itself only stores when to request each event.
+//! * **In lane order.** A late event goes through the lane's queue. It is therefore delivered after the batch that set it
+//!   aside.
 //!
 //! # Cancellation
 //!
-//! At any point: what was not settled is still in the ledger.
+//! Safe at any point: events that were not settled are still in the ledger.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -34,20 +35,20 @@ use proof::event::{EventKey, RawEvent};
 
 pub(super) mod deliveries;
 
-/// Between two offers of an event whose bytes are kept, while the queue of a lane is full.
+/// The wait between two offers of an event with stored bytes, while the queue of a lane is full.
 const LANE_RETRY: Duration = Duration::from_millis(50);
 
-/// How often it is recorded for how long events have waited. A crash takes so much of their waits at most.
+/// How often the waiting times of events are recorded. A crash loses at most this much of them.
 const RECORD_ASKED: Duration = Duration::from_secs(60);
 
-/// When the late events of a channel are asked for. Those that are on their way to the lanes are not in it.
+/// When to request each late event of a channel. Events on their way to the lanes are not in it.
 #[derive(Debug)]
 pub(super) struct LateQueue {
     machine: Arc<dyn Machine>,
     waiting: Mutex<BTreeMap<EventKey, Waiting>>,
-    /// Fires when events were added.
+    /// Notified when events were added.
     added: Notify,
-    /// Fires when an event was removed.
+    /// Notified when an event was removed.
     removed: Notify,
 }
 
@@ -62,12 +63,12 @@ impl LateQueue {
         Self { machine, waiting: Mutex::default(), added: Notify::new(), removed: Notify::new() }
     }
 
-    /// Adds late events. One that waits already, and is read again for another lane, keeps its times.
+    /// Adds late events. If an event is already present, because it is read again for another lane, it keeps its times.
     pub(super) fn insert(&self, events: impl IntoIterator<Item = EventKey>) {
         self.add(events, |retry| retry.next_wait(None));
     }
 
-    /// Adds late events whose bytes are known: they need not be asked for.
+    /// Adds late events whose bytes are stored. They are due immediately, because no request to the service is needed.
     pub(super) fn insert_now(&self, events: impl IntoIterator<Item = EventKey>) {
         self.add(events, |_| Duration::ZERO);
     }
@@ -90,7 +91,7 @@ impl LateQueue {
         }
     }
 
-    /// Asks for an event again once the lanes may have room, and for those above it not before: they come in order.
+    /// Tries an event again when the lanes may have room. The events above it are not tried earlier, which preserves order.
     fn wait_for_room(&self, key: EventKey) {
         let mut waiting = lock(&self.waiting);
         let due = Instant::now() + LANE_RETRY;
@@ -105,8 +106,8 @@ impl LateQueue {
     }
 }
 
-/// Whether as many events wait for their proof as may. Events on their way to the lanes take no room: a lane that is behind
-/// settles them once it has caught up, and reads until then.
+/// Returns whether the limit of pending events is reached. Events on their way to the lanes do not count: a lane that is
+/// behind settles them when it has caught up, and reads until then.
 pub(super) fn is_full(shared: &RunContext) -> bool {
     shared.look(|ledger| {
         let waiting = lock(&shared.late.waiting);
@@ -115,7 +116,7 @@ pub(super) fn is_full(shared: &RunContext) -> bool {
     })
 }
 
-/// Waits while as many events wait for their proof as may.
+/// Waits while the limit of pending events is reached.
 pub(super) async fn room(shared: &RunContext, reporter: &StatusReporter) {
     loop {
         let removed = shared.late.removed.notified();
@@ -127,7 +128,7 @@ pub(super) async fn room(shared: &RunContext, reporter: &StatusReporter) {
     }
 }
 
-/// Asks for the proofs of a channel's late events, those of an earlier run first.
+/// Requests the proofs of a channel's late events, beginning with the events of an earlier run.
 pub(super) async fn settle(shared: &RunContext) -> Result<(), ChannelError> {
     let reporter = StatusReporter::new(&shared.channel.handle, Part::Late);
     shared.late.insert(all(shared));
@@ -149,7 +150,7 @@ pub(super) async fn settle(shared: &RunContext) -> Result<(), ChannelError> {
     }
 }
 
-/// Records for how long events have waited, so that a restart does not begin their waits anew.
+/// Records how long events have waited, so that their waits continue after a restart.
 async fn record_asked(shared: &RunContext) -> Result<(), ChannelError> {
     if shared.look(|ledger| ledger.late().is_empty()) {
         return Ok(());
@@ -157,7 +158,7 @@ async fn record_asked(shared: &RunContext) -> Result<(), ChannelError> {
     shared.commit(vec![Change::Asked(shared.asked())]).await
 }
 
-/// The next event to ask for, when it is due.
+/// Waits until the next event is due, and returns it.
 async fn next_due(shared: &RunContext) -> EventKey {
     let RunContext { late, owned, .. } = shared;
     loop {
@@ -181,15 +182,15 @@ fn all(shared: &RunContext) -> Vec<EventKey> {
     shared.look(|ledger| ledger.late().keys().copied().collect())
 }
 
-/// What came of asking for a proof.
+/// The result of a request for a proof.
 struct Asked<'a> {
     since: SystemTime,
     context: StageContext<'a>,
-    /// `None` where the service did not answer.
+    /// `None` if the service did not answer.
     outcome: Option<Outcome>,
-    /// Why the event comes after later ones.
+    /// Why the event is delivered late.
     cause: Cause,
-    /// Its time was up before: without a proof it is rejected.
+    /// Whether the event had already timed out: without a proof it is rejected.
     is_last: bool,
 }
 
@@ -208,10 +209,10 @@ async fn ask<'a>(
     let is_last = known.is_some_and(|(.., is_last)| is_last);
     let context = StageContext { reporter, received, trace: None };
     let asked = |outcome| Asked { since, context, outcome, cause: Cause::Proof, is_last };
-    // No lane is owed it any more.
+    // No lane has yet to deliver it.
     let Some((appeared, ..)) = known else { return Ok(asked(None)) };
     let EventKey { offset, id } = key;
-    // These tell it of an event that appeared, or that an operator has released or has delivered again.
+    // Stored bytes exist if the event appeared late, or if an operator released it or ordered a replay.
     if let Some(json) = shared.owned.claim.body(Key::Body(key)).await?
         && let Some(outcome) = read_plan.by_kept_bytes(RawEvent { offset, id, json }, context).await?
     {
@@ -221,7 +222,7 @@ async fn ask<'a>(
     read_plan.ask_for_proof(key, is_last, context).await.map(asked)
 }
 
-/// Deals with the answer about an event.
+/// Processes the answer about an event.
 async fn take(
     shared: &RunContext,
     read_plan: &ReadPlan,
@@ -244,7 +245,7 @@ async fn take(
         late.ask_later(key);
         return Ok(());
     }
-    // Removed first, so that a lane that passes it meanwhile, without its proof, can insert it again.
+    // Remove the event first, so that a lane that passes it meanwhile without its proof can insert it again.
     late.remove(key);
     let Some(facts) = shared.look(|ledger| ledger.late().get(&key).cloned()) else { return Ok(()) };
     let changes = match settled {
@@ -257,14 +258,14 @@ async fn take(
             return Ok(());
         }
         Some(Outcome::Rejected(event) | Outcome::Unconfirmed(event)) => vec![Change::Quarantine(event)],
-        // It has become a notice, and the configuration leaves out notices: no lane is owed it any more.
+        // The event is now a notice, and the configuration drops notices. No lane has yet to deliver it.
         Some(Outcome::Dropped(_) | Outcome::Pending(_)) => {
             facts.owed.iter().map(|sink| Change::Settle { sink: sink.clone(), key }).collect()
         }
-        // Its time is up. It is quarantined as it was set aside or, without those bytes, as it was last read.
+        // The event timed out. Quarantine the bytes that were set aside or, if they are missing, the bytes read last.
         None => {
             let Some(json) = shared.owned.claim.body(Key::Body(key)).await?.or(last_read) else {
-                // A damaged state has lost its body, and it has not been read since.
+                // A damaged state has lost the bytes, and the event has not been read since.
                 late.insert([key]);
                 return Ok(());
             };

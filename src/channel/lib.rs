@@ -1,32 +1,33 @@
-//! One channel's loop: poll, verify, order, deliver, record. In that order, forever.
+//! Runs one channel in a loop: poll, verify, order, deliver, record, always in that sequence.
 //!
 //! ```text
 //! reader ──► verify ──► batch ──► hub ──┬─► lane ─► sink      one lane per sink, each with its own cursor
-//! └──────── intake ─────────┘           └─► lane ─► sink      a lane that falls behind has an intake of its own
+//! └──────── intake ─────────┘           └─► lane ─► sink      a lane that falls behind has its own intake
 //!              ▲
-//!              └── late events, read again by id until their proof comes
+//!              └── late events, read again by id until their proof arrives
 //! ```
 //!
-//! While there is more to read, all stages work at the same time: one range is being read (`read::ahead`), the one before it
-//! is checked on every processor (`verify`, `machine`), and those before are delivered, joined where the sink was busy.
+//! While more events can be read, all stages work at the same time. One range is being read (`read::ahead`). The range
+//! before it is being verified on every processor (`verify`, `machine`). The earlier ranges are being delivered, and are
+//! joined if the sink was busy.
 //!
 //! # Invariants
 //!
-//! * **Owned.** The channel works only while it is claimed, and everything it remembers goes through the claim. Only what
-//!   shares the claim changes the ledger: this task, its lanes, an operator's command.
-//! * **A slow sink holds up no other.** See `deliver::hub`.
-//! * **What did not change goes on.** A new plan (see [`Channel::become_like`]) restarts only what it changes: reading, and
-//!   the lanes whose sink is used differently.
-//! * **Bounded.** At most two ranges are read ahead, `MAX_JOINED` batches are in hand of a lane, as many are made ready for it
-//!   and `QUEUE_BATCHES` wait behind them, and [`LATE`] events wait for their proof; then reading waits. Of all of it there
-//!   is only as much as [`memory`](net::memory) allows.
+//! * **Owned.** The channel runs only while this instance has its lease. Every state change goes through the claim. Only the
+//!   holders of the claim change the ledger: this task, its lanes, and an operator's command.
+//! * **A slow sink does not delay the others.** See `deliver::hub`.
+//! * **Unchanged parts keep running.** A new plan (see [`Channel::become_like`]) restarts only the parts that it changes:
+//!   reading, and the lanes whose sink is used differently.
+//! * **Bounded.** At most two ranges are read ahead. Each lane has at most `MAX_JOINED` batches in delivery, the same number
+//!   prepared, and `QUEUE_BATCHES` queued. At most [`LATE`] events wait for their proof. Reading waits at these limits.
+//!   [`memory`](net::memory) limits the memory of all of them together.
 //!
 //! # Cancellation
 //!
-//! `stop` is observed while polling or waiting, never between delivering a batch and recording it. A batch that waits in a
-//! queue when `stop` fires is not begun: it is not recorded either, and is read again.
+//! `stop` is observed while polling or waiting, never between delivering a batch and recording it. If a batch is queued when
+//! `stop` fires, it is neither delivered nor recorded. It is read again later.
 //!
-//! Each `select!` is biased: where several things happen at once, the order is fixed, and a test history repeats exactly.
+//! Each `select!` is biased: if several branches are ready, their order is fixed, and a test history repeats exactly.
 
 #![forbid(unsafe_code)]
 
@@ -107,31 +108,32 @@ use read::start;
 use reporter::Part;
 use settings::Plan;
 
-/// Batches that wait for one lane before reading waits for it.
+/// The number of batches that can wait for one lane. If more arrive, reading waits.
 const QUEUE_BATCHES: usize = 2;
 
-/// Why a channel's loop ended by itself.
+/// Why a channel's loop ended without being stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum ChannelError {
-    /// The service says the channel is gone. This channel ends; the others go on.
+    /// The service reports that the channel is gone. This channel ends; the others keep running.
     #[error("the channel does not exist or is archived")]
     Gone,
-    /// The lease of the channel is lost: another instance owns it, or it has to be loaded again. This run ends; the others go on.
+    /// The lease of the channel is lost: another instance has it, or the channel must be loaded again. This run ends; the
+    /// other channels keep running.
     #[error("the lease of the channel is lost")]
     Lost,
-    /// The state cannot be read or written: the daemon ends. What is not recorded is read again.
+    /// The state cannot be read or written, and the daemon ends. Unrecorded events are read again.
     #[error("the state could not be read or written")]
     State(#[from] StateError),
-    /// A sink's reader has gone for good: the daemon ends.
+    /// A sink's reader is permanently gone, and the daemon ends.
     #[error("nothing reads sink {sink} any more")]
     SinkClosed {
         /// The sink.
         sink: Arc<str>,
     },
-    /// A part of the loop panicked. A defect; the channel starts again from its cursors.
+    /// A part of the loop panicked. This is a defect; the channel starts again from its cursors.
     #[error("a part of the channel's loop panicked")]
     Panicked(#[source] JoinError),
-    /// The ledger refused a commit. A defect; the channel starts again from its cursors.
+    /// The ledger refused a commit. This is a defect; the channel starts again from its cursors.
     #[error("a commit was refused")]
     Refused(#[from] ledger::Refusal),
 }
@@ -153,13 +155,13 @@ pub struct Channel {
     pub identity: ChannelRef,
     plan: watch::Sender<Plan>,
     handle: Arc<Handle>,
-    /// What is counted of it.
+    /// The channel's metrics.
     pub metrics: Arc<ChannelMetrics>,
     parts: SharedParts,
 }
 
 impl Channel {
-    /// A channel that does nothing before [`run`](Self::run).
+    /// Creates a channel. It does nothing before [`run`](Self::run).
     pub fn new(settings: Settings, api: Client, outlets: Vec<Outlet>, parts: &SharedParts) -> Self {
         let handle = parts.handles.of(settings.channel.id);
         let metrics = Arc::new(parts.metrics.channel(&settings.channel));
@@ -174,17 +176,18 @@ impl Channel {
         Self { identity: plan.settings.channel.clone(), plan: watch::Sender::new(plan), handle, metrics, parts }
     }
 
-    /// Takes over the plan of `newer`, which is the same channel. Reading and lanes that the plan changes begin anew; the
-    /// others go on.
+    /// Adopts the plan of `newer`, which describes the same channel. Reading and lanes restart if the plan changes them. The
+    /// others keep running.
     pub fn become_like(&self, newer: &Self) {
         self.plan.send_replace(newer.plan.borrow().clone());
     }
 
     /// Claims the channel, and runs until `stop` fires or the channel ends by itself. Returns when every lane has finished
-    /// the batch in hand. While the channel is paused it reads and delivers nothing; resumed, it begins from its cursors.
+    /// its current batch. While the channel is paused, it neither reads nor delivers. After a resume, it begins from its
+    /// cursors.
     ///
     /// # Errors
-    /// [`ChannelError`], where the channel ended by itself.
+    /// [`ChannelError`] if the channel ended without being stopped.
     pub async fn run(self: &Arc<Self>, stop: &CancellationToken) -> Result<(), ChannelError> {
         let SharedParts { ledgers, recent, .. } = &self.parts;
         let claiming = ledgers.claim(self.identity.id, recent.proofs_each());
@@ -199,7 +202,7 @@ impl Channel {
         let lease = &owned.claim.lease;
         if lease.is_shared() {
             if let Err(ChannelError::Gone) = ended {
-                // It stays ours: the other instances need not find out as well.
+                // Keep the lease: otherwise every other instance claims the channel, only to find out that it is gone.
                 tokio::select! { () = stop.cancelled() => {}, () = lease.lost.cancelled() => {} }
             }
             self.handle.board().ledger = None;
@@ -262,7 +265,7 @@ impl Channel {
             error!(%channel, %channel_id, "channel does not exist or is archived: stopped, the others go on");
             self.handle.board().says(Activity::Gone);
         } else {
-            // Also where a lane has ended: the other lanes must not wait for their sinks.
+            // This also stops the other lanes if one lane ended: they must not wait for their sinks.
             stop.cancel();
         }
         shared.hub.close();
@@ -270,7 +273,7 @@ impl Channel {
     }
 }
 
-/// Feeds the lanes, and asks for late proofs, until `stop` fires.
+/// Feeds the lanes, and requests late proofs, until `stop` fires.
 async fn read(shared: &Arc<RunContext>, stop: &CancellationToken) -> Result<(), ChannelError> {
     tokio::select! {
         biased;
@@ -282,7 +285,7 @@ async fn read(shared: &Arc<RunContext>, stop: &CancellationToken) -> Result<(), 
     }
 }
 
-/// Reads from where the hub is, and feeds every lane that keeps up.
+/// Reads from the hub's position, and feeds every lane that keeps up.
 async fn feed(shared: &Arc<RunContext>, read_plan: Arc<ReadPlan>) -> Result<(), ChannelError> {
     let Channel { identity, parts, .. } = &*shared.channel;
     let (source, every) = (read_plan.source.clone(), read_plan.settings.idle_wait);

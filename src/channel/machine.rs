@@ -1,5 +1,5 @@
-//! What the loop takes from the machine: the time of day, random waits, and processors for signatures. A trait, so that
-//! tests can run the loop on a machine that they control.
+//! The resources that the loop takes from the machine: the time of day, random waits, and processors for signatures. They
+//! are a trait, so that tests can run the loop on a machine that they control.
 
 use std::fmt;
 use std::num::NonZero;
@@ -27,33 +27,33 @@ use net::tasks::lock;
 use proof::event::RawEvent;
 use proof::verify::Verifier;
 
-/// How many events a processor takes at a time. Few, so that a page is divided among processors and no other channel waits for
-/// long. Not too few, because their signatures are checked together.
+/// How many events a processor checks at a time. The number is small, so that a page is divided among processors and no
+/// other channel waits long. It is not too small, because the signatures of a share are checked together.
 const SHARE_SIZES: RangeInclusive<usize> = 50..=100;
 
-/// How much these threads give way to the others of the process (`nice`), which hand on what was checked: with equal rights a
-/// database's answer waits for a share to be checked before the next rows are sent.
+/// How much the priority of these threads is lowered (`nice`) against the process's other threads, which deliver the checked
+/// events. With equal priority, a database's answer waits until a share is checked before the next rows are sent.
 const NICENESS: i32 = 5;
 
 /// The machine that a channel runs on.
 #[async_trait]
 pub(super) trait Machine: Send + Sync + fmt::Debug {
-    /// The time, in milliseconds. It can go back, when the clock is set back.
+    /// Returns the time, in milliseconds. It goes back if the clock is set back.
     fn time(&self) -> Timestamp;
 
-    /// The same in Unix seconds.
+    /// Returns the same time in Unix seconds.
     fn now(&self) -> i64 {
         self.time().as_second()
     }
 
-    /// When the process began: polling slots count from here.
+    /// Returns when the process began. Polling slots are counted from this time.
     fn began(&self) -> Instant;
 
-    /// Waits that grow, with random differences.
+    /// Returns growing waits with random jitter.
     fn retry(&self, policy: RetryPolicy) -> Retry;
 
-    /// Checks events that were first read then, off the async threads; the result is in their order. Its records take of
-    /// the memory.
+    /// Checks events outside the async threads. They were first read at `received`. The results have the order of the
+    /// events. Their records are charged to `memory`.
     async fn check(
         &self,
         settings: &Arc<Settings>,
@@ -63,18 +63,18 @@ pub(super) trait Machine: Send + Sync + fmt::Debug {
     ) -> Result<Vec<Checked>, ChannelError>;
 }
 
-/// The threads that check events. All channels share them: there is one thread for each processor, however many channels are
-/// behind, and what comes first is checked first.
+/// The threads that check events. All channels share them: the number of threads equals the number of processors, regardless
+/// of how many channels are behind. Work is done in the order of its arrival.
 #[derive(Debug)]
 pub struct Processors {
     threads: ThreadPool,
-    /// Fires when a thread has finished some work.
+    /// Notified when a thread has finished work.
     finished: Notify,
 }
 
 impl Default for Processors {
     /// # Panics
-    /// If the system gives no thread for each processor.
+    /// If the system cannot start a thread for each processor.
     fn default() -> Self {
         let number = std::thread::available_parallelism().map_or(1, NonZero::get);
         let threads = ThreadPoolBuilder::new().num_threads(number).thread_name(|number| format!("verify-{number}"));
@@ -85,7 +85,7 @@ impl Default for Processors {
 }
 
 impl Processors {
-    /// How many threads there are.
+    /// Returns the number of threads.
     pub fn number(&self) -> usize {
         self.threads.current_num_threads()
     }
@@ -93,11 +93,11 @@ impl Processors {
     /// Runs work on a processor.
     ///
     /// # Panics
-    /// As the work does.
+    /// If the work panics.
     pub async fn run<T: Send + 'static>(self: &Arc<Self>, work: impl FnOnce() -> T + Send + 'static) -> T {
         let ((answer, done), processors) = (oneshot::channel(), self.clone());
         self.threads.spawn_fifo(move || {
-            // Not begun if the caller has been dropped.
+            // Skip the work if the caller has been dropped.
             if !answer.is_closed() {
                 drop(answer.send(catch_unwind(AssertUnwindSafe(work))));
             }
@@ -107,26 +107,26 @@ impl Processors {
         done.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// Waits until a thread has finished some work. Any work will do: that much of it is queued is no hang.
+    /// Waits until a thread has finished any work. This proves that the threads do not hang, even if the queue is long.
     pub async fn turn(self: &Arc<Self>) {
         let finished = self.finished.notified();
         tokio::select! { () = finished => {}, () = self.run(|| ()) => {} }
     }
 }
 
-/// Lowers the priority of this thread. Where that is not allowed it stays as it is, and nothing but time is lost.
+/// Lowers the priority of this thread. If that is not permitted, the priority stays unchanged and only time is lost.
 fn give_way() {
     if let Err(error) = setpriority_process(Some(gettid()), NICENESS) {
         debug!(%error, "priority of a verify thread not lowered");
     }
 }
 
-/// The machine itself.
+/// The real machine.
 #[derive(Debug)]
 pub(super) struct ThisMachine {
     began: Instant,
     processors: Arc<Processors>,
-    /// Tables that are prepared for signers, beside the checking of further events.
+    /// Prepares tables for signers while further events are checked.
     preparing: Mutex<JoinSet<()>>,
 }
 
@@ -135,7 +135,7 @@ impl ThisMachine {
         Self { began: Instant::now(), processors, preparing: Mutex::default() }
     }
 
-    /// Prepares a verifier that wants it, unless one is being prepared.
+    /// Prepares the verifier if it wants to be prepared and no preparation is running.
     fn prepare(&self, verifier: &Arc<Verifier>) -> Result<(), ChannelError> {
         let mut preparing = lock(&self.preparing);
         while let Some(prepared) = preparing.try_join_next() {

@@ -1,5 +1,5 @@
-//! The whole channel against a model: random histories of a service, sinks and a machine in memory. In each history every
-//! lane must be given what the model says.
+//! Tests the whole channel against a model: random histories of a service, sinks and a machine in memory. In each history
+//! every lane must receive the events that the model requires.
 //!
 //! A history runs in virtual time, on one thread, and without chance, so that it repeats exactly. Every answer of the
 //! service, every offer to a sink and every write is a numbered step, at which a run can end. See [`history`] for the
@@ -47,7 +47,7 @@ use world::World;
 const IDLE: Duration = Duration::from_secs(10);
 /// Longer than any event of a history stays hidden.
 const SETTLE: Duration = Duration::from_secs(30);
-/// Longer than any sink of a history takes for a batch.
+/// Longer than any sink of a history needs for a batch.
 const GRACE: Duration = Duration::from_secs(10_000);
 const RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(8) };
 
@@ -62,7 +62,7 @@ enum Ended {
     BrokenOff,
 }
 
-/// A history that is run.
+/// A history while it runs.
 struct Life {
     world: Arc<World>,
     disk: Arc<Disk>,
@@ -95,7 +95,7 @@ impl Life {
         Ok(())
     }
 
-    /// One run of the daemon, from the state that the previous run left.
+    /// Runs the daemon once, from the state that the previous run left.
     async fn run(&self, run: Option<Run>, before: Ended) -> Result<Ended, String> {
         let ledgers = Arc::new(Ledgers::in_memory(&self.disk, self.world.clone()));
         let handle = Arc::<Handle>::default();
@@ -213,7 +213,7 @@ impl Life {
     }
 }
 
-/// Runs that many histories, drawn from a seed. Returns their counts or, if one contradicts the model, that history.
+/// Runs this number of histories, drawn from a seed. Returns their counts or, if one contradicts the model, that history.
 fn try_histories(cases: u32, seed: u64, failed: &AtomicBool) -> Result<Totals, String> {
     let config = Config {
         cases,

@@ -1,12 +1,12 @@
-//! The newest offset of a channel, by what the service shows, and since when it is known.
+//! Tracks the newest offset that the service shows for a channel, and when each growth step became known.
 //!
 //! # Invariants
 //!
-//! * **An unconfirmed offset counts briefly.** An offset that the service shows but does not confirm counts until it has
-//!   been verified, and never again.
-//! * **An offset that is no longer shown is forgotten.** Once everything that the service shows has been read, nothing is
-//!   known to be above it.
-//! * **Bounded.** [`MAX_MARKS`] and [`MAX_UNCONFIRMED`].
+//! * **An unconfirmed offset counts briefly.** If the service shows an offset but does not confirm it, the offset counts
+//!   until it has been verified, and never again.
+//! * **An offset that is no longer shown is forgotten.** After everything that the service shows has been read, no offset
+//!   above it is known.
+//! * **Bounded** by [`MAX_MARKS`] and [`MAX_UNCONFIRMED`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +14,10 @@ use jiff::Timestamp;
 
 use proof::event::Offset;
 
-/// Steps of the channel's growth that are remembered with their times.
+/// The number of growth steps that are remembered with their times.
 const MAX_MARKS: usize = 64;
 
-/// Offsets that are remembered as unconfirmed.
+/// The number of unconfirmed offsets that are remembered.
 const MAX_UNCONFIRMED: usize = 1_000;
 
 /// The newest offset of a channel.
@@ -28,35 +28,35 @@ pub(super) struct Newest {
     /// The highest offset whose event was confirmed.
     placed: Option<Offset>,
     unconfirmed: BTreeSet<Offset>,
-    /// Offsets above what every lane has dealt with, and since when at the latest it is known that the channel reaches them.
+    /// Offsets that some lane has not processed, each with the latest possible time at which it became known.
     marks: BTreeMap<Offset, Timestamp>,
 }
 
 impl Newest {
-    /// The highest offset that counts.
+    /// Returns the highest offset that counts.
     pub(super) fn offset(&self) -> Option<Offset> {
         self.shown.max(self.placed)
     }
 
-    /// Since when it is known that there is an event above `cursor`; `None` where none is known.
+    /// Returns when the first known event above `cursor` became known, or `None` if no event above it is known.
     pub(super) fn since(&self, cursor: Option<Offset>) -> Option<Timestamp> {
         self.marks.iter().find(|(offset, _)| Some(**offset) > cursor).map(|(_, since)| *since)
     }
 
-    /// Notes the offsets of a page, descending.
+    /// Records the offsets of a page, in descending order.
     pub(super) fn shown(&mut self, offsets: impl IntoIterator<Item = Offset>, now: Timestamp) {
         let highest = offsets.into_iter().find(|offset| !self.unconfirmed.contains(offset));
         self.shown = self.shown.max(highest);
         self.mark(now);
     }
 
-    /// Notes a confirmed event.
+    /// Records a confirmed event.
     pub(super) fn placed(&mut self, offset: Offset, now: Timestamp) {
         self.placed = self.placed.max(Some(offset));
         self.mark(now);
     }
 
-    /// Notes an offset that the service shows and does not confirm.
+    /// Records an offset that the service shows but does not confirm.
     pub(super) fn unconfirmed(&mut self, offset: Offset) {
         if self.unconfirmed.len() >= MAX_UNCONFIRMED {
             self.unconfirmed.clear();
@@ -67,14 +67,14 @@ impl Newest {
         }
     }
 
-    /// Notes that everything the service shows has been read.
+    /// Records that everything the service shows has been read.
     pub(super) fn nothing_above(&mut self) {
         self.shown = None;
         let highest = self.offset();
         self.marks.retain(|offset, _| Some(*offset) <= highest);
     }
 
-    /// Notes that every lane has dealt with everything up to this offset.
+    /// Records that every lane has processed all events up to this offset.
     pub(super) fn dealt_with(&mut self, through: Option<Offset>) {
         self.marks.retain(|offset, _| Some(*offset) > through);
     }
@@ -85,7 +85,7 @@ impl Newest {
             return;
         }
         if self.marks.len() >= MAX_MARKS {
-            // In pairs, each with the earlier time: the time of the oldest mark stays exact.
+            // Merge pairs, and keep the earlier time of each pair. The time of the oldest mark stays exact.
             let marks: Vec<_> = std::mem::take(&mut self.marks).into_iter().collect();
             self.marks = marks.chunks(2).map(|pair| (pair[pair.len() - 1].0, pair[0].1)).collect();
         }

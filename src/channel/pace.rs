@@ -1,8 +1,8 @@
-//! How fast a lane goes on, how long it needs for what is left, and how that is said.
+//! Measures the rate of a lane, estimates the remaining time, and formats both for display.
 //!
 //! # Invariants
 //!
-//! * **Bounded.** A sample a second at most, and no more than [`WINDOW`] back.
+//! * **Bounded.** At most one sample per second, and none older than [`WINDOW`] except the last one before it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use proof::event::Offset;
 
-/// The rate is that of so long. Shorter, and a page would look like a rush; longer, and a standstill would show late.
+/// The rate is averaged over this window. With a shorter window, one page would look like a burst. With a longer window, a
+/// lane that stopped would be noticed late.
 const WINDOW: Duration = Duration::from_secs(15);
 
-/// Between two samples.
+/// The minimum interval between two samples.
 const SAMPLE: Duration = Duration::from_secs(1);
 
 /// The positions of a lane over the last seconds.
@@ -23,7 +24,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Notes where the lane is now.
+    /// Records the lane's current position.
     pub(super) fn note(&mut self, position: Offset, now: Instant) {
         let is_due = |(last, _): &(Instant, Offset)| now.saturating_duration_since(*last) >= SAMPLE;
         if self.samples.back().is_none_or(is_due) {
@@ -32,7 +33,7 @@ impl Pace {
         }
     }
 
-    /// Offsets a second, by where the lane is now; `None` before there are two moments to compare.
+    /// Returns the rate in offsets per second at the current position, or `None` if no earlier sample can be compared.
     pub(super) fn per_second(&self, position: Offset, now: Instant) -> Option<f64> {
         let (since, before) = self.within(now)?;
         let seconds = now.saturating_duration_since(since).as_secs_f64();
@@ -45,8 +46,9 @@ impl Pace {
         Some((gone / seconds * 10.0).round() / 10.0)
     }
 
-    /// The sample to compare with: the oldest of the window; where that is the last one, the one before it; and where the
-    /// lane has stood still for longer than the window, where it was when the window began.
+    /// Returns the sample to compare with. This is the oldest sample in the window. If that sample is less than [`SAMPLE`]
+    /// old, it is the last sample before the window. If the window has no sample, it is that last position, dated to the
+    /// start of the window.
     fn within(&self, now: Instant) -> Option<(Instant, Offset)> {
         let age = |(at, _): &(Instant, Offset)| now.saturating_duration_since(*at);
         let before = self.samples.iter().rev().find(|sample| age(sample) > WINDOW);
@@ -57,7 +59,7 @@ impl Pace {
         }
     }
 
-    /// Forgets what is older than the window, but for the last of it.
+    /// Removes the samples that are older than the window, except the newest of them.
     fn forget(&mut self, now: Instant) {
         while self.samples.get(1).is_some_and(|(at, _)| now.saturating_duration_since(*at) > WINDOW) {
             self.samples.pop_front();
@@ -65,7 +67,7 @@ impl Pace {
     }
 }
 
-/// Whole seconds for so many offsets at that rate; `None` where it stands still.
+/// Returns the seconds, rounded up, that `offsets` take at this rate. Returns `None` if the rate is zero.
 pub(super) fn seconds_left(offsets: u64, per_second: f64) -> Option<u64> {
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     let seconds = offsets as f64 / per_second;
@@ -74,33 +76,33 @@ pub(super) fn seconds_left(offsets: u64, per_second: f64) -> Option<u64> {
     seconds
 }
 
-/// How far something has got: `69,850 of 200,028, 4,400/s, about 30 s left`.
+/// The progress of a task: `69,850 of 200,028, 4,400/s, about 30 s left`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Progress {
-    /// How much is done.
+    /// The amount that is done.
     pub done: u64,
-    /// Of how much.
+    /// The total amount.
     pub of: u64,
-    /// How much is done a second, where that is known.
+    /// The amount done per second, if known.
     pub per_second: Option<f64>,
-    /// How long the rest takes, where that is known.
+    /// The estimated seconds until the task is complete, if known.
     pub seconds_left: Option<u64>,
 }
 
 impl Progress {
-    /// By how much is done a second.
+    /// Builds the progress and estimates the remaining time from the rate.
     pub fn at(done: u64, of: u64, per_second: Option<f64>) -> Self {
         let seconds_left = per_second.and_then(|per_second| seconds_left(of.saturating_sub(done), per_second));
         Self { done, of, per_second, seconds_left }
     }
 
-    /// How much is done, from 0 to 1.
+    /// Returns the completed share, from 0 to 1.
     #[expect(clippy::cast_precision_loss, reason = "a share need not be exact")]
     pub fn share(&self) -> f64 {
         if self.of == 0 { 1.0 } else { (self.done as f64 / self.of as f64).clamp(0.0, 1.0) }
     }
 
-    /// A bar of so many columns, its ends included.
+    /// Returns a progress bar of `columns` columns, including the brackets.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -124,7 +126,7 @@ impl fmt::Display for Progress {
     }
 }
 
-/// So much a second: `4,400/s`, and below ten with a decimal.
+/// Formats a rate: `4,400/s`, with one decimal if it is below ten.
 pub fn rate(per_second: f64) -> String {
     if per_second < 10.0 {
         return format!("{per_second:.1}/s");
@@ -134,7 +136,7 @@ pub fn rate(per_second: f64) -> String {
     format!("{}/s", grouped(whole))
 }
 
-/// A number with a comma between its thousands.
+/// Formats a number with a comma between its thousands.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
@@ -147,7 +149,7 @@ pub fn grouped(number: u64) -> String {
     grouped
 }
 
-/// A time in the largest whole unit that tells.
+/// Formats a duration in seconds, minutes, hours or days, rounded down.
 pub fn span(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),

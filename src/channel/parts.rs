@@ -1,4 +1,4 @@
-//! What the channels of a process share. It stays when the configuration is read again.
+//! The parts that all channels of a process share. They survive a reload of the configuration.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use sink::OpenFiles;
 use telemetry::metrics::Metrics;
 use telemetry::trace::Traces;
 
-/// The parts that exist once in a process.
+/// The parts that exist once per process.
 #[derive(Clone, Debug)]
 pub struct SharedParts {
     /// The channels' ledgers.
@@ -19,9 +19,9 @@ pub struct SharedParts {
     pub handles: Arc<Handles>,
     /// The process's metrics.
     pub metrics: Metrics,
-    /// Where the traces of batches begin.
+    /// Starts the traces of batches.
     pub traces: Traces,
-    /// Recent events, by which duplicates and contradictions are found.
+    /// Recent events, which reveal duplicates and contradictions.
     pub recent: Arc<RecentEvents>,
     /// The files that sinks have open.
     pub open_files: OpenFiles,
@@ -29,13 +29,13 @@ pub struct SharedParts {
 }
 
 impl SharedParts {
-    /// Shared parts over the given ledgers and processors, with no recent events.
+    /// Creates shared parts with these ledgers and processors, and without recent events.
     pub fn new(ledgers: Arc<Ledgers>, processors: Arc<Processors>, metrics: Metrics, traces: Traces) -> Self {
         let parts = Self::on(Arc::new(ThisMachine::new(processors)), ledgers);
         Self { metrics, traces, ..parts }
     }
 
-    /// On that machine, without traces.
+    /// Creates shared parts on this machine, without traces.
     pub(super) fn on(machine: Arc<dyn Machine>, ledgers: Arc<Ledgers>) -> Self {
         let (handles, recent) = (Arc::default(), Arc::default());
         let (metrics, traces, open_files) = (Metrics::default(), Traces::default(), OpenFiles::default());

@@ -1,4 +1,4 @@
-//! Reading a channel: gap-free ranges, read ahead of what is delivered; when to poll, and where to begin.
+//! Reads a channel: gap-free ranges, reading ahead of delivery, when to poll, and where to begin.
 
 pub(super) mod ahead;
 pub(super) mod compare;

@@ -1,11 +1,11 @@
-//! How each part of a channel's loop reports what it does to the status board.
+//! Reports the activity of each part of a channel's loop to the status board.
 
 use std::sync::Arc;
 
 use crate::controls::Handle;
 use crate::status::Activity;
 
-/// One part's way to the board.
+/// The connection of one part to the board.
 #[derive(Clone, Debug)]
 pub(super) struct StatusReporter {
     handle: Arc<Handle>,
@@ -14,9 +14,9 @@ pub(super) struct StatusReporter {
 
 #[derive(Clone, Debug)]
 pub(super) enum Part {
-    /// The intake of every lane that keeps up.
+    /// The intake for all lanes that keep up.
     Channel,
-    /// The intake of one lane that has fallen behind, by its sink.
+    /// The intake of a lane that has fallen behind, identified by its sink.
     Lane(Arc<str>),
     /// The requests for late proofs.
     Late,
@@ -27,7 +27,7 @@ impl StatusReporter {
         Self { handle: handle.clone(), part }
     }
 
-    /// Reports what the part does from now on.
+    /// Reports the current activity of the part.
     pub(super) fn says(&self, activity: Activity) {
         let mut board = self.handle.board();
         match &self.part {
@@ -37,7 +37,7 @@ impl StatusReporter {
         }
     }
 
-    /// Whether the part reads events first, and not again for a lane that is behind.
+    /// Returns whether the part reads events for the first time, and not again for a lane that is behind.
     pub(super) fn reads_first(&self) -> bool {
         matches!(self.part, Part::Channel)
     }

@@ -1,4 +1,4 @@
-//! The settings of one channel, as its loop uses them.
+//! The settings of one channel, in the form that its loop uses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,100 +18,100 @@ use sink::Sink;
 pub struct Settings {
     /// The channel.
     pub channel: ChannelRef,
-    /// Where lanes begin that have no cursor yet.
+    /// The first position of a lane without a cursor.
     pub start: Start,
-    /// What its events must satisfy.
+    /// The requirements for its events.
     pub verification: Verification,
-    /// The most events requested at once.
+    /// The maximum number of events in one request.
     pub page_limit: u16,
-    /// Waits after an error.
+    /// The waits after an error.
     pub retry: RetryPolicy,
-    /// The time between two polls, once everything is read.
+    /// The time between two polls after everything was read.
     pub idle_wait: Duration,
-    /// How long an event may become visible below one that was read; zero: it is not looked for.
+    /// How long an event may become visible below an event that was already read. Zero disables the check.
     pub settle: Duration,
-    /// How often its sinks are compared with the service's history; `None`: never.
+    /// The interval of comparisons between its sinks and the service's history. `None` disables them.
     pub compare: Option<Duration>,
-    /// How long a lane that the configuration removes may take to finish its batch.
+    /// How long a lane may take to finish its batch after the configuration removed it.
     pub grace: Duration,
 }
 
-/// What the events of a channel must satisfy.
+/// The requirements for the events of a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verification {
     /// Verifies the proofs.
     pub verifier: Arc<Verifier>,
-    /// What they may be about.
+    /// The allowed values of signed fields.
     pub expect: Arc<Expect>,
-    /// What happens to notices, which never carry a proof.
+    /// The policy for notices, which never have a proof.
     pub unsigned: UnsignedPolicy,
-    /// Whether later events wait for a late proof.
+    /// Whether later events wait for a pending event.
     pub ordering: Ordering,
-    /// An event without its proof is quarantined after this time. Never zero.
+    /// After this time without a proof, a pending event is quarantined. Never zero.
     pub proof_timeout: Duration,
 }
 
-/// Where reading begins as long as there is no cursor.
+/// Where reading begins if the lane has no cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     /// At the channel's first event.
     Earliest,
     /// After its newest event.
     Latest,
-    /// With the event at this offset, or else the first after it.
+    /// At the event with this offset, or at the first event after it.
     Offset(Offset),
 }
 
-/// What happens to notices, which never carry a proof.
+/// The policy for notices, which never have a proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "lowercase")]
 pub enum UnsignedPolicy {
-    /// They are delivered, marked as unsigned.
+    /// Notices are delivered and marked as unsigned.
     Deliver,
-    /// They are counted and not delivered.
+    /// Notices are counted but not delivered.
     Drop,
 }
 
-/// Whether later events wait for an event whose proof is late.
+/// Whether later events wait for a pending event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "lowercase")]
 pub enum Ordering {
-    /// They do not: the event is delivered late.
+    /// Later events do not wait: the pending event is delivered late.
     Available,
-    /// They do: no event overtakes it.
+    /// Later events wait: none of them overtakes the pending event.
     Strict,
 }
 
-/// A sink as one channel uses it.
+/// The use of a sink by one channel.
 #[derive(Clone, Debug)]
 pub struct Outlet {
     /// Its name in the configuration.
     pub name: Arc<str>,
-    /// Where the events go.
+    /// The sink that receives the events.
     pub sink: Arc<dyn Sink>,
-    /// Their shape.
+    /// The shape of the messages.
     pub shape: Shape,
-    /// Which of them it is given; `None`: all.
+    /// Selects the events that the sink receives. `None` selects all.
     pub filter: Option<Arc<Filter>>,
-    /// Waits while the sink refuses.
+    /// The waits while the sink refuses.
     pub retry: RetryPolicy,
-    /// An event that is refused for this long becomes a dead letter; `None`: never.
+    /// An event that the sink refuses for this long becomes a dead letter. `None` disables dead letters.
     pub gives_up_after: Option<Duration>,
 }
 
 impl Outlet {
-    /// A sink that is given every event as a record; no event is given up.
+    /// Creates an outlet that delivers every event as a record and never gives up on an event.
     pub fn new(name: &str, sink: Arc<dyn Sink>, retry: RetryPolicy) -> Self {
         Self { name: name.into(), sink, shape: Shape::default(), filter: None, retry, gives_up_after: None }
     }
 
-    /// Whether the sink is given an event.
+    /// Returns whether the sink receives an event.
     pub(super) fn takes(&self, record: &Record) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter.takes(record.facts()))
     }
 }
 
-/// Equal where the same sink is used in the same way.
+/// Two outlets are equal if they use the same sink in the same way.
 impl PartialEq for Outlet {
     fn eq(&self, other: &Self) -> bool {
         let Self { name, sink, shape, filter, retry, gives_up_after } = self;
@@ -123,7 +123,7 @@ impl PartialEq for Outlet {
 
 impl Eq for Outlet {}
 
-/// Everything that a configuration says of one channel.
+/// The complete configuration of one channel.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) settings: Arc<Settings>,

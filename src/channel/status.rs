@@ -1,10 +1,10 @@
-//! The status of a channel and of its lanes: the board holds it, `/status` serves it, `channeld status` reads it.
+//! The status of a channel and its lanes. The board stores it, `/status` serves it, and `channeld status` reads it.
 //!
 //! # Invariants
 //!
-//! * **Reported at the source.** Each part of the loop reports what it begins to do and what keeps it from going on; nothing
-//!   is guessed from outside.
-//! * **Nothing durable.** Cursors, late events, the quarantine and the dead letters are looked up in the ledger.
+//! * **Reported at the source.** Each part of the loop reports the work that it begins and the error that stops it. Nothing
+//!   is inferred from outside.
+//! * **Not durable.** Cursors, late events, the quarantine and the dead letters are read from the ledger.
 
 use std::iter::Sum;
 use std::sync::Arc;
@@ -19,96 +19,98 @@ use ledger::{Contradiction, Pause, Room};
 use proof::event::{ChannelId, Offset};
 use proof::verify::Address;
 
-/// Where so many events that needed a proof were rejected, and none was verified, the configuration may be wrong.
+/// If this many events that needed a proof were rejected, and none was verified, the configuration may be wrong.
 pub const NONE_VERIFIED: u32 = 15;
 
-/// After so many answers in a row that claim more events, and show none that is new, the channel does not move.
+/// After this many consecutive answers that report more events but contain no new event, the channel is stuck.
 pub const POLLS_IN_VAIN: u32 = 15;
 
-/// A channel as it is now.
+/// The current status of a channel.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ChannelStatus {
     /// Its name in the configuration.
     pub channel: Arc<str>,
     /// Its id.
     pub channel_id: ChannelId,
-    /// What its reading does.
+    /// The activity of its reading.
     #[serde(flatten)]
     pub activity: Activity,
     /// The pause of the channel as a whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Pause>,
-    /// The last offset that every lane has dealt with; none before the first.
+    /// The highest offset that every lane has processed. `None` before the first.
     pub processed: Option<Offset>,
-    /// The highest offset that the service has shown since the daemon started and that counts: one that the service does not
-    /// confirm counts no more once it was verified.
+    /// The highest known offset of the service since the daemon started. An unconfirmed offset counts only until it has
+    /// been verified.
     pub newest: Option<Offset>,
-    /// The newest offset less the processed: at most so many events are undelivered. None where the newest is not known.
+    /// The newest offset minus the processed offset: the most events that can be undelivered. `None` if the newest offset is
+    /// unknown.
     pub lag_events: Option<u64>,
-    /// The age of the oldest event that some lane has not dealt with, see [`LaneStatus`].
+    /// The age of the oldest event that some lane has not processed, see [`LaneStatus`].
     pub oldest_undelivered_seconds: Option<u64>,
-    /// Offsets a second that its slowest lane deals with, over the last seconds; where it is behind, and that is known.
+    /// Offsets per second of its slowest lane over the last seconds, if that lane has a lag and the rate is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub events_per_second: Option<f64>,
-    /// How long that lane needs for what is left, at that rate.
+    /// The estimated seconds until that lane has no lag, at this rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds_left: Option<u64>,
     /// When the service last answered with a page.
     pub last_poll: Option<Timestamp>,
-    /// For how long it has not answered a poll, where that is longer than three idle waits and a retry.
+    /// How long the service has not answered a poll, if that is longer than three idle waits and a retry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unanswered_seconds: Option<u64>,
-    /// Events that wait for their proof.
+    /// The number of pending events.
     pub late: usize,
-    /// Why late proofs cannot be asked for.
+    /// The error that prevents requests for late proofs.
     pub late_error: Option<Problem>,
-    /// The last error of its reading since the daemon started, over or not.
+    /// The last error of its reading since the daemon started, even if it is resolved.
     pub last_error: Option<Problem>,
-    /// The cursor that the service's newest event is below, where it is.
+    /// The offset that was already read, if the service's newest event is below it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest_below: Option<Offset>,
-    /// How the service's history differs from what was read, until an operator accepts it.
+    /// The difference between the service's history and the events read before, until an operator accepts it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contradiction: Option<Contradiction>,
-    /// Answers in a row that said that there are more events, and showed none that is new.
+    /// The number of consecutive answers that reported more events but contained no new event.
     #[serde(default)]
     pub polls_in_vain: u32,
-    /// What the last of them showed.
+    /// The content of the last of these answers.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub shown_in_vain: String,
-    /// Events that needed a proof and were rejected since the last verified one, by the configuration in force.
+    /// Events that needed a proof and were rejected since the last verified event, under the current configuration.
     #[serde(default)]
     pub rejected_in_a_row: u32,
-    /// The reason of the last of them.
+    /// The reason for the last of these rejections.
     #[serde(default)]
     pub last_rejection: String,
-    /// Events in the quarantine.
+    /// The number of events in the quarantine.
     pub quarantined: usize,
-    /// What the quarantine takes.
+    /// The size of the quarantine.
     pub quarantine: Kept,
-    /// What the dead letters take.
+    /// The size of the dead letters.
     pub dead_letters: Kept,
-    /// Whether no more events may wait for their proof.
+    /// Whether the limit of pending events is reached.
     pub late_full: bool,
     /// The configured signers.
     pub signers: Vec<SignerStatus>,
-    /// How many of them an event needs; 0 before the channel has run.
+    /// How many signatures an event needs. 0 before the channel has run.
     pub required_signatures: usize,
-    /// The lists of what is expected of its events.
+    /// The names of its `expect` lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pinned: Vec<String>,
-    /// Proofs that were shown here and in another channel: right in at most one, until an operator has decided.
+    /// Proofs that were shown in this channel and in another one. They are valid in at most one of them, until an operator
+    /// decides.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared_proofs: Vec<SharedProofs>,
-    /// Workflows that another channel showed first, and that are on no list of this one: they may be right.
+    /// Workflows that another channel showed first and that are on no list of this channel. They may be legitimate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared_workflows: Vec<SharedWorkflow>,
-    /// In the order of the configuration.
+    /// The lanes, in configuration order.
     pub lanes: Vec<LaneStatus>,
 }
 
 impl ChannelStatus {
-    /// How far it has got, where it is behind.
+    /// Returns its progress, if it has a lag.
     pub fn progress(&self) -> Option<Progress> {
         let whole = |offset: Offset| u64::try_from(offset.get()).unwrap_or_default();
         let Self { processed, newest, lag_events, events_per_second, seconds_left, .. } = self;
@@ -123,15 +125,15 @@ impl ChannelStatus {
 pub struct SharedProofs {
     /// The other channel.
     pub other: Arc<str>,
-    /// How many.
+    /// The number of these proofs.
     pub events: u64,
-    /// The offset of the first of them here.
+    /// The offset of the first of them in this channel.
     pub offset: Offset,
-    /// And there.
+    /// The offset of the first of them in the other channel.
     pub other_offset: Offset,
-    /// Its proof.
+    /// The digest of the first of them.
     pub digest: String,
-    /// Whether this channel has them in its quarantine: it showed them later, or they name what is not its own.
+    /// Whether they are in this channel's quarantine: this channel showed them later, or their content is not its own.
     pub held_back: bool,
     /// Why they are quarantined.
     pub reason: String,
@@ -142,13 +144,13 @@ pub struct SharedProofs {
 pub struct SharedWorkflow {
     /// Its id.
     pub workflow_id: String,
-    /// The channel that showed it verified first.
+    /// The channel that first showed it in a verified event.
     pub first_in: Arc<str>,
-    /// Since when this channel shows it too, Unix seconds.
+    /// When this channel first showed it, in Unix seconds.
     pub since: i64,
 }
 
-/// A lane as it is now.
+/// The current status of a lane.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LaneStatus {
     /// Its sink.
@@ -156,38 +158,38 @@ pub struct LaneStatus {
     /// Its pause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Pause>,
-    /// The last offset that it has dealt with; none before the first.
+    /// The highest offset that it has processed. `None` before the first.
     pub cursor: Option<Offset>,
-    /// Late events that it is owed.
+    /// The number of late events that it has yet to deliver.
     pub owed: usize,
-    /// The newest offset less the cursor: at most so many events are undelivered.
+    /// The newest offset minus the cursor: the most events that can be undelivered.
     pub lag_events: Option<u64>,
-    /// The age of the oldest event that it has not dealt with; 0 where there is none. By the event's own time while it is
-    /// being offered, otherwise since the daemon has known that there is one.
+    /// The age of the oldest event that it has not processed, or 0 if it has processed all. While the event is being
+    /// offered, the age is based on the event's own time. Otherwise it is based on the time when the daemon learned of it.
     pub oldest_undelivered_seconds: Option<u64>,
-    /// Batches that were read and wait for it.
+    /// Batches that were read and wait for the sink.
     pub queued_batches: usize,
-    /// Offsets a second that it deals with, over the last seconds; where it is behind, and that is known.
+    /// Offsets per second over the last seconds, if the lane has a lag and the rate is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub events_per_second: Option<f64>,
-    /// How long it needs for what is left, at that rate.
+    /// The estimated seconds until it has no lag, at this rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds_left: Option<u64>,
-    /// The sink lost data, which is delivered again.
+    /// The events that the sink lost and that are being delivered again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refill: Option<Refill>,
-    /// The sink's own position, while it is above the cursor: an older state was restored, or a crash came before the commit.
+    /// The sink's own position, while it is above the cursor. An older state was restored, or a crash preceded the commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ahead: Option<Offset>,
     /// The result of the last comparison with the service's history, if one was made since the daemon started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compared: Option<Compared>,
-    /// Its condition in one word.
+    /// Its condition.
     pub state: LaneState,
-    /// Why the sink refused the last offer.
+    /// The reason for the sink's last refusal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Problem>,
-    /// What its own reading does, while the lane is behind the others.
+    /// The activity of its own reading, while the lane is behind the others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reading: Option<Activity>,
 }
@@ -195,38 +197,38 @@ pub struct LaneStatus {
 /// Events that a sink lost and that are delivered to it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refill {
-    /// The sink's position when the loss was found: the events above it are delivered again.
+    /// The sink's position when the loss was detected. The events above it are delivered again.
     pub above: Option<Offset>,
-    /// Up to here: the cursor when the loss was found.
+    /// The cursor when the loss was detected. It is the last offset to deliver again.
     pub to: Offset,
 }
 
-/// A sink compared with the service's history.
+/// The result of a comparison between a sink and the service's history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compared {
-    /// When.
+    /// The time of the comparison.
     pub at: Timestamp,
-    /// The events of the service that were compared.
+    /// The number of events in the service's history that were compared.
     pub events: u64,
-    /// Events that should be in the sink and are not. Events that were replayed since are not counted.
+    /// The number of events that should be in the sink but are not. Events that were replayed since are not counted.
     pub missing: u64,
-    /// The offsets of the first of them.
+    /// The offsets of the first missing events.
     pub first_missing: Vec<Offset>,
 }
 
-/// A lane's condition. If several apply, the last of them.
+/// A lane's condition. If several apply, the last one in this list is reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum LaneState {
-    /// It does not run.
+    /// It is not running.
     #[default]
     Stopped,
-    /// It delivers what is read.
+    /// It delivers the events that the channel reads.
     Ok,
-    /// It is behind the others, and reads for itself.
+    /// It is behind the others, and reads by itself.
     Behind,
-    /// Its sink refuses: the same events are offered again after a wait.
+    /// Its sink refuses. It offers the same events again after a wait.
     Retrying,
     /// Its sink refuses, and an operator must act.
     Blocked,
@@ -234,63 +236,63 @@ pub enum LaneState {
     Paused,
 }
 
-/// What reading does, or what it waits for.
+/// The activity of a reader, or the event that it waits for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[serde(tag = "state", rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Activity {
-    /// Nothing: it does not run.
+    /// It is not running.
     #[default]
     Stopped,
-    /// Nothing: an operator has paused it.
+    /// An operator has paused it.
     Paused,
     /// It waits for the service, or verifies events.
     Reading,
-    /// It waits for memory, of which there is as much as `limits.memory` says.
+    /// It waits for memory. The limit is `limits.memory`.
     AwaitingMemory,
-    /// It hands on what was read, or waits for a lane that takes it.
+    /// It delivers the events that it read, or waits for a lane to accept them.
     Delivering,
-    /// There is no more for now.
+    /// The service has no more events for now.
     Idle,
-    /// The service did not give a usable answer: it is asked again after a wait.
+    /// The service gave no usable answer. The request is repeated after a wait.
     Waiting {
         /// The error.
         error: Problem,
     },
-    /// It cannot be told whether a range is complete: it is read again after a wait, and not passed over.
+    /// It cannot determine whether a range is complete. It reads the range again after a wait, and does not skip it.
     InDoubt {
-        /// Everything up to this offset has been read.
+        /// Everything up to this offset was read.
         above: Option<Offset>,
-        /// The lowest offset that the service shows above it.
+        /// The lowest offset that the service shows above `above`.
         below: Offset,
-        /// The error, in words.
+        /// The error.
         error: Problem,
     },
-    /// In strict ordering: later events wait for the proof of one event.
+    /// In strict ordering, later events wait for the proof of one event.
     AwaitingProof {
-        /// That event's offset.
+        /// The offset of the pending event.
         offset: Offset,
     },
-    /// As many events wait for their proofs as may.
+    /// The limit of pending events is reached.
     TooManyLate,
-    /// The quarantine has no room.
+    /// The quarantine is full.
     QuarantineFull,
     /// The channel does not exist, or is archived.
     Gone,
-    /// It runs in another instance, or waits for one to claim it.
+    /// Another instance runs it, or no instance has claimed it yet.
     Elsewhere {
-        /// That instance's name.
+        /// The name of the instance that runs it.
         owner: Option<String>,
     },
 }
 
 impl Activity {
-    /// Whether this instance knows how the channel is.
+    /// Returns whether this instance knows the channel's state.
     pub fn is_here(&self) -> bool {
         !matches!(self, Self::Elsewhere { .. })
     }
 
-    /// The error that keeps it from going on.
+    /// Returns the error that stops the reading.
     pub fn problem(&self) -> Option<&Problem> {
         match self {
             Self::Waiting { error } | Self::InDoubt { error, .. } => Some(error),
@@ -299,28 +301,28 @@ impl Activity {
     }
 }
 
-/// An error that repeats.
+/// A repeated error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// A constant name.
     pub kind: String,
-    /// What happened, for an operator. Holds no body and no secret.
+    /// The error message for an operator. Contains no request or response body and no secret.
     pub message: String,
     /// When it first happened.
     pub since: Timestamp,
-    /// How many times in a row.
+    /// The number of consecutive occurrences.
     pub times: u32,
-    /// Whether an operator must act: it is not expected to heal by itself.
+    /// Whether an operator must act, because the error is not expected to resolve by itself.
     pub needs_attention: bool,
 }
 
-/// A configured signer. One that falls silent, or is rotated out, shows here.
+/// A configured signer. Its status reveals a signer that no longer signs, for example after a key rotation.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct SignerStatus {
     /// Its address.
     #[serde(deserialize_with = "parsed")]
     pub signer: Address,
-    /// When a signature of it was last counted; none before the first since the daemon started.
+    /// When its signature was last counted. `None` before the first since the daemon started.
     pub last_seen: Option<Timestamp>,
 }
 
@@ -328,14 +330,14 @@ fn parsed<'de, D: Deserializer<'de>>(text: D) -> Result<Address, D::Error> {
     String::deserialize(text)?.parse().map_err(D::Error::custom)
 }
 
-/// What the quarantine, or the dead letters, hold.
+/// The size of the quarantine or of the dead letters.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Kept {
-    /// Events.
+    /// The number of events.
     pub events: u64,
-    /// Their bytes.
+    /// The size of these events in bytes.
     pub bytes: u64,
-    /// Whether there is no room for more.
+    /// Whether the limit is reached.
     pub full: bool,
 }
 
@@ -346,7 +348,7 @@ impl Kept {
 }
 
 impl Sum for Kept {
-    /// All of them together; full where one is.
+    /// Returns the total. It is full if one of its parts is full.
     fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
         all.fold(Self::default(), |sum, one| Self {
             events: sum.events + one.events,

@@ -1,10 +1,11 @@
-//! What sinks took lately, for operators who watch.
+//! Keeps the latest deliveries for operators who watch them.
 //!
 //! # Invariants
 //!
-//! * **Kept only while it is watched:** for [`WATCHED`] after the last look. Otherwise a lane pays for one comparison.
-//! * **Bounded** by [`MAX_EVENTS`] and [`MAX_BYTES`]: the oldest deliveries are dropped, and each reader is told how many it missed.
-//! * **No lane waits for it.** What is kept is a copy, so that it holds none of the memory of a page.
+//! * **Kept only while watched:** for [`WATCHED`] after the last request. Otherwise a delivery costs a lane one comparison.
+//! * **Bounded** by [`MAX_EVENTS`] and [`MAX_BYTES`]. The oldest deliveries are dropped, and each reader learns how many it
+//!   missed.
+//! * **No lane waits.** Kept records are copies, so that they do not keep a page in memory.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,24 +18,24 @@ use net::tasks::lock;
 use proof::event::{ChannelId, Offset};
 use record::{Message, Record};
 
-/// How long after a look it counts as watched.
+/// How long deliveries are kept after a reader's last request.
 const WATCHED: Duration = Duration::from_secs(10);
 
-/// The most deliveries that are kept.
+/// The maximum number of deliveries kept.
 const MAX_EVENTS: usize = 2_000;
 
-/// No more is kept than this, in bytes of records. An event that is longer by itself is missed.
+/// The maximum bytes of records kept. A single record above this limit is not kept, and counts as missed.
 const MAX_BYTES: usize = 4 << 20;
 
-/// The deliveries of all channels, the latest of them kept.
+/// The latest deliveries of all channels.
 #[derive(Debug)]
 pub struct Tail {
     began: Instant,
-    /// Until when it is watched, in milliseconds since it began.
+    /// The end of the watched time, in milliseconds after `began`.
     watched_until: AtomicU64,
     is_empty: AtomicBool,
     kept: Mutex<Kept>,
-    /// Fires when something was delivered.
+    /// Notified after every delivery.
     changed: Notify,
 }
 
@@ -43,32 +44,32 @@ struct Kept {
     deliveries: VecDeque<Delivered>,
     /// The number of the next delivery.
     next: u64,
-    /// The records of the first deliveries among them: those to further sinks share them.
+    /// One copy of each kept record. Deliveries of the same event to several sinks share it.
     records: HashMap<(ChannelId, Offset), Arc<Record>>,
     bytes: usize,
 }
 
-/// An event that a sink took.
+/// An event that was delivered to a sink.
 #[derive(Clone, Debug)]
 pub struct Delivered {
-    /// Counts the deliveries of the process.
+    /// The number of this delivery, counted over the process.
     pub number: u64,
     /// The sink.
     pub sink: Arc<str>,
-    /// Whether it is the first sink that took the event, as far as that is kept.
+    /// Whether this is the first kept delivery of the event.
     pub is_first: bool,
-    /// Whether the sink had taken events above it before.
+    /// Whether it is a late delivery: the sink had accepted later events before.
     pub is_late: bool,
     /// The event.
     pub record: Arc<Record>,
 }
 
-/// Deliveries, ascending, and where the next look goes on.
+/// Deliveries in ascending order, and the start of the next request.
 #[derive(Debug)]
 pub struct Seen {
     /// The deliveries.
     pub deliveries: Vec<Delivered>,
-    /// Deliveries before them that were not kept.
+    /// The number of requested deliveries that were not kept.
     pub missed: u64,
     /// The number of the next delivery.
     pub next: u64,
@@ -87,7 +88,7 @@ impl Default for Tail {
 }
 
 impl Tail {
-    /// Keeps a copy of a delivery, where a reader asked for copies lately.
+    /// Keeps copies of deliveries, if a reader requested them recently.
     pub(super) fn note<'a>(&self, sink: &Arc<str>, taken: impl Iterator<Item = (&'a Message, bool)>) {
         if !self.is_watched() {
             if !self.is_empty.swap(true, Ordering::Relaxed) {
@@ -104,21 +105,21 @@ impl Tail {
         self.changed.notify_waiters();
     }
 
-    /// What was delivered from that number on, at most so many; without a number only where to go on from. It is watched
-    /// from now on, for a while.
+    /// Returns at most `limit` deliveries, beginning with the number `from`. Without a number, returns only the number at
+    /// which to begin. Deliveries are kept from now on, for ten seconds.
     pub fn look(&self, from: Option<u64>, limit: usize) -> Seen {
         let until = self.began.elapsed() + WATCHED;
         self.watched_until.store(u64::try_from(until.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
         lock(&self.kept).from(from, limit)
     }
 
-    /// Waits until something is delivered that has that number or a higher one, but not for longer than `wait`.
+    /// Waits until a delivery has this number or a higher one, but at most for `wait`.
     pub async fn reaches(&self, number: u64, wait: Duration) {
         let reached = async {
             loop {
                 let changed = self.changed.notified();
                 tokio::pin!(changed);
-                // Before the look: what is delivered after it is not overlooked.
+                // Enable before the check, so that a delivery after the check is noticed.
                 changed.as_mut().enable();
                 if lock(&self.kept).next > number {
                     return;
@@ -172,7 +173,7 @@ impl Kept {
         Seen { deliveries, missed: (next - from).saturating_sub(shown), next }
     }
 
-    /// Forgets what is kept. The numbers go on.
+    /// Removes everything that is kept. The numbering continues.
     fn forget(&mut self) {
         *self = Self { next: self.next, ..Self::default() };
     }

@@ -1,9 +1,9 @@
-//! Tasks that are told to leave one by one: the channels of the process, and the lanes of a channel.
+//! Runs tasks that can be told to leave one by one: the channels of the process, and the lanes of a channel.
 //!
 //! # Cancellation
 //!
-//! A task that is told to leave has a grace period; then it is dropped. Once all have been told to stop, the grace period of
-//! the whole process applies instead, and the caller enforces it.
+//! A task that is told to leave has a grace period. After that it is dropped. If all tasks are told to stop, the grace
+//! period of the whole process applies instead, and the caller enforces it.
 
 use std::time::Duration;
 
@@ -13,36 +13,36 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ChannelError;
 
-/// Tasks, each with what it works on.
+/// A set of tasks, each with the object that it works on.
 pub struct Tasks<W> {
     set: JoinSet<Option<Result<(), ChannelError>>>,
-    /// In the order in which they were spawned.
+    /// In spawn order.
     running: Vec<(Id, Task<W>)>,
     stop: CancellationToken,
 }
 
 /// A task that has not been joined.
 pub struct Task<W> {
-    /// What it works on.
+    /// The object that it works on.
     pub on: W,
     /// Tells the task to leave.
     pub leave: CancellationToken,
 }
 
 impl<W> Tasks<W> {
-    /// No tasks yet. `stop` tells all of them to end.
+    /// Creates an empty set. `stop` tells all tasks to end.
     pub fn new(stop: CancellationToken) -> Self {
         Self { set: JoinSet::new(), running: Vec::new(), stop }
     }
 
-    /// Spawns the work of a task. It ends when its token fires, or is dropped when `grace` is over.
+    /// Spawns a task. The task must end when its token fires, and is dropped `grace` later.
     pub fn spawn<F>(&mut self, on: W, grace: Duration, work: impl FnOnce(CancellationToken) -> F)
     where
         F: Future<Output = Result<(), ChannelError>> + Send + 'static,
     {
         let task = Task { on, leave: self.stop.child_token() };
         let (leave, stop) = (task.leave.clone(), self.stop.clone());
-        // Boxed: otherwise each future around it would reserve its size again.
+        // Boxed, because otherwise each enclosing future reserves its size again.
         let work = Box::pin(work(leave.clone()));
         let expired = async move {
             leave.cancelled().await;
@@ -57,13 +57,13 @@ impl<W> Tasks<W> {
         self.running.push((spawned.id(), task));
     }
 
-    /// The tasks that have not been joined.
+    /// Returns the tasks that have not been joined.
     pub fn running(&self) -> impl Iterator<Item = &Task<W>> {
         self.running.iter().map(|(_, task)| task)
     }
 
-    /// The next task to end, and how: a panic is an error, and `None` is an end for which the grace period was too short.
-    /// Without tasks there is none.
+    /// Waits for the next task to end, and returns its result. A panic is an error. `None` as the result means that the
+    /// grace period was too short. Returns `None` if the set is empty.
     pub async fn next_ended(&mut self) -> Option<(Task<W>, Option<Result<(), ChannelError>>)> {
         let (id, ended) = match self.set.join_next_with_id().await? {
             Ok(ended) => ended,

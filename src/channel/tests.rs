@@ -1,4 +1,4 @@
-//! What a channel's board shows over virtual time, and how far a channel reads ahead.
+//! Tests the status board over virtual time, and how far a channel reads ahead.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -24,16 +24,16 @@ use proof::verify::{Address, SignerSet, Verifier};
 use sink::{Delivery, Sink, Undelivered};
 use telemetry::metrics::Metrics;
 
-/// The time of a request.
+/// The duration of a request.
 const TAKES: Duration = Duration::from_secs(1);
 pub(crate) const RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(2), max_wait: Duration::from_secs(60) };
 
 #[derive(Debug)]
 struct TestSource {
-    /// So many events, oldest first.
+    /// The number of events. Their offsets begin at 1.
     events: i64,
     handle: Arc<Handle>,
-    /// The last offset of the pages that were requested by an offset.
+    /// The highest offset returned for a request by offset.
     read_through: AtomicI64,
 }
 
@@ -69,11 +69,11 @@ fn notice(offset: i64) -> RawEvent {
     RawEvent { offset: Offset::new(offset).unwrap(), id: Some(EventId(id)), json: json.into() }
 }
 
-/// What the sink does.
+/// The behavior of the sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Receives {
     Everything,
-    /// It is offered events, and never answers.
+    /// It never answers an offer.
     Nothing,
 }
 
@@ -87,10 +87,10 @@ impl Sink for Receives {
     }
 }
 
-/// A sink that is at work for a minute each time.
+/// A sink that needs a minute for each delivery.
 #[derive(Debug, Default)]
 struct SlowSink {
-    /// How many events it was offered, each time.
+    /// The number of events in each offer.
     offered: Mutex<Vec<usize>>,
 }
 
@@ -115,7 +115,7 @@ impl Gate for OpenGate {
     async fn after(&self, _: &[(Lease, Effects)]) {}
 }
 
-/// A machine that checks at once: the paused clock goes on when every task waits, and does not see other threads.
+/// A machine that checks events inline: the paused clock advances when every task waits, and does not notice other threads.
 #[derive(Debug)]
 struct TestMachine {
     began: Instant,
@@ -153,7 +153,7 @@ fn channel(events: i64, receives: Receives) -> (Arc<Channel>, Arc<Handle>) {
     (channel_from(&Arc::new(source), Arc::new(receives)), handle)
 }
 
-/// How a channel of these tests is read.
+/// The settings of these tests.
 pub(crate) fn settings() -> Settings {
     let signers = SignerSet::new(vec![Address([1; 20])], 1).unwrap();
     Settings {
@@ -188,7 +188,7 @@ fn channel_from(source: &Arc<TestSource>, sink: Arc<dyn Sink>) -> Arc<Channel> {
     Arc::new(Channel::with_plan(plan, handle, metrics, SharedParts::on(machine, ledgers)))
 }
 
-/// The status of a channel that has run.
+/// Returns the status of a channel that has run.
 fn status(handle: &Handle) -> ChannelStatus {
     let ledger = handle.board().ledger.clone().unwrap();
     handle.board().status(&settings().channel, &["sink".into()], &handle.pauses(), &ledger.lock().unwrap())
@@ -220,8 +220,8 @@ async fn while_nothing_is_taken_two_ranges_are_read_ahead_and_no_more() {
     let source = Arc::new(TestSource { events: 1000, handle, read_through: AtomicI64::default() });
     let channel = channel_from(&source, Arc::new(Receives::Nothing));
     run_for(&channel, Duration::from_secs(600), &CancellationToken::new()).await;
-    // A page brings ten events and, after the first page, one that is known already. One page is at the sink, others are
-    // ready or in its queue, one waits for the queue, and two are read ahead.
+    // A page contains ten events. After the first page, one of them is already known. One page is at the sink, others are
+    // prepared or in its queue, one waits for the queue, and two are read ahead.
     let pages = 1 + i64::try_from(MAX_JOINED + QUEUE_BATCHES).unwrap() + 1 + 2;
     assert_eq!(source.read_through.load(Relaxed), 10 + 9 * (pages - 1));
 }
@@ -232,7 +232,7 @@ async fn what_comes_while_the_sink_is_at_work_is_offered_together_next() {
     let sink = Arc::new(SlowSink::default());
     let channel = channel_from(&Arc::new(source), sink.clone());
     run_for(&channel, Duration::from_secs(200), &CancellationToken::new()).await;
-    // The first page brings ten events, and each that follows nine.
+    // The first page contains ten new events, and each later page nine.
     let joined = 9 * MAX_JOINED;
     assert_eq!(*sink.offered.lock().unwrap(), [10, joined, joined, joined]);
 }

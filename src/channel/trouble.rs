@@ -1,4 +1,4 @@
-//! An error that repeats is logged once, and again when it changes, persists or ends.
+//! Logs a repeated error once, and again when it changes, persists or ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,8 @@ use net::Chain;
 use net::retry::Retry;
 use telemetry::trace::TraceId;
 
-/// The repeated errors of one part of a channel, for the log and for the channel's status, and the waits after them.
+/// Tracks the repeated errors of one part of a channel. Reports them to the log and the channel's status, and waits between
+/// attempts.
 #[derive(Debug)]
 pub(super) struct Trouble {
     channel: Arc<str>,
@@ -26,18 +27,18 @@ pub(super) struct Trouble {
     last: Option<Problem>,
 }
 
-/// An error that should heal by itself needs attention once it has come this many times in a row.
+/// If a transient error occurs this many times in a row, it needs an operator's attention.
 pub(super) const MANY_TIMES: u32 = 20;
 
 impl Trouble {
-    /// `trace` is that of the batch that is dealt with.
+    /// `trace` is the trace id of the batch in progress.
     pub(super) fn new(read_plan: &ReadPlan, reporter: &StatusReporter, trace: Option<TraceId>) -> Self {
         let ReadPlan { channel, settings, .. } = read_plan;
         let retry = channel.parts.machine.retry(settings.retry);
         Self { channel: channel.identity.name.clone(), reporter: reporter.clone(), trace, retry, last: None }
     }
 
-    /// Logs an error, reports it to the status, and waits before the next attempt. `doing` says what failed.
+    /// Logs an error, reports it in the status, and waits before the next attempt. `doing` names the failed action.
     pub(super) async fn wait_out(&mut self, doing: &'static str, error: impl Into<ReadError>) {
         let error = error.into();
         let asked = match &error {
@@ -78,7 +79,7 @@ impl Trouble {
         }
     }
 
-    /// Logs that the errors are over, if there were any.
+    /// Resets the retry wait. If errors occurred before, logs that the part works again.
     pub(super) fn over(&mut self) {
         self.retry.reset();
         if let Some(Problem { kind, .. }) = self.last.take() {

@@ -1,20 +1,20 @@
-//! The verify stage: each event's verdict, and what follows from it.
+//! The verify stage: decides the verdict of each event and its outcome.
 //!
 //! # Invariants
 //!
-//! * **No rejection on one reading.** A proxy may have damaged the event, so it is read once more by its id, and what the
-//!   service says then holds. While the service does not answer, the stage waits. The same holds for a duplicate proof and
-//!   a contradiction, see [`recent`].
-//! * **Admitted in order.** An event is looked up among the recent ones when everything before it in its range is settled:
-//!   of two with the same proof the first is delivered.
-//! * **Known to all before admitted.** Where instances share the state, a proof that is new here is first noted there: of
-//!   two channels that show it, one delivers it, whichever instances they run on.
-//! * **Off the async threads.** Signatures are checked on threads of their own, see [`machine`](super::machine).
+//! * **No rejection after one reading.** A proxy may have damaged the event, so it is read again by its id, and the second
+//!   answer counts. While the service does not answer, the stage waits. The same applies to a duplicate proof and a
+//!   contradiction, see [`recent`].
+//! * **Admitted in order.** An event is compared with the recent events after every earlier event of its range is settled.
+//!   If two events have the same proof, the first is delivered.
+//! * **Known to all before admitted.** If instances share the state, a proof that is new here is first recorded there. If
+//!   two channels show it, only one of them delivers it, regardless of the instances that run them.
+//! * **Off the async threads.** Signatures are checked on separate threads, see [`machine`](super::machine).
 //!
 //! # Cancellation
 //!
-//! At any point: the same events are read and verified again. Nothing durable changes, but for the proofs that the channel
-//! has shown where instances share the state; shown again, they are its own.
+//! Safe at any point: the same events are read and verified again. Nothing durable changes, with one exception: if instances
+//! share the state, it records the proofs that the channel has shown. If they are shown again, they belong to the channel.
 
 use std::slice;
 
@@ -49,21 +49,21 @@ use expect::Named;
 use recent::{Admitted, Alarm, Known};
 use rejection::{PENDING_WITHOUT_ID, kind_of};
 
-/// Rejected events of one range that are read again at the same time.
+/// The number of rejected events of one range that are read again at the same time.
 const SECOND_LOOKS: usize = 8;
 
-/// For which part of the loop, and for which batch, events are verified.
+/// The part of the loop and the batch for which events are verified.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StageContext<'a> {
     pub(super) reporter: &'a StatusReporter,
-    /// When they were first read.
+    /// When the events were first read.
     pub(super) received: Timestamp,
     /// `None` for an event that is read outside a batch.
     pub(super) trace: Option<TraceId>,
 }
 
 impl ReadPlan {
-    /// Checks events that follow each other and were first read then, in their order.
+    /// Checks consecutive events that were first read at `received`. The results have the same order.
     pub(super) async fn check(&self, received: Timestamp, events: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError> {
         let Channel { parts, handle, .. } = &*self.channel;
         parts.machine.check(&self.settings, received, events, &handle.memory).await
@@ -74,7 +74,7 @@ impl ReadPlan {
         Ok(checked.pop().expect("as many verdicts as events"))
     }
 
-    /// The outcomes of a range whose proofs were checked, in its order.
+    /// Returns the outcomes of a range whose proofs were checked, in its order.
     pub(super) async fn page(
         &self,
         mut checked: Vec<Checked>,
@@ -109,8 +109,8 @@ impl ReadPlan {
         }
     }
 
-    /// Where instances share the state: notes that the channel shows these proofs, and learns which of them another one has
-    /// shown before. An event is admitted after this only, whichever way it came.
+    /// If instances share the state, records that the channel shows these proofs, and learns which of them another channel
+    /// has shown before. Every event passes this step before it is admitted, regardless of how it was read.
     async fn show(&self, checked: &[Checked]) {
         let SharedParts { ledgers, recent, .. } = &self.channel.parts;
         if !ledgers.store.is_shared() {
@@ -127,7 +127,7 @@ impl ReadPlan {
         }
     }
 
-    /// The outcome after the second look. A duplicate or a contradiction is read again as well.
+    /// Returns the outcome after the second look. A duplicate or a contradiction is read again too.
     async fn admit(&self, checked: Checked, context: StageContext<'_>) -> Result<Outcome, ChannelError> {
         let (raw, alarm) = match self.settle(checked, context) {
             Ok(outcome) => return Ok(outcome),
@@ -143,7 +143,7 @@ impl ReadPlan {
         })
     }
 
-    /// The outcome of an event that is not read again: an alarm rejects it.
+    /// Returns the outcome of an event that is not read again: an alarm rejects it.
     fn settle_finally(&self, checked: Checked, context: StageContext<'_>) -> Outcome {
         self.settle(checked, context).unwrap_or_else(|alarmed| {
             let (raw, alarm) = *alarmed;
@@ -151,8 +151,8 @@ impl ReadPlan {
         })
     }
 
-    /// The outcome of an event; an alarm where it is a duplicate or a contradiction. An event is counted once, as far as is
-    /// remembered.
+    /// Returns the outcome of an event, or an alarm if it is a duplicate or a contradiction. An event is counted once, as
+    /// far as is remembered.
     fn settle(&self, checked: Checked, context: StageContext<'_>) -> Result<Outcome, Box<(RawEvent, Alarm)>> {
         let (channel, recent) = (self.settings.channel.id, &self.channel.parts.recent);
         Ok(match checked {
@@ -180,7 +180,7 @@ impl ReadPlan {
         })
     }
 
-    /// Whether the event is admitted for the first time, as far as is remembered.
+    /// Returns whether the event is admitted for the first time, as far as is remembered.
     fn note_admitted(
         &self,
         raw: &RawEvent,
@@ -195,7 +195,7 @@ impl ReadPlan {
         Ok(is_news)
     }
 
-    /// A workflow that another channel showed first is said once.
+    /// Reports once each workflow that another channel showed first.
     fn note_workflow(&self, raw: &RawEvent, proof: &Proof, trace: Option<TraceId>) {
         let Channel { parts, identity, .. } = &*self.channel;
         let first_in = parts.recent.workflows.note(identity.id, proof.workflow_id.0, || parts.machine.now());
@@ -205,8 +205,8 @@ impl ReadPlan {
         }
     }
 
-    /// Of an event that an operator has released: where what is expected says that a proof is this channel's, and another
-    /// channel has shown it first, it passes.
+    /// For an event that an operator released: accepts a proof that another channel has shown first, if the `expect` lists
+    /// assign it to this channel.
     fn claim(&self, raw: &RawEvent, proof: &Proof, record: &Record) {
         let (channel, parts, signed) = (self.settings.channel.id, &self.channel.parts, record.decoded());
         let expect = &self.settings.verification.expect;
@@ -216,13 +216,13 @@ impl ReadPlan {
         }
     }
 
-    /// Without an id the service cannot be asked for the proof.
+    /// Sets a pending event aside. Without an id its proof cannot be requested, and it is rejected.
     fn set_aside(&self, raw: RawEvent, context: StageContext<'_>) -> Outcome {
         let Some(event_id) = raw.id else {
             let detail = "a proof is due, and there is no event_id to ask for it by";
             return Outcome::Rejected(self.quarantine(raw, Rejection::new(PENDING_WITHOUT_ID, detail), context));
         };
-        // A copy: a slice would keep its whole page in memory for as long as it waits.
+        // Copied, because a slice would keep its whole page in memory while the event waits.
         let json = self.channel.handle.memory.copy(&raw.json);
         let first_seen = self.channel.parts.machine.now();
         let received = Some(context.received);

@@ -1,4 +1,4 @@
-//! Makes the parts that run from a checked configuration.
+//! Builds the running parts from a checked configuration.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use channel::{Channel, Outlet, Settings, SharedParts};
 use sink::{OpenFiles, Sink, SinkError};
 use telemetry::metrics::Metrics;
 
-/// What a channel takes of the limit of memory besides pages and events: its tasks, and its connections' buffers. 999 channels
-/// that misbehaved in every way took 90 MiB so.
+/// The part of the memory limit that a channel uses in addition to pages and events: its tasks, and the buffers of its
+/// connections. 999 channels that misbehaved in every way used 90 MiB of this kind.
 const CHANNEL_BYTES: u64 = 48 << 10;
 
 /// A valid configuration that cannot be used on this machine.
@@ -25,7 +25,7 @@ pub(crate) struct AssemblyError {
 /// The configured sinks, by name.
 pub(crate) type Sinks = BTreeMap<String, Outlet>;
 
-/// The client of the configured service.
+/// Returns the client of the configured service.
 pub(crate) fn client(config: &Config) -> Result<Client, AssemblyError> {
     let failed = |error: SettingsError| AssemblyError {
         what: "the client of the service could not be set up".to_owned(),
@@ -34,8 +34,8 @@ pub(crate) fn client(config: &Config) -> Result<Client, AssemblyError> {
     Client::new(config.api.client.clone()).map_err(failed)
 }
 
-/// The configured sinks and channels. Nothing is opened or sent yet. A sink whose settings have not changed is kept from
-/// `before`. The memory and the room for recent proofs are shared among the channels.
+/// Returns the configured sinks and channels. Nothing is opened or sent yet. A sink whose settings have not changed is kept
+/// from `before`. The channels share the memory and the space for recent proofs.
 pub(super) fn assemble(
     config: &Config,
     before: Option<(&Config, &Sinks)>,
@@ -61,32 +61,32 @@ pub(super) fn assemble(
     Ok((sinks, channels))
 }
 
-/// A configured sink that was built, as every channel uses it that has no filter of its own for it.
+/// Returns a configured sink with the settings that apply to every channel without its own filter for it.
 fn outlet(name: &str, configured: &config::Sink, sink: Arc<dyn Sink>) -> Outlet {
     let config::Sink { retry, give_up_after, shape, filter, .. } = configured;
     let (shape, filter) = (shape.clone(), filter.clone().map(Arc::new));
     Outlet { shape, filter, gives_up_after: *give_up_after, ..Outlet::new(name, sink, *retry) }
 }
 
-/// A sink as one channel uses it, beside the daemon.
+/// Returns a sink as one channel uses it, independently of the daemon.
 pub(crate) fn outlet_of(config: &Config, channel: &config::Channel, name: &str) -> Result<Outlet, SinkError> {
     let configured = &config.sinks[name];
     let sink = configured.settings.build(name, &OpenFiles::default(), &Metrics::default())?;
     Ok(filtered(channel, outlet(name, configured, sink)))
 }
 
-/// With the channel's own filter, if it has one for the sink.
+/// Applies the channel's own filter, if the channel has one for the sink.
 fn filtered(channel: &config::Channel, outlet: Outlet) -> Outlet {
     let filter = channel.filters.get(&*outlet.name).cloned().map(Arc::new).or(outlet.filter);
     Outlet { filter, ..outlet }
 }
 
-/// The part of the memory limit for pages and events.
+/// Returns the part of the memory limit that is available for pages and events.
 fn for_events(limit: u64, channels: usize) -> u64 {
     limit - (CHANNEL_BYTES * channels as u64).min(limit / 4)
 }
 
-/// The configured channels, each with its outlets.
+/// Returns the configured channels, each with its outlets.
 pub(crate) fn channels(config: &Config, client: &Client, sinks: &Sinks, parts: &SharedParts) -> Vec<Arc<Channel>> {
     let channel = |configured: &config::Channel| {
         let settings = settings(config, configured);
@@ -97,7 +97,7 @@ pub(crate) fn channels(config: &Config, client: &Client, sinks: &Sinks, parts: &
     config.channels.iter().map(channel).collect()
 }
 
-/// How a configured channel is read.
+/// Returns the settings for reading a configured channel.
 pub(crate) fn settings(config: &Config, channel: &config::Channel) -> Settings {
     let api = &config.api;
     Settings {
@@ -115,7 +115,7 @@ pub(crate) fn settings(config: &Config, channel: &config::Channel) -> Settings {
 
 #[cfg(test)]
 mod tests {
-    //! What all channels share.
+    //! Tests of the resources that all channels share.
 
     use std::fmt::Write;
 

@@ -14,10 +14,10 @@ use telemetry::trace::{Export, Otlp, Traces};
 
 use super::StartError;
 
-/// The longest time that exporting the last spans may take of what is left of the grace period.
+/// The longest time that exporting the last spans can take out of the remaining grace period.
 const LAST_SPANS: Duration = Duration::from_secs(5);
 
-/// The export, where one is configured.
+/// The trace export, if one is configured.
 pub(super) struct Exporting {
     task: JoinSet<()>,
     otlp: Option<watch::Sender<Otlp>>,
@@ -25,7 +25,7 @@ pub(super) struct Exporting {
 }
 
 impl Exporting {
-    /// Exports what begins in the traces that are returned.
+    /// Starts the export of the traces that are returned.
     pub(super) fn begin(otlp: Option<Otlp>, metrics: &Metrics) -> Result<(Traces, Self), StartError> {
         let (mut task, otlp, stop) = (JoinSet::new(), otlp.map(watch::Sender::new), CancellationToken::new());
         let Some(sender) = &otlp else { return Ok((Traces::default(), Self { task, otlp, stop })) };
@@ -35,14 +35,14 @@ impl Exporting {
         Ok((traces, Self { task, otlp, stop }))
     }
 
-    /// From now on the collector is given the headers of this configuration.
+    /// Uses the headers of this configuration for the collector from now on.
     pub(super) fn follow(&self, otlp: Option<&Otlp>) {
         if let Some((sender, newer)) = self.otlp.as_ref().zip(otlp) {
             sender.send_if_modified(|otlp| std::mem::replace(otlp, newer.clone()) != *newer);
         }
     }
 
-    /// Exports the last spans, until `deadline`.
+    /// Exports the last spans, at most until `deadline`.
     pub(super) async fn end(&mut self, deadline: Instant) {
         self.stop.cancel();
         let left = deadline.saturating_duration_since(Instant::now()).min(LAST_SPANS);

@@ -1,4 +1,4 @@
-//! The daemon among the instances that share its channels.
+//! Connects the daemon with the other instances that share its channels.
 
 use std::collections::BTreeSet;
 use std::future::pending;
@@ -15,23 +15,23 @@ use cluster::{Member, Peers, Seen};
 use ledger::store::shared::Membership;
 use proof::event::ChannelId;
 
-/// The longest that giving up what is left may take at the end.
+/// The longest time that leaving the group can take at the end.
 const LEAVING: Duration = Duration::from_secs(3);
 
-/// What instances share, seen from this one.
+/// The shared state of the instances, as this instance sees it.
 pub(crate) struct Sharing {
-    /// Fires when no more channels are to be taken.
+    /// Fires when this instance must not take any more channels.
     pub(super) stop: CancellationToken,
     membership: Arc<dyn Membership>,
     configured: watch::Sender<Arc<BTreeSet<ChannelId>>>,
     seen: watch::Receiver<Seen>,
-    /// The channels to run here.
+    /// The channels that this instance has to run.
     pub(super) work: BTreeSet<ChannelId>,
     _member: AbortOnDropHandle<()>,
 }
 
 impl Sharing {
-    /// With these channels configured. A command that reaches the others configures none.
+    /// Joins the group with these configured channels. A command that only contacts the other instances configures none.
     pub(crate) fn begin(membership: Arc<dyn Membership>, ids: BTreeSet<ChannelId>) -> Self {
         let (configured, stop) = (watch::Sender::new(Arc::new(ids)), CancellationToken::new());
         let member = Member::new(membership.clone(), configured.subscribe());
@@ -55,7 +55,7 @@ impl Sharing {
         Peers { seen: self.seen.clone(), membership: self.membership.clone() }
     }
 
-    /// Waits until other channels are to run here. Most heartbeats change nothing of that.
+    /// Waits until the set of channels to run here changes. Most heartbeats do not change it.
     async fn changed(&mut self) -> Result<(), RecvError> {
         let work = &mut self.work;
         let seen = self.seen.wait_for(|seen| seen.work != *work).await?;
@@ -63,14 +63,14 @@ impl Sharing {
         Ok(())
     }
 
-    /// Gives up what is left.
+    /// Releases the remaining leases.
     pub(crate) async fn end(self) {
-        // Where it takes longer, others take over when the lease is over.
+        // If it takes longer, other instances take over when the lease expires.
         let _ = timeout(LEAVING, self.membership.leave()).await;
     }
 }
 
-/// Waits until other channels are to run here: for ever, where nothing is shared.
+/// Waits until the set of channels to run here changes. Waits forever if nothing is shared.
 pub(super) async fn changed(sharing: Option<&mut Sharing>) {
     let changed = match sharing {
         Some(sharing) => sharing.changed().await.is_ok(),

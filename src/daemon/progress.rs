@@ -1,8 +1,8 @@
-//! While a channel is behind: how far it has got, in a line every ten seconds.
+//! Logs the progress of each channel that is behind, in one line every ten seconds.
 //!
 //! # Invariants
 //!
-//! * **Few lines.** Of many channels those that are furthest behind, and how many more there are.
+//! * **Few lines.** If many channels are behind, the log names the channels with the largest lag and counts the others.
 //!
 //! # Cancellation
 //!
@@ -21,16 +21,16 @@ use tracing::info;
 use operator::{ConfiguredChannel, Operations};
 use telemetry::ALWAYS;
 
-/// Between two looks. What waits for less is not behind.
+/// The interval between two checks. A channel is behind only if an event has waited for at least this time.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Channels that are named at each look.
+/// How many channels each check names.
 const NAMED: usize = 5;
 
-/// Columns of the bar, where a person reads the log as it is written.
+/// The width of the bar in columns. The bar is shown if standard error is a terminal.
 const BAR: usize = 22;
 
-/// Logs how far the configured channels have got that are behind.
+/// Logs the progress of the configured channels that are behind.
 pub(super) async fn tell(operations: watch::Receiver<Arc<Operations>>) -> Infallible {
     let mut look = interval_at(Instant::now() + EVERY, EVERY);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,11 +1,11 @@
-//! The replacement of the configuration in force by another while the daemon runs.
+//! Replaces the configuration in force with another one while the daemon runs.
 //!
 //! # Invariants
 //!
-//! * **All or nothing.** Where anything in the new configuration is wrong, nothing changes.
-//! * **Unchanged parts go on.** Sinks whose settings did not change are kept, and their channels and lanes with them.
-//! * **The file is read when an operator asks,** by SIGHUP or `channeld reload`. Secrets and certificates that it names are
-//!   read again as soon as they change.
+//! * **All or nothing.** If anything in the new configuration is wrong, nothing changes.
+//! * **Unchanged parts keep running.** Sinks whose settings did not change are kept, together with their channels and lanes.
+//! * **The file is read when an operator requests it,** by SIGHUP or `channeld reload`. The secrets and certificates that it
+//!   names are read again as soon as they change.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use operator::{Changes, Operations};
 use telemetry::ALWAYS;
 
 impl Daemon {
-    /// Reads the operator's file again and puts it in force. Where this fails, nothing changes.
+    /// Reads the operator's file again and applies it. If this fails, nothing changes.
     pub(super) async fn reload(&mut self) -> Result<Changes, StartError> {
         self.notifier.reloading();
         let file = self.file.clone();
@@ -40,7 +40,7 @@ impl Daemon {
         adopted
     }
 
-    /// Puts secrets and certificates that have changed in the place of those in force, unless they cannot be used.
+    /// Applies secrets and certificates that have changed. If they cannot be used, the current ones stay in force.
     pub(super) async fn follow_files(&mut self) {
         let files = self.loaded.files.clone();
         if !matches!(spawn_blocking(move || files.have_changed()).await, Ok(true)) {
@@ -59,7 +59,7 @@ impl Daemon {
         }
     }
 
-    /// Puts a text, and everything that it names, in force. It is read off the async threads.
+    /// Applies a text and everything that it names. The text is read on a blocking thread.
     async fn adopt(
         &mut self,
         text: impl FnOnce() -> Result<Text, ConfigError> + Send + 'static,
@@ -84,7 +84,7 @@ impl Daemon {
         Ok(changes)
     }
 
-    /// Lets every sink open its files again, for `logrotate`. Does not wait for them.
+    /// Makes every sink open its files again, for `logrotate`. Does not wait for the sinks.
     fn reopen(&mut self) {
         while self.reopening.try_join_next().is_some() {}
         for (name, outlet) in &self.sinks {

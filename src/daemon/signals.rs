@@ -1,4 +1,4 @@
-//! The process's signals: stop and reload, and, of a command at a terminal, suspend.
+//! The signals of the process: stop, reload and, for a command at a terminal, suspend.
 
 use std::io;
 use std::time::Duration;
@@ -8,13 +8,14 @@ use rustix::process::kill_current_process_group;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM};
 use tokio::time::timeout;
 
-/// The system does not stop a process that nothing would let go on. One that goes on for so long was not stopped.
+/// The system does not stop a process that nothing could continue. A process that still runs after this time was not
+/// stopped.
 const NOT_STOPPED: Duration = Duration::from_millis(200);
 
-/// What a signal asks for.
+/// The request that a signal makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
-    /// SIGTERM or SIGINT: finish the batches in hand and end.
+    /// SIGTERM or SIGINT: finish the current batches and end.
     Stop,
     /// SIGHUP: read the configuration and the secrets again.
     Reload,
@@ -24,31 +25,31 @@ pub(crate) enum Signal {
 pub(crate) struct Signals(signal_hook_tokio::Signals);
 
 impl Signals {
-    /// Takes the signals over from their default action, which would end the process.
+    /// Replaces the default action of the signals, which would end the process.
     pub(crate) fn listen() -> io::Result<Self> {
         signal_hook_tokio::Signals::new([SIGTERM, SIGINT, SIGHUP]).map(Self)
     }
 
-    /// The next signal. Can be dropped: a signal that came is kept for the next call.
+    /// Returns the next signal. The future can be dropped: a signal that arrived is kept for the next call.
     pub(crate) async fn next(&mut self) -> Signal {
         match self.0.next().await {
             Some(SIGHUP) => Signal::Reload,
             Some(_) => Signal::Stop,
-            // The stream ends only when its handle closes it, and nothing keeps the handle.
+            // The stream ends only when its handle closes it, and no code keeps the handle.
             None => std::future::pending().await,
         }
     }
 }
 
-/// Stops this process with the rest of its job, which a shell waits for, until it is let go on: as Ctrl-Z does where the
-/// terminal looks after its keys itself.
+/// Stops this process and the rest of its job, which a shell waits for, until it is continued. This does the work of Ctrl-Z
+/// if the program handles the keys of the terminal itself.
 ///
 /// # Errors
 /// If the signal cannot be sent or noticed.
 pub(crate) async fn suspend() -> io::Result<()> {
     let mut continued = signal_hook_tokio::Signals::new([SIGCONT])?;
     kill_current_process_group(rustix::process::Signal::TSTP)?;
-    // Either is right: it went on, or was not stopped.
+    // Both results are fine: the process was continued, or it was not stopped.
     let _ = timeout(NOT_STOPPED, continued.next()).await;
     Ok(())
 }

@@ -1,18 +1,19 @@
-//! A task per channel: started, watched, started again after a panic, and ended together.
+//! Runs one task per channel: starts the tasks, watches them, restarts them after a panic, and ends them together.
 //!
 //! # Invariants
 //!
-//! * **One bad part stops only itself.** A channel that is gone ends alone. A channel that panicked starts again alone.
-//! * **A shared failure ends all.** A state that cannot be written, or a closed standard output, ends every channel, each
-//!   after its batch in hand. A database server that is away is no such failure: it is waited for.
-//! * **Unchanged channels go on.** A running channel takes over its part of a new configuration: see
+//! * **One bad part stops only itself.** A channel that no longer exists at the service ends alone. A channel that panicked
+//!   is restarted alone.
+//! * **A shared failure ends all.** If the state cannot be written, or standard output is closed, every channel ends after
+//!   its current batch. An unavailable database server is not such a failure: the channels wait for it.
+//! * **Unchanged channels keep running.** A running channel applies its part of a new configuration: see
 //!   [`Channel::become_like`].
-//! * **No channel is not an end.** With no wanted channel the supervisor waits for `stop` or for another list.
+//! * **An empty list is not an end.** If no channel is wanted, the supervisor waits for `stop` or for another list.
 //!
 //! # Cancellation
 //!
-//! When `stop` fires, channels have `shutdown_grace` to finish their batches in hand; then they are dropped. The same holds
-//! for a channel that is no longer wanted. Events that were not recorded are read again.
+//! When `stop` fires, channels have `shutdown_grace` to finish their current batches; then they are dropped. The same
+//! applies to a channel that is no longer wanted. Events that were not recorded are read again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,25 +28,25 @@ use net::Chain;
 use net::retry::{Retry, RetryPolicy};
 use telemetry::ALWAYS;
 
-/// Waits before a channel that panicked, or was lost, is started again.
+/// The waits before a channel that panicked or lost its lease is restarted.
 const RESTART: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60) };
 
-/// A channel that has run for so long starts again after the first wait.
+/// A channel that has run for at least this time is restarted after the first wait again.
 const SOUND_RUN: Duration = Duration::from_secs(60);
 
-/// Between the starts of two channels: if many started at once, each would open a connection of its own.
+/// The delay between the starts of two channels. If many channels started at once, each would open its own connection.
 const BETWEEN_STARTS: Duration = Duration::from_millis(2);
 
-/// How the daemon ended. Where several apply, the last in this order counts.
+/// How the daemon ended. If several outcomes apply, the last one in this order counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
 pub(crate) enum Outcome {
-    /// Stopped as asked. Every batch in hand was recorded.
+    /// Stopped as requested. Every current batch was recorded.
     #[strum(serialize = "everything in hand was recorded")]
     Drained,
-    /// Stopped as asked, but a batch in hand did not finish in time. It is offered again at the next start.
+    /// Stopped as requested, but a current batch did not finish in time. It is delivered again at the next start.
     #[strum(serialize = "shutdown_grace was over: what was in hand is offered again")]
     GraceExpired,
-    /// The service said of every wanted channel that it is gone.
+    /// The service reported that every wanted channel is gone.
     #[strum(serialize = "every channel is gone")]
     AllGone,
     /// The reader of a sink has closed it.
@@ -54,30 +55,30 @@ pub(crate) enum Outcome {
     /// The state could not be read or written.
     #[strum(serialize = "the state failed")]
     StateFailed,
-    /// A second signal ended the process at once. What was not recorded is offered again at the next start.
+    /// A second signal ended the process at once. Events that were not recorded are delivered again at the next start.
     #[strum(serialize = "ended at once")]
     Interrupted,
 }
 
-/// The channels that run, wait to run again, or are about to end.
+/// The channels that are running, waiting for a restart, or about to end.
 pub(crate) struct Supervisor {
     tasks: Tasks<Started>,
-    /// How many channels the last list had.
+    /// How many channels the last list contained.
     wanted: usize,
     grace: Duration,
     outcome: Option<Outcome>,
     stop: CancellationToken,
-    /// Once `stop` has fired: when the grace period is over.
+    /// When the grace period ends. Set after `stop` has fired.
     deadline: Option<Instant>,
 }
 
-/// A channel, and when it is started again.
+/// A channel, and its restart schedule.
 type Started = (Arc<Channel>, Restarts);
 
-/// The waits before a channel is started again.
+/// Chooses the waits before restarts of a channel.
 struct Restarts {
     waits: Retry,
-    /// When the run in hand began, or will.
+    /// When the current run began or will begin.
     began: Instant,
 }
 
@@ -86,7 +87,7 @@ impl Restarts {
         Self { waits: Retry::new(RESTART), began: Instant::now() }
     }
 
-    /// The wait before the next run. Only runs that ended soon make it grow.
+    /// Returns the wait before the next run. Only short runs make the wait grow.
     fn next_wait(&mut self) -> Duration {
         if self.began.elapsed() >= SOUND_RUN {
             self.waits.reset();
@@ -98,14 +99,14 @@ impl Restarts {
 }
 
 impl Supervisor {
-    /// Without channels, until `stop` fires.
+    /// Creates a supervisor without channels. It runs until `stop` fires.
     pub(crate) fn new(stop: &CancellationToken) -> Self {
         let (stop, grace) = (stop.child_token(), Duration::ZERO);
         Self { tasks: Tasks::new(stop.clone()), wanted: 0, grace, outcome: None, stop, deadline: None }
     }
 
-    /// Starts the channels that are new in the list, changes the running ones, and ends the others. A channel that has to
-    /// end may take `grace` to finish its batch in hand.
+    /// Starts the channels that are new in the list, changes the running channels, and ends the others. A channel that has
+    /// to end can take up to `grace` to finish its current batch.
     pub(crate) fn follow(&mut self, wanted: &[Arc<Channel>], grace: Duration) {
         (self.wanted, self.grace) = (wanted.len(), grace);
         for task in self.tasks.running() {
@@ -135,8 +136,8 @@ impl Supervisor {
         });
     }
 
-    /// Waits until the service has said of every wanted channel that it is gone, or for `stop` and what is in hand then.
-    /// Says how it ended. Can be dropped, and called again.
+    /// Waits until the service has reported that every wanted channel is gone, or until `stop` fires and the current batches
+    /// are finished. Returns how the daemon ended. The future can be dropped, and the function called again.
     pub(crate) async fn ended(&mut self) -> Outcome {
         let stop = self.stop.clone();
         loop {
@@ -158,7 +159,7 @@ impl Supervisor {
         }
     }
 
-    /// Restarts a channel that panicked. Gives an outcome where the end of this channel ends all.
+    /// Restarts a channel that panicked. Returns an outcome if the end of this channel ends all channels.
     fn note_end(&mut self, mut task: Task<Started>, ended: Option<Result<(), ChannelError>>) -> Option<Outcome> {
         let (channel, restarts) = &mut task.on;
         let name = channel.identity.name.clone();
@@ -176,7 +177,8 @@ impl Supervisor {
             | ChannelError::State(StateError::Database(_))
             | ChannelError::Panicked(_)
             | ChannelError::Refused(_) => {
-                // What is no defect does not last longer each time: a heartbeat ends it, one way or the other.
+                // A lost lease and an unavailable database are not defects, so their waits do not grow. A heartbeat ends
+                // both conditions, one way or the other.
                 if matches!(error, ChannelError::Lost | ChannelError::State(_)) {
                     restarts.waits.reset();
                 }

@@ -1,17 +1,18 @@
-//! Messages to the service manager: ready, reloading, stopping, the status line, and the watchdog.
+//! Sends messages to the service manager: ready, reloading, stopping, the status line, and the watchdog.
 //!
-//! By the protocol of `sd_notify(3)`: datagrams to the socket that `NOTIFY_SOCKET` names. Without that variable nothing is
-//! sent. The crate `sd-notify` writes the messages; it cannot send them to an abstract name, nor with a time limit.
+//! The protocol is `sd_notify(3)`: datagrams to the socket that `NOTIFY_SOCKET` names. Without that variable nothing is
+//! sent. The crate `sd-notify` formats the messages. It cannot send them to an abstract name or with a time limit.
 //!
 //! # Invariants
 //!
-//! * **Alive means progress.** The watchdog is fed only while the process makes progress: see [`liveness`](operator::liveness).
-//! * **Never in the way.** A manager that does not read costs a wait of a second and a warning.
-//! * **One line.** Text from elsewhere cannot add a line to a message.
+//! * **Alive means progress.** The watchdog is fed only while the process makes progress: see
+//!   [`liveness`](operator::liveness).
+//! * **Never blocked by the manager.** A manager that does not read its socket costs a wait of one second and a warning.
+//! * **One line.** Text from outside cannot add a line to a message.
 //!
 //! # Cancellation
 //!
-//! [`keep_up`] may be dropped at any point: the watchdog is then not fed any more.
+//! [`keep_up`] can be dropped at any point. The watchdog is then no longer fed.
 
 use std::convert::Infallible;
 use std::env;
@@ -35,19 +36,19 @@ use operator::{Report, Sources};
 #[cfg(test)]
 mod tests;
 
-/// How long a message may wait for a manager whose queue is full.
+/// How long a message can wait for a manager whose queue is full.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The characters of a status. It is a line of `systemctl status`.
+/// The maximum length of a status in characters. `systemctl status` shows it on one line.
 const MAX_STATUS: usize = 200;
 
-/// Between two status lines.
+/// The interval between two status lines.
 const BETWEEN_STATUSES: Duration = Duration::from_secs(2);
 
-/// What a stop may take beyond its grace period, for the end of the process itself.
+/// How much time a stop can take beyond its grace period, so that the process itself can end.
 const END: Duration = Duration::from_secs(10);
 
-/// Sends messages to the service manager, where there is one.
+/// Sends messages to the service manager, if the process has one.
 pub(super) struct Notifier {
     manager: Option<(UnixDatagram, SocketAddr)>,
     /// How often the watchdog has to be fed.
@@ -55,20 +56,21 @@ pub(super) struct Notifier {
     sent: Mutex<Sent>,
 }
 
-/// What the status that was sent last was made of.
+/// The parts of the last status that was sent.
 struct Sent {
     phase: Phase,
     summary: String,
 }
 
-/// What the status line says beside the summary.
+/// The part of the status line that is added to the summary.
 #[derive(Clone, Copy)]
 pub(super) enum Phase {
     /// The configuration is in force and its channels run.
     Running,
-    /// The configuration that was read again was rejected: the one before stays in force.
+    /// The configuration that was read again was rejected. The previous configuration stays in force.
     Rejected,
-    /// The process ends within this time. Asks for it, whatever the unit's stop timeout.
+    /// The process ends within this time. The message requests this time from the manager, whatever the stop timeout of the
+    /// unit is.
     Stopping(Duration),
 }
 
@@ -91,7 +93,7 @@ pub(super) async fn keep_up(notifier: &Notifier, sources: &Sources) -> Infallibl
 }
 
 impl Notifier {
-    /// For the manager that the environment names.
+    /// Creates a notifier for the manager that the environment names.
     pub(super) fn from_environment() -> Self {
         let manager = env::var_os("NOTIFY_SOCKET").and_then(|name| {
             manager(&name)
@@ -106,16 +108,17 @@ impl Notifier {
         Self { manager, watchdog, sent: Mutex::new(sent) }
     }
 
-    /// The configuration is read again. Another phase follows.
+    /// Reports that the configuration is read again. Another phase must follow.
     pub(super) fn reloading(&self) {
-        // Since version 253 the manager tells by the time whether this answers its request or an earlier one.
+        // Since version 253 the manager uses the time to decide whether this message answers its current request or an
+        // earlier one.
         match NotifyState::monotonic_usec_now() {
             Ok(now) => self.send(&[NotifyState::Reloading, now]),
             Err(error) => warn!(%error, "the service manager could not be told: no clock"),
         }
     }
 
-    /// Sends a status line, unless it is the one that was sent last.
+    /// Sends a status line, unless it equals the last one that was sent.
     fn status(&self, summary: &str) {
         let mut sent = self.sent();
         let before = sent.status();
@@ -126,10 +129,11 @@ impl Notifier {
         }
     }
 
-    /// Feeds the watchdog, if there is one, while `progress` is `Ok`.
+    /// Feeds the watchdog, if the unit has one, while `progress` is `Ok`.
     async fn keep_alive<E: Display>(&self, progress: impl Fn() -> Result<(), E>) -> Infallible {
         let Some(watchdog) = self.watchdog else { return pending().await };
-        // Half, as `sd_watchdog_enabled(3)` advises; and an interval cannot be zero.
+        // Half of the time, as `sd_watchdog_enabled(3)` recommends. The minimum is needed because an interval cannot be
+        // zero.
         let mut ticks = interval((watchdog / 2).max(Duration::from_millis(1)));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut progressed = true;
@@ -171,7 +175,8 @@ impl Notifier {
         lock(&self.sent)
     }
 
-    /// Sends one message, to the address and not over a connection: the manager may have recreated its socket.
+    /// Sends one message. It is sent to the address and not over a connection, because the manager may have recreated its
+    /// socket.
     fn send(&self, states: &[NotifyState<'_>]) {
         let Some((socket, address)) = &self.manager else { return };
         let message = states.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
@@ -191,7 +196,7 @@ impl Sent {
     }
 }
 
-/// Where messages go.
+/// Returns a socket, and the address that messages are sent to.
 fn manager(name: &OsStr) -> io::Result<(UnixDatagram, SocketAddr)> {
     let address = address(name)?;
     let socket = UnixDatagram::unbound()?;
@@ -199,7 +204,7 @@ fn manager(name: &OsStr) -> io::Result<(UnixDatagram, SocketAddr)> {
     Ok((socket, address))
 }
 
-/// A path, or after an `@` a name in the abstract namespace.
+/// Parses an address: a path, or a name in the abstract namespace after an `@`.
 fn address(name: &OsStr) -> io::Result<SocketAddr> {
     match name.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
@@ -208,7 +213,7 @@ fn address(name: &OsStr) -> io::Result<SocketAddr> {
     }
 }
 
-/// How many channels and reasons there are. Any user of the machine can read it, so it has no details.
+/// Returns the number of channels and of reasons. It contains no details, because every user of the machine can read it.
 fn summary(report: &Report) -> String {
     let channels = counted(report.channels.len(), "channel");
     match report.reasons.len() {

@@ -1,4 +1,4 @@
-//! What another configuration would reject of what was verified lately.
+//! Warns about recently verified events that a new configuration would reject.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use crate::config::{Channel, Config};
 use channel::{Handles, SignerStatus};
 use proof::verify::Verifier;
 
-/// A signer that was last seen before that may have been retired.
+/// A signer whose last signature is older than this may have been retired.
 const LATELY: Duration = Duration::from_secs(24 * 3600);
 
-/// A sentence for each thing of a channel that was verified lately and would be rejected.
+/// Returns one sentence per channel and reason for which recently verified events would be rejected.
 pub(super) fn warnings(before: &Config, after: &Config, handles: &Handles) -> Vec<String> {
     let mut warnings = Vec::new();
     for Channel { channel, verification, .. } in &after.channels {

@@ -1,12 +1,12 @@
-//! What an operator asks and what is answered.
+//! The requests of operators, and their answers.
 //!
-//! Answers, and the bodies of POST requests, are JSON. The members of a GET request stand in its query. What a subcommand's
-//! arguments say is parsed into the request itself, whose comments are the subcommand's help.
+//! Answers, and the bodies of POST requests, are JSON. The fields of a GET request are in its query. The arguments of a
+//! subcommand are parsed into the request itself, and the comments of the request are the help of the subcommand.
 //!
-//! A request's `channel` is a configured name or an id. An answer's is the configured name, or the id of a channel that is
-//! not configured. A `sink` is a configured name, and an optional channel or sink restricts a request to it. A `reason` is
-//! its constant name, a `detail` says it in words. A cursor is the last offset that counts as processed,
-//! `null` before the first event.
+//! The `channel` of a request is a configured name or an id. The `channel` of an answer is the configured name, or the id if
+//! the channel is not configured. A `sink` is a configured name. An optional channel or sink restricts a request to it. A
+//! `reason` is the constant name of a reason, and a `detail` describes it in words. A cursor is the last offset that counts
+//! as processed, `null` before the first event.
 
 use clap::Args;
 use jiff::Timestamp;
@@ -20,52 +20,54 @@ use ledger::{Cursor, GivenUp, Late, Quarantined};
 use proof::event::{ChannelId, EventId, Offset};
 use record::Readable;
 
-/// Asks for the [`Report`](super::Report).
+/// Requests the [`Report`](super::Report).
 #[derive(Debug, Serialize, Deserialize)]
 pub struct GetStatus {
-    /// Of the instance that is asked alone: the others are not asked.
+    /// Only the instance that receives the request. The other instances are not asked.
     #[serde(default)]
     pub here: bool,
 }
 
-/// Asks for the instances, see [`Cluster`](super::Cluster).
+/// Requests the instances: see [`Cluster`](super::Cluster).
 #[derive(Debug, Serialize, Deserialize)]
 pub struct GetCluster {}
 
-/// Asks for the last hour of channels.
+/// Requests the last hour of channels.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct GetLastHour {
-    /// Only these; all where none is named. Its JSON, as the request's query holds plain values.
+    /// The requested channels, or all channels if the list is empty. Encoded as JSON, because the request's query contains
+    /// only plain values.
     #[serde(default, with = "as_json")]
     pub channels: Vec<String>,
-    /// As the instance that is asked has seen it: the others are not asked.
+    /// Only the samples of the instance that receives the request. The other instances are not asked.
     #[serde(default)]
     pub here: bool,
 }
 
-/// Asks what is recorded of one event.
+/// Requests the recorded data of one event.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct GetJourney {
     pub channel: String,
     pub offset: Offset,
 }
 
-/// Asks which events of a channel its ledger accounts for: see [`Accounts`](channel::Accounts).
+/// Requests the events of a channel that its ledger accounts for: see [`Accounts`](channel::Accounts).
 #[derive(Debug, Serialize, Deserialize)]
 pub struct GetAccounts {
     pub channel: String,
 }
 
-/// Asks for the deliveries since the last request. If there are none, the answer waits for one second.
+/// Requests the deliveries since the last request. If there are none, the answer waits for one second.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct WatchTail {
     /// Only this channel.
     pub channel: Option<String>,
-    /// What this sink took. Without it each event is told once, however many sinks take it.
+    /// Only deliveries to this sink. If it is missing, each event is shown once, however many sinks accept it.
     pub sink: Option<String>,
-    /// The `next` of the last answer. Without it nothing is told but where to go on from.
+    /// The `next` of the last answer. If it is missing, the answer contains no event, only the `next` for the following
+    /// request.
     pub from: Option<u64>,
-    /// Only events that match. Its JSON, as the request's query holds plain values.
+    /// Only events that match. Encoded as JSON, because the request's query contains only plain values.
     #[serde(default, with = "as_json")]
     pub filter: Filter,
 }
@@ -74,7 +76,7 @@ pub struct WatchTail {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Reload {}
 
-/// Says that an operator has seen what was lost to a damaged state.
+/// Acknowledges that an operator has seen the loss of data in a damaged state.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct AcknowledgeLost {}
 
@@ -111,7 +113,7 @@ pub struct RetryQuarantined {
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     pub offsets: Vec<Offset>,
     /// All that the channel has in the quarantine, but for duplicates and contradictions.
-    // Also without it, no offset means all: it is so that this is said.
+    // An empty list of offsets means all even without this flag. The flag makes the operator say so.
     #[arg(long)]
     #[serde(skip)]
     pub all: bool,
@@ -182,7 +184,7 @@ pub struct DropDeadLetters {
     pub which: DeadLetterSelection,
 }
 
-// A selection of a sink's dead letters: those to which all of this applies. (A doc comment would be the subcommand's help.)
+// Selects the dead letters of a sink that meet all of these conditions. (A doc comment would become the subcommand's help.)
 #[derive(Clone, Debug, Default, Serialize, Deserialize, Args)]
 pub struct DeadLetterSelection {
     /// The channel: its name in the configuration, or its UUID.
@@ -194,7 +196,7 @@ pub struct DeadLetterSelection {
     #[arg(required_unless_present_any = ["all", "from", "to", "since", "until"])]
     pub offsets: Vec<Offset>,
     /// All of that sink.
-    // Also without it, no restriction means all: it is so that this is said.
+    // A selection without restrictions means all even without this flag. The flag makes the operator say so.
     #[arg(long, conflicts_with_all = ["offsets", "from", "to", "since", "until"])]
     #[serde(skip)]
     pub all: bool,
@@ -212,16 +214,16 @@ pub struct DeadLetterSelection {
     pub until: Option<Timestamp>,
 }
 
-/// Delivers events of the past to one sink once more.
+/// Delivers past events to one sink again.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Redeliver {
     pub channel: String,
     pub sink: String,
-    /// The events' bytes as the service gave them, each in base64.
+    /// The bytes of the events as the service returned them, each in base64.
     pub events: Vec<String>,
 }
 
-// Pauses or resumes a channel, or one of its sinks. Answered is whether that changed anything.
+// Pauses or resumes a channel, or one of its sinks. The answer says whether that changed anything.
 #[derive(Debug, Serialize, Deserialize, Args)]
 pub struct SetPaused {
     /// The channel: its name in the configuration, or its UUID.
@@ -237,8 +239,8 @@ pub struct SetPaused {
     pub until: Option<Timestamp>,
 }
 
-/// Has a channel that waits for its next poll poll now. Answered is when that was asked: once the channel's `last_poll` is
-/// later, it has been done.
+/// Makes a channel that waits for its next poll poll now. The answer is the time of the request. The poll is done when the
+/// channel's `last_poll` is later than this time.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PollNow {
     pub channel: String,
@@ -265,11 +267,11 @@ pub struct SetCursors {
     #[arg(skip)]
     #[serde(default)]
     pub to: Cursor,
-    /// Cursors below it stay.
+    /// Cursors below the target do not move.
     #[arg(skip)]
     #[serde(default)]
     pub only_back: bool,
-    /// Whether to do it. Otherwise the answer describes the change.
+    /// Whether to make the change. Otherwise the answer only describes it.
     #[arg(skip)]
     pub apply: bool,
 }
@@ -278,22 +280,22 @@ pub struct SetCursors {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
-    /// The request cannot be carried out as it is. Says what to ask instead. Status 400.
+    /// The request cannot be carried out as it is. The text describes a request that can. Status 400.
     #[error("{0}")]
     Usage(String),
-    /// The configuration cannot be used. Says everything that is wrong with it. Status 422.
+    /// The configuration cannot be used. The text lists everything that is wrong with it. Status 422.
     #[error("{0}")]
     Config(String),
-    /// It failed. Status 500.
+    /// The operation failed. Status 500.
     #[error("{0}")]
     Failed(String),
-    /// Another instance owns the channel: that one is asked. Status 421, and another refusal.
+    /// Another instance owns the channel, and the request is forwarded to it. Status 421, with another refusal.
     #[error("channel {channel} is owned by instance {name}")]
     #[serde(skip)]
     Elsewhere { channel: String, owner: InstanceId, name: String },
 }
 
-/// Something that is kept of a channel.
+/// A recorded item of a channel.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Entry<T> {
     pub channel: String,
@@ -305,21 +307,22 @@ pub struct Entry<T> {
 /// The last hour of a channel, minute by minute, as far as the daemon has seen it.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct LastHour {
-    /// Ascending by time. The last is of the moment of the answer.
+    /// The samples in ascending order of time. The last sample describes the moment of the answer.
     pub samples: Vec<Sample>,
 }
 
-/// What is recorded of one event, besides its sinks' cursors.
+/// The recorded data of one event, without the cursors of its sinks.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Journey {
-    /// Where sinks whose cursors have passed it are still owed it: its proof has not come, or it is delivered once more.
+    /// Set if sinks whose cursors have passed the event still wait for it: its proof has not arrived, or it is delivered
+    /// again.
     pub late: Option<Late>,
-    /// Where it is in the quarantine.
+    /// Set if the event is in the quarantine.
     pub quarantined: Option<Quarantined>,
-    /// Of each sink that has given it up.
+    /// One entry for each sink that has given up on the event.
     pub dead_letters: Vec<DeadLetter>,
-    /// Its late deliveries by the instance that answers, of the newest 64 of the channel since the daemon's start. Ascending by
-    /// time.
+    /// The late deliveries of the event by the instance that answers, among the newest 64 of the channel since the daemon
+    /// started. In ascending order of time.
     #[serde(default)]
     pub delivered_late: Vec<LateDelivery>,
 }
@@ -329,14 +332,14 @@ pub struct Journey {
 pub struct QuarantinedEvent {
     #[serde(flatten)]
     pub entry: Entry<Quarantined>,
-    /// Its bytes as text, where they are UTF-8.
+    /// The bytes of the event as text, if they are UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// Its bytes, in base64.
+    /// The bytes of the event in base64.
     pub bytes_base64: String,
 }
 
-/// An event that was to be verified again.
+/// An event that an operator wanted to verify again.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Retried {
     pub offset: Offset,
@@ -344,29 +347,29 @@ pub struct Retried {
     pub fate: Fate,
 }
 
-/// What became of an event that was to be verified again.
+/// The outcome for an event that an operator wanted to verify again.
 #[derive(Debug, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(tag = "fate", rename_all = "snake_case")]
 #[strum(serialize_all = "lowercase")]
 pub enum Fate {
-    /// Its proof holds: it is on its way to the sinks that passed it.
+    /// The proof of the event is valid. The event will be delivered to the sinks that passed it.
     Delivering,
-    /// It has no proof yet: the proof is waited for once more.
+    /// The event has no proof yet and is pending again.
     Waiting,
-    /// Its proof holds, but no cursor has passed it: it is read again from the service in order.
+    /// The proof of the event is valid, but no cursor has passed the event. It is read again from the service in order.
     #[strum(serialize = "read in order")]
     ReadInOrder,
-    /// It is still rejected, and stays in the quarantine.
+    /// The event is still rejected, and stays in the quarantine.
     Kept { reason: String, detail: String },
-    /// It is not in the quarantine.
+    /// The event is not in the quarantine.
     #[strum(serialize = "not there")]
     NotThere,
 }
 
-/// What is known of a dead letter.
+/// The recorded data of a dead letter.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct DeadLetter {
-    /// The sink that gave the event up.
+    /// The sink that gave up on the event.
     pub sink: String,
     #[serde(flatten)]
     pub facts: GivenUp,
@@ -377,7 +380,7 @@ pub struct DeadLetter {
 pub struct DeadLetterEvent {
     #[serde(flatten)]
     pub entry: Entry<DeadLetter>,
-    /// As the service gave it.
+    /// The event as the service returned it.
     pub event: Box<RawValue>,
 }
 
@@ -388,35 +391,35 @@ pub struct CursorPosition {
     /// Whether the configuration has this lane.
     pub configured: bool,
     pub cursor: Cursor,
-    /// Late events that are owed to the sink.
+    /// How many late events still have to be delivered to the sink.
     pub owed: usize,
 }
 
-/// What sinks took, in the order in which they did.
+/// Deliveries to sinks, in their order.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TailedDeliveries {
     pub events: Vec<TailedEvent>,
-    /// Deliveries that came faster than they were asked for: nothing is told of them.
+    /// How many deliveries are missing, because they came faster than they were requested.
     pub missed: u64,
-    /// Where the next request goes on.
+    /// The `from` of the next request.
     pub next: u64,
-    /// Where all channels were asked for: those that other instances work, with them.
+    /// If all channels were requested: the channels that other instances run, each with the name of its instance.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub elsewhere: Vec<String>,
 }
 
-/// An event that a sink took.
+/// An event that a sink accepted.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TailedEvent {
     pub sink: String,
-    /// Whether the sink had taken events above it before: its proof came late, or an operator had it delivered.
+    /// Whether the sink had already accepted events above it. Its proof arrived late, or an operator replayed it.
     pub is_late: bool,
-    /// The parts of its readable line.
+    /// The parts of the readable line.
     pub line: Readable,
     pub record: Box<RawValue>,
 }
 
-/// A member of a query that is no plain value, as its JSON.
+/// Encodes a structured query field as JSON.
 mod as_json {
     use serde::de::{DeserializeOwned, Error as _};
     use serde::ser::Error as _;
@@ -431,14 +434,14 @@ mod as_json {
     }
 }
 
-/// A cursor that is, or would be, set.
+/// A cursor that was set, or would be set.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct CursorMove {
     pub sink: String,
     pub from: Cursor,
     pub to: Cursor,
-    /// Offsets that are read again: the most events that can be repeated.
+    /// How many offsets are read again. At most this many events can be repeated.
     pub repeated: u64,
-    /// Offsets that are passed over: the most events that this sink never gets.
+    /// How many offsets are skipped. At most this many events never reach this sink.
     pub passed_over: u64,
 }

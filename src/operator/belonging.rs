@@ -1,4 +1,5 @@
-//! What was shown in two channels: proofs, which are right in at most one, and workflows, which may be right in both.
+//! Reports proofs and workflows that appeared in two channels. A proof belongs to at most one of them. A workflow can belong
+//! to both.
 
 use std::sync::Arc;
 
@@ -8,10 +9,10 @@ use ledger::{HeldBack, Ledger};
 use proof::event::ChannelId;
 use proof::verify::Hash;
 
-/// What one channel's ledger says of others.
+/// The proofs and workflows that one channel's ledger shares with other channels.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    /// One a channel that showed some too.
+    /// One entry per channel that showed some of the proofs too.
     proofs: Vec<HeldBack>,
     workflows: Vec<(Hash, ChannelId, i64)>,
 }
@@ -28,13 +29,14 @@ impl Shared {
         Self { proofs: ledger.held_back(elsewhere), workflows: workflows.filter(|(id, ..)| !is_expected(id)).collect() }
     }
 
-    /// What another instance's ledger says, as far as it concerns the channels here.
+    /// Returns the entries of another instance's ledger, as far as they concern the channels here.
     pub(super) fn elsewhere(held_back: Option<&Vec<HeldBack>>) -> Self {
         Self { proofs: held_back.cloned().unwrap_or_default(), workflows: Vec::new() }
     }
 }
 
-/// Tells each channel what it has in common with others. Of a channel that runs elsewhere, the instance there says it.
+/// Reports to each channel the proofs and workflows that it shares with others. If a channel runs elsewhere, the instance
+/// there reports them.
 pub(super) fn tell(known: &[ConfiguredChannel], shared: &[Shared], channels: &mut [ChannelStatus]) {
     let name = |id| by_id(known, id).name;
     for (at, (Shared { proofs, workflows }, later)) in shared.iter().zip(known).enumerate() {
@@ -69,7 +71,7 @@ pub(super) fn tell(known: &[ConfiguredChannel], shared: &[Shared], channels: &mu
     }
 }
 
-/// Why a channel is not ready, and what to do.
+/// Returns the reason why a channel is not ready, and the action to take.
 pub(super) fn reason(channel: &str, shared: &SharedProofs) -> String {
     let SharedProofs { other, events, offset, other_offset, digest, held_back, reason } = shared;
     let first = format!("first offset {offset}, there {other_offset}, proof {digest}");

@@ -1,4 +1,4 @@
-//! Asks the daemon that owns a state directory, over its control socket.
+//! Sends requests over the control socket to the daemon that owns a state directory.
 
 use std::io;
 use std::path::Path;
@@ -15,14 +15,14 @@ use super::request::BY;
 use super::{Refusal, Request, socket};
 use ledger::store::shared::Asked;
 
-/// The size of an answer, in bytes.
+/// The maximum size of an answer in bytes.
 pub(super) const MAX_ANSWER: usize = 256 * 1024 * 1024;
 
-/// Asks the daemon whose state is in `directory`; `None` where none listens. `by` says who asks, for the daemon's log. Where
-/// it does not answer, what was asked may have been done.
+/// Sends a request to the daemon whose state is in `directory`. Returns `None` if no daemon listens. `by` names the person
+/// who makes the request, for the daemon's log. If the daemon does not answer, the request may have been carried out.
 ///
 /// # Errors
-/// The daemon's refusal, or why there is no answer.
+/// The refusal of the daemon, or the reason why it did not answer.
 pub async fn ask<R: Request>(
     directory: &Path,
     request: &R,
@@ -56,7 +56,7 @@ async fn send(directory: &Path, asked: Asked, by: &str) -> io::Result<Option<(St
     }
 }
 
-/// A request in HTTP's terms.
+/// Converts a request to the terms of HTTP.
 pub(super) fn asked<R: Request>(request: &R) -> Asked {
     let (path, body) = match R::METHOD {
         Method::POST => (R::PATH.to_owned(), serde_json::to_vec(request).expect("a request is JSON")),

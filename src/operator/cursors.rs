@@ -1,4 +1,4 @@
-//! The cursors: listed and set.
+//! Lists and sets cursors.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use record::ChannelRef;
 use telemetry::ALWAYS;
 
 impl Operations {
-    /// Those of lanes that are no longer configured included.
+    /// Includes the cursors of lanes that are no longer configured.
     pub(super) async fn list_cursors(&self, request: &ListCursors) -> Result<Vec<Entry<CursorPosition>>, Refusal> {
         let positions = |channel: &ChannelRef, ledger: &Ledger| {
             let known = self.known(channel.id);
@@ -27,7 +27,7 @@ impl Operations {
         self.list(request.channel.as_deref(), positions).await
     }
 
-    /// Says what setting the cursors means or, with `apply`, does it.
+    /// Describes the effect of setting the cursors. With `apply`, sets them.
     pub(super) async fn set_cursors(&self, request: &SetCursors) -> Result<Vec<CursorMove>, Refusal> {
         let channel = self.find(&request.channel)?;
         let name = &channel.name;
@@ -49,7 +49,7 @@ impl Operations {
         owned.claim.commit(Commit(changes.collect())).await?;
         self.recent.forget_above(channel.id, above);
         for CursorMove { sink, .. } in &moves {
-            // A sink without a position waits for this.
+            // A sink without a position waits for this call.
             self.handles.of(channel.id).sink_is_another(sink);
         }
         for CursorMove { sink, from, to, .. } in &moves {
@@ -59,7 +59,7 @@ impl Operations {
         Ok(moves)
     }
 
-    /// Of the lanes that are configured, and those that have a cursor.
+    /// Returns the moves of the lanes that are configured or have a cursor.
     fn moves(&self, channel: &ChannelRef, request: &SetCursors, ledger: &Ledger) -> Result<Vec<CursorMove>, Refusal> {
         let configured = self.known(channel.id).into_iter().flat_map(|known| &known.sinks);
         let sinks: BTreeSet<&SinkName> = ledger.cursors().keys().chain(configured).collect();
@@ -80,7 +80,7 @@ impl Operations {
 
 impl CursorMove {
     fn between(sink: &str, from: Cursor, to: Cursor) -> Self {
-        // The start counts as the place below offset 0.
+        // The start counts as the offset below offset 0.
         let place = |cursor: Cursor| cursor.through.map_or(-1, Offset::get);
         let distance = place(to).abs_diff(place(from));
         let (repeated, passed_over) = if to < from { (distance, 0) } else { (0, distance) };

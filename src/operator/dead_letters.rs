@@ -1,4 +1,4 @@
-//! Dead letters: listed, shown, dropped. See `redeliver` for those that are delivered once more.
+//! Lists, shows and drops dead letters. See `redeliver` for delivering them again.
 
 use serde_json::value::{RawValue, to_raw_value};
 use tracing::warn;
@@ -64,7 +64,7 @@ impl Operations {
 }
 
 impl DeadLetterSelection {
-    /// The selected dead letters, ascending.
+    /// Returns the selected dead letters in ascending order.
     pub(super) fn of(&self, ledger: &Ledger) -> Vec<GivenUp> {
         let letters = ledger.dead_letters().iter();
         let letters = letters.filter(|((_, sink), facts)| **sink == *self.sink && self.takes(facts));

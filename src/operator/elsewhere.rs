@@ -1,4 +1,4 @@
-//! Commands whose channel another instance owns: that one is asked to carry them out.
+//! Forwards commands to the instance that owns their channel.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -20,17 +20,17 @@ use cluster::{self, Unanswered};
 use ledger::store::shared::{Answer, Asked};
 use net::Chain;
 
-/// How long an operator waits for the owner of a channel, and for a channel to have one.
+/// How long an operator waits for the owner of a channel, and for a channel to get an owner.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Before a request is tried again whose channel is on its way from one instance to another.
+/// The wait before a request is retried while its channel moves from one instance to another.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 impl Operations {
-    /// Carries a request out: here or, where another instance owns its channel, there.
+    /// Carries out a request here. If another instance owns its channel, carries it out there.
     ///
     /// # Errors
-    /// [`Refusal`]: why it was not carried out.
+    /// [`Refusal`]: why the request was not carried out.
     pub async fn carry_out<R: Request>(&self, request: &R) -> Result<R::Answer, Refusal> {
         let since = Instant::now();
         loop {
@@ -42,7 +42,7 @@ impl Operations {
             let answer = peers.ask(owner, &asked(request), left).await;
             let is_over = since.elapsed() >= PATIENCE;
             match answer {
-                // Another owns the channel by now, or will.
+                // Another instance owns the channel by now, or will own it soon.
                 Ok(Answer { status, .. }) if status == StatusCode::MISDIRECTED_REQUEST && !is_over => {}
                 Err(Unanswered::Died { taken: false }) if !is_over => {}
                 Ok(Answer { status, body }) => {
@@ -58,7 +58,7 @@ impl Operations {
     }
 }
 
-/// Answers what other instances ask, until it is dropped.
+/// Answers the requests of other instances, until it is dropped.
 pub async fn answer_others(operations: watch::Receiver<Arc<Operations>>) -> Infallible {
     let membership = operations.borrow().cluster.as_ref().map(|peers| peers.membership.clone());
     let Some(membership) = membership else { return pending().await };

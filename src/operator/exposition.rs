@@ -1,9 +1,9 @@
-//! The scrape: what is counted, and gauges made of the report of this moment.
+//! The text of a metrics scrape: the counters, and gauges that are computed from a current report.
 //!
 //! # Invariants
 //!
-//! * **Of the configuration in force.** What was counted of a channel or a sink that is configured no more is kept, in case
-//!   it comes back, and not shown.
+//! * **Only the configuration in force.** The counts of a channel or sink that is no longer configured are kept, in case it
+//!   is configured again, but they are not shown.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use ledger::Pause;
 use proof::event::Offset;
 use telemetry::metrics::{self, Metrics};
 
-/// The whole text.
+/// Returns the whole text.
 pub(super) fn text(metrics: &Metrics, report: &Report, live: bool) -> prometheus::Result<String> {
     let configured = report.channels.iter().map(|channel| (&*channel.channel, channel)).collect();
     let mut families = metrics.registry.gather();
@@ -117,12 +117,12 @@ fn of_lane(gauges: &mut Gauges, channel: &str, lane: &LaneStatus) {
     }
 }
 
-/// At least one where there is a pause.
+/// At least one second if the channel or sink is paused.
 fn paused_seconds(pause: Option<Pause>) -> i64 {
     pause.map_or(0, |pause| (Timestamp::now().as_second() - pause.since.as_second()).max(1))
 }
 
-/// Gauges in the making, by their names.
+/// The gauges of a scrape, by name.
 #[derive(Default)]
 struct Gauges(BTreeMap<&'static str, IntGaugeVec>);
 

@@ -1,8 +1,8 @@
-//! By which names the admin listener may be asked.
+//! Checks the host names of requests to the admin listener.
 //!
-//! A page elsewhere can let its own name point here (DNS rebinding), and its reader's browser then takes what is served for
-//! that page's own. The browser sends the page's name as `Host`, so that a name that is not known is refused. Addresses are
-//! not names: probes and Prometheus send those.
+//! The owner of a foreign web page can point the page's own name at this listener (DNS rebinding). The reader's browser then
+//! treats the answers as part of that page. The browser sends the name of the page as `Host`, so requests with an unknown
+//! name are refused. IP addresses are not names and are accepted: probes and Prometheus send them.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use axum::response::{IntoResponse, Response};
 
 const REFUSED: &str = "channeld is not known by this name: ask by an address, or name it in admin.hosts\n";
 
-/// The names of `admin.hosts`, beside `localhost`.
+/// The names in `admin.hosts`. `localhost` is accepted in addition.
 pub(super) type Hosts = Arc<[String]>;
 
-/// Refuses requests for another host.
+/// Refuses requests for an unknown host.
 pub(super) async fn check(State(hosts): State<Hosts>, request: Request, next: Next) -> Response {
     if is_known(request.headers(), &hosts) {
         return next.run(request).await;
@@ -25,7 +25,7 @@ pub(super) async fn check(State(hosts): State<Hosts>, request: Request, next: Ne
     (StatusCode::MISDIRECTED_REQUEST, REFUSED).into_response()
 }
 
-/// Browsers always send a host; what sends none is none.
+/// Browsers always send a host. A client that sends none is not a browser.
 fn is_known(headers: &HeaderMap, hosts: &[String]) -> bool {
     let known = |host: &str| {
         let name = name(host);
@@ -35,7 +35,7 @@ fn is_known(headers: &HeaderMap, hosts: &[String]) -> bool {
     headers.get_all(header::HOST).iter().all(|host| host.to_str().is_ok_and(known))
 }
 
-/// A host without its port, the brackets of an IPv6 address, and the dot that ends a whole name.
+/// Removes the port, the brackets of an IPv6 address, and the final dot of a fully qualified name.
 fn name(host: &str) -> &str {
     if let Some((address, _)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         return address;

@@ -1,8 +1,8 @@
-//! The last hour of the channels: noted minute by minute, and shown to clients that draw it.
+//! Records a sample of each channel every minute, and shows the last hour to clients that draw it.
 //!
 //! # Invariants
 //!
-//! * **Only what works here is noted.** Of a channel that another instance works, that instance knows the time.
+//! * **Only channels that run here are sampled.** If a channel runs in another instance, that instance has its samples.
 //!
 //! # Cancellation
 //!
@@ -24,10 +24,11 @@ use channel::Sample;
 use proof::event::ChannelId;
 use record::ChannelRef;
 
-/// Between two looks whether a channel lacks the sample of this minute: one that begins has its first one soon.
+/// The interval between two checks whether a channel lacks the sample of this minute. It is short so that a channel that has
+/// just started gets its first sample soon.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
-/// Notes once in each minute how the channels are that work here.
+/// Records a sample of each channel that runs here, once per minute.
 pub async fn note_minutes(operations: watch::Receiver<Arc<Operations>>) -> Infallible {
     let mut looks = interval(LOOK_AGAIN);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -51,14 +52,14 @@ impl Operations {
         }
     }
 
-    /// The last hour of the channels that are asked for, as this instance and, unless only `here` is asked for, the others
-    /// have seen it.
+    /// Returns the last hour of the requested channels as this instance has seen it. Unless `here` is set, includes the
+    /// samples of the other instances.
     pub(super) async fn last_hour(&self, request: &GetLastHour) -> Result<Vec<Entry<LastHour>>, Refusal> {
         let mut hours = self.last_hour_here(request)?;
         let Some(peers) = self.cluster.as_ref().filter(|_| !request.here) else { return Ok(hours) };
         let channels = hours.iter().map(|hour| hour.channel_id.to_string()).collect();
         let mut samples: BTreeMap<ChannelId, Vec<Sample>> = BTreeMap::new();
-        // What an instance knows that does not answer is missing. The status says which one that is.
+        // The samples of an instance that does not answer are missing. The status names this instance.
         for (_, answer) in ask_others(peers, &GetLastHour { channels, here: true }).await {
             for other in answer.unwrap_or_default() {
                 samples.entry(other.channel_id).or_default().extend(other.facts.samples);
@@ -71,7 +72,8 @@ impl Operations {
         Ok(hours)
     }
 
-    /// As this instance has seen it. The last sample is of this moment where the channel works here.
+    /// Returns the last hour as this instance has seen it. If the channel runs here, the last sample describes the present
+    /// moment.
     pub(super) fn last_hour_here(&self, request: &GetLastHour) -> Result<Vec<Entry<LastHour>>, Refusal> {
         let now = Timestamp::now().as_second();
         let channels: Vec<_> = if request.channels.is_empty() {

@@ -1,4 +1,4 @@
-//! The instances that share the channels: who owns what, and the status of all of them together.
+//! The instances that share the channels: their ownership of channels, and their combined status.
 
 use std::collections::BTreeSet;
 use std::future::{Ready, ready};
@@ -18,53 +18,53 @@ use ledger::store::shared::{Instance, InstanceId, Ownership};
 use net::Chain;
 use proof::event::ChannelId;
 
-/// How long another instance is waited for, so that one that hangs holds no status up.
+/// How long to wait for another instance, so that an instance that hangs does not block the status.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// The instances and their channels, as this instance has seen them at its last heartbeat.
+/// The instances and their channels, as this instance saw them at its last heartbeat.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Cluster {
-    /// Those that live.
+    /// The living instances.
     pub instances: Vec<InstanceStatus>,
-    /// Every channel that any of them configures, or of which anything is kept.
+    /// Every channel that any of them configures, or that has recorded data.
     pub channels: Vec<ChannelOwner>,
-    /// Why there has been no heartbeat since; none where there has been one in time.
+    /// Why there has been no heartbeat since then. `None` if a heartbeat came in time.
     pub heartbeat_error: Option<String>,
 }
 
-/// An instance that lives.
+/// A living instance.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct InstanceStatus {
-    /// Names the process.
+    /// The id of the process.
     pub id: InstanceId,
     /// `cluster.instance` of its configuration.
     pub name: String,
-    /// Whether it is the one that answers.
+    /// Whether this is the instance that answers.
     #[serde(rename = "self")]
     pub is_self: bool,
-    /// How many channels it owns.
+    /// How many channels the instance owns.
     pub channels: usize,
-    /// The channels that another instance configures, and it does not.
+    /// The channels that another instance configures and this one does not.
     pub not_configured: Vec<String>,
 }
 
-/// Who owns a channel.
+/// The owner of a channel.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ChannelOwner {
-    /// Its name in the configuration, or its id.
+    /// The name of the channel in the configuration, or its id.
     pub channel: String,
-    /// Its id.
+    /// The id of the channel.
     pub channel_id: ChannelId,
-    /// The instance that owns it; none where no living instance does.
+    /// The instance that owns the channel. `None` if no living instance owns it.
     pub instance: Option<InstanceId>,
-    /// That instance's name.
+    /// The name of that instance.
     pub owner: Option<String>,
-    /// For how long it has had no owner.
+    /// For how many seconds the channel has had no owner.
     pub ownerless_seconds: Option<u64>,
 }
 
 impl Operations {
-    /// The instances and who owns what.
+    /// Returns the instances and the owners of the channels.
     pub(super) fn cluster(&self, _: &GetCluster) -> Ready<Result<Cluster, Refusal>> {
         ready(self.instances())
     }
@@ -95,7 +95,7 @@ impl Operations {
         Ok(Cluster { instances, channels, heartbeat_error: seen.trouble })
     }
 
-    /// Everything as it is now, in all instances or `here` alone.
+    /// Returns the current status of all instances, or of this instance only if `here` is set.
     pub(super) async fn status(&self, request: &GetStatus) -> Result<Report, Refusal> {
         let mut report = self.report().await?;
         if let Some(peers) = self.cluster.as_ref().filter(|_| !request.here) {
@@ -109,7 +109,7 @@ impl Operations {
     }
 }
 
-/// What the other instances answer, each by its name; or why one does not.
+/// Returns the answer of each other instance with the instance's name, or the reason why it did not answer.
 pub(super) async fn ask_others<R: Request>(peers: &Peers, request: &R) -> Vec<(String, Result<R::Answer, String>)>
 where
     R::Answer: Send + 'static,
@@ -135,7 +135,7 @@ where
 }
 
 impl Report {
-    /// Adds what another instance says of its channels.
+    /// Adds the channels and reasons of another instance's report.
     fn add(&mut self, name: &str, answer: Result<Self, String>) {
         let (channels, reasons) = match answer {
             Ok(other) => (other.channels, other.reasons),
@@ -153,13 +153,13 @@ impl Report {
     }
 }
 
-/// The instances that live.
+/// Returns the living instances.
 pub(super) fn instances(seen: &Seen, me: InstanceId, configured: &[ConfiguredChannel]) -> Vec<InstanceStatus> {
     let owned = seen.view.counts();
     let sharing = || seen.view.instances.iter().filter(|(_, instance)| instance.shares());
     let mut configurations = sharing().map(|(_, instance)| &instance.channels);
     let first = configurations.next();
-    // Most often all configure the same, and that is one list.
+    // In most cases all instances have the same configuration, and it is one shared list.
     let are_equal = configurations.all(|channels| first.is_some_and(|first| Arc::ptr_eq(first, channels)));
     let differing = sharing().filter(|_| !are_equal);
     let all: BTreeSet<_> = differing.flat_map(|(_, instance)| instance.channels.iter().copied()).collect();

@@ -1,19 +1,19 @@
-//! The ledger's records of one event.
+//! Returns the ledger's data about one event.
 
 use super::api::{DeadLetter, GetAccounts, GetJourney, Journey};
 use super::{Operations, Refusal, look};
 use channel::Accounts;
 
 impl Operations {
-    /// Which events of a channel are not necessarily in its sinks, and why.
+    /// Returns the events of a channel that are not necessarily in its sinks, with the reason for each.
     pub(super) async fn accounts(&self, request: &GetAccounts) -> Result<Accounts, Refusal> {
         let channel = self.find(&request.channel)?;
         let ledger = self.ledger(&channel).await?;
         Ok(self.handles.of(channel.id).accounts(&ledger).await)
     }
 
-    /// By the ledger of the channel's owner. When every sink is finished with an event, only the cursors remain. A late delivery is
-    /// known to the instance that made it.
+    /// Reads the ledger of the channel's owner. When every sink is finished with an event, only the cursors remain. A late
+    /// delivery is known only to the instance that made it.
     pub(super) async fn journey(&self, request: &GetJourney) -> Result<Journey, Refusal> {
         let GetJourney { channel, offset } = request;
         let channel = self.find(channel)?;

@@ -1,21 +1,22 @@
-//! What an operator sees and asks of a daemon: one typed API, served on two listeners.
+//! The requests of operators to a daemon: one typed API, served on two listeners.
 //!
-//! [`Operations`] carries out every request. A command reaches those of a running daemon by `ask`, over the control
-//! [`Socket`]; where no daemon runs, it opens the state and calls its own. The admin [`Listener`] serves the reading half
-//! over TCP.
+//! [`Operations`] carries out every request. A command sends its request by `ask`, over the control [`Socket`], to the
+//! `Operations` of a running daemon. If no daemon runs, the command opens the state and calls its own `Operations`. The
+//! admin [`Listener`] serves the reading half over TCP.
 //!
 //! # Invariants
 //!
-//! * **Nothing is delivered from here.** An event that is released or redelivered becomes late, durably and in one commit. It
+//! * **Nothing is delivered from here.** An event that is released or replayed becomes late, durably and in one commit. It
 //!   is verified again, and a lane delivers it.
-//! * **Through the claim.** A channel is changed as its owner changes it; one that no task of this process owns is claimed
-//!   for the one request.
-//! * **Quarantined events and dead letters go at an operator's request only,** and each change is logged.
-//! * **Cursors are set only while their channel stands still.**
+//! * **Through the lease.** A request changes a channel in the same way as the channel's owner does. If no task of this
+//!   process owns the channel, its lease is taken for this one request.
+//! * **Quarantined events and dead letters are removed only at an operator's request,** and each change is logged.
+//! * **Cursors are set only while their channel does not run.**
 //!
 //! # Cancellation
 //!
-//! A change is one commit, finished whether or not its answer is awaited. Many events are changed `AT_ONCE` to a commit.
+//! A change is one commit. It is finished even if nobody waits for the answer. A change of many events uses one commit per
+//! `AT_ONCE` events.
 
 #![forbid(unsafe_code)]
 
@@ -76,29 +77,29 @@ pub use socket::Socket;
 
 use api::Entry;
 
-/// How long a channel may be on its way from one owner to another.
+/// How long a channel can be without an owner while it moves from one owner to another.
 const OWNERLESS: Duration = Duration::from_secs(40);
 
-/// Between two looks whether it has an owner.
+/// The interval between two checks whether the channel has an owner.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Events that are changed together.
+/// The number of events that are changed in one commit.
 const AT_ONCE: usize = 256;
 
-/// Carries out what an operator asks.
+/// Carries out the requests of operators.
 #[derive(Clone, Debug)]
 pub struct Operations {
-    /// The version that answers, with its commit where that is known.
+    /// The version that answers, with its commit if it is known.
     pub version: String,
     /// The ledgers of all channels.
     pub ledgers: Arc<Ledgers>,
     /// The handles of the channels that run here.
     pub handles: Arc<Handles>,
-    /// The proofs and events that were seen lately.
+    /// The proofs and events that were seen recently.
     pub recent: Arc<RecentEvents>,
-    /// `None` where no daemon runs.
+    /// `None` if no daemon runs.
     pub daemon: Option<(Process, Reloads)>,
-    /// What the instances that share the channels do; `None` where there is one.
+    /// The instances that share the channels. `None` if there is only one instance.
     pub cluster: Option<Peers>,
     /// The configured channels.
     pub channels: Vec<ConfiguredChannel>,
@@ -111,15 +112,15 @@ pub struct ConfiguredChannel {
     pub channel: ChannelRef,
     /// Its sinks, in the operator's order.
     pub sinks: Vec<Arc<str>>,
-    /// By which its events are verified.
+    /// Verifies the channel's events.
     pub verifier: Verifier,
-    /// What they may be about.
+    /// The expected contents of the channel's events.
     pub expect: Arc<Expect>,
 }
 
 impl Operations {
-    /// What `list` takes from the ledger of that channel or, without one, of every channel that is configured or of which
-    /// anything is kept.
+    /// Returns the results of `list` for the ledger of this channel. If no channel is given, `list` is applied to every
+    /// channel that is configured or has recorded data.
     async fn list<T>(
         &self,
         channel: Option<&str>,
@@ -141,11 +142,11 @@ impl Operations {
         Ok(listed)
     }
 
-    /// A channel's ledger, to be read: that of its owner or, where it has none, as it was recorded.
+    /// Returns a channel's ledger for reading: the ledger of its owner or, if the channel has no owner, the recorded ledger.
     async fn ledger(&self, channel: &ChannelRef) -> Result<Arc<Mutex<Ledger>>, Refusal> {
         let handle = self.handles.of(channel.id);
         if self.cluster.is_some() {
-            // What was shown before another owned the channel is of the past.
+            // The board still shows the ledger from before another instance owned the channel, so it is outdated.
             return match handle.owned() {
                 Some(owned) => Ok(owned.claim.ledger.clone()),
                 None => Ok(Arc::new(Mutex::new(self.ledgers.read(channel.id).await?))),
@@ -158,7 +159,8 @@ impl Operations {
         }
     }
 
-    /// The channel as this process owns it. Where it does not yet, the channel is claimed until the answer is dropped.
+    /// Returns the channel as this process owns it. If this process does not own it yet, the lease is taken until the
+    /// returned value is dropped.
     async fn owned(&self, channel: &ChannelRef) -> Result<Arc<Owned>, Refusal> {
         let (handle, since) = (self.handles.of(channel.id), Instant::now());
         loop {
@@ -194,10 +196,11 @@ impl Operations {
     }
 }
 
-/// The channel of that configured name or, failing that, of that id. One that is not configured goes by its id.
+/// Returns the channel with this configured name or, if there is none, with this id. The name of a channel that is not
+/// configured is its id.
 ///
 /// # Errors
-/// [`Refusal::Usage`] if it is neither.
+/// [`Refusal::Usage`] if the text is neither a configured name nor an id.
 pub fn find(channels: &[ConfiguredChannel], name_or_id: &str) -> Result<ChannelRef, Refusal> {
     if let Some(known) = channels.iter().find(|known| &*known.channel.name == name_or_id) {
         return Ok(known.channel.clone());
@@ -208,7 +211,7 @@ pub fn find(channels: &[ConfiguredChannel], name_or_id: &str) -> Result<ChannelR
     })
 }
 
-/// The configured names, for a message.
+/// Returns the configured names as a list for a message.
 pub fn names(channels: &[ConfiguredChannel]) -> String {
     let names: Vec<_> = channels.iter().map(|known| &*known.channel.name).collect();
     names.join(", ")
@@ -225,7 +228,7 @@ impl<T> Entry<T> {
     }
 }
 
-/// Checks that a channel, which has those sinks, has this one.
+/// Checks that a channel with these sinks has this sink.
 ///
 /// # Errors
 /// [`Refusal::Usage`] if it does not.

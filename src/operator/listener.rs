@@ -2,10 +2,10 @@
 //!
 //! # Invariants
 //!
-//! * **On a thread of its own.** It answers while every thread of the daemon's runtime is stuck, and its clients' requests
-//!   take nothing from a channel.
+//! * **A separate thread.** The listener answers even if every thread of the daemon's runtime is stuck, and requests of its
+//!   clients take no resources from a channel.
 //! * **Bounded:** see [`BOUNDS`].
-//! * **No page elsewhere reads it:** see `hosts`.
+//! * **No foreign web page can read it:** see `hosts`.
 //!
 //! # Cancellation
 //!
@@ -31,23 +31,23 @@ use super::server::{self, Bounds};
 /// No request needs a body.
 const BOUNDS: Bounds = Bounds { clients: 64, body: 16 * 1024, each_step: Duration::from_secs(5) };
 
-/// Connections that wait to be accepted. One that finds no room tries again only after a second.
+/// How many connections can wait to be accepted. A client that finds the queue full retries only after a second.
 const BACKLOG: u32 = 4096;
 
-/// The listener, which serves until it is dropped.
+/// The listener. It serves until it is dropped.
 #[derive(Debug)]
 pub struct Listener {
-    /// Where it listens.
+    /// The address that it listens on.
     pub address: SocketAddr,
     stop: CancellationToken,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Listener {
-    /// Listens, and serves requests whose Host is an address or one of these names.
+    /// Listens, and serves requests whose `Host` is an address or one of these names.
     ///
     /// # Errors
-    /// The address cannot be listened on, or no thread can be started.
+    /// If it cannot listen on the address, or cannot start a thread.
     pub fn start(address: SocketAddr, hosts: &[String], sources: Sources) -> io::Result<Self> {
         let router = router::reading(sources).layer(from_fn_with_state(Hosts::from(hosts), hosts::check));
         let runtime = runtime::Builder::new_current_thread()
@@ -59,7 +59,7 @@ impl Listener {
         let (address, listener) = match listening {
             Ok(listening) => listening,
             Err(error) => {
-                // Where it is dropped, it would wait, which an async caller must not.
+                // Dropping the runtime would block, which is not allowed in an async caller.
                 runtime.shutdown_background();
                 return Err(error);
             }
@@ -70,7 +70,7 @@ impl Listener {
             if let Some(Err(error)) = runtime.block_on(stopped.run_until_cancelled(serve(listener, router))) {
                 error!(%error, "health, metrics and status are not served");
             }
-            // A report may still be waiting for the state; its client has gone.
+            // A report may still be waiting for the state. Its client has gone.
             runtime.shutdown_background();
         };
         let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(serve)?;

@@ -1,20 +1,20 @@
-//! Whether the process makes progress, for `/livez` and for the service manager's watchdog.
+//! Checks whether the process makes progress, for `/livez` and for the service manager's watchdog.
 //!
-//! A process that cannot make progress must not look alive: no async thread turns, no signature is checked. A restart helps
-//! then. An outage elsewhere must not look like a hang, because a restart would not help: a service that does not answer, a
-//! sink that refuses, a proof that does not come.
+//! A process that cannot make progress must not look alive, for example if no async thread runs or no signature is checked.
+//! A restart helps in these cases. An outage elsewhere must not look like a hang, because a restart would not help: a
+//! service that does not answer, a sink that refuses, a proof that does not arrive.
 //!
 //! # Invariants
 //!
-//! * **Of the process, not of a channel.** A channel that stands still is a reason not to be ready. A restart for it would
-//!   also stop the others.
-//! * **Checked from outside.** `Liveness::check` does not await and holds locks only for a moment. A thread of its own can
-//!   call it while every thread of the runtime is stuck.
-//! * **Long limits.** Each limit is many times what a loaded machine takes.
+//! * **About the process, not about a channel.** A channel that makes no progress is a reason not to be ready. A restart for
+//!   this channel would also stop the others.
+//! * **Checked from outside.** `Liveness::check` does not await and holds locks only for a moment. A separate thread can
+//!   call it even if every thread of the runtime is stuck.
+//! * **Long limits.** Each limit is many times the duration on a loaded machine.
 //!
 //! # Cancellation
 //!
-//! [`Liveness::beat`] may be dropped at any point. The process then counts as stuck.
+//! [`Liveness::beat`] can be dropped at any point. The process then counts as stuck.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,19 +25,19 @@ use tokio::time::sleep;
 use channel::Processors;
 use ledger::Writes;
 
-/// How long each part may go without progress.
+/// How long each part can be without progress.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    /// Between two heartbeats.
+    /// The interval between two heartbeats.
     beat: Duration,
-    /// The async runtime without running a task.
+    /// How long the async runtime can go without running a task.
     runtime: Duration,
-    /// The blocking threads without taking more work.
+    /// How long the blocking threads can go without taking further work.
     blocking: Duration,
-    /// One write of the state.
+    /// The duration of one write of the state.
     write: Duration,
-    /// The processors without finishing any work. A piece of it takes milliseconds. How much is queued does not count: with
-    /// many channels behind, the last piece may wait for most of a minute.
+    /// How long the processors can go without finishing any work. A piece of work takes milliseconds. The length of the
+    /// queue does not count: if many channels are behind, the last piece may wait for most of a minute.
     processors: Duration,
 }
 
@@ -49,11 +49,11 @@ const LIMITS: Limits = Limits {
     processors: Duration::from_secs(60),
 };
 
-/// Watches the process. Clones share what they know.
+/// Watches the process. Clones share their data.
 #[derive(Clone, Debug)]
 pub struct Liveness {
     limits: Limits,
-    /// The last heartbeats.
+    /// The times of the last heartbeats.
     runtime: watch::Sender<Instant>,
     blocking: watch::Sender<Instant>,
     checking: watch::Sender<Instant>,
@@ -62,13 +62,13 @@ pub struct Liveness {
 }
 
 impl Liveness {
-    /// Watches the threads that check events, and the writes of the state. [`beat`](Self::beat) has to run from now on.
+    /// Watches the threads that verify events, and the writes of the state. [`beat`](Self::beat) must run from now on.
     pub fn new(processors: Arc<Processors>, writes: Arc<Writes>) -> Self {
         let [runtime, blocking, checking] = [(); 3].map(|()| watch::Sender::new(Instant::now()));
         Self { limits: LIMITS, runtime, blocking, checking, processors, writes }
     }
 
-    /// The heartbeat of the runtime. Does not end. Has to be a task of its own on the runtime of the channels.
+    /// Runs the heartbeat of the runtime. It never ends. It must be a separate task on the runtime of the channels.
     pub async fn beat(self) {
         let tasks = async {
             loop {
@@ -79,7 +79,7 @@ impl Liveness {
         let blocking = async {
             loop {
                 sleep(self.limits.beat).await;
-                // Work that is refused while the runtime shuts down does not count.
+                // If the runtime shuts down and refuses work, that does not count.
                 if tokio::task::spawn_blocking(|| ()).await.is_ok() {
                     self.blocking.send_replace(Instant::now());
                 }
@@ -95,17 +95,17 @@ impl Liveness {
         tokio::join!(tasks, blocking, checking);
     }
 
-    /// Whether the process makes progress.
+    /// Checks whether the process makes progress.
     ///
     /// # Errors
-    /// What makes none, and for how long.
+    /// The part that makes no progress, and for how long.
     pub fn check(&self) -> Result<(), String> {
         let Limits { runtime, blocking, write, processors, .. } = self.limits;
         let silence = |beat: &watch::Sender<Instant>| beat.borrow().elapsed();
         let stuck =
             |what, lasted: Duration, limit| (lasted > limit).then(|| format!("{what} for {} s", lasted.as_secs()));
         let stuck = stuck("the async runtime has not turned", silence(&self.runtime), runtime)
-            // Before the blocking threads: writes to a dead disk may be what fills them.
+            // Checked before the blocking threads, because writes to a dead disk may be the work that fills them.
             .or_else(|| stuck("a write of the state has been under way", self.writes.under_way()?, write))
             .or_else(|| stuck("no blocking work has been done", silence(&self.blocking), blocking))
             .or_else(|| stuck("no signature has been checked", silence(&self.checking), processors));

@@ -1,4 +1,4 @@
-//! Channels and sinks that stand still because an operator asked for it.
+//! Pauses and resumes channels and sinks at an operator's request.
 
 use jiff::Timestamp;
 use tracing::field::display;
@@ -9,7 +9,7 @@ use super::{Operations, Refusal, check_sink};
 use ledger::{Pause, SinkName};
 
 impl Operations {
-    /// A sink that refuses and is resumed is tried again at once.
+    /// If a refusing sink is resumed, it is retried at once.
     pub(super) async fn set_paused(&self, request: &SetPaused) -> Result<bool, Refusal> {
         let SetPaused { channel, sink, paused, until } = request;
         let channel = self.find(channel)?;

@@ -1,4 +1,4 @@
-//! A poll that an operator asks for, in place of the next one in its turn.
+//! Polls at an operator's request, before the next scheduled poll.
 
 use jiff::Timestamp;
 
@@ -6,10 +6,10 @@ use super::api::PollNow;
 use super::{Operations, Refusal};
 
 impl Operations {
-    /// Wakes the channel where it waits for its next poll.
+    /// Wakes the channel if it is waiting for its next poll.
     pub(super) async fn poll_now(&self, request: &PollNow) -> Result<Timestamp, Refusal> {
         let channel = self.find(&request.channel)?;
-        // Where another instance owns it, that one is asked.
+        // If another instance owns the channel, the request is forwarded to it.
         let handle = self.handles.of(channel.id);
         if handle.owned().is_none() {
             drop(self.owned(&channel).await?);

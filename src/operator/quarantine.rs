@@ -1,4 +1,4 @@
-//! The quarantine: listed, shown, dropped. See `retry` for what is verified again.
+//! Lists, shows and drops quarantined events. See `retry` for verifying them again.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -28,7 +28,7 @@ impl Operations {
         Ok(QuarantinedEvent { entry: Entry::of(&channel, facts), text, bytes_base64: STANDARD.encode(&body) })
     }
 
-    /// All of them or, where one is not in the quarantine, none.
+    /// Drops all of the events. If one of them is not in the quarantine, drops none.
     pub(super) async fn drop_quarantined(&self, request: &DropQuarantined) -> Result<Vec<Offset>, Refusal> {
         let channel = self.find(&request.channel)?;
         let owned = self.owned(&channel).await?;

@@ -1,4 +1,4 @@
-//! Events that one sink is given once more: dead letters, and events of the past.
+//! Delivers events to one sink again: dead letters, and past events.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -14,7 +14,7 @@ use record::ChannelRef;
 use telemetry::ALWAYS;
 
 impl Operations {
-    /// Makes dead letters late events again, each with the id that it had.
+    /// Makes dead letters late events again, each with its original id.
     pub(super) async fn redeliver_dead_letters(&self, request: &RedeliverDeadLetters) -> Result<Vec<Offset>, Refusal> {
         let which = &request.which;
         let (channel, sink) = self.lane(&which.channel, &which.sink)?;
@@ -39,7 +39,7 @@ impl Operations {
         Ok(released(&channel, &sink, &owned, redelivered))
     }
 
-    /// Makes past events late for one sink. Its cursor stays where it is.
+    /// Makes past events late for one sink. The sink's cursor does not move.
     pub(super) async fn redeliver(&self, request: &Redeliver) -> Result<Vec<Offset>, Refusal> {
         let (channel, sink) = self.lane(&request.channel, &request.sink)?;
         let owned = self.owned(&channel).await?;
@@ -67,7 +67,7 @@ impl Operations {
         Ok(released(&channel, &sink, &owned, offsets))
     }
 
-    /// A configured lane.
+    /// Returns a configured lane.
     fn lane(&self, channel: &str, sink: &str) -> Result<(ChannelRef, SinkName), Refusal> {
         let channel = self.find(channel)?;
         check_sink(&channel.name, sink, &self.configured(&channel)?.sinks)?;
@@ -75,7 +75,7 @@ impl Operations {
     }
 }
 
-/// Events that wait for a proof and events that are redelivered share one bound.
+/// Checks the bound that pending events and replayed events share.
 fn check_room(channel: &ChannelRef, owned: &Owned, events: usize) -> Result<(), Refusal> {
     let room = LATE.events.saturating_sub(owned.claim.ledger().late_room().events);
     if events as u64 <= room {
@@ -88,7 +88,7 @@ fn check_room(channel: &ChannelRef, owned: &Owned, events: usize) -> Result<(), 
     )))
 }
 
-/// Wakes the channel, if it runs, and logs what is redelivered.
+/// Wakes the channel, if it runs, and logs the events that are delivered again.
 fn released(channel: &ChannelRef, sink: &str, owned: &Owned, offsets: Vec<Offset>) -> Vec<Offset> {
     owned.released.notify_one();
     let (events, first, last) = summary(&offsets);
@@ -96,7 +96,7 @@ fn released(channel: &ChannelRef, sink: &str, owned: &Owned, offsets: Vec<Offset
     offsets
 }
 
-/// The count, the first and the last.
+/// Returns the number of offsets, the first and the last.
 pub(super) fn summary(offsets: &[Offset]) -> (usize, Option<i64>, Option<i64>) {
     (offsets.len(), offsets.first().map(|first| first.get()), offsets.last().map(|last| last.get()))
 }

@@ -1,4 +1,4 @@
-//! Reading the configuration again while the daemon runs, and what that changes.
+//! Reads the configuration again while the daemon runs, and describes the changes.
 
 use std::fmt;
 
@@ -8,44 +8,44 @@ use tokio::sync::{mpsc, oneshot};
 use super::api::Reload;
 use super::{Operations, Refusal};
 
-/// Where the outcome of reading the configuration again is answered.
+/// Receives the outcome of reading the configuration again.
 pub type Reloading = oneshot::Sender<Result<Changes, Refusal>>;
 
-/// Where to ask for the configuration to be read again.
+/// Accepts requests to read the configuration again.
 pub type Reloads = mpsc::Sender<Reloading>;
 
-/// What another configuration changes.
+/// The changes between two configurations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changes {
-    /// Channels, by name.
+    /// The channels that differ, by name.
     pub channels: Difference,
-    /// Sinks, by name.
+    /// The sinks that differ, by name.
     pub sinks: Difference,
-    /// Of the rest, the tables and keys in which something is different.
+    /// The tables and keys outside channels and sinks that differ.
     pub others: Vec<String>,
-    /// What was verified lately and will be rejected from now on, a sentence each.
+    /// Recently verified events that will be rejected from now on, one sentence per reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
-/// What is different in a table of named things.
+/// The differences in a table of named things.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
-    /// There, and was not.
+    /// Names that only the new table has.
     pub added: Vec<String>,
-    /// Was there, and is not.
+    /// Names that only the old table had.
     pub removed: Vec<String>,
-    /// There, as before, but not the same.
+    /// Names that both tables have, with different contents.
     pub changed: Vec<String>,
 }
 
 impl Changes {
-    /// Whether there are none.
+    /// Whether nothing differs.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// For people, a sentence each.
+    /// Describes the changes for people, one sentence each.
     pub fn sentences(&self) -> Vec<String> {
         let mut sentences = Vec::new();
         for (one, many, Difference { added, removed, changed }) in
@@ -69,7 +69,7 @@ impl Changes {
 }
 
 impl fmt::Display for Changes {
-    /// In one line: what a name begins with says what became of it.
+    /// Formats the changes in one line. The mark before a name says whether it was added, removed or changed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
         for (what, Difference { added, removed, changed }) in [("channels", &self.channels), ("sinks", &self.sinks)] {
@@ -86,7 +86,7 @@ impl fmt::Display for Changes {
 }
 
 impl Operations {
-    /// Where this fails, everything goes on as before.
+    /// Requests a reload from the daemon. If it fails, the daemon keeps its configuration.
     pub(super) async fn reload(&self, _: &Reload) -> Result<Changes, Refusal> {
         let offline = || Refusal::Failed("no daemon runs, and the next one reads the configuration anyway".to_owned());
         let (_, reloads) = self.daemon.as_ref().ok_or_else(offline)?;

@@ -1,4 +1,4 @@
-//! The daemon, its channels and their lanes as they are now. `channeld status` prints it.
+//! The current status of the daemon, its channels and their lanes. `channeld status` prints it.
 
 use std::time::Duration;
 
@@ -17,57 +17,57 @@ use ledger::store::shared::Ownership;
 use ledger::{Contradiction, Cursor, Lost};
 use record::ChannelRef;
 
-/// A channel that has had no owner for less is on its way from one to another.
+/// A channel that has had no owner for less than this time is moving from one owner to another.
 const MAY_BE_ORPHANED: Duration = Duration::from_secs(10);
 
-/// Everything, for one moment.
+/// The complete status at one moment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// The version that answered, with its commit where that is known.
+    /// The version that answered, with its commit if it is known.
     pub version: String,
-    /// The process; none where no daemon runs, and this is what it left.
+    /// The process. `None` if no daemon runs: the report then describes the recorded state.
     pub daemon: Option<Process>,
-    /// Whether everything is as it should be.
+    /// Whether everything works as it should.
     pub ready: bool,
-    /// Why it is not.
+    /// Why the daemon is not ready.
     pub reasons: Vec<String>,
-    /// The quarantined events of all channels together; full where one channel's are.
+    /// The quarantined events of all channels together. Full if the quarantine of one channel is full.
     pub quarantine: Kept,
-    /// What sinks gave up on, all channels together; full where one channel's are.
+    /// The dead letters of all channels together. Full if the dead letters of one channel are full.
     pub dead_letters: Kept,
-    /// Why the state cannot be written; none where it can, as far as is known.
+    /// Why the state cannot be written. `None` if no problem is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_error: Option<String>,
-    /// What was lost to a damaged state, until an operator acknowledges it.
+    /// The data that was lost to a damaged state, until an operator acknowledges the loss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<Lost>,
-    /// What pages, events in hand and queues take, as `limits.memory` counts it.
+    /// The memory that pages, events in hand and queues use, as `limits.memory` counts it.
     #[serde(default)]
     pub memory_bytes: usize,
-    /// The instances that share the channels; none where there is one process.
+    /// The instances that share the channels. Empty if there is only one process.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub instances: Vec<InstanceStatus>,
-    /// Why there has been no heartbeat since the last look at the other instances; none where there has been one in time.
+    /// Why there has been no heartbeat since the other instances were last seen. `None` if a heartbeat came in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heartbeat_error: Option<String>,
-    /// In the order of their names.
+    /// The channels in the order of their names.
     pub channels: Vec<ChannelStatus>,
 }
 
-/// A daemon that runs.
+/// A running daemon.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Process {
-    /// Its process id.
+    /// The process id of the daemon.
     pub pid: u32,
-    /// Since when it runs.
+    /// When the daemon started.
     pub started: Timestamp,
 }
 
 impl Operations {
-    /// Everything here as it is now.
+    /// Returns the current status of this instance.
     ///
     /// # Errors
-    /// [`Refusal`]: the state cannot be read.
+    /// [`Refusal`] if the state cannot be read.
     pub async fn report(&self) -> Result<Report, Refusal> {
         let seen = self.cluster.as_ref().map(|peers| peers.seen.borrow().clone());
         let is_daemon = self.daemon.is_some();
@@ -119,7 +119,7 @@ impl Operations {
 }
 
 impl Report {
-    /// Says of everything together what its parts say.
+    /// Computes the totals and `ready` from the parts of the report.
     pub(super) fn sum_up(&mut self) {
         self.quarantine = self.channels.iter().map(|channel| channel.quarantine).sum();
         self.dead_letters = self.channels.iter().map(|channel| channel.dead_letters).sum();
@@ -127,7 +127,7 @@ impl Report {
     }
 }
 
-/// Why not everything is as it should be. What an operator has paused is.
+/// Returns the reasons why the daemon is not ready. A pause by an operator is not a reason.
 fn reasons(report: &Report) -> Vec<String> {
     if report.daemon.is_none() {
         let others = !report.instances.is_empty();
@@ -158,7 +158,7 @@ fn reasons(report: &Report) -> Vec<String> {
     reasons
 }
 
-/// How a sink's own position differs from the recorded one.
+/// Describes the difference between a sink's own position and the recorded cursor.
 fn of_position(lane: &LaneStatus) -> Option<String> {
     if let Some(Refill { above, to }) = lane.refill {
         let above = Cursor { through: above };
@@ -172,7 +172,7 @@ fn of_position(lane: &LaneStatus) -> Option<String> {
     ))
 }
 
-/// The events that the last comparison with the service did not find in the sink.
+/// Describes the events that the last comparison with the service did not find in the sink.
 fn of_comparison(channel: &str, lane: &LaneStatus) -> Option<String> {
     let compared = lane.compared.as_ref()?;
     let (missing, first) = (compared.missing, compared.first_missing.first()?);
@@ -190,7 +190,7 @@ fn of_channel(channel: &ChannelStatus) -> Vec<String> {
     if reasons.is_empty() && last_poll.is_none() && !matches!(activity, Activity::Paused | Activity::Elsewhere { .. }) {
         reasons.push("has not been read yet".to_owned());
     }
-    // Unless the error itself is a reason, and is said already.
+    // Skipped if the error itself is already a reason.
     if let Some(seconds) = channel.unanswered_seconds.filter(|_| reasons.is_empty()) {
         let why = activity.problem().map_or_else(String::new, |problem| format!(": {}", problem.message));
         reasons.push(format!("the service has not answered a poll for {seconds} s{why}"));
@@ -242,7 +242,7 @@ fn of_channel(channel: &ChannelStatus) -> Vec<String> {
     reasons
 }
 
-/// A channel that does not run here.
+/// Returns the status of a channel that does not run here.
 fn elsewhere(channel: &ChannelRef, seen: &Seen) -> ChannelStatus {
     let owner = seen.view.owner(channel.id).map(|(_, owner)| owner.name.clone());
     ChannelStatus {
@@ -253,7 +253,7 @@ fn elsewhere(channel: &ChannelRef, seen: &Seen) -> ChannelStatus {
     }
 }
 
-/// What is wrong with the sharing of channels.
+/// Returns the problems with the sharing of channels.
 fn of_cluster(seen: &Seen, configured: &[ConfiguredChannel]) -> Vec<String> {
     let trouble = seen.trouble.iter().map(|trouble| format!("no channel can be claimed: {trouble}"));
     let orphans = configured.iter().filter_map(|ConfiguredChannel { channel, .. }| {
@@ -264,14 +264,14 @@ fn of_cluster(seen: &Seen, configured: &[ConfiguredChannel]) -> Vec<String> {
     trouble.chain(orphans).collect()
 }
 
-/// What is wrong where an operator must act.
+/// Returns the problem of an activity that requires an operator to act.
 fn of_activity(activity: &Activity) -> Option<String> {
     match activity {
         Activity::Stopped => Some("does not run".to_owned()),
         Activity::Gone => Some("does not exist or is archived".to_owned()),
         Activity::InDoubt { error, .. } => Some(error.message.clone()),
         Activity::Waiting { error } if error.needs_attention => Some(error.message.clone()),
-        // The channel says so once more, with numbers.
+        // The caller reports these cases itself, with numbers.
         Activity::QuarantineFull
         | Activity::TooManyLate
         | Activity::Waiting { .. }

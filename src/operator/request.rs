@@ -26,32 +26,32 @@ use ledger::{Lost, Quarantined};
 use proof::event::Offset;
 use telemetry::ALWAYS;
 
-/// The header that says who asks.
+/// The header that names the person who makes the request.
 pub(super) const BY: &str = "channeld-by";
 
 /// A request of the operator API.
 pub trait Request: Serialize + DeserializeOwned + Send + Sync + 'static {
-    /// What is answered.
+    /// The answer to the request.
     type Answer: Serialize + DeserializeOwned;
 
-    /// GET where it changes nothing, POST otherwise.
+    /// GET if the request changes nothing, otherwise POST.
     const METHOD: Method;
 
-    /// The path that it is asked for at.
+    /// The path of the request.
     const PATH: &'static str;
 
-    /// Carries it out. If it is refused, nothing was changed or, if the state failed, it is not known whether anything
-    /// was.
+    /// Carries out the request. If it is refused, nothing was changed. The exception is a failure of the state: it is then
+    /// unknown whether anything was changed.
     fn perform(&self, operations: &Operations) -> impl Future<Output = Result<Self::Answer, Refusal>> + Send;
 }
 
-/// The ones of the current configuration.
+/// The operations of the current configuration.
 type InForce = watch::Receiver<Arc<Operations>>;
 
 /// The sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asker {
-    /// An operator: another instance is asked where it owns the channel.
+    /// An operator. If another instance owns the channel, the request is forwarded to it.
     Operator,
     /// Another instance. It finds the right instance itself.
     Instance,
@@ -73,7 +73,7 @@ macro_rules! requests {
             }
         )*
 
-        /// Serves all of them.
+        /// Serves all requests.
         pub(super) fn routes(operations: InForce, asker: Asker) -> Router {
             Router::new()$(.route($path, route::<$request>()))*.with_state((operations, asker))
         }

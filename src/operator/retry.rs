@@ -1,4 +1,4 @@
-//! Quarantined events, verified again.
+//! Verifies quarantined events again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use ledger::{Change, Commit, Key, Ledger, Quarantined};
 use proof::event::{ChannelId, RawEvent};
 use proof::verify::Verdict;
 
-/// What is expected of each configured channel.
+/// The expected contents of each configured channel.
 type Others = HashMap<ChannelId, Arc<Expect>>;
 
-/// The reason of duplicates in states of format 1.
+/// The reason for duplicates in states of format 1.
 const EARLIER_DUPLICATE: &str = "replayed";
 
 impl Operations {
-    /// Verifies with the signers that are configured now. An event whose proof holds, or may still come, is released.
+    /// Verifies with the signers that are configured now. An event is released if its proof is valid or may still arrive.
     pub(super) async fn retry_quarantined(&self, request: &RetryQuarantined) -> Result<Vec<Retried>, Refusal> {
         let channel = self.find(&request.channel)?;
         let known = self.configured(&channel)?;
@@ -35,7 +35,7 @@ impl Operations {
 }
 
 impl RetryQuarantined {
-    /// What becomes of those that were named and are not verified, and those that are.
+    /// Returns the outcome of the named events that are not verified again, and the events that are.
     fn choose(&self, ledger: &Ledger) -> (Vec<Retried>, Vec<Quarantined>) {
         let mut not_verified = Vec::new();
         for offset in &self.offsets {

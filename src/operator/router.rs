@@ -1,9 +1,9 @@
-//! What is served where.
+//! Maps each path to its answer, for the admin listener and for the control socket.
 //!
-//! | on | path | what is answered |
+//! | on | path | answer |
 //! |---|---|---|
-//! | both | `/livez` | 200 while the process makes progress, otherwise 503 and which part of it hangs: see [`Liveness`](crate::liveness) |
-//! | both | `/readyz` | 200 when ready, otherwise 503 and the reasons, one a line; JSON for `Accept: application/json` |
+//! | both | `/livez` | 200 while the process makes progress, otherwise 503 and the part that hangs: see [`Liveness`](crate::liveness) |
+//! | both | `/readyz` | 200 if ready, otherwise 503 and the reasons, one per line; JSON for `Accept: application/json` |
 //! | both | `/metrics` | Prometheus's text format: see [`metrics`](telemetry::metrics) |
 //! | both | `/status` | the [`Report`] of `channeld status --json` |
 //! | both | `/hour` | the last hour of the channels, minute by minute: see [`LastHour`] |
@@ -12,7 +12,7 @@
 //! # Invariants
 //!
 //! * **The admin listener is read-only** and serves no event: GET and HEAD of these five paths, nothing else.
-//! * **One report at a time** for probes and scrapes, also where the client that asked for it has left.
+//! * **One report at a time** for probes and scrapes, even if the client that requested it has left.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -33,17 +33,17 @@ use super::{Operations, Refusal, Report, exposition, request};
 use crate::liveness::Liveness;
 use telemetry::metrics::Metrics;
 
-/// How long a report may take: it reads the state, which may not answer.
+/// How long a report can take. It reads the state, which may not answer.
 const REPORT: Duration = Duration::from_secs(10);
 
 const PATHS: &str = "channeld serves /livez, /readyz, /status, /hour and /metrics\n";
 
-/// What the answers are made of.
+/// The data that answers are built from.
 #[derive(Clone, Debug)]
 pub struct Sources {
     /// For `/livez`.
     pub liveness: Liveness,
-    /// Those of the configuration in force.
+    /// The operations of the configuration in force.
     pub operations: watch::Receiver<Arc<Operations>>,
     /// Counters and histograms.
     pub metrics: Metrics,
@@ -55,13 +55,13 @@ struct Served {
     reporting: Arc<Mutex<()>>,
 }
 
-/// For the admin listener.
+/// Returns the routes of the admin listener.
 pub(super) fn reading(sources: Sources) -> Router {
     let reports = reports().route("/status", get(status)).route("/hour", get(last_hour));
     reports.fallback(nowhere).with_state(Served { sources, reporting: Arc::default() })
 }
 
-/// For the control socket.
+/// Returns the routes of the control socket.
 pub(super) fn complete(sources: Sources) -> Router {
     let requests = request::routes(sources.operations.clone(), Asker::Operator);
     reports().with_state(Served { sources, reporting: Arc::default() }).merge(requests)
@@ -107,7 +107,7 @@ async fn status(State(served): State<Served>) -> Result<Json<Report>, Unavailabl
     served.report().await.map(Json).map_err(unavailable)
 }
 
-/// Of this instance. A question without channels is for all of them.
+/// Answers for this instance only. A request that names no channel is for all channels.
 async fn last_hour(
     State(served): State<Served>,
     Query(request): Query<GetLastHour>,
@@ -130,7 +130,7 @@ fn unavailable(why: impl Display) -> Unavailable {
 }
 
 impl Served {
-    /// The report of this moment or, where the state does not answer, why there is none.
+    /// Returns a current report. If the state does not answer, returns the reason why there is no report.
     async fn report(&self) -> Result<Report, String> {
         let operations = self.sources.operations.borrow().clone();
         let report = async {

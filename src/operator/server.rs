@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * **One request a connection,** and a bound for each part of it: see [`Bounds`].
-//! * **A client that leaves cancels nothing.** A request that was read is carried out.
+//! * **One request per connection,** and a bound for each part of it: see [`Bounds`].
+//! * **A client that leaves cancels nothing.** A request that was read completely is carried out.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -28,21 +28,21 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-/// The size of a request's head, in bytes.
+/// The maximum size of a request's head in bytes.
 const MAX_HEAD: usize = 16 * 1024;
 
-/// The pause after a connection could not be accepted.
+/// The pause after accepting a connection has failed.
 const ACCEPT_AGAIN: Duration = Duration::from_secs(1);
 
-/// What the clients of one listener may take. What the work itself may take is the router's to say.
+/// The limits for the clients of one listener. The router limits the work itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Connections at a time. For a further one, the oldest that has not sent a whole request gives way; where there is
-    /// none, it waits.
+    /// The number of simultaneous connections. A further connection replaces the oldest connection that has not sent a whole
+    /// request. If there is no such connection, the further one waits.
     pub clients: usize,
-    /// The size of a request's body, in bytes.
+    /// The maximum size of a request's body in bytes.
     pub body: usize,
-    /// How long a client may take to send a request's head, then to send its body, then to read its answer.
+    /// How long a client can take to send a request's head, then to send its body, then to read its answer.
     pub each_step: Duration,
 }
 
@@ -64,7 +64,7 @@ where
                     let asked = Arc::<AtomicBool>::default();
                     let task = clients.spawn(serve_client(client, router.clone(), bounds, asked.clone()));
                     silent.push_back(Silent { task, asked });
-                    // However many connect at once, each is looked at before it may have to give way.
+                    // Even if many clients connect at once, each connection is examined before it can be replaced.
                     yield_now().await;
                 }
                 Err(error) => {
@@ -80,7 +80,7 @@ where
 /// A client that has not sent a whole request yet.
 struct Silent {
     task: AbortHandle,
-    /// Whether it is decided: by its request, which is carried out then, or by its eviction.
+    /// Set when the connection is decided: by its request, which is then carried out, or by its eviction.
     asked: Arc<AtomicBool>,
 }
 
@@ -89,7 +89,7 @@ impl Silent {
         !self.asked.load(Ordering::Relaxed) && !self.task.is_finished()
     }
 
-    /// Ends its connection, unless it has asked meanwhile.
+    /// Ends the connection, unless its request has arrived meanwhile.
     fn evict(self) -> bool {
         let has_asked = self.asked.swap(true, Ordering::Relaxed);
         if !has_asked {
@@ -144,7 +144,7 @@ async fn answer(
     match timeout(bounds.each_step, to_bytes(Body::new(body), bounds.body)).await {
         Ok(Ok(body)) => {
             if asked.swap(true, Ordering::Relaxed) {
-                // Evicted just now: this task is aborted at its next await.
+                // Evicted at this moment: this task is aborted at its next await.
                 return pending().await;
             }
             let answer = router.call(Request::from_parts(head, Body::from(body))).await;

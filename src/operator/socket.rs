@@ -2,13 +2,14 @@
 //!
 //! # Invariants
 //!
-//! * **The owner's alone.** The socket has mode 0600 before it has its name.
+//! * **Only the owner can connect.** The socket has mode 0600 before it gets its name.
 //! * **Bounded:** see [`BOUNDS`].
 //! * **Optional.** A daemon whose state path is too long for a socket runs without one, and says so.
 //!
 //! # Cancellation
 //!
-//! Dropping [`Socket::serve`] drops what its clients asked for: see [`Operations`](super::Operations) for what that leaves.
+//! Dropping [`Socket::serve`] drops the requests of its clients: [`Operations`](super::Operations) describes the
+//! consequences.
 
 use std::convert::Infallible;
 use std::fs::{DirBuilder, Permissions};
@@ -25,15 +26,16 @@ use super::server::{self, Bounds};
 
 pub(super) const NAME: &str = "control.sock";
 
-/// The directory in which the socket is made before it has its name. A killed process may leave it; the next removes it.
+/// The directory in which the socket is created before it gets its name. A killed process may leave the directory behind.
+/// The next process removes it.
 const CLOSED: &str = ".control";
 
-/// What the address of a socket can hold, less its end.
+/// The maximum length of a path in a socket address, without its terminating zero.
 const MAX_PATH: usize = 107;
 
 const BOUNDS: Bounds = Bounds { clients: 16, body: 1024 * 1024, each_step: Duration::from_secs(10) };
 
-/// A listening socket. Its file goes with it.
+/// A listening socket. Its file is removed when it is dropped.
 #[derive(Debug)]
 pub struct Socket {
     listener: UnixListener,
@@ -41,17 +43,18 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Listens in a state directory that this process has locked, in place of whatever an earlier process left there.
+    /// Listens in a state directory that this process has locked. Replaces any socket that an earlier process left there.
     ///
     /// # Errors
-    /// The socket cannot be made.
+    /// If the socket cannot be created.
     pub fn listen(directory: &Path) -> io::Result<Self> {
         let path = directory.join(NAME);
         if path.as_os_str().len() > MAX_PATH {
             let message = format!("{} is longer than {MAX_PATH} bytes: choose a shorter state.path", path.display());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
-        // Others cannot enter a directory that is the owner's alone, so that nothing connects before the mode is right.
+        // Other users cannot enter a directory with access for the owner only, so nothing can connect before the mode of the
+        // socket is right.
         let closed = directory.join(CLOSED);
         match std::fs::remove_dir_all(&closed) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -1,4 +1,4 @@
-//! What was lost to a damaged state, acknowledged.
+//! Acknowledges the data that was lost to a damaged state.
 
 use tracing::warn;
 
@@ -8,7 +8,7 @@ use ledger::Lost;
 use telemetry::ALWAYS;
 
 impl Operations {
-    /// Notes that an operator has seen what was lost: what that was.
+    /// Records that an operator has seen the loss, and returns the description of the loss.
     pub(super) async fn acknowledge_lost(&self, _: &AcknowledgeLost) -> Result<Option<Lost>, Refusal> {
         let lost = self.ledgers.store.acknowledge_lost().await?;
         if let Some(Lost { quarantined, dead_letters, kept, .. }) = &lost {

@@ -1,8 +1,8 @@
-//! What sinks take, for operators who watch: see [`Tail`](channel::Tail).
+//! Shows deliveries to operators as they happen: see [`Tail`](channel::Tail).
 //!
 //! # Invariants
 //!
-//! * **No async thread is held up.** Filters and lines are worked out on threads for blocking work.
+//! * **No async thread is blocked.** Filters and lines are computed on threads for blocking work.
 
 use std::time::Duration;
 
@@ -19,11 +19,11 @@ use record::{self, Field, Readable, Record, Rule};
 /// How long an answer waits for a delivery.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// The most deliveries that one answer looks at.
+/// The maximum number of deliveries that one answer examines.
 const AT_ONCE: usize = 500;
 
 impl Operations {
-    /// What was delivered since the last look or, for a moment, until something is.
+    /// Returns the deliveries since the last request. If there are none, waits a short time for the first one.
     pub(super) async fn watch_tail(&self, request: &WatchTail) -> Result<TailedDeliveries, Refusal> {
         if self.daemon.is_none() {
             return Err(Refusal::Failed("no daemon runs here: nothing is delivered".to_owned()));
@@ -52,7 +52,7 @@ impl Operations {
         Ok(TailedDeliveries { events, missed, next, elsewhere })
     }
 
-    /// The channel of that name, which this process works.
+    /// Returns the channel with this name, if this process runs it.
     fn watched_here(&self, name: &str, sink: Option<&str>) -> Result<ChannelId, Refusal> {
         let channel = self.find(name)?;
         let configured = self.configured(&channel)?;
@@ -67,7 +67,7 @@ impl Operations {
         }
     }
 
-    /// Channels that other instances work.
+    /// Returns the channels that other instances run.
     fn elsewhere(&self) -> Vec<String> {
         let Some(peers) = &self.cluster else { return Vec::new() };
         let channels = self.channels.iter().map(|known| &known.channel);
@@ -77,7 +77,7 @@ impl Operations {
     }
 }
 
-/// Which deliveries are shown.
+/// The deliveries that are shown.
 struct Wanted {
     channel: Option<ChannelId>,
     sink: Option<String>,
@@ -86,7 +86,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// Without a sink each event is shown once, however many sinks take it.
+    /// If no sink is named, each event is shown once, however many sinks accept it.
     fn takes(&self, delivered: &Delivered) -> bool {
         let Delivered { sink, is_first, record, .. } = delivered;
         self.channel.is_none_or(|channel| channel == record.channel.id)
@@ -96,7 +96,7 @@ impl Wanted {
     }
 }
 
-/// A search's filters, as rules on the facts of a record.
+/// Converts the filters of a search to rules on the contents of a record.
 fn rules(filter: &Filter) -> record::Filter {
     fn texts<T: ToString>(values: impl IntoIterator<Item = T>) -> Vec<String> {
         values.into_iter().map(|value| value.to_string()).collect()

@@ -1,4 +1,4 @@
-//! What is answered without looking at the request.
+//! The answers that do not depend on the request.
 
 use std::convert::Infallible;
 use std::io::Write;
@@ -15,25 +15,25 @@ use futures_util::stream;
 use super::envelope::Refusal;
 use super::fault::Fault;
 
-/// Between two bytes of what is slow on purpose.
+/// The interval between two bytes of a deliberately slow answer.
 pub(super) const BETWEEN_BYTES: Duration = Duration::from_secs(1);
 
 const HTML: &str = "<html><head><title>Bad Gateway</title></head><body><h1>Bad Gateway</h1></body></html>";
 const WRONG_SHAPE: &str = r#"{"events":{"first":1},"has_more":"perhaps"}"#;
 const EMPTY_PAGE: &str = r#"{"events":[],"has_more":true}"#;
 
-/// How a page begins that never gets any further: what follows is white space.
+/// The beginning of a page that never continues: only white space follows.
 const NO_PAGE: &str = r#"{"events":["#;
 
 const MIB: usize = 1 << 20;
 
-/// Given again and again.
+/// White space that is sent repeatedly.
 static WHITE_SPACE: [u8; 64 * 1024] = [b' '; 64 * 1024];
 
 static LARGE_ERROR: LazyLock<Bytes> =
     LazyLock::new(|| format!(r#"{{"type":"INTERNAL_ERROR","message":"{}"}}"#, "x".repeat(10_000_000)).into());
 
-/// 1 GiB of white space, without an end: more than any client should read.
+/// 1 GiB of white space without an end. No client should read this much.
 static GZIP_BOMB: LazyLock<Bytes> = LazyLock::new(|| {
     const WHOLE: &str = "writing to memory does not fail";
     let mut encoder = GzEncoder::new(NO_PAGE.as_bytes().to_vec(), Compression::best());
@@ -46,11 +46,11 @@ static GZIP_BOMB: LazyLock<Bytes> = LazyLock::new(|| {
     };
     let mebibyte = vec![b' '; MIB];
     let begin = [compressed(NO_PAGE.as_bytes()), compressed(&mebibyte)].concat();
-    // From here on every mebibyte is compressed to the same bytes, for what stands before it is the same.
+    // From here on every mebibyte is compressed to the same bytes, because the data before it is the same.
     [begin, compressed(&mebibyte).repeat(1023)].concat().into()
 });
 
-/// The answer, where the fault is one by itself.
+/// Returns the answer, if the fault consists of an answer alone.
 pub(super) fn instead(fault: &Fault) -> Option<Response> {
     let json = [(header::CONTENT_TYPE, "application/json")];
     Some(match fault {
@@ -80,7 +80,7 @@ fn rate_limited(retry_after: Option<&str>) -> Response {
     answer
 }
 
-/// As fast as it is read.
+/// Returns a body without an end, sent as fast as the client reads it.
 fn endless() -> Body {
     let page = [NO_PAGE.as_bytes()].into_iter().chain(std::iter::repeat(&WHITE_SPACE[..]));
     Body::from_stream(stream::iter(page.map(|part| Ok::<_, Infallible>(Bytes::from_static(part)))))

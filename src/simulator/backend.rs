@@ -1,4 +1,4 @@
-//! What the routes and the hands of a test share.
+//! The state that the routes and the methods for tests share.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -21,20 +21,20 @@ pub(super) struct Backend {
     api_key: RwLock<String>,
 }
 
-/// How many requests came to each route, whatever they were answered.
+/// How many requests came to each route, whatever the answer was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
-    /// To poll.
+    /// Poll requests.
     pub poll: u64,
-    /// To search.
+    /// Search requests.
     pub search: u64,
-    /// For one event.
+    /// Requests for one event.
     pub event: u64,
-    /// For a channel itself.
+    /// Requests for a channel itself.
     pub channel: u64,
-    /// For a watcher.
+    /// Requests for a watcher.
     pub watcher: u64,
-    /// For the health check.
+    /// Health checks.
     pub health: u64,
 }
 
@@ -88,14 +88,14 @@ impl Backend {
         key.clone_into(&mut self.api_key.write().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// The channel of that id.
+    /// Returns the channel with this id.
     pub(super) fn channel(&self, id: &str) -> Result<&Arc<Channel>, Refusal> {
         let id: ChannelId = id.parse().map_err(|_| super::query::Invalid("channel_id: not a UUID".to_owned()))?;
         let found = self.channels.iter().find(|channel| channel.roster.channel == id);
         found.ok_or_else(|| Refusal::not_found("CHANNEL_NOT_FOUND", "the channel does not exist"))
     }
 
-    /// How the channel misbehaves that a path, without the base, speaks of.
+    /// Returns how the channel in this path misbehaves. The path does not include the base.
     pub(super) fn misbehaviour(&self, path: &str) -> Option<Misbehaviour> {
         let id: ChannelId = path.strip_prefix("/channels/")?.split('/').next()?.parse().ok()?;
         let channel = self.channels.iter().find(|channel| channel.roster.channel == id)?;

@@ -1,4 +1,4 @@
-//! A simulated channel: its events, its watchers, and the records made so far.
+//! A simulated channel: its events, its watchers, and the records that have been made.
 
 use std::num::NonZero;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -36,14 +36,14 @@ pub(super) struct Channel {
     memory: Mutex<Memory>,
 }
 
-/// What changes while the service runs.
+/// The state that changes while the service runs.
 pub(super) struct State {
     pub(super) log: Log,
-    /// In the order of the roster.
+    /// The statuses in the order of the roster.
     pub(super) watcher_statuses: Vec<WatcherStatus>,
 }
 
-/// An event, and where its record is or will be.
+/// An event, and the cell for its record.
 struct Placed {
     entry: Entry,
     cell: Cell,
@@ -65,7 +65,7 @@ impl Channel {
         }
     }
 
-    /// Makes the record of every event there is.
+    /// Makes the record of every event.
     pub(super) async fn prepare(self: &Arc<Self>) -> Result<(), JoinError> {
         let (len, now_ms) = (self.state().log.len(), now_ms());
         let at_a_time = available_parallelism().map_or(1, NonZero::get) * RECORDS_A_THREAD;
@@ -101,14 +101,14 @@ impl Channel {
         }
     }
 
-    /// Every event's offset, and what a right verifier must find of it now.
+    /// Returns every event's offset, and the verdict that a correct verifier must reach at this moment.
     pub(super) fn offsets(&self) -> Vec<(i64, Honesty)> {
         let (state, now_ms) = (self.state(), now_ms());
         let entries = (0..state.log.len()).map(|index| state.log.entry(index, now_ms));
         entries.map(|entry| (entry.offset, entry.spec.honesty(entry.withheld))).collect()
     }
 
-    /// The page as the service answers it.
+    /// Returns the page as the service answers it.
     pub(super) async fn page(self: &Arc<Self>, selection: Selection) -> Result<Body, JoinError> {
         let placed = self.made(selection.entries).await?;
         let records: Vec<_> = placed.iter().filter_map(Placed::record).collect();
@@ -125,7 +125,7 @@ impl Channel {
         Ok(json.into())
     }
 
-    /// One event's record. `None` where there is no event of that id.
+    /// Returns one event's record. `None` if no event has this id.
     pub(super) async fn record(self: &Arc<Self>, id: Uuid) -> Result<Option<Body>, JoinError> {
         let entry = {
             let log = &self.state().log;
@@ -139,7 +139,7 @@ impl Channel {
         }))
     }
 
-    /// Makes the records that have not been made, off the async threads.
+    /// Makes the missing records on blocking threads.
     async fn made(self: &Arc<Self>, entries: Vec<Entry>) -> Result<Vec<Placed>, JoinError> {
         let mut placed = self.placed(entries);
         let (mut made, mut missing) = (Vec::with_capacity(placed.len()), Vec::new());
@@ -177,19 +177,19 @@ impl Channel {
 }
 
 impl Placed {
-    /// The record, once it has been made, and whether its proofs are withheld.
+    /// Returns the record if it has been made, and whether its proofs are withheld.
     fn record(&self) -> Option<(&Rendered, bool)> {
         self.cell.get().map(|record| (record, self.entry.withheld))
     }
 }
 
-/// How many records one channel keeps.
+/// Returns how many records one channel keeps.
 fn kept_records(options: &Options) -> usize {
     let share = KEPT_RECORDS / options.channels.max(1);
     if options.prepared { share.max(usize::try_from(options.events).unwrap_or(usize::MAX)) } else { share }
 }
 
-/// The time of day in Unix milliseconds.
+/// Returns the time of day in Unix milliseconds.
 pub(super) fn now_ms() -> i64 {
     jiff::Timestamp::now().as_millisecond()
 }

@@ -2,11 +2,12 @@
 //!
 //! # Invariants
 //!
-//! * **A reset is a reset.** A cut connection ends with RST, not with an orderly end that could be taken for an answer.
+//! * **A reset is a reset.** A cut connection ends with RST, and not with an orderly end that a client could mistake for an
+//!   answer.
 //!
 //! # Cancellation
 //!
-//! A connection's token is a child of the simulator's: stopping the simulator cuts what is open.
+//! A connection's token is a child of the simulator's token: stopping the simulator cuts the open connections.
 
 use std::io;
 use std::pin::Pin;
@@ -23,10 +24,10 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::answer::BETWEEN_BYTES;
 
-/// Between two attempts to accept, where the system is out of file descriptors.
+/// The wait before accepting again after a failure, for example if the system is out of file descriptors.
 const ACCEPT_RETRY_WAIT: Duration = Duration::from_millis(20);
 
-/// An answer that says that another one follows.
+/// An informational answer, which announces another answer.
 const INFORMATIONAL: &[u8] = b"HTTP/1.1 102 Processing\r\n\r\n";
 
 /// Accepts connections that can be reset or slowed down.
@@ -35,19 +36,19 @@ pub(super) struct Connections {
     stop: CancellationToken,
 }
 
-/// Of the connection that a request came by.
+/// Controls the connection of a request.
 #[derive(Clone, Debug)]
 pub(super) struct Control {
     cut: CancellationToken,
     slowness: Arc<OnceLock<Slowness>>,
 }
 
-/// What is written a second, from now on.
+/// The output per second from now on.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Slowness {
-    /// One byte of what should be.
+    /// One byte of the real answer.
     ByteByByte,
-    /// A 1xx answer, and nothing of what should be.
+    /// A 1xx answer, and nothing of the real answer.
     Informational,
 }
 
@@ -70,12 +71,12 @@ impl Control {
         Self { cut, slowness: Arc::default() }
     }
 
-    /// The client's next read or write fails.
+    /// Makes the client's next read or write fail.
     pub(super) fn cut(&self) {
         self.cut.cancel();
     }
 
-    /// The first word counts.
+    /// Slows the connection down. Only the first call has an effect.
     pub(super) fn slow_down(&self, slowness: Slowness) {
         self.slowness.get_or_init(|| slowness);
     }
@@ -97,7 +98,7 @@ impl Listener for Connections {
         }
     }
 
-    /// There is no connection to cut here.
+    /// Returns a control that is not connected to any connection.
     fn local_addr(&self) -> io::Result<Control> {
         Ok(Control::new(CancellationToken::new()))
     }
@@ -111,14 +112,14 @@ impl Connected<IncomingStream<'_, Connections>> for Control {
 
 impl Connection {
     fn new(stream: TcpStream, control: Control) -> Self {
-        // Best effort: without it small answers are late, and nothing else.
+        // Best effort: if this fails, small answers are late, but nothing else happens.
         let _ = stream.set_nodelay(true);
         let cut_seen = Box::pin(control.cut.clone().cancelled_owned());
         Self { stream, control, pace: None, cut_seen }
     }
 
     fn reset(&self) -> io::Error {
-        // Where this fails the client sees an orderly end in the middle of an answer, which is an error too.
+        // If this fails, the client sees an orderly end in the middle of an answer, which is an error too.
         let _ = self.stream.set_zero_linger();
         io::ErrorKind::ConnectionReset.into()
     }
@@ -176,7 +177,7 @@ impl AsyncWrite for Connection {
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
-    /// A connection that has been cut is not shut down: that would send an orderly end before the reset.
+    /// Does not shut down a connection that has been cut, because that would send an orderly end before the reset.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.control.cut.is_cancelled() {
             return Poll::Ready(Err(self.reset()));

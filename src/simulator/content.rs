@@ -1,4 +1,4 @@
-//! The signed content of events: what watched contracts emit and chain queries return.
+//! The signed content of events: the logs of watched contracts and the results of chain queries.
 
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -12,7 +12,7 @@ use super::random::hex_of;
 use proof::event::ChannelId;
 use proof::verify::keccak256;
 
-/// The service's own name in what is signed.
+/// The name of the service itself in signed content.
 const BACKEND: &str = "_crec";
 
 /// The JSON in `verifiable_event`.
@@ -96,7 +96,7 @@ enum QueryOutcome {
     Error { message: &'static str },
 }
 
-/// What a watched contract emitted, or the wallet of a confirmed operation.
+/// Returns the log of a watched contract, or of the wallet of a confirmed operation.
 pub(super) fn verifiable_event(facts: &Facts<'_>, rng: &mut StdRng) -> String {
     let (emitted, service, address) = match facts.kind {
         Kind::OperationConfirmed => (&OPERATION_CONFIRMED, BACKEND, &facts.wallet.address),
@@ -125,7 +125,7 @@ pub(super) fn verifiable_event(facts: &Facts<'_>, rng: &mut StdRng) -> String {
     })
 }
 
-/// What a chain query returned.
+/// Returns the result of a chain query.
 pub(super) fn verifiable_result(facts: &Facts<'_>, rng: &mut StdRng) -> String {
     json(&VerifiableResult {
         service: BACKEND,
@@ -157,7 +157,7 @@ pub(super) fn rfc3339(seconds: i64) -> String {
     jiff::Timestamp::from_second(seconds).unwrap_or_default().to_string()
 }
 
-/// A value of this crate's own as JSON.
+/// Returns a value of this crate as JSON.
 pub(super) fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("text, numbers and maps with text keys are always JSON")
 }

@@ -1,4 +1,4 @@
-//! The contracts that are watched: their services, their events and the parameters of those.
+//! The watched contracts: their services, their events, and the parameters of the events.
 
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -102,18 +102,18 @@ pub(super) static SERVICES: [WatchedService; 3] = [
     },
 ];
 
-/// What the wallet of a confirmed operation emits.
+/// The event that the wallet of a confirmed operation emits.
 pub(super) static OPERATION_CONFIRMED: Emitted =
     Emitted { name: "OperationConfirmed", params: &[("operationId", Amount), ("wallet", Account), ("digest", Hash)] };
 
 impl Emitted {
-    /// Its name and the types of its parameters, as Solidity has them.
+    /// Returns the event's name and the types of its parameters in Solidity notation.
     pub(super) fn signature(&self) -> String {
         let types: Vec<_> = self.params.iter().map(|(_, param)| param.solidity()).collect();
         format!("{}({})", self.name, types.join(","))
     }
 
-    /// Made-up arguments, by the names of the parameters.
+    /// Returns made-up arguments, by the names of the parameters.
     pub(super) fn arguments(&self, happened_at: i64, rng: &mut StdRng) -> Vec<(&'static str, String)> {
         self.params.iter().map(|&(name, param)| (name, param.value(happened_at, rng))).collect()
     }

@@ -9,10 +9,10 @@ use super::contracts::SERVICES;
 use proof::event::ChannelId;
 use proof::verify::Hash;
 
-/// When everything was made, in Unix seconds.
+/// The creation time of everything, in Unix seconds.
 const CREATED_AT: i64 = 1_735_689_600;
 
-/// The network that has the workflows of watchers.
+/// The network that runs the workflows of watchers.
 const DON_FAMILY: &str = "simulated";
 
 /// The status of a watcher.
@@ -54,7 +54,7 @@ struct WatcherRecord<'a> {
     created_at: String,
 }
 
-/// A channel's own description.
+/// Returns a channel's own description.
 pub(super) fn channel(channel: &Channel) -> String {
     json(&ChannelRecord {
         channel_id: channel.roster.channel,
@@ -65,7 +65,7 @@ pub(super) fn channel(channel: &Channel) -> String {
     })
 }
 
-/// One watcher of a channel, if it is there.
+/// Returns one watcher of a channel, if it exists.
 pub(super) fn watcher(channel: &Channel, id: Uuid) -> Option<String> {
     let at = channel.roster.watchers.iter().position(|watcher| watcher.id == id)?;
     let watcher = &channel.roster.watchers[at];

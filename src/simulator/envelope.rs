@@ -26,18 +26,18 @@ struct Envelope<'a> {
 }
 
 impl Refusal {
-    /// 404 with a code: `CHANNEL_NOT_FOUND` and the like.
+    /// Returns a 404 with a code, such as `CHANNEL_NOT_FOUND`.
     pub(super) fn not_found(code: &'static str, message: &str) -> Self {
         Self { status: StatusCode::NOT_FOUND, kind: "NOT_FOUND", code: Some(code), message: message.to_owned() }
     }
 
-    /// 401 for a missing or wrong key.
+    /// Returns a 401 for a missing or wrong key.
     pub(super) fn unauthorized() -> Self {
         let message = "missing or wrong API key".to_owned();
         Self { status: StatusCode::UNAUTHORIZED, kind: "UNAUTHORIZED", code: None, message }
     }
 
-    /// The envelope that goes with a status.
+    /// Returns the envelope for a status.
     pub(super) fn of(status: StatusCode) -> Self {
         let (kind, code) = match status.as_u16() {
             401 => ("ORGANIZATION_NOT_FOUND", None),

@@ -1,4 +1,4 @@
-//! What is known of an event without signing it: what search filters by, and what its content is made of.
+//! The properties of an event that are known without signing it. Search filters use them, and the content is made from them.
 
 use std::borrow::Cow;
 
@@ -12,18 +12,18 @@ use super::random::{Purpose, draw, uuid};
 use super::roster::{Chain, Roster, Wallet, Watcher};
 use proof::event::ChannelId;
 
-/// The service notes an event up to this many seconds after it happened.
+/// The service records an event up to this many seconds after it happened.
 pub(super) const CREATED_SKEW: i64 = 2;
 
 const TEN_TO_38: u128 = 10_u128.pow(38);
 
-/// An event's particulars, drawn from the seed.
+/// The properties of an event, drawn from the seed.
 pub(super) struct Facts<'a> {
     pub(super) channel: ChannelId,
     pub(super) kind: Kind,
-    /// Unix seconds: when it happened.
+    /// When the event happened, in Unix seconds.
     pub(super) timestamp: i64,
-    /// Unix seconds: when the service noted it, which is what `created.*` speaks of.
+    /// When the service recorded the event, in Unix seconds. The filters `created.*` use this time.
     pub(super) created: i64,
     pub(super) watcher: &'a Watcher,
     pub(super) wallet: &'a Wallet,
@@ -56,13 +56,13 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// The number that the wallet gave the operation: up to 76 digits.
+    /// Returns the number that the wallet gave the operation: up to 76 digits.
     pub(super) fn wallet_operation_id(&self) -> String {
         let [high, low] = self.wallet_operation;
         format!("{high}{low:038}")
     }
 
-    /// The chain that the event is about.
+    /// Returns the chain of the event.
     pub(super) fn chain(&self) -> &'static Chain {
         match self.kind {
             Kind::OperationConfirmed | Kind::OperationAccepted | Kind::OperationFailed | Kind::WalletStatus => {
@@ -72,7 +72,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// What the search filter of that name looks at; `None` where the event has no such thing.
+    /// Returns the value that the search filter with this name compares. `None` if the event has no such value.
     pub(super) fn value(&self, filter: &str) -> Option<Cow<'_, str>> {
         let text = |text: &'a str| Some(Cow::Borrowed(text));
         let id = |id: Uuid| Some(Cow::Owned(id.to_string()));

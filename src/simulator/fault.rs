@@ -1,4 +1,4 @@
-//! Faults: what a service, a proxy or a network does instead of answering.
+//! Faults: the failures of a service, a proxy or a network.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use rand::Rng;
 use super::options::Options;
 use super::random::{Purpose, draw};
 
-/// How long a slow answer takes where chance decides.
+/// The delay of a slow answer that is chosen by chance.
 const SLOW: Duration = Duration::from_millis(1500);
 
-/// What a request asks for.
+/// The route of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// The events of a channel.
@@ -26,11 +26,11 @@ pub enum Route {
     Channel,
     /// One watcher.
     Watcher,
-    /// The health check. It has no faults but those that a test asks for by this name.
+    /// The health check. It has only the faults that a test requests for this route by name.
     Health,
 }
 
-/// Something else than the answer.
+/// A failure instead of the normal answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// 429, with this `Retry-After` header.
@@ -38,15 +38,15 @@ pub enum Fault {
         /// Seconds, an HTTP date, or nonsense.
         retry_after: Option<String>,
     },
-    /// That status with the error envelope that goes with it.
+    /// This status with the matching error envelope.
     Status(u16),
-    /// That status with a proxy's HTML page.
+    /// This status with a proxy's HTML page.
     Html(u16),
     /// 200 with no body.
     EmptyBody,
-    /// 200 with the first half of the answer, as if that were all of it.
+    /// 200 with the first half of the answer, as if it were complete.
     TruncatedJson,
-    /// 200 with JSON that is something else.
+    /// 200 with JSON of the wrong shape.
     WrongShape,
     /// The answer with its events in ascending order.
     NotDescending,
@@ -56,28 +56,28 @@ pub enum Fault {
     Reset,
     /// The connection is reset in the middle of the answer.
     ResetMidway,
-    /// The answer, so much later.
+    /// The answer after this delay.
     Slow(Duration),
     /// No answer.
     Hang,
-    /// An answer that comes a byte a second.
+    /// An answer that arrives at one byte per second.
     SlowHead,
-    /// A 1xx answer a second, without end.
+    /// One 1xx answer per second, without end.
     Informational,
-    /// 200 with a body that comes a byte a second, without end.
+    /// 200 with a body that arrives at one byte per second, without end.
     SlowBody,
-    /// 200 with a body without end.
+    /// 200 with an endless body.
     EndlessBody,
-    /// 500 with 10 MB of an error envelope.
+    /// 500 with an error envelope of 10 MB.
     LargeError,
     /// 200 with a body of 1 MB that expands to 1 GiB.
     GzipBomb,
-    /// 200 with a page that is empty and says `has_more`.
+    /// 200 with an empty page that says `has_more`.
     EmptyPage,
 }
 
 impl Fault {
-    /// The faults that chance gives, in turn.
+    /// Returns the faults that are chosen by chance, in turn.
     fn nth(number: u64) -> Self {
         match number % 11 {
             0 => Self::RateLimited { retry_after: Some("1".to_owned()) },
@@ -95,7 +95,7 @@ impl Fault {
     }
 }
 
-/// Which faults come when.
+/// Decides which requests fail, and how.
 pub(super) struct Faults {
     seed: u64,
     share: f64,
@@ -104,9 +104,9 @@ pub(super) struct Faults {
     given: AtomicU64,
 }
 
-/// Faults that a test asked for.
+/// Faults that a test requested.
 struct Scripted {
-    /// Only for these requests; `None` is for all but the health check.
+    /// Only for requests of this route. `None` means every route except the health check.
     route: Option<Route>,
     fault: Fault,
     times: usize,
@@ -123,7 +123,7 @@ impl Faults {
         }
     }
 
-    /// Adds faults behind those that are still to come.
+    /// Adds faults after the faults that are already queued.
     pub(super) fn add(&self, route: Option<Route>, fault: Fault, times: usize) {
         if times > 0 {
             let mut script = self.script.lock().unwrap_or_else(PoisonError::into_inner);
@@ -131,7 +131,7 @@ impl Faults {
         }
     }
 
-    /// The fault of the next request, if it has one: those asked for first, then by chance.
+    /// Returns the fault of the next request, if it has one. Requested faults come first, then faults by chance.
     pub(super) fn next(&self, route: Route) -> Option<Fault> {
         self.scripted(route).or_else(|| self.by_chance(route))
     }

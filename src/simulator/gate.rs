@@ -1,4 +1,4 @@
-//! What every request passes before it is answered: the count, the faults, the key.
+//! The steps before a request is answered: it is counted, and the faults and the API key are checked.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -24,17 +24,17 @@ use super::fault::{Fault, Route};
 /// The scheme of the `Authorization` header.
 const SCHEME: &str = "Apikey ";
 
-/// So long after it was written, what precedes a reset has been sent.
+/// The wait before a reset. The data that was written before the reset has been sent by then.
 const SENT: Duration = Duration::from_millis(50);
 
-/// Where a request came to.
+/// The route that a request came to.
 #[derive(Clone)]
 pub(super) struct Gate {
     pub(super) backend: Arc<Backend>,
     pub(super) route: Route,
 }
 
-/// Counts the request, and answers it or does something worse.
+/// Counts the request, and answers it or applies a fault.
 pub(super) async fn pass(
     State(gate): State<Gate>,
     ConnectInfo(connection): ConnectInfo<Control>,
@@ -63,7 +63,7 @@ fn is_authorized(backend: &Backend, request: &Request) -> bool {
     given.and_then(|value| value.strip_prefix(SCHEME)).is_some_and(|key| backend.accepts(key))
 }
 
-/// What is answered where the connection is at fault. No other request follows on it.
+/// Applies a fault to the connection and returns the answer. No other request follows on this connection.
 fn spoil(connection: &Control, fault: &Fault) -> Option<Response> {
     match fault {
         Fault::Reset => connection.cut(),
@@ -78,7 +78,7 @@ fn changes_the_answer(fault: &Fault) -> bool {
     matches!(fault, Fault::TruncatedJson | Fault::NotDescending | Fault::WithoutOffset | Fault::ResetMidway)
 }
 
-/// The answer, changed as the fault says.
+/// Returns the answer, changed by the fault.
 async fn spoilt(answer: Response, fault: Option<Fault>, connection: Control) -> Response {
     let Some(fault) = fault.filter(changes_the_answer) else { return answer };
     let (mut head, body) = answer.into_parts();
@@ -100,7 +100,7 @@ fn without_offset(answer: &[u8]) -> String {
     String::from_utf8_lossy(answer).replacen(r#""offset":"#, r#""place":"#, 1)
 }
 
-/// Half a body, and nothing more: the connection is reset once it has been sent.
+/// Returns half of a body. The connection is reset after this half has been sent.
 fn half(body: &Bytes, connection: Control) -> Body {
     let first = stream::iter([Ok::<_, Infallible>(body.slice(..body.len() / 2))]);
     let then = stream::once(async move {
@@ -111,7 +111,7 @@ fn half(body: &Bytes, connection: Control) -> Body {
     Body::from_stream(first.chain(then))
 }
 
-/// A page with its events in the wrong order; `None` where it is no page.
+/// Returns a page with its events in the wrong order. `None` if the answer is not a page.
 fn ascending(page: &[u8]) -> Option<Bytes> {
     #[derive(Deserialize, Serialize)]
     struct Page<'a> {

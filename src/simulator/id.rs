@@ -1,4 +1,4 @@
-//! Event ids: UUIDs whose last 48 bits hide the event's index, so that an event is found by its id without a table.
+//! Event ids: UUIDs whose last 48 bits hide the event's index, so that an event can be found by its id without a table.
 
 use rand::Rng;
 use uuid::Uuid;
@@ -8,7 +8,7 @@ use super::random::{Purpose, draw, uuid};
 /// The bits of an id that hide the index.
 const INDEX_BITS: u64 = (1 << 48) - 1;
 
-/// The id of the event at an index.
+/// Returns the id of the event at an index.
 pub(super) fn of(seed: u64, channel: u64, index: u64) -> Uuid {
     let drawn = uuid(&mut draw(seed, Purpose::EventId, channel, index));
     let (high, low) = drawn.as_u64_pair();
@@ -16,7 +16,7 @@ pub(super) fn of(seed: u64, channel: u64, index: u64) -> Uuid {
     Uuid::from_u64_pair(high, (low & !INDEX_BITS) | hidden)
 }
 
-/// The index of the event with that id. `None` where the id is nobody's.
+/// Returns the index of the event with this id. `None` if no event has this id.
 pub(super) fn index(seed: u64, channel: u64, id: Uuid) -> Option<u64> {
     let (high, low) = id.as_u64_pair();
     let index = (low ^ mask(seed, channel, high)) & INDEX_BITS;

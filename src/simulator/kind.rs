@@ -1,4 +1,4 @@
-//! What an event is meant to be: its kind, and whether its proof holds.
+//! The intended nature of an event: its kind, and whether its proof is valid.
 
 use rand::Rng;
 
@@ -6,7 +6,7 @@ use super::misbehaviour::Misbehaviour;
 use super::options::Options;
 use super::random::{Purpose, draw};
 
-/// What an event is about.
+/// The subject of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `watcher.event`, with a proof.
@@ -30,7 +30,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// `headers.type`.
+    /// Returns `headers.type`.
     pub fn event_type(self) -> &'static str {
         match self {
             Self::WatcherEvent => "watcher.event",
@@ -42,7 +42,7 @@ impl Kind {
         }
     }
 
-    /// `payload.status`, for the kinds that have one.
+    /// Returns `payload.status`, for the kinds that have one.
     pub fn status(self) -> Option<&'static str> {
         match self {
             Self::WatcherEvent => None,
@@ -56,7 +56,7 @@ impl Kind {
         }
     }
 
-    /// `payload.status_reason`, which only failures have.
+    /// Returns `payload.status_reason`. Only failures have one.
     pub fn status_reason(self) -> &'static str {
         match self {
             Self::OperationFailed => "execution reverted",
@@ -64,7 +64,7 @@ impl Kind {
         }
     }
 
-    /// Whether the network signs it.
+    /// Whether the network signs the event.
     pub fn is_signed(self) -> bool {
         matches!(self, Self::WatcherEvent | Self::OperationConfirmed | Self::QueryCompleted)
     }
@@ -73,31 +73,31 @@ impl Kind {
 /// An event to publish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventSpec {
-    /// As the service should: with a proof that holds, or a notice without one.
+    /// As a correct service publishes it: with a valid proof, or a notice without a proof.
     Honest(Kind),
-    /// Honest, but the proof is withheld: for the delay of the options, or until `Simulator::prove`.
+    /// Honest, but the proof is withheld: for the delay in the options, or until `Simulator::prove`.
     Late(Kind),
-    /// A `watcher.event` whose proof does not hold.
+    /// A `watcher.event` whose proof is invalid.
     Forged(Tampering),
     /// An honest `watcher.event` whose record has no `event_id`, which the schema allows.
     WithoutId,
-    /// A record with a readable offset, whose payload is none.
+    /// A record with a readable offset, whose payload is invalid.
     Malformed,
-    /// Payload and proof of another event, under an offset of its own: `Simulator::replay` and `Simulator::contradict`
-    /// make it.
+    /// The payload and proof of another event, under an offset of its own. `Simulator::replay` and `Simulator::contradict`
+    /// create it.
     Displaced(Original),
 }
 
-/// The id that a replay has.
+/// The id of a replayed event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplayedId {
-    /// One of its own, by which the service gives it.
+    /// A new id, by which the service returns the replayed event.
     New,
-    /// The original's, by which the service gives the original.
+    /// The id of the original, by which the service returns the original.
     Same,
 }
 
-/// The event that payload and proof are taken from.
+/// The event that provides the payload and the proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Original {
     pub(super) channel: u64,
@@ -108,20 +108,20 @@ pub struct Original {
     pub(super) id: ReplayedId,
 }
 
-/// How a proof was spoilt.
+/// How a proof was tampered with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tampering {
     /// The content was changed after the network signed it.
     ContentChanged,
-    /// Enough signatures, but nobody of the signer set made them.
+    /// Enough signatures, but none from a member of the signer set.
     Strangers,
-    /// One signature less than required.
+    /// One signature fewer than required.
     TooFewSignatures,
     /// As many signatures as required, one of them twice.
     RepeatedSigner,
-    /// A signature that is none.
+    /// A signature that is malformed.
     MalformedSignature,
-    /// A valid report of somebody else's workflow.
+    /// A valid report of another owner's workflow.
     OtherOwner,
     /// A valid proof of another event.
     OtherEvent,
@@ -146,26 +146,26 @@ impl Tampering {
     ];
 }
 
-/// What a right verifier must find.
+/// The verdict that a correct verifier must reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Honesty {
-    /// The proof holds.
+    /// The proof is valid.
     Verifiable,
-    /// A notice that nobody signs.
+    /// A notice without a signature.
     Unsigned,
-    /// A proof is due and is being withheld.
+    /// A proof is required and is being withheld.
     Pending,
-    /// The proof does not hold.
+    /// The proof is invalid.
     Forged,
     /// Not a well-formed event.
     Malformed,
-    /// Verifiable or unsigned by itself, but of another event than belongs there: to be noticed by who knows the other,
-    /// or what stood there before.
+    /// Verifiable or unsigned by itself, but the event belongs elsewhere. A verifier can notice this only if it knows the
+    /// other event, or the event that was at this offset before.
     Displaced,
 }
 
 impl EventSpec {
-    /// What the event is about. What is forged, malformed or without id is a `watcher.event`.
+    /// Returns the kind of the event. Forged and malformed events, and events without an id, are a `watcher.event`.
     pub fn kind(self) -> Kind {
         match self {
             Self::Honest(kind) | Self::Late(kind) => kind,
@@ -186,7 +186,7 @@ impl EventSpec {
     }
 }
 
-/// What an event is that nobody asked for in particular, by the shares of the options.
+/// Chooses the nature of an event that no test asked for, according to the shares in the options.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mix {
     seed: u64,
@@ -201,7 +201,7 @@ impl Mix {
         Self { seed: options.seed, unsigned: options.unsigned, forged: options.forged, late }
     }
 
-    /// The shares of a channel that misbehaves.
+    /// Returns the shares of a channel that misbehaves.
     pub(super) fn misbehaving(self, how: Option<Misbehaviour>) -> Self {
         let shares = how.and_then(Misbehaviour::shares);
         shares.map_or(self, |(unsigned, forged, late)| Self { unsigned, forged, late, ..self })
@@ -225,7 +225,7 @@ fn notice(choice: usize) -> Kind {
     [Kind::WatcherStatus, Kind::WalletStatus, Kind::OperationAccepted][choice % 3]
 }
 
-/// Mostly what watched contracts emit.
+/// Returns a signed kind. Most are logs of watched contracts.
 fn signed(choice: usize) -> Kind {
     match choice % 10 {
         0 => Kind::OperationConfirmed,

@@ -1,20 +1,20 @@
-//! The service, simulated: real proofs by made-up signers, and every fault there is.
+//! A simulation of the service, with real proofs by made-up signers, and with every known fault.
 //!
-//! The service cannot be reached from a test, so this stands in for it: poll, search, single event, watcher, health,
-//! authentication and the error envelope of spec/wire.md, over HTTP. Every open question of that page is an option, so
-//! that a client can be held against each answer. [`Simulator`] runs in a test's own process and gives it hands to
-//! publish, withhold, forge and break; `channeld simulate` runs it as a program.
+//! Tests cannot reach the service, so this crate replaces it: poll, search, single event, watcher, health, authentication
+//! and the error envelope of spec/wire.md, over HTTP. Every open question of that page is an option, so that a client can be
+//! tested against each answer. [`Simulator`] runs in a test's own process and lets the test publish, withhold, forge and
+//! break events. `channeld simulate` runs it as a program.
 //!
 //! # Invariants
 //!
-//! * **Deterministic.** All but the time of day follows from [`Options::seed`], event by event and without a table, so a
-//!   backlog of a million events starts at once.
-//! * **Signed once.** A record that has been made is kept, so what a bench measures is its client.
-//! * **Honest about itself.** [`Simulator::offsets`] says what a right verifier must find, event by event.
+//! * **Deterministic.** Everything except the time of day follows from [`Options::seed`], for each event separately and
+//!   without a table. A backlog of a million events is therefore available at once.
+//! * **Signed once.** A record that has been made is kept, so that a benchmark measures the client.
+//! * **Honest about itself.** [`Simulator::offsets`] returns the verdict that a correct verifier must reach for each event.
 //!
 //! # Cancellation
 //!
-//! Stopping or dropping a [`Simulator`] closes its listener and cuts the connections that are open.
+//! Stopping or dropping a [`Simulator`] closes its listener and cuts the open connections.
 
 #![forbid(unsafe_code)]
 
@@ -70,28 +70,28 @@ use network::Network;
 use proof::event::ChannelId;
 use proof::verify::{Address, Hash};
 
-/// What a client has to know of a running simulator.
+/// The facts about a running simulator that a client needs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Announcement {
-    /// Ends in `/v1`, without a slash behind it.
+    /// The base URL. It ends in `/v1`, without a trailing slash.
     pub base_url: String,
-    /// The key that it accepts.
+    /// The API key that the simulator accepts.
     pub api_key: String,
-    /// The organisation whose events it has, in tenant `1`.
+    /// The organisation that owns the events, in tenant `1`.
     pub org_id: String,
-    /// What [`org_id`](Self::org_id) derives to.
+    /// The workflow owner that is derived from [`org_id`](Self::org_id).
     pub workflow_owner: Address,
-    /// The signers of its network.
+    /// The signers of the network.
     pub valid_signers: Vec<Address>,
-    /// How many of them sign each report.
+    /// How many of the signers sign each report.
     pub min_required_signatures: usize,
-    /// The channels' ids; methods of [`Simulator`] name a channel by its place in this list.
+    /// The ids of the channels. Methods of [`Simulator`] name a channel by its index in this list.
     pub channels: Vec<ChannelId>,
     /// The ids of each channel's watchers.
     pub watchers: Vec<Vec<Uuid>>,
 }
 
-/// A running simulator. Ends when it is stopped or dropped.
+/// A running simulator. It ends when it is stopped or dropped.
 pub struct Simulator {
     backend: Arc<Backend>,
     announcement: Announcement,
@@ -100,10 +100,10 @@ pub struct Simulator {
 }
 
 impl Simulator {
-    /// Starts listening and answering. With [`Options::prepared`] that takes the time of all the signatures.
+    /// Starts listening and answering. With [`Options::prepared`], this includes computing all signatures.
     ///
     /// # Errors
-    /// Where it cannot listen at the address.
+    /// If the simulator cannot listen on the address.
     pub async fn start(options: Options) -> io::Result<Self> {
         let listener = TcpListener::bind(options.listen).await?;
         let network = Arc::new(Network::new(&options));
@@ -124,99 +124,100 @@ impl Simulator {
         Ok(Self { backend, announcement, stop: stop.drop_guard(), tasks })
     }
 
-    /// What a client has to know.
+    /// Returns the facts that a client needs.
     pub fn announcement(&self) -> &Announcement {
         &self.announcement
     }
 
-    /// Closes the listener, cuts what is open, and waits until all has ended.
+    /// Closes the listener, cuts the open connections, and waits until all tasks have ended.
     pub async fn stop(mut self) {
         drop(self.stop);
         while self.tasks.join_next().await.is_some() {}
     }
 
-    /// Adds events to a channel, as the shares of the options have it. They happen now.
+    /// Adds events to a channel, according to the shares in the options. Their time is now.
     ///
     /// # Panics
-    /// Here and below: where there is no such channel.
+    /// This method and the methods below panic if the channel does not exist.
     pub fn publish(&self, channel: usize, events: u64) {
         self.channel(channel).state_mut().log.publish(events, now_ms());
     }
 
-    /// Adds one event of choice to a channel and gives its offset.
+    /// Adds one event of this nature to a channel and returns its offset.
     pub fn publish_one(&self, channel: usize, spec: EventSpec) -> i64 {
         self.channel(channel).state_mut().log.publish_one(spec, now_ms())
     }
 
-    /// The service goes back in time: the newest events of a channel are no more, and others are published under their
-    /// offsets.
+    /// Makes the service go back in time: the newest events of a channel disappear, and different events are published under
+    /// their offsets.
     pub fn go_back(&self, channel: usize, events: u64) {
         self.channel(channel).state_mut().log.go_back(events);
     }
 
-    /// Makes an event honest and complete from now on: a withheld proof comes, a forged or malformed record turns out
-    /// to have been a fault of the service. The id and the offset stay.
+    /// Makes an event honest and complete from now on. A withheld proof arrives, or a forged or malformed record turns out
+    /// to have been a fault of the service. The id and the offset do not change.
     ///
     /// # Panics
-    /// Where the channel has no event at that offset.
+    /// If the channel has no event at this offset.
     pub fn prove(&self, channel: usize, offset: i64) {
         let found = self.channel(channel).state_mut().log.prove(offset);
         assert!(found, "channel {channel} has no event at offset {offset}");
     }
 
-    /// Shows an event's payload and proof once more, as a new event of `into`, and gives its offset.
+    /// Shows an event's payload and proof again, as a new event of `into`, and returns its offset.
     ///
     /// # Panics
-    /// Where channel `from` has no event at that offset.
+    /// If channel `from` has no event at this offset.
     pub fn replay(&self, from: usize, offset: i64, into: usize, id: ReplayedId) -> i64 {
         let original = self.channel(from).state().log.original(offset, id);
         let original = original.unwrap_or_else(|| panic!("channel {from} has no event at offset {offset}"));
         self.publish_one(into, EventSpec::Displaced(original))
     }
 
-    /// Puts other content, with a proof that holds, under an event's id and offset. [`prove`](Self::prove) undoes it.
+    /// Puts other content, with a valid proof, under an event's id and offset. [`prove`](Self::prove) undoes it.
     ///
     /// # Panics
-    /// Where the channel has no event at that offset.
+    /// If the channel has no event at this offset.
     pub fn contradict(&self, channel: usize, offset: i64) {
         let found = self.channel(channel).state_mut().log.contradict(offset);
         assert!(found, "channel {channel} has no event at offset {offset}");
     }
 
-    /// The watchers of a channel are redeployed: what is published from now on comes from new workflows.
+    /// Redeploys the watchers of a channel: events that are published from now on come from new workflows.
     pub fn redeploy(&self, channel: usize) {
         self.channel(channel).state_mut().log.redeploy();
     }
 
-    /// The workflows of a channel's watchers, as they are now.
+    /// Returns the current workflows of a channel's watchers.
     pub fn workflow_ids(&self, channel: usize) -> Vec<Hash> {
         let (channel, state) = (self.channel(channel), self.channel(channel).state());
         let deployment = state.log.deployment(state.log.len());
         channel.roster.watchers.iter().map(|watcher| Hash(watcher.workflow_id(deployment))).collect()
     }
 
-    /// The channel is archived from now on.
+    /// Archives the channel from now on.
     pub fn archive(&self, channel: usize) {
         self.misbehave(channel, Some(Misbehaviour::Status(404)));
     }
 
-    /// The channel misbehaves from now on, or behaves: what it does with events changes those that it has.
+    /// Sets how the channel misbehaves from now on. `None` means that it behaves correctly. A misbehaviour that affects
+    /// events changes the existing events too.
     pub fn misbehave(&self, channel: usize, how: Option<Misbehaviour>) {
         self.channel(channel).state_mut().log.misbehave(how);
     }
 
-    /// The next requests, of whatever route but the health check, are answered with a fault. Faults come in the order
-    /// in which they are asked for.
+    /// Answers the next requests with a fault, on every route except the health check. Faults are used in the order in which
+    /// they were added.
     pub fn fail_next(&self, fault: Fault, times: usize) {
         self.backend.faults.add(None, fault, times);
     }
 
-    /// The next requests of one route are answered with a fault.
+    /// Answers the next requests of one route with a fault.
     pub fn fail_next_on(&self, route: Route, fault: Fault, times: usize) {
         self.backend.faults.add(Some(route), fault, times);
     }
 
-    /// Accepts this key from now on, and no other.
+    /// Accepts only this API key from now on.
     pub fn set_api_key(&self, key: &str) {
         self.backend.set_api_key(key);
     }
@@ -224,7 +225,7 @@ impl Simulator {
     /// Sets the status of a watcher.
     ///
     /// # Panics
-    /// Where the channel has no such watcher.
+    /// If the channel has no such watcher.
     pub fn set_watcher_status(&self, channel: usize, watcher: Uuid, status: WatcherStatus) {
         let channel = self.channel(channel);
         let at = channel.roster.watchers.iter().position(|known| known.id == watcher);
@@ -232,12 +233,13 @@ impl Simulator {
         channel.state_mut().watcher_statuses[at] = status;
     }
 
-    /// The truth: every event's offset in ascending order, and what a right verifier must find of it now.
+    /// Returns the truth: every event's offset in ascending order, and the verdict that a correct verifier must reach at
+    /// this moment.
     pub fn offsets(&self, channel: usize) -> Vec<(i64, Honesty)> {
         self.channel(channel).offsets()
     }
 
-    /// How many requests came to each route.
+    /// Returns how many requests came to each route.
     pub fn requests(&self) -> Requests {
         self.backend.requests.read()
     }
@@ -263,6 +265,6 @@ fn announce(at: SocketAddr, options: &Options, network: &Network, channels: &[Ar
 async fn serve(listener: TcpListener, backend: Arc<Backend>, stop: CancellationToken) {
     let connections = Connections::new(listener, stop.clone());
     let service = routes::router(backend).into_make_service_with_connect_info::<Control>();
-    // It ends only by `stop`: what cannot be accepted is tried again.
+    // The server ends only when `stop` fires: a connection that cannot be accepted is retried.
     let _ = axum::serve(connections, service).with_graceful_shutdown(stop.cancelled_owned()).await;
 }

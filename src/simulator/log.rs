@@ -1,9 +1,12 @@
-//! A channel's events in their order: offsets, times, ids and what each event is meant to be. No content yet.
+//! A channel's events in their order: offsets, times, ids, and the intended nature of each event. The content is not part of
+//! it.
 //!
 //! # Invariants
 //!
-//! * **Offsets and times ascend.** An event's index is its place; a later one has a larger offset and no earlier time.
-//! * **Nothing is stored that can be drawn.** Only the times of live events and those that a test asked for take memory.
+//! * **Offsets and times ascend.** An event's index is its position. A later event has a larger offset, and its time is not
+//!   earlier.
+//! * **Nothing is stored that can be drawn.** Only the times of live events, and the events that a test asked for, use
+//!   memory.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -20,50 +23,51 @@ use super::padding::Padding;
 use super::random::{Purpose, draw};
 use super::record::Rendered;
 
-/// How far apart the events of the backlog are.
+/// The time between two events of the backlog.
 const BACKLOG_SPACING_MS: i64 = 250;
 
-/// With gaps, there is one offset in this many.
+/// With gaps, one in this many offsets is used.
 const SPARSE_STRIDE: i64 = 5;
 
-/// What is written in the place of events that are no more is drawn from so much further on.
+/// Events that replace lost events are drawn from indices that are shifted by this distance.
 const HISTORY: u64 = 1 << 40;
 
-/// How many times that can be told apart; the bits of an event's id end there.
+/// The number of histories that can be distinguished. The bits of an event's id allow no more.
 const HISTORIES: u64 = 254;
 
-/// Events that are never published are drawn from here: their content is new to everybody.
+/// Events that are never published are drawn from here, so their content is new to every client.
 const UNPUBLISHED: u64 = (HISTORIES + 1) * HISTORY;
 
-/// Where an event's record is kept once it has been made.
+/// The cell for an event's record. It is filled when the record is made.
 pub(super) type Cell = Arc<OnceLock<Rendered>>;
 
-/// An event's place, and what it is meant to be.
+/// An event's position, and its intended nature.
 pub(super) struct Entry {
     pub(super) index: u64,
-    /// What its id and content are drawn from. The index, unless the service has gone back in time before.
+    /// The number that the event's id and content are drawn from. It equals the index, unless the service has gone back in
+    /// time before.
     pub(super) drawn: u64,
     pub(super) offset: i64,
-    /// Unix seconds.
+    /// The time of the event in Unix seconds.
     pub(super) timestamp: i64,
-    /// How often its watcher had been redeployed.
+    /// How often the event's watcher had been redeployed.
     pub(super) deployment: u64,
     pub(super) spec: EventSpec,
     /// Whether the proof is being withheld.
     pub(super) withheld: bool,
     /// How its channel misbehaves.
     pub(super) misbehaviour: Option<Misbehaviour>,
-    /// Its record's own place, for an event that a test asked for; the rest share the channel's memory.
+    /// A separate cell for the record of an event that a test asked for. The other events share the channel's memory.
     pub(super) own_cell: Option<Cell>,
 }
 
 impl Entry {
-    /// What makes it large or deep.
+    /// Returns the padding that makes the event large or deep.
     pub(super) fn padding(&self) -> Option<&'static Padding> {
         self.misbehaviour.and_then(Misbehaviour::padding)
     }
 
-    /// The event that payload and proof are taken from, as it was when it was honest.
+    /// Returns the event that provides the payload and the proof, in its honest form.
     pub(super) fn of_original(original: &Original) -> Self {
         let &Original { index, timestamp, deployment, kind, .. } = original;
         Self {
@@ -94,11 +98,12 @@ pub(super) struct Log {
     backlog_begin_ms: i64,
     /// How often the service has gone back in time.
     gone_back: u64,
-    /// From which index on other events stand than before, and after which of those times. In ascending order.
+    /// For each time that the service went back: the first index with a different event, and the number of the history. In
+    /// ascending order.
     histories: Vec<(u64, u64)>,
-    /// From which index on watchers are redeployed, each time. In ascending order.
+    /// For each redeployment of the watchers: the first index after it. In ascending order.
     redeployed: Vec<u64>,
-    /// The channel whose events are shown here too.
+    /// The channel whose events also appear in this channel.
     stolen_from: Option<u64>,
     live_ms: Vec<i64>,
     asked_for: HashMap<u64, (EventSpec, Cell)>,
@@ -127,14 +132,14 @@ impl Log {
         }
     }
 
-    /// Misbehaves from now on, or behaves.
+    /// Sets how the channel misbehaves from now on. `None` means that it behaves correctly.
     pub(super) fn misbehave(&mut self, how: Option<Misbehaviour>) {
         self.misbehaviour = how;
-        // The records that were made are of another content.
+        // The records that were made have different content.
         self.asked_for.values_mut().for_each(|(_, cell)| *cell = Cell::default());
     }
 
-    /// How many events there are; their indices are below it.
+    /// Returns the number of events. All indices are below it.
     pub(super) fn len(&self) -> u64 {
         self.backlog + self.live_ms.len() as u64
     }
@@ -145,17 +150,17 @@ impl Log {
         self.live_ms.extend((0..events).map(|_| now_ms));
     }
 
-    /// Watchers have new workflows from now on.
+    /// Gives the watchers new workflows from now on.
     pub(super) fn redeploy(&mut self) {
         self.redeployed.push(self.len());
     }
 
-    /// How often watchers have been redeployed before that index.
+    /// Returns how often the watchers were redeployed before this index.
     pub(super) fn deployment(&self, index: u64) -> u64 {
         self.redeployed.iter().filter(|from| **from <= index).count() as u64
     }
 
-    /// Removes the newest events. Those that take their places are others.
+    /// Removes the newest events. Different events take their places.
     pub(super) fn go_back(&mut self, events: u64) {
         let len = self.len().saturating_sub(events);
         self.backlog = self.backlog.min(len);
@@ -166,7 +171,7 @@ impl Log {
         self.gone_back += 1;
     }
 
-    /// Adds one event of choice and gives its offset.
+    /// Adds one event of this nature and returns its offset.
     pub(super) fn publish_one(&mut self, spec: EventSpec, now_ms: i64) -> i64 {
         let index = self.len();
         self.publish(1, now_ms);
@@ -174,7 +179,7 @@ impl Log {
         self.offset(index)
     }
 
-    /// Makes an event honest and complete from now on. Whether there was one at that offset.
+    /// Makes an event honest and complete from now on. Returns whether an event has this offset.
     pub(super) fn prove(&mut self, offset: i64) -> bool {
         let found = self.index_at(offset);
         if let Some(index) = found {
@@ -184,7 +189,7 @@ impl Log {
         found.is_some()
     }
 
-    /// What stands at an offset, to be shown elsewhere.
+    /// Returns the event at an offset, so that it can be shown elsewhere.
     pub(super) fn original(&self, offset: i64, id: ReplayedId) -> Option<Original> {
         let index = self.index_at(offset)?;
         Some(match self.spec(index) {
@@ -200,11 +205,11 @@ impl Log {
         })
     }
 
-    /// Puts other content of the same kind, with a proof of its own, in the place of an event. Whether there was one.
+    /// Replaces an event with other content of the same kind and a proof for it. Returns whether an event has this offset.
     pub(super) fn contradict(&mut self, offset: i64) -> bool {
         let found = self.index_at(offset);
         if let Some(index) = found {
-            // Another second, because notices have little else to tell them apart.
+            // The time differs by one second, because notices have little else that distinguishes them.
             let timestamp = self.timestamp(index) + 1;
             let (kind, id) = (self.spec(index).kind(), ReplayedId::New);
             let (channel, deployment) = (self.channel, self.deployment(index));
@@ -214,7 +219,7 @@ impl Log {
         found.is_some()
     }
 
-    /// The event at an index below [`len`](Self::len).
+    /// Returns the event at an index below [`len`](Self::len).
     pub(super) fn entry(&self, index: u64, now_ms: i64) -> Entry {
         Entry {
             index,
@@ -229,22 +234,23 @@ impl Log {
         }
     }
 
-    /// The first index whose offset is above `offset`, or at it where `inclusive`.
+    /// Returns the first index whose offset is above `offset`, or at least `offset` if `inclusive` is set.
     pub(super) fn first_above(&self, offset: i64, inclusive: bool) -> u64 {
-        // At most two are looked at: every stride has one offset.
+        // At most two indices are checked, because every stride contains one offset.
         let near = u64::try_from((offset - 1) / self.stride).unwrap_or_default();
         let reached = |index: &u64| self.offset(*index) > offset || (inclusive && self.offset(*index) == offset);
         (near..self.len()).find(reached).unwrap_or(self.len())
     }
 
-    /// The index of the event with that id.
+    /// Returns the index of the event with this id.
     pub(super) fn index_of(&self, id: Uuid) -> Option<u64> {
         let drawn = id::index(self.seed, self.channel, id)?;
         let index = drawn % HISTORY;
         (index < self.len() && self.drawn(index) == drawn).then_some(index)
     }
 
-    /// The indices of the events that can have been noted in these Unix seconds, both included, and some more.
+    /// Returns a range of indices that contains all events recorded in these Unix seconds, both included. It can contain
+    /// more events.
     pub(super) fn noted_between(&self, from: i64, to: i64) -> std::ops::Range<u64> {
         let first = self.partition(|timestamp| timestamp.saturating_add(CREATED_SKEW) < from);
         let end = self.partition(|timestamp| timestamp <= to);
@@ -284,7 +290,7 @@ impl Log {
         asked_for.or_else(|| self.stolen(index)).unwrap_or_else(drawn)
     }
 
-    /// The signed event of another channel that is shown at an index.
+    /// Returns the signed event of another channel that appears at an index.
     fn stolen(&self, index: u64) -> Option<EventSpec> {
         let channel = self.stolen_from.filter(|_| index % 2 == 1 && index < self.backlog)?;
         let EventSpec::Honest(kind) = self.mix.spec(channel, index) else { return None };
@@ -312,7 +318,7 @@ impl Log {
     }
 }
 
-/// How long so many events of the backlog take.
+/// Returns the duration of this many events of the backlog.
 fn backlog_ms(events: u64) -> i64 {
     i64::try_from(events).unwrap_or(i64::MAX).saturating_mul(BACKLOG_SPACING_MS)
 }

@@ -1,4 +1,4 @@
-//! The records of a channel that have been made, kept so that a page costs its signatures once.
+//! Keeps the records of a channel that have been made, so that the signatures of a page are computed only once.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -6,13 +6,14 @@ use std::sync::Arc;
 use super::log::Cell;
 use super::misbehaviour::Misbehaviour;
 
-/// Keeps so many records over all channels unless they are prepared, about 2.7 kB each. The oldest made go first.
+/// How many records all channels keep together, unless they are prepared. Each takes about 2.7 kB. The oldest are dropped
+/// first.
 pub(super) const KEPT_RECORDS: usize = 200_000;
 
-/// What a record follows from: an event's number, and how its channel misbehaves.
+/// The values that determine a record: an event's number, and how its channel misbehaves.
 pub(super) type Drawn = (u64, Option<Misbehaviour>);
 
-/// Where the records of one channel are.
+/// The cells for the records of one channel.
 pub(super) struct Memory {
     cells: HashMap<Drawn, Cell>,
     order: VecDeque<Drawn>,
@@ -24,7 +25,7 @@ impl Memory {
         Self { cells: HashMap::new(), order: VecDeque::new(), bound }
     }
 
-    /// The place of an event's record, empty until somebody makes it.
+    /// Returns the cell for an event's record. It is empty until the record is made.
     pub(super) fn cell(&mut self, drawn: Drawn) -> Cell {
         if let Some(cell) = self.cells.get(&drawn) {
             return Arc::clone(cell);

@@ -1,9 +1,9 @@
-//! What a channel does, for as long as it misbehaves, to every request: hostile answers, hostile events, hostile pages.
+//! How a misbehaving channel treats every request: hostile answers, hostile events, hostile pages.
 //!
 //! # Invariants
 //!
-//! * **Cheap here.** What is large is made once and shared, and what is endless waits for its reader or for the clock: a
-//!   thousand such channels leave the processors to the client under test.
+//! * **Cheap for the simulator.** Large data is made once and shared, and endless data waits for its reader or for the
+//!   clock. A thousand such channels leave the processors to the client under test.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ use clap::ValueEnum;
 use super::fault::Fault;
 use super::padding::{DEEP, LARGE, MEDIUM, Padding, SMALL};
 
-/// A year, which no client should wait.
+/// One year. No client should wait this long.
 const ABSURD_RETRY_AFTER: &str = "31536000";
 
 /// How a channel misbehaves.
@@ -61,13 +61,13 @@ pub enum Misbehaviour {
 /// Which channels misbehave, and how: `hang`, `3:404`, `1-999:all`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misbehaving {
-    /// Their places in the announcement.
+    /// The indices of the channels in the announcement.
     pub channels: RangeInclusive<usize>,
-    /// `None` is each of them in another way, in turn.
+    /// `None` means that each channel misbehaves in a different way, in turn.
     pub how: Option<Misbehaviour>,
 }
 
-/// The text does not say which channels misbehave how.
+/// The text does not name channels and a misbehaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected how, behind which channels, such as hang, 3:404 or 1-999:all; --help lists the ways")]
 pub struct NotMisbehaving;
@@ -78,7 +78,7 @@ impl Misbehaviour {
         Self::from_str(text, false).ok().or_else(status)
     }
 
-    /// What every request is answered instead.
+    /// Returns the fault that answers every request.
     pub(super) fn fault(self) -> Option<Fault> {
         Some(match self {
             Self::Hang => Fault::Hang,
@@ -95,10 +95,10 @@ impl Misbehaviour {
         })
     }
 
-    /// The shares of events that are unsigned, forged and late.
+    /// Returns the shares of unsigned, forged and late events.
     pub(super) fn shares(self) -> Option<(f64, f64, f64)> {
         Some(match self {
-            // Of pages that lead nowhere the events do not matter, and notices cost no signatures.
+            // On pages that lead nowhere the events do not matter, and notices cost no signatures.
             Self::LargeNotices | Self::SamePage | Self::Backwards => (1.0, 0.0, 0.0),
             Self::LargeEvents => (0.0, 0.0, 0.0),
             Self::Forged => (0.0, 1.0, 0.0),
@@ -108,12 +108,12 @@ impl Misbehaviour {
         })
     }
 
-    /// Whether no proof of its events holds, or is looked at: such proofs have signatures that were made once.
+    /// Whether none of its proofs is valid or checked. Such proofs contain signatures that were made once.
     pub(super) fn is_unproved(self) -> bool {
         matches!(self, Self::Forged | Self::WithheldProofs | Self::DeepJson)
     }
 
-    /// What makes every event large or deep.
+    /// Returns the padding that makes every event large or deep.
     pub(super) fn padding(self) -> Option<&'static Padding> {
         Some(match self {
             Self::LargeNotices | Self::LargeEvents => &LARGE,
@@ -126,14 +126,14 @@ impl Misbehaviour {
 }
 
 impl Misbehaving {
-    /// How a channel misbehaves; the last one that names it decides.
+    /// Returns how a channel misbehaves. The last entry that names the channel decides.
     pub(super) fn of(all: &[Self], channel: usize) -> Option<Misbehaviour> {
         let last = all.iter().rfind(|misbehaving| misbehaving.channels.contains(&channel))?;
         let ways = Misbehaviour::value_variants();
         Some(last.how.unwrap_or(ways[(channel - last.channels.start()) % ways.len()]))
     }
 
-    /// The long help of the option: every way.
+    /// Returns the long help of the option, which lists every misbehaviour.
     pub(super) fn help() -> String {
         let way = |way: &Misbehaviour| {
             let way = way.to_possible_value().expect("no way is hidden");

@@ -2,9 +2,9 @@
 //!
 //! # Invariants
 //!
-//! * **Real proofs.** A report has the layout of spec/wire.md, "Verification", and exactly as many signatures as are
-//!   required, by the signers that [`Signing`] says.
-//! * **Deterministic.** Nonces are derived from key and digest, so the same event always gets the same proof.
+//! * **Real proofs.** A report has the layout of spec/wire.md, "Verification". It has exactly as many signatures as
+//!   required, by the signers that [`Signing`] selects.
+//! * **Deterministic.** Nonces are derived from the key and the digest, so the same event always gets the same proof.
 
 use std::sync::OnceLock;
 
@@ -24,10 +24,10 @@ const DON_ID: u32 = 1;
 const DON_CONFIG_VERSION: u32 = 1;
 const REPORT_ID: [u8; 2] = [0, 1];
 
-/// One byte less than the shortest report there is.
+/// One byte less than the shortest valid report.
 const TOO_SHORT: usize = proof::verify::OCR_REPORT_LENGTH - 1;
 
-/// The network, and strangers who would like to be it.
+/// The network, and strangers who do not belong to it.
 pub(super) struct Network {
     seed: u64,
     signing: Signing,
@@ -38,21 +38,21 @@ pub(super) struct Network {
     other_owner: Address,
     config_digest: [u8; 32],
     workflow_name: [u8; 10],
-    /// Signatures of nothing that is ever shown: made once, because signing takes nearly all the time of a record.
+    /// Signatures of data that is never shown. They are made once, because signing takes nearly all the time of a record.
     unproved: OnceLock<Vec<[u8; 65]>>,
 }
 
-/// What a proof is about.
+/// The subject of a proof.
 #[derive(Clone, Copy)]
 pub(super) struct Subject {
     pub(super) event_hash: Hash,
-    /// Unix seconds.
+    /// The time in Unix seconds.
     pub(super) timestamp: i64,
     pub(super) workflow_id: [u8; 32],
     pub(super) execution_id: [u8; 32],
-    /// Which subset signs, and the round that the context names.
+    /// Determines the subset of signers, and is the round in the context.
     pub(super) round: u64,
-    /// Whether the signatures need not be of this.
+    /// Whether the signatures can be of other data.
     pub(super) is_unproved: bool,
 }
 
@@ -79,17 +79,17 @@ impl Network {
         }
     }
 
-    /// The signers' addresses in the network's order.
+    /// Returns the signers' addresses in the network's order.
     pub(super) fn addresses(&self) -> Vec<Address> {
         self.signers.iter().map(address_of).collect()
     }
 
-    /// Whose workflows the events come from.
+    /// Returns the owner of the workflows that the events come from.
     pub(super) fn owner(&self) -> Address {
         self.owner
     }
 
-    /// The items of `headers.proofs` for a subject, as JSON without the brackets.
+    /// Returns the items of `headers.proofs` for a subject, as JSON without the brackets.
     pub(super) fn proofs(&self, subject: &Subject, tampering: Option<Tampering>) -> String {
         let owner = if tampering == Some(Tampering::OtherOwner) { self.other_owner } else { self.owner };
         let mut subject = *subject;
@@ -125,7 +125,7 @@ impl Network {
         .concat()
     }
 
-    /// The configuration's digest, the epoch and round, and an extra hash that is not used.
+    /// Returns the configuration's digest, the epoch and round, and an unused extra hash.
     fn context(&self, round: u64) -> [u8; 96] {
         let mut context = [0; 96];
         context[..32].copy_from_slice(&self.config_digest);
@@ -152,7 +152,7 @@ impl Network {
         )
     }
 
-    /// The signers of a round, in the order of their signatures.
+    /// Returns the signers of a round, in the order of their signatures.
     fn quorum(&self, round: u64) -> Vec<usize> {
         let (all, required) = (self.signers.len(), self.required);
         let first = usize::try_from(round % all as u64).unwrap_or_default();
@@ -179,7 +179,7 @@ fn spoil(signatures: &mut Vec<[u8; 65]>, tampering: Option<Tampering>) {
     }
 }
 
-/// r, s and the recovery byte.
+/// Returns r, s and the recovery byte.
 fn sign(key: &SigningKey, digest: &Hash) -> [u8; 65] {
     let (signature, recovery) = key.sign_prehash_recoverable(&digest.0);
     let mut bytes = [0; 65];
@@ -188,7 +188,7 @@ fn sign(key: &SigningKey, digest: &Hash) -> [u8; 65] {
     bytes
 }
 
-/// A key drawn from the seed. Nearly every 32 bytes are one; the rest are drawn again.
+/// Returns a key drawn from the seed. Nearly every 32 bytes are a valid key. Invalid ones are drawn again.
 fn key(seed: u64, purpose: Purpose, number: u64) -> SigningKey {
     let mut rng = draw(seed, purpose, 0, number);
     loop {

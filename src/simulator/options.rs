@@ -1,4 +1,4 @@
-//! What kind of service is simulated.
+//! The options of the simulated service.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::str::FromStr;
@@ -109,8 +109,8 @@ pub struct Options {
     #[arg(long)]
     pub sparse: bool,
 
-    /// When the last event of the backlog happened, in Unix seconds; now, where there is none. With it the backlog is
-    /// the same to the byte in every run.
+    /// When the last event of the backlog happened, in Unix seconds. `None` means now. If it is set, the backlog is the
+    /// same to the byte in every run.
     #[arg(skip)]
     pub ends_at: Option<i64>,
 
@@ -120,7 +120,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The one key that is accepted.
+    /// Returns the only API key that is accepted.
     pub fn api_key(&self) -> String {
         self.api_key.clone().unwrap_or_else(|| random::api_key(self.seed))
     }
@@ -158,7 +158,7 @@ impl Default for Options {
     }
 }
 
-/// Which events a page holds where more than `limit` are newer than `offset` (spec/wire.md, "`offset` on poll", 2).
+/// Which events a page contains if more than `limit` events are newer than `offset` (spec/wire.md, "`offset` on poll", 2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Window {
     /// Those just above `offset`.
@@ -168,7 +168,7 @@ pub enum Window {
     Newest,
 }
 
-/// Which signers sign an event, and in which order their signatures stand in its proof.
+/// Which signers sign an event, and the order of their signatures in its proof.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Signing {
     /// Any of them, in the network's order. So a network's proofs are: the signatures that had arrived first.
@@ -182,7 +182,7 @@ pub enum Signing {
     Fixed,
 }
 
-/// What `has_more` speaks of (spec/wire.md, "`offset` on poll", 4).
+/// The meaning of `has_more` (spec/wire.md, "`offset` on poll", 4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum HasMore {
     /// More events above `offset` than the page holds. Without `offset` that is: older ones.
@@ -192,12 +192,12 @@ pub enum HasMore {
     Older,
 }
 
-/// Proofs that come after their events, written as `0.1:30s`.
+/// Proofs that arrive after their events, written as `0.1:30s`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LateProofs {
     /// The share of the events with proofs, 0 to 1.
     pub share: f64,
-    /// How long after an event its proof comes. Counted from the start for the events of the backlog.
+    /// The delay between an event and its proof. For the events of the backlog, it is counted from the start.
     pub delay: Duration,
 }
 
@@ -206,16 +206,16 @@ pub struct LateProofs {
 pub struct GoBack {
     /// How many of its newest events each channel loses.
     pub events: u64,
-    /// How long after the start.
+    /// The time after the start.
     pub after: Duration,
 }
 
-/// A channel that shows another's events, written as `0:1`.
+/// A channel that shows events of another channel, written as `0:1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Steal {
-    /// Whose events they are, by its place.
+    /// The index of the channel that the events come from.
     pub from: u64,
-    /// The channel that shows them.
+    /// The index of the channel that shows them.
     pub into: u64,
 }
 
@@ -236,10 +236,10 @@ impl FromStr for Steal {
 /// The text is not a number and a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAfter {
-    /// Of [`LateProofs`].
+    /// For [`LateProofs`].
     #[error("expected a share from 0 to 1 and a duration, such as 0.1:30s")]
     Share,
-    /// Of [`GoBack`].
+    /// For [`GoBack`].
     #[error("expected a number of events and a duration, such as 50:30s")]
     Events,
 }
@@ -261,7 +261,7 @@ impl FromStr for GoBack {
     }
 }
 
-/// A number and a duration, such as `50:30s`.
+/// Parses a number and a duration, such as `50:30s`.
 fn after<T: FromStr>(text: &str) -> Option<(T, Duration)> {
     let (number, duration) = text.split_once(':')?;
     let duration: jiff::SignedDuration = duration.trim().parse().ok()?;

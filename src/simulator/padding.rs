@@ -1,9 +1,10 @@
-//! What makes events large or deep: bytes that all events of a size share, in the payload or in the signed text.
+//! Makes events large or deep with bytes that all events of one size share. The bytes are in the payload or in the signed
+//! text.
 //!
 //! # Invariants
 //!
-//! * **Shared.** A page of ten large events is ten small texts and ten times the same bytes; and because the shared bytes
-//!   come first in a signed text, its hash costs what comes behind them.
+//! * **Shared.** A page of ten large events consists of ten small texts and ten references to the same bytes. The shared
+//!   bytes come first in a signed text, so hashing it costs only the part after them.
 
 use std::sync::LazyLock;
 
@@ -16,7 +17,7 @@ use sha3::{Digest, Keccak256};
 
 use proof::verify::Hash;
 
-/// No more of these bytes stand in a page: clients refuse larger ones unread.
+/// The maximum number of padding bytes in a page. Clients refuse larger pages without reading them.
 const MOST_A_PAGE: usize = 62_000_000;
 
 /// Events of 6 MB.
@@ -34,18 +35,18 @@ pub(super) static DEEP: LazyLock<Padding> = LazyLock::new(|| {
     Padding::new(&deep, &deep)
 });
 
-/// A member `padding`, the first of a JSON object.
+/// A member `padding`, the first member of a JSON object.
 pub(super) struct Padding {
-    /// How a payload begins that has no signed text.
+    /// The beginning of a payload without a signed text.
     pub(super) notice: Bytes,
-    /// How a signed text begins, in base64.
+    /// The beginning of a signed text, in base64.
     pub(super) signed: Bytes,
-    /// Has taken in `signed`.
+    /// A hasher that has already processed `signed`.
     hasher: Keccak256,
 }
 
 impl Padding {
-    /// Base64 makes four characters of three.
+    /// Base64 encodes three characters as four.
     fn of_text(size: usize) -> Self {
         let text = |size: usize| format!(r#""{}""#, "x".repeat(size));
         Self::new(&text(size), &text(size / 4 * 3))
@@ -53,7 +54,7 @@ impl Padding {
 
     fn new(in_notice: &str, in_signed: &str) -> Self {
         let mut signed = format!(r#"{{"padding":{in_signed}"#);
-        // What follows is encoded by itself.
+        // The text after the padding is encoded separately.
         let whole = signed.len().next_multiple_of(3);
         signed.extend(std::iter::repeat_n(' ', whole - signed.len()));
         let signed = STANDARD.encode(signed);
@@ -61,12 +62,12 @@ impl Padding {
         Self { notice: format!(r#"{{"padding":{in_notice}"#).into(), signed: signed.into(), hasher }
     }
 
-    /// The hash of a signed text, from what comes behind the padding in it.
+    /// Returns the hash of a signed text, given the part after the padding.
     pub(super) fn event_hash(&self, rest: &str) -> Hash {
         Hash(self.hasher.clone().chain_update(rest).finalize().into())
     }
 
-    /// How many events a page holds at the most.
+    /// Returns the maximum number of events in a page.
     pub(super) fn limit(&self) -> usize {
         MOST_A_PAGE / self.notice.len().max(self.signed.len())
     }

@@ -1,16 +1,16 @@
-//! Which events a page holds.
+//! Selects the events of a page.
 
 use super::log::{Entry, Log};
 use super::options::{HasMore, Options, Window};
 
-/// What a request for a page asks for.
+/// The parameters of a request for a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) offset: Option<i64>,
     pub(super) limit: usize,
 }
 
-/// How the service reads `offset`: the open questions of spec/wire.md.
+/// How the service interprets `offset`: the open questions of spec/wire.md.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     window: Window,
@@ -24,16 +24,16 @@ pub(super) struct Selection {
     pub(super) has_more: bool,
 }
 
-/// Which events count, beyond their place.
+/// A condition for including an event, in addition to its offset.
 pub(super) trait Condition {
-    /// The Unix seconds in which an event was noted, both included.
+    /// Returns the range of Unix seconds in which an event was recorded, both included.
     fn noted(&self) -> Option<(i64, i64)>;
 
-    /// Whether an event counts.
+    /// Whether an event is included.
     fn holds(&self, entry: &Entry) -> bool;
 }
 
-/// Every event counts.
+/// Includes every event.
 pub(super) struct Any;
 
 impl Condition for Any {
@@ -51,7 +51,7 @@ impl Rules {
         Self { window: options.window, inclusive: options.inclusive, has_more: options.has_more }
     }
 
-    /// Selects a page. Looks at as few events as it can; under a rare condition that may be all of them.
+    /// Selects a page. It checks as few events as possible. If few events meet the condition, that can be all of them.
     pub(super) fn select(self, log: &Log, asked: Asked, condition: &impl Condition, now_ms: i64) -> Selection {
         let all = condition.noted().map_or(0..log.len(), |(from, to)| log.noted_between(from, to));
         let first = asked.offset.map_or(0, |offset| log.first_above(offset, self.inclusive)).max(all.start);
@@ -80,7 +80,7 @@ impl Rules {
     }
 }
 
-/// The newest events below an offset, or of all, with the claim that there are more.
+/// Returns the newest events below an offset, or of all events, with the claim that there are more.
 pub(super) fn newest(
     log: &Log,
     below: Option<i64>,

@@ -87,7 +87,7 @@ struct Unknown<'a> {
     verdicts: [u128; 2],
 }
 
-/// An event's payload as JSON, with its signed text where it has one.
+/// Returns an event's payload as JSON, with its signed text if it has one.
 pub(super) fn of(facts: &Facts<'_>, signed: Option<&Signed>) -> String {
     match facts.kind {
         Kind::WatcherEvent => watcher_event(facts, signed),
@@ -162,7 +162,7 @@ fn wallet_status(facts: &Facts<'_>) -> String {
     })
 }
 
-/// Numbers of more than 64 bits included: they must come through whole.
+/// Includes numbers of more than 64 bits, which clients must pass through unchanged.
 fn unknown(facts: &Facts<'_>) -> String {
     json(&Unknown {
         status: facts.kind.status(),

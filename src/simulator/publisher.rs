@@ -1,4 +1,4 @@
-//! What happens by itself: new events at a steady rate, and their end when the service goes back in time.
+//! Changes that happen over time: new events at a steady rate, and the loss of events when the service goes back in time.
 //!
 //! # Cancellation
 //!
@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 use super::backend::Backend;
 use super::options::GoBack;
 
-/// Batches come no more often than this.
+/// The minimum interval between two batches.
 const MIN_TICK: Duration = Duration::from_millis(10);
 
-/// The time between two events at a rate; `None` where there are none.
+/// Returns the time between two events at this rate. `None` if the rate produces no events.
 pub(super) fn spacing(rate: f64) -> Option<Duration> {
     let spacing = Duration::try_from_secs_f64(rate.recip()).ok()?;
     (rate > 0.0).then(|| spacing.max(Duration::from_nanos(1)))
@@ -35,7 +35,7 @@ pub(super) async fn publish(backend: Arc<Backend>, spacing: Duration, stop: Canc
     }
 }
 
-/// Goes back in time in every channel, once.
+/// Goes back in time once, in every channel.
 pub(super) async fn go_back(backend: Arc<Backend>, GoBack { events, after }: GoBack, stop: CancellationToken) {
     if stop.run_until_cancelled(sleep(after)).await.is_some() {
         for channel in &backend.channels {

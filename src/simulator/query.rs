@@ -1,9 +1,10 @@
-//! What a request asks for: paging, and the search filters by their exact names (spec/wire.md, "Requests").
+//! The parameters of a request: paging, and the search filters by their exact names (spec/wire.md, "Requests").
 //!
 //! # Invariants
 //!
-//! * **Strict.** Of what is not empty, a name that the path does not know, a value of the wrong shape, a single-value filter given twice and a
-//!   filter that applies to none of the requested types are refused: a client that errs must notice.
+//! * **Strict.** Among the values that are not empty, these are refused: a name that the path does not know, a value of the
+//!   wrong shape, a single-value filter that is given twice, and a filter that applies to none of the requested types. A
+//!   client that makes a mistake must notice it.
 
 use url::form_urlencoded;
 use uuid::Uuid;
@@ -13,14 +14,14 @@ use super::log::Entry;
 use super::page::{Asked, Condition};
 use proof::verify::Address;
 
-/// The most events that a page holds.
+/// The maximum number of events in a page.
 const MAX_LIMIT: usize = 200;
 
-/// Why a request is refused, for people.
+/// Why a request is refused, as text for people.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Invalid(pub(super) String);
 
-/// A query string's names and values.
+/// The names and values of a query string.
 pub(super) struct Query(Vec<(String, String)>);
 
 /// The shape of a filter's values.
@@ -38,7 +39,7 @@ struct Known {
     name: &'static str,
     shape: Shape,
     multi: bool,
-    /// The types that it applies to.
+    /// The types that the filter applies to.
     types: &'static [&'static str],
 }
 
@@ -64,15 +65,15 @@ const KNOWN: [Known; 12] = [
     Known { name: "service", shape: Shape::Text, multi: true, types: &[EVENT] },
 ];
 
-/// What a search asks for. Values are in their canonical spelling.
+/// The filters of a search. Values are in their canonical spelling.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Filter {
     values: Vec<(&'static str, Vec<String>)>,
-    /// Unix seconds, both included.
+    /// The range in Unix seconds, both included.
     created: Option<(i64, i64)>,
 }
 
-/// A filter in a channel.
+/// A filter applied to a channel.
 pub(super) struct Filtered<'a> {
     pub(super) channel: &'a Channel,
     pub(super) filter: &'a Filter,
@@ -84,7 +85,7 @@ impl Query {
         Self(pairs.into_owned().collect())
     }
 
-    /// Takes `limit` and `offset`.
+    /// Removes `limit` and `offset` from the query and returns them.
     pub(super) fn paging(&mut self, default_limit: usize) -> Result<Asked, Invalid> {
         let limit =
             number("limit", &self.take("limit"))?.map_or(Some(default_limit), |limit| usize::try_from(limit).ok());
@@ -97,7 +98,7 @@ impl Query {
         Ok(Asked { offset, limit })
     }
 
-    /// Takes the filters.
+    /// Removes the filters from the query and returns them.
     pub(super) fn filter(&mut self) -> Result<Filter, Invalid> {
         let created = self.created()?;
         let mut values = Vec::new();
@@ -117,7 +118,7 @@ impl Query {
         filter.applies().map(|()| filter)
     }
 
-    /// Nothing may be left.
+    /// Checks that no parameter is left.
     pub(super) fn finish(self) -> Result<(), Invalid> {
         self.0.first().map_or(Ok(()), |(name, _)| Err(Invalid(format!("{name}: no such parameter"))))
     }
@@ -131,7 +132,7 @@ impl Query {
         Ok((from.is_some() || to.is_some()).then(|| (from.unwrap_or(i64::MIN), to.unwrap_or(i64::MAX))))
     }
 
-    /// An empty value is no filter: clients send it for an empty list.
+    /// An empty value is not a filter: clients send it for an empty list.
     fn take_filter(&mut self, name: &str) -> Vec<String> {
         self.take(name).into_iter().filter(|value| !value.is_empty()).collect()
     }
@@ -150,7 +151,7 @@ fn number(name: &str, values: &[String]) -> Result<Option<i64>, Invalid> {
 }
 
 impl Shape {
-    /// The value's canonical spelling.
+    /// Returns the value in its canonical spelling.
     fn read(self, value: &str) -> Option<String> {
         let valid = match self {
             Self::Type => ALL.contains(&value),
@@ -164,7 +165,7 @@ impl Shape {
 }
 
 impl Filter {
-    /// Every filter must apply to one of the requested types at least.
+    /// Checks that every filter applies to at least one of the requested types.
     fn applies(&self) -> Result<(), Invalid> {
         let requested = self.values.iter().find(|(name, _)| *name == "type").map(|(_, types)| types);
         let Some(requested) = requested else { return Ok(()) };

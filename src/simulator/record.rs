@@ -20,18 +20,18 @@ use super::random::{Purpose, draw};
 use super::roster::Roster;
 use proof::verify::{Hash, event_hash};
 
-/// A record's JSON. Signed once, cheap to write again, with its proofs or without.
+/// A record's JSON. It is signed once. Writing it again, with or without its proofs, is cheap.
 #[derive(Clone, Debug)]
 pub(super) struct Rendered {
     json: Bytes,
-    /// Where the items of `headers.proofs` are.
+    /// The position of the items of `headers.proofs`.
     proofs: Range<usize>,
-    /// What is shared, and before which byte it stands, behind the proofs.
+    /// The shared padding, and its position in the record. The padding comes after the proofs.
     padding: Option<(usize, Bytes)>,
 }
 
 impl Rendered {
-    /// Appends the record, leaving out its proofs where they are withheld.
+    /// Appends the record. Leaves out its proofs if they are withheld.
     pub(super) fn write(&self, withheld: bool, out: &mut Parts) {
         let shown = if withheld { self.proofs.start } else { self.proofs.end };
         out.copy(&self.json[..shown]);
@@ -44,13 +44,13 @@ impl Rendered {
         out.copy(&self.json[rest..]);
     }
 
-    /// How long the record is with its proofs and without what is shared.
+    /// Returns the length of the record with its proofs and without the shared padding.
     pub(super) fn len(&self) -> usize {
         self.json.len()
     }
 }
 
-/// Makes an event's record. Costs the signatures of its proof: not for the async threads.
+/// Makes an event's record. This computes the signatures of its proof, so it must not run on an async thread.
 pub(super) fn render(seed: u64, channel: u64, network: &Network, roster: &Roster, entry: &Entry) -> Rendered {
     let content = match entry.spec {
         EventSpec::Displaced(from) => {
@@ -65,11 +65,11 @@ pub(super) fn render(seed: u64, channel: u64, network: &Network, roster: &Roster
     assemble(id, entry, content)
 }
 
-/// What of a record does not speak of its place.
+/// The part of a record that does not depend on its offset.
 struct Content {
     proofs: String,
     payload: String,
-    /// What is shared, and before which byte of the payload it stands.
+    /// The shared padding, and its position in the payload.
     padding: Option<(usize, Bytes)>,
 }
 
@@ -97,7 +97,7 @@ fn content(seed: u64, channel: u64, network: &Network, roster: &Roster, entry: &
     Content { proofs, payload, padding }
 }
 
-/// A signed text: what stands behind its padding, and the hash of the whole.
+/// A signed text: the part after its padding, and the hash of the whole text.
 pub(super) struct Signed {
     pub(super) text: String,
     pub(super) hash: Hash,
@@ -114,7 +114,8 @@ impl Signed {
     }
 }
 
-/// The hash of the text that the network signed, and the text in the record: the same, unless one was changed.
+/// The hash of the text that the network signed, and the text in the record. The texts are the same, unless the record was
+/// changed.
 struct SignedText {
     honest: Hash,
     shown: Signed,

@@ -1,4 +1,4 @@
-//! Who lives in a channel: its watchers and wallets, and the chains that they are on.
+//! The members of a channel: its watchers and wallets, and their chains.
 
 use rand::Rng;
 use uuid::Uuid;
@@ -36,7 +36,7 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    /// The id of its workflow, after so many redeployments.
+    /// Returns the id of the watcher's workflow after this many redeployments.
     pub(super) fn workflow_id(&self, deployment: u64) -> [u8; 32] {
         let number = deployment.to_be_bytes();
         if deployment == 0 { self.first_workflow_id } else { keccak256([&self.first_workflow_id[..], &number]).0 }

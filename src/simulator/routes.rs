@@ -40,7 +40,7 @@ pub(super) fn router(backend: Arc<Backend>) -> Router {
         .route("/channels/{channel}/events/search/{event}", gated(event, Route::Event, &backend))
         .route("/channels/{channel}/watchers/{watcher}", gated(watcher, Route::Watcher, &backend))
         .route("/health-check", gated(health, Route::Health, &backend));
-    // As a gateway answers, without the envelope.
+    // Answers as a gateway does, without the envelope.
     let nowhere = || async { (StatusCode::NOT_FOUND, "404 page not found\n") };
     Router::new().nest(BASE, routes).fallback(nowhere).with_state(backend)
 }
@@ -69,7 +69,7 @@ async fn search(State(backend): State<Arc<Backend>>, Path(id): Path<String>, Raw
     let asked = query.paging(SEARCH_LIMIT)?;
     let filter = query.filter()?;
     query.finish()?;
-    // A filter that few events match looks at all of them.
+    // A filter that matches few events checks all of them.
     let searched = Arc::clone(&channel);
     let select = move || searched.select(asked, &Filtered { channel: &searched, filter: &filter });
     let selection = spawn_blocking(select).await?;

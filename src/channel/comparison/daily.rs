@@ -12,7 +12,7 @@
 //!
 //! # Cancellation
 //!
-//! At any point: a comparison that did not end is begun again.
+//! Safe at any point: a comparison that did not end is started again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -40,21 +40,21 @@ use proof::event::{EventKey, Offset};
 /// The time between two pages.
 const BETWEEN_PAGES: Duration = Duration::from_secs(1);
 
-/// When a comparison that failed is begun again.
+/// The wait before a failed comparison is started again.
 const RETRY: Duration = Duration::from_secs(60);
 
-/// Events that the sinks are asked for at once.
+/// The number of events in one request to the sinks.
 const PIECE: usize = 20_000;
 
-/// The offsets that a log line and the status name.
+/// The maximum number of offsets in a log line and in the status.
 const NAMED: usize = 5;
 
 /// The results of a channel's comparisons in this process.
 #[derive(Debug, Default)]
 pub(crate) struct Comparisons {
-    /// When the next one begins.
+    /// When the next comparison begins.
     due: Option<Instant>,
-    /// When the last one began that ended well.
+    /// When the last successful comparison began.
     last: Option<Instant>,
     sinks: BTreeMap<Arc<str>, Found>,
 }
@@ -69,7 +69,7 @@ struct Found {
     listed: BTreeSet<EventKey>,
 }
 
-/// Why a comparison has not ended well.
+/// Why a comparison was not successful.
 enum Failed {
     Channel(ChannelError),
     Service(ReadError),
@@ -90,7 +90,7 @@ impl From<ChannelError> for Failed {
 }
 
 impl Comparisons {
-    /// The result for a sink, for an operator.
+    /// Returns the result for a sink, for an operator.
     pub(crate) fn of(&self, sink: &str) -> Option<Compared> {
         self.sinks.get(sink).map(|found| Compared {
             at: found.at,
@@ -100,7 +100,7 @@ impl Comparisons {
         })
     }
 
-    /// Notes that these events are owed to a sink by now.
+    /// Records that these events will be delivered late to a sink: they are not missing any more.
     pub(crate) fn replayed(&mut self, sink: &str, keys: impl IntoIterator<Item = EventKey>) {
         if let Some(found) = self.sinks.get_mut(sink) {
             let replayed = keys.into_iter().filter(|key| found.listed.remove(key)).count();
@@ -114,11 +114,11 @@ impl Comparisons {
 }
 
 impl Handle {
-    /// The events that the ledger accounts for, and the gaps that this process still looks at.
+    /// Returns the events that the ledger accounts for, and the gaps that this process still searches.
     pub async fn accounts(&self, ledger: &Mutex<Ledger>) -> Accounts {
         let gaps = self.board().gaps.upgrade();
         let closing = match &gaps {
-            // An event that was found in a gap is not owed before the commit.
+            // Wait for the commit that makes an event found in a gap late. Before it, the ledger does not contain the event.
             Some(gaps) => Some(gaps.closing.lock().await),
             None => None,
         };
@@ -129,7 +129,7 @@ impl Handle {
     }
 }
 
-/// Compares the channel whenever it is due.
+/// Compares the channel whenever a comparison is due.
 pub(crate) async fn watch(shared: &RunContext) -> Result<Infallible, ChannelError> {
     shared.by_plan(|read_plan| async move { regularly(shared, &read_plan).await }).await
 }
@@ -194,7 +194,7 @@ async fn compare(shared: &RunContext, read_plan: &ReadPlan, every: Duration) -> 
     report(shared, comparison)
 }
 
-/// The source of the channel, without showing its answers as answers to polls: they are about the past.
+/// Returns the channel's source, without reporting its answers as answers to polls: they concern past events.
 fn quiet(shared: &RunContext, read_plan: &ReadPlan) -> Arc<dyn Source> {
     let Some(client) = read_plan.source.client() else { return read_plan.source.clone() };
     let handle = Arc::new(Handle::of(shared.channel.handle.memory.clone()));
@@ -202,7 +202,7 @@ fn quiet(shared: &RunContext, read_plan: &ReadPlan) -> Arc<dyn Source> {
     Arc::new(Service { api: client.clone(), channel, handle, metrics })
 }
 
-/// Shows and logs what was found.
+/// Reports the result in the status and the log.
 fn report(shared: &RunContext, comparison: Comparison) -> Result<(), Failed> {
     let (channel, at) = (&shared.channel.identity.name, shared.channel.parts.machine.time());
     let mut all_were_read = true;

@@ -87,7 +87,7 @@ fn unproved(number: i64) -> RawEvent {
     event(number, "watcher.event", signed)
 }
 
-/// An event with a proof that does not hold.
+/// An event with an invalid proof.
 fn forged(number: i64) -> RawEvent {
     let json = String::from_utf8(unproved(number).json.to_vec()).unwrap();
     let proof = r#""proofs":[{"alg":"x","ocr_report":"0x00","ocr_context":"0x00","signatures":[]}]"#;

@@ -11,19 +11,19 @@ use proof::event::{EventKey, Offset};
 use record::Record;
 use telemetry::trace::Trace;
 
-/// The consequence of the verdict on one event.
+/// The consequence of the verdict on an event.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// It goes to the sinks.
+    /// The event is delivered to the sinks.
     Deliver(Record),
-    /// The configuration leaves out notices, and it is one.
+    /// The event is a notice, and the configuration drops notices.
     Dropped(EventKey),
-    /// It is set aside until its proof comes.
+    /// The event is set aside until its proof arrives.
     Pending(Pending),
-    /// It is quarantined.
+    /// The event is quarantined.
     Rejected(QuarantinedEvent),
-    /// It is quarantined too, but the service did not confirm such an event at that offset. The offset itself may be wrong, so
-    /// reading does not continue above it on its own.
+    /// The event is quarantined too, but the service did not confirm that such an event exists at that offset. The offset
+    /// itself may be wrong, so reading does not continue above it without a confirmed event.
     Unconfirmed(QuarantinedEvent),
 }
 
@@ -32,13 +32,13 @@ pub(crate) enum Outcome {
 pub(crate) enum Work {
     /// The next range.
     Batch(Arc<Batch>),
-    /// An event that was proved after the lane had passed it.
+    /// An event whose proof arrived after the lane had passed it.
     Late(LateRecord),
     /// The lane has fallen behind, and reads for itself. Never in a queue.
     CatchUp,
 }
 
-/// An event that comes after events above it.
+/// An event that is delivered after later events.
 #[derive(Clone, Debug)]
 pub(crate) struct LateRecord {
     pub(crate) record: Arc<Record>,
@@ -46,25 +46,25 @@ pub(crate) struct LateRecord {
     pub(crate) trace: Trace,
 }
 
-/// Why an event comes after later ones.
+/// Why an event is delivered late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// Its proof came late.
+    /// Its proof was late.
     Proof,
     /// It became visible after events with higher offsets.
     Appeared,
-    /// An operator has released it, or has it delivered again.
+    /// An operator released it, or replays it.
     Operator,
 }
 
-/// A range, with everything that its record needs.
+/// A range, with all data that its commit needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Batch {
-    /// To be delivered, ascending.
+    /// The records to deliver, ascending.
     pub(crate) records: Vec<Arc<Record>>,
-    /// To be set aside.
+    /// The pending events to set aside.
     pub(crate) pending: Vec<Pending>,
-    /// To be quarantined.
+    /// The events to quarantine.
     pub(crate) rejected: Vec<QuarantinedEvent>,
     /// The newest of its events, as far as they are remembered.
     pub(crate) known: Vec<KnownEvent>,
@@ -74,14 +74,14 @@ pub(crate) struct Batch {
     pub(crate) parts: Vec<(Offset, Trace)>,
 }
 
-/// A range, as far as it may be handed on.
+/// A range, divided into the batch to pass on now and the rest.
 #[derive(Debug)]
 pub(crate) struct Sorted {
-    /// The batch to hand on.
+    /// The batch to pass on.
     pub(crate) batch: Option<Batch>,
-    /// Unconfirmed events above everything that is handed on now.
+    /// Unconfirmed events above everything that is passed on now.
     pub(crate) unconfirmed: Vec<QuarantinedEvent>,
-    /// In strict ordering, the first event without its proof.
+    /// In strict ordering, the first pending event.
     pub(crate) held: Option<Pending>,
     /// The outcomes that wait behind the held event.
     pub(crate) rest: Vec<Outcome>,
@@ -115,7 +115,7 @@ impl Batch {
         Sorted { batch, unconfirmed, held: None, rest: Vec::new() }
     }
 
-    /// Joins a batch that follows this one to it.
+    /// Appends the batch that follows this one.
     pub(crate) fn join(&mut self, next: &Self) {
         self.records.extend_from_slice(&next.records);
         self.pending.extend_from_slice(&next.pending);
@@ -126,7 +126,7 @@ impl Batch {
         self.through = next.through;
     }
 
-    /// Removes the events above an offset. Returns whether the batch had any.
+    /// Removes the events above an offset. Returns whether the batch reached above it.
     pub(crate) fn end_at(&mut self, end: Offset) -> bool {
         if self.through <= end {
             return false;
@@ -142,19 +142,19 @@ impl Batch {
         true
     }
 
-    /// The trace of the event at an offset.
+    /// Returns the trace of the event at an offset.
     pub(crate) fn trace_at(&self, offset: Offset) -> &Trace {
         let part = self.parts.iter().find(|(through, _)| offset <= *through);
         &part.unwrap_or(&self.parts[self.parts.len() - 1]).1
     }
 
-    /// The bytes of its events that are set aside or quarantined.
+    /// Returns the size in bytes of its events that are set aside or quarantined.
     pub(crate) fn kept_bytes(&self) -> usize {
         let pending = self.pending.iter().map(|pending| &pending.json);
         pending.chain(self.rejected.iter().map(|rejected| &rejected.json)).map(Bytes::len).sum()
     }
 
-    /// A range in which every event is rejected.
+    /// Creates a batch whose events are all rejected.
     pub(crate) fn of_rejected(rejected: Vec<QuarantinedEvent>, through: Offset, trace: Trace) -> Self {
         Self { rejected, ..Self::through(through, trace) }
     }
@@ -184,13 +184,13 @@ impl Batch {
 }
 
 impl Outcome {
-    /// Whether it is quarantined.
+    /// Returns whether the event is quarantined.
     pub(crate) fn is_rejected(&self) -> bool {
         matches!(self, Self::Rejected(_) | Self::Unconfirmed(_))
     }
 
-    /// Which event it is, and the digest of its proof; `None` if the service did not confirm its offset. A rejected event has no id: only its
-    /// offset is remembered.
+    /// Returns the event's key and the digest of its proof, or `None` if the service did not confirm its offset. A rejected
+    /// event has no id: only its offset is remembered.
     fn known(&self) -> Option<(EventKey, Option<Digest>)> {
         match self {
             Self::Deliver(record) => Some((record.event_key(), record.digest.as_ref().map(digest_of))),
@@ -201,12 +201,12 @@ impl Outcome {
         }
     }
 
-    /// Which event it is, if the service did not confirm its offset.
+    /// Returns the event's key if the service did not confirm its offset.
     pub(crate) fn unconfirmed(&self) -> Option<EventKey> {
         if let Self::Unconfirmed(event) = self { Some(event.facts.event_key()) } else { None }
     }
 
-    /// When it happened, if it is delivered and says so, Unix seconds.
+    /// Returns the event's time in Unix seconds, if it is delivered and has a time.
     pub(crate) fn time(&self) -> Option<i64> {
         if let Self::Deliver(record) = self { record.time } else { None }
     }

@@ -1,13 +1,13 @@
-//! The hub hands what the channel reads to every lane that keeps up.
+//! Passes the batches that the channel reads to every lane that keeps up.
 //!
 //! # Invariants
 //!
-//! * **A slow lane holds up no other.** A lane whose queue stays full for [`MAX_WAIT`] while another has room is detached:
-//!   it reads for itself from its own cursor, and rejoins when it has caught up.
-//! * **One lane stays attached.** The last attached lane is never detached: where all lanes are slow, reading waits. It also
-//!   waits when the last attached lane has ended.
-//! * **No gap at the seam.** Attaching and handing on exclude each other, and no lane reads past what was handed on: a lane
-//!   rejoins with its cursor at the last batch that was handed on, and is handed every batch from then on.
+//! * **A slow lane does not delay the others.** If a lane's queue stays full for [`MAX_WAIT`] while another queue has
+//!   room, the lane is detached: it reads for itself from its own cursor, and rejoins when it has caught up.
+//! * **One lane stays attached.** The last attached lane is never detached: if all lanes are slow, reading waits. Reading
+//!   also waits if the last attached lane has ended.
+//! * **No gap after a rejoin.** Attaching a lane and passing on a batch exclude each other, and no lane reads beyond the
+//!   last batch that was passed on. A lane rejoins with its cursor at that batch, and receives every later batch.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -24,22 +24,22 @@ use net::tasks::lock;
 use proof::event::Offset;
 use record::ChannelRef;
 
-/// How long the other lanes wait for one whose queue is full.
+/// How long the other lanes wait for a lane whose queue is full.
 const MAX_WAIT: Duration = Duration::from_millis(250);
 
 #[derive(Debug)]
 pub(crate) struct Hub {
     channel: ChannelRef,
     inner: Mutex<Inner>,
-    /// Fires when a lane has been attached, or has taken something from its queue.
+    /// Notified when a lane was attached, or took work from its queue.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The last offset that was handed on.
+    /// The last offset that was passed on.
     position: Option<Offset>,
-    /// By sink; none once the hub is closed.
+    /// The lanes by sink. Empty after the hub is closed.
     lanes: BTreeMap<Arc<str>, Feed>,
 }
 
@@ -49,7 +49,7 @@ struct Feed {
     attached: bool,
 }
 
-/// The lane's end of its feed. Without it, the hub forgets the lane.
+/// The lane's end of its feed. If it is dropped, the hub forgets the lane.
 #[derive(Debug)]
 pub(crate) struct LaneInput {
     hub: Arc<Hub>,
@@ -58,23 +58,23 @@ pub(crate) struct LaneInput {
 }
 
 impl Hub {
-    /// Before the first event, with no lanes.
+    /// Creates a hub before the first event, without lanes.
     pub(crate) fn new(channel: ChannelRef) -> Self {
         Self { channel, inner: Mutex::default(), changed: Notify::new() }
     }
 
-    /// Begins at `position`.
+    /// Sets the first position.
     pub(crate) fn begin_at(&self, position: Option<Offset>) {
         lock(&self.inner).position = position;
     }
 
-    /// The last offset that was handed on.
+    /// Returns the last offset that was passed on.
     pub(crate) fn position(&self) -> Option<Offset> {
         lock(&self.inner).position
     }
 
-    /// Adds the lane of a sink that has none; it is attached if its cursor is where the hub is. With its input comes the
-    /// other end of the queue, which knows how full it is.
+    /// Adds the lane of a sink that has none. The lane is attached if its cursor is at the hub's position. Also returns a
+    /// weak sender of the lane's queue, which shows how full the queue is.
     pub(crate) fn add(
         self: &Arc<Self>,
         sink: &Arc<str>,
@@ -89,9 +89,9 @@ impl Hub {
         (LaneInput { hub: self.clone(), sink: sink.clone(), queue }, length)
     }
 
-    /// Hands a batch to every attached lane, once one of them has room.
+    /// Passes a batch to every attached lane, as soon as one of them has room.
     pub(crate) async fn hand_on(&self, batch: Batch) {
-        // When lanes without room are no longer waited for.
+        // The time after which lanes without room are no longer waited for.
         let mut give_up = None;
         loop {
             {
@@ -115,7 +115,7 @@ impl Hub {
         }
     }
 
-    /// Hands a batch to the attached lanes that have room, and detaches the others.
+    /// Passes a batch to the attached lanes that have room, and detaches the others.
     fn hand_to_attached(&self, inner: &mut Inner, batch: Batch) {
         let (through, trace_id) = (batch.through, batch.trace_at(batch.through).id());
         inner.position = Some(through);
@@ -129,14 +129,14 @@ impl Hub {
         debug!(channel = %self.channel.name, %trace_id, offset = through.get(), "batch handed on");
     }
 
-    /// Offers a late event to the attached lanes; `true` where each had room. A detached lane asks for what it is owed when
-    /// it rejoins.
+    /// Offers a late event to the attached lanes. Returns `true` if each of them had room. A detached lane requests the late
+    /// events that it has yet to deliver when it rejoins.
     pub(crate) fn offer_late(&self, late: &LateRecord) -> bool {
         let mut inner = lock(&self.inner);
         inner.attached().filter(|(_, lane)| lane.queue.try_send(Work::Late(late.clone())).is_err()).count() == 0
     }
 
-    /// Attaches a lane if it has caught up; whether it had.
+    /// Attaches a lane if it has caught up. Returns whether it has.
     pub(crate) fn rejoin(&self, sink: &Arc<str>, cursor: Option<Offset>) -> bool {
         let mut inner = lock(&self.inner);
         if cursor < inner.position {
@@ -150,21 +150,22 @@ impl Hub {
         true
     }
 
-    /// Detaches a lane whose cursor was moved back: what is in its queue comes after events that it reads for itself.
+    /// Detaches a lane whose cursor was moved back. Its queue contains batches after the events that it now reads for
+    /// itself.
     pub(crate) fn detach(&self, sink: &Arc<str>) {
         if let Some(lane) = lock(&self.inner).lanes.get_mut(sink) {
             lane.attached = false;
         }
     }
 
-    /// Ends the feeds: each lane ends when its queue is empty.
+    /// Closes the feeds. Each lane ends when its queue is empty.
     pub(crate) fn close(&self) {
         lock(&self.inner).lanes.clear();
     }
 }
 
 impl Inner {
-    /// The attached lanes, without those that have ended.
+    /// Returns the attached lanes, and removes the lanes that have ended.
     fn attached(&mut self) -> impl Iterator<Item = (&Arc<str>, &mut Feed)> {
         self.lanes.retain(|_, lane| !lane.queue.is_closed());
         self.lanes.iter_mut().filter(|(_, lane)| lane.attached)
@@ -172,10 +173,10 @@ impl Inner {
 }
 
 impl LaneInput {
-    /// The next work; `None` once nothing more will come. A lane that is detached has to catch up when its queue is empty:
-    /// the batches in it come before those that the lane has to read for itself.
+    /// Returns the next work, or `None` if the feed has ended. A detached lane has to catch up when its queue is empty,
+    /// because the queued batches come before the batches that the lane has to read for itself.
     pub(crate) async fn next(&mut self) -> Option<Work> {
-        // Looked up first: nothing is put into the queue of a lane that is detached.
+        // Read this before the queue: no work is added to the queue of a detached lane.
         let detached = lock(&self.hub.inner).lanes.get(&self.sink).is_some_and(|lane| !lane.attached);
         match self.try_recv() {
             Ok(work) => Some(work),
@@ -184,19 +185,19 @@ impl LaneInput {
         }
     }
 
-    /// Throws away the queue of a lane that is detached.
+    /// Discards the queue of a detached lane.
     pub(super) fn discard(&mut self) {
         while self.try_recv().is_ok() {}
     }
 
-    /// Takes work from the queue, once there is any.
+    /// Waits for work in the queue, and takes it.
     pub(super) async fn recv(&mut self) -> Option<Work> {
         let work = self.queue.recv().await;
         self.hub.changed.notify_one();
         work
     }
 
-    /// Takes work that is in the queue.
+    /// Takes work from the queue without waiting.
     pub(super) fn try_recv(&mut self) -> Result<Work, TryRecvError> {
         let work = self.queue.try_recv();
         self.hub.changed.notify_one();

@@ -1,15 +1,15 @@
-//! One sink of one channel: deliver, then record.
+//! Runs one sink of one channel: delivers, then records.
 //!
 //! # Invariants
 //!
-//! * **Delivered before recorded.** The cursor moves after the sink has said `Ok`, and only as far as that.
-//! * **Nothing twice without a crash.** Where a sink takes a part of a batch and refuses the rest, the part is recorded and
-//!   only the rest is offered again.
-//! * **Taken, filtered or kept.** The cursor passes an event that the sink has taken, that its filter leaves out, or that
-//!   becomes a dead letter in the same commit.
-//! * **Only with the lease.** No delivery begins once it is lost.
-//! * **The sink's own position counts.** It is compared with the recorded one before the first delivery and after each failed
-//!   one, and the sink compares it with every delivery. See `position`.
+//! * **Delivered before recorded.** The cursor moves only after the sink has returned `Ok`, and only as far as it did.
+//! * **No event twice without a crash.** If a sink accepts a part of a batch and refuses the rest, the accepted part is
+//!   recorded, and only the rest is offered again.
+//! * **Accepted, filtered or stored.** The cursor passes an event only in three cases: the sink accepted it, its filter
+//!   excluded it, or it becomes a dead letter in the same commit.
+//! * **Only with the lease.** No delivery begins after the lease is lost.
+//! * **The sink's own position counts.** The lane compares it with the recorded position before the first delivery and after
+//!   each failed delivery. The sink compares it at every delivery. See `position`.
 //!
 //! # Cancellation
 //!
@@ -50,27 +50,28 @@ pub(crate) struct Lane {
     outlet: Outlet,
     /// The recorded cursor.
     through: Option<Offset>,
-    /// What the sink has confirmed; `None` for a sink that keeps no positions, and before it was asked.
+    /// The position that the sink has confirmed. `None` if the sink stores no positions or has not been asked yet.
     confirmed: Option<Confirmed>,
-    /// Whether the sink's position is `confirmed`. A failed delivery may have moved it.
+    /// Whether the sink's position is known to be `confirmed`. A failed delivery may have moved it.
     is_sure: bool,
     /// Whether it has fallen behind and reads for itself.
     reads: bool,
     retry: Retry,
     give_up: GiveUpTimer,
-    /// The events that the sink held above the cursor when the lane began. They are offered again, and the sink skips them.
+    /// The events above the cursor that the sink already had when the lane began. They are offered again, and the sink skips
+    /// them.
     held: BTreeSet<Offset>,
-    /// The trace of the events in hand, and when it began. Its spans end without waiting for the next events.
+    /// The trace of the current events, and its start. Its spans end without waiting for the next events.
     trace: Option<(TraceId, SystemTime)>,
-    /// The delivery of the events in hand, as a part of their trace.
+    /// The delivery of the current events, as a part of their trace.
     delivery: Part,
 }
 
-/// Why a lane stops what it does.
+/// Why a lane stops its current work.
 pub(super) enum Halt {
     /// It was told to stop.
     Stopped,
-    /// The cursor was moved back, because the sink has lost data: the lane reads from there.
+    /// The cursor was moved back because the sink lost data. The lane reads from the new cursor.
     MovedBack,
     /// The lane ends.
     Failed(ChannelError),
@@ -83,7 +84,7 @@ impl From<ChannelError> for Halt {
 }
 
 impl Lane {
-    /// The lane of an outlet from its cursor on, and what comes next on it.
+    /// Creates the lane of an outlet, beginning at its cursor, and its upcoming work.
     pub(crate) fn new(shared: Arc<RunContext>, outlet: Outlet, Cursor { through }: Cursor) -> (Self, Upcoming) {
         let (input, queue) = shared.hub.add(&outlet.name, through);
         shared.channel.metrics.lane_begins(&outlet.name);
@@ -182,7 +183,7 @@ impl Lane {
         Ok(self.record(batch, batch.through, None).await?)
     }
 
-    /// Offers events to the sink once. With them, everything up to `through` is dealt with.
+    /// Offers events to the sink once. If the sink accepts them, everything up to `through` is processed.
     async fn offer(&mut self, messages: &[Message], through: Offset) -> Result<(), Undelivered> {
         let first = messages.first().and_then(|message| message.record().time);
         self.shared.channel.handle.board().lane_offers(&self.outlet.name, first);
@@ -203,7 +204,7 @@ impl Lane {
         let times = taken_ones.clone().map(|message| message.record().time);
         let read = self.trace.map(|(_, since)| since);
         metrics.delivered(&self.outlet.name, read, times);
-        // A clock that was set back makes no wait.
+        // If the clock was set back, the wait counts as zero.
         let waited = read.map(|read| read.elapsed().unwrap_or_default());
         self.shared.channel.handle.board().hour.took(taken, waited);
         let tail = &self.shared.channel.parts.handles.tail;
@@ -216,7 +217,7 @@ impl Lane {
         answer
     }
 
-    /// Gives the sink the messages that stand before the first one that could not be shaped, which is refused here.
+    /// Delivers the messages before the first message that could not be shaped. That message is refused here.
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
         let sink = &self.outlet.sink;
         let unshaped = delivery.messages.iter().enumerate().find_map(|(at, message)| Some((at, message.unshaped()?)));

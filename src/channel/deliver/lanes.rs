@@ -1,13 +1,13 @@
-//! The lanes of one run of a channel: one for each sink of the plan in force.
+//! The lanes of one run of a channel: one for each sink of the current plan.
 //!
 //! # Invariants
 //!
-//! * **One at a time.** A lane that replaces another at the same sink begins when that one has ended, from its cursor.
+//! * **One at a time.** If a lane replaces another at the same sink, it begins when that lane has ended, from its cursor.
 //!
 //! # Cancellation
 //!
-//! A lane that is told to leave has [`Settings::grace`](crate::Settings::grace) for the batch in hand. Then it is
-//! dropped, and the lane that replaces it offers again what was not recorded.
+//! A lane that is told to leave has [`Settings::grace`](crate::Settings::grace) to finish its current batch. Then it is
+//! dropped, and the lane that replaces it offers the unrecorded events again.
 
 use std::sync::Arc;
 
@@ -26,13 +26,13 @@ use net::Chain;
 pub(crate) struct Lanes {
     shared: Arc<RunContext>,
     tasks: Tasks<Outlet>,
-    /// The plan in force.
+    /// The current plan.
     plan: Plan,
     stop: CancellationToken,
 }
 
 impl Lanes {
-    /// Begins the lanes of a plan, each from its position. They end when `stop` fires.
+    /// Starts the lanes of a plan, each at its position. They end when `stop` fires.
     pub(crate) fn begin(
         shared: Arc<RunContext>,
         plan: Plan,
@@ -51,7 +51,7 @@ impl Lanes {
         lanes
     }
 
-    /// Follows a new plan: ends lanes that it no longer has, and begins new ones.
+    /// Follows a new plan: ends the lanes that it no longer has, and starts the new ones.
     pub(crate) fn follow(&mut self, newer: Plan) {
         self.shared.follow(&newer);
         self.plan = newer;
@@ -65,7 +65,7 @@ impl Lanes {
         }
     }
 
-    /// Begins a lane while others run.
+    /// Starts a lane while others run.
     fn enter(&mut self, outlet: Outlet) {
         // The change may have repaired a sink that was gone.
         self.shared.channel.handle.sink_is_another(&outlet.name);
@@ -73,14 +73,15 @@ impl Lanes {
         self.tasks.spawn(outlet.clone(), self.plan.settings.grace, async move |leave| {
             let position = start::position(&shared, &outlet);
             let Some(position) = leave.run_until_cancelled(position).await.transpose()? else { return Ok(()) };
-            // Late events that were proved while there was no lane went to other lanes only.
+            // Proofs that arrived while this sink had no lane were passed to other lanes only.
             shared.ask_for_owed(&outlet.name);
             let (lane, upcoming) = Lane::new(shared, outlet, position);
             lane.run(upcoming, leave).await
         });
     }
 
-    /// Waits until a lane has ended by itself, and says how. A lane that was told to leave is replaced.
+    /// Waits until a lane has ended without being told to leave, and returns its result. Replaces lanes that were told to
+    /// leave.
     pub(crate) async fn ended(&mut self) -> Result<(), ChannelError> {
         while let Some((Task { on: outlet, leave }, ended)) = self.next_ended().await {
             ended?;
@@ -97,11 +98,11 @@ impl Lanes {
                 info!(%channel, %sink, "lane ended: the configuration has it no more");
             }
         }
-        // A later plan brings lanes again.
+        // A later plan can add lanes again.
         std::future::pending().await
     }
 
-    /// Waits for every lane to end. Of several errors the gravest is returned.
+    /// Waits for every lane to end. If several lanes fail, returns the most severe error.
     pub(crate) async fn drain(mut self, mut ended: Result<(), ChannelError>) -> Result<(), ChannelError> {
         while let Some((_, lane)) = self.next_ended().await {
             if gravity(&lane) > gravity(&ended) {
@@ -124,7 +125,7 @@ impl Lanes {
     }
 }
 
-/// An error is graver, the more parts of the daemon it concerns.
+/// Returns the severity of a result. An error is more severe if it affects more parts of the daemon.
 fn gravity(ended: &Result<(), ChannelError>) -> u8 {
     match ended {
         Ok(()) => 0,

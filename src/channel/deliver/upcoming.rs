@@ -1,20 +1,20 @@
-//! What a lane delivers next, made ready while its sink is at work.
+//! Prepares a lane's next batch while its sink is busy.
 //!
 //! ```text
-//! queue ──► batch, of several joined ──► messages      one for each event that the sink is to have, in its shape
+//! queue ──► batch, of several joined ──► messages      one for each event that the sink receives, encoded in its shape
 //! ```
 //!
 //! # Invariants
 //!
-//! * **In the order of the queue.** Nothing is joined to a batch from behind a late event.
-//! * **Bounded.** A batch is joined of [`MAX_JOINED`] at the most, and of no more once it offers as much as the sink takes at
-//!   once. Nothing else is made ready.
-//! * **A slow sink leaves memory to others.** While the sink is at work, nothing more is taken from the queue where half of the
-//!   channel's memory, or of what all channels have in common, is taken.
+//! * **In queue order.** A batch that is queued after a late event is never joined to a batch before it.
+//! * **Bounded.** At most [`MAX_JOINED`] batches are joined. Joining stops earlier if the batch has as many messages as the
+//!   sink accepts at once. Nothing else is prepared.
+//! * **A slow sink leaves memory to others.** While the sink is busy, nothing more is taken from the queue if half of the
+//!   channel's memory, or half of the memory that all channels share, is in use.
 //!
 //! # Cancellation
 //!
-//! At any point: what was taken from the queue is kept.
+//! Safe at any point: work that was taken from the queue is kept.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,50 +30,51 @@ use net::memory::ChannelMemory;
 use proof::event::Offset;
 use record::Message;
 
-/// The most batches that share one commit: two thousand events, where each is a full page.
+/// The maximum number of batches that share one commit. If each batch is a full page, this is two thousand events.
 pub(crate) const MAX_JOINED: usize = 10;
 
-/// No batch is joined to one that has so many bytes to set aside and to quarantine, which are recorded in one commit.
+/// No batch is joined to a batch that already stores this many bytes in one commit: events to set aside and to quarantine.
 const MAX_KEPT_BYTES: usize = 4 << 20;
 
-/// Messages that are made before other tasks run. Few: the sink, which is at work in the same task, goes on in between.
+/// The number of messages that are built before other tasks run. It is small because the sink's future runs in the same
+/// task and progresses only when this one yields.
 const SHAPED_WITHOUT_YIELD: usize = 16;
 
-/// What comes next on one lane.
+/// The next work of one lane.
 pub(crate) struct Upcoming {
     input: LaneInput,
     outlet: Outlet,
     memory: Arc<ChannelMemory>,
-    /// Where the lane began. An operator may have put its cursor above what is read.
+    /// The lane's first cursor. It can be above the offsets read so far, because an operator can set the cursor.
     began_at: Option<Offset>,
     batch: Option<Prepared>,
-    /// When the first of the batch was taken from the queue.
+    /// When the first of the joined batches was taken from the queue.
     since: Instant,
-    /// What was taken from the queue behind the batch. Nothing is joined any more.
+    /// Work that was taken from the queue after the batch. While it is set, no batch is joined.
     behind: Option<Next>,
-    /// Of how many batches the batch was joined.
+    /// The number of batches that were joined into the batch.
     ready: Arc<AtomicUsize>,
 }
 
-/// What waits for a lane's sink.
+/// Counts the batches that wait for a lane's sink.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     queue: WeakSender<Work>,
     ready: Arc<AtomicUsize>,
 }
 
-/// What a lane does next.
+/// The next step of a lane.
 pub(super) enum Next {
     Batch(Prepared),
     Late(LateRecord),
     CatchUp,
 }
 
-/// A batch, and the messages for those of its events that a sink is to have.
+/// A batch, and the messages for the events that the sink receives.
 pub(super) struct Prepared {
     pub(super) batch: Arc<Batch>,
     pub(super) messages: Vec<Message>,
-    /// How many of its records have been looked at: each has a message, or gets none.
+    /// The number of records that were examined. Each of them has a message or was excluded.
     looked_at: usize,
 }
 
@@ -83,13 +84,13 @@ impl Upcoming {
         Self { input, outlet, memory, began_at, batch, since, behind, ready }
     }
 
-    /// What waits for the sink: in the queue, and ready.
+    /// Returns a counter of the queued and prepared batches, which all wait for the sink.
     pub(super) fn waiting(&self, queue: WeakSender<Work>) -> Waiting {
         Waiting { queue, ready: self.ready.clone() }
     }
 
-    /// Waits for what comes next and, where a batch offers less than the sink takes at once, for the sink's linger; `None` once
-    /// nothing more will come.
+    /// Waits for the next work. If a batch has fewer messages than the sink accepts at once, also waits for the sink's
+    /// linger time. Returns `None` when the queue is closed and empty.
     pub(super) async fn next(&mut self) -> Option<Next> {
         if self.batch.is_none() && self.behind.is_none() {
             let work = self.input.next().await?;
@@ -102,7 +103,7 @@ impl Upcoming {
                 break;
             }
             let work = match self.input.try_recv() {
-                // A batch waits for more only where it has events to offer.
+                // Only a batch that has messages waits for more.
                 Err(TryRecvError::Empty) if self.offers() > 0 && !linger.is_zero() => {
                     timeout_at(self.since + linger, self.input.recv()).await.ok().flatten()
                 }
@@ -115,14 +116,14 @@ impl Upcoming {
         self.batch.take().map(Next::Batch).or_else(|| self.behind.take())
     }
 
-    /// Makes ready what comes while something else is done.
+    /// Runs `work`, and prepares the next batch until it completes.
     pub(super) async fn during<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = Box::pin(work);
         tokio::select! { biased; done = &mut work => return done, () = self.make_ready() => {} }
         work.await
     }
 
-    /// Makes ready what there is room for. Only [`next`](Self::next) finds that the lane has to catch up.
+    /// Prepares work while memory and the batch have room. Only [`next`](Self::next) detects that the lane must catch up.
     async fn make_ready(&mut self) {
         loop {
             self.shape().await;
@@ -134,7 +135,7 @@ impl Upcoming {
         }
     }
 
-    /// Throws away what is ready and what is queued, for a lane whose cursor was moved back: it reads for itself.
+    /// Discards the prepared and the queued work. Used if the lane's cursor was moved back: the lane then reads by itself.
     pub(super) fn discard(&mut self) {
         self.input.discard();
         (self.batch, self.behind, self.began_at) = (None, None, None);
@@ -163,21 +164,21 @@ impl Upcoming {
         }
     }
 
-    /// Whether more may be joined.
+    /// Returns whether another batch can be joined.
     fn has_room(&self) -> bool {
         let has_room =
             |Prepared { batch, .. }: &Prepared| batch.parts.len() < MAX_JOINED && batch.kept_bytes() < MAX_KEPT_BYTES;
         self.behind.is_none() && self.batch.as_ref().is_none_or(has_room) && self.offers() < self.outlet.sink.at_once()
     }
 
-    /// How many messages are ready.
+    /// Returns the number of prepared messages.
     fn offers(&self) -> usize {
         self.batch.as_ref().map_or(0, |prepared| prepared.messages.len())
     }
 }
 
 impl Waiting {
-    /// How many batches were read and wait for the sink; none once the lane has ended.
+    /// Returns the number of batches that were read and wait for the sink. Returns 0 after the lane has ended.
     pub(crate) fn batches(&self) -> usize {
         let queued = self.queue.upgrade().map(|queue| queue.max_capacity() - queue.capacity());
         queued.map_or(0, |queued| queued + self.ready.load(Ordering::Relaxed))
@@ -185,12 +186,12 @@ impl Waiting {
 }
 
 impl Prepared {
-    /// A batch without its messages.
+    /// Creates a prepared batch that has no messages yet.
     pub(super) fn of(batch: Arc<Batch>) -> Self {
         Self { batch, messages: Vec::new(), looked_at: 0 }
     }
 
-    /// Makes the messages for the records above `cursor` that the outlet's filter takes. It yields to other tasks in between.
+    /// Builds the messages for the records above `cursor` that the outlet's filter accepts. Yields to other tasks regularly.
     pub(super) async fn shape(&mut self, outlet: &Outlet, cursor: Option<Offset>) {
         while let Some(record) = self.batch.records.get(self.looked_at) {
             self.looked_at += 1;

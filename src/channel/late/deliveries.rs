@@ -1,9 +1,9 @@
-//! The events of a channel that were delivered after later ones, and when: the ledger forgets them once they are settled.
+//! Remembers a channel's late deliveries and their times. The ledger forgets late events when they are settled.
 //!
 //! # Invariants
 //!
-//! * **Bounded.** The newest [`KEPT`] are kept.
-//! * **Of one process.** They outlive the runs and the configurations of the channel, and end with the process.
+//! * **Bounded.** The newest [`KEPT`] deliveries are kept.
+//! * **One process.** They outlive the runs and the configurations of the channel, but not the process.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use proof::event::Offset;
 
 const KEPT: usize = 64;
 
-/// One sink's delivery of an event that its cursor had passed.
+/// The delivery of an event to a sink whose cursor was already past the event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LateDelivery {
-    /// The event's.
+    /// The offset of the event.
     pub offset: Offset,
     /// The sink's name in the configuration.
     pub sink: Arc<str>,
-    /// When the sink had taken it.
+    /// When the sink accepted the event.
     pub at: Timestamp,
-    /// An operator had asked for it. Otherwise its proof came late.
+    /// Whether an operator requested the delivery. Otherwise the proof was late, or the event became visible late.
     pub is_asked_for: bool,
 }
 
-/// The newest last.
+/// The newest delivery is the last.
 #[derive(Debug, Default)]
 pub struct LateDeliveries(VecDeque<LateDelivery>);
 
@@ -40,7 +40,7 @@ impl LateDeliveries {
         self.0.push_back(delivery);
     }
 
-    /// Those of one event.
+    /// Returns the late deliveries of one event.
     pub fn of(&self, offset: Offset) -> impl Iterator<Item = &LateDelivery> {
         self.0.iter().filter(move |delivery| delivery.offset == offset)
     }

@@ -8,7 +8,7 @@ use super::*;
 #[tokio::test]
 async fn a_panic_goes_on_in_its_caller_and_stops_no_other_work() {
     let processors = Arc::<Processors>::default();
-    // More than there are threads to lose.
+    // More tasks than threads.
     for _ in 0..4 * processors.number() {
         let panics = processors.run(|| panic!("it is said once"));
         AssertUnwindSafe(panics).catch_unwind().await.unwrap_err();
@@ -49,7 +49,7 @@ async fn any_work_that_is_finished_is_a_turn_however_much_is_queued() {
     assert!(busy.as_mut().now_or_never().is_none());
     let mut turn = Box::pin(processors.turn());
     assert!(turn.as_mut().now_or_never().is_none(), "nothing is finished");
-    // The first of them to begin. What was queued next holds its thread again.
+    // The first task ends. The next queued task then occupies its thread.
     drop(hold.remove(0));
     turn.await;
     drop(hold);

@@ -9,22 +9,22 @@ use super::history::{Damage, EventKind, Forgery, SameId};
 use super::world::{Inner, World};
 use super::{pool, sink_name};
 
-/// Seconds within which an event is asked for again after its proof has come: the longest wait between two requests, and
-/// the time that answers about others take meanwhile.
+/// Seconds within which an event is requested again after its proof has arrived. This is the longest wait between two
+/// requests, plus the time for the answers about other events meanwhile.
 const ASKED_AGAIN: u64 = 120;
 
 /// The required result for an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// Each lane gets it, and it is not in the quarantine.
+    /// Each lane receives it, and it is not in the quarantine.
     Delivered,
-    /// No lane gets it, and it is not in the quarantine.
+    /// No lane receives it, and it is not in the quarantine.
     Dropped,
-    /// It is in the quarantine for that reason.
+    /// It is in the quarantine for this reason.
     Quarantined(&'static str),
     /// It is in the quarantine.
     Rejected,
-    /// Each lane gets it, or it is in the quarantine.
+    /// Each lane receives it, or it is in the quarantine.
     Either,
 }
 
@@ -50,12 +50,12 @@ fn through(ledger: &Ledger, lane: usize) -> Option<Offset> {
 }
 
 impl World {
-    /// Whether everything is published, and every lane has what it will ever get.
+    /// Whether everything is published, and every lane has all the events that it will ever receive.
     pub(super) fn is_settled(&self, disk: &Disk) -> bool {
         let inner = self.lock();
         let ledger = read(disk);
         if ledger.contradiction().is_some() {
-            // An operator has to accept what the service has now.
+            // An operator has to accept the service's current events.
             return true;
         }
         let there = |at: &usize| match self.fate(&inner, *at) {
@@ -80,7 +80,7 @@ impl World {
         let ledger = read(disk);
         match ledger.contradiction() {
             Some(contradiction) if inner.accepted => return Err(format!("it was accepted: {contradiction:?}")),
-            // The operator is next.
+            // The operator acts next.
             Some(_) => return Ok(()),
             None => {}
         }
@@ -119,8 +119,8 @@ impl World {
         Ok(())
     }
 
-    /// What is wrong between two runs; `in_order` says whether the one before ended so. What was taken and is not
-    /// recorded may come again.
+    /// Returns an error if the state between two runs is wrong. `in_order` says whether the previous run ended in order.
+    /// Events that a sink has taken and that are not recorded can be delivered again.
     pub(super) fn check_between(&self, disk: &Disk, in_order: bool) -> Result<(), String> {
         let mut inner = self.lock();
         let ledger = read(disk);
@@ -132,7 +132,7 @@ impl World {
             for at in self.readable() {
                 let offset = self.offsets[at];
                 let dropped = self.fate(&inner, at) == Fate::Dropped;
-                // Given again or given late: checked at the end.
+                // These events are delivered again or late, so they are checked at the end.
                 if lane.lost.contains(&offset)
                     || self.history.hidden_for(at).is_some()
                     || inner.renewed_at(at).is_some()
@@ -145,7 +145,7 @@ impl World {
                 }
             }
             let in_hand: Vec<_> = lane.times.keys().filter(|offset| !is_recorded(offset)).copied().collect();
-            // A passed event may have been quarantined meanwhile: it is not owed any more, and does not come again.
+            // A passed event may have been quarantined meanwhile. It is then no longer late, and is not delivered again.
             let known = |offset: &&Offset| lane.may_repeat.get(offset).is_some_and(|times| *times > 0);
             let new = in_hand.iter().filter(|offset| !known(offset)).count();
             let bound = self.history.sinks[number].at_once.min(self.most_in_hand(through));
@@ -159,15 +159,15 @@ impl World {
         Ok(())
     }
 
-    /// The most that one offer can hold: the pages that are joined and, below the first page of a channel, what a page leaves
-    /// out.
+    /// The maximum number of events in one offer: the pages that are joined and, below the first page of a channel, the
+    /// events that a page leaves out.
     fn most_in_hand(&self, through: Option<Offset>) -> usize {
         let (_, page) = self.history.limits();
         let pages = MAX_JOINED * page;
         if through.is_none() { pages + page - 1 } else { pages }
     }
 
-    /// The events that are to be read.
+    /// The events that have to be read.
     fn readable(&self) -> impl DoubleEndedIterator<Item = usize> {
         self.history.start.unwrap_or(0)..self.offsets.len()
     }
@@ -204,13 +204,13 @@ impl World {
         let (event, seen) = (self.history.events[at], &inner.seen[at]);
         match event.kind {
             EventKind::Forged(_) => Fate::Quarantined(pool::forged_reason(self.offsets[at])),
-            // Before its time is up, or after it.
+            // The event is rejected before or after its time is up, so the reason is not fixed.
             EventKind::LateForged(_) => Fate::Rejected,
             EventKind::Notice if self.history.drop_notices => Fate::Dropped,
             _ if event.damaged.is_some() && seen.denied => Fate::Either,
             EventKind::Never => Fate::Quarantined("proof-timeout"),
             EventKind::Duplicate(..) if self.history.original(at).is_some() => self.fate_of_duplicate(at),
-            // The one request that came in time may have been answered without the proof.
+            // The only request that came in time may have been answered without the proof.
             EventKind::Late(_) if event.damaged.is_some() => Fate::Either,
             EventKind::Late(after) => self.fate_of_late(after),
             EventKind::Proved if matches!(event.damaged, Some((_, Damage::Stripped))) => self.fate_of_late(0),
@@ -218,7 +218,8 @@ impl World {
         }
     }
 
-    /// A process knows the proofs that it has admitted itself, and those that were recorded as delivered before it began.
+    /// A process knows the proofs that it has admitted itself, and the proofs that were recorded as delivered before it
+    /// began.
     fn fate_of_duplicate(&self, at: usize) -> Fate {
         let knows = self.history.start.is_none_or(|start| self.original_is_read(at, start));
         if knows { Fate::Quarantined("duplicate-proof") } else { Fate::Either }

@@ -1,4 +1,4 @@
-//! Histories in which the model once found a defect.
+//! Histories in which the model has found a defect.
 
 use std::sync::Arc;
 
@@ -39,7 +39,8 @@ fn an_event_whose_proof_comes_after_its_time_stays_quarantined() {
     }
 }
 
-/// It was quarantined while its batch was in the queue, then set aside by the batch, and never asked for again.
+/// The defect: the event was quarantined while its batch was in the queue, then the batch set it aside, and it was never
+/// requested again.
 #[test]
 fn an_event_whose_time_is_up_while_its_batch_waits_is_settled_all_the_same() {
     for at_once in [1, usize::MAX] {
@@ -54,7 +55,8 @@ fn an_event_whose_time_is_up_while_its_batch_waits_is_settled_all_the_same() {
     }
 }
 
-/// One lane had set it aside, and it was quarantined, while it was in the queue of the other.
+/// The defect: one lane had set the event aside, and the event was quarantined, while it was still in the queue of the
+/// other lane.
 #[test]
 fn an_event_that_one_lane_gave_up_is_asked_for_by_the_lane_that_passes_it_later() {
     let hangs = SinkPlan { troubles: vec![(0, SinkTrouble::Hangs(60))], ..SinkPlan::plain() };
@@ -68,7 +70,7 @@ fn an_event_that_one_lane_gave_up_is_asked_for_by_the_lane_that_passes_it_later(
     });
 }
 
-/// Its time ran out while it waited behind another, and it was rejected without a request.
+/// The defect: the event's time ran out while it was pending behind another event, and it was rejected without a request.
 #[test]
 fn in_strict_ordering_an_event_is_asked_for_before_it_is_rejected_however_long_it_waited_behind_another() {
     passes(History {
@@ -80,7 +82,8 @@ fn in_strict_ordering_an_event_is_asked_for_before_it_is_rejected_however_long_i
     });
 }
 
-/// A proxy had left its proof out, a clock was put forward, and the one request that was left for it got no answer.
+/// The defect: a proxy had removed the proof, the clock jumped forward, and the only remaining request for the event got no
+/// answer.
 #[test]
 fn an_event_whose_time_is_up_is_not_rejected_before_the_service_has_answered() {
     for request in 3..10 {
@@ -99,7 +102,7 @@ fn an_event_whose_time_is_up_is_not_rejected_before_the_service_has_answered() {
     }
 }
 
-/// Reading stood still below what followed in the next range.
+/// The defect: reading made no progress below the events of the next range.
 #[test]
 fn unconfirmed_events_that_fill_a_range_are_passed_once_a_confirmed_event_is_above_them() {
     let unknown = EventKind::Forged(Forgery::Unknown);
@@ -118,8 +121,8 @@ fn unconfirmed_events_that_fill_a_range_are_passed_once_a_confirmed_event_is_abo
     }
 }
 
-/// The second change ended the lane that was to replace the first before it had begun. The hub kept it all the same, and
-/// what was read from then on was handed to no lane.
+/// The defect: the second change ended the replacement lane of the first change before it had begun. The hub kept this lane,
+/// and events that were read from then on reached no lane.
 #[test]
 fn a_lane_that_is_to_end_before_it_has_begun_is_fed_no_more() {
     passes(History {
@@ -140,7 +143,8 @@ fn a_lane_that_is_to_end_before_it_has_begun_is_fed_no_more() {
     });
 }
 
-/// It was quarantined with the events that a restored service has, and no lane was given it when those were accepted.
+/// The defect: the event was quarantined together with the events of the restored service, and no lane received it when
+/// those events were accepted.
 #[test]
 fn a_lane_that_is_behind_gets_the_events_that_both_histories_have() {
     let totals = passes(History {
@@ -158,7 +162,8 @@ fn a_lane_that_is_behind_gets_the_events_that_both_histories_have() {
     assert_eq!((totals.restored, totals.quarantined), (1, 0));
 }
 
-/// While the channel had no lane, a batch waited that was read before the event was visible, and no lane was owed the event.
+/// The defect: while the channel had no lane, a batch was waiting that had been read before the event became visible, and
+/// the event was not due for any lane.
 #[test]
 fn an_event_that_appears_while_a_channel_has_no_lane_is_owed_to_the_lane_that_comes_back() {
     passes(History {
@@ -175,7 +180,7 @@ fn an_event_that_appears_while_a_channel_has_no_lane_is_owed_to_the_lane_that_co
     });
 }
 
-/// The position had passed the unconfirmed event, and the next gap began there.
+/// The defect: the position had passed the unconfirmed event, and the next gap began there.
 #[test]
 fn an_event_that_appears_below_an_unconfirmed_event_is_found() {
     for page in [3, 6] {
@@ -190,7 +195,8 @@ fn an_event_that_appears_below_an_unconfirmed_event_is_found() {
     }
 }
 
-/// It was settled from what the sink held, and the sink's position, which included it, was not recorded with that.
+/// The defect: the event was settled from the contents of the sink, but the sink's position, which included the event, was
+/// not recorded at the same time.
 #[test]
 fn a_late_event_that_was_settled_and_then_lost_by_the_sink_comes_again() {
     passes(History {
@@ -207,7 +213,7 @@ fn a_late_event_that_was_settled_and_then_lost_by_the_sink_comes_again() {
     });
 }
 
-/// The page had room for new events only, so nothing of it was compared.
+/// The defect: the page had room for new events only, so none of its events was compared.
 #[test]
 fn a_restored_service_is_noticed_although_more_events_came_than_a_page_takes() {
     passes(History {
@@ -222,7 +228,8 @@ fn a_restored_service_is_noticed_although_more_events_came_than_a_page_takes() {
     });
 }
 
-/// Its record was made, and the change of the configuration ended what would have handed it to the lane.
+/// The defect: the event's record was made, but the change of the configuration ended the code that would have passed it to
+/// the lane.
 #[test]
 fn an_event_that_appears_while_the_configuration_changes_is_delivered() {
     passes(History {
@@ -237,7 +244,8 @@ fn an_event_that_appears_while_the_configuration_changes_is_delivered() {
     });
 }
 
-/// The batch was read once more after the configuration had changed, and the gap below it was taken for one above its last event.
+/// The defect: the batch was read again after the configuration had changed, and the gap below it was treated as a gap above
+/// its last event.
 #[test]
 fn a_gap_is_not_forgotten_when_its_batch_is_read_again() {
     passes(History {

@@ -5,16 +5,16 @@ use std::time::Duration;
 use ledger::testing::Write;
 use proof::event::Offset;
 
-/// Everything that is drawn.
+/// All drawn values of a history.
 #[expect(clippy::struct_excessive_bools, reason = "they are independent choices")]
 #[derive(Clone, PartialEq)]
 pub(super) struct History {
-    /// A page holds the newest of the events asked for.
+    /// A page contains the newest of the requested events.
     pub(super) newest: bool,
-    /// `offset` asks for its own event too.
+    /// `offset` includes the event at this offset.
     pub(super) inclusive: bool,
     pub(super) has_more: HasMore,
-    /// Events asked for at once.
+    /// How many events one request asks for.
     pub(super) page: u16,
     /// The offset of the first event.
     pub(super) first: i64,
@@ -23,17 +23,18 @@ pub(super) struct History {
     pub(super) events: Vec<Event>,
     /// The number of events when reading begins.
     pub(super) backlog: usize,
-    /// Requests after the arrival before, and how many events arrive then. The rest arrives with the next request.
+    /// How many requests after the previous arrival, and how many events arrive then. The remaining events arrive with the
+    /// next request.
     pub(super) arrivals: Vec<(usize, usize)>,
     /// Milliseconds that answers take, in rotation.
     pub(super) delays: Vec<u64>,
     /// The requests that get no answer, by their number.
     pub(super) faults: Vec<(usize, Fault)>,
-    /// Where lanes begin: at the event of that number.
+    /// The number of the event at which lanes begin.
     pub(super) start: Option<usize>,
     pub(super) strict: bool,
     pub(super) drop_notices: bool,
-    /// Seconds.
+    /// In seconds.
     pub(super) proof_timeout: u64,
     pub(super) sinks: Vec<SinkPlan>,
     /// The events that become visible late, and by how many seconds.
@@ -81,20 +82,20 @@ pub(super) enum HasMore {
     Rest,
     /// Older events than those in the page.
     Older,
-    /// Newer ones.
+    /// Newer events than those in the page.
     Newer,
-    /// Older ones of the channel, asked for or not.
+    /// Older events of the channel, requested or not.
     OlderAtAll,
 }
 
 /// An event of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Event {
-    /// From the offset before, where offsets have gaps.
+    /// The distance from the previous offset, if offsets have gaps.
     pub(super) gap: i64,
-    /// Seconds after the event before.
+    /// Seconds after the previous event.
     pub(super) pace: i64,
-    /// Seconds by which `created` is later than that.
+    /// Seconds by which `created` is later than the event.
     pub(super) skew: i64,
     pub(super) kind: EventKind,
     /// The number of the reading that a proxy damages, and how.
@@ -106,15 +107,15 @@ pub(super) struct Event {
 pub(super) enum EventKind {
     Proved,
     Notice,
-    /// Its proof comes that many seconds later.
+    /// Its proof arrives this many seconds later.
     Late(u64),
-    /// A proof comes that many seconds later, and does not hold.
+    /// A proof arrives this many seconds later, and is invalid.
     LateForged(u64),
-    /// Its proof never comes.
+    /// Its proof never arrives.
     Never,
     Nameless,
     Forged(Forgery),
-    /// It has the proof of an earlier event, that many events before it.
+    /// It has the proof of an earlier event, this many events before it.
     Duplicate(usize, SameId),
 }
 
@@ -143,7 +144,7 @@ pub(super) enum Damage {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// Said of a page, it is a 503.
+    /// For a page, this is a 503.
     NotFound,
     Refused,
     RateLimited(Option<u64>),
@@ -159,9 +160,9 @@ pub(super) struct SinkPlan {
     pub(super) delays: Vec<u64>,
     /// The troubles, by the number of the offer.
     pub(super) troubles: Vec<(usize, SinkTrouble)>,
-    /// How often it cannot be used when a run begins.
+    /// How often the sink cannot be used when a run begins.
     pub(super) unusable: usize,
-    /// It keeps its position, and each event once.
+    /// The sink keeps its position, and stores each event once.
     pub(super) keeps: bool,
 }
 
@@ -203,7 +204,7 @@ pub(super) enum Paused {
 }
 
 impl History {
-    /// Nothing happens in it.
+    /// A history in which nothing happens.
     pub(super) fn plain() -> Self {
         Self {
             newest: false,
@@ -232,7 +233,7 @@ impl History {
         }
     }
 
-    /// The reader's page size: the least and the greatest of the history.
+    /// Returns the smallest and the largest page size of the reader in this history.
     pub(super) fn limits(&self) -> (usize, usize) {
         let pages = self.reloads.iter().filter_map(|(_, what)| match what {
             Reload::Page(limit) => Some(*limit),
@@ -250,7 +251,7 @@ impl History {
 
     /// Every event's offset.
     pub(super) fn offsets(&self) -> Vec<Offset> {
-        // Not promised to work otherwise, see the reader.
+        // Otherwise it is not guaranteed to work: see the reader.
         let zero_is_found = self.inclusive || self.events.len() < self.limits().0;
         let mut next = if self.first == 0 && !zero_is_found { 1 } else { self.first };
         let offset = |(at, event): (usize, &Event)| {
@@ -264,7 +265,7 @@ impl History {
         self.events.iter().enumerate().map(offset).collect()
     }
 
-    /// When the service noted each event, in Unix seconds.
+    /// Returns when the service recorded each event, in Unix seconds.
     pub(super) fn created(&self) -> Vec<i64> {
         let mut time = 1_700_000_000;
         let noted = |event: &Event| {
@@ -274,11 +275,11 @@ impl History {
         self.events.iter().map(noted).collect()
     }
 
-    /// The number of the event whose proof this one duplicates, and whether under its id.
+    /// Returns the number of the event whose proof this one duplicates, and whether it uses the id of that event.
     ///
-    /// Under its id only if no run ends: a process that has forgotten the original admits such a duplicate, and a lane
-    /// that has the original has nothing there to move to. The lane then reads for itself, and is not offered late events,
-    /// until another event comes.
+    /// The same id is used only if no run ends. A process that has forgotten the original admits such a duplicate, and a
+    /// lane that already has the original has no event there to move to. The lane then reads by itself, and is not offered
+    /// late events, until another event arrives.
     pub(super) fn original(&self, at: usize) -> Option<(usize, SameId)> {
         let EventKind::Duplicate(back, same_id) = self.events[at].kind else { return None };
         let original = at.checked_sub(back + 1)?;
@@ -300,13 +301,13 @@ impl History {
         if request > at { self.events.len() } else { published.min(self.events.len()) }
     }
 
-    /// The longest that a run may take to end, and a history to settle: longer than all of its waits together.
+    /// Returns the longest time for a run to end and for a history to settle. It is longer than all waits together.
     pub(super) fn time_limit(&self) -> Duration {
         let sinks = self.sinks.iter().flat_map(|sink| &sink.troubles).map(|(_, trouble)| match trouble {
             SinkTrouble::Takes(_) => 0,
             SinkTrouble::Refuses(seconds) | SinkTrouble::Hangs(seconds) => *seconds,
         });
-        // In strict ordering one proof is waited for after another.
+        // In strict ordering, the waits for proofs follow one another.
         let bare = |event: &&Event| !matches!(event.kind, EventKind::Proved | EventKind::Notice);
         let one_by_one = if self.strict { self.events.iter().filter(bare).count() as u64 } else { 0 };
         let proofs = std::iter::once(one_by_one * (self.proof_timeout + 60));
@@ -325,7 +326,7 @@ impl History {
         )
     }
 
-    /// For how long an event stays hidden after it was published.
+    /// Returns how long an event stays hidden after it was published.
     pub(super) fn hidden_for(&self, at: usize) -> Option<Duration> {
         let hidden = self.hidden.iter().filter(|(number, _)| *number == at);
         hidden.map(|(_, seconds)| Duration::from_secs(*seconds)).max()

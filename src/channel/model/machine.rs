@@ -72,14 +72,14 @@ impl Gate for World {
 }
 
 impl World {
-    /// Checks that no event is quarantined for want of its proof before its time.
+    /// Checks that no event is quarantined for a missing proof before its time is up.
     fn look_at(&self, facts: &Quarantined) {
         if facts.reason != "proof-timeout" {
             return;
         }
         let Ok(at) = self.offsets.binary_search(&facts.offset) else { return };
         let bare = self.lock().seen[at].bare;
-        // How long an event was asked for is kept in whole seconds, which can be one too many.
+        // The duration of the requests for an event is kept in whole seconds, which can be one second too long.
         let early = bare.is_none_or(|bare| facts.at - bare + 1 < self.history.proof_timeout.cast_signed());
         if early && self.history.clock.is_empty() {
             self.fail(|| format!("offset {}: its time was not up", facts.offset));

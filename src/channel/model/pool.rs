@@ -13,14 +13,14 @@ use proof::verify::{Address, OCR_REPORT_LENGTH, SignerSet, Verdict, Verifier, ev
 
 use super::history::SameId;
 
-/// What a reading of an event can show.
+/// The form in which a reading can show an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Form {
     /// With its proof.
     Proved,
     /// The same without its proof.
     Bare,
-    /// The same with other content than was signed.
+    /// The same, but its content differs from the signed content.
     Altered,
     /// A record without a payload.
     Unreadable,
@@ -38,14 +38,14 @@ pub(super) enum Form {
     Duplicate(Offset, SameId),
 }
 
-/// By offset, how an event is forged and for which reason it must be rejected.
+/// The forgery of an event at each offset, named by the reason for its rejection.
 const FORGERIES: [&str; 5] =
     ["event-hash-mismatch", "too-few-signatures", "wrong-owner", "multiple-proofs", "malformed-signature"];
 
 const OWNER: Address = Address([7; 20]);
 const CONTEXT: [u8; 1] = [1];
 
-/// The reason for which a forged event at that offset must be rejected.
+/// The reason for which a forged event at this offset must be rejected.
 pub(super) fn forged_reason(offset: Offset) -> &'static str {
     FORGERIES[number(offset) % FORGERIES.len()]
 }
@@ -54,7 +54,7 @@ pub(super) fn id(offset: Offset) -> EventId {
     EventId(Uuid::from_u128(0x1000 + number(offset) as u128))
 }
 
-/// The id of the event at that offset after the service was restored.
+/// The id of the event at this offset after the service was restored.
 pub(super) fn renewed_id(offset: Offset) -> EventId {
     EventId(Uuid::from_u128(0x1000_0000 + number(offset) as u128))
 }
@@ -72,7 +72,7 @@ struct Pool {
     stranger: SigningKey,
     verifier: Arc<Verifier>,
     records: HashMap<(Offset, Form), RawEvent>,
-    /// By the address of a record's bytes, which are never freed.
+    /// Keyed by the address of a record's bytes, which are never freed.
     verdicts: HashMap<*const u8, Verdict>,
 }
 

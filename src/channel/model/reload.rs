@@ -1,4 +1,4 @@
-//! Configurations that are read again while a channel runs.
+//! Changes the configuration while a channel runs.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::sink::RecordingSink;
 use super::world::World;
 use super::{RETRY, sink_name};
 
-/// The outlet of the sink of that number.
+/// Returns the outlet of the sink with this number.
 pub(super) fn outlet(world: &Arc<World>, lane: usize) -> Outlet {
     Outlet::new(&sink_name(lane), Arc::new(RecordingSink { world: world.clone(), lane }), RETRY)
 }

@@ -1,4 +1,4 @@
-//! The service in memory. It answers every open question of the specification as the history says.
+//! The service in memory. It answers every open question of the specification according to the history.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::history::{Damage, EventKind, Fault, Forgery, HasMore, History, SameId
 use super::pool::{self, Form};
 use super::world::World;
 
-/// Answers in a row that may fail before an event is given up.
+/// After this many requests in a row without an answer, an event may be rejected.
 const ANSWERS: usize = 4;
 
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl Memory {
         (0..inner.published).filter(is_visible).collect::<Vec<_>>().into_iter()
     }
 
-    /// The page of `limit` events at the one end or the other.
+    /// Returns a page of `limit` events from the oldest or the newest end.
     fn page(&self, matching: &[usize], oldest: bool, limit: u16) -> Page {
         let from = if oldest { 0 } else { matching.len().saturating_sub(usize::from(limit)) };
         let to = (from + usize::from(limit)).min(matching.len());
@@ -68,7 +68,7 @@ impl Memory {
         Page { events, has_more }
     }
 
-    /// What a reading of an event shows now.
+    /// Returns the event as a reading shows it now.
     fn show(&self, at: usize) -> RawEvent {
         let (world, offset) = (&*self.world, self.world.offsets[at]);
         let event = world.history.events[at];
@@ -110,7 +110,7 @@ impl Memory {
         pool::record(offset, form)
     }
 
-    /// The event by its id, if the service has one.
+    /// Returns the event with this id, if the service has one.
     fn find(&self, id: EventId) -> Option<RawEvent> {
         let at = self.ids.get(&id).copied().filter(|at| *at < self.published())?;
         let renewed = self.world.lock().renewed_at(at);

@@ -1,4 +1,4 @@
-//! Sinks that record what they take, and take what the history says.
+//! Sinks that record the events they accept, and accept events according to the history.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,31 +23,31 @@ pub(super) struct RecordingSink {
     pub(super) lane: usize,
 }
 
-/// The events that a lane's sink has taken.
+/// The events that a lane's sink has accepted.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
-    /// How often, by offset.
+    /// How often each event was accepted, by offset.
     pub(super) times: BTreeMap<Offset, usize>,
-    /// The events that may come once more, because they were not recorded when a run broke off.
+    /// The events that can be delivered again, because they were not recorded when a run broke off.
     pub(super) may_repeat: BTreeMap<Offset, usize>,
-    /// The highest that came in order.
+    /// The highest offset that arrived in order.
     last: Option<Offset>,
     offers: usize,
     unusable: usize,
     refuses_until: Option<Instant>,
     busy: bool,
-    /// For a sink that keeps positions: its own, `None` before the first run.
+    /// The sink's own position, if it keeps positions. `None` before the first run.
     position: Option<Cursor>,
-    /// The events that it took, each with the position then.
+    /// The events that the sink accepted, each with the position at that time.
     rows: Vec<(EventKey, Option<Offset>)>,
-    /// The events that it has lost and was not given again.
+    /// The events that the sink has lost and has not received again.
     pub(super) lost: BTreeSet<Offset>,
-    /// The events that a restored service has instead of earlier ones, and that it took.
+    /// The replacement events of a restored service that the sink accepted.
     renewed: BTreeSet<Offset>,
 }
 
 impl Taken {
-    /// A run begins.
+    /// Begins a run.
     pub(super) fn begin(&mut self) {
         (self.busy, self.unusable) = (false, 0);
     }
@@ -75,7 +75,7 @@ impl Taken {
 }
 
 impl World {
-    /// Sinks lose what the history says, before the run of that number.
+    /// Makes sinks lose events according to the history, before the run with this number.
     pub(super) fn lose(&self, run: usize) {
         for (_, lane, events) in self.history.losses.iter().filter(|(before, ..)| *before == run) {
             let mut inner = self.lock();
@@ -89,14 +89,14 @@ impl World {
 }
 
 impl Inner {
-    /// Whether a sink has the event of that number that the service has now.
+    /// Whether a sink has the service's current event with this number.
     pub(super) fn has(&self, lane: &Taken, at: usize, offset: Offset) -> bool {
         if self.renewed_at(at).is_some() { lane.renewed.contains(&offset) } else { lane.times.contains_key(&offset) }
     }
 }
 
 impl World {
-    /// An operator has the events above an offset delivered again, and accepts the others that the service has there.
+    /// Acts as the operator: requests the events above an offset again, and accepts the service's different events there.
     pub(super) fn accept(&self, above: Option<Offset>) {
         self.log(|| format!("an operator accepts the events above {above:?}"));
         let mut inner = self.lock();
@@ -194,7 +194,7 @@ impl RecordingSink {
         &self.world.history.sinks[self.lane]
     }
 
-    /// The number of the offer, and until when nothing is taken.
+    /// Returns the number of the offer, and the time until which the sink accepts nothing.
     fn begin(&self) -> (usize, Option<Instant>) {
         let mut inner = self.world.lock();
         let taken = &mut inner.lanes[self.lane];
@@ -228,7 +228,7 @@ impl RecordingSink {
         }
     }
 
-    /// A sink that keeps positions is there.
+    /// Sets the position of a sink that keeps positions.
     fn move_to(&self, through: Offset) {
         let mut inner = self.world.lock();
         let position = &mut inner.lanes[self.lane].position;
@@ -270,7 +270,7 @@ impl RecordingSink {
         let at = self.world.offsets.binary_search(&offset);
         let late = at.is_ok_and(|at| inner.seen[at].bare.is_some()) && !self.world.history.strict;
         let late = late || at.is_ok_and(|at| self.world.history.hidden_for(at).is_some());
-        // An event that one run rejected and the next admits may come after later events.
+        // An event that one run rejected and the next run admits can arrive after later events.
         let anew = at.is_ok_and(|at| self.world.fate(&inner, at) == Fate::Either);
         let taken = &mut inner.lanes[self.lane];
         let times = taken.times.entry(offset).or_default();
@@ -299,7 +299,7 @@ impl RecordingSink {
 }
 
 impl World {
-    /// Whether a sink may be given this at all, and in this form.
+    /// Checks that a sink can receive this record, and in this form.
     fn is_deliverable(&self, record: &Message) -> Result<(), &'static str> {
         let offset = record.offset();
         let at = self.offsets.binary_search(&offset).map_err(|_| "which is no event")?;
@@ -335,7 +335,7 @@ fn offsets(batch: &[Message]) -> Vec<i64> {
     batch.iter().map(|record| record.offset().get()).collect()
 }
 
-/// One of the two ways to refuse, in rotation.
+/// Returns one of the two kinds of refusal, in rotation.
 fn refusal(number: usize) -> SinkError {
     if number.is_multiple_of(2) {
         return SinkError::Refused {

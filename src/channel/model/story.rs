@@ -1,4 +1,4 @@
-//! A history as a person reads it: one fact per line, without what is plain.
+//! Formats a history for people: one fact per line, without the plain values.
 
 use std::fmt;
 
@@ -67,7 +67,7 @@ impl fmt::Debug for History {
 }
 
 impl History {
-    /// Plain events in a row are one line.
+    /// Writes consecutive plain events as one line.
     fn write_events(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (offsets, created) = (self.offsets(), self.created());
         let mut at = 0;

@@ -1,4 +1,4 @@
-//! How histories are drawn. What is drawn first shrinks to the plain case.
+//! Strategies for drawing histories. The first alternative of each draw shrinks to the plain case.
 
 use proptest::collection::vec;
 use proptest::option::weighted;
@@ -12,7 +12,8 @@ use super::history::{
     SinkTrouble,
 };
 
-/// The numbers of steps and requests at which something happens are drawn below this: the most that a short history has.
+/// The numbers of steps and requests at which something happens are drawn below this limit: a short history has at most this
+/// many.
 const EARLY: usize = 100;
 
 pub(super) fn histories() -> impl Strategy<Value = History> {
@@ -34,10 +35,10 @@ pub(super) fn histories() -> impl Strategy<Value = History> {
             losses.clear();
             start = None;
         }
-        // A page of the newest events does not reach them, and these events have no time to search by.
+        // A page of the newest events does not reach hidden events, and these events have no time to search by.
         hidden
             .retain(|(at, _)| !newest && events.len() <= HISTORY && events.get(*at).is_some_and(Event::can_be_hidden));
-        // A service whose offsets exclude their own event cannot be asked for the offset 0.
+        // If the service excludes the event at the requested offset, the offset 0 cannot be requested.
         hidden.retain(|(at, _)| *at > 0 || first > 0);
         let has_duplicates = |event: &Event| matches!(event.kind, EventKind::Duplicate(..));
         if events.iter().any(has_duplicates) {

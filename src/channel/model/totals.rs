@@ -1,4 +1,4 @@
-//! What the histories that were run held.
+//! Counts of the contents of the histories that were run.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ pub(super) struct Totals {
     pub(super) lost: u64,
     pub(super) restored: u64,
     pub(super) quarantined: u64,
-    /// Of every step: when it was, and what.
+    /// A digest of the time and the kind of every step.
     pub(super) digest: u64,
 }
 

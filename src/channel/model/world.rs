@@ -24,10 +24,10 @@ use super::totals::Totals;
 /// Unix seconds when a history begins.
 const BEGINNING: i64 = 1_750_000_000;
 
-/// How often the store is unavailable, in a run in which it is.
+/// How many tries fail in a run in which the store is unavailable.
 const UNAVAILABLE_TRIES: usize = 7;
 
-/// The last lines of the trace that are shown.
+/// How many of the last lines of the trace are shown.
 const MAX_LINES: usize = 25000;
 
 pub(super) struct World {
@@ -49,9 +49,10 @@ pub(super) struct Inner {
     /// The first contradiction of the model.
     pub(super) problem: Option<String>,
     pub(super) totals: Totals,
-    /// Once the service was restored: the number of its first event that is another, and when it has it.
+    /// Set when the service was restored: the number of its first different event, and the time from which it has that
+    /// event.
     restored: Option<(usize, Instant)>,
-    /// An operator has accepted what the service has now.
+    /// Whether an operator has accepted the service's current events.
     pub(super) accepted: bool,
     requests: usize,
     clock_shift: i64,
@@ -68,7 +69,7 @@ pub(super) struct Seen {
     pub(super) bare: Option<i64>,
     /// Requests for it in a row that were not answered.
     pub(super) unanswered: usize,
-    /// The service did not confirm it when it was asked: it may be rejected.
+    /// The service did not confirm the event when it was asked, so the event may be rejected.
     pub(super) denied: bool,
 }
 
@@ -100,7 +101,7 @@ pub(super) enum Step {
 }
 
 impl Inner {
-    /// When the service has another event instead of the one of that number. `None` if it keeps that one.
+    /// Returns when the service has a different event instead of the event with this number. `None` if it keeps the event.
     pub(super) fn renewed_at(&self, at: usize) -> Option<Instant> {
         self.restored.filter(|(first, _)| *first <= at).map(|(_, since)| since)
     }
@@ -146,7 +147,7 @@ impl World {
         self.lock().run.crashed
     }
 
-    /// Returns, unless the run has crashed meanwhile.
+    /// Returns immediately, unless the run has crashed meanwhile. Then it never returns.
     pub(super) async fn goes_on(&self) {
         if self.crashed() {
             std::future::pending::<()>().await;
@@ -254,7 +255,7 @@ impl World {
         });
     }
 
-    /// Makes a request. Returns the fault if it gets no answer.
+    /// Makes a request. Returns the fault if the request gets no answer.
     pub(super) async fn request(&self, what: impl FnOnce() -> String + Send) -> Option<Fault> {
         let number = {
             let mut inner = self.lock();
@@ -276,7 +277,7 @@ impl World {
         fault
     }
 
-    /// Publishes what has come when this request is answered.
+    /// Publishes the events that have arrived when this request is answered.
     fn publish(&self, request: usize) {
         let mut inner = self.lock();
         let published = self.history.published_at(request).max(inner.published);
@@ -301,7 +302,7 @@ impl World {
         true
     }
 
-    /// The outcome of a write. Once a write has failed, none is done.
+    /// Returns the outcome of a write. After a write has failed for good, no further write of the run succeeds.
     pub(super) fn outcome_of_write(&self, commits: usize) -> Write {
         let mut inner = self.lock();
         inner.totals.commits += commits as u64;
@@ -310,7 +311,7 @@ impl World {
             Some(Run { ends: End::WriteFails(write @ (Write::Unavailable | Write::Late)), step })
                 if inner.run.step >= step =>
             {
-                // For a few tries: the channel waits, and the run continues.
+                // The failure lasts for a few tries: the channel waits, and the run continues.
                 inner.run.unavailable += 1;
                 if inner.run.unavailable <= UNAVAILABLE_TRIES { write } else { Write::Done }
             }

@@ -1,18 +1,17 @@
-//! The ranges that come next: requested and checked while the range before is handed on.
+//! Requests and verifies the next ranges while the previous range is being delivered.
 //!
-//! A task reads, for as long as there is more to read. It has a range checked as soon as the range has arrived, and requests
-//! the next one meanwhile: no processor waits for the range before, nor for the service.
+//! A task reads while the service has more events. It starts verifying a range as soon as the range has arrived, and
+//! requests the next one meanwhile. No processor waits for the previous range or for the service.
 //!
 //! # Invariants
 //!
-//! * **Two ahead.** At most one range is being checked, or is checked and waits to be taken. At most one more is requested,
-//!   or has arrived, behind it.
-//! * **From where reading really goes on.** Ranges above another offset than the one at which the range before ended are
-//!   thrown away, together with the reader, which has moved on.
-//!
+//! * **Two ahead.** At most one range is being verified or waits, verified, to be taken. At most one more has been requested
+//!   or has arrived behind it.
+//! * **Only a matching range is used.** If reading continues at another offset than the end of the previous range, the
+//!   ranges that were read ahead are discarded. The reader is discarded too, because it has advanced.
 //! # Cancellation
 //!
-//! At any point: what is read stays in the task until it is taken, or ends with the [`Ahead`].
+//! Safe at any point: the task keeps the ranges until they are taken, or is dropped with the [`Ahead`].
 
 use std::ops::Range as Span;
 use std::sync::Arc;
@@ -29,7 +28,7 @@ use crate::verify::Checked;
 use net::tasks::joined;
 use proof::event::{Offset, RawEvent};
 
-/// Reads one channel upwards by one plan.
+/// Reads one channel in ascending order, under one plan.
 #[derive(Debug)]
 pub(crate) struct Ahead {
     read_plan: Arc<ReadPlan>,
@@ -41,30 +40,30 @@ pub(crate) struct Ahead {
 #[derive(Debug)]
 struct ReadingTask {
     ranges: mpsc::Receiver<Result<ReadRange, ReadError>>,
-    /// The last offset before what arrives next.
+    /// The last offset before the next range.
     above: Option<Offset>,
-    /// Gives the reader back.
+    /// Returns the reader when it ends.
     task: AbortOnDropHandle<Reader>,
 }
 
-/// A range that has arrived, and is being checked.
+/// A range that has arrived and is being verified.
 #[derive(Debug)]
 pub(crate) struct ReadRange {
-    /// Its last offset; `None` where it holds nothing.
+    /// Its last offset, or `None` if it is empty.
     pub(crate) last: Option<Offset>,
-    /// Events that came with it although they were read before.
+    /// Events in the same answer that were already read before.
     pub(crate) overlap: Vec<RawEvent>,
-    /// Whether to ask for more at once.
+    /// Whether to request more immediately.
     pub(crate) more: bool,
-    /// Whether a walk read it, which shows nothing that was read before.
+    /// Whether a walk read it. A walk returns no events that were already read.
     pub(crate) is_walked: bool,
-    /// Whether it was read ahead: whether there is more was true then, and may have changed.
+    /// Whether it was read ahead. In that case `more` was correct when the range was read, and may have changed since.
     pub(crate) early: bool,
-    /// From the first request until the last answer.
+    /// The time from the first request to the last answer.
     pub(crate) took: Span<SystemTime>,
-    /// When its events were first read.
+    /// When its events were first received.
     pub(crate) received: Timestamp,
-    /// Its events, in their order, once all of them are checked.
+    /// Verifies its events. Returns them in order when all of them are verified.
     pub(crate) checking: AbortOnDropHandle<Result<Vec<Checked>, ChannelError>>,
 }
 
@@ -73,7 +72,8 @@ impl Ahead {
         Self { read_plan, reader: None, task: None }
     }
 
-    /// The next events above `last`, which may be none. `last` is where the range before ended, as far as it was handed on.
+    /// Returns the next events above `last`, possibly none. `last` is the end of the previous range, as far as it was
+    /// delivered.
     pub(crate) async fn next(&mut self, last: Option<Offset>) -> Result<ReadRange, ReadError> {
         if self.task.as_ref().is_some_and(|task| task.above != last) {
             self.forget();
@@ -98,18 +98,18 @@ impl Ahead {
         range
     }
 
-    /// Throws away what was read ahead.
+    /// Discards the ranges that were read ahead.
     pub(crate) fn forget(&mut self) {
         (self.task, self.reader) = (None, None);
     }
 }
 
-/// The range's end, where there is more to be read above it.
+/// Returns the range's end, if the service has more events above it.
 fn leads_to(range: &Result<ReadRange, ReadError>) -> Option<Offset> {
     range.as_ref().ok().filter(|range| range.more)?.last
 }
 
-/// Reads on while there is more. A range is checked once the range before has been taken.
+/// Reads while the service has more events. The verification of a range starts when the previous range has been taken.
 async fn read_on(
     mut reader: Reader,
     read_plan: Arc<ReadPlan>,

@@ -1,4 +1,4 @@
-//! Comparing the service's history with the events that were read before.
+//! Compares the service's history with the events that were read before.
 //!
 //! The service can be restored from a backup and use offsets again. Its answers do not say so: only the events at known offsets
 //! differ. Each page overlaps what was read, and the overlap is compared with the newest events that were read. The ledger
@@ -14,7 +14,7 @@
 //!
 //! # Cancellation
 //!
-//! At any point: a difference that was not committed is found again.
+//! Safe at any point: a difference that was not committed is found again.
 
 use std::time::Duration;
 
@@ -35,10 +35,10 @@ use proof::event::{EventId, Offset, RawEvent};
 /// behind can answer that it does not exist.
 const BETWEEN_LOOKUPS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::ZERO];
 
-/// The event that the service has at a known offset.
+/// The event at a known offset in the service's history.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
-    /// The event that is known.
+    /// The known event.
     Same,
     /// Another event, if it has an id.
     Other(Option<EventId>),
@@ -47,7 +47,7 @@ enum Found {
 /// Why a comparison has no result.
 #[derive(Debug)]
 pub(crate) enum NotCompared {
-    /// The service has to be asked again.
+    /// The comparison must be repeated.
     Read(ReadError),
     /// The channel ends.
     Ended(ChannelError),
@@ -91,21 +91,21 @@ pub(crate) async fn compare(
         let Some(suspect) = shown.or(newest) else { return Ok(()) };
         (known.copied().collect(), suspect)
     };
-    // The second reading.
+    // Read a second time, because a proxy can have damaged the page.
     let Some(event) = known.iter().find(|event| event.key.offset == suspect) else { return Ok(()) };
     let Found::Other(found) = find(read_plan, event).await? else { return Ok(()) };
     contradict(shared, read_plan, &known, event, found, context).await
 }
 
-/// Whether the service shows another event at a known offset.
+/// Returns whether the service shows another event at a known offset.
 fn differs(read: &History, event: &RawEvent) -> bool {
     let mut known = read.at(event.offset).peekable();
     let has_known = known.peek().is_some();
-    // An event without an id cannot be told from another.
+    // An event without an id cannot be distinguished from another event.
     has_known && event.id.is_some() && known.all(|known| known.key.id.is_some() && known.key.id != event.id)
 }
 
-/// Asks the service for the event at a known offset.
+/// Requests the event at a known offset.
 async fn find(read_plan: &ReadPlan, known: &KnownEvent) -> Result<Found, ApiError> {
     let (offset, source) = (known.key.offset, &read_plan.source);
     let limit = read_plan.settings.page_limit.max(SMALLEST_PAGE);
@@ -121,7 +121,7 @@ async fn find(read_plan: &ReadPlan, known: &KnownEvent) -> Result<Found, ApiErro
     if offset != Offset::ZERO && (is_whole || ends.is_some_and(is_between)) {
         return Ok(Found::Other(None));
     }
-    // The page does not reach it.
+    // The page does not reach the offset.
     let Some(id) = known.key.id else { return Ok(Found::Same) };
     for wait in BETWEEN_LOOKUPS {
         match source.event(id).await {

@@ -1,19 +1,19 @@
-//! Offsets that were missing below events that were read: events may still become visible there.
+//! Searches for events that become visible at skipped offsets, below events that were already read.
 //!
-//! A service that takes offsets from a database sequence and commits in parallel shows offset 12 before offset 11. For as long
-//! as [`settle`](crate::Settings::settle) after offset 12 was read, offset 11 is therefore looked for again. An event
-//! that is found is delivered late. One that appears later than that is found by `channeld check --history`.
+//! A service that takes offsets from a database sequence and commits in parallel can show offset 12 before offset 11. For
+//! [`settle`](crate::Settings::settle) after offset 12 was read, this module therefore searches for offset 11 again. If it
+//! finds the event, it is delivered late. Events that appear even later are found by `channeld check --history`.
 //!
 //! # Invariants
 //!
-//! * **Dense offsets cost nothing.** Without a gap there is no request.
-//! * **One more request** for each [`INTERVAL`] at most, whatever is missing.
+//! * **Dense offsets cost nothing.** Without a gap, no request is sent.
+//! * **One more request** per [`INTERVAL`] at most, regardless of the number of gaps.
 //! * **Found once.** The commit that makes an event late adds it to the ledger's history, from which a restart derives the gaps.
-//! * **Bounded.** The newest [`MAX_GAPS`] gaps are looked for.
+//! * **Bounded.** Only the newest [`MAX_GAPS`] gaps are searched.
 //!
 //! # Cancellation
 //!
-//! At any point: an event that was not committed is found again.
+//! Safe at any point: an event that was not committed is found again.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
@@ -33,44 +33,44 @@ use net::tasks::lock;
 use proof::event::{EventKey, Offset, RawEvent};
 use record::Record;
 
-/// The time between two looks at the gaps.
+/// The time between two searches of the gaps.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 
-/// The gaps that are remembered. Of more, the newest: a service that shows events out of order does so among its newest.
+/// The maximum number of gaps. The newest are kept, because a service shows events out of order only among its newest.
 const MAX_GAPS: usize = 1_000;
 
-/// `created` is close to an event's own time, but not promised to be equal to it, in seconds.
+/// The expected difference between `created` and an event's own time, in seconds. The service does not promise equality.
 const CREATED_DIFFERS: i64 = 60;
 
-/// The most events that search gives at once.
+/// The maximum number of events in one search answer.
 const SEARCH_LIMIT: u16 = 200;
 
 /// The gaps of one run of a channel.
 #[derive(Debug, Default)]
 pub(crate) struct Gaps {
     open: Mutex<VecDeque<Gap>>,
-    /// The last offset at which an event was read that the service confirms. Unconfirmed events above it may have been passed.
+    /// The last offset at which a confirmed event was read. Unconfirmed events above it may have been passed.
     confirmed: Mutex<Option<Offset>>,
-    /// Events that the service does not confirm: they are quarantined, and close no gap.
+    /// Events that the service does not confirm. They are quarantined, and close no gap.
     unconfirmed: Mutex<BTreeSet<EventKey>>,
-    /// Fires when a gap was added.
+    /// Notified when a gap was added.
     added: Notify,
-    /// Held from closing a gap until the commit that makes its event late: a lane that reads the event meanwhile would
-    /// not know that it is owed it.
+    /// Locked from closing a gap until the commit that makes its event late. Otherwise a lane that reads the event in the
+    /// meantime does not know that it has to deliver the event late.
     pub(crate) closing: tokio::sync::Mutex<()>,
 }
 
-/// No event was visible between two offsets.
+/// A range between two offsets in which no event was visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Gap {
-    /// `None`: below the channel's first event.
+    /// `None` if the gap is below the channel's first event.
     above: Option<Offset>,
     below: Offset,
-    /// How far a look has come that did not reach its end.
+    /// The last offset of an incomplete search.
     looked_through: Option<Offset>,
-    /// Until when it is looked for events.
+    /// The end of the search time.
     until: Instant,
-    /// The time of the event at `below`, Unix seconds, if it has one.
+    /// The time of the event at `below`, in Unix seconds, if it has one.
     time: Option<i64>,
 }
 
@@ -83,14 +83,15 @@ impl Gap {
         self.above < Some(offset) && offset < self.below
     }
 
-    /// The next look begins above this offset.
+    /// Returns the offset above which the next search begins.
     fn begin(&self) -> Option<Offset> {
         self.looked_through.or(self.above)
     }
 }
 
 impl Gaps {
-    /// Notes the gaps below events that were read, ascending, each with its time. The first of them follows `previous`.
+    /// Adds the gaps below events that were read. The events are ascending, each with its time. The first follows
+    /// `previous`.
     pub(crate) fn note(
         &self,
         mut previous: Option<Offset>,
@@ -115,7 +116,7 @@ impl Gaps {
         }
     }
 
-    /// Notes events that the service does not confirm.
+    /// Records events that the service does not confirm.
     pub(crate) fn note_unconfirmed(&self, keys: impl Iterator<Item = EventKey>) {
         let mut unconfirmed = lock(&self.unconfirmed);
         unconfirmed.extend(keys);
@@ -124,12 +125,12 @@ impl Gaps {
         }
     }
 
-    /// The last offset that was [noted](Self::note).
+    /// Returns the last offset that was [recorded](Self::note).
     pub(crate) fn confirmed(&self) -> Option<Offset> {
         *lock(&self.confirmed)
     }
 
-    /// Notes the gaps that an earlier run may have left, up to an offset.
+    /// Adds the gaps that an earlier run may have left, up to an offset.
     pub(crate) fn begin(&self, history: &History, through: Option<Offset>, settle: Duration) {
         if settle.is_zero() {
             return;
@@ -158,7 +159,7 @@ impl Gaps {
         }
     }
 
-    /// The gaps that are looked at. Each is between two offsets.
+    /// Returns the gaps that are being searched. Each is between two offsets.
     pub(crate) fn open(&self) -> Vec<(Option<Offset>, Offset)> {
         lock(&self.open).iter().map(|gap| (gap.above, gap.below)).collect()
     }
@@ -167,7 +168,8 @@ impl Gaps {
         lock(&self.open).iter().any(|gap| gap.holds(offset))
     }
 
-    /// Closes a gap at an offset where an event was found. `false` if it was closed before: the event is taken care of.
+    /// Closes a gap at an offset where an event was found. Returns `false` if it was already closed: the event is then
+    /// already handled.
     fn take(&self, offset: Offset) -> bool {
         let mut gaps = lock(&self.open);
         let is_open = gaps.iter().any(|gap| gap.holds(offset));
@@ -177,8 +179,8 @@ impl Gaps {
         is_open
     }
 
-    /// Everything from one offset to another was looked at. A gap is looked at once more after its time is over; the gaps that were
-    /// not looked at now come first.
+    /// Records that everything between two offsets was searched. A gap is searched a last time after its time is over. The
+    /// gaps that were not searched now come first.
     fn looked_at(&self, at: Instant, from: Option<Offset>, to: Offset) {
         let mut gaps = lock(&self.open);
         let (mut later, mut looked_at) = (VecDeque::new(), Vec::new());
@@ -197,7 +199,7 @@ impl Gaps {
         *gaps = later;
     }
 
-    /// A gap could not be looked at: the others come first.
+    /// Moves a gap that could not be searched behind the others.
     fn put_off(&self, at: Instant) {
         let mut gaps = lock(&self.open);
         if let Some(gap) = gaps.pop_front().filter(|gap| gap.until > at) {
@@ -218,7 +220,7 @@ impl Gap {
     }
 }
 
-/// Looks for events in the gaps.
+/// Searches the gaps for events.
 pub(crate) async fn watch(shared: &RunContext) -> Result<Infallible, ChannelError> {
     loop {
         shared.gaps.lowest().await;
@@ -227,8 +229,8 @@ pub(crate) async fn watch(shared: &RunContext) -> Result<Infallible, ChannelErro
     }
 }
 
-/// Looks once, and makes the events that are found late for every lane. Another plan only makes it ask again: what is found is
-/// recorded and handed on.
+/// Searches once, and makes the events that are found late for every lane. A plan change only repeats the request: events
+/// that were found are recorded and passed on.
 async fn look(shared: &RunContext) -> Result<(), ChannelError> {
     let (gap, at) = (shared.gaps.lowest().await, Instant::now());
     let waits = |ledger: &Ledger| ledger.contradiction().is_some() || ledger.late_room().is_full(LATE);
@@ -243,7 +245,7 @@ async fn look(shared: &RunContext) -> Result<(), ChannelError> {
         }
     };
     let is_new = |event: &RawEvent| {
-        // An event that the service did not confirm leaves its gap open, and is shown again.
+        // An unconfirmed event leaves its gap open, and is shown again.
         let key = event.event_key();
         let is_kept = |ledger: &Ledger| ledger.quarantined().contains_key(&key) || ledger.late().contains_key(&key);
         let is_unconfirmed = || lock(&shared.gaps.unconfirmed).contains(&key);
@@ -260,14 +262,14 @@ async fn look(shared: &RunContext) -> Result<(), ChannelError> {
     Ok(())
 }
 
-/// A page that the service shows around a gap.
+/// The events that the service shows around a gap.
 struct Shown {
     events: Vec<RawEvent>,
-    /// From where to where nothing else is visible; `None` if that is not known of the gap.
+    /// The range in which no other event is visible, or `None` if this is unknown for the gap.
     whole: Option<(Option<Offset>, Offset)>,
 }
 
-/// Asks the service for the events of a gap.
+/// Requests the events of a gap.
 async fn shown(read_plan: &ReadPlan, gap: Gap) -> Result<Shown, ApiError> {
     let limit = read_plan.settings.page_limit.max(SMALLEST_PAGE);
     let from = gap.begin().map_or(Offset::ZERO, |begin| begin.before().unwrap_or(begin));
@@ -279,7 +281,7 @@ async fn shown(read_plan: &ReadPlan, gap: Gap) -> Result<Shown, ApiError> {
             return Ok(Shown { events, whole: Some((from.min(gap.begin()), to)) });
         }
     }
-    // Its pages hold the newest events, and do not reach down.
+    // The service's pages contain the newest events and do not reach the gap.
     let Some(time) = gap.time else { return Ok(Shown { events, whole: None }) };
     let (after, through) = (time - CREATED_DIFFERS, time + CREATED_DIFFERS);
     let Page { events, .. } = read_plan.source.created(Some(after), through, SEARCH_LIMIT).await?;
@@ -298,19 +300,20 @@ async fn appear(shared: &RunContext, found: &[RawEvent]) -> Result<(), ChannelEr
     Ok(())
 }
 
-/// The changes that make late for the other lanes what a lane that reads for itself has found in gaps.
+/// Returns changes for events that a lane, reading for itself, has found in gaps. They make the events late for the other
+/// lanes.
 pub(crate) fn found_by(shared: &RunContext, sink: &str, records: &[&Arc<Record>]) -> Vec<Change> {
     let in_gap = records.iter().filter(|record| shared.gaps.take(record.offset));
     let raw = |record: &Record| RawEvent { offset: record.offset, id: record.event_id, json: record.event() };
     in_gap.flat_map(|record| appeared(shared, &raw(record), Some(sink))).collect()
 }
 
-/// The changes that make an event late for every lane except the lane that has it already.
+/// Returns the changes that make an event late for every lane except the lane that already has it.
 fn appeared(shared: &RunContext, event: &RawEvent, has_it: Option<&str>) -> Vec<Change> {
     let machine = &shared.channel.parts.machine;
     let mut changes = vec![Change::Asked(shared.asked())];
-    // A lane that a reload has ended has a cursor too. It continues from there one day, perhaps with a batch that was read before
-    // the event was visible.
+    // A lane that a reload has ended has a cursor too. It may continue from there later, perhaps with a batch that was read
+    // before the event was visible.
     let sinks: Vec<SinkName> = shared.look(|ledger| ledger.cursors().keys().cloned().collect());
     let pending = Pending {
         offset: event.offset,
@@ -318,7 +321,7 @@ fn appeared(shared: &RunContext, event: &RawEvent, has_it: Option<&str>) -> Vec<
         first_seen: machine.now(),
         received: Some(machine.time()),
         appeared: true,
-        // A copy: a slice would keep its whole page in memory for as long as it waits.
+        // Copied, because a slice would keep its whole page in memory while the event waits.
         json: shared.channel.handle.memory.copy(&event.json),
     };
     let others = sinks.into_iter().filter(|sink| Some(&**sink) != has_it);

@@ -1,4 +1,4 @@
-//! The past events of a channel, read without a gap.
+//! Reads the past events of a channel without gaps.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use proof::event::{ChannelId, Offset, RawEvent};
 use record::ChannelRef;
 use telemetry::metrics::Metrics;
 
-/// Reads one range of a channel upwards.
+/// Reads one range of a channel in ascending order.
 #[derive(Debug)]
 pub struct History {
     reader: Reader,
@@ -19,20 +19,20 @@ pub struct History {
 }
 
 impl History {
-    /// Begins at one offset and ends at another, both included.
+    /// Creates a reader for the range between two offsets, both included.
     pub fn new(api: Client, channel: ChannelId, from: Offset, to: Offset, page_limit: u16) -> Self {
         Self::of(unobserved(api, channel), from, to, page_limit)
     }
 
-    /// As [`new`](Self::new), of a source.
+    /// Like [`new`](Self::new), with a source.
     pub fn of(source: Arc<dyn Source>, from: Offset, to: Offset, page_limit: u16) -> Self {
         Self { reader: Reader::new(source, page_limit), position: from.before(), to }
     }
 
-    /// The next events, ascending, at most a page; none at the end.
+    /// Returns the next events in ascending order, at most one page. Returns no events at the end.
     ///
     /// # Errors
-    /// [`ReadError`]: ask again later.
+    /// [`ReadError`] if the request must be repeated later.
     pub async fn next(&mut self) -> Result<Vec<RawEvent>, ReadError> {
         while self.position < Some(self.to) {
             let Range { mut events, more, .. } = self.reader.next(self.position).await?;
@@ -52,7 +52,7 @@ pub fn unobserved(api: Client, channel: ChannelId) -> Arc<dyn Source> {
     Arc::new(Service { api, channel, handle: Arc::default(), metrics: Arc::new(metrics) })
 }
 
-/// An offset that no event created since then, in Unix seconds, lies below.
+/// Returns an offset that no event created at or after `since`, in Unix seconds, is below.
 ///
 /// # Errors
 /// If the service does not answer.

@@ -4,20 +4,20 @@
 //!
 //! * **Contiguous.** Each batch begins where the one before it ended.
 //! * **Nothing overtakes in strict ordering.** An event without its proof ends a batch, and the next batch begins with the
-//!   event's outcome. The state knows since when the event is waited for: a restart does not begin the wait anew.
+//!   event's outcome. The state records since when the event is awaited: a restart does not begin the wait again.
 //! * **An unconfirmed offset does not move the position.** An event that the service does not confirm is quarantined.
 //!   Reading continues above it only if a confirmed event is above it: in the same range, or above the range and seen
-//!   before the range was read once more. An event that came below in the meantime would then be in the range.
-//! * **No event goes far ahead alone.** A confirmed event that is more than [`FAR`] above every other is not handed on before
-//!   another follows it: the position would pass everything that may come below it.
-//! * **No rejected event is dropped for want of room.** While the quarantine is full, no range with a rejected event is
-//!   handed on: it is read again when there is room. Events that were already read are still quarantined, so the quarantine may exceed
-//!   its bounds by a few pages.
-//! * **A long wait holds little memory:** one range, and the batches that are queued for lanes.
+//!   before the range was read again. An event that appeared below in the meantime would then be in the range.
+//! * **No event goes far ahead alone.** A confirmed event that is more than [`FAR`] above every other is not passed on
+//!   before another follows it. Otherwise the position would skip all events that may still appear below it.
+//! * **No rejected event is dropped for lack of room.** While the quarantine is full, no range with a rejected event is
+//!   passed on: the range is read again when the quarantine has room. Events that were already read are still quarantined,
+//!   so the quarantine may exceed its bounds by a few pages.
+//! * **A long wait uses little memory:** one range, and the batches that are queued for lanes.
 //!
 //! # Cancellation
 //!
-//! At any point before a batch is returned; the intake is then dropped, and another reads the batch again.
+//! Safe at any point before a batch is returned. The intake is then dropped, and another intake reads the batch again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +44,7 @@ use net::tasks::{joined, lock};
 use proof::event::{Offset, RawEvent};
 use telemetry::trace::Trace;
 
-/// The wait for the lanes after which the pages read ahead are given up, and read again: others may need their memory.
+/// After this wait for the lanes, the pages read ahead are dropped and read again later: others may need their memory.
 const KEPT_AHEAD: Duration = Duration::from_secs(5);
 
 /// An offset that is this far above the previous one may be a fault of the service.
@@ -61,13 +61,13 @@ pub(crate) struct Intake {
     shared: Arc<RunContext>,
     read_plan: Arc<ReadPlan>,
     ahead: Ahead,
-    /// The last offset of the batch before.
+    /// The last offset of the previous batch.
     position: Option<Offset>,
-    /// The last offset up to there at which the service confirms an event. Between it and the next one, events may be missing.
+    /// The last offset, up to `position`, at which the service confirms an event. Events may be missing after it.
     confirmed: Option<Offset>,
     /// The next read begins above this: the position, or unconfirmed events that follow it.
     above: Option<Offset>,
-    /// Outcomes that are not handed on yet.
+    /// Outcomes that are not passed on yet.
     waiting: Vec<Outcome>,
     /// The trace of their range, while one of them waits.
     trace: Option<Trace>,
@@ -77,17 +77,17 @@ pub(crate) struct Intake {
     shown_above: Option<Offset>,
     /// The last page was the end: wait before the next poll.
     caught_up: bool,
-    /// Whether the service's history was compared since the last start or error. Nothing is handed on before.
+    /// Whether the service's history was compared since the last start or error. Nothing is passed on before.
     is_compared: bool,
     trouble: Trouble,
     pub(crate) reporter: StatusReporter,
 }
 
 impl Intake {
-    /// Begins above `position`, and reads by one plan.
+    /// Creates an intake that begins above `position` and reads under one plan.
     pub(crate) fn new(shared: Arc<RunContext>, read_plan: Arc<ReadPlan>, position: Option<Offset>, part: Part) -> Self {
         let reporter = StatusReporter::new(&shared.channel.handle, part);
-        // What was read and not handed on is read again.
+        // Events that were read but not passed on are read again.
         let is_behind = |confirmed: &Offset| Some(*confirmed) <= position;
         let confirmed = shared.gaps.confirmed().filter(|confirmed| reporter.reads_first() && is_behind(confirmed));
         let confirmed = confirmed.or(position);
@@ -109,7 +109,7 @@ impl Intake {
         }
     }
 
-    /// The next batch; `None` at the end, for now. Errors of the service are waited out.
+    /// Returns the next batch, or `None` if the service has no more events for now. Retries after errors of the service.
     pub(crate) async fn next(&mut self) -> Result<Option<Batch>, ChannelError> {
         self.reporter.says(Activity::Reading);
         loop {
@@ -120,7 +120,7 @@ impl Intake {
             }
             if self.waiting.is_empty() {
                 if std::mem::take(&mut self.caught_up) || !self.read().await? {
-                    // Unconfirmed events that nothing confirmed follows are shown again by the next poll.
+                    // If no confirmed event follows unconfirmed events, the next poll shows them again.
                     self.above = self.position;
                     self.reporter.has_read_all();
                     self.reporter.says(Activity::Idle);
@@ -142,14 +142,14 @@ impl Intake {
         }
     }
 
-    /// In strict ordering, waits for the proof of an event. Nothing after the event is handed on meanwhile.
+    /// In strict ordering, waits for the proof of an event. Later events are not passed on meanwhile.
     async fn hold(&self, pending: Pending) -> Result<Outcome, ChannelError> {
         let key = pending.event_key();
         let Pending { offset, first_seen, received, json, .. } = pending;
         let (quarantined, blocker) =
             self.shared.look(|ledger| (ledger.quarantined().get(&key).cloned(), ledger.blocker()));
         if let Some(facts) = quarantined.filter(|facts| facts.reason == PROOF_TIMEOUT) {
-            // Another intake has waited for it already.
+            // Another intake has already waited for it.
             return Ok(Outcome::Rejected(QuarantinedEvent { facts, json }));
         }
         let known = blocker.filter(|known| known.offset == offset);
@@ -164,11 +164,11 @@ impl Intake {
         let mut retry = self.shared.channel.parts.machine.retry(PROOF_RETRY);
         loop {
             self.reporter.says(Activity::AwaitingProof { offset });
-            // Its time may have run out while it waited behind another event. Its proof may be there: ask before rejecting.
+            // It may have timed out while it waited behind another event. Its proof may exist: request it before rejecting.
             let is_timed_out = || read_plan.is_timed_out(self.shared.asked_since(asked_at));
             if !is_timed_out() {
                 sleep(retry.next_wait(None)).await;
-                // So that a restart does not begin the wait anew.
+                // Record the time, so that a restart does not begin the wait again.
                 self.shared.commit(vec![Change::Asked(self.shared.asked())]).await?;
             }
             let is_last = is_timed_out();
@@ -183,7 +183,7 @@ impl Intake {
         }
     }
 
-    /// Waits until the lanes have taken a batch. If that takes long, the pages read ahead are given up.
+    /// Waits until the lanes have accepted a batch. If that takes long, drops the pages read ahead.
     pub(crate) async fn during<T>(&mut self, taking: impl Future<Output = T>) -> T {
         let mut taking = Box::pin(taking);
         if let Ok(taken) = timeout(KEPT_AHEAD, &mut taking).await {
@@ -193,7 +193,7 @@ impl Intake {
         taking.await
     }
 
-    /// Gives back the memory of events that are not handed on. They are read again.
+    /// Frees the memory of events that are not passed on. They are read again.
     pub(crate) fn forget(&mut self) {
         self.ahead.forget();
         (self.waiting, self.trace, self.held) = (Vec::new(), None, None);
@@ -210,7 +210,7 @@ impl Intake {
         info!(%channel, "quarantine has room again: reading goes on");
     }
 
-    /// Sorts the waiting outcomes, as far as they may be handed on.
+    /// Sorts the waiting outcomes, as far as they may be passed on.
     async fn sort(&mut self) -> Result<Option<Batch>, ChannelError> {
         let trace = self.trace.take().expect("the trace is kept while outcomes wait");
         let confirmed = self.waiting.iter().filter(|outcome| !matches!(outcome, Outcome::Unconfirmed(_)));
@@ -238,7 +238,7 @@ impl Intake {
             self.confirmed = read.last().map(|(last, _)| *last).or(self.confirmed);
             (self.position, self.above) = (Some(batch.through), Some(batch.through));
         } else if self.held.is_none() {
-            // Reading looks above them for a confirmed event.
+            // Reading searches above them for a confirmed event.
             self.above = top;
         }
         Ok(batch)
@@ -246,13 +246,13 @@ impl Intake {
 
     async fn compare(&self, range: &ReadRange) -> Result<(), NotCompared> {
         let (position, context) = (self.position, self.context(None, None));
-        // New events without the last known one. A walk has been compared where it began.
+        // New events without the last known event. A walk was compared when it began.
         let is_apart = range.overlap.is_empty() && !range.is_walked && (range.last.is_some() || range.more);
         let thorough = !self.is_compared || is_apart;
         compare::compare(&self.shared, &self.read_plan, &range.overlap, position, thorough, context).await
     }
 
-    /// Reads the next range; `false` at the end, for now.
+    /// Reads the next range. Returns `false` if the service has no more events for now.
     async fn read(&mut self) -> Result<bool, ChannelError> {
         let range = match self.ahead.next(self.above).await {
             Ok(range) => range,
@@ -303,7 +303,7 @@ impl Intake {
         self.trouble.over();
         let confirmed = outcomes.iter().any(|outcome| !matches!(outcome, Outcome::Unconfirmed(_)));
         if self.above != self.position && confirmed {
-            // The unconfirmed events are passed once their range was read again. The pages read ahead are older than the
+            // The unconfirmed events are passed after their range was read again. The pages read ahead are older than the
             // confirmed event.
             (self.shown_above, self.above) = (self.above, self.position);
             self.ahead.forget();
@@ -315,8 +315,8 @@ impl Intake {
         Ok(true)
     }
 
-    /// An error where the channel has never delivered a verified event, and many of these are rejected and none is verified:
-    /// the configuration may be wrong, and the whole channel would go into the quarantine.
+    /// Returns an error if the channel has never delivered a verified event, many of these events are rejected, and none is
+    /// verified. The configuration may be wrong, and the whole channel would go into the quarantine.
     fn none_verified(&self, checked: &[Checked]) -> Option<ReadError> {
         let is_verified = |checked: &Checked| matches!(checked, Checked::Verified(..));
         let reasons = checked.iter().filter_map(Checked::rejected_for);
@@ -363,16 +363,16 @@ fn leave_out_far(outcomes: &mut Vec<Outcome>, position: Option<Offset>) -> Optio
     })
 }
 
-/// Asks for the newest event at `next`, and sets the time for asking again. The source puts its offset on the board; an error
-/// is reported when it concerns what is read.
+/// Requests the newest event at `next`, and sets the time of the next request. The source puts its offset on the board.
+/// Errors are not reported here, but only when they affect the reading itself.
 pub(crate) async fn look_ahead(shared: &RunContext, source: &dyn Source, next: &mut Instant) {
     sleep_until(*next).await;
     *next = Instant::now() + LOOK_AHEAD;
-    // As it is now: meanwhile there may be newer events, and they may have been read.
+    // Take the position before the request: newer events may appear and be read in the meantime.
     let position = shared.hub.position();
     match source.poll(None, 1).await {
         Ok(page) => {
-            // A channel without events has not gone back: `start` may be ahead of its first one.
+            // A channel without events has not gone back: `start` may be ahead of its first event.
             let is_below = |position: &Offset| page.events.first().is_some_and(|newest| newest.offset < *position);
             shared.channel.handle.board().went_back(position.filter(is_below));
         }

@@ -1,21 +1,25 @@
-//! Ascending ranges without a gap, read from a service whose pages run the other way.
+//! Reads ascending ranges without gaps from a service whose pages are descending.
 //!
-//! What `offset` means is not promised (spec/wire.md, "`offset` on poll"), so nothing here depends on it. A page counts
-//! only when it is *closed*: when it is shown to hold every event between the last offset read and its own highest. Where
-//! it is not, because pages hold the newest events and more came than one page takes, a [`Walk`] reads the range.
+//! The service does not promise the meaning of `offset` (spec/wire.md, "`offset` on poll"), so nothing here depends on it. A
+//! page counts only if it is *closed*: it provably contains every event between the last offset read and its own highest
+//! offset. If pages contain the newest events and more events arrived than fit in one page, the page is not closed. A
+//! [`Walk`] then reads the range.
 //!
 //! # Invariants
 //!
-//! * **Closed or walked.** A page is closed when it reaches down to an offset already read, or to the very next number,
-//!   or when the service, asked for one event above that offset, gives the page's lowest. `has_more` proves
-//!   nothing, nor does a page's length beyond this: a page that holds a single event where more were requested is whole.
-//! * **No gap is guessed away.** Where neither closing nor walking succeeds, the range is in doubt: an error, and a wait.
+//! * **Closed or walked.** A page is closed in three cases: it reaches down to an offset that was already read, it begins at
+//!   the very next offset, or the service returns the page's lowest event when asked for one event above the last offset.
+//!   `has_more` proves nothing, and neither does the length of a page, with one exception: a page that contains a single
+//!   event although more were requested is complete.
+//! * **No gap is assumed empty.** If a range can be neither closed nor walked, it is in doubt: this is an error, and a retry
+//!   follows after a wait.
 //! * **One request when idle.**
-//! * **Pages overlap what is known,** if the service shows it: each request starts one offset early. Such a page closes itself, and the events that were read before show whether the service's history is still the same (see `intake`).
+//! * **Pages overlap the known events,** if the service allows it: each request starts one offset early. Such a page is
+//!   closed. The events that were already read show whether the service's history is still the same (see `intake`).
 //!
-//! It relies on one thing that the service does not promise in words: a channel that begins with more than a page does not begin
-//! with the offset 0 where `offset` excludes its own event. Events that become visible below those that were read are found by
-//! [`gaps`](super::gaps).
+//! The reader relies on one thing that the service does not explicitly promise. If `offset` excludes its own event, a
+//! channel that has more than one page does not begin with the offset 0. Events that become visible below events that were
+//! already read are found by [`gaps`](super::gaps).
 
 use std::sync::Arc;
 
@@ -25,43 +29,43 @@ use crate::verify::expect::NotOfChannel;
 use api::{ApiError, Page, SMALLEST_PAGE};
 use proof::event::{Offset, RawEvent};
 
-/// No more is asked for at once than is expected to be as long, in bytes.
+/// The expected size of a page never exceeds this, in bytes.
 const PAGE_BYTES: usize = 4 << 20;
 
-/// Reads one channel upwards.
+/// Reads one channel in ascending order.
 #[derive(Debug)]
 pub(crate) struct Reader {
     source: Arc<dyn Source>,
     limit: u16,
-    /// How long an event is, by the last page.
+    /// The average size of an event in the last page.
     event_bytes: usize,
-    /// The service was seen to leave out older events: a probe for the lowest of them is in vain.
+    /// The service was observed to omit older events: a probe for the lowest of them is useless.
     shows_newest: bool,
-    /// The last page showed nothing new and said that there is more: its overlap may have left no room for what is new.
+    /// The last page contained no new event but reported more. Its overlap may have left no room for new events.
     skips_overlap: bool,
     walk: Option<Walk>,
 }
 
-/// Every event between the last offset read and the highest of these.
+/// Every event between the last offset read and the highest offset of the range.
 #[derive(Debug)]
 pub(crate) struct Range {
-    /// Ascending.
+    /// The events in ascending order.
     pub(crate) events: Vec<RawEvent>,
-    /// Events that the page showed although they were read before, ascending.
+    /// Events in the page that were already read before, in ascending order.
     pub(crate) overlap: Vec<RawEvent>,
-    /// Whether to ask for more at once.
+    /// Whether to request more immediately.
     pub(crate) more: bool,
-    /// Whether a walk read it, which shows nothing that was read before.
+    /// Whether a walk read it. A walk returns no events that were already read.
     pub(crate) is_walked: bool,
 }
 
-/// Why there is no range.
+/// Why no range was read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The service did not answer with a page.
     #[error(transparent)]
     Api(#[from] ApiError),
-    /// There may be events between two offsets that the service did not show.
+    /// Events that the service did not show may exist between two offsets.
     #[error(
         "whether there are events {}below offset {below} cannot be told: the range is in doubt, nothing is passed over",
         .above.map_or_else(String::new, |above| format!("above offset {above} and "))
@@ -69,23 +73,23 @@ pub enum ReadError {
     InDoubt {
         /// The last offset read.
         above: Option<Offset>,
-        /// The lowest that was shown.
+        /// The lowest offset that was shown.
         below: Offset,
     },
-    /// Of a channel that has never had a verified event, none can be verified.
+    /// The channel has never had a verified event, and none of its events can be verified.
     #[error(
         "{rejected} of {events} events rejected ({reason}), and none of the channel verified before: nothing is quarantined yet; \
          check {}", what_to_check(.reason)
     )]
     NoneVerified {
-        /// Those that are rejected.
+        /// The number of rejected events.
         rejected: usize,
-        /// All that were read.
+        /// The number of events that were read.
         events: usize,
-        /// Why the last of them is rejected.
+        /// The reason for the last rejection.
         reason: &'static str,
     },
-    /// The service's newest event is far above every other.
+    /// The service's newest event is far above all others.
     #[error(
         "the event at offset {at} is far above every other, the last of which is at {above}: it is passed once another \
          one follows it; if the service means it, run `channeld cursor set`"
@@ -93,12 +97,12 @@ pub enum ReadError {
     FarAbove {
         /// The last offset below it.
         above: Offset,
-        /// Its own.
+        /// The offset of the event.
         at: Offset,
     },
 }
 
-/// Which keys of the configuration may be wrong where nothing is verified.
+/// Returns the configuration keys that may be wrong if no event is verified.
 pub fn what_to_check(reason: &str) -> &'static str {
     if NotOfChannel::reasons().any(|known| known == reason) {
         return "the channel's id and its `expect`: `channeld channels pin` shows what its events name";
@@ -107,7 +111,7 @@ pub fn what_to_check(reason: &str) -> &'static str {
 }
 
 impl ReadError {
-    /// A short constant name.
+    /// Returns a short constant name.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Api(error) => error.kind(),
@@ -117,7 +121,7 @@ impl ReadError {
         }
     }
 
-    /// Whether it is expected to heal by itself.
+    /// Returns whether the error is expected to resolve without an operator.
     pub(crate) fn heals(&self) -> bool {
         match self {
             Self::Api(error) => !matches!(error, ApiError::Refused(_) | ApiError::ChannelGone(_)),
@@ -138,18 +142,18 @@ impl Reader {
         }
     }
 
-    /// The next events above `last`, which may be none. `last` is where the range before ended.
+    /// Returns the next events above `last`, possibly none. `last` is the end of the previous range.
     ///
     /// # Errors
-    /// [`ReadError`]: ask again later, nothing has been read.
+    /// [`ReadError`] if nothing was read. The caller retries later.
     pub(crate) async fn next(&mut self, last: Option<Offset>) -> Result<Range, ReadError> {
         if let Some(walk) = &mut self.walk {
             let next = walk.next(&*self.source, self.limit).await;
             if let Ok(Some(events)) = next {
                 return Ok(Range { events, overlap: Vec::new(), more: true, is_walked: true });
             }
-            // It begins anew after an error for want of memory, because its events take memory that others may wait for, and if
-            // search does not have an event that polling has shown, because the service may have lost it.
+            // The walk restarts after an error for lack of memory, because its events use memory that others may wait for.
+            // It also restarts if search lacks an event that polling returned: the service may have lost the event.
             if matches!(next, Ok(_) | Err(ReadError::Api(ApiError::TooLong { .. }))) || walk.is_over() {
                 self.walk = None;
             }
@@ -160,25 +164,25 @@ impl Reader {
         let from = if std::mem::take(&mut self.skips_overlap) { last.unwrap_or(Offset::ZERO) } else { early };
         let (mut range, mut closed) = self.page(from, last).await?;
         if !closed && from != early {
-            // Its memory is given back before more is asked for.
+            // Free the memory of this page before the next request.
             range.events.clear();
             (range, closed) = self.page(early, last).await?;
         }
         if let Some(lowest) = range.events.first().filter(|_| !closed).map(|lowest| lowest.offset) {
-            // Before more is asked for, the page's memory is given back.
+            // Free the memory of the page before more requests.
             range = Range { events: Vec::new(), more: true, ..range };
             self.walk = Some(Walk::begin(&*self.source, last, lowest).await?);
         }
         Ok(range)
     }
 
-    /// A page, and how many events were asked for: as many as there is memory for.
+    /// Requests a page that fits into the free memory. Returns it with the number of events that were requested.
     async fn poll(&mut self, offset: Option<Offset>) -> Result<(Page, u16), ReadError> {
         loop {
             let fit = self.source.room().min(PAGE_BYTES) / self.event_bytes.max(1);
             let limit = u16::try_from(fit).unwrap_or(u16::MAX).clamp(SMALLEST_PAGE, self.limit);
             match self.source.poll(offset, limit).await {
-                // The smallest page is read however long it is.
+                // The smallest page is read regardless of its size.
                 Err(ApiError::TooLong { bytes }) if limit > SMALLEST_PAGE => {
                     self.event_bytes = (2 * self.event_bytes).max(bytes / usize::from(limit)).max(1);
                 }
@@ -192,7 +196,7 @@ impl Reader {
         }
     }
 
-    /// The part of a page above `last`, and whether nothing can lie between the two.
+    /// Returns the part of a page above `last`, and whether no event can exist between the two.
     async fn page(&mut self, from: Offset, last: Option<Offset>) -> Result<(Range, bool), ReadError> {
         if last.is_none()
             && let Some(all) = self.all().await?
@@ -210,9 +214,9 @@ impl Reader {
         Ok((Range { events, overlap, more, is_walked: false }, closed))
     }
 
-    /// Every event of the channel, where one page holds them; asked for first, because a page that is asked for later by an
-    /// offset can have other events. Where `offset` excludes its own event, an offset of 0 excludes
-    /// the event 0; a poll without an offset gives the latest events, and so all of a short channel.
+    /// Returns every event of the channel, if one page contains them all. This poll is sent first, because a later page
+    /// by offset can contain other events. If `offset` excludes its own event, an offset of 0 excludes the event 0. A poll
+    /// without an offset returns the latest events, and therefore all events of a short channel.
     async fn all(&mut self) -> Result<Option<Range>, ReadError> {
         let (Page { mut events, has_more }, limit) = self.poll(None).await?;
         if events.len() >= usize::from(limit) || has_more {
@@ -222,10 +226,10 @@ impl Reader {
         Ok(Some(Range { events, overlap: Vec::new(), more: false, is_walked: false }))
     }
 
-    /// Whether nothing can lie between `last` and the lowest event of a page that was requested with `from`.
+    /// Returns whether no event can exist between `last` and the lowest event of a page that was requested with `from`.
     async fn is_closed(&mut self, page: &[RawEvent], from: Offset, last: Option<Offset>) -> Result<bool, ReadError> {
         let [lowest, rest @ ..] = page else { return Ok(true) };
-        // A page with room for more than its only event holds all there is.
+        // If a page has room for more but contains only one event, no other event exists.
         if lowest.offset.before() == last || rest.is_empty() {
             return Ok(true);
         }

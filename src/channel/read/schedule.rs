@@ -1,14 +1,14 @@
-//! When a channel that has read everything polls again: each channel at times of its own.
+//! Schedules the polls of a channel that has read everything. Each channel polls on its own schedule.
 //!
-//! Many channels start in the same moment, and after a stall of the service or of the network many continue in the same
-//! moment. If each then waited the same time, all would poll together for ever, in bursts and over as many connections. So
-//! the time between two polls is divided into slots, and each channel polls in one of them. The channels of one slot poll
+//! Many channels start at the same moment, and many continue at the same moment after a stall of the service or the network.
+//! If all of them waited for the same time, all would always poll together, in bursts and over many connections. Therefore
+//! the time between two polls is divided into slots, and each channel polls in one slot. The channels of one slot poll
 //! together, because waking up costs more than a poll.
 //!
 //! # Invariants
 //!
 //! * **Bounded.** A wait is never longer than the time between two polls.
-//! * **Always the same slot.** What happens in between does not move it, so channels do not fall into step.
+//! * **Always the same slot.** Delays between polls do not move the slot, so channels do not fall into step.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ use tokio::time::Instant;
 
 use proof::event::ChannelId;
 
-/// The slots between two polls.
+/// The number of slots between two polls.
 const SLOTS: u32 = 50;
 
-/// How long it is until the next poll of a channel that polls `every` so often. Its slot follows from its id, which spreads
-/// channels as well as chance does, and is the same in each run. Slots are counted from `origin`.
+/// Returns the time until the next poll of a channel that polls at the interval `every`. Its slot is derived from its id.
+/// This spreads channels as well as a random choice, and is the same in each run. Slots are counted from `origin`.
 pub(crate) fn until_next_poll(channel: ChannelId, origin: Instant, every: Duration) -> Duration {
-    // The last bytes: in some kinds of id the first ones are a time.
+    // Use the last bytes, because the first bytes of some kinds of id are a time.
     let [.., a, b, c, d] = channel.0.into_bytes();
     let slot = u32::from_be_bytes([a, b, c, d]) % SLOTS;
     let passed = origin.elapsed() + every * slot / SLOTS;

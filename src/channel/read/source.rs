@@ -1,5 +1,5 @@
-//! The service as one channel's loop sees it: three requests. A trait, so that tests can run the loop against a service in
-//! memory that answers each of them in every possible way.
+//! The three requests that a channel's loop sends to the service. They are a trait, so that tests can run the loop against
+//! an in-memory service that produces every possible answer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,31 +13,32 @@ use api::{ApiError, Client, Created, Filter, Page};
 use proof::event::{ChannelId, EventId, Offset, RawEvent};
 use telemetry::metrics::{ChannelMetrics, Endpoint};
 
-/// Where a channel's events come from.
+/// The source of a channel's events.
 #[async_trait]
 pub trait Source: Send + Sync + fmt::Debug {
-    /// At most `limit` events, newest first: the latest, or those that `offset` selects. What it selects is not promised.
+    /// Returns at most `limit` events, newest first: the latest events, or the events that `offset` selects. The service
+    /// does not promise which events an offset selects.
     async fn poll(&self, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError>;
 
-    /// At most `limit` events, newest first, of those created later than `after` and not later than `through`, in Unix
-    /// seconds.
+    /// Returns at most `limit` events, newest first, that were created after `after` and at or before `through`. Both are
+    /// Unix seconds.
     async fn created(&self, after: Option<i64>, through: i64, limit: u16) -> Result<Page, ApiError>;
 
-    /// One event.
+    /// Returns one event.
     async fn event(&self, id: EventId) -> Result<RawEvent, ApiError>;
 
-    /// For how long a page there is memory, in bytes.
+    /// Returns the bytes of memory that are free for a page.
     fn room(&self) -> usize {
         usize::MAX
     }
 
-    /// The client that it asks by; `None` for a service in memory.
+    /// Returns the client that sends the requests, or `None` for an in-memory service.
     fn client(&self) -> Option<&Client> {
         None
     }
 }
 
-/// The service itself. Requests are counted, and their answers shown on the channel's board.
+/// The real service. Counts the requests, and shows the answers on the channel's board.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) api: Client,
@@ -65,7 +66,7 @@ impl Source for Service {
         let polling = Polling::begin(&self.handle);
         let page = self.counted(Endpoint::Poll, self.api.poll(self.channel, offset, limit)).await;
         let page = page.inspect_err(|error| {
-            // An answer that there is no memory for is one all the same.
+            // The service did answer if only the memory for the answer was missing.
             if !matches!(error, ApiError::TooLong { .. }) {
                 self.handle.board().not_answered(polling.asked);
             }

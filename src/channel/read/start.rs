@@ -1,9 +1,9 @@
-//! Where lanes begin: at their cursors. A lane without a cursor begins at its sink's position and, if the sink has none, at the
-//! `start` setting. A channel without any state is new only if no sink holds events of the channel.
+//! Determines where lanes begin: at their cursors. A lane without a cursor begins at its sink's position or, if the sink has
+//! none, at the `start` setting. A channel without any state is new only if no sink has events of the channel.
 //!
 //! # Cancellation
 //!
-//! At any point: a cursor that was recorded is found by the next run.
+//! Safe at any point: the next run finds a cursor that was recorded.
 
 use std::sync::Arc;
 
@@ -23,8 +23,9 @@ use net::Chain;
 use proof::event::Offset;
 use sink::{LaneRef, Position, SinkError};
 
-/// The cursors of all lanes; the hub begins at the highest of them. `None` for a lane whose sink cannot be asked for its position
-/// now: that lane begins later, and delays no other lane. The last one is waited for.
+/// Returns the cursors of all lanes, and starts the hub at the highest of them. Returns `None` for a lane whose sink cannot
+/// report its position now: that lane begins later, and does not delay the others. If this applies to all lanes, waits for
+/// the last one.
 pub(crate) async fn positions(shared: &RunContext, outlets: &[Outlet]) -> Result<Vec<Option<Cursor>>, ChannelError> {
     let mut own = Vec::with_capacity(outlets.len());
     for outlet in outlets {
@@ -48,14 +49,14 @@ pub(crate) async fn positions(shared: &RunContext, outlets: &[Outlet]) -> Result
     Ok(positions)
 }
 
-/// A lane's cursor. Without one, the lane begins at its sink's own position or, if the sink has none, where `start` says.
+/// Returns a lane's cursor. A lane without a cursor begins at its sink's own position or, if it has none, at `start`.
 pub(crate) async fn position(shared: &RunContext, outlet: &Outlet) -> Result<Cursor, ChannelError> {
     let is_known = shared.look(|ledger| ledger.cursor(&outlet.name).is_some());
     let own = if is_known { None } else { sink_position(shared, outlet).await };
     cursor(shared, outlet, own, None).await
 }
 
-/// The recorded cursor or, without one, the sink's own position, the lowest of the other sinks, or where `start` says.
+/// Returns the recorded cursor or, without one, the sink's own position, the lowest position of the other sinks, or `start`.
 async fn cursor(
     shared: &RunContext,
     outlet: &Outlet,
@@ -76,12 +77,12 @@ async fn cursor(
     } else {
         Cursor { through: shared.by_plan(start).await? }
     };
-    // Chosen, and not reached by delivering: the sink takes it over.
+    // The cursor was chosen, not reached by delivering, so the sink takes it over.
     shared.commit(vec![Change::SetCursor { sink: sink.clone(), to }]).await?;
     Ok(to)
 }
 
-/// Asks a sink once for its own position; `None` if it has or keeps none.
+/// Requests a sink's own position once. Returns `None` if the sink has none or stores none.
 async fn ask(shared: &RunContext, outlet: &Outlet) -> Result<Option<Cursor>, SinkError> {
     if shared.owned.claim.lease.is_shared() && outlet.sink.is_local() {
         return Ok(None);
@@ -93,7 +94,7 @@ async fn ask(shared: &RunContext, outlet: &Outlet) -> Result<Option<Cursor>, Sin
     })
 }
 
-/// A sink's own position; `None` if it has or keeps none. While the sink does not answer, it waits.
+/// Returns a sink's own position, or `None` if the sink has none or stores none. Waits while the sink does not answer.
 async fn sink_position(shared: &RunContext, outlet: &Outlet) -> Option<Cursor> {
     let (channel, sink) = (&shared.channel.identity, &outlet.name);
     let reporter = StatusReporter::new(&shared.channel.handle, Part::Lane(sink.clone()));
@@ -126,7 +127,7 @@ async fn sink_position(shared: &RunContext, outlet: &Outlet) -> Option<Cursor> {
     }
 }
 
-/// The last offset before where a plan starts. While the service does not answer, it waits.
+/// Returns the last offset before the start of a plan. Waits while the service does not answer.
 async fn start(read_plan: Arc<ReadPlan>) -> Result<Option<Offset>, ChannelError> {
     match read_plan.settings.start {
         Start::Earliest => return Ok(None),

@@ -1,17 +1,17 @@
-//! Reads up through a range that polling does not show, because the service's pages hold the newest events only.
+//! Reads a range upward that polling does not show, because the service's pages contain only the newest events.
 //!
-//! Reads the range by windows of `created`: see [`windows`](api::windows).
+//! The range is read in windows of `created`: see [`windows`](api::windows).
 //!
 //! # Invariants
 //!
-//! * **From below the range.** The walk begins at a second up to which the service shows nothing above the last offset
+//! * **From below the range.** The walk begins at a second up to which the service shows no event above the last offset
 //!   read.
 //! * **Events from before and after an error are not joined.** The service may have been restored meanwhile.
-//! * **In doubt until the service shows otherwise.** A window that is in doubt is asked for again by the next call.
+//! * **In doubt until the service shows otherwise.** A window that is in doubt is requested again by the next call.
 //!
 //! # Cancellation
 //!
-//! At any point: no event is lost that was not returned.
+//! Safe at any point: events that were not returned are not lost.
 
 use crate::read::reader::ReadError;
 use crate::read::source::Source;
@@ -19,13 +19,13 @@ use api::ApiError;
 use api::windows::{BEFORE_TIME, Direction, END_OF_TIME, Windows};
 use proof::event::{Offset, RawEvent};
 
-/// The most events that search gives at once.
+/// The maximum number of events in one search answer.
 const SEARCH_LIMIT: u16 = 200;
 
-/// The seconds of the first window.
+/// The length of the first window, in seconds.
 const FIRST_SPAN: i64 = 64;
 
-/// A walk up to, and with, the lowest event that polling has shown.
+/// A walk up to and including the lowest event that polling has shown.
 #[derive(Debug)]
 pub(crate) struct Walk {
     /// Events up to this offset are not part of the range.
@@ -36,9 +36,9 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    /// Finds the second to begin from.
+    /// Finds the second at which the walk begins.
     pub(crate) async fn begin(source: &dyn Source, above: Option<Offset>, top: Offset) -> Result<Self, ReadError> {
-        // The whole range was created later than `low`, and a part of it not later than `high`.
+        // The whole range was created after `low`, and at least one of its events was created at or before `high`.
         let (mut low, mut high) = (BEFORE_TIME, END_OF_TIME);
         while high - low > 1 {
             let middle = low + (high - low) / 2;
@@ -48,10 +48,10 @@ impl Walk {
         Ok(Self { above, top, windows: Windows::new(Direction::Up, low, END_OF_TIME, SEARCH_LIMIT, FIRST_SPAN) })
     }
 
-    /// The next events of the range, ascending, at least one and at most `limit`; `None` at its end.
+    /// Returns the next events of the range in ascending order, between one and `limit`, or `None` at its end.
     ///
     /// # Errors
-    /// [`ReadError`]: ask again later, and begin anew if the events of one second do not fit into memory.
+    /// [`ReadError`] if the request must be repeated. The walk must restart if the events of one second exceed the memory.
     pub(crate) async fn next(&mut self, source: &dyn Source, limit: u16) -> Result<Option<Vec<RawEvent>>, ReadError> {
         loop {
             let ready = self.windows.take(limit);
@@ -61,7 +61,7 @@ impl Walk {
             if self.windows.settled() >= Some(self.top) {
                 return Ok(None);
             }
-            // At the end of time polling has shown an event that search does not.
+            // All time was searched, but search lacks an event that polling has shown.
             let Some(window) = self.windows.next() else { return Err(self.in_doubt()) };
             let page = match source.created(Some(window.after), window.through, SEARCH_LIMIT).await {
                 Err(ApiError::TooLong { .. }) if self.windows.too_long(window).is_ok() => continue,
@@ -76,7 +76,7 @@ impl Walk {
         }
     }
 
-    /// Whether everything up to the end of time was read.
+    /// Returns whether everything up to the end of time was read.
     pub(crate) fn is_over(&self) -> bool {
         self.windows.next().is_none()
     }

@@ -1,4 +1,4 @@
-//! The costly part of verifying, which needs no other event: an event's verdict, and its record.
+//! The expensive part of verification, which needs no other event: an event's verdict and its record.
 
 use std::sync::Arc;
 
@@ -11,22 +11,22 @@ use proof::event::RawEvent;
 use proof::verify::{Proof, Unsigned, Verdict};
 use record::{Lines, Record};
 
-/// An event by its verdict, with the record of what may be delivered. The record is made once for all sinks.
+/// An event by verdict. If it may be delivered, the record is included. It is made once for all sinks.
 #[derive(Debug)]
 pub(crate) enum Checked {
-    /// With as much of the event as is needed to read it again.
+    /// Includes enough of the event to read it again.
     Verified(RawEvent, Proof, Record),
-    /// Without a record where the configuration leaves out notices.
+    /// Without a record if the configuration drops notices.
     Unsigned(Unsigned, Option<Record>),
     Pending(RawEvent),
     Rejected(RawEvent, Rejection),
-    /// It was rejected, and the service does not confirm that it exists at its offset.
+    /// The event was rejected, and the service does not confirm that it exists at its offset.
     Unconfirmed(RawEvent, Rejection),
 }
 
 impl Checked {
-    /// Checks events that follow each other and were first read then, in their order. Blocks while the signatures are
-    /// checked.
+    /// Checks consecutive events that were first read at `received`, and returns them in order. Blocks while the signatures
+    /// are checked.
     pub(crate) fn all(
         settings: &Settings,
         received: Timestamp,
@@ -38,7 +38,7 @@ impl Checked {
         verdicts.map(|verdict| Self::new(settings, verdict, &mut lines)).collect()
     }
 
-    /// Why it is rejected; `None` where it is not.
+    /// Returns the reason if the event is rejected.
     pub(crate) fn rejected_for(&self) -> Option<&'static str> {
         match self {
             Self::Rejected(_, rejection) | Self::Unconfirmed(_, rejection) => Some(rejection.reason),

@@ -1,13 +1,13 @@
-//! What a channel is about, as far as it is signed: `[channels.NAME.expect]`.
+//! Checks that the signed content of an event belongs to its channel: `[channels.NAME.expect]`.
 //!
-//! The signatures bind an event's content and the workflow that it comes from, and not the channel that it is shown in. So
-//! what is signed is compared with what the operator expects of the channel, and with the channel's own id where it names one.
+//! The signatures cover an event's content and its workflow, but not the channel that shows the event. The signed content is
+//! therefore compared with the operator's `expect` lists, and with the channel's own id if the content names a channel.
 //!
 //! # Invariants
 //!
-//! * **Values, not texts.** Hex is compared in any case and with or without `0x`, a number without the zeros before it.
-//! * **What names nothing is not expected.** Where a list is set, an event whose signed content lacks that field is rejected
-//!   too: the list would be of no use otherwise.
+//! * **Values, not texts.** Hex is compared in any case and with or without `0x`, and a number without its leading zeros.
+//! * **A missing field is rejected.** If a list is set, an event whose signed content lacks that field is rejected too.
+//!   Otherwise, omitting the field would bypass the list.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -25,22 +25,22 @@ use proof::verify::{Address, Hash, Proof, Verified};
 #[cfg(test)]
 mod tests;
 
-/// The service's own name in what is signed.
+/// The service's own name in signed content.
 const SERVICE: &str = "_crec";
 
-/// Expected values that a message shows, and the characters of the value that was found.
+/// The number of expected values in a message, and the number of characters of the value that was found.
 const SHOWN: usize = 4;
 const SHOWN_CHARACTERS: usize = 100;
 
-/// Something that a verified event names and the signatures cover.
+/// A field of a verified event that the signatures cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Named {
-    /// The workflow that made the report: one a watcher.
+    /// The workflow that made the report. Each watcher has one workflow.
     WorkflowId,
     /// The chain, by its selector.
     ChainSelector,
-    /// The contract or wallet that emitted the event; of a query's result the contract that was asked.
+    /// The contract or wallet that emitted the event. For a query's result, the contract that was queried.
     Address,
     /// The watcher's service.
     Service,
@@ -48,49 +48,49 @@ pub enum Named {
     Name,
 }
 
-/// What a channel's verified events may name. A field that is absent expects nothing.
+/// The values that a channel's verified events may contain. A field without a list allows every value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expect(BTreeMap<Named, Vec<String>>);
 
-/// Why a verified event is not of the channel that it is shown in.
+/// The reason why a verified event does not belong to the channel that shows it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotOfChannel {
     /// A query's result names another channel.
     #[error("the signed result is of channel {}, and not of {expected}", shown(found))]
     OtherChannel {
-        /// As the result has it.
+        /// The channel id in the result.
         found: String,
-        /// The channel that it is shown in.
+        /// The channel that shows the event.
         expected: ChannelId,
     },
-    /// It names something that is on none of the channel's lists.
+    /// The event contains a value that is not on the channel's list.
     #[error("what is signed names {}, and `expect.{}` has {}", named(*.what, .found.as_deref()), <&str>::from(*.what), listed(.expected))]
     Unexpected {
-        /// Which list it is not on.
+        /// The field that the list belongs to.
         what: Named,
-        /// What the event names; `None` where it names none.
+        /// The event's value, or `None` if the event lacks the field.
         found: Option<String>,
         /// The list.
         expected: Vec<String>,
     },
 }
 
-/// What a channel says to a proof that another one has shown too. The higher one has it.
+/// How strongly a channel claims a proof that another channel has shown too. The higher claim wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Claim {
-    /// It is not what the channel expects.
+    /// The channel's lists exclude it.
     Refused,
-    /// The channel expects nothing.
+    /// The channel has no lists.
     Open,
-    /// It is what the channel expects.
+    /// The channel's lists include it.
     Expected,
 }
 
 impl Named {
-    /// The form in which values are compared.
+    /// Returns the canonical form of a value, in which values are compared.
     ///
     /// # Errors
-    /// What it should be, where no event can have that value.
+    /// A description of the problem, if no event can have that value.
     pub fn canonical(self, text: &str) -> Result<String, &'static str> {
         match self {
             Self::WorkflowId => {
@@ -123,30 +123,30 @@ impl Named {
 }
 
 impl Expect {
-    /// Of lists of values in their canonical form.
+    /// Creates the lists. The values must be in canonical form.
     pub fn of(lists: impl IntoIterator<Item = (Named, Vec<String>)>) -> Self {
         Self(lists.into_iter().collect())
     }
 
-    /// Whether nothing is expected.
+    /// Returns whether no list is set.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether there is a list of that field.
+    /// Returns whether a list is set for this field.
     pub(crate) fn has(&self, what: Named) -> bool {
         self.0.contains_key(&what)
     }
 
-    /// The lists that are set.
+    /// Returns the lists that are set.
     pub fn lists(&self) -> impl Iterator<Item = (Named, &[String])> {
         self.0.iter().map(|(what, values)| (*what, &**values))
     }
 
-    /// Checks that a verified event is of this channel. `signed` is the JSON inside its signed text, where it is JSON.
+    /// Checks that a verified event belongs to this channel. `signed` is the JSON in its signed text, if the text is JSON.
     ///
     /// # Errors
-    /// [`NotOfChannel`].
+    /// [`NotOfChannel`] if the event belongs to another channel or has an unexpected value.
     pub fn check(&self, channel: ChannelId, proof: &Proof, signed: Option<&[u8]>) -> Result<(), NotOfChannel> {
         let names = Names::of(proof, signed);
         if let Some(found) = names.channel()
@@ -163,16 +163,16 @@ impl Expect {
         Ok(())
     }
 
-    /// As [`check`](Self::check), of an event whose signed text has not been decoded.
+    /// Like [`check`](Self::check), for an event whose signed text has not been decoded.
     ///
     /// # Errors
-    /// [`NotOfChannel`].
+    /// [`NotOfChannel`] if the event belongs to another channel or has an unexpected value.
     pub fn check_event(&self, channel: ChannelId, verified: &Verified) -> Result<(), NotOfChannel> {
         let signed = decoded(verified);
         self.check(channel, verified.proof(), signed.as_ref().map(|signed| signed.get().as_bytes()))
     }
 
-    /// What the channel says to a proof that another one has shown too.
+    /// Returns how strongly the channel claims a proof that another channel has shown too.
     pub(crate) fn claim(&self, channel: ChannelId, proof: &Proof, signed: Option<&[u8]>) -> Claim {
         match self.check(channel, proof, signed) {
             Err(_) => Claim::Refused,
@@ -183,12 +183,12 @@ impl Expect {
 }
 
 impl NotOfChannel {
-    /// Every [`reason`](Self::reason) there is.
+    /// Returns every possible [`reason`](Self::reason).
     pub(crate) fn reasons() -> impl Iterator<Item = &'static str> {
         Named::VARIANTS.iter().map(|what| what.reason()).chain([OTHER_CHANNEL])
     }
 
-    /// A short constant name, beside those of [`Reason`](proof::verify::Reason).
+    /// Returns a short constant name. It is distinct from the names of [`Reason`](proof::verify::Reason).
     pub fn reason(&self) -> &'static str {
         match self {
             Self::OtherChannel { .. } => OTHER_CHANNEL,
@@ -199,14 +199,14 @@ impl NotOfChannel {
 
 const OTHER_CHANNEL: &str = "other-channel";
 
-/// What a verified event names, read from what is signed as it is asked for.
+/// The fields of a verified event, read from its signed content on demand.
 pub struct Names<'a> {
     proof: &'a Proof,
     signed: Option<&'a [u8]>,
     content: OnceCell<Content<'a>>,
 }
 
-/// Borrowed as it stands: most of it is never read. Of a member that stands there twice nothing is read.
+/// Borrowed as raw JSON, because most of it is never read. If one of these members occurs twice, none of them is read.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Content<'a> {
@@ -236,12 +236,12 @@ struct Inner<'a> {
 }
 
 impl<'a> Names<'a> {
-    /// Of an event with that proof and that signed JSON.
+    /// Creates the fields of an event with this proof and this signed JSON.
     pub fn of(proof: &'a Proof, signed: Option<&'a [u8]>) -> Self {
         Self { proof, signed, content: OnceCell::new() }
     }
 
-    /// Its canonical value of a field; one that cannot be read as it stands.
+    /// Returns the canonical value of a field, or its text unchanged if it has no canonical form.
     pub fn get(&self, what: Named) -> Option<String> {
         let text = match what {
             Named::WorkflowId => return Some(self.proof.workflow_id.to_string()),
@@ -260,9 +260,9 @@ impl<'a> Names<'a> {
         inner(inner(self.result())?.target)?.contract_address
     }
 
-    /// The channel that a query's result is of.
+    /// Returns the channel id in a query's result.
     fn channel(&self) -> Option<Cow<'a, str>> {
-        // Found much faster than the content is read, and most events have none.
+        // A text search is much faster than parsing the content, and most events have no channel id.
         let has_one = std::str::from_utf8(self.signed?).is_ok_and(|signed| signed.contains("\"channel_id\""));
         if has_one { inner(self.result())?.channel_id.map(text) } else { None }
     }
@@ -272,14 +272,14 @@ impl<'a> Names<'a> {
         self.content.get_or_init(|| read().unwrap_or_default())
     }
 
-    /// What the service itself has signed, as a query's result.
+    /// Returns the data that the service itself signed. This is a query's result.
     fn result(&self) -> Option<&'a RawValue> {
         let Content { data, service, .. } = self.content();
         data.filter(|_| service.is_some_and(|service| text(service) == SERVICE))
     }
 }
 
-/// The JSON inside the signed text.
+/// Returns the JSON in the signed text.
 pub fn decoded(verified: &Verified) -> Option<Box<RawValue>> {
     record::decode(verified.event().payload.signed.as_deref()?)
 }
@@ -288,7 +288,7 @@ fn inner(object: Option<&RawValue>) -> Option<Inner<'_>> {
     serde_json::from_str(object?.get()).ok()
 }
 
-/// A text or, as a chain selector may be written, anything else as it stands.
+/// Returns the text of a JSON string, or any other JSON value as written. A chain selector can be written either way.
 fn text(value: &RawValue) -> Cow<'_, str> {
     #[derive(Deserialize)]
     #[serde(transparent)]

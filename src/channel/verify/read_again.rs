@@ -1,4 +1,4 @@
-//! Reading an event once more by its id: before it is rejected, and until its proof has come.
+//! Reads an event again by its id: before it is rejected, and until its proof arrives.
 
 use std::slice;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use net::Chain;
 use net::retry::RetryPolicy;
 use proof::event::{EventId, EventKey, Offset, RawEvent};
 
-/// Waits for a readable answer about one event. After them the event counts as not confirmed, so that it does not hold up
-/// its channel.
+/// How often to wait for a usable answer about one event. After that, the event counts as unconfirmed, so that it does not
+/// block its channel.
 const MAX_WAITS: u32 = 3;
 
-/// Waits between two requests for a proof that has not come.
+/// The waits between two requests for a missing proof.
 pub(crate) const PROOF_RETRY: RetryPolicy =
     RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60) };
 
 impl ReadPlan {
-    /// The second look: reads and checks an event again, if it is rejected.
+    /// If an event was rejected, reads and verifies it a second time.
     pub(super) async fn second_look(
         &self,
         checked: &mut Checked,
@@ -40,8 +40,8 @@ impl ReadPlan {
         Ok(())
     }
 
-    /// Reads an event by its id until the service answers. `None` where there is no such event at that offset, or no id to
-    /// ask by.
+    /// Reads an event by its id until the service answers. Returns `None` if no such event exists at that offset, or if the
+    /// event has no id.
     pub(super) async fn read_again(&self, event: &RawEvent, context: StageContext<'_>) -> Option<RawEvent> {
         self.until_answered(event.offset, event.id?, context).await
     }
@@ -63,7 +63,7 @@ impl ReadPlan {
         }
     }
 
-    /// Whether the error concerns this event alone: the service may well answer about others.
+    /// Returns whether the error concerns only this event, so that requests for other events may succeed.
     async fn is_about_this_event(&self, error: &ApiError) -> bool {
         match error {
             ApiError::Malformed(_) | ApiError::TooLong { .. } => true,
@@ -73,8 +73,8 @@ impl ReadPlan {
         }
     }
 
-    /// Asks the service for an event's proof: once or, where this `is_last`, until it answers. `None` where it does not
-    /// answer, or gives another event.
+    /// Requests an event's proof once or, if `is_last`, until the service answers. Returns `None` if the service does not
+    /// answer, or returns another event.
     pub(crate) async fn ask_for_proof(
         &self,
         EventKey { offset, id }: EventKey,
@@ -97,7 +97,7 @@ impl ReadPlan {
         self.admit(checked, context).await.map(Some)
     }
 
-    /// The outcome by the bytes that are kept of an event; `None` where the service has to be asked.
+    /// Returns the outcome from an event's stored bytes, or `None` if a request to the service is needed.
     pub(crate) async fn by_kept_bytes(
         &self,
         kept: RawEvent,
@@ -122,12 +122,12 @@ impl ReadPlan {
         })
     }
 
-    /// Whether an event that has waited so long for its proof has waited as long as the configuration allows.
+    /// Returns whether an event has waited for its proof for the maximum time that the configuration allows.
     pub(crate) fn is_timed_out(&self, waited: Duration) -> bool {
         waited >= self.settings.verification.proof_timeout
     }
 
-    /// Rejects an event whose proof has not come in time.
+    /// Rejects an event whose proof did not arrive in time.
     pub(crate) fn proof_timeout(&self, raw: RawEvent, context: StageContext<'_>) -> QuarantinedEvent {
         self.quarantine(raw, Rejection::new(PROOF_TIMEOUT, "its proof has not come in time"), context)
     }

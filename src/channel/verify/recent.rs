@@ -1,26 +1,28 @@
-//! The events that were read lately. They show a proof that comes again elsewhere, and a place whose content changes.
+//! Remembers recent events, to detect a proof that is shown again elsewhere, and a place whose content changes.
 //!
-//! The network signs a text and nothing else: under which id, at which offset and in which channel an event stands is
-//! the service's claim (spec/wire.md, "The decoded content"). So a proof that holds may be an old proof in a new place.
+//! The network signs a text and nothing else. The id, the offset and the channel of an event are only the service's claim
+//! (spec/wire.md, "The decoded content"). So a valid proof may be an old proof in a new place.
 //!
-//! * **Duplicate proof**: the same proof under another offset or in another channel. What was signed, report and context,
-//!   is the proof's identity. The text is not: several events may rightly carry the same text with reports of their own.
-//! * **Contradiction**: other content under an offset whose event was read before. Of a verified event the content is its
-//!   id and its signed text, so that a proof made anew, or a field more in the record, is no contradiction. Of a notice it
-//!   is id, type, status and the members of its payload, in any order.
+//! * **Duplicate proof**: the same proof under another offset or in another channel. A proof is identified by the signed
+//!   report and context. The text does not identify it: several events may legitimately have the same text with different
+//!   reports.
+//! * **Contradiction**: other content at an offset whose event was read before. The content of a verified event is its id
+//!   and its signed text, so a new proof or an additional field in the record is no contradiction. The content of a notice
+//!   is its id, type, status and the members of its payload, in any order.
 //!
-//! The event that was read first is the original, with two exceptions. In one channel the lower of two offsets with the same
-//! proof is the original, whichever was read first: the reader may be behind, or the proof may have come late. And a notice
-//! may become a verified event of the same id, when its proof comes. Between channels only the order of reading decides, until
-//! an operator has: what is expected of both may say whose the proof is (see [`expect`](super::expect)).
+//! The event that was read first is the original, with two exceptions. If one channel shows the same proof at two offsets,
+//! the lower offset is the original, even if it was read later: the reader may be behind, or the proof may have arrived
+//! late. And a notice may become a verified event with the same id when its proof arrives. Between channels only the order
+//! of reading decides, until an operator decides: the `expect` lists of both channels may show which channel has the proof
+//! (see [`expect`](super::expect)).
 //!
 //! # Invariants
 //!
-//! * **Reading an event again is no alarm,** whether another lane reads it, a restart, a second look or an operator's retry.
-//! * **Only admitted events are remembered.** A forgery leaves nothing behind that could reject the genuine event.
-//! * **Bounded, each channel for itself.** [`PROOFS`] proofs and as many places are shared among the channels, and none has
-//!   fewer than its last [`PROOFS_OF_A_CHANNEL`]. Proofs that were delivered are read back from the ledger at a start;
-//!   places are not.
+//! * **Reading an event again raises no alarm,** whether for another lane, a restart, a second look or an operator's retry.
+//! * **Only admitted events are remembered.** A forged event cannot cause the rejection of the genuine one.
+//! * **Bounded per channel.** [`PROOFS`] proofs and the same number of places are shared among the channels. Each channel
+//!   keeps at least its last [`PROOFS_OF_A_CHANNEL`]. At a start, delivered proofs are loaded from the ledger, but places
+//!   are not.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -44,26 +46,26 @@ use proof::verify::{Hash as Hash256, Proof, Unsigned};
 #[cfg(test)]
 mod tests;
 
-/// The recent events of every channel of the process. They stay when the configuration is read again.
+/// The recent events of every channel of the process. They survive a reload of the configuration.
 #[derive(Debug)]
 pub struct RecentEvents {
-    /// Keyed anew in each process: contents with the same hash cannot be prepared.
+    /// Has new random keys in each process, so that nobody can prepare contents with the same hash.
     prints: RandomState,
     index: Mutex<Index>,
     each: AtomicUsize,
     pub(crate) workflows: Workflows,
 }
 
-/// Where the proof of an event that [belongs](RecentEvents::belongs) to its channel is known.
+/// Where else the proof of an event is known, if the event [belongs](RecentEvents::belongs) to its channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
     /// Nowhere else.
     Here,
-    /// Another channel has shown it first, and what both expect says that it is this channel's.
+    /// Another channel has shown it first, but the `expect` lists of both channels assign it to this channel.
     Elsewhere,
 }
 
-/// Why an event whose proof holds, or that needs none, is not admitted.
+/// Why an event is not admitted although its proof is valid or not needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Alarm {
     /// Another event of the channel had the same proof.
@@ -77,7 +79,7 @@ pub enum Alarm {
         /// The proof's digest.
         digest: Hash256,
     },
-    /// The place had another event, or the event other content.
+    /// The place had another event before, or the event had other content.
     #[error("another event, or other content of it, was shown before at {0}")]
     Contradiction(Place),
 }
@@ -85,28 +87,28 @@ pub enum Alarm {
 /// An event that is neither a duplicate nor a contradiction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Admitted {
-    /// The later place at which its proof was admitted already: that was a duplicate of this event.
+    /// The later place at which its proof was already admitted. That event was a duplicate of this one.
     pub(crate) duplicate_at: Option<Place>,
-    /// Whether it is not known to have been admitted with this content before.
+    /// Whether it was not admitted with this content before, as far as is remembered.
     pub(crate) is_news: bool,
 }
 
-/// The part of a proof's digest by which it is found in memory. A digest is a hash: its parts are as good as chance.
+/// The part of a proof's digest that is its key in memory. A digest is a hash, so its parts are as good as random.
 type Print = u64;
 
 #[derive(Debug, Default)]
 struct Index {
-    /// Not a `HashMap`: one that is full and whose entries come and go takes three times the memory.
+    /// Not a `HashMap`: a full map whose entries are constantly replaced uses three times the memory.
     proofs: BTreeMap<Print, Shown>,
-    /// Further places at which a proof was delivered: an operator has decided so. At most [`PROOFS`].
+    /// Further places at which an operator allowed the delivery of a proof. At most [`PROOFS`].
     shared: BTreeSet<(Print, Place)>,
     channels: IndexMap<ChannelId, Recent>,
 }
 
-/// A [`Place`] in 12 bytes in place of 24: there are many.
+/// A [`Place`] in 12 bytes instead of 24, because many are stored.
 #[derive(Clone, Copy, Debug)]
 struct Shown {
-    /// The place of its channel among those of the index. None is ever removed.
+    /// The position of its channel in the index's channels, which are never removed.
     channel: u32,
     offset: [u8; 8],
 }
@@ -114,17 +116,17 @@ struct Shown {
 /// The recent events of one channel.
 #[derive(Debug, Default)]
 struct Recent {
-    /// By offset. Not a `BTreeMap`, which takes twice the memory: events are read upwards.
+    /// Sorted by offset. Not a `BTreeMap`, which uses twice the memory: events are read in ascending order.
     contents: VecDeque<(Offset, Content)>,
     /// Oldest first.
     proofs: VecDeque<Print>,
 }
 
-/// An event's id and content, by 32 bits of a hash each: enough to tell, at one offset, that something has changed.
+/// An event's id and content, each as 32 bits of a hash. That is enough to detect a change at one offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Content {
     id: u32,
-    /// The last bit says whether it is of a signed text.
+    /// The last bit is 1 if the text is signed.
     text: u32,
 }
 
@@ -140,18 +142,18 @@ impl Default for RecentEvents {
 }
 
 impl RecentEvents {
-    /// Shares the room among that many channels.
+    /// Divides the room among this number of channels.
     pub fn share_among(&self, channels: usize) {
         self.each.store(ledger::proofs_each(channels), Ordering::Relaxed);
     }
 
-    /// How many proofs, and places, of each channel are remembered.
+    /// Returns how many proofs, and how many places, are remembered per channel.
     pub fn proofs_each(&self) -> usize {
         self.each.load(Ordering::Relaxed)
     }
 
-    /// Remembers proofs that a channel's ledger knows as delivered. Returns those that another channel has shown too, each
-    /// with its offset and the other place.
+    /// Remembers proofs that a channel's ledger recorded as delivered. Returns the proofs that another channel has shown
+    /// too, each with its offset and the other place.
     pub(crate) fn remember(&self, channel: ChannelId, proofs: &[ledger::Proof]) -> Vec<(Offset, Place)> {
         let (mut index, capacity) = (self.lock(), self.proofs_each());
         let mut shown_elsewhere = Vec::new();
@@ -169,7 +171,7 @@ impl RecentEvents {
         shown_elsewhere
     }
 
-    /// The proof of a verified event that is to be admitted, where nothing is known of it here.
+    /// Returns the proof of a verified event, unless the proof is known here or the event contradicts a known one.
     pub(crate) fn unknown(&self, channel: ChannelId, event: &RawEvent, proof: &Proof) -> Option<ledger::Proof> {
         let content = self.content(event, self.prints.hash_one(proof.event_hash), true);
         let (digest, index) = (digest_of(&proof.digest), self.lock());
@@ -179,12 +181,12 @@ impl RecentEvents {
             .then_some(ledger::Proof { digest, offset: event.offset })
     }
 
-    /// Where a proof was shown first, as far as is known.
+    /// Returns where a proof was shown first, as far as is known.
     pub fn shown_in(&self, digest: &Digest) -> Option<Place> {
         self.lock().place_of(print_of(digest))
     }
 
-    /// Remembers what another instance's channel has shown, where nothing is known of it here.
+    /// Remembers the proofs that channels of other instances have shown, except the proofs that are known here.
     pub(crate) fn learn(&self, shown: &[(Digest, Place)]) {
         let (mut index, capacity) = (self.lock(), self.proofs_each());
         for (digest, place) in shown {
@@ -195,7 +197,7 @@ impl RecentEvents {
         }
     }
 
-    /// Admits and remembers a verified event, or gives an alarm.
+    /// Admits and remembers a verified event, or returns an alarm.
     pub(crate) fn verified(&self, channel: ChannelId, event: &RawEvent, proof: &Proof) -> Result<Admitted, Alarm> {
         let content = self.content(event, self.prints.hash_one(proof.event_hash), true);
         let admitted =
@@ -203,44 +205,44 @@ impl RecentEvents {
         admitted.map_err(|alarm| alarm.seen_from(channel, proof))
     }
 
-    /// Lets an event pass though another channel has shown its proof first: an operator has decided so.
+    /// Allows an event although another channel has shown its proof first, because an operator decided so.
     pub(crate) fn accept(&self, channel: ChannelId, event: &RawEvent, proof: &Proof) {
         self.lock().share(print_of(&proof.digest.0), place(channel, event));
     }
 
-    /// Remembers a verified event beside another one at its offset: an operator has decided that this one is right.
+    /// Remembers a verified event in addition to another one at its offset, because an operator decided that it is correct.
     pub(crate) fn accept_verified(&self, channel: ChannelId, event: &RawEvent, proof: &Proof) {
         let content = self.content(event, self.prints.hash_one(proof.event_hash), true);
         self.lock().channels.entry(channel).or_default().accept(event.offset, content);
     }
 
-    /// Remembers a notice beside another event at its offset: an operator has decided that this one is right.
+    /// Remembers a notice in addition to another event at its offset, because an operator decided that it is correct.
     pub(crate) fn accept_notice(&self, channel: ChannelId, notice: &Unsigned) {
         let event = notice.event();
         let content = self.content(&event.raw, self.prints.hash_one(NoticeContent::of(event)), false);
         self.lock().channels.entry(channel).or_default().accept(event.raw.offset, content);
     }
 
-    /// Forgets the contents above an offset: an operator has accepted the service's history.
+    /// Forgets the contents above an offset, because an operator accepted the service's history.
     pub fn forget_above(&self, channel: ChannelId, offset: Option<Offset>) {
         if let Some(recent) = self.lock().channels.get_mut(&channel) {
             recent.contents.retain(|(known, _)| Some(*known) <= offset);
         }
     }
 
-    /// Admits and remembers a notice, or gives an alarm.
+    /// Admits and remembers a notice, or returns an alarm.
     pub(crate) fn notice(&self, channel: ChannelId, notice: &Unsigned) -> Result<Admitted, Alarm> {
         let event = notice.event();
         let content = self.content(&event.raw, self.prints.hash_one(NoticeContent::of(event)), false);
         self.lock().admit(place(channel, &event.raw), content, None, self.proofs_each())
     }
 
-    /// Whether a verified event that an operator has released may be delivered although its proof is known. `signed` is its
-    /// signed text, `expect` what its channel expects, and `of_other` what another channel expects.
+    /// Returns whether a verified event that an operator released may be delivered although its proof is known. `signed` is
+    /// its signed text, `expect` contains its channel's lists, and `of_other` returns the lists of another channel.
     ///
     /// # Errors
-    /// The alarm that keeps it in the quarantine: its proof is another event's of the channel or, as far as is expected of both,
-    /// another channel's.
+    /// The alarm that keeps the event in the quarantine: its proof belongs to another event of the channel or, according to
+    /// the lists of both channels, to another channel.
     pub fn belongs(
         &self,
         channel: ChannelId,
@@ -273,7 +275,7 @@ fn print_of(digest: &[u8]) -> Print {
     Print::from_be_bytes(*digest.first_chunk().expect("a digest is longer"))
 }
 
-/// The part of a proof's digest that a ledger keeps.
+/// Returns the part of a proof's digest that a ledger stores.
 pub(crate) fn digest_of(digest: &Hash256) -> Digest {
     *digest.0.first_chunk().expect("a hash is longer")
 }
@@ -282,7 +284,7 @@ fn place(channel: ChannelId, event: &RawEvent) -> Place {
     Place { channel_id: channel, offset: event.offset }
 }
 
-/// Whether a proof at `place` is a duplicate of the same proof at `known`.
+/// Returns whether a proof at `place` is a duplicate of the same proof at `known`.
 fn is_duplicate(place: Place, known: Place) -> bool {
     known != place && !(place.channel_id == known.channel_id && place.offset < known.offset)
 }
@@ -320,7 +322,8 @@ impl Index {
         Some(Place { channel_id: *channel_id, offset: Offset::new(i64::from_ne_bytes(*offset))? })
     }
 
-    /// Where a proof is known from, unless that is `place`, or it may be at `place` too.
+    /// Returns the place where a proof is known. Returns `None` if that is `place`, or if the proof is also allowed at
+    /// `place`.
     fn elsewhere(&self, proof: Print, place: Place) -> Option<Place> {
         let known = self.place_of(proof).filter(|known| *known != place);
         known.filter(|_| !self.shared.contains(&(proof, place)))
@@ -350,26 +353,26 @@ impl Index {
 }
 
 impl Recent {
-    /// Where the contents of an offset are: none, one, or several if an operator has accepted them.
+    /// Returns the index range of an offset's contents: none, one, or several if an operator has accepted them.
     fn at(&self, offset: Offset) -> Range<usize> {
         let begin = self.contents.partition_point(|(known, _)| *known < offset);
         let count = self.contents.range(begin..).take_while(|(known, _)| *known == offset).count();
         begin..begin + count
     }
 
-    /// The content of an offset that can have become this one.
+    /// Returns the known content of an offset that can have become this content.
     fn known(&mut self, offset: Offset, content: Content) -> Option<&mut Content> {
         let at = self.at(offset);
         self.contents.range_mut(at).map(|(_, known)| known).find(|known| known.may_become(content))
     }
 
-    /// Whether there was only other content than that at an offset.
+    /// Returns whether an offset has only contents that cannot have become this content.
     fn contradicts(&self, offset: Offset, content: Content) -> bool {
         let at = self.at(offset);
         !at.is_empty() && !self.contents.range(at).any(|(_, known)| known.may_become(content))
     }
 
-    /// Remembers the content of an offset, and gives what was known of it. Refuses other content than that.
+    /// Remembers the content of an offset, and returns its known content. Refuses a contradicting content.
     fn remember(&mut self, offset: Offset, content: Content) -> Result<Option<Content>, ()> {
         if let Some(known) = self.known(offset, content) {
             return Ok(Some(std::mem::replace(known, content)));
@@ -382,7 +385,7 @@ impl Recent {
         Ok(None)
     }
 
-    /// Remembers the content of an offset beside what is known of it.
+    /// Remembers the content of an offset in addition to the known contents.
     fn accept(&mut self, offset: Offset, content: Content) {
         if self.remember(offset, content).is_err() {
             let at = self.at(offset);
@@ -410,7 +413,7 @@ impl Alarm {
     /// The reason of [`Alarm::Contradiction`].
     pub const CONTRADICTION: &str = "contradiction";
 
-    /// Of a proof of another channel it says so.
+    /// Converts the alarm to [`Alarm::ProofOfChannel`] if the original is in another channel.
     fn seen_from(self, channel: ChannelId, proof: &Proof) -> Self {
         match self {
             Self::DuplicateProof(original) if original.channel_id != channel => {
@@ -420,7 +423,7 @@ impl Alarm {
         }
     }
 
-    /// A short constant name, beside those of [`Reason`](proof::verify::Reason).
+    /// Returns a short constant name. It is distinct from the names of [`Reason`](proof::verify::Reason).
     pub fn name(self) -> &'static str {
         match self {
             Self::DuplicateProof(_) => Self::DUPLICATE_PROOF,
@@ -429,7 +432,7 @@ impl Alarm {
         }
     }
 
-    /// The place that was admitted.
+    /// Returns the place that was admitted.
     pub(crate) fn original(self) -> Place {
         match self {
             Self::DuplicateProof(original) | Self::Contradiction(original) | Self::ProofOfChannel { original, .. } => {
@@ -438,7 +441,7 @@ impl Alarm {
         }
     }
 
-    /// The proof that two channels have shown.
+    /// Returns the proof that two channels have shown.
     pub(crate) fn digest(self) -> Option<Hash256> {
         if let Self::ProofOfChannel { digest, .. } = self { Some(digest) } else { None }
     }
@@ -449,9 +452,9 @@ impl Alarm {
 struct NoticeContent<'a> {
     kind: &'a str,
     status: Option<&'a str>,
-    /// Each member as it is written, so that no number is rounded.
+    /// Each member as written, so that no number is rounded.
     payload: BTreeMap<String, &'a str>,
-    /// The whole record, where its payload is no object.
+    /// The whole record, if its payload is not an object.
     otherwise: Option<&'a [u8]>,
 }
 

@@ -1,4 +1,4 @@
-//! Why an event is rejected, and what is counted, logged and kept of it.
+//! Defines why an event is rejected, and counts, logs and quarantines it.
 
 use bytes::Bytes;
 use tracing::error;
@@ -14,13 +14,13 @@ use proof::event::{Event, EventType, RawEvent};
 use proof::verify::{Hash, Proof, Reason};
 use telemetry::metrics::Sort;
 
-/// The reason of an event whose proof has not come.
+/// The reason for an event whose proof has not arrived in time.
 pub const PROOF_TIMEOUT: &str = "proof-timeout";
 
-/// The reason of an event whose proof can never come.
+/// The reason for an event whose proof can never arrive.
 pub(super) const PENDING_WITHOUT_ID: &str = "pending-without-id";
 
-/// Rejected events that are remembered as logged.
+/// The number of rejected events that are remembered as logged.
 const MAX_LOGGED: usize = 10_000;
 
 /// Why an event is rejected.
@@ -29,11 +29,11 @@ pub struct Rejection {
     /// A short constant name.
     pub(super) reason: &'static str,
     detail: String,
-    /// Where its proof, or other content at its offset, was shown before.
+    /// The place that showed its proof, or other content at its offset, before.
     original: Option<Place>,
-    /// The proof, where another channel has shown it, or may show it.
+    /// The proof's digest, if another channel has shown the proof or may show it.
     digest: Option<Hash>,
-    /// Signatures by keys outside the signer set.
+    /// The number of signatures by keys outside the signer set.
     strangers: u32,
 }
 
@@ -42,14 +42,14 @@ impl Rejection {
         Self { reason, detail: detail.to_owned(), original: None, digest: None, strangers: 0 }
     }
 
-    /// The service's history differs from what was read.
+    /// Rejects an event because the service's history differs from the events read before.
     pub(crate) fn contradicted(Contradiction { offset, .. }: Contradiction) -> Self {
         let detail =
             format!("the service's history differs from what was read: it has another event at offset {offset}");
         Self::new(Alarm::CONTRADICTION, &detail)
     }
 
-    /// Every reason there is.
+    /// Returns every possible reason.
     pub fn reasons() -> impl Iterator<Item = &'static str> {
         let alarms = [Alarm::DUPLICATE_PROOF, Alarm::PROOF_OF_CHANNEL, Alarm::CONTRADICTION];
         let others = [PROOF_TIMEOUT, PENDING_WITHOUT_ID].into_iter().chain(alarms);
@@ -64,7 +64,7 @@ impl From<&Reason> for Rejection {
 }
 
 impl Rejection {
-    /// The proof holds, and is of something that is not the channel's.
+    /// Rejects an event whose proof is valid, but whose content does not belong to the channel.
     pub(super) fn not_of_channel(not: &NotOfChannel, proof: &Proof) -> Self {
         Self { digest: Some(proof.digest), ..Self::new(not.reason(), &not.to_string()) }
     }
@@ -92,7 +92,7 @@ impl ReadPlan {
         if logged.insert(offset) {
             self.channel.metrics.verdict(kind_of(&json).as_ref(), Sort::Rejected);
             self.channel.metrics.rejected(reason);
-            // The proof of another channel's event holds.
+            // The proof is valid, but belongs to another channel's event. The board does not count it.
             if reason != Alarm::PROOF_OF_CHANNEL {
                 self.channel.handle.board().rejected(reason);
             }
@@ -104,7 +104,7 @@ impl ReadPlan {
             error!(channel_id = %original.channel_id, offset = original.offset.get(), other = %self.settings.channel.name, other_offset = offset.get(), "a proof of this channel was shown in another one too: one of them was shown an event that is not its own");
         }
         let (reason, at, bytes) = (reason.to_owned(), self.channel.parts.machine.now(), json.len() as u64);
-        // As for an event that is set aside.
+        // The bytes are copied, as for an event that is set aside.
         let json = self.channel.handle.memory.copy(&json);
         let digest = digest.map(|digest| digest.to_string());
         let received = Some(context.received);
@@ -113,7 +113,7 @@ impl ReadPlan {
     }
 }
 
-/// The type of an event, where it can be read.
+/// Returns the type of an event, if the event can be parsed.
 pub(super) fn kind_of(json: &Bytes) -> Option<EventType> {
     Event::parse(json.clone()).ok().map(|event| event.kind)
 }

@@ -1,9 +1,10 @@
-//! Which channel showed each workflow verified first. A workflow in two channels may be right: it is said, once.
+//! Remembers which channel first showed each workflow in a verified event. A workflow in two channels may be legitimate,
+//! so it is reported once.
 //!
 //! # Invariants
 //!
-//! * **Remembered.** What is shown goes into the channel's ledger with the next batch, and comes from there at a start.
-//! * **Bounded.** Of a channel's workflows beyond [`WORKFLOWS`] nothing is noted.
+//! * **Remembered.** A channel's workflows are recorded in its ledger with the next batch, and are loaded at a start.
+//! * **Bounded.** At most [`WORKFLOWS`] workflows per channel are remembered. The others are ignored.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
@@ -23,7 +24,7 @@ struct Index {
 }
 
 impl Workflows {
-    /// Takes over what a channel's ledger remembers.
+    /// Loads the workflows that a channel's ledger remembers.
     pub(crate) fn remember(&self, channel: ChannelId, known: &BTreeMap<WorkflowId, ShownWorkflow>) {
         let mut index = lock(&self.0);
         for (id, _) in known.iter().filter(|(_, shown)| shown.first_in.is_none()) {
@@ -32,7 +33,8 @@ impl Workflows {
         index.shown.insert(channel, known.clone());
     }
 
-    /// Notes the workflow of a verified event: the channel that showed it first, where this one shows it now and is another.
+    /// Records the workflow of a verified event. Returns the channel that showed it first, if that is another channel and
+    /// this channel shows the workflow for the first time.
     pub(super) fn note(&self, channel: ChannelId, id: WorkflowId, since: impl Fn() -> i64) -> Option<ChannelId> {
         let mut index = lock(&self.0);
         let Index { first, shown } = &mut *index;
@@ -45,7 +47,7 @@ impl Workflows {
         first_in
     }
 
-    /// The changes that record what was noted since.
+    /// Returns the changes that record the workflows missing in the ledger.
     pub(crate) fn unrecorded(&self, channel: ChannelId, ledger: &Ledger) -> Vec<Change> {
         let (index, known) = (lock(&self.0), ledger.workflows());
         let Some(shown) = index.shown.get(&channel).filter(|shown| shown.len() != known.len()) else {

@@ -23,7 +23,7 @@ fn supervisor(stop: &CancellationToken, wanted: &[Arc<Channel>]) -> Supervisor {
     supervisor
 }
 
-/// A channel of which the service says that it does not exist.
+/// Returns a channel that does not exist according to the service.
 async fn gone(directory: &std::path::Path) -> (Vec<Arc<Channel>>, Scripted) {
     let missing = |_: &str| Response::builder().status(404).body(Body::from(r#"{"type":"NOT_FOUND"}"#)).unwrap();
     let service = Scripted::start(missing).await;

@@ -1,4 +1,4 @@
-//! Against a socket as the service manager has one.
+//! Tests against a socket like the one of a service manager.
 
 use std::cell::Cell;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const WATCHDOG: Duration = Duration::from_secs(30);
 
-/// A manager's socket, and who speaks to it.
+/// Returns the socket of a manager, and a notifier that sends to it.
 fn manager() -> (tempfile::TempDir, UnixDatagram, Notifier) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("notify");
@@ -16,7 +16,7 @@ fn manager() -> (tempfile::TempDir, UnixDatagram, Notifier) {
     (directory, socket, notifier)
 }
 
-/// Every message until now.
+/// Returns every message that has arrived until now.
 fn told(socket: &UnixDatagram) -> Vec<String> {
     let mut buffer = [0; 1024];
     let message = || socket.recv(&mut buffer).ok().map(|size| String::from_utf8(buffer[..size].to_vec()).unwrap());
@@ -69,7 +69,7 @@ async fn the_watchdog_is_fed_at_half_its_time_and_only_while_there_is_progress()
     let stuck = Cell::new(false);
     let fed = async |periods: u32| {
         let alive = notifier.keep_alive(|| if stuck.get() { Err("stuck") } else { Ok(()) });
-        // A little more than whole periods, and the first is told at once.
+        // The time is slightly longer than whole periods, and the first message is sent at once.
         let _ = tokio::time::timeout(WATCHDOG * periods + WATCHDOG / 4, alive).await;
         let told = told(&socket);
         assert!(told.iter().all(|message| message == "WATCHDOG=1"), "{told:?}");

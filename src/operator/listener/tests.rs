@@ -8,7 +8,7 @@ use crate::router::tests::sources;
 
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// Asks without an async runtime, and gives the status line and the body.
+/// Sends a request without an async runtime. Returns the status line and the body.
 fn get(address: SocketAddr, path: &str) -> (String, String) {
     let mut client = TcpStream::connect(address).unwrap();
     write!(client, "GET {path} HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
@@ -18,7 +18,7 @@ fn get(address: SocketAddr, path: &str) -> (String, String) {
     (head.lines().next().unwrap().to_owned(), body.to_owned())
 }
 
-/// Asks until the body begins so, and gives the status line.
+/// Repeats the request until the body begins with this text. Returns the status line.
 fn until(address: SocketAddr, path: &str, begins: &str) -> String {
     let asked = Instant::now();
     loop {
@@ -46,7 +46,7 @@ fn while_every_thread_of_the_runtime_is_stuck_it_answers_and_says_so() {
         .map(|_| {
             let (open, plug) = channel::<()>();
             runtime.spawn(async move {
-                // The only message is that there will be none.
+                // No message is ever sent: `recv` returns when the sender is dropped.
                 let _ = plug.recv();
             });
             open

@@ -10,7 +10,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const WORKERS: usize = 2;
 
 impl Liveness {
-    /// With limits of half a second.
+    /// Creates a `Liveness` with limits of half a second.
     pub(crate) fn hasty(processors: Arc<Processors>, writes: Arc<Writes>) -> Self {
         let limits = Limits {
             beat: Duration::from_millis(10),
@@ -32,7 +32,7 @@ fn runtime(blocking_threads: usize) -> tokio::runtime::Runtime {
     builder.worker_threads(WORKERS).max_blocking_threads(blocking_threads).enable_all().build().unwrap()
 }
 
-/// Asks until the answer is as it should be.
+/// Repeats the check until the answer is as expected.
 fn until(liveness: &Liveness, what: &str, holds: impl Fn(&Result<(), String>) -> bool) {
     let asked = Instant::now();
     while !holds(&liveness.check()) {
@@ -41,18 +41,18 @@ fn until(liveness: &Liveness, what: &str, holds: impl Fn(&Result<(), String>) ->
     }
 }
 
-/// Whether an answer is that this part makes no progress.
+/// Returns whether an answer says that this part makes no progress.
 fn says(part: &str) -> impl Fn(&Result<(), String>) -> bool {
     move |checked| checked.as_ref().is_err_and(|stuck| stuck.starts_with(part))
 }
 
-/// Something that holds up whoever runs it until the other end is dropped.
+/// Returns a channel whose receiver blocks its thread until the sender is dropped.
 fn plug() -> (Sender<()>, Receiver<()>) {
     channel()
 }
 
 fn wait_for_end(plug: &Receiver<()>) {
-    // The only message is that there will be none.
+    // No message is ever sent: `recv` returns when the sender is dropped.
     let _ = plug.recv();
 }
 

@@ -9,7 +9,7 @@ use crate::request::ALL;
 use ledger::Ledgers;
 use ledger::store::Sled;
 
-/// What a daemon that reads nothing answers with.
+/// Returns the sources of a daemon that reads nothing.
 pub(crate) fn sources(state: &std::path::Path) -> Sources {
     let ledgers = Arc::new(Ledgers::over(Arc::new(Sled::open(state).unwrap())));
     let liveness = Liveness::hasty(Arc::default(), ledgers.writes.clone());

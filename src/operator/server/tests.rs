@@ -13,7 +13,7 @@ const BOUNDS: Bounds = Bounds { clients: 1, body: 10, each_step: Duration::from_
 
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
-/// More than the buffers of a socket hold.
+/// More than the buffers of a socket can contain.
 const LARGE: usize = 16 * 1024 * 1024;
 
 struct Client {
@@ -27,7 +27,7 @@ async fn served(test: impl AsyncFnOnce(Client)) {
     let listener = UnixListener::bind(directory.path().join("s")).unwrap();
     let worked = Arc::new(Notify::new());
     let done = worked.clone();
-    // Longer than a client may take.
+    // Longer than the time that a client has for each step.
     let work = async move || {
         sleep(2 * BOUNDS.each_step).await;
         done.notify_one();
@@ -42,7 +42,7 @@ async fn served(test: impl AsyncFnOnce(Client)) {
 }
 
 impl Client {
-    /// Sends, and reads until the server ends the connection.
+    /// Sends a request, and reads until the server closes the connection.
     async fn ask(&self, request: &str) -> String {
         let mut client = self.connect(request).await;
         let mut answer = String::new();

@@ -1,4 +1,4 @@
-//! A lane that has fallen behind reads for itself, until it has caught up.
+//! Lets a lane that has fallen behind read for itself until it has caught up.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::read::intake::Intake;
 use crate::reporter::Part;
 
 impl Lane {
-    /// Reads and delivers from the lane's own cursor.
+    /// Reads and delivers, beginning at the lane's own cursor.
     pub(super) async fn catch_up(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
         let sink = self.outlet.name.clone();
         self.reads = true;
@@ -33,7 +33,7 @@ impl Lane {
                 };
                 match batch {
                     Some(mut batch) => {
-                        // The hub's reader goes first: it notes the gaps in which events may appear for every lane.
+                        // Never read beyond the hub: its reader records the gaps in which events may appear for every lane.
                         let is_cut = self.shared.hub.position().is_some_and(|position| batch.end_at(position));
                         let mut prepared = Prepared::of(Arc::new(batch));
                         prepared.shape(&self.outlet, self.through).await;
@@ -52,7 +52,7 @@ impl Lane {
         }
         self.reads = false;
         self.shared.channel.handle.board().lane_rejoins(&sink);
-        // Late events that were proved meanwhile went to attached lanes only.
+        // Proofs that arrived meanwhile were passed to attached lanes only.
         self.shared.ask_for_owed(&sink);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! An event whose proof came after the lane had passed it.
+//! Delivers an event whose proof arrived after the lane's cursor had passed it.
 
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -12,7 +12,7 @@ use sink::Undelivered;
 use telemetry::trace::Part;
 
 impl Lane {
-    /// Delivers a late event, if this lane is owed it. A lane that read the event with its proof is not.
+    /// Delivers a late event, if this lane has yet to deliver it. A lane that read the event with its proof skips it.
     pub(super) async fn late(&mut self, late: &LateRecord, stop: &CancellationToken) -> Result<(), Halt> {
         let LateRecord { record, cause, trace } = late;
         let (offset, key) = (record.offset, record.event_key());
@@ -20,8 +20,8 @@ impl Lane {
             return Ok(());
         }
         if !self.has_passed(offset) || !self.held.is_empty() {
-            // An operator has put the cursor back: the event comes with its batch or, where the service no longer has it,
-            // later. Or the sink holds events that are not recorded, and nothing may be delivered behind them yet.
+            // Either an operator moved the cursor back: the event is delivered with its batch or, if the service no longer
+            // has it, later. Or the sink has events that are not recorded, and no event may be delivered after them yet.
             self.shared.late.insert([key]);
             return Ok(());
         }
@@ -42,7 +42,7 @@ impl Lane {
                 return Ok(self.settle(key, None, Some(letter)).await?);
             }
             self.refused(error, stop).await?;
-            // The sink may turn out to have it: then it is settled.
+            // If the sink turns out to have the event, it is settled.
             self.ready(stop).await?;
         }
         self.accepted();
@@ -63,7 +63,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Shows when it was delivered, before the ledger forgets it.
+    /// Records the time of the delivery, before the ledger forgets the event.
     fn note_late(&self, offset: Offset, cause: Cause) {
         let channel = &self.shared.channel;
         let (sink, at) = (self.identity.sink.clone(), channel.parts.machine.time());

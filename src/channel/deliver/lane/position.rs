@@ -1,7 +1,7 @@
-//! Comparing the sink's own position with the recorded one.
+//! Compares the sink's own position with the recorded position.
 //!
-//! A sink can be restored from a backup, replaced or emptied, and nothing tells the daemon. A lane therefore never believes its
-//! cursor alone.
+//! A sink can be restored from a backup, replaced or emptied without notice to the daemon. A lane therefore never relies on
+//! its cursor alone.
 //!
 //! | the sink's position | what happened | what the lane does |
 //! |---|---|---|
@@ -25,18 +25,18 @@ use proof::event::{EventKey, Offset};
 use record::Message;
 use sink::{self, Position, Recorded, Resumed, Undelivered};
 
-/// The kind of the problem of a lane whose sink has no position.
+/// The kind of problem of a lane whose sink has no position.
 const MISSING: &str = "position_missing";
 
 impl Lane {
-    /// Takes the lane over at its sink.
+    /// Takes over the lane at its sink.
     pub(super) async fn begin(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
         let (sink, lease) = (self.identity.sink.clone(), &self.shared.owned.claim.lease);
         if lease.is_shared()
             && self.outlet.sink.is_local()
             && self.shared.look(|ledger| ledger.confirmed(&sink).is_some())
         {
-            // Another instance may have confirmed it, of files of its own.
+            // Another instance may have recorded this confirmation for its own files.
             let to = Cursor { through: self.through };
             self.shared.commit(vec![Change::SetCursor { sink, to }]).await?;
         }
@@ -45,7 +45,7 @@ impl Lane {
         resumed
     }
 
-    /// Waits until the sink may be offered something, and asks for its position if a delivery has failed.
+    /// Waits until the sink can accept an offer, and requests its position if a delivery has failed.
     pub(super) async fn ready(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
         self.paced(stop).await?;
         if self.confirmed.is_some() && !self.is_sure {
@@ -54,7 +54,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Asks the sink for its position, and for the events that it holds beyond what is recorded.
+    /// Requests the sink's position, and the events that it has beyond the recorded position.
     async fn resume(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
         let (recorded, Resumed { position, held }) = loop {
             let recorded = self.recorded();
@@ -70,8 +70,8 @@ impl Lane {
             Some(position) => self.compare(&recorded, position).await?,
             None => false,
         };
-        // Settled before anything new is delivered, because a sink looks back only as far as the record goes. The position that
-        // includes these events is recorded with them.
+        // These events are settled before anything new is delivered, because a sink looks back only as far as the record
+        // goes. The position that includes these events is recorded with them.
         for key in held.intersection(&recorded.owed) {
             self.settle(*key, None, None).await?;
         }
@@ -81,7 +81,7 @@ impl Lane {
         }
         let highest = position.filter(|position| !self.has_passed(*position));
         self.held = held.into_iter().map(|key| key.offset).filter(|offset| !self.has_passed(*offset)).collect();
-        // An operator who chose the cursor knows that the sink is ahead.
+        // If an operator chose the cursor, the operator knows that the sink is ahead.
         let highest = highest.max(self.held.last().copied()).filter(|_| recorded.confirmed.is_some());
         if let Some(highest) = highest {
             self.note_ahead(highest);
@@ -109,7 +109,7 @@ impl Lane {
             self.shared.commit(vec![Change::Confirm { sink, confirmed }]).await?;
             return Ok(false);
         };
-        // A sink that took a part of a delivery has at least that.
+        // A sink that accepted a part of a delivery has at least that part.
         let before = before.max(last.map(|last| last.offset));
         let has_lost = position < before;
         if !has_lost {
@@ -118,7 +118,7 @@ impl Lane {
         Ok(has_lost)
     }
 
-    /// The sink holds events above the cursor: a crash came before the commit, or an older state was restored.
+    /// Reports that the sink has events above the cursor: a crash preceded the commit, or an older state was restored.
     fn note_ahead(&self, highest: Offset) {
         let (channel, sink) = (&self.identity.channel.name, &self.identity.sink);
         let (position, cursor) = (highest.get(), self.through.map(Offset::get));
@@ -126,8 +126,8 @@ impl Lane {
         self.shared.channel.handle.board().lane(sink).status.ahead = Some(highest);
     }
 
-    /// The sink has lost data: the lane delivers again from the sink's position. A sink that was ahead of the cursor may still be:
-    /// then the cursor stays, because not everything between the two was recorded.
+    /// Moves the cursor back to the sink's position, because the sink has lost data. A sink that was ahead of the cursor may
+    /// still be ahead. In that case the cursor stays, because not everything between the two was recorded.
     async fn move_back(&mut self, position: Option<Offset>) -> Result<(), Halt> {
         let through = position.min(self.through);
         let (sink, to) = (self.identity.sink.clone(), Cursor { through });
@@ -150,7 +150,8 @@ impl Lane {
         Err(Halt::MovedBack)
     }
 
-    /// The sink keeps positions and has none for this lane. Waits until an operator resumes the sink, which accepts what it holds.
+    /// Handles a sink that stores positions but has none for this lane. Waits until an operator resumes the sink, which
+    /// accepts the content that it has.
     async fn missing(&mut self, place: &str, stop: &CancellationToken) -> Result<(), Halt> {
         let (channel, sink) = (self.identity.channel.name.clone(), self.identity.sink.clone());
         let cursor = Cursor { through: self.through };
@@ -174,7 +175,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Notes what a sink that keeps positions has confirmed.
+    /// Updates the confirmed position of a sink that stores positions.
     pub(super) fn note_answer(&mut self, messages: &[Message], through: Offset, answer: &Result<(), Undelivered>) {
         let Some(confirmed) = &mut self.confirmed else { return };
         match answer {
@@ -190,14 +191,14 @@ impl Lane {
         }
     }
 
-    /// The change that records what the sink has confirmed, if that is not recorded yet.
+    /// Returns the change that records the sink's confirmation, if it is not recorded yet.
     pub(super) fn confirm(&self) -> Option<Change> {
         let (sink, confirmed) = (&self.identity.sink, self.confirmed?);
         let is_news = self.shared.look(|ledger| ledger.confirmed(sink) != Some(confirmed));
         is_news.then(|| Change::Confirm { sink: sink.clone(), confirmed })
     }
 
-    /// Whether the lane is still owed an event: the sink may turn out to have it.
+    /// Returns whether the lane has yet to deliver a late event. The sink may turn out to have it already.
     pub(super) fn is_owed(&self, key: &EventKey) -> bool {
         self.shared.look(|ledger| ledger.owes(&self.identity.sink, key))
     }

@@ -1,4 +1,4 @@
-//! Recording what a lane has done, each time as one commit.
+//! Records the progress of a lane, each time in one commit.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use proof::event::{EventKey, Offset};
 use record::Record;
 
 impl Lane {
-    /// Moves the cursor to `through`. The same commit holds the outcomes of the batch's events up to there, and an event
-    /// that was given up.
+    /// Moves the cursor to `through`. The same commit contains the outcomes of the batch's events up to `through`, and the
+    /// dead letter, if any.
     pub(super) async fn record(
         &mut self,
         batch: &Batch,
@@ -50,7 +50,8 @@ impl Lane {
         }
         Ok(())
     }
-    /// A lane that reads for itself may read an event in order that was not visible when the others read there.
+    /// Returns the changes for events found in gaps. A lane that reads for itself may read an event in order that was not
+    /// yet visible when the other lanes read that range.
     fn found_in_gaps(&self, batch: &Batch, through: Offset) -> Vec<Change> {
         if !self.reads {
             return Vec::new();
@@ -60,21 +61,23 @@ impl Lane {
         gaps::found_by(&self.shared, &self.identity.sink, &records)
     }
 
-    /// The changes that record a batch up to `through`, and the events that the lane is owed from then on.
+    /// Returns the changes that record a batch up to `through`, and its pending events, which the lane then has to deliver
+    /// late.
     fn changes(&self, batch: &Batch, through: Offset, letter: Option<DeadLetter>) -> (Vec<Change>, Vec<EventKey>) {
         let sink = &self.identity.sink;
         let new = |offset: Offset| !self.has_passed(offset) && offset <= through;
         let pending = || batch.pending.iter().filter(|pending| new(pending.offset));
         let rejected = batch.rejected.iter().filter(|event| new(event.facts.offset));
         let records = || batch.records.iter().filter(|record| new(record.offset));
-        // Owed above the cursor: the lane had passed these before an operator put the cursor back.
+        // Late events above the cursor: the lane had passed them before an operator moved the cursor back.
         let repaid: Vec<EventKey> = self.shared.look(|ledger| {
             if ledger.late().is_empty() {
                 return Vec::new();
             }
             records().map(|record| record.event_key()).filter(|key| ledger.owes(sink, key)).collect()
         });
-        // Quarantined before an operator accepted the service's history. Lanes that have passed them are owed them.
+        // These events were quarantined before an operator accepted the service's history. Lanes that have passed them must
+        // deliver them late.
         let accepted: Vec<Change> = self.shared.look(|ledger| {
             if ledger.quarantined().is_empty() || ledger.contradiction().is_some() {
                 return Vec::new();
@@ -104,7 +107,8 @@ impl Lane {
         (changes, pending().map(Pending::event_key).collect())
     }
 
-    /// Records that the lane is no longer owed a late event: the sink took it or, with a dead letter, the lane gave it up.
+    /// Records that a late event of the lane is settled: the sink accepted it or, with a dead letter, the lane gave up on
+    /// it.
     pub(super) async fn settle(
         &mut self,
         key: EventKey,
@@ -126,7 +130,7 @@ fn owed_event(change: &Change) -> Option<EventKey> {
     if let Change::Owe { event, .. } = change { Some(event.event_key()) } else { None }
 }
 
-/// The proof of a verified event.
+/// Returns the proof of a verified event.
 fn proof(record: &Record) -> Option<Proof> {
     record.digest.map(|digest| Proof { digest: digest_of(&digest), offset: record.offset })
 }

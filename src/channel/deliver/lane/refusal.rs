@@ -1,4 +1,4 @@
-//! A sink that refuses: how long the lane waits, what it reports, and when it gives an event up.
+//! Handles a sink that refuses events: the waits of the lane, its reports, and the dead letters.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use sink::SinkError;
 use telemetry::trace::TraceId;
 
 impl Lane {
-    /// Reports a refusal, once and not each time, and waits.
+    /// Reports a refusal once, not at every attempt, and waits.
     pub(super) async fn refused(&mut self, error: SinkError, stop: &CancellationToken) -> Result<(), Halt> {
         let retry_after = match &error {
             SinkError::Closed => return Err(ChannelError::SinkClosed { sink: self.outlet.name.clone() }.into()),
@@ -41,15 +41,15 @@ impl Lane {
         if let SinkError::Gone { .. } = error {
             handle.sink_is_gone(sink, problem);
         } else {
-            // An operator who has repaired the sink resumes it, and need not wait out what may be an hour.
+            // The wait can be an hour. An operator who has repaired the sink can resume it to end the wait.
             tokio::select! { biased; _ = stop.run_until_cancelled(sleep(wait)) => {} () = handle.sink_resumed(sink) => {} }
         }
         self.goes_on(stop).await
     }
 
-    /// Waits for the sink's turn, where it keeps a rate, and while it is paused.
+    /// Waits for the sink's turn if it limits its rate, and while the sink is paused.
     pub(super) async fn paced(&self, stop: &CancellationToken) -> Result<(), Halt> {
-        // Where `stop` fires, the wait is not ended, and the next line says so.
+        // If `stop` fires, this wait ends early, and the next line returns `Stopped`.
         let _ = stop.run_until_cancelled(self.outlet.sink.pace()).await;
         self.goes_on(stop).await
     }
@@ -61,7 +61,8 @@ impl Lane {
         if goes_on && !lost { Ok(()) } else { Err(Halt::Stopped) }
     }
 
-    /// The dead letter of an event that was refused for too long. While there is no room for one, the event is offered on.
+    /// Returns the dead letter of an event that was refused for too long. While the dead letters are full, returns `None`,
+    /// and the event is offered again.
     pub(super) fn dead_letter(&mut self, event: &Message, error: &SinkError) -> Option<DeadLetter> {
         let letter = self.give_up.ends_with(event, error, self.shared.channel.parts.machine.now())?;
         if self.shared.look(|ledger| ledger.dead_letter_room().is_full(DEAD_LETTERS)) {
@@ -107,12 +108,12 @@ impl Lane {
     }
 }
 
-/// Times the refusals of the event that one lane offers.
+/// Times the refusals of the event that a lane offers.
 #[derive(Debug)]
 pub(super) struct GiveUpTimer {
-    /// `None`: never.
+    /// `None` disables giving up.
     gives_up_after: Option<Duration>,
-    /// The event that was refused last.
+    /// The event that was last refused.
     refused: Option<GivenUp>,
 }
 
@@ -121,8 +122,8 @@ impl GiveUpTimer {
         Self { gives_up_after, refused: None }
     }
 
-    /// Counts a refusal at `now`, in Unix seconds; the dead letter once refusals have gone on for too long. An error of the
-    /// system is not the event's: no other event would fare better, so the event is offered on.
+    /// Counts a refusal at `now`, in Unix seconds. Returns the dead letter if the event was refused for too long. Other
+    /// errors are not caused by the event and would affect any event, so the event is offered again.
     pub(super) fn ends_with(&mut self, event: &Message, error: &SinkError, now: i64) -> Option<DeadLetter> {
         let SinkError::Refused { .. } = error else { return None };
         let limit = self.gives_up_after?;

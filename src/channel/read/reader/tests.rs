@@ -1,4 +1,4 @@
-//! The reader against services in memory that answer every open question of the specification in every way.
+//! Tests the reader against in-memory services that answer every open question of the specification in every way.
 
 use std::sync::Mutex;
 
@@ -10,28 +10,28 @@ use super::*;
 use api::BadAnswer;
 use proof::event::EventId;
 
-/// What is not known about the service, and what happens to it meanwhile.
+/// The unknown behavior of the service, and the events during the test.
 #[derive(Clone, Debug)]
 struct Nature {
     shows_newest: bool,
     inclusive: bool,
     has_more_is_of_older: bool,
     limit: u16,
-    /// Polling gives no more, however many are asked for.
+    /// The maximum page size of a poll, regardless of the requested number.
     most: u16,
     /// Distances between offsets.
     gaps: Vec<i64>,
     /// Seconds between events.
     pace: Vec<i64>,
-    /// Seconds by which `created` differs from that.
+    /// Seconds by which `created` differs from the event's time.
     skew: Vec<i64>,
-    /// How many events there are when reading begins.
+    /// The number of events when reading begins.
     backlog: usize,
-    /// How many arrive with each request.
+    /// The number of events that arrive with each request.
     arrivals: Vec<usize>,
-    /// The requests that fail, by their number.
+    /// The numbers of the requests that fail.
     failures: Vec<usize>,
-    /// The requests whose answer is too long for the memory there is, where fewer events could be asked for.
+    /// The numbers of the requests whose answer exceeds the memory, if fewer events could be requested.
     too_long: Vec<usize>,
 }
 
@@ -62,7 +62,7 @@ impl Memory {
         Self { nature, events, world }
     }
 
-    /// What is published at this request, or its failure.
+    /// Returns the events that are published at this request, or its failure.
     fn ask(&self) -> Result<Vec<(Offset, i64)>, ApiError> {
         let mut world = self.world.lock().unwrap();
         let number = world.requests;
@@ -75,7 +75,7 @@ impl Memory {
         Ok(self.events[..world.published].to_vec())
     }
 
-    /// An error where this request's answer is too long, and more than `least` was asked for.
+    /// Returns an error if this request's answer is too long and more than `least` events were requested.
     fn fits(&self, asked: u16, least: u16) -> Result<(), ApiError> {
         let number = self.world.lock().unwrap().requests;
         let fits = asked <= least || !self.nature.too_long.contains(&number);
@@ -121,7 +121,7 @@ impl Source for Memory {
     }
 }
 
-/// Reads until everything that will ever be published has been read, or nothing new comes.
+/// Reads until every event that will be published has been read, or until nothing new arrives.
 async fn read_all(memory: &Arc<Memory>) -> Vec<i64> {
     let mut reader = Reader::new(memory.clone(), memory.nature.limit);
     let (mut last, mut read, mut quiet) = (None, Vec::new(), 0);
@@ -170,7 +170,7 @@ fn natures() -> impl Strategy<Value = Nature> {
     })
 }
 
-/// A service whose events are `pace` seconds apart.
+/// A service whose events are one second apart.
 fn service(shows_newest: bool, inclusive: bool, sparse: bool, events: usize) -> Nature {
     Nature {
         shows_newest,
@@ -197,7 +197,7 @@ proptest! {
 
     #[test]
     fn whatever_the_service_does_every_event_is_read_once_and_in_order(nature in natures()) {
-        // Events of one second that fills a page cannot be read: another test covers that.
+        // If the events of one second fill a page, they cannot be read. Another test covers that case.
         prop_assume!(nature.pace.iter().sum::<i64>() > 0);
         let memory = Arc::new(Memory::new(nature));
         let read = block_on(read_all(&memory));
