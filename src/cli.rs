@@ -1,10 +1,10 @@
-//! The command line: one file a subcommand.
+//! The command line, with one file per subcommand.
 //!
 //! # Invariants
 //!
 //! * **Results on standard output, everything else on standard error**, so that output can be piped.
-//! * **What the service said is shown, not obeyed**: its texts reach a terminal without control characters.
-//! * **A reader that leaves ends a command quietly**: a closed pipe is no failure.
+//! * **Texts from the service cannot control the terminal**: they are printed without control characters.
+//! * **A closed pipe ends a command without an error**: the reader has seen enough.
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
@@ -59,10 +59,10 @@ use connect::Connection;
 use exit::Failure;
 use table::failure_for_stderr;
 
-/// Where the package puts the configuration, and where it is looked for without `--config`.
+/// The configuration file that the package installs. Without `--config`, it is read if it exists.
 const INSTALLED: &str = "/etc/channeld/channeld.toml";
 
-/// What `init` writes where no other file is named.
+/// The file that `init` writes by default.
 const HERE: &str = "channeld.toml";
 
 /// Reads the verified events of channels and hands them on: nothing forged, nothing lost.
@@ -133,25 +133,25 @@ enum Command {
     Man(man::Args),
 }
 
-/// Reads an id that the service gives.
+/// Parses an id of the service.
 fn id<T: FromStr>(text: &str) -> Result<T, &'static str> {
     text.parse().map_err(|_| "must be a UUID, such as 7c9e6679-7425-40de-944b-e07fc1f90ae7")
 }
 
-/// Reads the arguments. Help and errors are printed here.
+/// Parses the arguments. Prints the help and errors.
 ///
 /// # Errors
-/// The exit code, where there is nothing to run.
+/// The exit code, if no command is to be run.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, Exit> {
     Cli::try_parse_from(arguments).map_err(|refusal| {
-        // The reader may have gone.
+        // The error is ignored: the output may be closed.
         let _ = refusal.print();
         if refusal.use_stderr() { Exit::Usage } else { Exit::Done }
     })
 }
 
 impl Cli {
-    /// Whether it runs the daemon.
+    /// Whether the command runs the daemon.
     pub fn is_daemon(&self) -> bool {
         matches!(self.command, Command::Run)
     }
@@ -162,7 +162,7 @@ impl Cli {
         if config.is_none() && self.command.is_configured() && Path::new(HERE).exists() {
             anstream::eprintln!("channeld: no configuration file was read; for the one in this directory: -c {HERE}");
         }
-        // Written when a command flushes it, when a good deal has come together, and at the end.
+        // Written when a command flushes it, when the buffer is full, and at the end.
         let out = &mut BufWriter::new(io::stdout());
         let ended = self.command.run(config.as_deref(), out).await;
         let flushed = out.flush().map_err(Failure::output);
@@ -176,7 +176,7 @@ impl Cli {
 }
 
 impl Command {
-    /// Whether it reads the configuration and may be run where there is none in the default place.
+    /// Whether the command reads the configuration and can also run without a file in the default location.
     fn is_configured(&self) -> bool {
         matches!(self, Self::Run | Self::Check(_) | Self::TestSink(_))
     }

@@ -1,10 +1,10 @@
-//! `channeld channels pin`: what a channel is about, proposed from what it has shown, written, and put in force.
+//! `channeld channels pin`: proposes what a channel's events may name, from its past events, writes it, and applies it.
 //!
 //! # Invariants
 //!
-//! * **A watcher's events count where the service describes the watcher in this channel.** Of others nothing is proposed, and
-//!   they are shown as what would be rejected.
-//! * **Nothing is removed.** What the lists have already stays on them.
+//! * **A watcher's events count only if the service describes the watcher in this channel.** Nothing is proposed from other
+//!   events, and they are shown as events that would be rejected.
+//! * **Nothing is removed.** Values that are already on the lists stay on them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -32,10 +32,10 @@ mod seen;
 
 use seen::Seen;
 
-/// Events that are looked at: the service's largest page.
+/// How many events are examined: the service's largest page.
 const EVENTS: u16 = 200;
 
-/// Events that would be rejected and are shown one by one.
+/// How many of the events that would be rejected are printed one by one.
 const SHOWN: usize = 20;
 
 /// Look at what the channels are about.
@@ -83,26 +83,27 @@ enum List {
     Name,
 }
 
-/// What is proposed, and what comes of it.
+/// The proposed lists and their effect.
 #[derive(Debug, Serialize)]
 struct Proposal {
     channel: String,
-    /// Signed events that were looked at, and those whose proof holds.
+    /// Signed events that were examined.
     events: usize,
+    /// Examined events whose proof is valid.
     verified: usize,
     expect: BTreeMap<&'static str, Vec<String>>,
-    /// Lists that are not proposed, because a verified event names no such thing.
+    /// Lists that are not proposed, because at least one verified event has no such value.
     left_out: Vec<&'static str>,
     /// Verified events that the lists of the configuration reject.
     rejected_now: usize,
-    /// And those proposed.
+    /// Verified events that the proposed lists reject.
     rejected: Vec<Rejected>,
     written: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     applied: Option<Applied>,
 }
 
-/// What the running daemon did with it.
+/// The result of applying the proposal to the running daemon.
 #[derive(Debug, Serialize)]
 struct Applied {
     changes: Changes,

@@ -1,8 +1,8 @@
-//! `channeld check`: shows what would run, what is in effect, or every problem of the configuration.
+//! `channeld check`: shows what would run, the settings in effect, or every problem of the configuration.
 //!
 //! # Invariants
 //!
-//! * **No effects.** Only the configuration and its secrets and certificates are read, and the state directory is looked at.
+//! * **No effects.** Only the configuration with its secrets and certificates is read, and the state directory is examined.
 //!   With `--connect`, the service, the sinks and the database of the state are contacted; nothing is delivered or recorded.
 //! * **No secrets** in the output.
 
@@ -29,7 +29,7 @@ pub(super) use connect::Asked;
 
 use effective::Effective;
 
-/// Asks what a configuration names, as --connect does.
+/// Contacts everything that a configuration names, like `--connect`.
 pub(super) async fn ask(config: &Config) -> Vec<Asked> {
     connect::ask(config, config.state.examine(), false).await
 }
@@ -85,15 +85,15 @@ pub(super) struct Args {
     sink: Option<String>,
 }
 
-/// What is printed.
+/// The results to print.
 struct Found<'a> {
     loaded: &'a Result<Config, ConfigError>,
-    /// The settings in effect, and the file, where they are asked for.
+    /// The settings in effect and the file, if they are requested.
     effective: Option<Effective<'a>>,
     asked: Option<&'a [Asked]>,
 }
 
-/// Checks what the arguments say.
+/// Runs the check that the arguments select.
 pub(super) async fn run(file: Option<&Path>, args: &Args, out: &mut impl Write) -> Result<Exit, Failure> {
     let Args { history, since, from, sink, json, .. } = args;
     match history {
@@ -120,7 +120,7 @@ async fn check(file: Option<&Path>, args: &Args) -> Exit {
         Err(_) => None,
     };
     let (mut out, mut errors) = (anstream::stdout().lock(), anstream::stderr().lock());
-    // What this command would say of it goes where the events would go.
+    // Text that is printed to an unusable standard output is lost, as the events would be. So this goes to standard error.
     let has_stdout = |config: &Config| config.sinks.values().any(|sink| matches!(sink.settings, SinkSettings::Stdout));
     if let (true, Err(error)) = (loaded.as_ref().is_ok_and(has_stdout), Stdout::new()) {
         let _ = writeln!(errors, "{}", failure_for_stderr("standard output", &error.to_string()));
@@ -171,7 +171,7 @@ fn print(
     }
 }
 
-/// A configuration for people.
+/// Writes a summary of a configuration for people.
 fn write_summary(out: &mut impl Write, config: &Config) -> io::Result<()> {
     writeln!(out, "The configuration is valid.\n")?;
     writeln!(out, "service  {}", config.api.client.base_url)?;

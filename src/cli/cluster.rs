@@ -1,4 +1,4 @@
-//! `channeld cluster`: the instances that share the channels, and who owns what.
+//! `channeld cluster`: shows the instances that share the channels, and the owner of each channel.
 
 use std::io::Write;
 use std::path::Path;
@@ -55,7 +55,7 @@ fn channel(ChannelOwner { channel, owner, ownerless_seconds, .. }: &ChannelOwner
     (vec![Cell::text(&**channel), owner], since)
 }
 
-/// What some instances configure and others do not.
+/// Channels that some instances configure and others do not.
 pub(super) fn differences(instances: &[InstanceStatus]) -> impl Iterator<Item = String> {
     instances.iter().filter(|it| !it.not_configured.is_empty()).map(|it| {
         let (name, channels) = (printable(&it.name), it.not_configured.join(", "));

@@ -1,7 +1,7 @@
-//! `channeld completions`: completion scripts for shells.
+//! `channeld completions`: prints completion scripts for shells.
 //!
-//! Commands and options stand in the script. The names of channels and sinks are asked for when they are needed, by the hidden
-//! command `names`, so that they are those of the configuration as it is.
+//! The script contains the commands and options. It reads the names of channels and sinks when they are needed, with the
+//! hidden command `names`, so that they match the current configuration.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -40,7 +40,7 @@ enum Names {
     Sinks,
 }
 
-/// Around the function that completes commands and options.
+/// Wraps the generated function that completes commands and options, and adds names.
 const BASH: &str = r#"
 _channeld_with_names() {
     _channeld "$@" || :
@@ -80,7 +80,7 @@ _channeld_sinks() {
 
 pub(super) fn run(args: &Args, out: &mut impl Write) -> Result<Exit, Failure> {
     let mut command = Cli::command();
-    // Into memory first: `generate` panics where it cannot write.
+    // Generate into memory first: `generate` panics if it cannot write.
     let mut script = Vec::new();
     generate(args.shell, &mut command, "channeld", &mut script);
     let script = String::from_utf8_lossy(&script);
@@ -94,7 +94,7 @@ pub(super) fn run(args: &Args, out: &mut impl Write) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// What the file names, whatever else is wrong with it.
+/// Prints the names in the file, even if the configuration is otherwise invalid.
 pub(super) fn names(args: &NamesArgs, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
     let Some(file) = file else { return Ok(Exit::Done) };
     let doing = format!("{} could not be read", file.display());
@@ -109,7 +109,7 @@ pub(super) fn names(args: &NamesArgs, file: Option<&Path>, out: &mut impl Write)
     write_lines(out, names)
 }
 
-/// The commands whose first argument is a channel, each with those that it is below.
+/// The commands whose first argument is a channel, each with its parent commands.
 fn of_channels(command: &Command, above: &str) -> Vec<String> {
     let mut found = Vec::new();
     for command in command.get_subcommands().filter(|command| !command.is_hide_set()) {
@@ -141,7 +141,7 @@ fn in_zsh(script: &str) -> String {
             () => "_default",
         };
         let _ = writeln!(changed, "{}", line.replace(":_default'", &format!(":{action}'")));
-        // After the line that names what the script completes.
+        // After the first line, which names the command that the script completes.
         changed.push_str(if number == 0 { ZSH } else { "" });
     }
     changed

@@ -1,4 +1,4 @@
-//! What commands that read the service need: the client, a channel, and how its events are verified.
+//! The parts that commands need to read the service: the client, a channel, and its verifier.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use operator::{ConfiguredChannel, find, names};
 use proof::verify::Verifier;
 use record::ChannelRef;
 
-/// The service, and one of its channels.
+/// Access to the service and one of its channels.
 pub(super) struct Connection {
     pub(super) client: Client,
     pub(super) channel: ChannelRef,
@@ -20,7 +20,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// To a channel by its name or id. Nothing is asked of the service yet.
+    /// Prepares access to a channel by its name or id. Sends no request to the service yet.
     pub(super) fn open(file: Option<&Path>, name_or_id: &str) -> Result<Self, Failure> {
         let config = Config::load(file)?;
         let client = client(&config)?;
@@ -37,7 +37,7 @@ pub(super) fn configured(channels: &[Channel]) -> Vec<ConfiguredChannel> {
     channels.iter().map(Channel::for_operator).collect()
 }
 
-/// A channel that is not configured is verified as all that are configured.
+/// Finds a channel and its verifier. A channel that is not configured gets the verifier that all configured channels share.
 pub(super) fn channel(channels: &[ConfiguredChannel], name_or_id: &str) -> Result<(ChannelRef, Verifier), Failure> {
     let channel = find(channels, name_or_id)?;
     let known = channels.iter().find(|known| known.channel == channel).map(|known| known.verifier.clone());

@@ -1,4 +1,4 @@
-//! `channeld cursor`: how far each sink has got, and setting that.
+//! `channeld cursor`: shows and sets the cursor of each sink.
 
 use std::io::Write;
 use std::path::Path;
@@ -43,7 +43,7 @@ pub(super) enum Command {
     },
 }
 
-/// What counts as dealt with: everything up to that offset, included.
+/// The new cursor: everything up to and including this offset counts as processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     Earliest,

@@ -1,4 +1,4 @@
-//! `channeld dead-letters`: the events that sinks gave up on, listed, shown, delivered once more, dropped.
+//! `channeld dead-letters`: lists, shows, replays and drops the events that sinks gave up on.
 
 use std::io::Write;
 use std::path::Path;
@@ -34,7 +34,7 @@ pub(super) enum Command {
     Drop(Confirmed<DropDeadLetters>),
 }
 
-/// Where this fails, nothing was changed or, where the state failed, it is not known whether anything was.
+/// If this fails, nothing was changed. The exception is a failure of the state: it is then unknown whether anything changed.
 pub(super) async fn run(command: Command, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
     let operator = Operator::open(config)?;
     match command {

@@ -1,4 +1,4 @@
-//! `channeld demo`: the simulated service and the daemon in one process.
+//! `channeld demo`: runs the simulated service and the daemon in one process.
 
 use std::convert::Infallible;
 use std::io::{self, ErrorKind, Write};
@@ -52,24 +52,26 @@ pub(super) struct Args {
     open: bool,
 }
 
-/// What goes wrong as it is meant to shows among the events.
+/// The intended rejections are shown among the events, so they are not logged.
 const LOG: &str = "error,channeld::channel::verify::rejection=off";
 
-/// The name of the one channel and its one sink.
+/// The name of the only channel.
 const CHANNEL: &str = "demo";
+
+/// The name of the sink that prints events.
 const SCREEN: &str = "screen";
 
-/// The table that the console reads.
+/// The name of the sink for the table that the console reads.
 const TABLE: &str = "table";
 
 const BETWEEN_EVENTS: Duration = Duration::from_millis(400);
 
-/// After how many of them the late proof comes: three seconds.
+/// The late proof arrives after this many events: about three seconds.
 const PROOF_AFTER: u64 = 8;
 
 const SINK_RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(1) };
 
-/// Runs the demonstration to its end and prints what it has shown.
+/// Runs the demonstration to its end and prints a summary.
 pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     demonstrate(args).await.map_err(|error| Failure(Exit::Failed, Chain(&*error).to_string()))
 }
@@ -126,11 +128,11 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
     Ok(if matches!(outcome, Outcome::Drained | Outcome::SinkClosed) { Exit::Done } else { Exit::Failed })
 }
 
-/// Serves the console, and the control socket that it asks. Does not end, unless it fails.
+/// Serves the console, and the control socket that the console uses. Returns only if this fails.
 async fn in_a_browser(config: &Config, parts: &SharedParts, processors: Arc<Processors>, open: bool) -> StartError {
     let serving = async {
         let process = Process { pid: std::process::id(), started: Timestamp::now() };
-        // Nothing changes the demonstration's configuration.
+        // The configuration of the demonstration never changes, so nothing receives reload requests.
         let (asks, _) = mpsc::channel(1);
         let operations = watch::Sender::new(Arc::new(Operations {
             version: crate::version::text(),
@@ -161,7 +163,7 @@ async fn in_a_browser(config: &Config, parts: &SharedParts, processors: Arc<Proc
     }
 }
 
-/// Publishes a backlog with a late proof and a forgery in it, then one event after another. Does not end.
+/// Publishes a backlog that contains a late proof and a forgery, then one event after another. Never returns.
 async fn publish(simulator: &Simulator) {
     simulator.publish(0, 5);
     let late = simulator.publish_one(0, EventSpec::Late(Kind::WatcherEvent));
@@ -178,7 +180,7 @@ async fn publish(simulator: &Simulator) {
     }
 }
 
-/// Shows each event that is rejected. Does not end.
+/// Shows each event that is rejected. Never returns.
 async fn show_rejected(handle: &Handle, screen: &Screen) {
     let mut shown = 0;
     loop {
@@ -222,7 +224,7 @@ fn configuration(service: &Announcement, directory: &std::path::Path, with_table
     )
 }
 
-/// Writes to standard output. A reader that has left is no failure: it has seen enough.
+/// Writes to standard output. A closed pipe is not an error: the reader has seen enough.
 fn say(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -231,7 +233,7 @@ fn say(text: &str) -> io::Result<()> {
     }
 }
 
-/// In lines that no terminal breaks.
+/// The summary, in lines that fit on any terminal.
 fn summary(shown: &Shown, rejected: usize, took: Duration) -> String {
     let Shown { verified, unsigned, late, .. } = shown;
     format!(

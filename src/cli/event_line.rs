@@ -1,4 +1,4 @@
-//! A line an event, as `demo` and `tail` print it: on a terminal in colours and no wider than it, elsewhere in full.
+//! One line per event, as `demo` and `tail` print it: in color and cut to the width of a terminal, otherwise in full.
 
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
@@ -16,57 +16,59 @@ const REJECTED: Style = AnsiColor::Red.on_default().bold();
 const QUIET: Style = Style::new().dimmed();
 const PLAIN: Style = Style::new();
 
-/// The widest column of channels on a narrow terminal.
+/// Maximum width of the channel column on a narrow terminal.
 const CHANNEL: usize = 12;
 
-/// A terminal of so many columns, beside that of the channels, is wide: times and proofs are written out.
+/// A terminal is wide if it has this many columns besides the channel column: times and proofs are then in full.
 const WIDE: usize = 100;
 
-/// What happened is padded to so many columns at the most, and to so many in a full line.
+/// The description of an event is padded to at most this many columns on a terminal.
 const WHAT: usize = 40;
+
+/// The description is padded to this many columns in a full line.
 const FULL_WHAT: usize = 28;
 
-/// Below so many columns for what happened, the type gives its column up.
+/// If the description would get fewer columns than this, the type has no column of its own.
 const NARROW_WHAT: usize = 30;
 
-/// An event for its line: its parts, and whether sinks had events above it before.
+/// An event to print: the parts of its line, and whether sinks received events with higher offsets before it.
 #[derive(Clone, Debug)]
 pub(super) struct EventLine {
     pub(super) parts: Readable,
     pub(super) is_late: bool,
 }
 
-/// Lays lines out.
+/// Formats lines.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
-    /// Columns of the terminal; none where lines are written in full.
+    /// Columns of the terminal, or `None` if lines are written in full.
     width: Option<usize>,
-    /// Columns for the channel's name; none where it is not shown.
+    /// Columns for the channel's name, or `None` if the name is not shown.
     channel: Option<usize>,
-    /// The day of the last line, where times are written without it.
+    /// The day of the last line, if times are written without their day.
     day: String,
 }
 
 impl Layout {
-    /// For standard output, which may be a terminal, with a column for these channels unless there are none.
+    /// For standard output, which may be a terminal. Without channels, the lines have no channel column.
     pub(super) fn of_stdout<'a>(channels: impl IntoIterator<Item = &'a str>) -> Self {
         Self::of(terminal_width(), channels)
     }
 
-    /// For a terminal of that width or, without one, for a program.
+    /// For a terminal of this width or, without a width, for a program.
     pub(super) fn of<'a>(width: Option<usize>, channels: impl IntoIterator<Item = &'a str>) -> Self {
         Self { width, channel: channels.into_iter().map(UnicodeWidthStr::width).max(), day: String::new() }
     }
 
-    /// Follows a terminal that has changed its size.
+    /// Adapts to the new width if the size of the terminal has changed.
     pub(super) fn follow_terminal(&mut self) {
         if self.width.is_some() {
             self.width = terminal_width();
         }
     }
 
-    /// The event's line, with colours. Where times are written without their day, a line with the day comes before the
-    /// first event of each.
+    /// The event's line, with colors. If times are written without their day, a line with the day precedes the first
+    /// event of each day.
     pub(super) fn lines(&mut self, event: &EventLine) -> String {
         let width = self.width;
         match width {
@@ -85,14 +87,14 @@ impl Layout {
         }
     }
 
-    /// As the format `text`.
+    /// The line as the format `text` has it.
     fn full(&self, event: &EventLine) -> String {
         let segments = self.segments(event, FULL_WHAT, self.channel, true);
         segments.iter().map(|(style, text)| styled(*style, text)).collect()
     }
 
     fn wide(&self, event: &EventLine, width: usize) -> Vec<(Style, String)> {
-        // verdict, offset, time, type and proof with what separates them.
+        // The verdict, offset, time, type and proof, with their separators.
         let fixed = 8 + 1 + 6 + 2 + 20 + 2 + 16 + 2 + 1 + if event.is_late { 24 } else { 18 };
         let what = width.saturating_sub(fixed + self.channel.map_or(0, |channel| channel + 1));
         self.segments(event, what.clamp(8, WHAT), self.channel, true)
@@ -155,10 +157,10 @@ fn terminal_width() -> Option<usize> {
     width_of(&io::stdout())
 }
 
-/// The columns of a terminal; `None` where it is none.
+/// The columns of a terminal, or `None` if the stream is not a terminal.
 pub(super) fn width_of(stream: &(impl IsTerminal + AsFd)) -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(stream).ok().filter(|_| stream.is_terminal())?;
-    // One that does not say has as many as any.
+    // A terminal that does not report its width is assumed to have 80 columns.
     Some(if size.ws_col == 0 { 80 } else { size.ws_col.into() })
 }
 
@@ -166,7 +168,7 @@ fn padded(text: &str, width: usize) -> String {
     format!("{text}{}", " ".repeat(width.saturating_sub(text.width())))
 }
 
-/// The beginning of a text, at most so many columns wide; what is cut off shows as `…`.
+/// The beginning of a text, at most `width` columns wide. A `…` replaces the part that is cut off.
 pub(super) fn shortened(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
@@ -176,7 +178,7 @@ pub(super) fn shortened(text: &str, width: usize) -> String {
     short
 }
 
-/// As much of the beginning of a text as fits into so many columns.
+/// The longest beginning of a text that fits into `width` columns.
 fn fitting(text: &str, width: usize) -> String {
     let mut room = width;
     let fits = |c: &char| {
@@ -188,7 +190,7 @@ fn fitting(text: &str, width: usize) -> String {
     text.chars().take_while(fits).collect()
 }
 
-/// A text in as many lines as it needs. A word that is longer than a line is broken.
+/// Wraps a text between words. A word that is longer than a line is broken.
 pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let (mut lines, mut line) = (Vec::new(), String::new());
     for word in text.split(' ').flat_map(|word| pieces(word, width)) {
@@ -204,7 +206,7 @@ pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// A word, in pieces that fit.
+/// Splits a word into pieces that fit into a line.
 fn pieces(word: &str, width: usize) -> Vec<String> {
     let mut pieces = vec![String::new()];
     for c in word.chars() {
@@ -218,7 +220,7 @@ fn pieces(word: &str, width: usize) -> Vec<String> {
     pieces
 }
 
-/// The segments in their styles, as far as they fit.
+/// The segments in their styles, cut to `width` columns.
 fn cut(segments: &[(Style, String)], width: usize) -> String {
     let (mut line, mut room) = (String::new(), width);
     for (style, text) in segments {

@@ -1,4 +1,4 @@
-//! How a command ends: exit codes, and the failures that lead to them.
+//! The exit codes of commands, and the failures that lead to them.
 
 use std::fmt::Display;
 use std::io;
@@ -10,18 +10,18 @@ use channel::ReadError;
 use net::Chain;
 use operator::Refusal;
 
-/// The exit code, by the numbers of `sysexits.h`.
+/// The exit code, with the numbers of `sysexits.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// Done.
     Done = 0,
     /// Something else went wrong, or the answer is "no".
     Failed = 1,
-    /// The command line cannot be right.
+    /// The command line is invalid.
     Usage = 64,
     /// The service, or every channel, is unavailable.
     Unavailable = 69,
-    /// The configuration cannot be right.
+    /// The configuration is invalid.
     Config = 78,
 }
 
@@ -31,13 +31,13 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command did not do what it was asked to: its exit code, and what an operator reads.
+/// Why a command failed: its exit code, and the message for the operator.
 #[derive(Debug, thiserror::Error)]
 #[error("{1}")]
 pub(super) struct Failure(pub(super) Exit, pub(super) String);
 
 impl Failure {
-    /// For [`Result::map_err`] on a call of the service.
+    /// For [`Result::map_err`] on a request to the service.
     pub(super) fn api(doing: impl Display) -> impl FnOnce(ApiError) -> Self {
         use ApiError::{Malformed, RateLimited, Transient};
         move |error| {
@@ -58,7 +58,7 @@ impl Failure {
     /// For [`Result::map_err`] on reading or writing a file.
     pub(super) fn io(doing: impl Display) -> impl FnOnce(io::Error) -> Self {
         move |error| {
-            // The reader of the output has seen enough.
+            // A closed pipe is not an error: the reader of the output has seen enough.
             let exit = if error.kind() == io::ErrorKind::BrokenPipe { Exit::Done } else { Exit::Failed };
             Self(exit, format!("{doing}: {}", Chain(&error)))
         }

@@ -1,9 +1,9 @@
-//! `channeld explain`: what a reason means and what to do, in the runbook's own words.
+//! `channeld explain`: prints the runbook's text about a reason: its meaning and the remedy.
 //!
 //! # Invariants
 //!
-//! * **The runbook is the only text.** It is compiled in; what is said here and what is read there cannot differ.
-//! * **Needs nothing.** No configuration, no state, no daemon, no network: it answers on a machine where nothing works.
+//! * **The runbook is the only text.** It is compiled in, so this command and the runbook cannot differ.
+//! * **Needs nothing.** No configuration, no state, no daemon, no network: it works on a machine on which nothing else does.
 
 use std::io::Write;
 
@@ -24,7 +24,7 @@ use runbook::{Kind, Topic};
 /// The columns of a terminal.
 const WIDTH: usize = 80;
 
-/// How many names are proposed for one that is not known.
+/// How many names are suggested for an unknown reason.
 const PROPOSED: usize = 3;
 
 /// Say what a reason means and what to do about it: the runbook's own text.
@@ -47,7 +47,7 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// Takes every text. Shells complete those that are known.
+/// Accepts every text. Shells complete the known reasons.
 #[derive(Clone)]
 struct Known;
 
@@ -104,21 +104,21 @@ pub(super) fn run(Args { reason, json }: &Args, out: &mut impl Write) -> Result<
     say(out, format!("{reason}: {}\n\n{}", topic.kind.about(), text.trim_end()))
 }
 
-/// What the runbook says of a reason, or of a line of `health --ready`.
+/// The runbook's text about a reason, or about a line of `health --ready`.
 pub(super) struct Advice {
     pub(super) name: String,
     pub(super) summary: String,
     pub(super) text: String,
 }
 
-/// What the runbook says, in lines of so many columns; nothing where it says nothing.
+/// The runbook's text in lines of `width` columns, or `None` if the runbook does not explain the reason.
 pub(super) fn advice(reason: &str, width: usize) -> Option<Advice> {
     let topics = runbook::topics();
     let (topic, name) = runbook::find(&topics, reason)?;
     Some(Advice { name: name.to_owned(), summary: topic.summary.clone(), text: topic.text(width) })
 }
 
-/// Every reason with a line each, in the order of the runbook.
+/// Every reason on a line of its own: by kind and, within a kind, in the order of the runbook.
 fn list(topics: &[Topic]) -> String {
     let mut lines = Vec::new();
     for kind in Kind::ALL {

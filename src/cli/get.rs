@@ -1,4 +1,4 @@
-//! `channeld get`: one event by its id.
+//! `channeld get`: prints one event by its id.
 
 use std::io::Write;
 
@@ -25,7 +25,7 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// Fetches the event and writes it. Any verdict is a success: this shows, `verify` decides.
+/// Fetches the event and writes it. Any verdict is a success: this command shows the verdict, and `verify` decides by it.
 pub(super) async fn run(args: &Args, connection: &Connection, out: &mut impl Write) -> Result<Exit, Failure> {
     let Connection { client, channel, verifier, signer_names } = connection;
     let doing = format!("event {} could not be read from channel {}", args.event_id, channel.name);
@@ -39,7 +39,7 @@ pub(super) async fn run(args: &Args, connection: &Connection, out: &mut impl Wri
     Ok(Exit::Done)
 }
 
-/// More about one event for people: why it was rejected, or what was signed, and the signers.
+/// Details of one event for people: why it was rejected, or the signed text and the signers.
 fn details(verdict: &Verdict, names: &SignerNames) -> String {
     match verdict {
         Verdict::Rejected(_, reason) => format!("reason: {reason}"),

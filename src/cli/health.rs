@@ -1,9 +1,9 @@
-//! `channeld health`: asks a running daemon over its admin listener, in containers that hold no other program to ask with.
+//! `channeld health`: queries a running daemon over its admin listener. Containers may have no other program for this.
 //!
 //! # Invariants
 //!
-//! * **Of the configuration only the address.** A healthy daemon must not look ill because its file was spoiled after it was
-//!   read: a supervisor would restart it into that file.
+//! * **Only the address is read from the configuration.** A healthy daemon must not look unhealthy because its file was
+//!   damaged after it was read: a supervisor would restart it with that file.
 //! * **Bounded:** see [`MAX_WAIT`] and [`ANSWER_BYTES`].
 
 use std::io::Write;
@@ -21,10 +21,10 @@ use crate::config::load_listen;
 use net::Chain;
 use net::http;
 
-/// How long the answer may take: a little more than the daemon gives itself for a report.
+/// How long the answer may take: slightly more than the daemon allows itself for a report.
 const MAX_WAIT: Duration = Duration::from_secs(12);
 
-/// How much of an answer is read. Reasons that are cut off are no fewer reasons.
+/// How much of an answer is read. Cutting off reasons does not change the result.
 const ANSWER_BYTES: usize = 64 * 1024;
 
 /// Ask the running daemon whether it makes progress.
@@ -68,7 +68,7 @@ fn url(listen: Option<SocketAddr>, path: &str) -> Result<Url, Failure> {
     }
 }
 
-/// Whether the answer is good, and what it says.
+/// Whether the answer is good, and its text.
 async fn ask(url: &Url, max_wait: Duration) -> Result<(bool, String), Failure> {
     let failed =
         |error: reqwest::Error| Failure(Exit::Failed, format!("no answer from {url}: {}", Chain(&error.without_url())));

@@ -1,10 +1,10 @@
-//! `channeld init`: a configuration to begin with, from flags and, on a terminal, from questions.
+//! `channeld init`: creates a configuration from flags and, on a terminal, from the answers to questions.
 //!
 //! # Invariants
 //!
-//! * **Written only when it works.** What is written was read without a mistake and, unless told otherwise, asked: the service,
-//!   each channel and its newest events, the sink.
-//! * **Nothing is overwritten** without `--force`. A key file that is there is used, and never changed.
+//! * **Written only if it works.** The configuration is loaded without errors before it is written. Unless `--unchecked` is
+//!   given, the service, each channel with its newest events, and the sink are checked too.
+//! * **Nothing is overwritten** without `--force`. An existing key file is used, and never changed.
 //! * **The key stays secret.** It comes from a file, standard input or a prompt without echo, goes into a file with mode 0600,
 //!   and is never printed.
 
@@ -28,7 +28,7 @@ mod sink;
 
 use sink::Sink;
 
-/// The service's address where none is given.
+/// The default address of the service.
 const SERVICE: &str = "https://cre-connect.api.chain.link/v1";
 
 /// Write a configuration to begin with, and check it against the service.
@@ -98,7 +98,7 @@ pub(super) struct Args {
     to_file: Option<PathBuf>,
 }
 
-/// What `channeld simulate` prints.
+/// The announcement that `channeld simulate` prints.
 #[derive(Deserialize)]
 struct Announced {
     base_url: String,
@@ -109,7 +109,7 @@ struct Announced {
     channels: Vec<String>,
 }
 
-/// What the service is asked with.
+/// The settings for requests to the service and for verification.
 #[derive(Clone)]
 struct Service {
     base_url: String,
@@ -119,7 +119,7 @@ struct Service {
     required: Option<u64>,
 }
 
-/// Everything that was decided.
+/// All values that the configuration is made of.
 struct Answers {
     service: Service,
     /// Names and ids.
@@ -145,7 +145,7 @@ pub(super) async fn run(args: Args, out: &mut impl Write) -> Result<Exit, Failur
     ended
 }
 
-/// Asks for what is missing, and writes the file. Says in `new_key` which key file it has made.
+/// Asks for missing values and writes the file. Stores the path of a newly created key file in `new_key`.
 async fn make(args: Args, new_key: &mut Option<PathBuf>, out: &mut impl Write) -> Result<Exit, Failure> {
     let (file, force, unchecked) = (args.file.clone(), args.force, args.unchecked);
     let directory = directory(&file);
@@ -175,13 +175,13 @@ async fn make(args: Args, new_key: &mut Option<PathBuf>, out: &mut impl Write) -
     Ok(Exit::Done)
 }
 
-/// What a file with that text would say, and the environment over it.
+/// Loads the configuration from this text and the environment, as if the file already existed.
 fn load(file: &Path, text: &str) -> Result<Config, Failure> {
     let text = Text::written(file, text.to_owned());
     Ok(Config::of(text, std::env::vars_os())?.config)
 }
 
-/// Where the file goes, absolute.
+/// The absolute path of the file's directory.
 fn directory(file: &Path) -> PathBuf {
     let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     absolute.parent().unwrap_or(Path::new("/")).to_owned()
@@ -299,8 +299,8 @@ impl Service {
         writeln!(file, "{key}").and_then(|()| file.sync_all()).map_err(failed())
     }
 
-    /// Asks for channels until there is one and no further is named, and says at once how each is. One that cannot be read is
-    /// not taken, unless nothing is to be asked.
+    /// Asks for channels until the answer is empty, but for at least one, and checks each channel immediately. A channel
+    /// that cannot be read is not accepted. If `unchecked` is set, channels are accepted without a check.
     async fn ask_channels(
         &self,
         file: &Path,
@@ -326,14 +326,14 @@ impl Service {
                 Ok((_, false)) => {
                     say(out, "That channel is not taken: name it again, or give up with Ctrl-D").map(drop)?;
                 }
-                // A mistake in it, or in what was answered before.
+                // A mistake in this answer, or in an earlier one.
                 Err(failure) => drop(say(out, format!("{failure}"))?),
             }
             out.flush().map_err(Failure::output)?;
         }
     }
 
-    /// Whether a channel can be read; says what was found.
+    /// Whether a channel can be read. Prints the findings.
     async fn look(&self, file: &Path, channel: &(String, String), out: &mut impl Write) -> Result<bool, Failure> {
         let (service, sink, state) = (self.clone(), Sink::stdout(), directory(file).join("state"));
         let answers = Answers { service, channels: vec![channel.clone()], sink, state };

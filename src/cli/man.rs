@@ -1,10 +1,10 @@
-//! `channeld man`: the manual pages of the command line, the configuration file and the record, for packages.
+//! `channeld man`: writes the manual pages of the command line, the configuration file and the record, for packages.
 //!
 //! # Invariants
 //!
-//! * **Generated.** Commands and options come from their definitions, keys from `config/default.toml`. Written by hand is what
-//!   holds for all commands, in `about.roff`, and what is said of the record, beside its type.
-//! * **Reproducible.** A page depends on neither the machine nor the moment.
+//! * **Generated.** Commands and options come from their definitions, keys from `config/default.toml`. Only two texts are
+//!   written by hand: `about.roff`, which applies to all commands, and the description of the record, beside its type.
+//! * **Reproducible.** A page depends on neither the machine nor the time.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ fn write_all(directory: &Path) -> io::Result<()> {
     write_tree(&command, directory, ABOUT, "channeld.toml(5), channeld-record(5), systemctl(1), journalctl(1)")
 }
 
-/// Writes the page of a command, and those of its own commands.
+/// Writes the page of a command and the pages of its subcommands.
 fn write_tree(command: &Command, directory: &Path, about: &str, references: &str) -> io::Result<()> {
     let page = Man::new(command.clone()).source(SOURCE).date(date()).manual(MANUAL);
     let mut text = Vec::new();
@@ -71,7 +71,7 @@ fn write_tree(command: &Command, directory: &Path, about: &str, references: &str
     shown.try_for_each(|command| write_tree(command, directory, "", "channeld(1), channeld.toml(5)"))
 }
 
-/// channeld-record(5).
+/// The page channeld-record(5).
 fn record() -> io::Result<Vec<u8>> {
     let (mut roff, mut example, mut text) = (Roff::new(), Roff::new(), Vec::new());
     roff.control("TH", ["channeld-record", "5", &date(), SOURCE, MANUAL]);
@@ -88,7 +88,7 @@ fn record() -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// The section with the examples that the help ends with.
+/// The section with the examples from the end of the help.
 fn examples(help: &str) -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", ["EXAMPLES"]).control("nf", []);
@@ -99,14 +99,14 @@ fn examples(help: &str) -> Roff {
     roff
 }
 
-/// The section that names other pages.
+/// The section with references to other pages.
 fn see_also(pages: &str) -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", ["SEE ALSO"]).text([roman(pages)]);
     roff
 }
 
-/// The day of the commit, or an empty argument of roff.
+/// The date of the commit, or an empty roff argument.
 fn date() -> String {
     version::date().unwrap_or_else(|| "\"\"".to_owned())
 }

@@ -1,9 +1,11 @@
-//! How a command reaches the state: over the control socket of a running daemon, and directly where none runs. One process at
-//! a time may open a state of one machine; a shared one is visited as an instance.
+//! How a command reaches the state: over the control socket of a running daemon or, if none runs, directly.
+//!
+//! Only one process at a time may open the state of one machine. On a shared state, the command acts as an instance.
 //!
 //! # Invariants
 //!
-//! * **No state is created.** And only its owner opens it: files of another user in it would keep the daemon from starting.
+//! * **No state is created.** Only the owner of the state opens it: files of another user would keep the daemon from
+//!   starting.
 
 use std::fmt;
 use std::io;
@@ -31,18 +33,19 @@ pub(super) use visit::visit;
 /// How long the state may belong to a process that does not answer.
 const MAX_WAIT: Duration = Duration::from_secs(3);
 
-/// Between two tries.
+/// The pause between two attempts.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// So many characters of a user's name are logged.
+/// At most this many characters of a user's name are logged.
 const MOST_OF_A_NAME: usize = 80;
 
-/// Asks for what the command line says.
+/// Carries out the requests of the command line.
 pub(super) struct Operator {
     pub(super) config: Local,
 }
 
-// The arguments of a request whose answers are printed. The help is the request's: a doc comment here would replace it.
+// The arguments of a request whose answers are printed. The request has the help text: a doc comment here would replace
+// it.
 #[derive(Debug, clap::Args)]
 pub(super) struct Printed<R: clap::Args> {
     #[command(flatten)]
@@ -52,7 +55,7 @@ pub(super) struct Printed<R: clap::Args> {
     pub(super) json: bool,
 }
 
-// The arguments of a request that cannot be taken back, as above.
+// The arguments of a request that cannot be undone. It has no doc comment for the same reason.
 #[derive(Debug, clap::Args)]
 pub(super) struct Confirmed<R: clap::Args> {
     #[command(flatten)]
@@ -63,7 +66,7 @@ pub(super) struct Confirmed<R: clap::Args> {
 }
 
 impl Operator {
-    /// Over the state of a configuration, of which no secret is read. What is changed is logged.
+    /// Loads the parts of the configuration that need no secrets. Also starts the log, which records changes.
     pub(super) fn open(file: Option<&Path>) -> Result<Self, Failure> {
         let config = Local::load(file)?;
         telemetry::init_plain(&config.log);
@@ -77,7 +80,7 @@ impl Operator {
         self.answer(request).await?.ok_or_else(none)
     }
 
-    /// Asks the running daemon or, where none runs, carries the request out here.
+    /// Asks the running daemon. If none runs, carries out the request without it.
     pub(super) async fn ask<R: Request>(&self, request: &R) -> Result<R::Answer, Failure> {
         let path = &self.config.state.path;
         let since = Instant::now();
@@ -98,7 +101,7 @@ impl Operator {
                         Operations { version, ledgers, handles, recent, daemon: None, cluster: None, channels };
                     return Ok(request.perform(&operations).await?);
                 }
-                // A daemon that starts or ends has it, or another command.
+                // A daemon that is starting or stopping, or another command, has the state open.
                 Err(StateError::InUse { .. }) if since.elapsed() < MAX_WAIT => tokio::time::sleep(LOOK_AGAIN).await,
                 Err(StateError::InUse { holder, .. }) => {
                     let path = path.display();
@@ -115,7 +118,7 @@ impl Operator {
         }
     }
 
-    /// What the running daemon answers; `None` where none runs.
+    /// The answer of the running daemon, or `None` if none runs.
     pub(super) async fn answer<R: Request>(&self, request: &R) -> Result<Option<R::Answer>, Failure> {
         let path = &self.config.state.path;
         let doing = format!("the daemon on the state in {} could not be asked", path.display());
@@ -131,7 +134,7 @@ impl Operator {
     }
 }
 
-/// The user who asks, for the log: their name and, behind `sudo`, whose it was before.
+/// The name of the user who asks, for the log. With `sudo`, it includes the user who called `sudo`.
 pub(super) fn who() -> String {
     let uid = geteuid();
     let name = User::from_uid(uid).ok().flatten().map_or_else(|| format!("user {uid}"), |user| user.name);
@@ -140,7 +143,7 @@ pub(super) fn who() -> String {
     who.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').take(MOST_OF_A_NAME).collect()
 }
 
-/// Whether there is a state, and it is ours.
+/// Checks that the state exists and belongs to this user.
 pub(super) fn owned(path: &Path) -> Result<(), Failure> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound => Failure(
@@ -163,7 +166,7 @@ pub(super) fn owned(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes each of them as one line, of JSON or as `line` has it.
+/// Writes each item as one line, either as JSON or as formatted by `line`.
 pub(super) fn write_each<T: Serialize>(
     out: &mut impl io::Write,
     json: bool,
@@ -173,7 +176,7 @@ pub(super) fn write_each<T: Serialize>(
     write_lines(out, each.iter().map(|one| if json { to_json(one) } else { line(one) }))
 }
 
-/// Writes a list: one line of JSON each; or a heading and a line each, or what is said where there is none.
+/// Writes a list. With `json`, one JSON line per item. Otherwise `heading` and one line per item, or `none` if it is empty.
 pub(super) fn write_list<T: Serialize>(
     out: &mut impl io::Write,
     json: bool,
@@ -197,7 +200,7 @@ pub(super) fn say(out: &mut impl io::Write, line: impl fmt::Display) -> Result<E
     write_lines(out, [line])
 }
 
-/// Writes lines and is done.
+/// Writes lines and flushes the output.
 pub(super) fn write_lines(
     out: &mut impl io::Write,
     lines: impl IntoIterator<Item = impl fmt::Display>,

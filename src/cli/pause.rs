@@ -34,7 +34,7 @@ impl Args {
     }
 }
 
-/// When so long a pause that begins now ends.
+/// The end of a pause of this duration that begins now.
 fn ends_after(text: &str) -> Result<Timestamp, String> {
     let duration = SignedDuration::try_from(positive_duration(text)?).map_err(|error| error.to_string())?;
     Timestamp::now().checked_add(duration).map_err(|error| error.to_string())
@@ -42,7 +42,7 @@ fn ends_after(text: &str) -> Result<Timestamp, String> {
 
 pub(super) async fn run(what: SetPaused, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
     let operator = Operator::open(config)?;
-    // A state of one process belongs to its daemon: where that does not run, there is nothing to pause.
+    // A state that is not shared belongs to one daemon. If that daemon does not run, nothing can be paused.
     let is_shared = operator.config.state.database.is_some();
     let changed = if is_shared { operator.ask(&what).await? } else { operator.ask_daemon(&what).await? };
     let SetPaused { channel, sink, paused, until } = what;

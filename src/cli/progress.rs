@@ -1,8 +1,8 @@
-//! How far a long command has got: a bar on standard error, where that is a terminal, and nothing elsewhere.
+//! Shows the progress of a long command as a bar on standard error. Shows nothing if standard error is not a terminal.
 //!
 //! # Invariants
 //!
-//! * **Never among the results.** The bar is taken away before anything else is written, and at the end.
+//! * **Never among the results.** The bar is removed before anything else is written, and at the end.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -10,19 +10,19 @@ use std::time::{Duration, Instant};
 use super::event_line::{shortened, width_of};
 use channel::{Progress, rate, span};
 
-/// A command that takes no longer shows no bar.
+/// A command that ends within this time shows no bar.
 const AFTER: Duration = Duration::from_millis(500);
 
-/// Between two pictures.
+/// The minimum time between two updates of the bar.
 const BETWEEN: Duration = Duration::from_millis(200);
 
 /// Columns of the bar.
 const COLUMNS: usize = 22;
 
-/// A share is told in so many parts.
+/// A share is converted to a count of this many parts.
 const PARTS: f64 = 10_000.0;
 
-/// To the first column, and nothing from there on.
+/// Moves to the first column and clears the line.
 const CLEAR: &str = "\r\x1b[K";
 
 /// The bar of one command.
@@ -34,18 +34,18 @@ pub(super) struct Bar {
 }
 
 impl Bar {
-    /// Begins now.
+    /// Starts to measure time. The bar is drawn later.
     pub(super) fn begin() -> Self {
         Self { is_wanted: io::stderr().is_terminal(), began: Instant::now(), drawn: None, is_there: false }
     }
 
-    /// Says that `done` of `of` are done.
+    /// Reports that `done` of `of` are done.
     pub(super) fn tell(&mut self, done: u64, of: u64, what: &str) {
         let progress = Progress::at(done, of, self.per_second(done));
         self.draw(&format!("{} {:>3.0} %  {what}{progress}", progress.bar(COLUMNS), progress.share() * 100.0));
     }
 
-    /// Says that a share, from 0 to 1, is done, where its parts are not counted; `count` events were found.
+    /// Reports that a share, from 0 to 1, is done, if the total is not known. `count` is the number of events found.
     pub(super) fn tell_share(&mut self, share: f64, count: u64) {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 10,000")]
         let (done, of) = ((share.clamp(0.0, 1.0) * PARTS) as u64, PARTS as u64);
@@ -58,10 +58,10 @@ impl Bar {
         self.draw(&format!("{} {percent:>3.0} %  {found}{speed}{left}", progress.bar(COLUMNS)));
     }
 
-    /// Takes it away, until there is more to say.
+    /// Removes the bar until the next report.
     pub(super) fn hide(&mut self) {
         if std::mem::take(&mut self.is_there) {
-            // A terminal that has gone misses nothing.
+            // The error is ignored: a closed terminal shows no bar.
             let _ = io::stderr().write_all(CLEAR.as_bytes());
             self.drawn = None;
         }
@@ -79,7 +79,7 @@ impl Bar {
             return;
         }
         let columns = width_of(&io::stderr()).unwrap_or(80);
-        // One column less: in the last one, some terminals begin a new line.
+        // One column less, because some terminals begin a new line in the last column.
         let _ = write!(io::stderr(), "{CLEAR}{}", shortened(line, columns.saturating_sub(1)));
         (self.drawn, self.is_there) = (Some(Instant::now()), true);
     }

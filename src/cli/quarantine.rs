@@ -1,4 +1,4 @@
-//! `channeld quarantine`: rejected events, listed, shown, verified again, dropped.
+//! `channeld quarantine`: lists, shows, retries and drops rejected events.
 
 use std::io::Write;
 use std::path::Path;
@@ -38,7 +38,7 @@ pub(super) enum Command {
     Drop(Confirmed<DropQuarantined>),
 }
 
-/// Where this fails, nothing was changed or, where the state failed, it is not known whether anything was.
+/// If this fails, nothing was changed. The exception is a failure of the state: it is then unknown whether anything changed.
 pub(super) async fn run(command: Command, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
     let operator = Operator::open(config)?;
     match command {
@@ -88,7 +88,7 @@ fn line(Entry { channel, facts, .. }: &Entry<Quarantined>) -> String {
     format!("{channel:24}  {offset:>10}  {:20}  {reason:20}  {:36}  {detail}", time(Some(facts.at)), id(facts.event_id))
 }
 
-/// `offset  what became of it`.
+/// `offset  result of the retry`.
 pub(super) fn retried(Retried { offset, fate }: &Retried) -> String {
     format!("{offset:>10}  {}", outcome(fate))
 }

@@ -1,4 +1,4 @@
-//! `channeld reload`: the running daemon reads its configuration again.
+//! `channeld reload`: makes the running daemon read its configuration again.
 
 use std::io::Write;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `channeld replay`: events of the past, delivered to one sink once more.
+//! `channeld replay`: delivers past events to one sink again.
 
 use std::io::Write;
 use std::path::Path;
@@ -16,7 +16,7 @@ use ledger::LATE;
 use operator::api::{CursorPosition, ListCursors, Redeliver};
 use proof::event::{Offset, RawEvent};
 
-/// What one request to the daemon carries at the most: less than it takes.
+/// Maximum size of the events in one request. It is less than the daemon accepts.
 const REQUEST_BYTES: usize = 512 * 1024;
 
 /// Deliver events of a channel's past to one of its sinks once more.
@@ -43,7 +43,7 @@ pub(super) struct Args {
     to: Offset,
 }
 
-/// Where this fails it says how many are on their way all the same.
+/// Delivers the events again. If this fails midway, the error says how many events were already queued.
 pub(super) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
     if args.from > args.to {
         return Err(Failure(Exit::Usage, "--from is above --to: there is nothing between them".to_owned()));
@@ -73,7 +73,7 @@ pub(super) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) 
 }
 
 impl Args {
-    /// Where the sink is.
+    /// The current position of the sink.
     async fn lane(&self, operator: &Operator) -> Result<CursorPosition, Failure> {
         let lanes = operator.ask(&ListCursors { channel: Some(self.channel.clone()) }).await?;
         let (meant, others): (Vec<_>, Vec<_>) = lanes
@@ -89,7 +89,7 @@ impl Args {
         })
     }
 
-    /// Reads them all, and ends as soon as they are too many.
+    /// Reads all events of the range. Fails as soon as there are too many.
     async fn read(&self, mut history: History) -> Result<Vec<RawEvent>, Failure> {
         let (mut events, mut bytes, mut bar) = (Vec::new(), 0, Bar::begin());
         let distance = |to: Offset| u64::try_from(to.get() - self.from.get()).unwrap_or_default() + 1;
@@ -117,7 +117,7 @@ impl Args {
         Failure(Exit::Usage, message)
     }
 
-    /// Whether they can go there.
+    /// Checks that the range has events, and that the sink's cursor has reached the last of them.
     fn check(&self, events: &[RawEvent], lane: &CursorPosition) -> Result<(), Failure> {
         let Self { channel, sink, from, to } = self;
         let Some(last) = events.last() else {
@@ -136,7 +136,7 @@ impl Args {
     }
 }
 
-/// Divides events into what one request carries.
+/// Divides events into requests of at most `REQUEST_BYTES`. A larger event gets a request of its own.
 fn requests(page: &[RawEvent]) -> Vec<Vec<String>> {
     let (mut requests, mut bytes) = (vec![Vec::new()], 0);
     for event in page {

@@ -1,4 +1,4 @@
-//! `channeld run`: the daemon.
+//! `channeld run`: runs the daemon.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use super::exit::Exit;
 
 /// Runs the daemon until a signal ends it, or until no channel is left.
 pub(super) async fn run(file: Option<&Path>) -> Exit {
-    // First: a signal that comes during the start ends the daemon in good order too.
+    // Listen first, so that a signal during the start also shuts the daemon down cleanly.
     let signals = daemon::Signals::listen();
     let loaded = match Text::read(file).and_then(|text| Config::of(text, std::env::vars_os())) {
         Ok(loaded) => loaded,
@@ -24,7 +24,7 @@ pub(super) async fn run(file: Option<&Path>) -> Exit {
         }
     };
     match Box::pin(daemon::run(file.map(Path::to_owned), loaded, signals)).await {
-        // What did not finish within the grace period is not lost: it is offered again at the next start.
+        // Deliveries that did not finish within the grace period are not lost: they are attempted again at the next start.
         Ok(Outcome::Drained | Outcome::GraceExpired | Outcome::SinkClosed) => Exit::Done,
         Ok(Outcome::AllGone) => Exit::Unavailable,
         Ok(Outcome::Interrupted | Outcome::StateFailed) => Exit::Failed,

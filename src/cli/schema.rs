@@ -1,4 +1,4 @@
-//! `channeld schema`: the configuration and the record as JSON Schema, for editors and programs.
+//! `channeld schema`: prints the JSON Schema of the configuration or the record, for editors and programs.
 
 use std::io::Write;
 

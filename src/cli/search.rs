@@ -1,10 +1,10 @@
-//! `channeld search`: events by filters, each with the verdict on its proof.
+//! `channeld search`: searches events by filters, and prints each with the verdict on its proof.
 //!
 //! # Invariants
 //!
-//! * **Invalid filters are refused here**, before the service is asked.
-//! * **No event twice, none silently skipped**, with `--all` too: see `search/pages.rs`.
-//! * **Bounded.** One page is held at a time.
+//! * **Invalid filters are refused here**, before any request is sent.
+//! * **No event is returned twice, and none is silently skipped**, even with `--all`: see `search/pages.rs`.
+//! * **Bounded.** Only one page is in memory at a time.
 
 use std::io::Write;
 
@@ -22,10 +22,10 @@ mod tests;
 
 use pages::time;
 
-/// The service's own maximum.
+/// The largest page that the service returns.
 const MAX_LIMIT: u16 = 200;
 
-/// The service's own default.
+/// The service's default page size.
 const DEFAULT_LIMIT: u16 = 50;
 
 /// Search a channel's events, newest first, with the verdict on the proof of each.
@@ -53,17 +53,17 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// How far a search through everything has come down: by time where the filter has a lower bound, or else by the offsets.
+/// The progress of a search through everything: by time if the filter has a lower bound, otherwise by offset.
 #[derive(Default)]
 struct Way {
-    /// The first event's time, where there is one, or its offset.
+    /// The time of the first event if the filter has a lower bound, otherwise its offset.
     top: Option<i64>,
     share: f64,
     found: u64,
 }
 
 impl Way {
-    /// Notes the next events, which are older than those before.
+    /// Records the next events, which are older than the previous ones.
     fn goes_on(&mut self, created: &Created, events: &[RawEvent]) {
         let (Some(first), Some(last)) = (events.first(), events.last()) else { return };
         let bound = created.gte.or(created.gt);
@@ -79,7 +79,7 @@ impl Way {
     }
 }
 
-/// Searches and writes what is found; with `--all` what was found before a failure has been written.
+/// Searches and writes the events that are found. With `--all`, events that were found before a failure are written.
 pub(super) async fn run(args: &Args, connection: &Connection, out: &mut impl Write) -> Result<Exit, Failure> {
     let Connection { client, channel, verifier, .. } = connection;
     args.filter.check().map_err(|misfit| Failure(Exit::Usage, misfit))?;

@@ -1,4 +1,4 @@
-//! Events with their verdicts, for people and for programs.
+//! Prints events with their verdicts, for people and for programs.
 
 use std::io::{self, Write};
 
@@ -22,12 +22,12 @@ pub(super) fn write(out: &mut impl Write, json: bool, channel: &ChannelRef, verd
     if json { writeln!(out, "{}", record::shown(channel, verdict)) } else { writeln!(out, "{}", line(verdict)) }
 }
 
-/// What stands above lines of events.
+/// The heading above lines of events.
 pub(super) fn heading() -> String {
     format!("{:>10}  {:20}  {:16}  {:20}  {:36}  NAME", "OFFSET", "TIME", "TYPE", "VERDICT", "EVENT")
 }
 
-/// `offset  time  type  verdict or reason  event id  name`, `-` where there is none.
+/// `offset  time  type  verdict or reason  event id  name`, with `-` for an absent value.
 pub(super) fn line(verdict: &Verdict) -> String {
     let (raw, event) = verdict.parts();
     let event = event.as_ref();
@@ -44,7 +44,7 @@ pub(super) fn line(verdict: &Verdict) -> String {
     )
 }
 
-/// The verdict's name or, for a rejected event, the reason's.
+/// The name of the verdict or, for a rejected event, of the reason.
 fn outcome(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Rejected(_, reason) => format!("rejected:{}", reason.name()),
@@ -52,17 +52,17 @@ fn outcome(verdict: &Verdict) -> String {
     }
 }
 
-/// A time as text, `-` where there is none.
+/// A time as text, `-` if it is unknown.
 pub(super) fn time(unix_seconds: Option<i64>) -> String {
     unix_seconds.and_then(record::rfc3339).unwrap_or_else(|| "-".to_owned())
 }
 
-/// An event's id as text, `-` where it has none.
+/// An event's id as text, `-` if it has none.
 pub(super) fn id(id: Option<EventId>) -> String {
     id.map_or_else(|| "-".to_owned(), |id| id.to_string())
 }
 
-/// The name inside the signed text, of a verified event only: otherwise it is not signed.
+/// The name inside the signed text. `None` unless the event is verified, because the name would then not be signed.
 fn name(verdict: &Verdict) -> Option<String> {
     #[derive(Deserialize)]
     struct Named {

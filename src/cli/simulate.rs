@@ -1,4 +1,4 @@
-//! `channeld simulate`: the simulated service, until a signal ends it.
+//! `channeld simulate`: runs the simulated service until a signal ends it.
 //!
 //! # Invariants
 //!

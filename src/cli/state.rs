@@ -1,4 +1,4 @@
-//! `channeld state`: what happened to the recorded state.
+//! `channeld state`: acknowledges losses of the recorded state, and copies it.
 
 use std::io::Write;
 use std::path::Path;

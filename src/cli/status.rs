@@ -1,4 +1,5 @@
-//! `channeld status`: how the daemon, its channels and their lanes are, in a table that is read in five seconds.
+//! `channeld status`: shows the state of the daemon, its channels and their lanes in a table that can be read in five
+//! seconds.
 
 use std::io::Write;
 use std::path::Path;
@@ -20,7 +21,7 @@ use operator::{InstanceStatus, Report};
 
 mod screen;
 
-/// What is done sooner than in so many seconds is not said to be behind.
+/// A channel or sink that catches up in fewer seconds than this is not reported as behind.
 const NOTEWORTHY: u64 = 3;
 
 /// Show how the daemon, its channels and their sinks are.
@@ -59,13 +60,13 @@ pub(super) async fn run(args: &Args, config: Option<&Path>) -> Result<Exit, Fail
     Ok(Exit::Done)
 }
 
-/// Shows it again and again, one below the other.
+/// Prints the report repeatedly, one below the other.
 async fn watch(args: &Args, operator: &Operator, every: Duration) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(Failure::output)?;
     loop {
         let text = match operator.ask_daemon(&GetStatus { here: false }).await {
             Ok(report) => text(args, &report),
-            // A daemon may start, or start again.
+            // The daemon may start later, or restart.
             Err(failure) => format!("{failure}\n"),
         };
         print(&text)?;
@@ -78,7 +79,7 @@ fn print(text: &str) -> Result<(), Failure> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::output)
 }
 
-/// A report for a program or for a terminal.
+/// Formats a report for a program or for a terminal.
 fn text(args: &Args, report: &Report) -> String {
     if args.json {
         return format!("{}\n", serde_json::to_string(report).expect("a report is JSON"));
@@ -117,13 +118,13 @@ fn text(args: &Args, report: &Report) -> String {
     format!("{}\n\n{}", lines.join("\n"), table(report, now))
 }
 
-/// An instance, in a few words.
+/// A short description of an instance.
 fn instance(InstanceStatus { name, is_self, channels, .. }: &InstanceStatus) -> String {
     let this = if *is_self { "this one, " } else { "" };
     format!("{} ({this}{channels} channels)", printable(name))
 }
 
-/// What an operator has paused, and may have forgotten.
+/// The pauses of a channel and its sinks. An operator may have forgotten them.
 fn paused(channel: &ChannelStatus, now: Timestamp) -> Vec<String> {
     let sinks = channel.lanes.iter().map(|lane| (format!(", sink {}", lane.sink), lane.paused));
     let each = std::iter::once((String::new(), channel.paused)).chain(sinks);
@@ -164,7 +165,7 @@ fn table(report: &Report, now: Timestamp) -> Table {
     Table(rows)
 }
 
-/// With its pace where that is not the channel's.
+/// The row of a sink. `with_pace` adds the sink's pace, which can differ from the channel's pace.
 fn lane_row(lane: &LaneStatus, with_pace: bool, now: Timestamp) -> (Vec<Cell>, String) {
     let detail = match (&lane.error, &lane.reading) {
         (Some(error), _) => problem(error, now),
@@ -192,7 +193,7 @@ fn lane_row(lane: &LaneStatus, with_pace: bool, now: Timestamp) -> (Vec<Cell>, S
     (cells, detail)
 }
 
-/// An activity's words and their style, and what there is to say beside it.
+/// The style and the words for an activity, and the detail text.
 fn activity(activity: &Activity, now: Timestamp) -> (Style, String, String) {
     let style = match activity {
         Activity::Reading | Activity::Delivering | Activity::Idle => GOOD,
@@ -211,7 +212,7 @@ fn activity(activity: &Activity, now: Timestamp) -> (Style, String, String) {
     (style, <&str>::from(activity).replace('_', " "), detail)
 }
 
-/// How far a channel has got that is behind for more than a moment.
+/// The progress of a channel that needs more than a moment to catch up.
 fn catching_up(channel: &ChannelStatus) -> Option<String> {
     channel.seconds_left.filter(|seconds| *seconds >= NOTEWORTHY)?;
     channel.progress().map(|progress| format!("{} {progress}", progress.bar(12)))
@@ -223,12 +224,12 @@ fn problem(problem: &Problem, now: Timestamp) -> String {
     format!("{} ({times}, for {since})", printable(&problem.message))
 }
 
-/// The age of what waits longest, where anything does.
+/// The age of the oldest undelivered event, or `None` if nothing waits.
 fn oldest(seconds: Option<u64>) -> Option<String> {
     seconds.filter(|seconds| *seconds > 0).map(span)
 }
 
-/// How long ago, in the largest whole unit. The clock may have been set meanwhile.
+/// The time since `then`, in the largest whole unit. It is zero if the clock was set back since then.
 fn ago(then: Timestamp, now: Timestamp) -> String {
     span(u64::try_from(now.as_second().saturating_sub(then.as_second())).unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! A table for a terminal, with columns as wide as their cells and colours that are dropped where there is no terminal.
+//! A table for a terminal. Columns are as wide as their cells. Without a terminal, the colors are dropped.
 
 use std::fmt;
 use std::io;
@@ -9,19 +9,19 @@ use unicode_width::UnicodeWidthStr;
 
 use super::event_line::{width_of, wrapped};
 
-/// As it should be.
+/// The state is as it should be.
 pub(super) const GOOD: Style = AnsiColor::Green.on_default();
 
-/// Not as it should be, and heals by itself.
+/// A problem that heals without an operator.
 pub(super) const PASSING: Style = AnsiColor::Yellow.on_default();
 
-/// An operator must act.
+/// A problem that an operator must solve.
 pub(super) const BAD: Style = AnsiColor::Red.on_default();
 
-/// An operator has asked for it.
+/// A state that an operator has requested.
 pub(super) const ASIDE: Style = AnsiColor::Cyan.on_default();
 
-/// A text and how it looks.
+/// A text and its style.
 #[derive(Clone, Debug)]
 pub(super) struct Cell {
     text: String,
@@ -39,7 +39,7 @@ impl Cell {
         Self::new(Style::new(), text)
     }
 
-    /// A quantity: to the right of its column, `-` where there is none.
+    /// A right-aligned quantity, `-` for `None`.
     pub(super) fn quantity(quantity: Option<impl fmt::Display>) -> Self {
         let text = quantity.map_or_else(|| "-".to_owned(), |quantity| quantity.to_string());
         Self { to_the_right: true, ..Self::text(text) }
@@ -55,7 +55,7 @@ impl Cell {
     }
 }
 
-/// A text as standard output takes it: with its colours on a terminal that wants them, and without elsewhere.
+/// A text for standard output: with colors on a terminal that accepts them, otherwise without.
 pub(super) fn for_stdout(text: &str) -> String {
     if AutoStream::choice(&io::stdout()) == ColorChoice::Never {
         return anstream::adapter::strip_str(text).to_string();
@@ -63,7 +63,7 @@ pub(super) fn for_stdout(text: &str) -> String {
     text.to_owned()
 }
 
-/// What went wrong, as standard error takes it: what it begins with in red on a terminal, and no line wider than that.
+/// An error message for standard error. On a terminal, `begins` is red and no line is wider than the terminal.
 pub(super) fn failure_for_stderr(begins: &str, text: &str) -> String {
     let text = match width_of(&io::stderr()) {
         None => text.to_owned(),
@@ -71,12 +71,12 @@ pub(super) fn failure_for_stderr(begins: &str, text: &str) -> String {
     };
     match text.strip_prefix(begins) {
         Some(rest) => styled(BAD, begins) + rest,
-        // It is longer than a line.
+        // `begins` is longer than a line and was wrapped.
         None => text,
     }
 }
 
-/// A line that fits stays as it is.
+/// Wraps a line. A line that fits is not changed.
 fn fitted(line: &str, width: usize) -> Vec<String> {
     if line.width() <= width { vec![line.to_owned()] } else { wrapped(line, width) }
 }
@@ -86,7 +86,7 @@ pub(super) fn styled(style: Style, text: &str) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// Rows of cells, the heading first. A row ends with a text that is in no column, however wide.
+/// Rows of cells, the heading first. Each row ends with a text outside the columns, which may have any width.
 #[derive(Debug)]
 pub(super) struct Table(pub(super) Vec<(Vec<Cell>, String)>);
 

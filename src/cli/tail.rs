@@ -1,9 +1,11 @@
-//! `channeld tail`: events as they come, a readable line each.
+//! `channeld tail`: prints events as they arrive, one readable line per event.
 //!
 //! # Invariants
 //!
-//! * **It slows nothing.** What the daemon cannot keep for it is missed, and counted; see [`Tail`](channel::Tail).
-//! * **Nothing unverified as verified.** The daemon tells what it delivers; what is read from the service is verified here.
+//! * **Delivery never waits for it.** Events that the daemon cannot buffer for it are missed and counted; see
+//!   [`Tail`](channel::Tail).
+//! * **Nothing unverified is shown as verified.** The daemon reports what it delivers. Events from the service are verified
+//!   here.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -64,7 +66,7 @@ pub(super) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) 
     ended.map(|()| Exit::Done)
 }
 
-/// Returns when as many events were shown as were asked for.
+/// Returns when the requested number of events has been shown.
 async fn watch(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result<(), Failure> {
     if !args.from_service {
         let operator = Operator::open(file)?;
@@ -80,20 +82,20 @@ async fn watch(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result
     service::watch(args, file, out).await
 }
 
-/// Says something about the events, beside them.
+/// Prints a note about the events to standard error.
 fn note(what: &str) {
-    // Where standard error is closed, the events come all the same.
+    // The error is ignored: events are shown even if standard error is closed.
     let _ = writeln!(io::stderr(), "channeld: {what}");
 }
 
-/// As [`note`], where a person reads it.
+/// Like [`note`], but only if a person reads it: both outputs are terminals.
 fn hint(what: &str) {
     if io::stderr().is_terminal() && io::stdout().is_terminal() {
         note(what);
     }
 }
 
-/// Prints events, until there were as many as were asked for.
+/// Prints events until the requested number is reached.
 struct Printer {
     json: bool,
     with_colours: bool,
@@ -107,7 +109,7 @@ impl Printer {
         Self { json: args.json, with_colours, layout, left: args.events }
     }
 
-    /// Prints events, each with its JSON; `true` once there were enough.
+    /// Prints events, each given with its JSON. Returns `true` when the requested number is reached.
     fn print(
         &mut self,
         out: &mut impl Write,

@@ -1,10 +1,10 @@
-//! `channeld test-sink`: one marked sample to one sink.
+//! `channeld test-sink`: sends one marked sample to one sink.
 //!
 //! # Invariants
 //!
-//! * **No position moves.** The state is neither opened nor asked for. What has to hold each event exactly once is looked at and
-//!   not written to.
-//! * **No secrets** in what is said, whatever the other side answers.
+//! * **No cursor moves.** The state is neither opened nor queried. A sink that must contain each event exactly once is only
+//!   inspected and not written to.
+//! * **No secrets** in the output, whatever the other side answers.
 
 use std::io::Write;
 use std::path::Path;
@@ -42,7 +42,7 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// What came of it.
+/// The result of the test.
 #[derive(Serialize)]
 struct Outcome<'a> {
     sink: &'a str,

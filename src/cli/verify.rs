@@ -2,11 +2,11 @@
 //!
 //! # Invariants
 //!
-//! * **An object in, a verdict out**, in the same order. Text that is not JSON is an input too, and rejected.
-//! * **A record agrees with its event.** A delivered record, also inside a CloudEvents event, is verified by the event inside
-//!   it, and rejected where its own fields differ from that.
-//! * **Bounded.** At most twice [`BATCH`] inputs are in memory, however long the file.
-//! * **As it comes.** What has been read is verified: no verdict waits for further input.
+//! * **One verdict per object**, in the same order. Text that is not JSON is also an input, and is rejected.
+//! * **A record agrees with its event.** A delivered record, alone or inside a CloudEvents event, is verified by its event.
+//!   It is rejected if its own fields differ from that event.
+//! * **Bounded.** At most twice [`BATCH`] inputs are in memory, however long the file is.
+//! * **No delay.** Inputs are verified as soon as they are read: no verdict waits for further input.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -30,7 +30,7 @@ pub(super) mod tests;
 use input::Inputs;
 pub(super) use outcome::Outcome;
 
-/// Inputs that are verified on every processor while others are read.
+/// Maximum number of inputs that are verified on all processors while others are read.
 const BATCH: usize = 200;
 
 /// Inputs that are verified together on one processor.
@@ -72,7 +72,7 @@ pub(super) struct Args {
 }
 
 impl Args {
-    /// The verifier that the flags describe or, where there are none, the configuration's.
+    /// The verifier that the flags describe or, without flags, the configuration's verifier.
     fn verifier(&self, config: Option<&Path>) -> Result<Verifier, Failure> {
         let flags = [
             ("--valid-signers", self.valid_signers.as_deref()),
@@ -114,7 +114,7 @@ fn verify(
     let (mut number, mut counts) = (0_u64, BTreeMap::<&str, u64>::new());
     std::thread::scope(|scope| {
         let (read, inputs) = mpsc::sync_channel(BATCH);
-        // It ends with the file, or when the inputs are taken no more.
+        // The thread ends at the end of the file, or when the receiver is dropped.
         scope.spawn(move || {
             while let Some(input) = file.next().transpose()
                 && read.send(input).is_ok()

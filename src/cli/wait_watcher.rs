@@ -1,6 +1,6 @@
 //! `channeld wait-watcher`: waits until a watcher is active, or archived.
 //!
-//! 429, 5xx and failures of the network are waited out, and so is a 404 at first; any other error ends the wait.
+//! 429, 5xx and network failures are retried, and so is a 404 at first. Any other error ends the wait.
 
 use std::io::Write;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::shown::printable;
 use crate::config::positive_duration;
 use api::{ApiError, Watcher};
 
-/// For so long a watcher that was made just now may not be there (spec/wire.md: two seconds).
+/// How long a 404 is retried: a watcher that was just created may not exist yet (spec/wire.md: two seconds).
 const NEW: Duration = Duration::from_secs(5);
 
 /// Wait until a watcher is active, or archived.
@@ -47,7 +47,7 @@ enum Until {
     Archived,
 }
 
-/// Waits, and says what came of it.
+/// Waits, and reports the result.
 pub(super) async fn run(args: &Args, connection: &Connection, out: &mut impl Write) -> Result<Exit, Failure> {
     let Args { watcher_id, until, timeout, .. } = args;
     let mut last_status = None;
@@ -63,7 +63,7 @@ pub(super) async fn run(args: &Args, connection: &Connection, out: &mut impl Wri
     })
 }
 
-/// Asks every `interval` until the watcher is in the state, or cannot reach it any more.
+/// Asks every `interval` until the watcher is in the requested state or can no longer reach it.
 async fn wait(args: &Args, connection: &Connection, last_status: &mut Option<String>) -> Result<(), Failure> {
     let began = Instant::now();
     loop {
@@ -84,7 +84,7 @@ async fn wait(args: &Args, connection: &Connection, last_status: &mut Option<Str
     }
 }
 
-/// The state's name, where the awaited one can still follow it.
+/// The name of the watcher's state, if the watcher can still reach the requested state.
 fn still_possible(until: Until, seen: Watcher) -> Result<String, Failure> {
     let ends: &[&str] = match until {
         Until::Active => &["failed", "archiving", "archived"],

@@ -1,4 +1,4 @@
-//! What a channel's events and watchers name.
+//! Collects the values that a channel's events and watchers name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,20 +13,20 @@ use proof::event::ChannelId;
 use proof::verify::Verified;
 use record;
 
-/// Watchers of which a description is asked for.
+/// Maximum number of watchers whose description is requested.
 const WATCHERS: usize = 100;
 
-/// What was seen.
+/// The values that were seen.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) values: BTreeMap<Named, BTreeSet<String>>,
-    /// What some event does not name.
+    /// Kinds of values that at least one event does not have.
     pub(super) unnamed: BTreeSet<Named>,
     /// The watchers that the service describes.
     described: BTreeSet<Uuid>,
 }
 
-/// What is read of a watcher's description.
+/// The fields that are read from a watcher's description.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Description {
@@ -38,7 +38,7 @@ struct Description {
 }
 
 impl Seen {
-    /// Asks for the watchers that the events name.
+    /// Requests the descriptions of the watchers that the events name.
     pub(super) async fn watchers(
         &mut self,
         client: &Client,
@@ -69,7 +69,7 @@ impl Seen {
         Ok(())
     }
 
-    /// Notes what the channel's own events name.
+    /// Records the values that the channel's own events name.
     pub(super) fn events(&mut self, channel: ChannelId, events: &[Verified]) {
         let nothing = Expect::default();
         for verified in events {
@@ -88,13 +88,13 @@ impl Seen {
         }
     }
 
-    /// What no event can match is of no use.
+    /// Records a value, unless no event could match it.
     fn note(&mut self, what: Named, value: &str) {
         self.values.entry(what).or_default().extend(what.canonical(value));
     }
 }
 
-/// The watcher that the service says an event is of.
+/// The watcher of an event, according to the service.
 fn watcher(verified: &Verified) -> Option<Uuid> {
     #[derive(Deserialize)]
     struct Event {

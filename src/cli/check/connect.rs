@@ -2,9 +2,9 @@
 //!
 //! # Invariants
 //!
-//! * **Nothing is delivered or recorded.** Pages are read and verified; files and endpoints are only probed, the
-//!   database is only looked at.
-//! * **A failure says what to do.**
+//! * **Nothing is delivered or recorded.** Pages are read and verified. Files and endpoints are only probed, and the
+//!   database is only examined.
+//! * **A failure contains advice.**
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,10 +27,10 @@ use proof::verify::{Reason, Verdict};
 use sink::{OpenFiles, SinkError};
 use telemetry::metrics::Metrics;
 
-/// Events of each channel that are read and verified.
+/// How many events of each channel are read and verified.
 const SAMPLE: u16 = 20;
 
-/// Asked at the same time.
+/// How many channels or sinks are checked concurrently.
 const AT_ONCE: usize = 8;
 
 /// The result of one check.
@@ -49,7 +49,7 @@ impl Asked {
         Self { what, name: name.to_owned(), ok, message: printable(&message) }
     }
 
-    /// Adds what the other side says, where that is asked for and it refuses.
+    /// Adds the beginning of the other side's answer, if that is requested and the other side refuses.
     async fn show(&mut self, is_asked_for: bool, refusal: impl Future<Output = Option<String>>) {
         if is_asked_for && let Some(body) = refusal.await {
             self.message += &printable(&format!("; the body begins: {body}"));
@@ -57,7 +57,7 @@ impl Asked {
     }
 }
 
-/// A line; on a terminal as many as it takes without a broken word, in colours.
+/// One line. On a terminal it is colored and wrapped between words.
 impl fmt::Display for Asked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { what, name, ok, message } = self;
@@ -68,8 +68,9 @@ impl fmt::Display for Asked {
     }
 }
 
-/// Asks the service, then each channel, then each sink that one uses, then the database. `state` is shown where it cannot be
-/// used, and what the body of an error begins with where `show_body` says so.
+/// Contacts the service, then each channel, then each sink that a channel uses, then the database.
+///
+/// `state` is added to the results if the state cannot be used. With `show_body`, errors include the beginning of the body.
 pub(super) async fn ask(config: &Config, state: Result<String, StateError>, show_body: bool) -> Vec<Asked> {
     let url = config.api.client.base_url.as_str();
     let client = match assembly::client(config) {
@@ -112,7 +113,7 @@ pub(super) async fn ask(config: &Config, state: Result<String, StateError>, show
     asked
 }
 
-/// Verifies the newest events, which shows whether signers and owner are right.
+/// Verifies the newest events, which shows whether the configured signers and owner are right.
 async fn verify(channel: &config::Channel, page: Page) -> Result<String, String> {
     let Some(newest) = page.events.first().map(|event| event.offset) else {
         return Ok("the key is accepted; there are no events yet, and so none to verify".to_owned());
@@ -150,7 +151,7 @@ async fn verify(channel: &config::Channel, page: Page) -> Result<String, String>
     }
 }
 
-/// Which keys of the configuration may be the cause, or where that is said.
+/// Names the configuration keys that may be the cause, or the command that explains the reason.
 fn advice_on(reason: &Reason) -> String {
     let keys = match reason {
         Reason::WrongOwner { .. } => "org_id and tenant_id, or workflow_owner,",
@@ -160,15 +161,15 @@ fn advice_on(reason: &Reason) -> String {
     format!(": {reason}; check verification.{keys} of this channel")
 }
 
-/// An error of the service, and what to do about it.
+/// An error of the service with advice.
 fn advised(error: &ApiError) -> String {
     let advice = match error {
         ApiError::ChannelGone(_) => "; check the channel's id, and that it is not archived",
         ApiError::RateLimited { .. } => "; try again later, and see whether something else asks with the same key",
-        // Of these it says so itself.
+        // The message of this error already contains advice.
         ApiError::Refused(Answer { status: 401 | 403, .. }) => "",
         ApiError::Refused(_) => "; check api.base_url, or ask the service's operator",
-        // Some say themselves what may be wrong with it.
+        // This message already ends with a question about the likely cause.
         ApiError::Malformed(answer) if answer.0.ends_with('?') => "",
         ApiError::Transient { .. } | ApiError::Malformed(_) => "; check api.base_url, and what stands in between",
         _ => "",

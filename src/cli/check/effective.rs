@@ -1,8 +1,8 @@
-//! `channeld check --effective`: each value that is in effect, and where it was set.
+//! `channeld check --effective`: prints each setting in effect, and where it was set.
 //!
 //! # Invariants
 //!
-//! * **A line a setting** where no terminal is written to, so that it can be searched by line.
+//! * **One line per setting** if the output is not a terminal, so that it can be searched by line.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -16,19 +16,19 @@ use crate::cli::shown::printable;
 use crate::cli::table::{ASIDE, styled};
 use crate::config::{Origin, Setting};
 
-/// Shown in the place of a secret.
+/// Shown instead of a secret.
 const HIDDEN: &str = "hidden";
 
-/// What was set nowhere.
+/// The style for the origin of a default, and for the heading.
 const QUIET: Style = Style::new().dimmed();
 
-/// Where the origins of a table begin at the latest, unless a line is longer.
+/// The widest setting that the column of origins is aligned to. Longer lines are not aligned.
 const COLUMN: usize = 64;
 
-/// What is below a line.
+/// The indentation of the lines below a setting.
 const INDENT: &str = "    ";
 
-/// The settings, for a terminal of that width or, without one, for a program.
+/// The settings, for a terminal with `width` columns or, without a width, for a program.
 pub(super) struct Effective<'a> {
     pub(super) settings: &'a [Setting],
     file: Option<&'a Path>,
@@ -36,7 +36,7 @@ pub(super) struct Effective<'a> {
 }
 
 impl<'a> Effective<'a> {
-    /// For standard output.
+    /// Formats the settings for standard output.
     pub(super) fn of(settings: &'a [Setting], file: Option<&'a Path>) -> Self {
         Self { settings, file, width: width_of(&io::stdout()) }
     }
@@ -59,7 +59,7 @@ impl<'a> Effective<'a> {
     }
 }
 
-/// The widest of the settings that leave room for their origins.
+/// The width of the widest setting that leaves room for its origin.
 fn column(table: &[Setting], room: usize) -> usize {
     let width = |setting: &Setting| {
         let width = assigned(setting).width();
@@ -87,26 +87,26 @@ fn write_one(out: &mut impl Write, setting: &Setting, column: usize, room: usize
     writeln!(out, "]")
 }
 
-/// The names that settings stand together under: a table or, of channels and sinks, each of theirs.
+/// The name that groups a setting with others: its table or, for channels and sinks, the table of one channel or sink.
 fn table_of(key: &str) -> &str {
     let dots: Vec<_> = key.match_indices('.').map(|(at, _)| at).collect();
     let levels = if key.starts_with("channels.") || key.starts_with("sinks.") { 2 } else { 1 };
-    // A key that is in no table stands by itself.
+    // A key outside of any table is a group of its own.
     dots.get(levels - 1).map_or(key, |end| &key[..*end])
 }
 
-/// As TOML writes it, in one line.
+/// The setting in TOML syntax, on one line.
 fn assigned(Setting { key, value, inherits, .. }: &Setting) -> String {
     let shown = match (value, inherits) {
         (None, _) => HIDDEN.to_owned(),
-        // It stands in full where it was set.
+        // The table that it is inherited from shows it in full.
         (Some(Value::Array(_)), Some(_)) => "[…]".to_owned(),
         (Some(value), _) => toml(value),
     };
     printable(&format!("{key} = {shown}"))
 }
 
-/// Where it was set.
+/// A comment that says where the setting was set.
 fn comment(Setting { origin, inherits, .. }: &Setting) -> String {
     let place = match origin {
         Origin::Default => "default".to_owned(),
@@ -117,7 +117,7 @@ fn comment(Setting { origin, inherits, .. }: &Setting) -> String {
         Origin::Environment { variable } => variable.clone(),
     };
     printable(&match inherits {
-        // The key has the same name there.
+        // The key has the same name in the other table, so the table is enough.
         Some(other) => format!("# [{}]: {place}", other.rsplit_once('.').map_or("", |(table, _)| table)),
         None => format!("# {place}"),
     })

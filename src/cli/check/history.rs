@@ -1,9 +1,9 @@
-//! `channeld check --history`: everything that the service has of a channel, compared with its sinks.
+//! `channeld check --history`: compares all events that the service has of a channel with the channel's sinks.
 //!
 //! # Invariants
 //!
 //! * **Nothing changes.** Sinks are read, the daemon is asked, and nothing is delivered or recorded.
-//! * **Beside the daemon or without it.**
+//! * **Works with or without a running daemon.**
 
 use std::io::Write;
 use std::path::Path;
@@ -29,10 +29,10 @@ use operator::{check_sink, find, names};
 use proof::event::Offset;
 use record::ChannelRef;
 
-/// Events that the sinks are asked for at once, about 200 bytes each. Files are read once for each time.
+/// How many events the sinks are asked for at once, about 200 bytes each. Files are read once for each such request.
 const PIECE: usize = 500_000;
 
-/// For a failure of the service.
+/// The error message for a failure of the service.
 const READING: &str = "the history of the channel could not be read";
 
 /// The arguments of the command.

@@ -1,4 +1,4 @@
-//! A sink that prints one readable line an event.
+//! A sink that prints one readable line per event.
 
 use std::borrow::Cow;
 use std::io::{ErrorKind, Write};
@@ -13,27 +13,27 @@ use proof::event::Offset;
 use record::{Message, Readable, rfc3339};
 use sink::{Delivery, Sink, SinkError, Undelivered};
 
-/// Prints events, up to a limit; then it is closed.
+/// Prints events up to a limit, and is then closed.
 #[derive(Debug)]
 pub(super) struct Screen {
     pub(super) limit: Option<u64>,
     pub(super) shown: Mutex<Shown>,
-    /// Without the channel: there is one.
+    /// Has no column for the channel, because there is only one.
     pub(super) layout: Mutex<Layout>,
 }
 
-/// What has been shown.
+/// Counts of the events that were shown.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Shown {
     pub(super) verified: u64,
     pub(super) unsigned: u64,
-    /// Of the verified ones, those that came after younger ones.
+    /// Verified events that were delivered after newer events.
     pub(super) late: u64,
     highest: Option<Offset>,
 }
 
 impl Screen {
-    /// Shows an event that no sink is given.
+    /// Shows a rejected event, which no sink receives.
     pub(super) fn show_rejected(&self, Quarantined { offset, reason, at, .. }: &Quarantined) {
         let parts = Readable {
             verdict: Cow::Borrowed("rejected"),
@@ -45,7 +45,7 @@ impl Screen {
             proof: String::new(),
         };
         let lines = lock(&self.layout).lines(&EventLine { parts, is_late: false });
-        // Where the reader has gone, the next delivery notices.
+        // The error is ignored: if the output is closed, the next delivery notices.
         let _ = writeln!(anstream::stdout(), "{lines}");
     }
 }
@@ -54,7 +54,7 @@ impl Screen {
 impl Sink for Screen {
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
         let mut shown = lock(&self.shown);
-        // Ends with the last event that is shown, and not before the next one.
+        // Closes right after the last event is shown, and not only when another event arrives.
         for at in 0..=delivery.messages.len() {
             if self.limit.is_some_and(|limit| shown.verified + shown.unsigned >= limit) {
                 return Err(Undelivered::after(at, SinkError::Closed));

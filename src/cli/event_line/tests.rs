@@ -14,7 +14,7 @@ fn event(verdict: &'static str, channel: &str, what: &str) -> EventLine {
     EventLine { parts, is_late: false }
 }
 
-/// Without colours.
+/// Removes colors.
 fn plain(text: &str) -> String {
     anstream::adapter::strip_str(text).to_string()
 }

@@ -1,4 +1,4 @@
-//! What the runbook explains: its sections, and the rows of its tables of reasons.
+//! The topics that the runbook explains: its sections, and the rows of its tables of reasons.
 
 use serde::Serialize;
 
@@ -7,10 +7,10 @@ use channel::Rejection;
 
 pub(super) const RUNBOOK: &str = include_str!("../../../deploy/RUNBOOK.md");
 
-/// Stands for any text in what a table quotes.
+/// A placeholder for any text in a message that a table quotes.
 const ANY: char = '…';
 
-/// What a reason is a reason of.
+/// The kind of a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Kind {
@@ -44,12 +44,12 @@ impl Kind {
         }
     }
 
-    /// Whether its reasons are whole messages.
+    /// Whether the reasons of this kind are whole messages.
     pub(super) fn is_quoted(self) -> bool {
         matches!(self, Self::NotReady | Self::NotStarted)
     }
 
-    /// The section whose table has its reasons.
+    /// The section whose table lists the reasons of this kind.
     fn table(self) -> Option<&'static str> {
         match self {
             Self::Rejection => Some("ChanneldEventsRejected"),
@@ -60,11 +60,11 @@ impl Kind {
     }
 }
 
-/// Something that the runbook explains.
+/// A topic that the runbook explains.
 #[derive(Debug)]
 pub(super) struct Topic {
     pub(super) kind: Kind,
-    /// What it is called, at least once.
+    /// Its names, at least one.
     pub(super) names: Vec<String>,
     pub(super) summary: String,
     source: Source,
@@ -76,7 +76,7 @@ enum Source {
     Row { headings: Vec<&'static str>, cells: Vec<&'static str>, section: &'static str },
 }
 
-/// All of them, in the order of the runbook.
+/// All topics, in the order of the runbook.
 pub(super) fn topics() -> Vec<Topic> {
     let mut topics = Vec::new();
     for (heading, body) in sections() {
@@ -94,12 +94,12 @@ pub(super) fn topics() -> Vec<Topic> {
     topics
 }
 
-/// The headings of the second level, and what is below each.
+/// The second-level headings, each with the text below it.
 pub(super) fn sections() -> impl Iterator<Item = (&'static str, &'static str)> {
     RUNBOOK.split("\n## ").skip(1).map(|section| section.split_once('\n').unwrap_or((section, "")))
 }
 
-/// What links call a heading.
+/// The anchor of a heading, as links use it.
 pub(super) fn slug(heading: &str) -> String {
     heading.to_lowercase().replace(' ', "-")
 }
@@ -115,11 +115,11 @@ fn rows(kind: Kind, section: &'static str, body: &'static str) -> Vec<Topic> {
         let summary = text::inline(cells.get(1).unwrap_or(&""));
         Topic { kind, names, summary, source: Source::Row { headings: headings.clone(), cells, section } }
     };
-    // The line below the headings separates them.
+    // The first line after the headings is the separator.
     table.skip(1).map(topic).collect()
 }
 
-/// With every reason that a name ending in `…` stands for.
+/// Replaces each name that ends in `…` with every rejection reason that begins with it.
 fn spelled_out(names: &[String]) -> Vec<String> {
     let known = |name: &String| match name.strip_suffix(ANY) {
         Some(start) => Rejection::reasons().filter(|reason| reason.starts_with(start)).map(str::to_owned).collect(),
@@ -129,7 +129,7 @@ fn spelled_out(names: &[String]) -> Vec<String> {
 }
 
 impl Topic {
-    /// What the runbook says, and which other reasons it names.
+    /// The runbook's text, followed by the other reasons that it links to.
     pub(super) fn text(&self, width: usize) -> String {
         let (plain, markdown, around) = match &self.source {
             Source::Section(body) => (text::plain(body, width), (*body).to_owned(), None),
@@ -141,7 +141,7 @@ impl Topic {
                     text::wrapped(&format!("{heading}: {}", text::inline(cell)), "", "  ", width)
                 });
                 let mut plain = lines.collect::<Vec<_>>().join("\n");
-                // A cell that is nothing but a link: what it leads to is the answer.
+                // If the last cell begins with a link, the answer is in the linked section.
                 if let Some(body) = cells.last().and_then(|cell| led_to(cell)) {
                     plain = format!("{plain}\n\n{}", text::plain(body, width));
                 }
@@ -165,20 +165,20 @@ impl Topic {
     }
 }
 
-/// What is below the heading that a text links to, where the text begins with the link.
+/// The text of the section that a text links to, if the text begins with the link.
 fn led_to(text: &str) -> Option<&'static str> {
     let (_, rest) = text.strip_prefix('[')?.split_once("](#")?;
     let (anchor, _) = rest.split_once(')')?;
     sections().find(|(heading, _)| slug(heading) == anchor).map(|(_, body)| body)
 }
 
-/// What the section of a link is called here.
+/// The topic name of the section that an anchor leads to.
 fn called(anchor: &str) -> String {
     let alert = sections().find(|(heading, _)| heading.starts_with("Channeld") && slug(heading) == anchor);
     alert.map_or_else(|| anchor.to_owned(), |(heading, _)| heading.to_owned())
 }
 
-/// What is asked for: by a name in any case, or by a message that a table quotes.
+/// Finds a topic by a name in any case, or by a message that a table quotes.
 pub(super) fn find<'t>(topics: &'t [Topic], asked: &str) -> Option<(&'t Topic, &'t str)> {
     let asked = asked.trim().trim_matches('`').to_lowercase();
     let named = |topic: &'t Topic| {
@@ -192,7 +192,7 @@ pub(super) fn find<'t>(topics: &'t [Topic], asked: &str) -> Option<(&'t Topic, &
     })
 }
 
-/// Whether a message is one that a table quotes, with or without the name of its channel before it.
+/// Whether a message matches a message that a table quotes, with or without the name of its channel before it.
 fn is_of(pattern: &str, message: &str) -> bool {
     let pattern = pattern.to_lowercase();
     let without = pattern.strip_prefix("channel …: ").filter(|rest| rest.chars().any(char::is_alphabetic));
@@ -208,7 +208,7 @@ fn is_of(pattern: &str, message: &str) -> bool {
     })
 }
 
-/// The names that have the fewest letters that differ; those that hold the text, or are in it, first.
+/// The names with the smallest edit distance. Names that contain the text, or are part of it, come first.
 pub(super) fn nearest<'t>(topics: &'t [Topic], asked: &str, most: usize) -> Vec<&'t str> {
     let asked = asked.to_lowercase();
     let names = topics.iter().filter(|topic| !topic.kind.is_quoted()).flat_map(|topic| &topic.names);

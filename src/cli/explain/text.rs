@@ -1,22 +1,22 @@
-//! The Markdown of the runbook as plain text for a terminal: paragraphs, lists, blocks of code, tables, links.
+//! Converts the Markdown of the runbook to plain text for a terminal: paragraphs, lists, code blocks, tables and links.
 
 use super::runbook::{sections, slug};
 
-/// How far the lines of a block of code stand in.
+/// The indentation of a code block.
 const CODE: &str = "    ";
 
-/// What is being put together.
+/// The plain text that is being built.
 #[derive(Default)]
 struct Plain<'a> {
     lines: Vec<String>,
-    /// A paragraph, or an item of a list: before its first line, before the others, and its text.
+    /// A paragraph or a list item: the prefix of its first line, the prefix of the other lines, and its text.
     paragraph: Option<(String, String, String)>,
-    /// The rows of a table, and how far they stand in.
+    /// The rows of a table, each with its indentation.
     table: Vec<(usize, Vec<&'a str>)>,
     is_code: bool,
 }
 
-/// The text, its lines no longer than `width` but for code.
+/// Converts Markdown to plain text. No line is longer than `width`, except in code blocks.
 pub(super) fn plain(markdown: &str, width: usize) -> String {
     let mut plain = Plain::default();
     for line in markdown.lines() {
@@ -65,7 +65,7 @@ impl<'a> Plain<'a> {
         }
         let table = std::mem::take(&mut self.table);
         let Some(((_, headings), rows)) = table.split_first() else { return };
-        // The line below the headings separates them.
+        // The first line after the headings is the separator.
         for (indent, cells) in rows.iter().skip(1) {
             let (before, further) = (" ".repeat(*indent), " ".repeat(indent + 4));
             self.lines.push(wrapped(&inline(cells[0]), &before, &before, width));
@@ -78,7 +78,7 @@ impl<'a> Plain<'a> {
     }
 }
 
-/// How long what marks an item of a list is.
+/// The length of the marker of a list item, such as `* ` or `1. `.
 fn marker(line: &str) -> Option<usize> {
     let number = line.bytes().take_while(u8::is_ascii_digit).count();
     let is_numbered = number > 0 && line[number..].starts_with(". ");
@@ -90,12 +90,12 @@ pub(super) fn cells(row: &str) -> Vec<&str> {
     row.trim().trim_matches('|').split('|').map(str::trim).collect()
 }
 
-/// What stands between backticks.
+/// The texts between backticks.
 pub(super) fn code_spans(text: &str) -> Vec<String> {
     text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// A text without marks. A link that does not say where it leads has the heading in brackets.
+/// A text without Markdown marks. If the label of a link is not its heading, the heading follows in parentheses.
 pub(super) fn inline(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -117,19 +117,19 @@ pub(super) fn inline(text: &str) -> String {
     parts.map(|(number, part)| if number % 2 == 0 { part.replace("**", "") } else { part.to_owned() }).collect()
 }
 
-/// The sections of the runbook that a text links to, each as its link calls it.
+/// The anchors of the runbook's sections that a text links to.
 pub(super) fn anchors(text: &str) -> Vec<&str> {
     text.split("](#").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0)).collect()
 }
 
-/// The first sentence.
+/// The first sentence, without the final period or colon.
 pub(super) fn first_sentence(markdown: &str) -> String {
     let first = markdown.trim_start().split("\n\n").next().unwrap_or_default();
     let first = inline(&first.lines().map(str::trim).collect::<Vec<_>>().join(" "));
     first.split_once(". ").map_or(first.as_str(), |(sentence, _)| sentence).trim_end_matches(['.', ':']).to_owned()
 }
 
-/// Breaks a text between words.
+/// Wraps a text between words. `first` is the prefix of the first line, `further` the prefix of the others.
 pub(super) fn wrapped(text: &str, first: &str, further: &str, width: usize) -> String {
     let (mut lines, mut line, mut is_bare) = (Vec::new(), first.to_owned(), true);
     for word in text.split_whitespace() {
@@ -148,7 +148,7 @@ pub(super) fn wrapped(text: &str, first: &str, further: &str, width: usize) -> S
     lines.join("\n")
 }
 
-/// No longer than `width`, cut between words.
+/// Shortens a text to `width` characters, between words.
 pub(super) fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();

@@ -7,7 +7,7 @@ use crate::cli::verify::tests::{recorded, verifier};
 use api::testing::Scripted;
 use record::ChannelRef;
 
-/// What `get` writes where the service answers so.
+/// The output of `get` for this answer of the service.
 async fn got(status: u16, body: String, json: bool) -> Result<String, Failure> {
     let verifier = verifier();
     let event_id = "be42ae95-8ad4-4b3b-b7b4-ed874b111111".parse().unwrap();

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * **Asked on standard error, answered on standard input**, both of them a terminal.
-//! * **A secret is not shown**, and the terminal shows again what is typed afterwards, also where the question is given up.
+//! * **Questions go to standard error, answers come from standard input.** Both must be terminals.
+//! * **A secret is not echoed.** The echo is restored afterwards, even if the question is canceled.
 
 use std::io::{self, BufRead, IsTerminal, Read};
 
@@ -16,12 +16,12 @@ const CTRL_D: u8 = 4;
 const BACKSPACE: u8 = 8;
 const DELETE: u8 = 127;
 
-/// Whether standard input and standard error are a terminal.
+/// Whether standard input and standard error are terminals.
 pub(super) fn is_possible() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
-/// Asks until there is an answer.
+/// Asks until the answer is not empty.
 pub(super) fn ask(what: &str) -> Result<String, Failure> {
     loop {
         let answer = ask_or_nothing(what)?;
@@ -31,7 +31,7 @@ pub(super) fn ask(what: &str) -> Result<String, Failure> {
     }
 }
 
-/// The answer, which may be empty.
+/// Asks once. The answer may be empty.
 pub(super) fn ask_or_nothing(what: &str) -> Result<String, Failure> {
     eprint!("{what}: ");
     let mut line = String::new();
@@ -41,7 +41,7 @@ pub(super) fn ask_or_nothing(what: &str) -> Result<String, Failure> {
     }
 }
 
-/// The default where the answer is empty, or there is no terminal to ask at.
+/// Asks once. Returns the default if the answer is empty, or if there is no terminal to ask at.
 pub(super) fn ask_or(what: &str, default: &str) -> Result<String, Failure> {
     if !is_possible() {
         return Ok(default.to_owned());
@@ -54,7 +54,7 @@ fn no_answer() -> Failure {
     Failure(Exit::Usage, "there is no answer; nothing was written".to_owned())
 }
 
-/// Asks without showing what is typed.
+/// Asks without echo.
 pub(super) fn ask_secret(what: &str) -> Result<String, Failure> {
     let failed = || Failure::io("the terminal cannot be told to show nothing");
     let stdin = io::stdin();
@@ -69,7 +69,7 @@ pub(super) fn ask_secret(what: &str) -> Result<String, Failure> {
     answered
 }
 
-/// A line, read byte by byte. Ctrl-C comes as a byte too, so that the echo is put back before the program ends.
+/// Reads a line byte by byte. Ctrl-C also arrives as a byte, so that the echo is restored before the program ends.
 fn hidden_line() -> Result<String, Failure> {
     let mut line = Vec::new();
     for byte in io::stdin().lock().bytes() {

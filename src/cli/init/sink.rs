@@ -1,4 +1,4 @@
-//! Where events are to go: the type of the sink, and its place.
+//! The destination of the events: the type of the sink, and its path or address.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::cli::table::failure_for_stderr;
 use crate::config::KAFKA_NOT_BUILT_IN;
 use sink::HAS_KAFKA;
 
-/// What can be written for without further keys.
+/// The sink types that can be configured without further keys.
 const SINKS: [&str; 7] = ["file", "stdout", "webhook", "sqlite", "postgres", "nats", KAFKA];
 
 const KAFKA: &str = "kafka";
@@ -19,19 +19,19 @@ const KAFKA: &str = "kafka";
 /// The key of Kafka's brokers.
 const BROKERS: &str = "brokers";
 
-/// Where events go.
+/// The sink to configure.
 pub(super) struct Sink {
     kind: String,
-    /// The key of its place, and the place: none for standard output.
+    /// The key of its path or address, and the value. `None` for standard output.
     to: Option<(&'static str, String)>,
 }
 
-/// The types, and of them only those that were built in are shown.
+/// The sink types. The help shows only the types that were built in.
 pub(super) fn kinds() -> impl Iterator<Item = PossibleValue> {
     SINKS.into_iter().map(|kind| PossibleValue::new(kind).hide(!is_built_in(kind)))
 }
 
-/// Says at once what is wrong with the flags.
+/// Reports a mistake in the flags before anything else is done.
 pub(super) fn check(kind: &str, to_file: Option<&Path>) -> Result<(), Failure> {
     if !is_built_in(kind) {
         return Err(Failure(Exit::Config, format!("the sink {KAFKA_NOT_BUILT_IN}")));
@@ -74,7 +74,7 @@ impl Sink {
         Ok(Self { kind, to })
     }
 
-    /// Its keys, a line each.
+    /// The keys of the sink, one per line.
     pub(super) fn lines(&self) -> String {
         let quoted = |text: &str| toml_edit::Value::from(text).to_string();
         let place = self.to.as_ref().map(|(key, place)| match *key {
@@ -87,14 +87,14 @@ impl Sink {
         format!("type = {}\n{}", quoted(&self.kind), place.unwrap_or_default())
     }
 
-    /// The command that shows the events in it, where there is one.
+    /// A command that shows the events in the sink, or `None` if channeld knows none for its type.
     pub(super) fn look(&self) -> Option<String> {
         let (_, place) = self.to.as_ref()?;
         let question = "select time, type, name, status from events order by time desc limit 10";
         match self.kind.as_str() {
             "file" => Some(format!("tail -f {place}")),
             "sqlite" => Some(format!("sqlite3 -readonly {place} '{question}'")),
-            // What a file holds is secret.
+            // The address in the file is secret, so it is not printed.
             "postgres" if self.to.as_ref().is_some_and(|(key, _)| *key == "url_file") => {
                 Some(format!("psql \"$(cat {place})\" -c '{question}'"))
             }
@@ -108,7 +108,7 @@ impl Sink {
     }
 }
 
-/// Asks until it is a type that there is and that was built in.
+/// Asks until the answer is a known sink type that was built in.
 fn ask_kind(to_file: Option<&Path>) -> Result<String, Failure> {
     let offered: Vec<_> = SINKS.into_iter().filter(|kind| is_built_in(kind)).collect();
     loop {
@@ -128,17 +128,17 @@ fn ask_kind(to_file: Option<&Path>) -> Result<String, Failure> {
     }
 }
 
-/// Whether this program can deliver there.
+/// Whether this build can deliver to a sink of this type.
 fn is_built_in(kind: &str) -> bool {
     kind != KAFKA || HAS_KAFKA
 }
 
-/// Whether its address may be a secret.
+/// Whether the address of such a sink may contain a secret.
 fn may_be_in_a_file(kind: &str) -> bool {
     matches!(kind, "webhook" | "postgres")
 }
 
-/// The flag for the sink's path or address, where the sink needs one and there is no terminal to ask at.
+/// The missing flag for the sink's path or address, if the sink needs one and there is no terminal to ask at.
 pub(super) fn without_place(sink: Option<&str>, has_place: bool) -> Option<&'static str> {
     let kind = sink.filter(|kind| !matches!(*kind, "stdout" | "file" | "sqlite"))?;
     let flag = if may_be_in_a_file(kind) { "--to or --to-file" } else { "--to" };

@@ -1,4 +1,4 @@
-//! channeld.toml(5), from `config/default.toml`: its comments become text, its keys become terms.
+//! Generates channeld.toml(5) from `config/default.toml`: its comments become text, its keys become terms.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 use super::{MANUAL, SOURCE, date, see_also};
 use crate::config::DEFAULTS;
 
-/// The paragraphs at the head of the file that are of the file alone.
+/// How many paragraphs at the start of the file describe the file itself. The page leaves them out.
 const ABOUT_THE_FILE: usize = 2;
 
 pub(super) fn page() -> io::Result<Vec<u8>> {
@@ -31,14 +31,14 @@ pub(super) fn page() -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// What of the file has not found its place yet.
+/// Lines of the file that were read but not written yet.
 #[derive(Default)]
 struct Paragraph<'a> {
-    /// What explains the keys, or the table, that follow.
+    /// The text that explains the following keys or the following table.
     text: Vec<&'a str>,
     /// Keys with their values.
     keys: Vec<Vec<Inline>>,
-    /// The lines of a value that goes on.
+    /// Further lines of a value that spans several lines.
     more: Vec<&'a str>,
 }
 
@@ -70,7 +70,7 @@ impl<'a> Paragraph<'a> {
         }
     }
 
-    /// Puts text, or keys with what explains them.
+    /// Writes the collected text, or the keys with their explanation.
     fn put(&mut self, roff: &mut Roff) {
         let Self { text, keys, more } = std::mem::take(self);
         if keys.is_empty() && !text.is_empty() {
@@ -93,7 +93,7 @@ impl<'a> Paragraph<'a> {
     }
 }
 
-/// What stands between backticks is bold.
+/// Makes text between backticks bold.
 fn marked(lines: &[&str]) -> Vec<Inline> {
     let text = lines.join("\n");
     let parts = text.split('`').enumerate();

@@ -1,5 +1,7 @@
-//! A command where no daemon runs, on a state that instances share: it is one of them for as long as it takes. It configures no
-//! channel, and so takes none from the others; a channel without an owner it claims, and gives up at the end.
+//! Runs a command on a state that instances share, if no daemon runs here. The command is an instance while it runs.
+//!
+//! It configures no channel, so it takes none from the other instances. It takes the lease of a channel that has no owner,
+//! and releases it at the end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +18,10 @@ use ledger::{Ledgers, StateError};
 use net::Chain;
 use operator::{Operations, Request};
 
-/// How long the database may take to say who the others are.
+/// How long the database may take to report the other instances.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
-/// What is done on a state that instances share, as one of them. `open` opens it, and blocks.
+/// Does `work` on a state that instances share, as one of them. `open` opens the state, and blocks.
 pub(in crate::cli) async fn visit<T>(
     open: impl FnOnce() -> Result<Postgres, StateError> + Send + 'static,
     work: impl AsyncFnOnce(Arc<dyn Store>, Peers) -> Result<T, Failure>,
@@ -38,7 +40,7 @@ pub(in crate::cli) async fn visit<T>(
     worked
 }
 
-/// Waits until the others are known.
+/// Waits until the other instances are known.
 async fn arrived(peers: &Peers) -> Result<(), Failure> {
     let mut seen = peers.seen.clone();
     let has_looked = seen.wait_for(|seen| seen.trouble.is_some() || !seen.view.instances.is_empty());
@@ -48,7 +50,7 @@ async fn arrived(peers: &Peers) -> Result<(), Failure> {
     }
 }
 
-/// Carries a request out: here, or by the instance that owns its channel.
+/// Carries out a request, either here or through the instance that owns its channel.
 pub(super) async fn ask<R: Request>(
     database: PostgresSettings,
     channels: &[Channel],

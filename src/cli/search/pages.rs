@@ -1,7 +1,7 @@
-//! All that matches, page by page, newest first.
+//! Reads all matching events, page by page, newest first.
 //!
-//! What `offset` means on a search is not documented, so older events are reached by time: after the first page a walk goes
-//! down through windows of `created`. See [`windows`](api::windows) for its invariants.
+//! The meaning of `offset` on a search is not documented, so older events are reached by time: after the first page, a walk
+//! goes down through windows of `created`. See [`windows`](api::windows) for its invariants.
 
 use crate::cli::connect::Connection;
 use crate::cli::exit::{Exit, Failure};
@@ -9,8 +9,9 @@ use api::windows::{BEFORE_TIME, Direction, END_OF_TIME, InDoubt, SKEW, Window, W
 use api::{Created, Filter, Page};
 use proof::event::{Event, Offset, RawEvent};
 
-/// Gives `found` everything that matches `filter`, asked for `limit` at a time, but at least two: each time events that are
-/// older than all before them, in descending order.
+/// Passes all events that match `filter` to `found`. Requests `limit` events at a time, but at least two.
+///
+/// Each call of `found` receives events that are older than all previous events, in descending order.
 pub(super) async fn all(
     connection: &Connection,
     filter: &Filter,
@@ -26,7 +27,7 @@ pub(super) async fn all(
     if !more {
         return Ok(());
     }
-    // A little less than the seconds of a full page.
+    // Slightly less than the time span of a full page.
     let span = newest.unwrap_or_default().saturating_sub(oldest.unwrap_or_default()).clamp(1, END_OF_TIME) * 3 / 4;
     let (latest, earliest) = bounds(filter.created);
     let windows = Windows::new(Direction::Down, latest, earliest, limit, span);
@@ -52,14 +53,14 @@ struct Walk<'a> {
     filter: &'a Filter,
     limit: u16,
     windows: Windows,
-    /// Events from here on were on the first page.
+    /// Events at this offset and above were on the first page.
     below: Offset,
-    /// The last offset found.
+    /// The last offset found, which is the lowest.
     down_to: Offset,
 }
 
 impl Walk<'_> {
-    /// Goes down to not far above the events created at `time`.
+    /// Moves the walk down to slightly above the events that were created at `time`.
     async fn go_near(&mut self, time: i64) -> Result<(), Failure> {
         let mut reach = SKEW;
         while let Some(window) = self.windows.to(time.saturating_add(reach))
@@ -70,7 +71,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// After an empty window: reads all that is left where it fits on a page, or else goes near the next event.
+    /// After an empty window: reads all remaining events if they fit on one page, otherwise moves near the next event.
     async fn skip(&mut self) -> Result<(), Failure> {
         let Some(rest) = self.windows.to(BEFORE_TIME) else { return Ok(()) };
         match self.read(rest).await? {
@@ -79,7 +80,7 @@ impl Walk<'_> {
         }
     }
 
-    /// How many events a window has; where its page is cut, the time of the newest.
+    /// The number of events in a window or, if its page is cut, the time of the newest event.
     async fn read(&mut self, window: Window) -> Result<Result<usize, Option<i64>>, Failure> {
         let created = Created { gte: Some(window.after + 1), lte: Some(window.through), ..Created::default() };
         let filter = Filter { created, ..self.filter.clone() };
@@ -115,14 +116,14 @@ async fn ask(connection: &Connection, filter: &Filter, limit: u16, down_to: Opti
     page.map_err(Failure::api(format!("the search stopped{}", complete.unwrap_or_default())))
 }
 
-/// The latest second that the filter allows, and the latest that is before all that it allows.
+/// The latest second that the filter allows, and the latest second before everything that it allows.
 fn bounds(Created { gt, gte, lt, lte }: Created) -> (i64, i64) {
     let latest = lte.unwrap_or(END_OF_TIME).min(lt.map_or(END_OF_TIME, |lt| lt.saturating_sub(1)));
     let earliest = gt.unwrap_or(BEFORE_TIME).max(gte.map_or(BEFORE_TIME, |gte| gte.saturating_sub(1)));
     (latest.min(END_OF_TIME), earliest.max(BEFORE_TIME))
 }
 
-/// An event's time by its payload.
+/// The time in an event's payload.
 pub(super) fn time(event: &RawEvent) -> Option<i64> {
     Event::parse(event.json.clone()).ok()?.payload.timestamp
 }

@@ -13,12 +13,12 @@ struct Line {
     args: Args,
 }
 
-/// A channel whose events have offsets from 1 on, in memory; searched as the service documents it.
+/// A channel in memory whose offsets begin at 1. It is searched as the service documents it.
 #[derive(Clone, Copy)]
 struct Fake {
-    /// When the event at an offset happened.
+    /// The time of the event at an offset.
     time: fn(i64) -> i64,
-    /// How much later than that it was created.
+    /// How much later than its time the event was created.
     lag: fn(i64) -> i64,
     events: i64,
     most: usize,
@@ -59,14 +59,14 @@ impl Fake {
     }
 }
 
-/// The offsets that a search writes, how it ends, and how many requests it took.
+/// The result of a search, the offsets that it writes, and the number of requests.
 async fn searched(fake: Fake, flags: &[&str]) -> (Result<Exit, Failure>, Vec<i64>, usize) {
     let service = Scripted::start(move |path| fake.answer(path)).await;
     let (ended, offsets) = found(&service, flags).await;
     (ended, offsets, service.asked().len())
 }
 
-/// What a search writes, and how it ends.
+/// The result and the output of a search.
 async fn written(service: &Scripted, flags: &[&str]) -> (Result<Exit, Failure>, String) {
     let id = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
     let channel = ChannelRef { name: "test".into(), id: id.parse().unwrap() };
@@ -80,7 +80,7 @@ async fn written(service: &Scripted, flags: &[&str]) -> (Result<Exit, Failure>, 
 
 async fn found(service: &Scripted, flags: &[&str]) -> (Result<Exit, Failure>, Vec<i64>) {
     let (ended, out) = written(service, flags).await;
-    // Below the heading, or what is said where there is none.
+    // Skip the heading, or the line that says that no event matches.
     let offset = |line: &str| line.split_whitespace().next().unwrap().parse().unwrap();
     (ended, out.lines().skip(1).map(offset).collect())
 }

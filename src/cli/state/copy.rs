@@ -1,4 +1,4 @@
-//! `channeld state copy`: from sled to PostgreSQL and back, while nothing runs.
+//! `channeld state copy`: copies the state from sled to PostgreSQL or back, while no instance runs.
 
 use std::io::Write;
 use std::path::Path;
@@ -33,7 +33,7 @@ pub(super) async fn run(to: Backend, json: bool, file: Option<&Path>, out: &mut 
     let open = move || Postgres::open_for_copy(&directory, database, to == Backend::Sled);
     let copying = async |postgres: Arc<_>, peers: Peers| {
         check_alone(&peers)?;
-        // Locked: no daemon of this machine runs.
+        // Opening locks the state, so no daemon on this machine can be running.
         let open = if to == Backend::Sled { Sled::open_for_copy } else { Sled::open };
         let sled = spawn_blocking(move || open(&path)).await;
         let sled =

@@ -1,13 +1,13 @@
-//! `channeld status --watch` on a terminal: a screen of its own, with a page a channel.
+//! `channeld status --watch` on a terminal: a full screen with a page for each channel.
 //!
 //! # Invariants
 //!
-//! * **The terminal is given back** as it was: at the end, after an error, a panic or a signal, and while Ctrl-Z holds.
-//! * **The verdict stays on top**, and is the daemon's own.
+//! * **The terminal is restored** at the end, after an error, a panic or a signal, and while Ctrl-Z suspends the command.
+//! * **The verdict is always at the top**, and it is the daemon's own verdict.
 //!
 //! # Cancellation
 //!
-//! Dropping [`watch`] gives the terminal back.
+//! Dropping [`watch`] restores the terminal.
 
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
@@ -38,18 +38,18 @@ mod view;
 
 use model::{Model, Then};
 
-/// Between two looks whether the screen has ended, while no key is pressed.
+/// How often the reading thread checks whether the screen has ended, if no key is pressed.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Keys that wait to be looked at.
+/// Maximum number of keys that wait to be handled.
 const WAITING: usize = 64;
 
-/// Whether there is a terminal to watch on, and one to press keys on.
+/// Whether standard output is a terminal to draw on, and standard input a terminal to read keys from.
 pub(super) fn is_possible() -> bool {
     io::stdout().is_terminal() && io::stdin().is_terminal()
 }
 
-/// Shows the report every so often, until `q`, Ctrl-C or a signal.
+/// Updates and shows the report at the interval `every`, until `q`, Ctrl-C or a signal.
 pub(super) async fn watch(operator: &Operator, every: Duration) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(Failure::output)?;
     let mut screen = Screen::open().map_err(Failure::output)?;
@@ -76,7 +76,7 @@ pub(super) async fn watch(operator: &Operator, every: Duration) -> Result<Exit, 
                     }
                 }
                 Some(_) => {}
-                // The terminal has gone.
+                // The terminal is closed.
                 None => return Ok(Exit::Done),
             },
             _ = signals.next() => return Ok(Exit::Done),
@@ -94,7 +94,7 @@ struct Screen {
 
 impl Screen {
     fn open() -> io::Result<Self> {
-        // A panic gives the terminal back too, before it is reported.
+        // This also restores the terminal if the program panics, before the panic is reported.
         let terminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
         let (sender, events) = mpsc::channel(WAITING);
         let has_ended = Arc::<AtomicBool>::default();
@@ -103,14 +103,15 @@ impl Screen {
         Ok(Self { terminal, events, has_ended, _reading: reading })
     }
 
-    /// Gives the terminal back and stops, as Ctrl-Z does where a terminal handles its keys itself; then takes it over again.
+    /// Restores the terminal and stops the process, as Ctrl-Z does on a terminal that handles its keys itself. When the
+    /// process continues, takes the terminal over again.
     async fn suspend(&mut self) -> io::Result<()> {
         self.terminal.show_cursor()?;
         ratatui::try_restore()?;
         signals::suspend().await?;
         enable_raw_mode()?;
         execute!(io::stdout(), EnterAlternateScreen, Clear(ClearType::All))?;
-        // It has drawn nothing yet, and so draws everything.
+        // A new terminal has drawn nothing yet, so it draws everything.
         self.terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
         Ok(())
     }
@@ -123,7 +124,7 @@ impl Drop for Screen {
     }
 }
 
-/// Reads keys until the screen has ended, or the terminal has gone.
+/// Reads keys until the screen has ended or the terminal is closed.
 fn read(events: &mpsc::Sender<Event>, has_ended: &AtomicBool) {
     while !has_ended.load(Ordering::Relaxed) {
         match event::poll(LOOK) {

@@ -1,4 +1,4 @@
-//! What the sinks of the running daemon take.
+//! Watches the events that the running daemon delivers to its sinks.
 
 use std::io::Write;
 use std::time::Duration;
@@ -11,13 +11,14 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::operate::Operator;
 use operator::api::{TailedDeliveries, TailedEvent, WatchTail};
 
-/// Between two answers: what comes meanwhile comes together.
+/// The pause between two requests. Events that are delivered during the pause arrive together.
 const BETWEEN: Duration = Duration::from_millis(100);
 
-/// Before a daemon that does not answer is asked again.
+/// The wait before a daemon that does not answer is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Watches until there were enough events; `false` where no daemon runs. One that ends later is waited for.
+/// Watches until the requested number of events has been shown. Returns `false` if no daemon runs. If the daemon ends
+/// later, waits for it to return.
 pub(super) async fn watch(
     args: &Args,
     operator: &Operator,

@@ -1,4 +1,4 @@
-//! Events from the service itself, each with the verdict on its proof.
+//! Reads events from the service itself and adds the verdict on each proof.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -19,27 +19,27 @@ use proof::event::{Offset, RawEvent};
 use proof::verify::{Verdict, Verifier};
 use record::{self, ChannelRef, Lines, Readable, Record};
 
-/// The service's own maximum.
+/// The largest page that the service returns.
 const PAGE: u16 = 200;
 
-/// Events before the first new one, unless the command line says otherwise.
+/// How many past events are shown first, unless the command line says otherwise.
 const LAST: u16 = 10;
 
-/// Channels that are asked at a time.
+/// How many channels are searched concurrently.
 const AT_ONCE: usize = 16;
 
-/// A channel, as far as it has been shown.
+/// A channel, and how far it has been shown.
 struct Followed {
     channel: ChannelRef,
     verifier: Verifier,
-    /// The highest offset that was seen; none before the first answer.
+    /// The highest offset seen, if any.
     last: Option<Offset>,
     has_answered: bool,
-    /// The last error, so that it is said once.
+    /// The last error, so that it is printed only once.
     complaint: Option<String>,
 }
 
-/// Watches until there were enough events.
+/// Watches until the requested number of events has been shown.
 pub(super) async fn watch(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result<(), Failure> {
     let config = Config::load(file)?;
     let (client, known) = (client(&config)?, configured(&config.channels));
@@ -81,7 +81,8 @@ pub(super) async fn watch(args: &Args, file: Option<&Path>, out: &mut impl Write
 }
 
 impl Followed {
-    /// The events above the last one seen, ascending, verified; an error once, where the service has never answered.
+    /// Returns the verified events above the last offset seen, in ascending order. Returns an error only if the service has
+    /// never answered for this channel. A later error is printed as a note.
     async fn news(
         &mut self,
         client: &Client,
@@ -134,7 +135,7 @@ impl Followed {
     }
 }
 
-/// The parts of a line for any verdict.
+/// The line for an event with any verdict.
 fn line(channel: &ChannelRef, verdict: &Verdict) -> EventLine {
     let lines = &mut Lines::of(1);
     let parts = match verdict {

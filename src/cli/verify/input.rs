@@ -1,7 +1,7 @@
-//! The objects of a file, one after the other.
+//! Reads the objects of a file, one after the other.
 //!
-//! JSON lines, one array, an array a line and one object over many lines are all read alike: objects with punctuation between
-//! them. Anything else is garbage up to the end of its line, or of its place in an array.
+//! JSON lines, one array, one array per line, and one object over many lines are all read the same way: as objects with
+//! punctuation between them. Anything else is garbage up to the end of its line or of its array item.
 
 use std::io::{self, BufRead, Read};
 
@@ -12,11 +12,11 @@ use serde_json::Deserializer;
 /// No object is longer than this.
 const MAX_OBJECT: usize = 64 * 1024 * 1024;
 
-/// An object over several lines is nested no deeper than this where a line ends. It bounds how often a line is read again
-/// after an object turned out to be broken.
+/// Maximum nesting at the end of a line, for an object over several lines. It bounds how often a line is read again after an
+/// object turned out to be broken.
 const MAX_DEPTH_OVER_LINES: usize = 128;
 
-/// No more of a line than this is read at once.
+/// At most this much of a line is read at once.
 const AT_ONCE: u64 = 64 * 1024;
 
 /// The mark that some editors put before UTF-8.
@@ -25,7 +25,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// Reads inputs from a file.
 pub(super) struct Inputs<R> {
     reader: R,
-    /// Read and not yet taken, from `start` on.
+    /// Bytes that were read. The bytes from `start` on are not consumed yet.
     buffer: Vec<u8>,
     start: usize,
     /// How many arrays are open around the next input.
@@ -42,7 +42,7 @@ impl<R: BufRead> Inputs<R> {
         Ok(inputs)
     }
 
-    /// The bytes of the next object, or none for garbage; `None` at the end.
+    /// The bytes of the next object, or no bytes for garbage. `None` at the end of the file.
     pub(super) fn next(&mut self) -> io::Result<Option<Bytes>> {
         while let Some(byte) = self.byte(0)? {
             match byte {
@@ -73,8 +73,8 @@ impl<R: BufRead> Inputs<R> {
         }
     }
 
-    /// The length of the object, where it ends within what has been read of its line. Most do, and this is many times as fast
-    /// as reading ahead byte by byte.
+    /// The length of the object, if it ends within the part of its line that was read. Most objects do, and this is many
+    /// times as fast as reading ahead byte by byte.
     fn length_in_this_line(&self) -> Option<usize> {
         let line = self.buffer[self.start..].split(|byte| *byte == b'\n').next()?;
         let mut objects = Deserializer::from_slice(line).into_iter::<IgnoredAny>();
@@ -98,7 +98,7 @@ impl<R: BufRead> Inputs<R> {
         Ok(Bytes::new())
     }
 
-    /// The byte that many places ahead; `None` beyond the end of the file.
+    /// The byte that is `ahead` bytes after the next one. `None` beyond the end of the file.
     fn byte(&mut self, ahead: usize) -> io::Result<Option<u8>> {
         while self.start + ahead >= self.buffer.len() {
             self.buffer.drain(..self.start);
@@ -111,7 +111,7 @@ impl<R: BufRead> Inputs<R> {
     }
 }
 
-/// What follows in the file, without taking it; it ends where an object would be too long or too deep.
+/// Reads ahead in the file without consuming it. Ends if an object would be too long or too deep.
 struct Ahead<'a, R> {
     inputs: &'a mut Inputs<R>,
     read: usize,

@@ -13,7 +13,7 @@ use record::{self, ChannelRef};
 /// The reason for a record whose own fields differ from its event.
 const MISMATCH: &str = "record-mismatch";
 
-/// A verdict on one input, as a program reads it.
+/// The verdict on one input, in the form that programs read.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(in crate::cli) struct Outcome {
     event_id: Option<EventId>,
@@ -23,10 +23,10 @@ pub(in crate::cli) struct Outcome {
 }
 
 impl Outcome {
-    /// Verifies objects, each an event of the service, or a delivered record, alone or inside a CloudEvents event.
+    /// Verifies objects. Each is an event of the service or a delivered record, alone or inside a CloudEvents event.
     ///
-    /// An object with a member `event` is taken for a record, whatever else it has: a consumer would read that member. So is
-    /// the `data` of one with a `specversion`.
+    /// An object with a member `event` is treated as a record, whatever else it contains, because a consumer would read that
+    /// member. For the same reason, the `data` of an object with a `specversion` is verified instead of the object.
     pub(super) fn of_all(objects: &[Bytes], verifier: &Verifier) -> Vec<Self> {
         let located: Vec<_> = objects.iter().map(Located::read).collect();
         let raw = located.iter().flatten().map(|located| located.raw.clone()).collect();
@@ -35,7 +35,7 @@ impl Outcome {
         located.into_iter().map(|located| located.map_or_else(|rejected| rejected, &mut outcome)).collect()
     }
 
-    /// As [`of_all`](Self::of_all) of one object, with the verdict on the event in it, where there is one.
+    /// Like [`of_all`](Self::of_all) for one object. Also returns the verdict on the event, unless the object has none.
     pub(in crate::cli) fn examine(object: &Bytes, verifier: &Verifier) -> (Self, Option<Verdict>) {
         match Located::read(object) {
             Err(rejected) => (rejected, None),
@@ -50,22 +50,22 @@ impl Outcome {
         Self { event_id, status: "rejected", reason: Some(reason), signers: Vec::new() }
     }
 
-    /// The outcome as a line for people.
+    /// Formats the outcome as a line for people.
     pub(super) fn line(&self) -> String {
         let said = self.reason.map_or_else(|| format!("{} signers", self.signers.len()), str::to_owned);
         format!("{:8}  {:36}  {said}", self.status, shown::id(self.event_id))
     }
 }
 
-/// An event to be verified, and the record that holds it, where one does.
+/// An event to verify, and the record that contains it, if any.
 struct Located<'a> {
     raw: RawEvent,
     record: Option<Object<'a>>,
 }
 
 impl<'a> Located<'a> {
-    /// Finds the event in an object; the outcome, where there is none, or where a CloudEvents event's own attributes differ
-    /// from what it holds.
+    /// Finds the event in an object. Returns an outcome instead if the object has no event, or if the attributes of a
+    /// CloudEvents event differ from its content.
     fn read(json: &'a Bytes) -> Result<Self, Outcome> {
         Self::find(json).unwrap_or_else(|_| Err(Outcome::rejected(None, "malformed")))
     }
@@ -92,7 +92,7 @@ impl<'a> Located<'a> {
         Ok(raw.map(|raw| Self { raw, record }).ok_or_else(|| Outcome::rejected(event_id, "malformed")))
     }
 
-    /// The event's verdict, unless the record differs from it.
+    /// The event's verdict as an outcome, or a rejection if the record differs from the event.
     fn outcome(self, verdict: &Verdict) -> Outcome {
         let event_id = self.raw.id;
         let signers = match verdict {
@@ -107,15 +107,16 @@ impl<'a> Located<'a> {
     }
 }
 
-/// Whether a CloudEvents event's own attributes differ from the object inside it.
+/// Whether the attributes of a CloudEvents event differ from the object inside it.
 fn differs(envelope: &Object<'_>, data: &Object<'_>, event_id: Option<EventId>) -> bool {
     let id = envelope.get::<String>("id");
     let same_id = id.is_ok_and(|id| event_id.is_none() || id == event_id.map(|id| id.to_string()));
     !(same_id && agrees(envelope, data, "type") && agrees(envelope, data, "time"))
 }
 
-/// Whether a field that the record repeats from its event differs from what would be written of it. An absent field does
-/// not differ. A record may have been printed anew on its way.
+/// Whether a field that the record repeats from its event differs from the value that channeld would write.
+///
+/// An absent field does not differ. Values are compared by meaning: a record may have been reformatted on its way.
 fn contradicts(record: &Object<'_>, verdict: &Verdict) -> bool {
     let channel = ChannelRef { name: "".into(), id: ChannelId(Uuid::nil()) };
     let expected = record::shown(&channel, verdict);
@@ -125,7 +126,7 @@ fn contradicts(record: &Object<'_>, verdict: &Verdict) -> bool {
     !fields.into_iter().all(|name| agrees(record, &expected, name)) || proof != Ok(true)
 }
 
-/// Whether a member that is there means what another object has under that name.
+/// Whether a member is absent, or has the same meaning as the member of that name in another object.
 fn agrees(repeating: &Object<'_>, repeated: &Object<'_>, name: &'static str) -> bool {
     match (repeating.raw(name), repeated.raw(name)) {
         (Ok(None), _) => true,
@@ -134,7 +135,7 @@ fn agrees(repeating: &Object<'_>, repeated: &Object<'_>, name: &'static str) -> 
     }
 }
 
-/// Whether a proof that stands beside an event is the one in it.
+/// Whether the proof beside an event is the proof inside the event.
 fn is_its_proof(beside: &Object<'_>, verdict: &Verdict) -> bool {
     let (_, Some(event)) = verdict.parts() else { return false };
     let Proofs::One(ocr) = &event.proofs else { return false };

@@ -1,33 +1,33 @@
-//! Whether two JSON texts mean the same to every reader.
+//! Decides whether two JSON texts mean the same to every reader.
 //!
-//! Space, the order of members and the way characters are escaped make no difference; a member that stands there twice
-//! does, because readers differ in which they take. Numbers are compared as they are written: they may exceed what any
-//! number here can hold.
+//! Whitespace, the order of members and the escaping of characters make no difference. A duplicate member does, because
+//! readers differ in which one they use. Numbers are compared as text, because they may exceed the range of every number
+//! type.
 
 use serde_json::value::RawValue;
 
 use proof::event::Object;
 
-/// Texts nested deeper than this are taken for different.
+/// Texts that are nested deeper than this are considered different, unless they are identical.
 const MAX_DEPTH: usize = 128;
 
-/// What a JSON text says, as far as all readers agree on it.
+/// The meaning of a JSON text, as far as all readers agree on it.
 #[derive(PartialEq)]
 enum Meaning<'a> {
     /// The members by name.
     Object(Vec<(String, Meaning<'a>)>),
     Array(Vec<Meaning<'a>>),
     Text(String),
-    /// A number or a word, as it is written.
+    /// A number or a literal, as it is written.
     Plain(&'a str),
 }
 
-/// Compares two JSON texts without space around them.
+/// Compares two JSON texts that have no whitespace around them.
 pub(super) fn same(one: &str, other: &str) -> bool {
     one == other || meaning(one, MAX_DEPTH).is_some_and(|one| Some(one) == meaning(other, MAX_DEPTH))
 }
 
-/// `None` where it is no JSON, or nested deeper than `depth`.
+/// `None` if the text is not JSON, or is nested deeper than `depth`.
 fn meaning(json: &str, depth: usize) -> Option<Meaning<'_>> {
     let depth = depth.checked_sub(1)?;
     Some(match json.as_bytes().first()? {

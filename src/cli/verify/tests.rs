@@ -19,7 +19,7 @@ struct Line {
     args: Args,
 }
 
-/// An event with its proof, and what verifies it.
+/// An event with its proof, and the settings that verify it.
 #[derive(Deserialize)]
 pub(in crate::cli) struct Recorded {
     signers: Vec<String>,
@@ -46,7 +46,7 @@ pub(in crate::cli) fn verifier() -> Verifier {
     Line::try_parse_from(flags(&recorded())).unwrap().args.verifier(None).unwrap()
 }
 
-/// What is said of each input, and the exit.
+/// The event id and the reason or status of each input, and the exit.
 fn verified_as(input: impl AsRef<[u8]>, verifier: &Verifier) -> (Vec<(Option<EventId>, String)>, Exit) {
     let mut out = Vec::new();
     let exit = verify(input.as_ref(), "test", verifier, &args(&["--json"]), &mut out).unwrap();

@@ -11,7 +11,7 @@ use proof::event::ChannelId;
 use proof::verify::{Address, SignerSet, Verifier};
 use record::ChannelRef;
 
-/// Answers with each of these in turn, and with the last one from then on.
+/// Answers with each entry of the script in turn, and then repeats the last one.
 async fn telling(script: &'static [(u16, &'static str)]) -> Scripted {
     let next = Arc::new(AtomicUsize::new(0));
     Scripted::start(move |_| {
@@ -22,7 +22,7 @@ async fn telling(script: &'static [(u16, &'static str)]) -> Scripted {
     .await
 }
 
-/// How a wait of at most `timeout` ends.
+/// The result of a wait of at most `timeout`.
 async fn ended(client: Client, until: Until, timeout: Duration) -> Result<String, Failure> {
     let id: Uuid = "7c9e6679-7425-40de-944b-e07fc1f90ae7".parse().unwrap();
     let channel = ChannelRef { name: "test".into(), id: ChannelId(id) };

@@ -1,4 +1,4 @@
-//! How a channel is, in a word and a colour, by the worst of it and its sinks.
+//! The condition of a channel as a word and a color: the worst condition of the channel and its sinks.
 
 use std::collections::HashMap;
 
@@ -13,31 +13,31 @@ use operator::Report;
 /// Columns of a progress bar.
 const BAR: usize = 12;
 
-/// How it is; the worst first.
+/// The condition of a channel or a sink. The worst is first, so it compares as the least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Condition {
     /// A reason not to be ready: an operator must act.
     Bad,
-    /// It heals by itself.
+    /// A problem that heals without an operator.
     Passing,
-    /// It goes on, and has more to do than a moment takes.
+    /// It makes progress, but needs more than a moment to catch up.
     Behind,
-    /// An operator has asked for it, or another instance works it.
+    /// An operator has paused it, or another instance runs it.
     Aside,
     Good,
 }
 
-/// A channel's condition, its word, and what there is to say.
+/// A channel's condition, the word for it, and the detail text.
 #[derive(Clone, Debug)]
 pub(super) struct Health {
     pub(super) condition: Condition,
     pub(super) word: String,
     pub(super) detail: String,
-    /// The reasons of the verdict that are this channel's, in full.
+    /// The reasons of the verdict that name this channel, in full.
     pub(super) reasons: Vec<String>,
 }
 
-/// The reasons of a report by the channels that they name.
+/// The reasons of a report, grouped by the channel that they name.
 pub(super) fn by_channel(report: &Report) -> HashMap<&str, Vec<&str>> {
     let mut by_channel = HashMap::<_, Vec<_>>::new();
     for reason in &report.reasons {
@@ -84,9 +84,9 @@ impl Health {
     }
 }
 
-/// The sink that is worst off.
+/// The sink in the worst condition.
 fn worst_lane(channel: &ChannelStatus, now: Timestamp) -> Option<(Condition, &'static str, String)> {
-    // Of a channel that does not run, or runs elsewhere, the sinks say nothing of their own.
+    // If the channel does not run, or runs elsewhere, the state of its sinks adds nothing.
     if matches!(channel.activity, Activity::Stopped | Activity::Paused | Activity::Elsewhere { .. }) {
         return None;
     }

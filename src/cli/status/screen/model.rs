@@ -1,4 +1,4 @@
-//! What the screen shows, and what keys do to it. Draws nothing.
+//! The state of the screen, and how keys change it. Draws nothing.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::config::SignerNames;
 use channel::ChannelStatus;
 use operator::Report;
 
-/// The longest text that names are filtered by.
+/// Maximum length of the name filter, in characters.
 const LONGEST_NAME: usize = 40;
 
-/// What follows a key.
+/// The next action of the caller after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
     GoOn,
@@ -43,15 +43,15 @@ pub(super) enum Which {
     Paused,
 }
 
-/// What is looked at.
+/// The view that is open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Place {
-    /// The channels.
+    /// The list of channels.
     #[default]
     List,
-    /// One of them.
+    /// The page of one channel.
     Channel(Arc<str>),
-    /// All reasons why it is not ready, in full.
+    /// All reasons why the daemon is not ready, in full.
     Reasons,
 }
 
@@ -59,36 +59,37 @@ pub(super) enum Place {
 pub(super) struct Model {
     pub(super) signer_names: SignerNames,
     pub(super) report: Option<Report>,
-    /// Why there is no newer report.
+    /// Why the last request failed. `report`, if any, is then from an earlier request.
     pub(super) failure: Option<String>,
-    /// How each channel of the report is, in its order.
+    /// The health of each channel, in the order of the report.
     pub(super) health: Vec<Health>,
-    /// The channels that are shown, by their places in the report.
+    /// The channels that are shown, as indices into the channels of the report.
     pub(super) rows: Vec<usize>,
     pub(super) order: Order,
     pub(super) which: Which,
-    /// Channels whose names have this in them.
+    /// The name filter: only channels whose names contain this text are shown.
     pub(super) name: String,
     pub(super) is_typing: bool,
     pub(super) place: Place,
     /// The row that keys act on.
     pub(super) selected: usize,
-    /// The channel of that row, once a key has moved there: it stays selected when the order changes.
+    /// The channel of the selected row, if a key has moved there. It stays selected when a new report changes the order.
     kept: Option<Arc<str>>,
-    /// The first row on the screen, and how many there are room for; of a page its lines.
+    /// The first visible row of the list, or the first visible line of a page.
     pub(super) top: usize,
+    /// How many rows or lines fit on the screen.
     pub(super) room: usize,
-    /// How many lines a page has.
+    /// The number of lines of the page.
     pub(super) lines: usize,
 }
 
 impl Model {
-    /// Of which nothing is known yet but what its signers are called.
+    /// A model without a report, which has only the names of the signers.
     pub(super) fn with(signer_names: SignerNames) -> Self {
         Self { signer_names, ..Self::default() }
     }
 
-    /// Takes an answer over. Where there is none, what was shown stays.
+    /// Stores the answer to a request. If the request failed, the previous report stays.
     pub(super) fn refresh(&mut self, answer: Result<Report, String>, now: Timestamp) {
         match answer {
             Ok(report) => {
@@ -126,25 +127,25 @@ impl Model {
         Then::GoOn
     }
 
-    /// The channel of a page, and how it is; none where there is no such channel any more.
+    /// The channel of a page and its health, or `None` if the channel does not exist any more.
     pub(super) fn channel(&self, name: &str) -> Option<(&ChannelStatus, &Health)> {
         let channels = &self.report.as_ref()?.channels;
         let at = channels.iter().position(|channel| *channel.channel == *name)?;
         Some((&channels[at], &self.health[at]))
     }
 
-    /// How many channels are in that condition.
+    /// The number of channels in this condition.
     pub(super) fn count(&self, condition: Condition) -> usize {
         self.health.iter().filter(|health| health.condition == condition).count()
     }
 
-    /// The channel of the selected row.
+    /// The channel of the selected row and its health.
     pub(super) fn at_selected(&self) -> Option<(&ChannelStatus, &Health)> {
         let at = *self.rows.get(self.selected)?;
         Some((self.report.as_ref()?.channels.get(at)?, &self.health[at]))
     }
 
-    /// Keeps the selected row, or the end of a page, on the screen.
+    /// Scrolls so that the selected row is visible, or so that a page does not end above the last line of the screen.
     pub(super) fn keep_in_view(&mut self, room: usize) {
         self.room = room.max(1);
         if self.place == Place::List {
@@ -170,7 +171,7 @@ impl Model {
         }
     }
 
-    /// From a page to the list; in the list, to all channels.
+    /// Goes back from a page to the list. In the list, removes the filters.
     fn back(&mut self) {
         if self.place == Place::List {
             self.change(|model| {
@@ -212,7 +213,7 @@ impl Model {
         self.kept = self.at_selected().map(|(channel, _)| channel.channel.clone()).filter(|_| self.selected > 0);
     }
 
-    /// Chooses and orders the rows anew. What was selected stays so where it is still shown.
+    /// Filters and sorts the rows again. The channel in `kept` stays selected if it is still shown.
     fn arrange(&mut self) {
         let Some(report) = &self.report else { return };
         let (channels, health) = (&report.channels, &self.health);
@@ -224,7 +225,7 @@ impl Model {
         let mut rows: Vec<_> = (0..channels.len()).filter(is_shown).collect();
         let lag = |at: usize| std::cmp::Reverse(channels[at].lag_events);
         let oldest = |at: usize| std::cmp::Reverse(channels[at].oldest_undelivered_seconds);
-        // Otherwise in the order of the report, which is that of the names.
+        // The sort is stable: rows with equal keys stay in the order of the report, which is by name.
         match self.order {
             Order::Trouble => rows.sort_by_key(|at| (health[*at].condition, lag(*at))),
             Order::Name => {}

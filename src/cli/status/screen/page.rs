@@ -1,4 +1,4 @@
-//! The page of one channel: its figures, its sinks, its errors in full, its signers; and that of all reasons.
+//! The page of one channel, with its figures, sinks, full errors and signers, and the page of all reasons.
 
 use jiff::Timestamp;
 use ratatui::style::{Color, Modifier, Style};
@@ -14,7 +14,7 @@ use crate::cli::status::{activity, ago, oldest, paused, problem};
 use crate::config::SignerNames;
 use channel::{ChannelStatus, Kept, LaneState, LaneStatus, Problem, SharedWorkflow, grouped, rate, span};
 
-/// Columns of what stands before a fact.
+/// Columns of the label before a fact.
 const LABEL: usize = 12;
 
 /// Columns of a progress bar.
@@ -23,7 +23,7 @@ const BAR: usize = 22;
 const RED: Style = Style::new().fg(Color::Red);
 const HEADING: Style = Style::new().add_modifier(Modifier::BOLD.union(Modifier::UNDERLINED));
 
-/// Every reason why it is not ready, in full.
+/// Every reason why the daemon is not ready, in full.
 pub(super) fn of_reasons(model: &Model, width: usize) -> Vec<Line<'static>> {
     let Some(report) = &model.report else { return Vec::new() };
     if report.reasons.is_empty() {
@@ -32,7 +32,7 @@ pub(super) fn of_reasons(model: &Model, width: usize) -> Vec<Line<'static>> {
     report.reasons.iter().flat_map(|reason| wrapped("- ", &printable(reason), width, RED)).collect()
 }
 
-/// All that is known of a channel.
+/// Everything that is known about a channel.
 pub(super) fn of_channel(model: &Model, name: &str, width: usize, now: Timestamp) -> Vec<Line<'static>> {
     let Some((channel, health)) = model.channel(name) else {
         return vec![Line::from(format!("the channel {} is not there any more", printable(name)))];
@@ -101,7 +101,7 @@ fn facts(channel: &ChannelStatus, width: usize, now: Timestamp) -> Vec<Line<'sta
     lines
 }
 
-/// An error that may be over.
+/// An error that may be resolved by now.
 fn over(error: &Problem, now: Timestamp) -> String {
     format!("{} ago: {}", ago(error.since, now), printable(&error.message))
 }
@@ -181,7 +181,7 @@ fn labelled(label: &str, what: &str, width: usize, style: Style) -> Vec<Line<'st
     wrapped(&format!("{label:<LABEL$}  "), what, width, style)
 }
 
-/// A text behind a first column, in as many lines as it needs. A word that is longer than a line is broken.
+/// Wraps a text behind a first column. A word that is longer than a line is broken.
 pub(super) fn wrapped(first: &str, text: &str, width: usize, style: Style) -> Vec<Line<'static>> {
     let indent = first.width();
     let blank = " ".repeat(indent);

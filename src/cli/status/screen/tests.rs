@@ -9,7 +9,7 @@ use channel::{Activity, ChannelStatus, LaneState, LaneStatus, Problem, SignerSta
 use operator::{Process, Report};
 use proof::event::Offset;
 
-/// A long error, of which no page may lose a part.
+/// A long error. A page must show all of it.
 const ERROR: &str = "answered 503: the upstream of the receiver at https://receiver.example/a/long/path/that/does/not/fit has said \
                      that it is not there today, and the last word is ZEBRA";
 
@@ -39,7 +39,7 @@ fn lane(sink: &str, cursor: i64, state: LaneState) -> LaneStatus {
     }
 }
 
-/// A channel in order.
+/// A channel without problems.
 fn channel(name: &str) -> ChannelStatus {
     let signer = |number: u8| SignerStatus {
         signer: format!("0x{}", format!("{number:02x}").repeat(20)).parse().unwrap(),
@@ -59,7 +59,7 @@ fn channel(name: &str) -> ChannelStatus {
     }
 }
 
-/// A thousand channels, of which the last ones are in trouble, wait, are behind, and paused.
+/// A thousand channels. The last four are in trouble, waiting, behind, and paused.
 fn report() -> Report {
     let mut channels: Vec<_> = (0..1_000).map(|number| channel(&format!("settlements-{number:04}"))).collect();
     channels[996].lanes[1] = lane("hook", 15_000, LaneState::Blocked);
@@ -98,7 +98,7 @@ fn type_in(model: &mut Model, text: &str) {
     text.chars().for_each(|c| assert_eq!(press(model, KeyCode::Char(c)), Then::GoOn));
 }
 
-/// The lines of a screen of that size.
+/// The lines of a screen of this size.
 fn drawn(model: &mut Model, width: u16, height: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| view::draw(frame, model, now())).unwrap();

@@ -1,4 +1,4 @@
-//! The screen, drawn: the verdict, its reasons, the channels, and what the keys do.
+//! Draws the screen: the verdict, its reasons, the channels, and the help for the keys.
 
 use std::fmt::Write;
 
@@ -19,18 +19,18 @@ use crate::cli::status::{ago, instance, oldest};
 use channel::{ChannelStatus, grouped, rate, span};
 use operator::Report;
 
-/// Lines for reasons, on a screen of so many lines.
+/// Lines for reasons: `MANY_REASONS` on a screen with at least `TALL` lines, otherwise `FEW_REASONS`.
 const FEW_REASONS: usize = 3;
 const MANY_REASONS: usize = 8;
 const TALL: u16 = 40;
 
-/// The widest column of names.
+/// Maximum width of the name column.
 const NAMES: usize = 32;
 
-/// What is said of a channel behind its figures has so many columns at least, or none.
+/// The detail text after a channel's figures is left out if it would get fewer columns than this.
 const DETAIL: usize = 16;
 
-/// Draws all of it. The model learns how many rows there is room for.
+/// Draws the whole screen. Stores in the model how many rows fit.
 pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model, now: Timestamp) {
     let area = frame.area();
     let (width, height) = (usize::from(area.width), usize::from(area.height));
@@ -40,7 +40,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model, now: Timestamp) {
         top.push(heading(model, width));
         bottom.extend(said(model, width));
     }
-    // The verdict and the keys stay, however small the screen is.
+    // The verdict and the keys are always shown, even on a very small screen.
     let below = bottom.len() + 1;
     top.truncate(height.saturating_sub(below + 1).max(1));
     let room = height.saturating_sub(top.len() + below);
@@ -75,7 +75,7 @@ pub(super) fn colour(condition: Condition) -> Style {
     }
 }
 
-/// The verdict, why it is not better, and how many channels are how.
+/// The verdict, the reasons against being ready, and the number of channels in each condition.
 fn head(model: &Model, width: usize, is_tall: bool, now: Timestamp) -> Vec<Line<'static>> {
     let mut lines = vec![verdict(model, width, now)];
     let Some(report) = &model.report else { return lines };
@@ -117,7 +117,7 @@ fn verdict(model: &Model, width: usize, now: Timestamp) -> Line<'static> {
     Line::from(vec![badge, Span::raw(format!(" {}", shortened(&text, left)))])
 }
 
-/// The first reasons, a line each, and how many more there are.
+/// The first reasons, one per line, and the number of further reasons.
 fn reasons(report: &Report, width: usize, most: usize) -> Vec<Line<'static>> {
     let red = Style::new().fg(Color::Red);
     let all = report.reasons.len();
@@ -148,7 +148,7 @@ fn summary(model: &Model, report: &Report, width: usize) -> Line<'static> {
     Line::styled(shortened(&parts.join(", "), width), Style::new().add_modifier(Modifier::DIM))
 }
 
-/// A column: its heading, its width, and from which width of the screen on it is there.
+/// A column of the list. It is shown if the screen has at least `from` columns.
 struct Column {
     heading: &'static str,
     width: usize,
@@ -175,19 +175,19 @@ const COLUMNS: [Column; 9] = [
     Column { heading: "QUAR", width: 5, from: 72, value: |channel, _| some(channel.quarantined) },
 ];
 
-/// A count, where there is anything.
+/// A count, or `None` if it is zero.
 fn some(count: usize) -> Option<String> {
     (count > 0).then(|| compact(u64::try_from(count).unwrap_or(u64::MAX), 5))
 }
 
-/// A number in at most so many columns: `1234`, `12k`, `3M`.
+/// A number shortened to `width` columns: `1234`, `12k`, `3M`.
 fn compact(number: u64, width: usize) -> String {
     let in_units = |(unit, name): (u64, &str)| format!("{}{name}", number / unit);
     let shapes = [(1, ""), (1_000, "k"), (1_000_000, "M"), (1_000_000_000, "G")].map(in_units);
     shapes.iter().find(|shape| shape.len() <= width).unwrap_or(&shapes[3]).clone()
 }
 
-/// The columns that there are, the width of the names, and that of what is said.
+/// The columns that are shown, the width of the names, and the width of the detail text (0 if it is left out).
 fn columns(model: &Model, width: usize) -> (Vec<&'static Column>, usize, usize) {
     let columns: Vec<_> = COLUMNS.iter().filter(|column| width >= column.from).collect();
     let figures: usize = columns.iter().map(|column| column.width + 1).sum::<usize>() + STATE + 1;
@@ -222,7 +222,7 @@ fn rows(model: &Model, width: usize, now: Timestamp) -> Vec<Line<'static>> {
     let line = |(row, at): (usize, &usize)| {
         let line = row_line(&report.channels[*at], &model.health[*at], &layout, now);
         if row == model.selected {
-            // As wide as the screen, and seen where there are no colours.
+            // Reversed across the whole width, so that the selection is visible without colors.
             let blank = width.saturating_sub(line.width());
             let mut line = line;
             line.push_span(Span::raw(" ".repeat(blank)));
@@ -264,7 +264,7 @@ fn padded(text: &str, width: usize) -> String {
     format!("{text}{}", " ".repeat(width.saturating_sub(text.width())))
 }
 
-/// What there is to say of the selected channel, where the rows have no room for it.
+/// A line with the detail text of the selected channel. It is empty if the row shows the text in full.
 fn said(model: &Model, width: usize) -> Option<Line<'static>> {
     let (_, _, detail) = columns(model, width);
     let (channel, health) = model.at_selected()?;
@@ -273,7 +273,7 @@ fn said(model: &Model, width: usize) -> Option<Line<'static>> {
     Some(Line::styled(shortened(&text, width), colour(health.condition)))
 }
 
-/// What the keys do, and where in the list this is.
+/// The bottom line: the help for the keys, and the visible part of the list or page.
 fn keys(model: &Model, width: usize) -> Line<'static> {
     let text = if model.is_typing {
         format!("channels with: {}_   enter done  esc all", model.name)
