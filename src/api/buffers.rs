@@ -1,11 +1,11 @@
-//! Buffers for bodies, used again.
+//! Reusable buffers for bodies.
 //!
-//! A page is as long as hundreds of events, and the next page a little longer or shorter. A new allocation for each fragments
-//! the heap: memory then grows for as long as a channel catches up.
+//! A page has the length of hundreds of events, and each page is a little longer or shorter than the last. A new
+//! allocation for each page fragments the heap, and memory then grows while a channel catches up.
 //!
-//! Measured at 50,000 events behind: 39 MiB at the most with these and the lines of a batch, 44 MiB
-//! with neither. At 100,000, mimalloc 2 and 3 take 118 to 129 MiB with neither, and 3 takes 125 MiB with both. jemalloc needs
-//! `make` to be built, which a machine with a Rust toolchain and a C compiler may not have.
+//! Measured at 50,000 events behind: at most 39 MiB with these buffers and the reused lines of a batch, 44 MiB without
+//! both. At 100,000, mimalloc 2 and 3 use 118 to 129 MiB without both, and mimalloc 3 uses 125 MiB with both. jemalloc
+//! needs `make` to build, which a machine with a Rust toolchain and a C compiler may not have.
 
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,10 +16,11 @@ use super::ApiError;
 use net::memory::Reserved;
 use net::tasks::lock;
 
-/// A body of so many bytes is long. A shorter one is copied into an allocation of its own.
+/// A body of this size is long. A shorter body is copied into its own allocation.
 const LONG: usize = 64 << 10;
 
-/// Unused buffers that are kept. A channel that catches up has one page on its way, and two or three in hand.
+/// The number of unused buffers that are kept. A channel that catches up is receiving one page and processing two or
+/// three.
 const KEPT: usize = 4;
 
 /// A larger buffer is not kept.
@@ -29,7 +30,7 @@ const LARGEST: usize = 2 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Buffers(Mutex<Vec<Vec<u8>>>);
 
-/// A body, as far as it has been read. Its buffer is given back when the last slice of it is dropped.
+/// A body, as far as it has been read. Its buffer is returned when its last slice is dropped.
 #[derive(Debug)]
 pub(super) struct Body {
     pub(super) bytes: Vec<u8>,
@@ -38,15 +39,15 @@ pub(super) struct Body {
 }
 
 impl Buffers {
-    /// An empty body of an announced length; zero where it is not known.
+    /// An empty body. `announced` is its announced length, or zero if the length is unknown.
     ///
     /// # Errors
-    /// [`ApiError::TooLong`], where there is no memory for it.
+    /// [`ApiError::TooLong`] if memory for it is not available.
     pub(super) fn body(self: &Arc<Self>, announced: usize, reserved: Reserved) -> Result<Body, ApiError> {
         let may_be_long = announced == 0 || announced >= LONG;
         let bytes = if may_be_long { self.lock().pop().unwrap_or_default() } else { Vec::new() };
         let mut body = Body { bytes, reserved, buffers: self.clone() };
-        // What is announced may never come: whether there would be memory for it, and no more.
+        // The announced bytes may never arrive, so this only checks that the memory would be available.
         let had = body.reserved.bytes();
         body.reserve(announced, announced)?;
         body.reserved.shrink_to(had);
@@ -59,20 +60,20 @@ impl Buffers {
 }
 
 impl Body {
-    /// Adds what has arrived.
+    /// Adds received bytes.
     ///
     /// # Errors
-    /// [`ApiError::TooLong`], where there is no memory for it.
+    /// [`ApiError::TooLong`] if memory for them is not available.
     pub(super) fn extend(&mut self, chunk: &[u8]) -> Result<(), ApiError> {
         self.reserve(chunk.len(), 2 * (self.bytes.len() + chunk.len()))?;
         self.bytes.extend_from_slice(chunk);
         Ok(())
     }
 
-    /// Makes room for `more`; `expected` is how long the body may become.
+    /// Makes room for `more` bytes. `expected` is the length that the body may reach.
     fn reserve(&mut self, more: usize, expected: usize) -> Result<(), ApiError> {
         let missing = (self.bytes.len() + more).saturating_sub(self.reserved.bytes());
-        // In steps that grow, as the buffer does.
+        // The reservation grows in increasing steps, like the buffer.
         if missing > 0 && !self.reserved.grow(missing.max(self.bytes.len())) && !self.reserved.grow(missing) {
             return Err(ApiError::TooLong { bytes: expected });
         }
@@ -80,7 +81,7 @@ impl Body {
         Ok(())
     }
 
-    /// The whole body. A short one gives its buffer back at once.
+    /// The complete body. A short body returns its buffer at once.
     pub(super) fn freeze(mut self) -> Bytes {
         self.reserved.shrink_to(self.bytes.len());
         if self.bytes.len() < LONG {

@@ -1,4 +1,4 @@
-//! Errors of the service, by what the caller does next.
+//! Errors of the service, grouped by the caller's next step.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,47 +6,47 @@ use std::time::Duration;
 
 use super::MAX_BODY;
 
-/// Why a call gave no result.
+/// Why a call returned no result.
 #[derive(Debug, thiserror::Error, strum::IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum ApiError {
-    /// 404 on poll or search: the channel ends, the others go on.
+    /// 404 on poll or search: the channel stops, and the other channels continue.
     #[error("the channel does not exist or is archived ({0})")]
     ChannelGone(Answer),
-    /// 404 on one event or watcher. [`Answer::code`] tells, if it is there, whether the channel itself is gone.
+    /// 404 on one event or watcher. [`Answer::code`], if present, tells whether the channel itself is gone.
     #[error("there is no such thing in this channel ({0})")]
     NotFound(Answer),
-    /// Any other 4xx: the same request will be refused again until the key, the settings or the service change.
+    /// Any other 4xx: the service will refuse the same request again until the key, the settings or the service change.
     #[error("the service refused the request ({0}){advice}", advice = .0.advice())]
     Refused(Answer),
-    /// 429: ask again after a wait.
+    /// 429: retry after a wait.
     #[error("the service limits how often it may be asked (HTTP 429)")]
     RateLimited {
-        /// How long the service asked to wait, at most [`MAX_RETRY_AFTER`](net::http::MAX_RETRY_AFTER).
+        /// The wait that the service requested, at most [`MAX_RETRY_AFTER`](net::http::MAX_RETRY_AFTER).
         retry_after: Option<Duration>,
     },
-    /// A 5xx or the network: ask again after a wait.
+    /// A 5xx or a network error: retry after a wait.
     #[error(transparent)]
     Transient(Trouble),
-    /// There is no memory for the whole answer: ask for fewer events.
+    /// Memory for the complete answer is not available: request fewer events.
     #[error("{}", too_long(*bytes))]
     TooLong {
-        /// As many bytes are announced, or twice as many have arrived.
+        /// The announced length, or twice the length that has arrived.
         bytes: usize,
     },
-    /// Not the answer to the request: a proxy, or a fault of the service. Asking again may help; otherwise an operator has to
-    /// look.
+    /// The response does not answer the request, because of a proxy or a defect of the service. A retry may help.
+    /// Otherwise an operator must investigate.
     #[error(transparent)]
     Malformed(#[from] BadAnswer),
 }
 
 impl ApiError {
-    /// A short constant name, fit for a log field or a metric's label.
+    /// A short constant name for log fields and metric labels.
     pub fn kind(&self) -> &'static str {
         self.into()
     }
 
-    /// How long the service asked to wait before the next request, where it said so.
+    /// The wait before the next request, if the service requested one.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::RateLimited { retry_after } | Self::Transient(Trouble::Status { retry_after, .. }) => *retry_after,
@@ -63,19 +63,19 @@ fn too_long(bytes: usize) -> String {
     format!("there is no memory for an answer of {bytes} bytes: see limits.memory")
 }
 
-/// An answer that is not a success: its status, and what of its envelope is fit to be shown.
+/// An unsuccessful answer: its status, and the parts of its envelope that can be shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The HTTP status.
     pub status: u16,
-    /// The envelope's `code` or else its `type`, where it has one. New ones can appear.
+    /// The envelope's `code`, or its `type` if it has no `code`. New values can appear.
     pub code: Option<Box<str>>,
-    /// The envelope's `message`, for people: bounded, without control characters, without the key.
+    /// The envelope's `message`, for people. It is bounded, and contains neither control characters nor the key.
     pub message: Option<Box<str>>,
 }
 
 impl Answer {
-    /// What to do about a refusal.
+    /// The operator's remedy for a refusal.
     fn advice(&self) -> &'static str {
         match (self.status, self.code.as_deref()) {
             (401, Some("ORGANIZATION_NOT_FOUND")) => {
@@ -101,21 +101,21 @@ impl fmt::Display for Answer {
     }
 }
 
-/// A fault that may pass by itself.
+/// A temporary error.
 #[derive(Debug, thiserror::Error)]
 pub enum Trouble {
     /// The service answered with a 5xx.
     #[error("the service failed ({answer})")]
     Status {
-        /// What it answered.
+        /// The answer.
         answer: Answer,
-        /// How long the service asked to wait, at most [`MAX_RETRY_AFTER`](net::http::MAX_RETRY_AFTER).
+        /// The wait that the service requested, at most [`MAX_RETRY_AFTER`](net::http::MAX_RETRY_AFTER).
         retry_after: Option<Duration>,
     },
-    /// The answer did not come, or not in full, within `request_timeout` or `connect_timeout`.
+    /// The answer did not arrive completely within `request_timeout` or `connect_timeout`.
     #[error("the service did not answer in time")]
     Timeout,
-    /// No connection: the name, the network, the port or TLS.
+    /// The connection failed because of the name, the network, the port or TLS.
     #[error("the service could not be reached")]
     Connect(#[source] reqwest::Error),
     /// The connection broke.
@@ -123,12 +123,12 @@ pub enum Trouble {
     Network(#[source] reqwest::Error),
 }
 
-/// Why an answer is not what was asked for. Says what is wrong, never what stood there.
+/// Why an answer does not match the request. The text names the problem and never includes the content.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadAnswer(pub Cow<'static, str>);
 
-/// Settings with which no client can work.
+/// Settings that no client can work with.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// The base URL is not an `http` or `https` address without user, query and fragment.
@@ -137,13 +137,13 @@ pub enum SettingsError {
     /// The key is empty.
     #[error("the API key is empty")]
     NoKey,
-    /// The key has characters that no HTTP header may have.
+    /// The key contains characters that are not allowed in an HTTP header.
     #[error("the API key has characters that cannot be sent in an HTTP header, such as a line break")]
     KeyCharacters,
-    /// TLS cannot work here: most often the system's certificates are not installed.
+    /// TLS cannot work here. The usual cause is that the system's certificates are not installed.
     #[error("TLS could not be set up: are the system's CA certificates installed?")]
     Tls(#[source] rustls::Error),
-    /// The HTTP client could not be made.
+    /// The HTTP client could not be created.
     #[error("the HTTP client could not be set up")]
     Http(#[source] reqwest::Error),
 }

@@ -1,4 +1,4 @@
-//! Search filters: their exact names, and which of them apply to which type.
+//! Search filters: their exact names, and the event types that they apply to.
 
 use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
 use serde::{Deserialize, Serialize};
@@ -72,7 +72,8 @@ pub struct Created {
 }
 
 impl Created {
-    /// Whether an event of that time, in Unix seconds, is within the bounds. One without a time is where there are none.
+    /// Whether an event with this time, in Unix seconds, is within the bounds. An event without a time matches only if
+    /// no bounds are set.
     pub fn takes(&self, time: Option<i64>) -> bool {
         let Self { gt, gte, lt, lte } = *self;
         let Some(time) = time else { return *self == Self::default() };
@@ -84,7 +85,7 @@ impl Created {
 }
 
 impl Filter {
-    /// The request's query; a filter with several values repeats its name.
+    /// The query of the request. A filter with several values repeats its name.
     pub(super) fn query(&self) -> Vec<(&'static str, String)> {
         let Created { gt, gte, lt, lte } = self.created;
         named("type", &self.types)
@@ -106,14 +107,15 @@ impl Filter {
             .collect()
     }
 
-    /// Checks that every filter applies to one at least of the types that are searched for. Without types all do, and
-    /// the service decides about a type that is not known here.
+    /// Checks that every filter applies to at least one of the searched types. Without types all filters apply, and the
+    /// service decides about types that are unknown here.
     ///
-    /// With several types the documentation does not say whether a filter has to fit all of them: what fits one is
-    /// let through, because a refusal by the service says so and a refusal here could not be got around.
+    /// The documentation does not say whether a filter must apply to all of several types. A filter that applies to one
+    /// of them is accepted here. If the service refuses it, the caller sees the reason. The caller could not work around
+    /// a refusal here.
     ///
     /// # Errors
-    /// Names the first that does not, and the types that it applies to.
+    /// Names the first filter that does not apply, and the types that it applies to.
     pub fn check(&self) -> Result<(), String> {
         if self.types.is_empty() || self.types.iter().any(|kind| matches!(kind, EventType::Other(_))) {
             return Ok(());
@@ -140,7 +142,7 @@ fn text() -> NonEmptyStringValueParser {
     NonEmptyStringValueParser::new()
 }
 
-/// An address as the service takes it, in the case in which it was written.
+/// Checks the format of an address. Keeps upper and lower case.
 fn address(text: &str) -> Result<String, &'static str> {
     let digits = text.strip_prefix("0x").filter(|digits| digits.len() == 40);
     let well_formed = digits.is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));

@@ -1,21 +1,23 @@
-//! The client of the service: poll, search, single events, a watcher's state, and health.
+//! The client of the service: poll, search, single events, a watcher's state, and the health check.
 //!
 //! # Invariants
 //!
-//! * **Classified by status.** An error's body is shown to people and decides nothing, because a proxy can answer anything;
-//!   but a 404 counts as the service's only where its body is the service's error envelope.
-//! * **The key goes to the service and nowhere else.** Redirects are not followed. No `Debug`, error or log has the key in
-//!   it, even where the service repeats it.
-//! * **Bounded.** A body is read up to [`MAX_BODY`], after decompression, and a page up to [`MAX_RECORDS`]. A body is read as
-//!   far as there is memory for it.
-//! * **No async thread is held up.** A long page is read on another thread, and a body gives way to other tasks piece by
-//!   piece.
-//! * **Bytes survive.** A [`RawEvent`] holds the service's bytes as they came, valid UTF-8 or not.
-//! * **No retries.** The caller waits and asks again: [`ApiError`] says what to do next.
+//! * **Classified by status.** The body of an error is shown to people and decides nothing, because a proxy can send
+//!   any body. The exception is a 404: it counts as the service's answer only if its body is the service's error
+//!   envelope.
+//! * **The key is sent only to the service.** Redirects are not followed. No `Debug` output, error or log contains the
+//!   key, even if the service repeats it.
+//! * **Bounded.** A body is read up to [`MAX_BODY`] bytes after decompression, and a page up to [`MAX_RECORDS`]
+//!   records. A body is read only as far as memory is available.
+//! * **No async thread is blocked.** A long page is parsed on another thread, and reading a long body yields to other
+//!   tasks at intervals.
+//! * **Bytes are preserved.** A [`RawEvent`] contains the service's original bytes, whether they are valid UTF-8 or
+//!   not.
+//! * **No retries.** The caller waits and retries: [`ApiError`] tells what to do next.
 //!
 //! # Cancellation
 //!
-//! Every call may be dropped at any point; the connection it used is then closed or drained by the pool.
+//! Every call may be dropped at any point. The pool then closes or drains the connection that it used.
 
 #![forbid(unsafe_code)]
 
@@ -52,27 +54,28 @@ pub use watcher::Watcher;
 
 use buffers::Buffers;
 
-/// The fewest events that are asked for where memory is short: a page of one could not be told from the top of a longer
-/// range, and a page of two, requested one offset early from a service that includes that offset, might hold nothing new.
+/// The smallest page that is requested if memory is short. A page of one event cannot be distinguished from the top of
+/// a longer range. A page of two events, requested one offset early from a service that includes that offset, may
+/// contain no new event.
 pub const SMALLEST_PAGE: u16 = 3;
 
-/// No answer is read beyond this, counted after decompression.
+/// The maximum length of an answer, after decompression.
 pub const MAX_BODY: usize = 64 * 1024 * 1024;
 
-/// How to reach the service.
+/// The connection settings of the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// `http` or `https`, with the version segment at its end (`…/v1`); a slash after it makes no difference.
+    /// `http` or `https`, with the version segment at its end (`…/v1`). A trailing slash is ignored.
     pub base_url: Url,
-    /// The key, as the service gave it.
+    /// The API key in the form that the service issued.
     pub api_key: Secret,
-    /// How long connecting may take, TLS included.
+    /// The timeout for connecting, including TLS.
     pub connect_timeout: Duration,
-    /// How long a whole request may take, from connecting to the last byte of the body.
+    /// The timeout for a whole request, from connecting to the last byte of the body.
     pub request_timeout: Duration,
 }
 
-/// A client of the service. Cheap to clone; all clones share one connection pool.
+/// A client of the service. Cloning is cheap, and all clones share one connection pool.
 #[derive(Clone)]
 pub struct Client {
     http: reqwest::Client,
@@ -90,7 +93,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// Two clients are the same where they ask the same service in the same way.
+/// Two clients are equal if they access the same service in the same way.
 impl PartialEq for Client {
     fn eq(&self, other: &Self) -> bool {
         self.settings == other.settings
@@ -98,15 +101,16 @@ impl PartialEq for Client {
 }
 
 impl Client {
-    /// This client, whose bodies are counted as that channel's memory.
+    /// Returns this client with the memory of its bodies counted for a channel.
     #[must_use]
     pub fn counted_by(self, memory: Arc<ChannelMemory>) -> Self {
         Self { memory, ..self }
     }
 
-    /// Reads a page of a channel's newest events, or of those after `offset` (spec/wire.md, "`offset` on poll", says
-    /// what is not known about it). `limit` is 1 to 200. A page of more than [`SMALLEST_PAGE`] events is read only as far
-    /// as memory is free. A smaller one waits for memory, and a single event has it beyond the limit.
+    /// Reads a page of a channel's newest events, or of the events after `offset`. The section "`offset` on poll" of
+    /// spec/wire.md lists what is unknown about this parameter. `limit` is 1 to 200. A page of more than
+    /// [`SMALLEST_PAGE`] events is read only as far as memory is free. A smaller page waits for memory. A single event
+    /// may exceed the memory limit.
     ///
     /// # Errors
     /// [`ApiError`]; a 404 is [`ApiError::ChannelGone`].
@@ -114,7 +118,7 @@ impl Client {
         let request = self.get(&["channels", &channel.to_string(), "events"]);
         let request = self.authorized(request.query(&(("limit", limit), ("offset", offset))));
         let body = match limit {
-            // To look at the newest event must not wait for the pages in hand.
+            // Reading the newest event must not wait until the pages in memory are processed.
             1 => self.send_beyond(&request, ApiError::ChannelGone).await?,
             ..=SMALLEST_PAGE => self.send_until_whole(&request, ApiError::ChannelGone).await?,
             _ => self.send(request, ApiError::ChannelGone, self.memory.free()).await?,
@@ -122,11 +126,11 @@ impl Client {
         Ok(page::read(body).await?)
     }
 
-    /// Reads a page of a channel's events that match `filter`. `limit` is 1 to 200. It is read only as far as memory is free,
-    /// but for a single event.
+    /// Reads a page of a channel's events that match `filter`. `limit` is 1 to 200. The page is read only as far as
+    /// memory is free, except if `limit` is 1.
     ///
     /// # Errors
-    /// [`ApiError`]; a 404 is [`ApiError::ChannelGone`], a filter that the service refuses [`ApiError::Refused`].
+    /// [`ApiError`]. A 404 is [`ApiError::ChannelGone`]. A filter that the service refuses is [`ApiError::Refused`].
     pub async fn search(
         &self,
         channel: ChannelId,
@@ -147,11 +151,11 @@ impl Client {
     /// Reads one event by its id.
     ///
     /// # Errors
-    /// [`ApiError`]; a 404 is [`ApiError::NotFound`], and another event than the one asked for
+    /// [`ApiError`]. A 404 is [`ApiError::NotFound`]. If the service returns a different event, the error is
     /// [`ApiError::Malformed`].
     pub async fn event(&self, channel: ChannelId, id: EventId) -> Result<RawEvent, ApiError> {
         let request = self.get(&["channels", &channel.to_string(), "events", "search", &id.to_string()]);
-        // A page waits for it, which holds memory itself.
+        // A page that is already in memory waits for this event, so the event must not wait for memory.
         let body = self.send_beyond(&self.authorized(request), ApiError::NotFound).await?;
         Ok(page::read_one(&body, id)?)
     }
@@ -159,15 +163,15 @@ impl Client {
     /// Reads a watcher's state.
     ///
     /// # Errors
-    /// [`ApiError`]; a 404 is [`ApiError::NotFound`].
+    /// [`ApiError`]. A 404 is [`ApiError::NotFound`].
     pub async fn watcher(&self, channel: ChannelId, id: Uuid) -> Result<Watcher, ApiError> {
         let request = self.get(&["channels", &channel.to_string(), "watchers", &id.to_string()]);
         let body = self.send(self.authorized(request), ApiError::NotFound, self.memory.exceed(0)).await?;
         Ok(Watcher::read(&body)?)
     }
 
-    /// An excerpt of the body that an operator is given in place of the health, or of a channel's events: an error, or what is
-    /// no JSON.
+    /// Sends a health check, or a poll of a channel. If the answer is an error or is not JSON, returns an excerpt of
+    /// its body for an operator.
     pub async fn refusal(&self, channel: Option<ChannelId>) -> Option<String> {
         let request = match channel {
             None => self.get(&["health-check"]),
@@ -182,10 +186,10 @@ impl Client {
         if is_answer { None } else { Some(http::excerpt(response, &[self.settings.api_key.expose()]).await) }
     }
 
-    /// Asks whether the service is up. Needs no key, so none is sent and a wrong one goes unnoticed.
+    /// Checks whether the service is up. The request needs no key, so no key is sent and a wrong key is not noticed.
     ///
     /// # Errors
-    /// [`ApiError`], unless the answer is a 2xx.
+    /// [`ApiError`] unless the status is 2xx.
     pub async fn health(&self) -> Result<(), ApiError> {
         self.send(self.get(&["health-check"]), ApiError::Refused, self.memory.free()).await.map(drop)
     }

@@ -2,12 +2,12 @@
 //!
 //! # Invariants
 //!
-//! * **One bad record costs only itself**, as long as its offset can be read: only offset and id are read here, and bytes
-//!   that are not UTF-8 spoil no other record.
-//! * **A page without its order is malformed.** A record without a readable offset, or one that is not below the record
-//!   before it, could have any place: to take the rest would be a guess.
-//! * **No defaults.** A page without `events` or `has_more`, or with `null` there, is malformed: taken as empty it would look
-//!   like the end of the channel.
+//! * **A bad record does not affect others** if its offset can be read. Only the offset and the id are read here, and
+//!   bytes that are not UTF-8 spoil no other record.
+//! * **A page without a clear order is malformed.** The position of a record is unknown if its offset cannot be read,
+//!   or if its offset is not below the offset of the previous record. Accepting the other records would be a guess.
+//! * **No defaults.** A page in which `events` or `has_more` is missing or `null` is malformed. If it were treated as
+//!   empty, it would look like the end of the channel.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -22,7 +22,8 @@ use super::BadAnswer;
 use net::tasks::joined;
 use proof::event::{EventId, RawEvent};
 
-/// A page with more records than this is refused. The service's own maximum is 200; more than were asked for are taken.
+/// A page with more records than this is refused. The service's own maximum is 200. A page with more records than were
+/// requested is accepted.
 pub const MAX_RECORDS: usize = 10_000;
 
 /// A page of poll or search.
@@ -30,7 +31,7 @@ pub const MAX_RECORDS: usize = 10_000;
 pub struct Page {
     /// Newest first: offsets are strictly descending.
     pub events: Vec<RawEvent>,
-    /// The service's `has_more`. Whether it speaks of newer or of older events is not known (spec/wire.md).
+    /// The service's `has_more`. It is not known whether it refers to newer or older events (spec/wire.md).
     pub has_more: bool,
 }
 
@@ -42,13 +43,13 @@ struct Wire<'a> {
 }
 
 impl Page {
-    /// Reads the body of poll or search. Its records are slices of it.
+    /// Reads the body of poll or search. Its records are slices of the body.
     ///
-    /// A body that is not UTF-8 is read as if every byte were a character, which leaves JSON's own characters where they
-    /// are. That needs the body's length once more, twice at the most.
+    /// If the body is not UTF-8, it is read as if every byte were a character. This does not move JSON's own
+    /// characters. It needs additional memory of one to two times the body's length.
     ///
     /// # Errors
-    /// [`BadAnswer`], where it is no page or the order of its records cannot be seen.
+    /// [`BadAnswer`] if the body is not a page, or the order of its records cannot be determined.
     pub fn read(body: &Bytes) -> Result<Self, BadAnswer> {
         let text = text(body);
         let Wire { events: records, has_more } = parse(&text)?;
@@ -77,10 +78,11 @@ impl Page {
     }
 }
 
-/// A longer page is read on a thread for blocking work: it takes a part of a millisecond, and the longest take many.
+/// A longer page is parsed on a blocking thread. Parsing a page of this size takes a fraction of a millisecond, but the
+/// longest pages take many milliseconds.
 const READ_HERE: usize = 64 << 10;
 
-/// [`Page::read`], which holds up no async thread.
+/// Like [`Page::read`], but does not block an async thread.
 pub(super) async fn read(body: Bytes) -> Result<Page, BadAnswer> {
     if body.len() <= READ_HERE {
         return Page::read(&body);
@@ -88,32 +90,32 @@ pub(super) async fn read(body: Bytes) -> Result<Page, BadAnswer> {
     joined(tokio::task::spawn_blocking(move || Page::read(&body)).await).await
 }
 
-/// Reads the body of a single event: the record itself.
+/// Reads the body of a single event, which is the record itself.
 pub(super) fn read_one(body: &Bytes, asked_for: EventId) -> Result<RawEvent, BadAnswer> {
     let text = text(body);
     let record: &RawValue = parse(&text)?;
     let (offset, id) = RawEvent::place(record.get()).ok_or_else(|| no_offset(0))?;
-    // A record without a readable id is passed on: the schema allows it, and the verifier decides.
+    // A record without a readable id is accepted here: the schema allows it, and the verifier decides.
     if id.is_some_and(|id| id != asked_for) {
         return Err(BadAnswer("the service answered with another event than the one asked for".into()));
     }
     Ok(RawEvent { offset, id, json: body.slice_ref(body.trim_ascii()) })
 }
 
-/// Such a record can be neither delivered nor set aside.
+/// The error for a record without an offset, which can be neither delivered nor quarantined.
 fn no_offset(index: usize) -> BadAnswer {
     BadAnswer(format!("record {index} of the page has no readable offset").into())
 }
 
-/// A body as text; each byte is a character where it is not UTF-8.
+/// A body as text. If it is not UTF-8, each byte becomes a character.
 fn text(body: &[u8]) -> Cow<'_, str> {
     std::str::from_utf8(body).map_or_else(|_| body.iter().copied().map(char::from).collect(), Cow::Borrowed)
 }
 
-/// Most often a proxy's page.
+/// The usual cause is an error page of a proxy.
 pub(super) const NOT_JSON: &str = "the answer is not JSON: does a proxy stand in between?";
 
-/// Reads JSON, and classifies what is wrong with it.
+/// Parses JSON and classifies errors.
 pub(super) fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, BadAnswer> {
     serde_json::from_str(text).map_err(|error| {
         let what = match error.classify() {
@@ -126,7 +128,8 @@ pub(super) fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, BadAnswe
     })
 }
 
-/// The page's records; of more than [`MAX_RECORDS`] no more than that there are more.
+/// Reads the records of a page. Keeps at most one more than [`MAX_RECORDS`], which is enough to detect that the
+/// page has too many.
 fn records<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<&'de RawValue>, D::Error> {
     struct Each;
 

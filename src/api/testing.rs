@@ -1,4 +1,4 @@
-//! A local server that answers as a test tells it to, and remembers what it was asked.
+//! A local server whose answers a test defines. It records the requests.
 
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 
@@ -20,19 +20,19 @@ use net::tasks::lock;
 /// The key that [`Scripted::client`] sends.
 pub const KEY: &str = "k3y-secret";
 
-/// What a request was: its path with its query, and its headers.
+/// A request: its path with the query, and its headers.
 pub type Asked = (String, axum::http::HeaderMap);
 
-/// The server; it ends with this.
+/// The server. It stops when this is dropped.
 pub struct Scripted {
-    /// Its address, `/v1` at the end.
+    /// Its address, which ends in `/v1`.
     pub base_url: Url,
     asked: Arc<Mutex<Vec<Asked>>>,
     task: AbortHandle,
 }
 
 impl Scripted {
-    /// Answers each request by the function, which is given the path with its query.
+    /// Answers each request with the result of `answer`, which receives the path with the query.
     pub async fn start(answer: impl Fn(&str) -> Response + Clone + Send + Sync + 'static) -> Self {
         let (listener, base_url) = listen().await;
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -47,7 +47,7 @@ impl Scripted {
         Self { base_url, asked, task: task.abort_handle() }
     }
 
-    /// Answers every request with these bytes, whatever they are, and closes the connection.
+    /// Answers every request with these bytes and closes the connection.
     pub async fn raw(bytes: &'static [u8]) -> Self {
         let (listener, base_url) = listen().await;
         let task: JoinHandle<()> = tokio::spawn(async move {
@@ -65,12 +65,12 @@ impl Scripted {
         Client::new(self.settings()).unwrap()
     }
 
-    /// A client, and this to keep alive as long.
+    /// A client, and the server, which the caller must keep alive.
     pub fn client_and_server(self) -> (Client, Self) {
         (self.client(), self)
     }
 
-    /// The settings of such a client.
+    /// The settings of [`client`](Self::client).
     pub fn settings(&self) -> Settings {
         Settings {
             base_url: self.base_url.clone(),
@@ -80,7 +80,7 @@ impl Scripted {
         }
     }
 
-    /// What it has been asked so far, in order.
+    /// The received requests, in order.
     pub fn asked(&self) -> Vec<Asked> {
         lock(&self.asked).clone()
     }

@@ -1,4 +1,4 @@
-//! The client against a server that answers as badly as servers and proxies do.
+//! Tests the client against a server that answers as badly as real servers and proxies do.
 
 use std::error::Error;
 use std::io::Write;
@@ -49,7 +49,7 @@ fn gzip(body: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Everything an error says, as a log would show it.
+/// The text of an error and its causes, as in a log.
 fn said(error: &ApiError) -> String {
     let causes = std::iter::successors(error.source(), |&cause| cause.source());
     causes.fold(format!("{error} {error:?}"), |said, cause| format!("{said} {cause} {cause:?}"))
@@ -280,7 +280,7 @@ async fn a_body_is_read_up_to_its_bound_and_not_beyond() {
     assert!(matches!(error, ApiError::TooLong { .. }), "{error:?}");
 }
 
-/// A channel whose floor is half a page, while another one holds all common memory.
+/// A channel whose guaranteed memory is half a page, while another channel uses all shared memory.
 fn short_of_memory() -> (Arc<ChannelMemory>, Reserved) {
     let memory = Arc::<Memory>::default();
     memory.share_among(8 * LENGTH as u64, 2);

@@ -1,4 +1,4 @@
-//! HTTP below the client: one connection pool, bounded bodies, answers classified by status.
+//! HTTP for the client: one connection pool, bounded bodies, and classification of answers by status.
 
 use std::error::Error;
 use std::io;
@@ -17,19 +17,19 @@ use super::{Client, MAX_BODY, Settings};
 use net::http;
 use net::memory::Reserved;
 
-/// Between two pings of an HTTP/2 connection in use, and how long a pong may take. Without pings a dead connection would
-/// cost every request its whole timeout.
+/// The interval between pings of an HTTP/2 connection in use, and the timeout of a pong. Without pings, a dead
+/// connection would cost every request its whole timeout.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-/// Idle connections that are kept. All channels share them. More are open only while more requests are under way; HTTP/2
-/// needs one.
+/// The number of idle connections that are kept. All channels share them. More connections are open only while more
+/// requests are running. HTTP/2 needs one connection.
 const KEPT_CONNECTIONS: usize = 16;
 
-/// A 404 that something else answers.
+/// A 404 that does not come from the service.
 const NOT_THE_SERVICE: &str =
     "HTTP 404, and not from the service itself: is api.base_url right, with the version at its end (such as /v1)?";
 
-/// A 400 that something else answers, such as a port that wants TLS.
+/// A 400 that does not come from the service, for example from a port that requires TLS.
 const NOT_HTTP: &str = "not from the service itself: should api.base_url begin with https://?";
 
 const NO_TLS: &str =
@@ -38,14 +38,14 @@ const NO_TLS: &str =
 const TLS: &str =
     "what answers there does not speak plain HTTP: should api.base_url begin with https://, or is its port another?";
 
-/// After so many bytes of a body other tasks have a turn: they are decompressed in less than a millisecond.
+/// After this many bytes of a body, other tasks get a turn. Decompressing them takes less than a millisecond.
 const GIVE_WAY: usize = 256 << 10;
 
 impl Client {
-    /// A client by these settings. Nothing is asked of the service yet.
+    /// A client with these settings. Sends nothing to the service yet.
     ///
     /// # Errors
-    /// [`SettingsError`], where the settings could never work.
+    /// [`SettingsError`] if the settings could never work.
     pub fn new(mut settings: Settings) -> Result<Self, SettingsError> {
         if settings.api_key.expose().is_empty() {
             return Err(SettingsError::NoKey);
@@ -79,7 +79,7 @@ impl Client {
         request.header(AUTHORIZATION, self.authorization.clone())
     }
 
-    /// The body of a 2xx, however long, once there is memory for it.
+    /// The body of a 2xx response. Waits for memory if the body is long.
     pub(super) async fn send_until_whole(
         &self,
         request: &RequestBuilder,
@@ -97,7 +97,7 @@ impl Client {
         }
     }
 
-    /// The body of a 2xx, however long, beyond the limit where no memory is free.
+    /// The body of a 2xx response. If no memory is free, exceeds the memory limit.
     pub(super) async fn send_beyond(
         &self,
         request: &RequestBuilder,
@@ -113,7 +113,7 @@ impl Client {
         }
     }
 
-    /// The body of a 2xx, as far as there is memory for it. A 404 of the service is the error `missing`.
+    /// The body of a 2xx response, if memory for it is available. A 404 of the service is the error `missing`.
     pub(super) async fn send(
         &self,
         request: RequestBuilder,
@@ -125,7 +125,7 @@ impl Client {
         if response.status().is_success() {
             return self.body(&mut response, self.longest(), reserved).await;
         }
-        // The status counts though the body cannot be read.
+        // The status counts even if the body cannot be read.
         let said = self.body(&mut response, MAX_ENVELOPE, self.memory.exceed(0)).await.unwrap_or_default();
         let (mut answer, is_envelope) = envelope::read(status, &said, self.settings.api_key.expose());
         if status == 400 && !is_envelope && self.settings.base_url.scheme() == "http" {
@@ -149,7 +149,7 @@ impl Client {
         })
     }
 
-    /// No answer is read beyond this.
+    /// The maximum length of an answer.
     fn longest(&self) -> usize {
         self.max_body.min(self.memory.largest())
     }
@@ -163,7 +163,7 @@ impl Client {
                 return Err(ApiError::TooLong { bytes: bound });
             }
             body.extend(&chunk)?;
-            // What is decompressed hardly ever has to wait for the network.
+            // Decompressed data is usually ready and rarely waits for the network.
             if body.bytes.len() / GIVE_WAY > (body.bytes.len() - chunk.len()) / GIVE_WAY {
                 yield_now().await;
             }
@@ -172,7 +172,7 @@ impl Client {
     }
 }
 
-/// The base URL without slashes at its end. One with a user in it would send a second set of credentials.
+/// The base URL without trailing slashes. A URL with a user would send a second set of credentials.
 fn base(mut url: Url) -> Result<Url, SettingsError> {
     let plain = matches!(url.scheme(), "http" | "https")
         && url.has_host()
@@ -188,9 +188,9 @@ fn base(mut url: Url) -> Result<Url, SettingsError> {
     Ok(url)
 }
 
-/// Classifies a request without a whole answer.
+/// Classifies a request that got no complete answer.
 fn broken(error: reqwest::Error) -> ApiError {
-    // The operator knows the address, and it would hide the cause in a long line.
+    // The operator knows the address, and the address would hide the cause in a long line.
     let is_plain = error.url().is_some_and(|url| url.scheme() == "http");
     let error = error.without_url();
     let is_invalid = |cause: &io::Error| cause.kind() == io::ErrorKind::InvalidData;
@@ -215,9 +215,9 @@ fn broken(error: reqwest::Error) -> ApiError {
     })
 }
 
-/// Whether one of the causes is such.
+/// Whether one of the causes has this type and satisfies the condition.
 fn caused_by<E: Error + 'static>(error: &reqwest::Error, is_such: impl Fn(&E) -> bool) -> bool {
-    // What an error of the system holds is no source of it.
+    // The inner error of a system error is not its source, so it is extracted here.
     let mut causes =
         std::iter::successors(error.source(), |&cause| match cause.downcast_ref().and_then(io::Error::get_ref) {
             Some(within) => Some(within),

@@ -1,4 +1,4 @@
-//! A watcher's state, as far as anything here depends on it.
+//! The parts of a watcher's state that channeld uses.
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -6,12 +6,12 @@ use serde::Deserialize;
 use super::BadAnswer;
 use super::page::{NOT_JSON, parse};
 
-/// A watcher as the service shows it.
+/// A watcher as the service returns it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Watcher {
-    /// `pending`, `active`, `failed`, `archiving`, `archived`, `archive_failed`, or a word that is new.
+    /// `pending`, `active`, `failed`, `archiving`, `archived`, `archive_failed`, or a new word.
     pub status: String,
-    /// Why, where the service says so. It may be empty.
+    /// The reason, if the service gives one. It may be empty.
     pub status_reason: Option<String>,
     /// The service's JSON, byte for byte.
     #[serde(skip)]

@@ -1,22 +1,24 @@
-//! A walk through a channel's events by the second in which they were created.
+//! Walks through a channel's events by the second in which they were created.
 //!
-//! Search gives the newest events of a span of seconds, cut to a page. The walk asks for one window of seconds after the
-//! other, up or down, without a gap between them, and hands the events out in the order of their offsets.
+//! Search returns the newest events of a range of seconds, limited to a page. The walk requests adjacent windows of
+//! seconds, in ascending or descending order, and returns the events in the order of their offsets.
 //!
 //! # Invariants
 //!
-//! * **Whole windows.** A window whose page is cut is halved. One second that fills a page is an error.
-//! * **Offsets, not times, are the order.** An event is handed out once everything created within [`SKEW`] seconds beyond
-//!   it has been seen. An event that comes even later is an error.
-//! * **Bounded.** One page is in memory, and the events of [`SKEW`] seconds, or fewer of them where they are large.
-//! * **No I/O.** The caller asks the service for a window, and says what the page held.
+//! * **Complete windows.** A window whose page is cut off is halved. If the events of one second fill a page, this is
+//!   an error.
+//! * **The order is by offset, not by time.** An event is returned when everything that was created within the next
+//!   [`SKEW`] seconds has been seen. An event that arrives even later is an error.
+//! * **Bounded.** Memory contains one page and the events of [`SKEW`] seconds, or of fewer seconds if the events are
+//!   large.
+//! * **No I/O.** The caller requests each window from the service and passes the page to the walk.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::Page;
 use proof::event::{Offset, RawEvent};
 
-/// By how many seconds the order of `created` may differ from the order of offsets.
+/// The maximum difference in seconds between the order of `created` and the order of offsets.
 pub const SKEW: i64 = 60;
 
 /// No event is created in this Unix second or later.
@@ -25,10 +27,10 @@ pub const END_OF_TIME: i64 = 1 << 33;
 /// No event is created in this Unix second or earlier.
 pub const BEFORE_TIME: i64 = -1;
 
-/// While more bytes than this are held back, an eighth of [`SKEW`] has to do.
+/// If more bytes than this are held back, an eighth of [`SKEW`] is used.
 const HELD_BYTES: usize = 24 * 1024 * 1024;
 
-/// Which way a walk goes through time.
+/// The direction of a walk in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i64)]
 pub enum Direction {
@@ -47,7 +49,7 @@ pub struct Window {
     pub through: i64,
 }
 
-/// Why a walk cannot go on without the risk of leaving out an event.
+/// Why a walk cannot continue without the risk of missing an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InDoubt {
     /// More events were created in one second than a page holds.
@@ -56,37 +58,37 @@ pub enum InDoubt {
     Disordered,
 }
 
-/// A walk, and the events that it holds back.
+/// A walk, with the events that it holds back.
 #[derive(Debug)]
 pub struct Windows {
     direction: Direction,
     /// The edge of the last window that was read: everything from the start to here has been seen.
     seen: i64,
-    /// Where the walk ends.
+    /// The second at which the walk ends.
     end: i64,
     /// The length of the next window.
     span: i64,
-    /// The events of a full page.
+    /// The number of events on a full page.
     full: usize,
-    /// `has_more` was set for a second that did not fill its page: it does not speak of the window.
+    /// `has_more` was set for a second that did not fill its page. It therefore says nothing about the window.
     has_more_says_nothing: bool,
-    /// The windows that are not settled: where each ends, and the last event in it.
+    /// The windows that are not settled: the end of each, and its last event.
     unsettled: VecDeque<(i64, Place)>,
-    /// Up to here no event can be missing.
+    /// The position up to which no event can be missing.
     settled: Option<Place>,
-    /// The end of the last window that is settled.
+    /// The end of the last settled window.
     settled_edge: i64,
-    /// Up to here the windows were read before, and their events that are settled may have been handed out.
+    /// The second up to which the windows were read before. Their settled events may have been returned already.
     read_before: Option<i64>,
     held: BTreeMap<Place, RawEvent>,
     held_bytes: usize,
 }
 
-/// An offset in the order of the walk: negative on the way down.
+/// An offset in the order of the walk. It is negative if the walk is descending.
 type Place = i64;
 
 impl Windows {
-    /// A walk from one second to another, `limit` events a page, the first window `span` seconds long.
+    /// A walk from one second to another. Pages have `limit` events, and the first window has `span` seconds.
     pub fn new(direction: Direction, from: i64, to: i64, limit: u16, span: i64) -> Self {
         Self {
             direction,
@@ -104,12 +106,12 @@ impl Windows {
         }
     }
 
-    /// The window to ask for next; `None` at the end.
+    /// The window to request next, or `None` at the end.
     pub fn next(&self) -> Option<Window> {
         self.to(self.seen + self.direction as i64 * self.span)
     }
 
-    /// The window from the current second to that one, or to the end; `None` if the walk is already there.
+    /// The window from the current second to `second` or to the end. `None` if the walk is already there.
     pub fn to(&self, second: i64) -> Option<Window> {
         let end = self.read_before.unwrap_or(self.end);
         let window = match self.direction {
@@ -119,21 +121,21 @@ impl Windows {
         (window.after < window.through).then_some(window)
     }
 
-    /// Notes that a window's page is too long to be read: the next window is shorter.
+    /// Records that a window's page is too long to be read. The next window is shorter.
     ///
     /// # Errors
-    /// [`InDoubt::Crowded`], where it cannot be shorter.
+    /// [`InDoubt::Crowded`] if it cannot be shorter.
     pub fn too_long(&mut self, window: Window) -> Result<(), InDoubt> {
         let span = window.through - window.after;
         self.halve(span);
         if span == 1 { Err(InDoubt::Crowded) } else { Ok(()) }
     }
 
-    /// Takes the page of a window, and of it the events that are `wanted`. `false` where the page is cut: nothing was
-    /// taken, and the next window is shorter.
+    /// Accepts the page of a window and stores the `wanted` events. Returns `false` if the page is cut off: nothing was
+    /// stored, and the next window is shorter.
     ///
     /// # Errors
-    /// [`InDoubt`]: nothing was taken. The walk stands where it stood, and the same window comes next.
+    /// [`InDoubt`]: nothing was stored. The position of the walk is unchanged, and the same window comes next.
     pub fn read(&mut self, window: Window, page: Page, wanted: impl Fn(Offset) -> bool) -> Result<bool, InDoubt> {
         let span = window.through - window.after;
         let full = page.events.len() >= self.full;
@@ -149,7 +151,7 @@ impl Windows {
         if self.read_before.is_none() && page.events.iter().any(|event| wanted(event.offset) && is_settled(event)) {
             return Err(InDoubt::Disordered);
         }
-        // With room for as many again and a quarter.
+        // The window doubles only if twice the number of events would still leave a fifth of the page free.
         if span <= self.span && page.events.len() * 5 / 2 <= self.full {
             self.span = (self.span * 2).min(END_OF_TIME);
         }
@@ -163,7 +165,7 @@ impl Windows {
         Ok(true)
     }
 
-    /// Forgets the windows with events that are not settled. They are read again.
+    /// Forgets the unsettled windows. They are read again.
     pub fn forget_unsettled(&mut self) {
         self.read_before = self.read_before.or(Some(self.seen)).filter(|before| *before != self.settled_edge);
         self.seen = self.settled_edge;
@@ -190,7 +192,7 @@ impl Windows {
         }
     }
 
-    /// Moves `settled` over every window that lies far enough back; at the end over all.
+    /// Advances `settled` over every window that is old enough. At the end of the walk, advances over all windows.
     fn settle(&mut self) {
         let skew = if self.held_bytes > HELD_BYTES { SKEW / 8 } else { SKEW };
         while let Some((edge, last)) = self.unsettled.front()
@@ -202,7 +204,7 @@ impl Windows {
         }
     }
 
-    /// The next events, at most `limit`, in the direction of the walk. None where more windows have to be read first.
+    /// The next events in the direction of the walk, at most `limit`. Empty if more windows must be read first.
     pub fn take(&mut self, limit: u16) -> Vec<RawEvent> {
         let mut ready = Vec::new();
         while ready.len() < usize::from(limit)
@@ -216,7 +218,7 @@ impl Windows {
         ready
     }
 
-    /// The offset up to which, or down to which, no event can be missing.
+    /// The offset at the current end of the walk's complete range: no event can be missing up to it, or down to it.
     pub fn settled(&self) -> Option<Offset> {
         Offset::new(self.settled?.abs())
     }

@@ -1,14 +1,17 @@
-//! Which channels this instance works, where several instances share them. There is no leader: each decides for itself from
-//! what the store says of all, and the store lets one of them have a channel.
+//! Decides which channels this instance runs if several instances share them. No instance is a leader. Each instance
+//! decides for itself from the store's view of all instances, and the store ensures that only one instance gets a
+//! channel.
 //!
 //! # Invariants
 //!
-//! * **Given, never stolen.** A channel changes hands when its owner gives it up, or when the owner's lease is over.
-//! * **Not without a lease.** When the store has accepted no heartbeat for too long, every channel here is lost at once.
+//! * **Given, never stolen.** A channel moves to another instance only after its owner has released it, or after the
+//!   owner's lease has ended.
+//! * **No work without a lease.** If the store has accepted no heartbeat for too long, this instance loses all its
+//!   channels at once.
 //!
 //! # Cancellation
 //!
-//! At any point: what is owned stays so until the lease is over, or [`Membership::leave`] is called.
+//! Safe at any point. The instance still owns its channels until the lease ends or [`Membership::leave`] is called.
 
 #![forbid(unsafe_code)]
 
@@ -32,53 +35,54 @@ mod plan;
 pub use peers::{Peers, Unanswered, answer};
 pub use plan::{MOST_GIVEN, ORPHANED_LEASES, Plan, plan};
 
-/// Heartbeats in the time of a lease.
+/// The number of heartbeats per lease duration.
 const BEATS: u32 = 3;
 
-/// For so long the same instances have to live before a channel is given to another.
+/// How long the set of live instances must be unchanged before a channel is given to another instance.
 const STABLE: Duration = Duration::from_secs(10);
 
-/// This instance among the others.
+/// This instance as a member of the cluster.
 #[derive(Debug)]
 pub struct Member {
     membership: Arc<dyn Membership>,
     /// The channels that are configured here.
     configured: watch::Receiver<Arc<BTreeSet<ChannelId>>>,
     seen: watch::Sender<Seen>,
-    /// Those that this instance gives up, until they are given up.
+    /// The channels that this instance is releasing.
     giving: BTreeSet<ChannelId>,
-    /// Those that the store has as this instance's, under these epochs, though they are not worked here: they were lost, or
-    /// giving them up has failed.
+    /// The channels that this instance owns in the store under these epochs but does not run, because they were lost or
+    /// because releasing them failed.
     unworked: BTreeMap<ChannelId, u64>,
-    /// Which instances live, and since when these.
+    /// The live instances, and since when this set is unchanged.
     live: (Vec<InstanceId>, Instant),
 }
 
-/// What this instance has seen of the others, and what follows for it.
+/// The state of the cluster as this instance sees it, and the channels that it should run.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// The channels to work here.
+    /// The channels to run on this instance.
     pub work: BTreeSet<ChannelId>,
-    /// All instances and channels, as they were at the last heartbeat.
+    /// All instances and channels at the last heartbeat.
     pub view: Arc<View>,
-    /// Why there has been no heartbeat since.
+    /// Why no heartbeat has succeeded since.
     pub trouble: Option<String>,
 }
 
 impl Member {
-    /// Not a member yet: see [`run`](Self::run).
+    /// The instance becomes a member when [`run`](Self::run) is called.
     pub fn new(membership: Arc<dyn Membership>, configured: watch::Receiver<Arc<BTreeSet<ChannelId>>>) -> Self {
         let live = (Vec::new(), Instant::now());
         let (giving, unworked) = (BTreeSet::new(), BTreeMap::new());
         Self { membership, configured, seen: watch::Sender::default(), giving, unworked, live }
     }
 
-    /// What it sees.
+    /// The current and future states of the cluster.
     pub fn seen(&self) -> watch::Receiver<Seen> {
         self.seen.subscribe()
     }
 
-    /// Is a member. When `stop` fires it takes no more channels, and is one still, until it is dropped.
+    /// Runs the membership until it is dropped. After `stop` fires, the instance claims no more channels but remains a
+    /// member.
     pub async fn run(mut self, stop: CancellationToken) {
         let every = self.membership.lease() / BEATS;
         loop {
@@ -91,7 +95,7 @@ impl Member {
             match beat {
                 Ok(Ok(view)) => {
                     let unworked = self.look(view, &configured, stop.is_cancelled());
-                    // Where this fails, they are found again.
+                    // If this fails, the next heartbeat finds the same channels again.
                     let _ = timeout(every, self.give_up(unworked)).await;
                 }
                 Ok(Err(error)) => self.fail(Chain(&error).to_string()),
@@ -101,7 +105,8 @@ impl Member {
         }
     }
 
-    /// Waits for the next heartbeat, or for another configuration. Where the hold ends before, all is lost then.
+    /// Waits for the next heartbeat or a changed configuration. If the hold ends first, all channels are lost at that
+    /// time.
     async fn wait(&mut self, next: Instant) {
         let left = self.membership.hold().left();
         tokio::select! {
@@ -132,7 +137,8 @@ impl Member {
         });
     }
 
-    /// Gives up what was not worked here at the last look either: before, it may be about to be claimed, or given up.
+    /// Releases the channels that were not run here at the previous heartbeat either. Before that, a channel may be
+    /// about to be claimed or released.
     async fn give_up(&mut self, unworked: BTreeMap<ChannelId, u64>) {
         let before = std::mem::take(&mut self.unworked);
         self.unworked.clone_from(&unworked);
@@ -146,14 +152,15 @@ impl Member {
         }
     }
 
-    /// Decides what to work from now on. Gives the channels that are this instance's and not in hand, nor to be worked.
+    /// Decides which channels to run from now on. Returns the channels that this instance owns but has not claimed and
+    /// should not run.
     fn look(&mut self, view: View, configured: &BTreeSet<ChannelId>, is_stopping: bool) -> BTreeMap<ChannelId, u64> {
         let me = self.membership.me();
         let sharing = || view.instances.iter().filter(|(_, instance)| instance.shares());
         let live: Vec<_> = sharing().map(|(id, _)| *id).collect();
         if live != self.live.0 {
             let names: Vec<_> = sharing().map(|(_, instance)| &*instance.name).collect();
-            // A command that configures nothing says nothing of the others.
+            // A command without configured channels does not report on other instances.
             if !configured.is_empty() {
                 info!(target: ALWAYS, instances = names.join(", "), "these instances live");
             }
@@ -180,7 +187,8 @@ impl Member {
 }
 
 impl Seen {
-    /// Whether nothing is known here of how a channel is. A command that no daemon carries out shows what is recorded.
+    /// Whether this instance does not know the channel's current state. A command that no daemon executes shows the
+    /// recorded state.
     pub fn is_elsewhere(&self, channel: ChannelId, is_daemon: bool) -> bool {
         !self.work.contains(&channel) && (is_daemon || self.view.owner(channel).is_some())
     }

@@ -1,8 +1,8 @@
-//! What this instance asks the others, and answers them.
+//! Sends requests to the other instances and answers their requests.
 //!
 //! # Cancellation
 //!
-//! A request whose answer is not awaited any more may be carried out all the same. An answer is not finished.
+//! A request may be executed even if its answer is no longer awaited. An answer in progress is aborted.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,39 +19,39 @@ use ledger::store::shared::{Answer, Asked, InstanceId, Membership, Standing};
 use net::Chain;
 use proof::event::ChannelId;
 
-/// Between two looks for requests, and for an answer.
+/// How often to check for requests and for an answer.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// Requests of others that are carried out at a time.
+/// The maximum number of requests of other instances that are executed at the same time.
 const AT_ONCE: usize = 16;
 
-/// The other instances, as an operator's requests reach them.
+/// Forwards an operator's requests to the other instances.
 #[derive(Clone, Debug)]
 pub struct Peers {
-    /// What this instance has seen of them.
+    /// The state of the cluster as this instance sees it.
     pub seen: watch::Receiver<Seen>,
-    /// The way to them.
+    /// Sends the requests.
     pub membership: Arc<dyn Membership>,
 }
 
-/// Why there is no answer.
+/// Why no answer arrived.
 #[derive(Debug, thiserror::Error)]
 pub enum Unanswered {
     /// The instance has died.
     #[error("it has died; {}", fate(*taken))]
     Died {
-        /// Whether it may have carried the request out.
+        /// Whether it may have executed the request.
         taken: bool,
     },
-    /// It takes too long.
+    /// The instance did not answer in time.
     #[error("it has not answered for {} s; {}", .after.as_secs(), fate(*taken))]
     Silent {
-        /// How long it was waited for.
+        /// How long the answer was awaited.
         after: Duration,
-        /// Whether it may carry the request out.
+        /// Whether it may execute the request.
         taken: bool,
     },
-    /// It cannot be asked.
+    /// The request could not be sent, or the answer could not be read.
     #[error(transparent)]
     State(#[from] StateError),
 }
@@ -61,7 +61,7 @@ fn fate(taken: bool) -> &'static str {
 }
 
 impl Peers {
-    /// Asks another instance, and waits no longer than that.
+    /// Sends a request to another instance and waits for the answer, at most for `wait`.
     ///
     /// # Errors
     /// [`Unanswered`].
@@ -74,13 +74,13 @@ impl Peers {
                 Ok(Standing::Ended { taken }) if is_over => return Err(Unanswered::Silent { after: wait, taken }),
                 Ok(Standing::Ended { taken }) => return Err(Unanswered::Died { taken }),
                 Err(error) if is_over => return Err(error.into()),
-                // A database that is away may come back.
+                // An unavailable database may become available again.
                 Ok(Standing::Waiting) | Err(_) => sleep(LOOK_AGAIN.min(wait.saturating_sub(since.elapsed()))).await,
             }
         }
     }
 
-    /// The other instance that owns a channel, and its name.
+    /// The id and name of the instance that owns a channel, if it is another instance.
     pub fn owner(&self, channel: ChannelId) -> Option<(InstanceId, String)> {
         let seen = self.seen.borrow();
         let (id, owner) = seen.view.owner(channel).filter(|_| !seen.work.contains(&channel))?;
@@ -88,7 +88,7 @@ impl Peers {
     }
 }
 
-/// Answers what others ask of this instance, until it is dropped.
+/// Answers the requests of other instances until it is dropped.
 pub async fn answer<F>(membership: Arc<dyn Membership>, carry_out: impl Fn(Asked) -> F) -> Infallible
 where
     F: Future<Output = Answer> + Send + 'static,

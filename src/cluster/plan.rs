@@ -1,11 +1,11 @@
-//! What an instance claims and what it gives up: a pure function of what it sees.
+//! Computes which channels an instance claims and releases, as a pure function of its view.
 //!
 //! # Invariants
 //!
-//! * **Converges.** Where the same instances live on, every channel has an owner after some rounds, and then nothing moves:
-//!   a channel moves only to an instance that owns at least two fewer.
-//! * **Even.** Of instances that configure the same channels, none then owns two more than another.
-//! * **Given to an instance.** A channel is given up only where an instance that owns fewer configures it.
+//! * **Converges.** If the set of instances does not change, every channel has an owner after some rounds. After that
+//!   no channel moves, because a channel moves only to an instance that owns at least two fewer channels.
+//! * **Even.** After that, instances with the same configured channels differ by at most one owned channel.
+//! * **Given to an instance.** A channel is released only if an instance that owns fewer channels configures it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,24 +13,24 @@ use std::time::Duration;
 use ledger::store::shared::{InstanceId, Ownership, View};
 use proof::event::ChannelId;
 
-/// Channels that are given up in one round.
+/// The maximum number of channels that are released in one round.
 pub const MOST_GIVEN: usize = 16;
 
-/// After so many leases without an owner, any instance that configures a channel claims it: the instance that should have it
-/// may not be able to.
+/// After this many leases without an owner, any instance that configures a channel claims it, because the preferred
+/// instance may be unable to claim it.
 pub const ORPHANED_LEASES: u32 = 3;
 
-/// What an instance does next.
+/// The next actions of an instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The channels to claim.
     pub claim: Vec<ChannelId>,
-    /// The channels to give up.
+    /// The channels to release.
     pub give: Vec<ChannelId>,
 }
 
-/// What `me` claims and gives up. `giving` is what it is about to give up already. Channels are given up only where the
-/// instances have been the same for some time: `is_stable`.
+/// The channels that `me` should claim and release. `giving` contains the channels that it is already releasing.
+/// Channels are released only if `is_stable`: the set of instances has been unchanged for some time.
 pub fn plan(view: &View, me: InstanceId, giving: &BTreeSet<ChannelId>, is_stable: bool, lease: Duration) -> Plan {
     let mut owned = Counts(view.counts());
     owned.0.entry(me).and_modify(|owned| *owned -= giving.len().min(*owned));
@@ -39,8 +39,8 @@ pub fn plan(view: &View, me: InstanceId, giving: &BTreeSet<ChannelId>, is_stable
     Plan { claim, give }
 }
 
-/// Each orphan is for the instance that then owns fewest. All instances come to the same result, as far as they see the
-/// same.
+/// Assigns each orphaned channel to the instance that owns the fewest channels at that point. All instances with the
+/// same view compute the same assignment.
 fn claims(view: &View, me: InstanceId, owned: &mut Counts, too_long: Duration) -> Vec<ChannelId> {
     let mut claims = Vec::new();
     for (channel, owner) in &view.channels {
@@ -68,11 +68,12 @@ fn gifts(view: &View, me: InstanceId, owned: &mut Counts) -> Vec<ChannelId> {
     gifts
 }
 
-/// How many channels each instance owns.
+/// The number of channels that each instance owns.
 struct Counts(BTreeMap<InstanceId, usize>);
 
 impl Counts {
-    /// Of those that configure a channel, the instance that owns fewest. Of equals another one for another channel.
+    /// Of the instances that configure a channel, the instance that owns the fewest channels. Ties are broken
+    /// differently for each channel.
     fn fewest(&self, view: &View, channel: &ChannelId) -> Option<InstanceId> {
         let candidates = view.instances.iter().filter(|(_, it)| it.channels.contains(channel)).map(|(id, _)| *id);
         candidates.min_by_key(|id| (self.0[id], id.as_u128() ^ channel.0.as_u128()))

@@ -12,11 +12,11 @@ const LEASE: Duration = Duration::from_secs(6);
 const ME: InstanceId = Uuid::from_u128(1);
 const OTHER: InstanceId = Uuid::from_u128(2);
 
-/// A store in which this instance owns every channel, and another one none.
+/// A store in which this instance owns every channel and another instance owns none.
 #[derive(Debug, Default)]
 struct Shared {
     view: Mutex<View>,
-    /// What this process has in hand.
+    /// The channels that this process has claimed.
     claimed: BTreeSet<ChannelId>,
     hold: Hold,
 }
@@ -33,7 +33,7 @@ impl Shared {
         Arc::new(Self { view: Mutex::new(view), claimed, hold: Hold::default() })
     }
 
-    /// How many channels this instance owns after some time.
+    /// The number of channels that this instance owns after some time.
     async fn owned_after(self: &Arc<Self>, time: Duration) -> usize {
         let (_configured, configured) = watch::channel(channels());
         let member = Member::new(self.clone(), configured);
@@ -104,7 +104,7 @@ impl Requests for Shared {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_to_be_given_and_is_in_no_hand_is_given_up_by_the_heartbeat() {
-    // They were lost when the database was away, and no task has claimed them since.
+    // The channels were lost while the database was unavailable, and no task has claimed them since.
     let shared = Shared::new(BTreeSet::new());
     assert_eq!(shared.owned_after(STABLE + LEASE).await, 2, "the other has its share");
 }

@@ -1,16 +1,17 @@
-//! Claimed channels: the right to change a ledger, and the only way to it.
+//! Claimed channels. A ledger can only be changed through a claim.
 //!
 //! # Invariants
 //!
-//! * **One claim a channel.** A second claim of a channel waits until the first has ended and its commits are written.
+//! * **One claim per channel.** A second claim of a channel waits until the first has ended and its commits are
+//!   written.
 //! * **In order.** Effects reach the store in the order in which commits were applied.
 //! * **Durable before it answers.** [`Claim::commit`] returns when the store has the effects. Until then the ledger is
-//!   ahead of the store: what reads it must not act on it towards the outside.
+//!   ahead of the store, and code that reads the ledger must not act on it externally.
 //!
 //! # Cancellation
 //!
-//! Dropping the future of a commit that was begun does not undo it, nor does dropping the claim: the channel can be claimed
-//! again when the commit is written.
+//! Dropping the future of a started commit does not undo the commit. Neither does dropping the claim: the channel can
+//! be claimed again when the commit is written.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -31,22 +32,22 @@ use net::tasks::lock;
 use proof::event::ChannelId;
 use telemetry::metrics;
 
-/// The proofs that one process remembers, all channels together.
+/// The number of proofs that one process remembers for all channels together.
 pub const PROOFS: usize = 100_000;
 
-/// The proofs that each channel remembers at least.
+/// The minimum number of proofs that each channel remembers.
 pub const PROOFS_OF_A_CHANNEL: usize = 1_000;
 
-/// The bodies that one commit of a migration moves take about so many bytes.
+/// The approximate size in bytes of the bodies that one commit of a migration moves.
 const MOVED_BYTES: usize = 8 << 20;
 
 /// Why a commit is not durable.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CommitError {
-    /// The ledger refuses it. A defect.
+    /// The ledger refuses the commit. This is a defect.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The lease is lost. What was not recorded is delivered by the next owner.
+    /// The lease is lost. Events that were not recorded are delivered by the next owner.
     #[error(transparent)]
     Lost(#[from] Loss),
     /// The state cannot be written.
@@ -57,47 +58,48 @@ pub enum CommitError {
 /// The ledgers of a process.
 #[derive(Debug)]
 pub struct Ledgers {
-    /// Where they are kept, for what needs no claim: bodies, channels, and what was lost.
+    /// The store, for access that needs no claim: bodies, channels, and losses.
     pub store: Arc<dyn Store>,
     /// Locked by the owner of each channel.
     owners: Mutex<HashMap<ChannelId, Arc<tokio::sync::Mutex<()>>>>,
     commits: mpsc::Sender<Request>,
     releases: mpsc::UnboundedSender<Lease>,
-    /// How the writing goes.
+    /// The progress of writes.
     pub writes: Arc<Writes>,
-    /// How often channels were claimed.
+    /// Counters of claims.
     pub claims: Claims,
-    /// They write, as long as this lives.
+    /// The tasks that write. They end when this is dropped.
     tasks: JoinSet<()>,
 }
 
-/// How often channels were claimed.
+/// Counters of claims.
 #[derive(Clone, Debug)]
 pub struct Claims {
     /// Claims that this process has made.
     pub made: IntCounter,
-    /// Those that another has ended.
+    /// Claims of this process that ended because the lease was lost.
     pub lost: IntCounter,
 }
 
-/// A claim, and the proofs that are remembered of its channel, oldest first.
+/// A claim, and the remembered proofs of its channel, oldest first.
 pub type Claimed = (Claim, Vec<Proof>);
 
-/// A channel that this process owns, until it is dropped.
+/// A channel that this process owns until the claim is dropped.
 #[derive(Debug)]
 pub struct Claim {
-    /// The right to work the channel.
+    /// The right to run the channel.
     pub lease: Lease,
-    /// Shared so that it can be read where the claim is not.
+    /// Shared, so that code without access to the claim can read it.
     pub ledger: Arc<Mutex<Ledger>>,
     store: Arc<dyn Store>,
     commits: mpsc::Sender<Request>,
-    /// Wakes what waits for room, in the order in which it began to wait: a test history must repeat exactly.
+    /// Wakes tasks that wait for room, in the order in which they started to wait, because a test history must repeat
+    /// exactly.
     changed: Notify,
     owner: Arc<Owner>,
 }
 
-/// Keeps a channel claimed in this process, and gives it up at the store when its last commit is written.
+/// Keeps a channel claimed in this process. When its last commit is written, the lease is released at the store.
 #[derive(Debug)]
 pub(super) struct Owner {
     lease: Lease,
@@ -111,13 +113,13 @@ impl Drop for Owner {
         if self.lease.is_lost() {
             self.lost.inc();
         }
-        // At the end of the process nothing is given up one by one any more.
+        // When the process ends, the receiver is gone, and channels are not released one by one.
         let _ = self.releases.send(self.lease.clone());
     }
 }
 
 impl Ledgers {
-    /// Over a store. Commits are written by a task of the runtime that this is called in.
+    /// Creates the ledgers of a store. Commits are written by a task that is spawned on the current runtime.
     pub fn over(store: Arc<dyn Store>) -> Self {
         let (writes, mut tasks) = (Arc::default(), JoinSet::new());
         let commits = committer::start(&store, &writes, &mut tasks);
@@ -130,8 +132,8 @@ impl Ledgers {
         Self { store, owners: Mutex::default(), commits, releases, writes, claims, tasks }
     }
 
-    /// Claims a channel, of which so many proofs are to be remembered. Where this process has claimed it already, it waits
-    /// for that claim to end. `None` where another process owns it.
+    /// Claims a channel and remembers up to `proofs` of its proofs. If this process has already claimed the channel,
+    /// waits until that claim ends. Returns `None` if another process owns the channel.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -140,7 +142,7 @@ impl Ledgers {
         self.claim_as(owner, channel, proofs).await
     }
 
-    /// As [`claim`](Self::claim), and `None` too where this process has claimed the channel already.
+    /// Like [`claim`](Self::claim), but also returns `None` if this process has already claimed the channel.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -181,8 +183,8 @@ impl Ledgers {
         Ok(Some((claim, delivered)))
     }
 
-    /// Moves entries of version 0.1 to their new keys; `false` if another process owns the channel by now. Each commit moves
-    /// whole entries, so an interrupted migration continues with the next claim.
+    /// Moves entries of version 0.1 to their new keys. Returns `false` if another process has taken over the channel.
+    /// Each commit moves whole entries, so an interrupted migration continues with the next claim.
     async fn migrate(&self, lease: &Lease, ledger: &mut Ledger, moves: Vec<Moved>) -> Result<bool, StateError> {
         let mut moves = moves.into_iter().peekable();
         while moves.peek().is_some() {
@@ -205,7 +207,7 @@ impl Ledgers {
         Ok(true)
     }
 
-    /// The ledger of a channel as it is recorded, in whichever instance it runs.
+    /// The recorded ledger of a channel, no matter which instance runs the channel.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -215,8 +217,9 @@ impl Ledgers {
         Ok(Ledger::load(entries, 0)?.0)
     }
 
-    /// Notes that a channel shows these proofs, and gives those that another channel showed before, as [`Store::show`] does.
-    /// While the store cannot be reached, it waits: nothing could be recorded either.
+    /// Records that a channel shows these proofs, and returns the proofs that another channel showed first, like
+    /// [`Store::show`]. Waits while the store cannot be reached, because nothing could be recorded during that time
+    /// anyway.
     pub async fn show(&self, channel: ChannelId, proofs: &[Proof]) -> Vec<(Digest, Place)> {
         loop {
             match self.store.show(channel, proofs).await {
@@ -229,7 +232,7 @@ impl Ledgers {
         }
     }
 
-    /// Ends the writing. Claims can commit nothing any more.
+    /// Stops writing. Claims can no longer commit.
     pub async fn close(mut self) {
         self.tasks.shutdown().await;
     }
@@ -241,18 +244,18 @@ async fn release(store: Arc<dyn Store>, mut released: mpsc::UnboundedReceiver<Le
     }
 }
 
-/// How many proofs each of so many channels remembers.
+/// The number of proofs that each channel remembers if `channels` channels share the total.
 pub fn proofs_each(channels: usize) -> usize {
     (PROOFS / channels.max(1)).max(PROOFS_OF_A_CHANNEL)
 }
 
 impl Claim {
-    /// The ledger, as commits that were applied have left it. Not to be held across an await.
+    /// The ledger after all applied commits. The guard must not be held across an await.
     pub fn ledger(&self) -> MutexGuard<'_, Ledger> {
         lock(&self.ledger)
     }
 
-    /// Applies a commit, and answers when it is durable. While the store cannot be reached, it waits.
+    /// Applies a commit and returns when it is durable. Waits while the store cannot be reached.
     ///
     /// # Errors
     /// [`CommitError`].
@@ -263,7 +266,8 @@ impl Claim {
         let room = self.commits.reserve().await.map_err(|_| StateError::Closed)?;
         let (done, written) = oneshot::channel();
         {
-            // Sent while the ledger is locked: the store sees commits in the order in which they were applied.
+            // The request is sent while the ledger is locked, so that the store sees commits in the order in which they
+            // were applied.
             let mut ledger = self.ledger();
             let effects = ledger.apply(commit)?;
             let answer = Answer { _owner: self.owner.clone(), done };
@@ -273,10 +277,10 @@ impl Claim {
         written.await.map_err(|_| StateError::Closed)?
     }
 
-    /// Waits until the ledger is as it has to be.
+    /// Waits until the ledger satisfies a condition.
     pub async fn until(&self, mut holds: impl FnMut(&Ledger) -> bool) {
         loop {
-            // Before the look, so that no change after it is missed.
+            // Created before the check, so that no later change is missed.
             let changed = self.changed.notified();
             if holds(&self.ledger()) {
                 return;
@@ -285,7 +289,7 @@ impl Claim {
         }
     }
 
-    /// The body of a late, quarantined or dead event.
+    /// The body of a pending event, a quarantined event or a dead letter.
     ///
     /// # Errors
     /// If the store cannot be read.

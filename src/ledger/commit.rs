@@ -1,4 +1,4 @@
-//! What one step of a channel changes in its ledger, and what comes of that.
+//! The changes that one step of a channel makes to its ledger, and their effects on the store.
 
 use std::collections::BTreeMap;
 
@@ -14,83 +14,84 @@ use super::proofs::Proof;
 use super::{Changes, Cursor, Key, SinkName};
 use proof::event::{EventId, EventKey, Offset};
 
-/// Changes that belong together: all of them or none.
+/// Changes that are applied together: all of them or none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Commit(pub Vec<Change>);
 
-/// One of them. They are applied in order.
+/// One change. The changes of a commit are applied in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A lane has got this far. Refused where it is further already.
+    /// Advances the cursor of a lane. Refused if the cursor is already higher.
     Advance {
         /// The lane's sink.
         sink: SinkName,
-        /// Its new position.
+        /// The new cursor.
         to: Cursor,
     },
-    /// Chooses a cursor, backwards too: by an operator, or because the sink has lost data. What the sink had confirmed does
-    /// not count any more.
+    /// Sets a cursor, possibly to a lower value, because an operator asked for it or because the sink lost data. Clears
+    /// the position that the sink had confirmed.
     SetCursor {
         /// The lane's sink.
         sink: SinkName,
-        /// Its new position.
+        /// The new cursor.
         to: Cursor,
     },
     /// A sink has confirmed its position.
     Confirm {
         /// The lane's sink.
         sink: SinkName,
-        /// What it has confirmed.
+        /// The confirmed position.
         confirmed: Confirmed,
     },
-    /// For how long the service has been asked, in seconds: see [`Ledger::asked`](super::Ledger::asked). Waits that begin later
-    /// in the commit count from here.
+    /// The time that the service has been polled, in seconds: see [`Ledger::asked`](super::Ledger::asked). Waits that
+    /// begin later in the same commit are measured from this value.
     Asked(u64),
-    /// Events were read, ascending. Those that another lane has passed are known.
+    /// Events that were read, in ascending order. Events at or below the highest cursor of all lanes are ignored,
+    /// because the ledger already has them.
     Read(Vec<KnownEvent>),
-    /// An event has become visible below offsets that were read before.
+    /// An event has become visible below offsets that were read earlier.
     Appeared(KnownEvent),
-    /// The service's history differs from what was read.
+    /// The service's history differs from the events that were read.
     Contradict(Contradiction),
     /// An operator accepts the service's history above an offset.
     AcceptHistory {
-        /// `None`: all of it.
+        /// `None` accepts the complete history.
         above: Option<Offset>,
     },
-    /// A lane has passed an event without delivering it: it is owed the event.
+    /// A lane has passed an event without delivering it. The event becomes pending for the lane.
     Owe {
         /// The lane's sink.
         sink: SinkName,
         /// The event.
         event: Pending,
     },
-    /// A lane has got a late event.
+    /// A pending event was delivered to a lane.
     Settle {
         /// The lane's sink.
         sink: SinkName,
         /// The event.
         key: EventKey,
     },
-    /// An event is rejected. One that waited for its proof waits no longer.
+    /// An event is rejected. It is then no longer pending.
     Quarantine(QuarantinedEvent),
-    /// An event leaves the quarantine to be delivered after all: it is owed to the lanes that have passed it.
+    /// An event leaves the quarantine to be delivered. It becomes pending for the lanes that have passed it.
     Release {
         /// The event.
         key: EventKey,
-        /// When the wait for its proof began anew, Unix seconds.
+        /// When the wait for its proof started again, in Unix seconds.
         since: i64,
-        /// The lanes that may have passed it: one whose cursor has is owed it.
+        /// The lanes that may have passed the event. It becomes pending only for lanes whose cursor has passed it.
         sinks: Vec<SinkName>,
     },
-    /// An operator throws a quarantined event away.
+    /// An operator discards a quarantined event.
     DropQuarantined(EventKey),
-    /// In strict ordering, everything waits for this event now.
+    /// In strict ordering, this event now blocks all later events.
     Block(Blocker),
-    /// An operator pauses or resumes, or a pause is over: see [`Paused::set`].
+    /// An operator pauses or resumes the channel or a sink, or a pause has ended: see [`Paused::set`].
     Pause {
         /// The lane's sink; `None`: the channel.
         sink: Option<SinkName>,
-        /// `None`: it goes on.
+        /// `None` resumes.
         pause: Option<Pause>,
     },
     /// A sink gave up on an event.
@@ -100,40 +101,41 @@ pub enum Change {
         /// The event.
         letter: DeadLetter,
     },
-    /// An event is a dead letter no more.
+    /// An event is no longer a dead letter.
     DropDeadLetter {
         /// The lane's sink.
         sink: SinkName,
         /// The event.
         key: EventKey,
     },
-    /// The proofs of the events that a lane has passed, ascending. Those that another lane passed before are known.
+    /// The proofs of the events that a lane has passed, in ascending order. Proofs at or below the highest cursor of
+    /// all lanes are ignored, because the ledger already has them.
     Delivered(Vec<Proof>),
-    /// A workflow is shown verified for the first time.
+    /// A workflow appears in a verified event for the first time.
     ShowWorkflow(WorkflowId, ShownWorkflow),
-    /// The proof of a late event that a lane has got.
+    /// The proof of a late delivery to a lane.
     DeliveredLate(Proof),
 }
 
-/// An event that a lane is owed: its proof has not come, or an operator wants it delivered once more.
+/// A pending event of a lane: its proof has not arrived, or an operator wants it delivered again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// Its place.
+    /// The offset of the event.
     pub offset: Offset,
-    /// What it is read again by, where that should be needed.
+    /// The id by which the event is read again if that is necessary.
     pub event_id: Option<EventId>,
-    /// When the wait for it began, Unix seconds.
+    /// When the wait started, in Unix seconds.
     pub first_seen: i64,
-    /// When it was first read, where that is known.
+    /// When the event was first read, if that is known.
     pub received: Option<Timestamp>,
-    /// It became visible below offsets that were read before.
+    /// Whether the event became visible below offsets that were read earlier.
     pub appeared: bool,
-    /// The record as it came.
+    /// The JSON of the event as it was received.
     pub json: Bytes,
 }
 
 impl Pending {
-    /// Which event it is.
+    /// The key of the event.
     pub fn event_key(&self) -> EventKey {
         EventKey { offset: self.offset, id: self.event_id }
     }
@@ -142,22 +144,22 @@ impl Pending {
 /// A rejected event with its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuarantinedEvent {
-    /// What is known about it.
+    /// The facts about the event.
     pub facts: Quarantined,
-    /// The record as it came.
+    /// The JSON of the event as it was received.
     pub json: Bytes,
 }
 
 /// An event that a sink gave up on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetter {
-    /// What is known about it.
+    /// The facts about the event.
     pub facts: GivenUp,
-    /// The event as it came, on one line.
+    /// The JSON of the event as it was received, on one line.
     pub json: Bytes,
 }
 
-/// Why a ledger does not apply a commit: a cursor would go back. A defect: nothing was changed.
+/// A commit was refused because a cursor would move back. This is a defect. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the cursor of sink {sink} would go back from {from} to {to}: this is a defect, nothing was written")]
 pub struct Refusal {
@@ -165,20 +167,21 @@ pub struct Refusal {
     pub sink: SinkName,
     /// The recorded cursor.
     pub from: Cursor,
-    /// The refused one.
+    /// The refused cursor.
     pub to: Cursor,
 }
 
-/// What a commit changes in the store.
+/// The changes that a commit makes in the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
-    /// Entries to write, or to remove where there is no value. In order: of two for one key the last counts.
+    /// Entries to write, in order. An entry without a value is removed. If a key occurs twice, the last entry counts.
     pub changes: Vec<(Key, Option<Bytes>)>,
-    /// The ledger after the commit, in a few numbers.
+    /// The summary of the ledger after the commit.
     pub summary: Summary,
 }
 
-/// A ledger in a few numbers: enough to notice later that a store has lost something, and to go on without it.
+/// A small summary of a ledger. It is enough to notice later that a store has lost entries, and to continue without
+/// them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
     /// Every lane's cursor.
@@ -186,28 +189,28 @@ pub struct Summary {
     /// Grows by one with each commit.
     #[serde(default)]
     pub version: u64,
-    /// What an operator has paused: it must not go on by itself because the store is damaged.
+    /// The pauses that an operator set. A damaged store must not end a pause.
     #[serde(default, skip_serializing_if = "Paused::is_empty")]
     pub paused: Paused,
-    /// The lowest offset that a lane is owed: with cursors below it, no late event is lost.
+    /// The lowest pending offset. If the cursors are below it, no pending event is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_from: Option<Offset>,
-    /// Late events.
+    /// The number of pending events.
     #[serde(default, rename = "late_events")]
     pub late: u64,
-    /// Quarantined events.
+    /// The number of quarantined events.
     #[serde(default)]
     pub quarantined: u64,
-    /// Dead letters.
+    /// The number of dead letters.
     #[serde(default)]
     pub dead_letters: u64,
-    /// What other instances must know of the quarantine.
+    /// The quarantined events that other instances must know about.
     #[serde(skip)]
     pub held_back: Vec<HeldBack>,
 }
 
 impl Summary {
-    /// These changes, after which this is the summary.
+    /// The effects of changes that lead to this summary.
     pub(super) fn effects(self, mut changes: Changes) -> Effects {
         changes.push((Key::Version, Some(encode(&self.version))));
         changes.push((Key::Summary, Some(encode(&self))));

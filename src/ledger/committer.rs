@@ -1,8 +1,9 @@
-//! The task that hands effects to the store: commits that arrive while others are being written are written together.
+//! The task that writes effects to the store. Commits that arrive during a write are then written together.
 //!
 //! # Invariants
 //!
-//! * **In order.** A channel's effects are written in the order in which they came, those that had to wait first.
+//! * **In order.** A channel's effects are written in the order in which they arrived. Effects that had to wait come
+//!   first.
 //! * **Nothing after a fatal write.** Every later commit is answered with the same error.
 
 use std::mem::take;
@@ -22,22 +23,23 @@ use super::{Effects, StateError};
 use net::Chain;
 use telemetry::metrics;
 
-/// Commits that are written together at most.
+/// The maximum number of commits that are written together.
 const GROUP: usize = 64;
 
-/// No more commits are written together with so many bytes: the store holds them several times while it writes.
+/// The size in bytes from which no more commits are added to a write, because the store keeps several copies of them
+/// while it writes.
 const GROUP_BYTES: usize = 8 << 20;
 
-/// Commits that may wait for those being written.
+/// The number of commits that may wait for the current write.
 const QUEUE: usize = 256;
 
-/// The wait before a store that could not be reached is tried again.
+/// The wait before an unavailable store is tried again.
 pub(super) const UNAVAILABLE_WAIT: Duration = Duration::from_secs(1);
 
-/// Between two looks whether the store is still where it was.
+/// How often to check that the store still exists at its location.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// A commit's effects, and where to answer.
+/// The effects of a commit, and the channel for the answer.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) lease: Lease,
@@ -47,19 +49,19 @@ pub(super) struct Request {
 
 #[derive(Debug)]
 pub(super) struct Answer {
-    /// Keeps the channel claimed in this process until its effects are written: the next claim reads them.
+    /// Keeps the channel claimed in this process until its effects are written, because the next claim reads them.
     pub(super) _owner: Arc<Owner>,
     pub(super) done: oneshot::Sender<Result<(), CommitError>>,
 }
 
-/// What is to be written: of each channel once, with where to answer.
+/// The effects to write, merged to one element per channel, each with the commits to answer.
 #[derive(Debug, Default)]
 struct Group {
     effects: Vec<(Lease, Effects)>,
     answers: Vec<Vec<Answer>>,
 }
 
-/// Starts the tasks that write to a store and look after it. They end with `tasks`.
+/// Starts the tasks that write to a store and check it. They end with `tasks`.
 pub(super) fn start(store: &Arc<dyn Store>, writes: &Arc<Writes>, tasks: &mut JoinSet<()>) -> mpsc::Sender<Request> {
     let (commits, requests) = mpsc::channel(QUEUE);
     tasks.spawn(serve(store.clone(), requests, writes.clone()));
@@ -112,7 +114,8 @@ impl Group {
         }
     }
 
-    /// Answers what has an outcome, and keeps what has to wait. The error of a fatal write, if there is one.
+    /// Answers the commits that have an outcome and keeps the unavailable ones. Returns the error of a fatal write, if
+    /// any.
     fn answer(&mut self, effects: Vec<(Lease, Effects)>, outcomes: Vec<Outcome>) -> Option<StateError> {
         let mut fatal = None;
         for (((lease, effects), answers), outcome) in effects.into_iter().zip(take(&mut self.answers)).zip(outcomes) {
@@ -132,7 +135,7 @@ impl Group {
                 Outcome::Fatal(error) => Err(fatal.insert(error).clone().into()),
             };
             for Answer { done, .. } in answers {
-                // A lane that was stopped waits no more; the commit stands all the same.
+                // A stopped lane no longer waits for the answer. The commit is valid anyway.
                 let _ = done.send(written.clone());
             }
         }
@@ -140,7 +143,8 @@ impl Group {
     }
 }
 
-/// Says why a lease is lost. Between instances this is normal; a store that differs from what it acknowledged is not.
+/// Logs why a lease is lost. Between instances this is normal. It is not normal if a store differs from the state that
+/// it acknowledged.
 fn report(lease: &Lease, loss: Loss) {
     let channel = lease.channel;
     match loss {
@@ -162,15 +166,15 @@ async fn check(store: Arc<dyn Store>, writes: Arc<Writes>) {
     }
 }
 
-/// The writes of a store: how long they take, whether one hangs, and whether there can be any.
+/// The writes of a store: how long they take, whether one hangs, and whether writing is possible.
 #[derive(Debug)]
 pub struct Writes {
     began: watch::Sender<Option<Instant>>,
-    /// How long they took.
+    /// The durations of writes.
     pub took: Histogram,
-    /// What the last look at the store found.
+    /// The result of the last check of the store.
     trouble: watch::Sender<Option<String>>,
-    /// Why the last commit has to be tried again.
+    /// Why the last commit must be tried again.
     refused: watch::Sender<Option<String>>,
 }
 
@@ -186,17 +190,17 @@ impl Default for Writes {
 }
 
 impl Writes {
-    /// For how long the write in hand has been under way; `None` between writes.
+    /// How long the current write has been running. `None` between writes.
     pub fn under_way(&self) -> Option<Duration> {
         self.began.borrow().map(|began| began.elapsed())
     }
 
-    /// Why nothing can be written; `None` where it can, as far as is known.
+    /// Why nothing can be written, or `None` if no problem is known.
     pub fn trouble(&self) -> Option<String> {
         self.refused.borrow().clone().or_else(|| self.trouble.borrow().clone())
     }
 
-    /// Notes whether commits can be written: they may be refused though the store answers.
+    /// Records whether commits can be written. The store can refuse commits although it answers.
     fn note(&self, outcomes: &[Outcome]) {
         let refused = outcomes.iter().find_map(|outcome| match outcome {
             Outcome::Unavailable(error) => Some(Chain(error).to_string()),
@@ -212,7 +216,7 @@ impl Writes {
         self.refused.send_replace(refused);
     }
 
-    /// Notes when a write begins and ends, for those who watch for writes that hang.
+    /// Records when a write begins and ends, so that a hanging write can be detected.
     pub async fn during<T>(&self, write: impl Future<Output = T>) -> T {
         let began = Instant::now();
         self.began.send_replace(Some(began));

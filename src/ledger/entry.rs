@@ -1,6 +1,7 @@
-//! A ledger's entries as a store has them: a table, a key in it, a value.
+//! The entries of a ledger in the store. Each has a table, a key in the table, and a value.
 //!
-//! Values are JSON, readable with nothing but a dump of the store. Bodies are the events' own bytes, proofs are packed.
+//! Values are JSON, so a plain dump of the store is readable. Bodies are the original bytes of the events, and proofs
+//! are packed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,12 +16,12 @@ use super::proofs::Place;
 use super::{SinkName, StateError};
 use proof::event::{ChannelId, EventId, EventKey, Offset};
 
-/// How far a lane has got: everything up to here was delivered, set aside for its late proof, quarantined, or kept as a
-/// dead letter.
+/// The cursor of a lane: every event up to here was delivered, set aside until its late proof arrives, quarantined, or
+/// stored as a dead letter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Cursor {
-    /// `None` is before the first event.
+    /// `None` is the position before the first event.
     pub through: Option<Offset>,
 }
 
@@ -33,151 +34,156 @@ impl fmt::Display for Cursor {
     }
 }
 
-/// An event that waits for its proof, or to be delivered once more.
+/// A pending event: its proof has not arrived, or it must be delivered again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Late {
-    /// What it is read again by. Only an event that left the quarantine has none.
+    /// The id by which the event is read again. Only an event that left the quarantine may have none.
     pub event_id: Option<EventId>,
-    /// When the wait for it began, Unix seconds: for an operator. See `asked_at`.
+    /// When the wait started, in Unix seconds. Shown to operators. See also `asked_at`.
     pub first_seen: i64,
-    /// When the wait for it began, by the channel's [`asked`](super::Ledger::asked) time. States of version 0.1 have none.
+    /// When the wait started, on the channel's [`asked`](super::Ledger::asked) clock. States of version 0.1 do not have
+    /// it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_at: Option<u64>,
-    /// When it was first read, where that is known.
+    /// When the event was first read, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received: Option<Timestamp>,
-    /// The sinks whose lanes have passed its offset and are owed it.
+    /// The sinks for which the event is pending: their lanes have passed its offset.
     pub owed: BTreeSet<SinkName>,
-    /// It became visible below offsets that were read before. Otherwise its proof was late, or an operator asked for it.
+    /// Whether the event became visible below offsets that were read earlier. Otherwise its proof was late, or an
+    /// operator asked for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub appeared: bool,
-    /// The size of its body.
+    /// The size of the body.
     #[serde(skip)]
     pub bytes: u64,
 }
 
-/// What a sink has confirmed of a lane. None is recorded while the cursor was chosen by `start` or by an operator, and the sink
-/// has not taken it over yet.
+/// The position that a sink has confirmed for a lane. Nothing is recorded while the cursor comes from `start` or an
+/// operator and the sink has not confirmed it yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confirmed {
-    /// The sink's own position. The cursor can be higher: events that the sink does not get move the cursor alone.
+    /// The sink's own position. The cursor can be higher, because events that are not sent to the sink move only the
+    /// cursor.
     pub position: Option<Offset>,
-    /// The event that was written last; `None` if none was written since the cursor was chosen.
+    /// The event that was written last. `None` if no event was written since the cursor was set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<EventKey>,
 }
 
-/// What is known about a quarantined event.
+/// The facts about a quarantined event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quarantined {
-    /// Its place.
+    /// The offset of the event.
     pub offset: Offset,
-    /// Its id, where it has one that can be read.
+    /// The id of the event, if it has one that can be read.
     pub event_id: Option<EventId>,
-    /// The reason's constant name.
+    /// The constant name of the reason.
     pub reason: String,
-    /// The reason in words.
+    /// A description of the reason.
     pub detail: String,
-    /// When it was rejected, Unix seconds.
+    /// When the event was rejected, in Unix seconds.
     pub at: i64,
-    /// When it was first read, where that is known.
+    /// When the event was first read, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received: Option<Timestamp>,
-    /// Where its proof, or other content of it, was delivered before.
+    /// The location where the event's proof or its other content was delivered before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub original: Option<Place>,
-    /// Its proof, where another channel has shown it before, or it names what is not this channel's.
+    /// The event's proof, if another channel has shown it before, or if the event refers to something that does not
+    /// belong to this channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
-    /// The size of its body.
+    /// The size of the body.
     #[serde(skip)]
     pub bytes: u64,
 }
 
-/// Quarantined events whose proofs another channel showed too, and the first of them.
+/// Quarantined events whose proofs were also shown by another channel, with the details of the first event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldBack {
-    /// How many.
+    /// The number of these events.
     pub events: u64,
-    /// The first of them.
+    /// The offset of the first event.
     pub offset: Offset,
-    /// Where else its proof was shown.
+    /// The other location where its proof was shown.
     pub original: Place,
-    /// Why it is quarantined.
+    /// The reason for its quarantine.
     pub reason: String,
-    /// Its proof.
+    /// The proof of the first event.
     pub digest: String,
 }
 
 /// A workflow's id.
 pub type WorkflowId = [u8; 32];
 
-/// The workflows that are remembered of a channel.
+/// The number of workflows that are remembered for a channel.
 pub const WORKFLOWS: usize = 1_000;
 
-/// A workflow that the channel has shown verified.
+/// A workflow that appeared in a verified event of the channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShownWorkflow {
-    /// The channel that had shown it before; `None`: this one was the first.
+    /// The channel that showed it before. `None` if this channel was the first.
     pub first_in: Option<ChannelId>,
-    /// When it was first shown here, Unix seconds.
+    /// When this channel first showed it, in Unix seconds.
     pub since: i64,
 }
 
-/// A channel or a sink that stands still because an operator asked for it.
+/// A pause of a channel or a sink by an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pause {
-    /// Since when.
+    /// When it started.
     pub since: Timestamp,
-    /// When it ends by itself; `None`: when an operator resumes it.
+    /// When it ends automatically. `None` if only an operator can end it.
     pub until: Option<Timestamp>,
 }
 
-/// Everything of one channel that is paused.
+/// The pauses of one channel and its sinks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Paused {
-    /// The channel as a whole.
+    /// The pause of the whole channel.
     pub channel: Option<Pause>,
-    /// These of its sinks.
+    /// The pauses of single sinks.
     pub sinks: BTreeMap<SinkName, Pause>,
 }
 
-/// An event that everything else of its channel waits for, in strict ordering.
+/// In strict ordering, an event that blocks all later events of its channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocker {
-    /// Its place.
+    /// The offset of the event.
     pub offset: Offset,
-    /// When it was first seen, Unix seconds: for an operator.
+    /// When it was first seen, in Unix seconds. Shown to operators.
     pub first_seen: i64,
-    /// The same by the channel's [`asked`](super::Ledger::asked) time. States of version 0.1 have none.
+    /// When it was first seen, on the channel's [`asked`](super::Ledger::asked) clock. States of version 0.1 do not
+    /// have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_at: Option<u64>,
 }
 
-/// What is known about an event that a sink gave up on.
+/// The facts about a dead letter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GivenUp {
-    /// Its place.
+    /// The offset of the event.
     pub offset: Offset,
-    /// Its id, where it has one.
+    /// The id of the event, if it has one.
     pub event_id: Option<EventId>,
     /// The sink's last answer.
     pub reason: String,
-    /// How many times it was offered.
+    /// How often the event was offered to the sink.
     pub attempts: u32,
     /// When it was first refused, Unix seconds.
     pub since: i64,
-    /// When the sink gave up, Unix seconds.
+    /// When the sink gave up the event, in Unix seconds.
     pub at: i64,
-    /// When it was first read, where that is known.
+    /// When the event was first read, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received: Option<Timestamp>,
-    /// The size of its body.
+    /// The size of the body.
     #[serde(skip)]
     pub bytes: u64,
 }
 
-/// Where an entry of one channel stands. In their order, what is known of an event comes before its body.
+/// The key of an entry of one channel. Keys are ordered so that the facts about an event come before its body.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::EnumDiscriminants)]
 #[strum_discriminants(name(Table), doc = "A kind of keys, by the name that a store gives its table.")]
 #[strum_discriminants(
@@ -193,7 +199,7 @@ pub enum Key {
     /// [`Quarantined`].
     #[strum_discriminants(strum(serialize = "quarantine"))]
     Quarantined(EventKey),
-    /// The bytes of what is late or quarantined.
+    /// The bytes of a pending or quarantined event.
     #[strum_discriminants(strum(serialize = "json"))]
     Body(EventKey),
     /// [`GivenUp`].
@@ -208,15 +214,15 @@ pub enum Key {
     /// [`Paused`].
     #[strum_discriminants(strum(serialize = "pauses"))]
     Paused,
-    /// Some proofs that were delivered one after the other, by a number that grows.
+    /// Proofs that were delivered in one commit, under an increasing number.
     Proofs(u64),
     /// [`ShownWorkflow`].
     #[strum_discriminants(strum(serialize = "workflows"))]
     Workflow(WorkflowId),
-    /// How many commits there have been.
+    /// The number of commits.
     #[strum_discriminants(strum(serialize = "versions"))]
     Version,
-    /// [`Summary`](super::Summary): what a store must have beside it.
+    /// [`Summary`](super::Summary): the expected contents of the store.
     #[strum_discriminants(strum(serialize = "summaries"))]
     Summary,
     /// [`Confirmed`].
@@ -233,12 +239,12 @@ pub enum Key {
     Asked,
 }
 
-/// An entry's value as a claim is given it.
+/// The value of an entry, as it is returned when a channel is claimed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// All of it.
+    /// The complete value.
     Bytes(Bytes),
-    /// Of a body, its size alone.
+    /// Only the size, for a body.
     Size(u64),
 }
 
@@ -246,7 +252,7 @@ pub enum Value {
 pub type Entries = BTreeMap<Key, Value>;
 
 impl Value {
-    /// The value that is stored at a key, as a claim is given it.
+    /// Converts a stored value to the form that is returned when a channel is claimed.
     pub fn of(key: &Key, stored: &[u8]) -> Self {
         match key {
             Key::Body(_) | Key::DeadBody(..) => Self::Size(stored.len() as u64),
@@ -256,7 +262,7 @@ impl Value {
 }
 
 impl Key {
-    /// Its bytes within the table and the channel. Numbers are big endian, so that keys sort as offsets do.
+    /// The bytes of the key within the table and the channel. Numbers are big endian, so keys sort like offsets.
     pub fn bytes(&self) -> Vec<u8> {
         match self {
             Self::Cursor(sink) | Self::Confirmed(sink) => sink.as_bytes().to_vec(),
@@ -265,7 +271,7 @@ impl Key {
                 [&key.offset.get().to_be_bytes()[..], id].concat()
             }
             Self::DeadLetter(key, sink) | Self::DeadBody(key, sink) => {
-                // No sink's name has a NUL in it.
+                // NUL separates the sink from the id, because a sink's name never contains NUL.
                 let id = key.id.as_ref().map_or_else(Vec::new, |id| [&[0][..], id.0.as_bytes()].concat());
                 [&key.offset.get().to_be_bytes()[..], sink.as_bytes(), &id].concat()
             }
@@ -281,10 +287,10 @@ impl Key {
         }
     }
 
-    /// The key with these bytes.
+    /// Parses the bytes of a key.
     ///
     /// # Errors
-    /// If they are no key of that table.
+    /// If the bytes are not a key of that table.
     pub fn parse(table: Table, bytes: &[u8]) -> Result<Self, StateError> {
         let key = match table {
             Table::Cursor => sink(bytes).map(Self::Cursor),
@@ -320,7 +326,7 @@ fn event_id(bytes: &[u8]) -> Option<EventId> {
     Some(EventId(Uuid::from_bytes(bytes.try_into().ok()?)))
 }
 
-/// Version 0.1 wrote no ids: such a key is replaced when the channel is claimed.
+/// Version 0.1 wrote no ids. A key without an id is replaced when the channel is claimed.
 fn event_key(bytes: &[u8]) -> Option<EventKey> {
     let (number, id) = bytes.split_first_chunk::<8>()?;
     let id = if id.is_empty() { None } else { Some(event_id(id)?) };
@@ -336,26 +342,27 @@ fn event_and_sink(bytes: &[u8]) -> Option<(EventKey, SinkName)> {
 }
 
 impl Quarantined {
-    /// Which event it is.
+    /// The key of the event.
     pub fn event_key(&self) -> EventKey {
         EventKey { offset: self.offset, id: self.event_id }
     }
 }
 
 impl GivenUp {
-    /// Which event it is.
+    /// The key of the event.
     pub fn event_key(&self) -> EventKey {
         EventKey { offset: self.offset, id: self.event_id }
     }
 }
 
 impl Paused {
-    /// Whether nothing is.
+    /// Whether neither the channel nor a sink is paused.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Pauses a sink or, without one, the channel; with `None`, resumes it. Paused again, it has been since the first time.
+    /// Pauses a sink or, if `sink` is `None`, the channel. If `pause` is `None`, resumes it. A second pause keeps the
+    /// start time of the first.
     pub fn set(&mut self, sink: Option<SinkName>, pause: Option<Pause>) {
         let since =
             |before: &Option<Pause>, pause: Pause| Pause { since: before.map_or(pause.since, |it| it.since), ..pause };
@@ -367,7 +374,7 @@ impl Paused {
         self.sinks.extend(pause.map(|pause| (sink, since(&before, pause))));
     }
 
-    /// The channel, as `None`, and its sinks, each with its pause.
+    /// All pauses. The pause of the channel has the sink `None`.
     pub fn each(&self) -> impl Iterator<Item = (Option<&SinkName>, Pause)> {
         let channel = self.channel.iter().map(|pause| (None, *pause));
         channel.chain(self.sinks.iter().map(|(sink, pause)| (Some(sink), *pause)))

@@ -1,4 +1,4 @@
-//! What can go wrong with what is remembered, by what its owner can do about it.
+//! The errors of the state, grouped by the operator's remedy.
 
 use std::sync::Arc;
 
@@ -14,25 +14,25 @@ pub enum StateError {
     InUse {
         /// The directory.
         path: String,
-        /// Its process id, as far as it said so.
+        /// Its process id from the lock file, or `unknown`.
         holder: String,
     },
-    /// The state is not to be used as it is. Says why, and what to do.
+    /// The state cannot be used in its present form. The text says why, and gives a remedy.
     #[error("{0}")]
     Unusable(String),
-    /// The file system, or the database, did not let us.
+    /// The file system or the database reported an error.
     #[error("{doing}")]
     Io {
-        /// What was being done, and to what.
+        /// The failed operation and its target.
         doing: String,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: Arc<std::io::Error>,
     },
-    /// The database server cannot be reached, or refuses.
+    /// The database server cannot be reached, or rejects the request.
     #[error("the state's database cannot be used")]
     Database(#[source] Arc<dyn std::error::Error + Send + Sync>),
-    /// The database itself is at fault. It is replaced where there is a mirror.
+    /// The database itself is damaged. It is replaced if a mirror exists.
     #[error("the state database is damaged: {0}")]
     DamagedDatabase(String),
     /// A stored entry or the mirror cannot be read.
@@ -48,7 +48,7 @@ impl StateError {
         Self::Io { doing: doing.into(), source: Arc::new(source) }
     }
 
-    /// Written by a version that this one does not know.
+    /// The state was written in a format that this version does not know.
     pub(super) fn unknown_format(found: &str, known: &str) -> Self {
         Self::Unusable(format!(
             "the state has format {found}, this version knows {known}: run the version that wrote it, or a newer one"
@@ -56,7 +56,7 @@ impl StateError {
     }
 }
 
-/// The error itself, without a word of its own around it.
+/// Keeps the original error and adds no text of its own.
 impl From<DatabaseError> for StateError {
     fn from(error: DatabaseError) -> Self {
         Self::Database(match error {

@@ -1,7 +1,8 @@
-//! The newest events of a channel, as they were read: the service's history is compared with them.
+//! The newest events of a channel in the form in which they were read. The service's history is compared with them.
 //!
-//! The service can be restored from a backup. It then has other events at offsets that were read before, and nothing in its
-//! answers says so. The ledger therefore remembers the newest events by offset, id and proof, across restarts.
+//! The service can be restored from a backup. It then returns different events at offsets that were read before, and
+//! its answers do not say so. The ledger therefore remembers the newest events by offset, id and proof, across
+//! restarts.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use super::StateError;
 use super::proofs::Digest;
 use proof::event::{EventId, EventKey, Offset};
 
-/// The events of a channel that are remembered.
+/// The number of remembered events of a channel.
 pub const HISTORY: usize = 64;
 
 /// An offset, the offset before it, an id and a digest.
@@ -25,24 +26,26 @@ const NO_OFFSET: i64 = -1;
 /// An event that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownEvent {
-    /// Which event it is.
+    /// The key of the event.
     pub key: EventKey,
-    /// The offset that was read before this one: nothing was visible in between. `None` if it was the channel's first.
+    /// The offset that was read before this one. No event was visible in between. `None` if this was the channel's
+    /// first event.
     pub previous: Option<Offset>,
     /// The proof of a verified event.
     pub digest: Option<Digest>,
 }
 
-/// The service's history differs from the events that were read. Until an operator has decided, new events are quarantined.
+/// The service's history differs from the events that were read. New events are quarantined until an operator decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contradiction {
     /// The offset at which it differs.
     pub offset: Offset,
     /// The event that was read there.
     pub known: Option<EventId>,
-    /// The event that the service has there now; `None` if it has none.
+    /// The event that the service returns there now. `None` if it returns none.
     pub found: Option<EventId>,
-    /// The highest remembered offset at which the service still has the same event; `None` if it has none of them.
+    /// The highest remembered offset at which the service still has the same event. `None` if it has none of the
+    /// remembered events.
     pub agrees_through: Option<Offset>,
     /// When it was found, Unix seconds.
     pub since: i64,
@@ -53,17 +56,17 @@ pub struct Contradiction {
 pub struct History(BTreeMap<EventKey, KnownEvent>);
 
 impl History {
-    /// The remembered events, ascending.
+    /// The remembered events in ascending order.
     pub fn events(&self) -> impl DoubleEndedIterator<Item = &KnownEvent> + Clone {
         self.0.values()
     }
 
-    /// The remembered events at an offset. Two only if an operator has accepted both.
+    /// The remembered events at an offset. Two events are possible only if an operator has accepted both.
     pub fn at(&self, offset: Offset) -> impl Iterator<Item = &KnownEvent> {
         self.0.range(EventKey::first_at(offset)..=EventKey::last_at(offset)).map(|(_, event)| event)
     }
 
-    /// Adds events, and forgets the lowest of too many.
+    /// Adds events, and forgets the lowest ones above the limit.
     pub fn add(&mut self, events: impl IntoIterator<Item = KnownEvent>) {
         self.0.extend(events.into_iter().map(|event| (event.key, event)));
         while self.0.len() > HISTORY {
@@ -71,7 +74,7 @@ impl History {
         }
     }
 
-    /// Forgets the events above an offset: the service's are right.
+    /// Forgets the events above an offset, because an operator accepted the service's events there.
     pub(super) fn forget_above(&mut self, offset: Option<Offset>) {
         self.0.retain(|key, _| Some(key.offset) <= offset);
     }

@@ -1,17 +1,18 @@
-//! What is remembered of one channel: how far each lane has got, which events it owes, which are quarantined, which
-//! are dead letters, which proofs were delivered lately, and which workflows it has shown.
+//! The state of one channel: the cursor of each lane, the pending events, the quarantined events, the dead letters, the
+//! proofs that were delivered recently, and the workflows that the channel has shown.
 //!
-//! A [`Ledger`] is in memory, loaded when the channel is claimed. [`Ledger::apply`] is the one place that says what a
-//! [`Commit`] means: it answers with [`Effects`] for a [`Store`] to persist, or refuses. A [`Claim`] is the right to
-//! change a channel's ledger, and the only way to it.
+//! A [`Ledger`] is kept in memory. It is loaded when the channel is claimed. Only [`Ledger::apply`] interprets a
+//! [`Commit`]: it returns the [`Effects`] that a [`Store`] must persist, or refuses the commit. A [`Claim`] is the
+//! right to change a channel's ledger. The ledger cannot be changed without it.
 //!
 //! # Invariants
 //!
-//! * **Pure.** The ledger does no I/O and reads no clock. Bodies of events stay in the store: the ledger knows where they
-//!   are and how large.
-//! * **All or nothing.** A commit is applied as a whole or refused as a whole.
-//! * **Cursors never go back** by themselves. Only [`Change::SetCursor`], an operator's word, may move one backwards.
-//! * **Bounds are the channel's own.** Another channel's late events, quarantined events and dead letters take no room here.
+//! * **Pure.** The ledger does no I/O and reads no clock. The bodies of events stay in the store. The ledger knows only
+//!   their keys and sizes.
+//! * **All or nothing.** A commit is applied completely or refused completely.
+//! * **Cursors never move back** on their own. Only [`Change::SetCursor`] can move a cursor back.
+//! * **Limits apply per channel.** The pending events, quarantined events and dead letters of one channel do not count
+//!   toward the limits of another channel.
 
 #![forbid(unsafe_code)]
 
@@ -51,10 +52,10 @@ pub use store::{Lease, Loss, Lost, Outcome, Store};
 use entry::{decode, encode};
 use proofs::Chunks;
 
-/// A sink's name in the configuration: with its channel, what names a lane.
+/// A sink's name in the configuration. The channel and the sink name together identify a lane.
 pub type SinkName = Arc<str>;
 
-/// What is remembered of one channel.
+/// The state of one channel.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     cursors: BTreeMap<SinkName, Cursor>,
@@ -70,15 +71,16 @@ pub struct Ledger {
     proofs: Chunks,
     workflows: BTreeMap<WorkflowId, ShownWorkflow>,
     version: u64,
-    /// Of the quarantined events those that are known from them alone: other instances are told these.
+    /// The quarantined events that [`held_back`](Self::held_back) finds from the quarantine alone. The store shows them
+    /// to other instances.
     shown_before: Vec<HeldBack>,
 }
 
 type Changes = Vec<(Key, Option<bytes::Bytes>)>;
 
 impl Ledger {
-    /// What a store has of a channel, and the proofs that its records say were delivered, oldest first. `proofs` is how
-    /// many of them are to be remembered.
+    /// Loads the entries of a channel. Also returns the proofs that the entries record as delivered, oldest first.
+    /// `proofs` is the number of proofs to remember.
     ///
     /// # Errors
     /// If an entry cannot be read.
@@ -126,10 +128,10 @@ impl Ledger {
         Ok((ledger, delivered))
     }
 
-    /// Applies a commit, and says what a store must persist of it.
+    /// Applies a commit and returns the changes that a store must persist.
     ///
     /// # Errors
-    /// [`Refusal`]: nothing has changed.
+    /// [`Refusal`] if a cursor would move back. The ledger is then unchanged.
     pub fn apply(&mut self, commit: Commit) -> Result<Effects, Refusal> {
         let mut cursors = self.cursors.clone();
         for change in &commit.0 {
@@ -150,7 +152,7 @@ impl Ledger {
         Ok(self.effects(changes))
     }
 
-    /// The effects of one more commit with these changes.
+    /// Increases the version and returns the effects of a commit with these changes.
     fn effects(&mut self, changes: Changes) -> Effects {
         self.version += 1;
         self.summary().effects(changes)
@@ -245,7 +247,7 @@ impl Ledger {
     fn owe(&mut self, sink: SinkName, event: Pending, changes: &mut Changes) {
         let key = event.event_key();
         let Pending { event_id, first_seen, received, appeared, json, .. } = event;
-        // A quarantined event keeps the bytes that it was rejected for.
+        // A quarantined event keeps the bytes that were rejected.
         let kept = self.quarantined.get(&key).map(|facts| facts.bytes);
         let bytes = kept.unwrap_or(json.len() as u64);
         if kept.is_none() && !self.late.contains_key(&key) {
@@ -289,7 +291,8 @@ impl Ledger {
         self.quarantined.insert(key, facts);
     }
 
-    /// A quarantined event becomes late for the lanes that have passed it. If none has, it stays: it is read in order.
+    /// A quarantined event becomes pending for the lanes that have passed it. If no lane has passed it and it is not
+    /// pending already, it stays in the quarantine, because the lanes will read it in order.
     fn release(&mut self, key: EventKey, mut late: Late, sinks: &[SinkName], changes: &mut Changes) {
         let Some(facts) = self.quarantined.get(&key) else { return };
         (late.bytes, late.received) = (facts.bytes, facts.received);
@@ -305,20 +308,20 @@ impl Ledger {
         self.quarantined.remove(&key);
     }
 
-    /// Drops the body of an event that is no longer late, or no longer quarantined, unless it is the other still.
+    /// Drops the body of an event, unless the event is still pending or still quarantined.
     fn drop_unused_body(&mut self, key: EventKey, changes: &mut Changes) {
         if !self.late.contains_key(&key) && !self.quarantined.contains_key(&key) {
             changes.push((Key::Body(key), None));
         }
     }
 
-    /// Proofs of quarantined events, each with the place where another channel showed it before.
+    /// The proofs of quarantined events that another channel showed first, each with its location in that channel.
     pub fn shown_elsewhere(&self) -> Vec<(Digest, Place)> {
         let shown = self.quarantined.values().filter_map(|facts| facts.original.zip(facts.digest.as_deref()));
         shown.filter_map(|(original, digest)| Some((proofs::digest_from(digest)?, original))).collect()
     }
 
-    /// The ledger in a few numbers.
+    /// The cursors, counts and other small facts about the ledger.
     pub fn summary(&self) -> Summary {
         Summary {
             version: self.version,
@@ -332,8 +335,9 @@ impl Ledger {
         }
     }
 
-    /// Quarantined events whose proofs belong to other channels, by channel. Where the proof of an event that names another
-    /// channel's things was delivered is not known here: `delivered_in` says it.
+    /// Quarantined events whose proofs belong to other channels, grouped by that channel. The ledger does not know the
+    /// location of every proof: for an event without a recorded original, `delivered_in` returns where the proof was
+    /// delivered.
     pub fn held_back(&self, delivered_in: impl Fn(&Digest) -> Option<Place>) -> Vec<HeldBack> {
         let mut first_in = BTreeMap::new();
         for facts in self.quarantined.values() {
@@ -347,27 +351,27 @@ impl Ledger {
         first_in.into_values().collect()
     }
 
-    /// How far a lane has got; `None` where it has never been.
+    /// The cursor of a lane, or `None` if the lane has no cursor yet.
     pub fn cursor(&self, sink: &str) -> Option<Cursor> {
         self.cursors.get(sink).copied()
     }
 
-    /// Every lane's cursor, those of lanes that are no longer configured included.
+    /// The cursor of every lane, including lanes that are no longer configured.
     pub fn cursors(&self) -> &BTreeMap<SinkName, Cursor> {
         &self.cursors
     }
 
-    /// The events that wait for their proof, or to be delivered once more.
+    /// The pending events: events without a proof, and events that must be delivered again.
     pub fn late(&self) -> &BTreeMap<EventKey, Late> {
         &self.late
     }
 
-    /// The late events that a lane is owed.
+    /// The events that are pending for a lane.
     pub fn owed(&self, sink: &str) -> impl Iterator<Item = (&EventKey, &Late)> {
         self.late.iter().filter(move |(_, late)| late.owed.contains(sink))
     }
 
-    /// Whether a lane is owed an event.
+    /// Whether an event is pending for a lane.
     pub fn owes(&self, sink: &str, key: &EventKey) -> bool {
         self.late.get(key).is_some_and(|late| late.owed.contains(sink))
     }
@@ -377,22 +381,23 @@ impl Ledger {
         &self.quarantined
     }
 
-    /// The quarantined events at an offset: usually one.
+    /// The quarantined events at an offset, usually only one.
     pub fn quarantined_at(&self, offset: Offset) -> impl Iterator<Item = &Quarantined> {
         self.quarantined.range(EventKey::first_at(offset)..=EventKey::last_at(offset)).map(|(_, facts)| facts)
     }
 
-    /// The late events at an offset: usually one.
+    /// The pending events at an offset, usually only one.
     pub fn late_at(&self, offset: Offset) -> impl Iterator<Item = &Late> {
         self.late.range(EventKey::first_at(offset)..=EventKey::last_at(offset)).map(|(_, late)| late)
     }
 
-    /// The events that sinks gave up on, by event and sink.
+    /// The dead letters, by event and sink.
     pub fn dead_letters(&self) -> &BTreeMap<(EventKey, SinkName), GivenUp> {
         &self.dead_letters
     }
 
-    /// What a sink has confirmed; `None` while its cursor was chosen and not reached by delivering.
+    /// The position that a sink has confirmed. `None` if the cursor was set and has not been reached by delivering
+    /// since.
     pub fn confirmed(&self, sink: &str) -> Option<Confirmed> {
         self.confirmed.get(sink).copied()
     }
@@ -402,48 +407,48 @@ impl Ledger {
         &self.history
     }
 
-    /// For how long the channel has run and asked the service, in seconds, as far as that is recorded. Waits for proofs are
-    /// measured by it: it does not depend on the time of day, and does not pass while the daemon is stopped.
+    /// The recorded time that the channel has run and polled the service, in seconds. Waits for proofs are measured
+    /// with this clock, because it does not depend on the time of day and does not advance while the daemon is stopped.
     pub fn asked(&self) -> u64 {
         self.asked
     }
 
-    /// How the service's history differs from what was read, until an operator accepts it.
+    /// The difference between the service's history and the events that were read, until an operator accepts it.
     pub fn contradiction(&self) -> Option<Contradiction> {
         self.contradiction
     }
 
-    /// Whether a verified event has been delivered, as far as is remembered.
+    /// Whether any verified event was delivered, according to the remembered proofs.
     pub fn has_delivered(&self) -> bool {
         !self.proofs.is_empty()
     }
 
-    /// The workflows that the channel has shown verified. At most [`WORKFLOWS`].
+    /// The workflows that appeared in verified events of the channel. At most [`WORKFLOWS`].
     pub fn workflows(&self) -> &BTreeMap<WorkflowId, ShownWorkflow> {
         &self.workflows
     }
 
-    /// The event that everything after it waited for last, in strict ordering.
+    /// In strict ordering, the last event that blocked all later events.
     pub fn blocker(&self) -> Option<Blocker> {
         self.blocker
     }
 
-    /// What stands still because an operator asked for it.
+    /// The channel and the sinks that an operator has paused.
     pub fn paused(&self) -> &Paused {
         &self.paused
     }
 
-    /// What the late events take, of [`LATE`].
+    /// The number and size of the pending events. The limit is [`LATE`].
     pub fn late_room(&self) -> Room {
         Room::of(self.late.values().map(|event| event.bytes))
     }
 
-    /// What the quarantine takes, of [`QUARANTINE`].
+    /// The number and size of the quarantined events. The limit is [`QUARANTINE`].
     pub fn quarantine_room(&self) -> Room {
         Room::of(self.quarantined.values().map(|event| event.bytes))
     }
 
-    /// What the dead letters take, of [`DEAD_LETTERS`].
+    /// The number and size of the dead letters. The limit is [`DEAD_LETTERS`].
     pub fn dead_letter_room(&self) -> Room {
         Room::of(self.dead_letters.values().map(|event| event.bytes))
     }

@@ -1,4 +1,4 @@
-//! Entries of version 0.1, whose keys were offsets, get keys with the events' ids.
+//! Migrates the entries of version 0.1. Their keys were offsets. The new keys also contain the events' ids.
 
 use bytes::Bytes;
 
@@ -6,7 +6,7 @@ use super::entry::decode;
 use super::{Changes, Entries, GivenUp, Key, Late, Quarantined, StateError, Value};
 use proof::event::{EventId, EventKey};
 
-/// An entry that is stored under an offset alone although the event has an id, and the entry of its body.
+/// An entry that is stored under an offset only, although its event has an id, together with the entry of its body.
 #[derive(Debug)]
 pub(super) struct Moved {
     entry: (Key, Key),
@@ -14,7 +14,7 @@ pub(super) struct Moved {
     pub(super) body: (Key, Key),
 }
 
-/// Gives such entries their new keys, and returns what the store has to move.
+/// Gives such entries their new keys, and returns the entries that the store must move.
 pub(super) fn rekey(entries: &mut Entries) -> Result<Vec<Moved>, StateError> {
     let mut moves = Vec::new();
     for (key, value) in &*entries {
@@ -41,7 +41,8 @@ pub(super) fn rekey(entries: &mut Entries) -> Result<Vec<Moved>, StateError> {
 }
 
 impl Moved {
-    /// The changes that move the entry. `json` is its body; `None` if that was lost, or was moved with another entry of the event.
+    /// The changes that move the entry. `json` is its body, or `None` if the body was lost or was moved with another
+    /// entry of the event.
     pub(super) fn changes(self, json: Option<Bytes>) -> Changes {
         let (entry, body) = (self.entry, self.body);
         let mut changes = vec![(entry.1, Some(self.value)), (entry.0, None)];

@@ -1,6 +1,7 @@
-//! The proofs that were delivered lately, as they are remembered across restarts.
+//! The recently delivered proofs, which are remembered across restarts.
 //!
-//! A commit's proofs are one entry. When there are more than are to be remembered, the oldest entries go.
+//! The proofs of a commit are stored as one entry. If the number of proofs exceeds the capacity, the oldest entries are
+//! removed.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,10 +15,10 @@ use proof::event::{ChannelId, Offset};
 /// A digest and an offset.
 const PROOF_LENGTH: usize = 16 + 8;
 
-/// What a proof is known by: the first 16 bytes of the digest that was signed. By chance, two proofs never share them.
+/// Identifies a proof: the first 16 bytes of the signed digest. A collision by chance is practically impossible.
 pub type Digest = [u8; 16];
 
-/// What a proof is known by, from its digest as it is written.
+/// Parses the hexadecimal digest of a proof and returns the bytes that identify it.
 pub(super) fn digest_from(text: &str) -> Option<Digest> {
     let mut digest = Digest::default();
     hex::decode_to_slice(text.strip_prefix("0x")?.get(..2 * digest.len())?, &mut digest).ok()?;
@@ -29,11 +30,11 @@ pub(super) fn digest_from(text: &str) -> Option<Digest> {
 pub struct Proof {
     /// Its digest.
     pub digest: Digest,
-    /// The place of the event that it proved.
+    /// The offset of the event that it proved.
     pub offset: Offset,
 }
 
-/// Where an event stands.
+/// The location of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Place {
     /// Its channel.
@@ -48,13 +49,13 @@ impl fmt::Display for Place {
     }
 }
 
-/// The entries that hold a channel's proofs.
+/// The entries that contain a channel's proofs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Chunks {
-    /// The numbers of the entries, oldest first, each with how many proofs it holds.
+    /// The numbers of the entries, oldest first, each with its number of proofs.
     numbers: VecDeque<(u64, usize)>,
     proofs: usize,
-    /// How many proofs are to be remembered.
+    /// How many proofs to remember.
     pub(super) capacity: usize,
 }
 
@@ -67,7 +68,7 @@ impl Chunks {
         self.proofs == 0
     }
 
-    /// Takes over an entry of the store. Entries come in the order of their numbers.
+    /// Adds an entry from the store. Must be called in the order of the entry numbers.
     pub(super) fn load(&mut self, number: u64, value: &[u8]) -> Result<Vec<Proof>, StateError> {
         let proofs = unpack(value).ok_or_else(|| StateError::Damaged("delivered proofs cannot be read".to_owned()))?;
         self.numbers.push_back((number, proofs.len()));

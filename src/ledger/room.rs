@@ -1,32 +1,33 @@
-//! How much a channel may keep of what could not be delivered, and how much it keeps.
+//! Limits for the undelivered events that a channel may keep, and their current usage.
 
 const MIB: u64 = 1024 * 1024;
 
-/// What one channel's quarantine takes. When it is full, reading stops: no rejected event is thrown away.
+/// The limit of one channel's quarantine. When it is full, reading stops, because no rejected event is discarded.
 pub const QUARANTINE: Room = Room { events: 1_000, bytes: 64 * MIB };
 
-/// The events of one channel that may wait for their proof. When they are as many, reading waits for them.
+/// The limit for the pending events of one channel. When it is reached, reading waits until their number falls.
 pub const LATE: Room = Room { events: 10_000, bytes: 64 * MIB };
 
-/// The dead letters of one channel. When they are as many, no sink of it gives up an event.
+/// The limit for the dead letters of one channel. When it is reached, the channel's sinks retry an event instead
+/// of adding a dead letter.
 pub const DEAD_LETTERS: Room = Room { events: 10_000, bytes: 64 * MIB };
 
-/// How much is kept, or may be.
+/// A number of events and their size, used for limits and for usage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Room {
-    /// Events.
+    /// The number of events.
     pub events: u64,
-    /// Bytes of their JSON.
+    /// The size of their JSON in bytes.
     pub bytes: u64,
 }
 
 impl Room {
-    /// Of events of these sizes.
+    /// The usage of events with these sizes.
     pub(super) fn of(sizes: impl Iterator<Item = u64>) -> Self {
         sizes.fold(Self::default(), |room, size| Self { events: room.events + 1, bytes: room.bytes + size })
     }
 
-    /// Whether there is no room for more. What is in hand already is still taken.
+    /// Whether a limit is reached. Events that were already read are still accepted.
     pub fn is_full(self, limit: Self) -> bool {
         self.events >= limit.events || self.bytes >= limit.bytes
     }

@@ -1,14 +1,14 @@
-//! Where ledgers are kept: a store persists effects and knows nothing else.
+//! Storage for ledgers. A store persists effects and does not interpret them.
 //!
 //! # Invariants
 //!
 //! * **Durable before it answers.** [`Outcome::Ok`] means that the effects survive a power loss.
-//! * **Fenced.** A store writes nothing for a lease that is not in force any more.
+//! * **Fenced.** A store writes nothing for a lease that is no longer in force.
 //!
 //! # Adding a store
 //!
-//! One file or folder beside `sled.rs` that implements [`Store`], and a line in `daemon` that opens it. Entries are opaque: a
-//! table's name, the key's bytes, the value's bytes (see [`Key`]).
+//! Add one file or folder next to `sled.rs` that implements [`Store`], and a line in `daemon` that opens it. Entries
+//! are opaque to a store: a table name, the bytes of the key, and the bytes of the value (see [`Key`]).
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -37,12 +37,12 @@ pub use sled::Sled;
 use directory::Directory;
 use shared::{Hold, Membership};
 
-/// Where the state is kept.
+/// The location of the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateSettings {
-    /// `state.path`: the directory of sled's database and of the control socket.
+    /// `state.path`: the directory of the sled database and the control socket.
     pub path: PathBuf,
-    /// The database that instances share; `None`: sled.
+    /// The database that the instances share. `None` selects sled.
     pub database: Option<PostgresSettings>,
 }
 
@@ -50,7 +50,7 @@ impl StateSettings {
     /// Opens the store. Blocks.
     ///
     /// # Errors
-    /// If the directory is in use, or the state is not to be used as it is.
+    /// If the directory is in use, or the state cannot be used in its present form.
     pub fn open(self) -> Result<Arc<dyn Store>, StateError> {
         Ok(match self.database {
             None => Arc::new(Sled::open(&self.path)?),
@@ -58,10 +58,10 @@ impl StateSettings {
         })
     }
 
-    /// What [`open`](Self::open) would find in the directory, or make, in words. Nothing is made or opened.
+    /// Describes what [`open`](Self::open) would find or create. Does not create or open anything.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If the state cannot be used. The error names the problem.
     pub fn examine(&self) -> Result<String, StateError> {
         match &self.database {
             None => Sled::examine(&self.path),
@@ -70,138 +70,143 @@ impl StateSettings {
     }
 }
 
-/// The right to work a channel: to deliver its events and to commit what it remembers.
+/// The right to run a channel: to deliver its events and to commit changes to its ledger.
 #[derive(Clone, Debug)]
 pub struct Lease {
     /// The channel.
     pub channel: ChannelId,
-    /// Grows with each claim: of two owners the one with the larger epoch is right.
+    /// Grows with each claim. If two instances believe that they own the channel, the larger epoch wins.
     pub epoch: u64,
-    /// Fires when another has taken the channel over.
+    /// Fires when another instance has taken over the channel.
     pub lost: CancellationToken,
-    /// Until when it is in force at all; `None`: for ever.
+    /// The time until which the lease is in force. `None`: it never ends.
     pub(crate) hold: Option<Arc<Hold>>,
 }
 
 impl Lease {
-    /// A lease that nothing can take away: its store has one process.
+    /// A lease that never ends, for a store that only one process uses.
     pub fn for_ever(channel: ChannelId) -> Self {
         Self { channel, epoch: 0, lost: CancellationToken::new(), hold: None }
     }
 
-    /// Whether other instances may own the channel some day.
+    /// Whether another instance can own the channel at some time.
     pub fn is_shared(&self) -> bool {
         self.hold.is_some()
     }
 
-    /// Whether nothing may be begun under it: another owns the channel, or may.
+    /// Whether no new work may start under this lease, because another instance owns the channel or could own it.
     pub fn is_lost(&self) -> bool {
         self.lost.is_cancelled() || self.hold.as_ref().is_some_and(|hold| hold.left().is_zero())
     }
 }
 
-/// What came of one channel's effects.
+/// The result of committing one channel's effects.
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    /// They are durable.
+    /// The effects are durable.
     Ok,
-    /// The channel is not ours as we know it: nothing was written, and the channel's run ends.
+    /// The lease or the known version of the channel is no longer valid. Nothing was written, and the channel's run
+    /// ends.
     Lost(Loss),
-    /// The store cannot be reached now: the same effects are tried again after a wait.
+    /// The store is unavailable now. The same effects are tried again after a wait.
     Unavailable(StateError),
-    /// Whether they are durable is unknown, and this process cannot find out: it ends, and the next one reads what is
-    /// there. Nothing more is committed.
+    /// It is unknown whether the effects are durable, and this process cannot find out. The process ends and commits
+    /// nothing more. The next process reads the stored state.
     Fatal(StateError),
 }
 
-/// Why nothing may be written under a lease any more. The channel is claimed and loaded again.
+/// Why nothing may be written under a lease anymore. The channel must be claimed and loaded again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Loss {
-    /// The lease has ended, or another instance has taken the channel over.
+    /// The lease has ended, or another instance has taken over the channel.
     #[error("this instance's lease of the channel has ended")]
     Ended,
-    /// Another owns the channel.
+    /// Another instance owns the channel.
     #[error("another instance owns the channel")]
     Overtaken,
-    /// A failover, or a restored copy: the store has an older state of the channel than it acknowledged.
+    /// After a failover, or after a backup was restored, the store has an older state of the channel than it
+    /// acknowledged.
     #[error("the database has lost commits: it has version {stored} of the channel, after it acknowledged {recorded}")]
     Behind {
-        /// What the store has.
+        /// The version in the store.
         stored: u64,
-        /// What it acknowledged.
+        /// The version that the store acknowledged.
         recorded: u64,
     },
-    /// The store has a newer state of the channel than its only writer. A defect, or somebody changed the store.
+    /// The store has a newer state of the channel than its only writer. This is a defect, or somebody changed the
+    /// store.
     #[error("the database has version {stored} of the channel, and its only writer is at {version}")]
     Ahead {
-        /// What the store has.
+        /// The version in the store.
         stored: u64,
-        /// What was to be written.
+        /// The version that was to be written.
         version: u64,
     },
 }
 
-/// What was lost to a damaged store, and is known only by its number.
+/// The number of entries that were lost to a damaged store. Only the numbers are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lost {
-    /// When the damage was found last, RFC 3339.
+    /// When the damage was last found, in RFC 3339 format.
     pub at: String,
-    /// Late events. None is lost: they are read again.
+    /// Pending events. They are not lost for good: channeld reads them again.
     pub late: u64,
     /// Quarantined events.
     pub quarantined: u64,
     /// Dead letters.
     pub dead_letters: u64,
-    /// Where the damaged store is kept as it was found.
+    /// The path where the damaged store is kept in the form in which it was found.
     pub kept: Option<String>,
 }
 
-/// Somewhere ledgers are kept.
+/// A place that stores ledgers.
 #[async_trait]
 pub trait Store: Send + Sync + fmt::Debug {
-    /// Claims a channel, and gives every entry of it, with bodies by their size alone. `None` where another owns it.
+    /// Claims a channel and returns all its entries. Bodies are represented by their size only. `None` if another
+    /// instance owns the channel.
     ///
     /// # Errors
     /// If the store cannot be read.
     async fn claim(&self, channel: ChannelId) -> Result<Option<(Lease, Entries)>, StateError>;
 
-    /// Every entry of a channel, as [`claim`](Self::claim) gives them. Needs no claim.
+    /// Returns all entries of a channel, like [`claim`](Self::claim). Needs no claim.
     ///
     /// # Errors
     /// If the store cannot be read.
     async fn entries(&self, channel: ChannelId) -> Result<Entries, StateError>;
 
-    /// Persists the effects of several channels, one entry each, whole or not at all. As many answers as effects, in their
-    /// order. The store keeps no copy of the group: what is unavailable is moved on to the next attempt.
+    /// Persists the effects of several channels. Each channel has one element in `group`, and its effects are persisted
+    /// completely or not at all. Returns one outcome for each element, in the same order. The store keeps no copy of
+    /// the group: the caller moves unavailable effects to the next attempt.
     async fn commit(&self, group: Arc<Vec<(Lease, Effects)>>) -> Vec<Outcome>;
 
-    /// The body at a key.
+    /// The body that is stored under a key.
     ///
     /// # Errors
     /// If the store cannot be read.
     async fn body(&self, channel: ChannelId, key: Key) -> Result<Option<Bytes>, StateError>;
 
-    /// Gives a channel up. Nothing to do where there is one process.
+    /// Releases a channel. Does nothing in a store that only one process uses.
     async fn release(&self, _: Lease) {}
 
-    /// The channels of which anything is kept.
+    /// The channels that have entries.
     ///
     /// # Errors
     /// If the store cannot be read.
     async fn channels(&self) -> Result<BTreeSet<ChannelId>, StateError>;
 
-    /// Looks whether the store is still where it was.
+    /// Checks that the store still exists at its location.
     ///
     /// # Errors
-    /// Why nothing can be written.
+    /// If nothing can be written. The error gives the reason.
     async fn check(&self) -> Result<(), StateError>;
 
-    /// What was lost to damage and no operator has acknowledged. Waits for nothing.
+    /// The losses from damage that no operator has acknowledged. Does not block.
     fn lost(&self) -> Option<Lost> {
         None
     }
 
-    /// An operator has seen what was lost: what that was.
+    /// Acknowledges the losses for an operator and returns them.
     ///
     /// # Errors
     /// If the store cannot be written.
@@ -209,7 +214,7 @@ pub trait Store: Send + Sync + fmt::Debug {
         Ok(None)
     }
 
-    /// Whether a copy to this store was begun and not ended.
+    /// Whether a copy to this store was started and not completed.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -217,10 +222,10 @@ pub trait Store: Send + Sync + fmt::Debug {
         Ok(false)
     }
 
-    /// Marks the store as incomplete, durably, and removes what an interrupted copy has left.
+    /// Durably marks the store as incomplete, and removes the leftovers of an interrupted copy.
     ///
     /// # Errors
-    /// If the store keeps a complete state, or cannot be written.
+    /// If the store contains a complete state, or cannot be written.
     async fn begin_copy(&self) -> Result<(), StateError> {
         Ok(())
     }
@@ -233,13 +238,14 @@ pub trait Store: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Whether other processes work channels of it.
+    /// Whether other processes run channels of this store.
     fn is_shared(&self) -> bool {
         false
     }
 
-    /// Notes that a channel shows these proofs, each of which belongs to the channel that showed it first. Gives those that
-    /// another channel did. Where there is one process it knows all of them itself.
+    /// Records that a channel shows these proofs. Each proof belongs to the channel that showed it first. Returns the
+    /// proofs that another channel showed first. If only one process uses the store, that process knows all proofs
+    /// itself, so the result is empty.
     ///
     /// # Errors
     /// If the store cannot be reached.
@@ -247,7 +253,7 @@ pub trait Store: Send + Sync + fmt::Debug {
         Ok(Vec::new())
     }
 
-    /// The instances that share it; `None` where there is one process.
+    /// The instances that share the store. `None` if only one process uses it.
     fn membership(self: Arc<Self>) -> Option<Arc<dyn Membership>> {
         None
     }

@@ -1,4 +1,4 @@
-//! A store in memory, for tests: on a disk that outlives it, with a hand on every write.
+//! An in-memory store for tests. Its disk outlives the store, and tests decide the result of every write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::{Effects, Entries, Key, Lease, Ledgers, Loss, Outcome, StateError, St
 use net::tasks::lock;
 use proof::event::ChannelId;
 
-/// What is left when a store is gone, however it went.
+/// The data that remains when a store is closed or crashes.
 #[derive(Debug, Default)]
 pub struct Disk {
     entries: Mutex<BTreeMap<(ChannelId, Key), Bytes>>,
@@ -21,30 +21,30 @@ pub struct Disk {
     late: Mutex<Vec<(Lease, Effects, u64)>>,
 }
 
-/// What comes of a write.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Write {
     /// It is on disk.
     Done,
-    /// It fails, and nothing of it is on disk.
+    /// It fails, and nothing is on disk.
     Lost,
-    /// It is on disk, but the store says that it is not known to be.
+    /// It is on disk, but the store reports that this is not certain.
     Unsynced,
-    /// The store cannot be reached: it is tried again.
+    /// The store cannot be reached. The write is tried again.
     Unavailable,
     /// It is executed after the next write, and its answer is lost.
     Late,
-    /// Another instance has taken the channel over. Nothing was written.
+    /// Another instance has taken over the channel. Nothing was written.
     Overtaken,
 }
 
-/// Is asked about every write, and may keep it waiting.
+/// Decides about every write, and can delay it.
 #[async_trait]
 pub trait Gate: Send + Sync + fmt::Debug {
-    /// Before anything of it is on disk.
+    /// Called before any of the write is on disk.
     async fn before(&self, group: &[(Lease, Effects)]) -> Write;
 
-    /// Before it is answered.
+    /// Called before the write is answered.
     async fn after(&self, group: &[(Lease, Effects)]);
 }
 
@@ -53,19 +53,19 @@ pub trait Gate: Send + Sync + fmt::Debug {
 pub struct InMemory {
     disk: Arc<Disk>,
     gate: Arc<dyn Gate>,
-    /// The last version of each channel that was acknowledged.
+    /// The last acknowledged version of each channel.
     acknowledged: Mutex<BTreeMap<ChannelId, u64>>,
 }
 
 impl Ledgers {
-    /// Over a disk in memory.
+    /// Ledgers that use an in-memory disk.
     pub fn in_memory(disk: &Arc<Disk>, gate: Arc<dyn Gate>) -> Self {
         Self::over(Arc::new(InMemory { disk: disk.clone(), gate, acknowledged: Mutex::default() }))
     }
 }
 
 impl Disk {
-    /// What there is of a channel, as a claim is given it.
+    /// The entries of a channel, as they are returned when the channel is claimed.
     pub fn entries(&self, channel: ChannelId) -> Entries {
         let entries = self.lock();
         let of_channel = entries.iter().filter(|((of, _), _)| *of == channel);
@@ -73,7 +73,7 @@ impl Disk {
         of_channel.map(entry).collect()
     }
 
-    /// Executes a commit unless it is a late copy, by the rule of `commit.sql`. Returns whether it was executed.
+    /// Executes a commit by the rule of `commit.sql`, unless it is a delayed copy. Returns whether it was executed.
     fn execute(&self, lease: &Lease, effects: &Effects, recorded: u64) -> bool {
         let (mut versions, mut entries) = (lock(&self.versions), self.lock());
         let version = versions.entry(lease.channel).or_default();
@@ -99,7 +99,7 @@ impl Disk {
 #[async_trait]
 impl Store for InMemory {
     async fn claim(&self, channel: ChannelId) -> Result<Option<(Lease, Entries)>, StateError> {
-        // A copy that is still to be executed has an older epoch.
+        // Copies that were not executed yet have an older epoch.
         lock(&self.disk.late).retain(|(lease, ..)| lease.channel != channel);
         let version = lock(&self.disk.versions).get(&channel).copied().unwrap_or_default();
         lock(&self.acknowledged).insert(channel, version);

@@ -15,7 +15,7 @@ fn nameless(value: i64) -> EventKey {
     EventKey { offset: offset(value), id: None }
 }
 
-/// An event whose id is that number.
+/// An event with this number as its id.
 fn event(value: i64, id: u128) -> EventKey {
     EventKey { offset: offset(value), id: Some(EventId(Uuid::from_u128(id))) }
 }
@@ -81,7 +81,7 @@ fn proof(value: i64) -> Proof {
     Proof { digest: [u8::try_from(value).unwrap(); 16], offset: offset(value) }
 }
 
-/// A ledger, and what a store has of it.
+/// A ledger and its entries in a store.
 struct Kept {
     ledger: Ledger,
     store: BTreeMap<Key, Bytes>,
@@ -107,7 +107,7 @@ impl Kept {
         Ok(keys)
     }
 
-    /// A ledger that is loaded from the store is the ledger that wrote it, and no body is kept that nothing needs.
+    /// Checks that loading from the store gives the same ledger, and that the store keeps no unused body.
     fn check(&self) {
         let entry = |(key, value): (&Key, &Bytes)| (key.clone(), Value::of(key, value));
         let (loaded, _) = Ledger::load(self.store.iter().map(entry).collect(), self.ledger.proofs.capacity).unwrap();

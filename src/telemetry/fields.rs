@@ -1,4 +1,4 @@
-//! Fields as text for people, on one line whatever a service, a file name or an event puts into them.
+//! Formats fields as text for people. A service, a file name or an event cannot break the line.
 
 use std::fmt::{self, Debug, Write};
 
@@ -8,11 +8,11 @@ use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
 
-/// How a name looks on a terminal.
+/// The style of a field name on a terminal.
 const NAME: Style = Style::new().dimmed();
 
-/// The message, then `name=value` with spaces between: nothing in them ends the line, moves a terminal's cursor, changes
-/// its colours or the direction of what follows.
+/// Formats the message and then `name=value` pairs, separated by spaces. No content can end the line, move a terminal's
+/// cursor, or change colors or the text direction.
 pub(super) fn on_one_line() -> impl for<'w> FormatFields<'w> + 'static {
     debug_fn(write_field).delimited(" ")
 }
@@ -20,7 +20,8 @@ pub(super) fn on_one_line() -> impl for<'w> FormatFields<'w> + 'static {
 fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::Result {
     match field.name() {
         "message" => {}
-        // Where a line of the `log` crate comes from: libraries say enough without it.
+        // The source location of a line of the `log` crate. It is omitted because the lines are clear enough without
+        // it.
         name if name.starts_with("log.") => return Ok(()),
         name if writer.has_ansi_escapes() => write!(writer, "{NAME}{name}={NAME:#}")?,
         name => write!(writer, "{name}=")?,
@@ -28,7 +29,7 @@ fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt
     write!(Escaping(writer), "{value:?}")
 }
 
-/// Passes on what can be shown, and of everything else how Rust would write it.
+/// Writes printable characters unchanged, and all others with Rust's escapes.
 struct Escaping<'a, 'w>(&'a mut Writer<'w>);
 
 impl Write for Escaping<'_, '_> {
@@ -43,7 +44,7 @@ impl Write for Escaping<'_, '_> {
     }
 }
 
-/// Control characters, and those by which Unicode ends a line or turns the direction of writing.
+/// Matches control characters, and the Unicode characters that end a line or change the text direction.
 fn is_escaped(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

@@ -1,4 +1,4 @@
-//! A line as a program reads it: one JSON object, or a line with its priority for the journal.
+//! Log lines for programs: one JSON object per line, or a text line with its priority for the journal.
 
 use std::fmt::{self, Debug};
 use std::io;
@@ -15,7 +15,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::targets;
 
-/// Prefixes each line with its priority, such as `<4>`, which the journal takes off again.
+/// Prefixes each line with its priority, such as `<4>`. The journal removes the prefix.
 pub(super) struct Prefixed<F>(pub(super) F);
 
 impl<S, N, F> FormatEvent<S, N> for Prefixed<F>
@@ -36,7 +36,7 @@ where
     }
 }
 
-/// Whether standard error is a stream of the journal: systemd says which stream is, by its device and inode.
+/// Whether standard error goes to the journal. systemd passes the device and inode of the journal's stream.
 pub fn is_journal() -> bool {
     let named = std::env::var("JOURNAL_STREAM").ok();
     let named = named.as_deref().and_then(|name| name.split_once(':'));
@@ -44,7 +44,7 @@ pub fn is_journal() -> bool {
     parsed.is_some_and(|stream| fstat(io::stderr().as_fd()).is_ok_and(|found| (found.st_dev, found.st_ino) == stream))
 }
 
-/// One object a line: `timestamp`, `level`, `target`, `message` and the fields.
+/// Writes one object per line with `timestamp`, `level`, `target`, `message` and the fields.
 pub(super) struct Json;
 
 impl<S, N> FormatEvent<S, N> for Json
@@ -78,7 +78,8 @@ impl serde::Serialize for Object {
     }
 }
 
-/// The fields of a line. Those that the bridge from the `log` crate adds are left out: they name places of a build.
+/// The fields of a line, without the fields that the bridge from the `log` crate adds, because they name source
+/// locations.
 struct Fields {
     target: Value,
     rest: Map<String, Value>,

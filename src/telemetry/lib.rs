@@ -1,40 +1,40 @@
-//! Logs: where they go and how they look.
+//! Logs: destination and format.
 //!
-//! A line is one thing that happened. It goes to standard error, in the `text` format
+//! Each line describes one event. It goes to standard error, in the `text` format
 //!
 //! ```text
 //! 2026-05-14T12:00:15.000000Z  WARN sink refused: its events wait and are offered again channel=settlements sink=ledger wait_ms=1000 error=answered 503
 //! ```
 //!
-//! or, in the `json` format, as one object with `timestamp`, `level`, `target`, `message` and the fields. Where standard error
-//! is the journal's, each line begins with its priority (`<3>` to `<7>`), which the journal takes off. `message` is one of a
-//! fixed number of texts, which can be searched for and counted; what differs is in fields:
+//! or, in the `json` format, as one object with `timestamp`, `level`, `target`, `message` and the fields. If standard
+//! error goes to the journal, each line begins with its priority (`<3>` to `<7>`), which the journal removes. `message`
+//! is one of a fixed number of texts, so it can be searched and counted. Variable parts are in fields:
 //!
-//! | field | what it is |
+//! | field | meaning |
 //! |---|---|
 //! | `channel` | the channel's name in the configuration |
-//! | `channel_id` | its id at the service, where the name is not known or not enough |
+//! | `channel_id` | its id at the service, if the name is unknown or not sufficient |
 //! | `sink` | the sink's name in the configuration |
-//! | `offset` | an event's offset; of `batch recorded` the last that is now dealt with |
+//! | `offset` | an event's offset; in `batch recorded` the new cursor |
 //! | `event_id` | the service's id of an event |
-//! | `attempt`, `attempts` | how many times the same has been tried |
-//! | `wait_ms` | how long until it is tried again |
-//! | `trace_id` | the batch that it is about: 32 hexadecimal digits, the same in every line from reading to recording it |
-//! | `joined_to` | the batch that another, of `trace_id`, is offered and recorded together with |
-//! | `error` | what went wrong and what caused it, outermost first |
-//! | `kind`, `reason`, `detail` | a short constant name of what went wrong; the same of what an event is rejected for, and in words |
-//! | `by`, `request` | of `asked by an operator`: the user, and the path of the operator API |
-//! | `path`, `bytes`, `events` | a file; how large, how many |
-//! | `lines`, `window_s`, `like` | of `more lines like this were not written`: how many, in how long, and what their message is |
+//! | `attempt`, `attempts` | how often the operation was tried |
+//! | `wait_ms` | the wait until the next attempt |
+//! | `trace_id` | the batch: 32 hexadecimal digits, the same in every line from reading the batch to recording it |
+//! | `joined_to` | another batch, with which the batch `trace_id` is offered and recorded |
+//! | `error` | the error and its causes, outermost first |
+//! | `kind`, `reason`, `detail` | constant name of the error; constant name of a rejection's reason; its description |
+//! | `by`, `request` | in `asked by an operator`: the user, and the path of the operator API |
+//! | `path`, `bytes`, `events` | a file, its size, and its number of events |
+//! | `lines`, `window_s`, `like` | in `more lines like this were not written`: their number, the window, and their message |
 //!
-//! `error`: a person must act. `warn`: it heals by itself, or an operator did it. `info`: the daemon's life. `debug`:
-//! batches. `trace`: events. Repeated lines are limited, see [`Limit`].
+//! `error`: a person must act. `warn`: the problem resolves itself, or an operator caused it. `info`: the daemon's life
+//! cycle. `debug`: batches. `trace`: events. Repeated lines are limited, see [`Limit`].
 //!
 //! # Invariants
 //!
-//! * **A line is one line,** and shows what is in it, whatever a service, a file name or an event puts there: see
+//! * **A line is one line,** and special characters from a service, a file name or an event are made visible: see
 //!   `fields`.
-//! * **Neither a body nor a secret** is in it.
+//! * **A line contains neither a body nor a secret.**
 
 #![forbid(unsafe_code)]
 
@@ -63,16 +63,17 @@ pub use format::is_journal;
 
 use format::{Json, Prefixed};
 
-/// Libraries by how their names begin, whose own lines say again what ours say, in words of their source. `log.level` can name each of them.
+/// Prefixes of libraries whose lines only repeat channeld's own lines in less clear words. `log.level` can enable each
+/// of them.
 const QUIET: &str =
     "sled=off,hyper=off,h2=off,reqwest=off,rustls=off,opentelemetry=off,async_nats=off,rdkafka=off,librdkafka=off";
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// What is logged, and how.
+/// The log settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
-    /// What is logged.
+    /// Which lines are logged.
     pub level: LogLevel,
     /// The format of a line.
     pub format: LogFormat,
@@ -88,7 +89,7 @@ pub struct LogLevel(Box<str>);
 pub enum LogFormat {
     /// For people.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -97,7 +98,7 @@ impl FromStr for LogLevel {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let directives = text.trim();
-        // The filter takes a misspelt level for the name of a module, and would silence everything else.
+        // `EnvFilter` accepts a misspelled level as the name of a module, and would then silence everything else.
         let is_level = |word: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word));
         let understood = directives.split(',').all(|part| part.contains('=') || is_level(part.trim()));
         if !understood || EnvFilter::try_new(directives).is_err() {
@@ -136,7 +137,7 @@ pub fn init(log: &Log) -> Logs {
     Logs { level, limit }
 }
 
-/// As [`init`], for a person at a terminal: without the time of day, and without a limit.
+/// Like [`init`], but for a person at a terminal: without the time of day and without a limit.
 pub fn init_plain(log: &Log) {
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(io::stderr)

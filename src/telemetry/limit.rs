@@ -1,19 +1,20 @@
-//! Limits repeated log lines: twenty of each kind a minute, and then how many more there were.
+//! Limits repeated log lines to twenty of each kind per minute. Then logs how many more were suppressed.
 //!
-//! For trouble that flaps: a sink that accepts and refuses alternately, a service that fails every second request, thousands
-//! of forged events.
+//! The limit is for flapping problems: a sink that alternates between success and failure, a service that fails every
+//! second request, or thousands of forged events.
 //!
 //! # Invariants
 //!
-//! * **Kinds are independent.** Lines are counted by their place in the code, and by the channel and sink that they name.
-//! * **The number of lines left out is logged,** at the end of each window and of the program.
-//! * **Lines of target [`ALWAYS`] are always written:** the daemon's life and what operators did. So are `debug` and
-//!   `trace` lines: they are switched on to see everything.
-//! * **Bounded** by [`MAX_KINDS`].
+//! * **Kinds are independent.** Lines are counted by their place in the code, and by the channel and sink that they
+//!   name.
+//! * **The number of suppressed lines is logged,** at the end of each window and when the program ends.
+//! * **Lines with the target [`ALWAYS`] are always written:** the daemon's life cycle and the actions of operators.
+//!   `debug` and `trace` lines are also always written, because they are enabled to see everything.
+//! * **Memory is bounded** by [`MAX_KINDS`].
 //!
 //! # Cancellation
 //!
-//! [`Limit::watch`] may be dropped at any point. [`Limit::end`] logs what is left.
+//! [`Limit::watch`] may be dropped at any point. [`Limit::end`] logs the remaining counts.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -32,16 +33,16 @@ mod tests;
 /// The target of lines that are always written.
 pub const ALWAYS: &str = "channeld::always";
 
-/// How long the lines of a kind are counted together.
+/// The time window in which the lines of a kind are counted.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Lines of a kind that are written in a window.
+/// The number of lines of a kind that are written per window.
 const LINES: u32 = 20;
 
-/// Kinds that are counted. Beyond them all lines of a place in the code are one kind.
+/// The number of kinds that are counted separately. Above this number, all lines of one place in the code are one kind.
 const MAX_KINDS: usize = 10_000;
 
-/// Between two looks for windows that are over.
+/// How often to check for windows that have ended.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Decides which lines are written. Clones share their counts.
@@ -56,7 +57,7 @@ struct Kind {
     sink: Option<String>,
 }
 
-/// The lines of a kind, counted from the first on.
+/// The lines of a kind in one window, which starts with the first line.
 #[derive(Debug)]
 struct Window {
     ends: Instant,
@@ -67,7 +68,7 @@ struct Window {
 }
 
 impl Limit {
-    /// Logs, as each window ends, how many lines were left out. Does not end.
+    /// When a window ends, logs how many lines were suppressed. Does not return.
     pub async fn watch(self) {
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -77,21 +78,21 @@ impl Limit {
         }
     }
 
-    /// Logs how many lines were left out until now, before the program ends.
+    /// Logs how many lines were suppressed. Called before the program ends.
     pub fn end(&self) {
         self.report(|_| true);
     }
 
-    /// Removes the windows that are over, and logs how many lines were left out of them.
+    /// Removes the windows that have ended, and logs how many of their lines were suppressed.
     fn report(&self, is_over: impl Fn(&Window) -> bool) {
-        // Not under the lock: this layer is asked about the lines that are logged here too.
+        // Logged after the lock is released, because this layer also processes the lines that are logged here.
         let over: Vec<_> = self.lock().extract_if(|_, window| is_over(window)).collect();
         over.into_iter()
             .filter(|(_, window)| window.unwritten > 0)
             .for_each(|(kind, window)| log_unwritten(kind, window));
     }
 
-    /// Counts a line, and says whether it is written.
+    /// Counts a line, and returns whether to write it.
     fn admits(&self, line: Line, level: Level) -> bool {
         let Line { kind, message } = line;
         let (mut windows, now) = (self.lock(), Instant::now());
@@ -100,7 +101,7 @@ impl Limit {
         let first = || Window { ends: now + WINDOW, level, message, written: 0, unwritten: 0 };
         let window = windows.entry(kind).or_insert_with(first);
         if now >= window.ends {
-            // No look since: what was left out is logged at the end of this window.
+            // The window was not reported yet. Its suppressed lines are logged at the end of the new window.
             (window.ends, window.written) = (now + WINDOW, 0);
         }
         let is_written = window.written < LINES;
@@ -117,15 +118,15 @@ impl Limit {
     }
 }
 
-/// A layer for all lines, not a filter of one layer: a filter that lets a callsite through and drops its event makes
-/// tracing-subscriber 0.3 drop the next event too.
+/// This is a layer for all lines and not a filter of one layer. If a filter accepts a callsite and then drops its
+/// event, tracing-subscriber 0.3 also drops the next event.
 impl<S: Subscriber> Layer<S> for Limit {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         let metadata = event.metadata();
         if *metadata.level() > Level::INFO || metadata.target() == ALWAYS {
             return true;
         }
-        // Before the lock: formatting a field runs code of the caller.
+        // Computed before the lock is taken, because formatting a field runs code of the caller.
         let kind = Kind { place: metadata.callsite(), channel: None, sink: None };
         let mut line = Line { kind, message: String::new() };
         event.record(&mut line);
@@ -160,7 +161,7 @@ impl Visit for Line {
     }
 }
 
-/// Logs how many lines were left out, at their level.
+/// Logs how many lines were suppressed, at the level of these lines.
 fn log_unwritten(kind: Kind, window: Window) {
     let Window { level, message: like, unwritten: lines, .. } = window;
     let (channel, sink, window_s) = (kind.channel.map(display), kind.sink.map(display), WINDOW.as_secs());

@@ -1,21 +1,22 @@
-//! What is counted, by the names that alert rules and dashboards are written against. They are stable: a metric may be
-//! added, none is renamed.
+//! The metrics. Alert rules and dashboards use their names, so the names are stable: metrics may be added, but not
+//! renamed.
 //!
-//! Counters and histograms are kept here and counted where the thing happens, with [`ChannelMetrics`].
-//! Gauges say how things are at the moment of the scrape: they are made from the report that `channeld status` shows.
+//! Counters and histograms are stored here and updated in place with [`ChannelMetrics`]. Gauges show the state at the
+//! time of the scrape. They are computed from the report that `channeld status` shows.
 //!
 //! # Invariants
 //!
-//! * **Bounded labels.** Names of the configuration and closed sets of words: nothing that the service says becomes a
-//!   label.
-//! * **Counted for as long as the process lives.** Reading the configuration again resets nothing.
-//! * **Counted from zero.** What a channel or a lane may count shows from its start, so that the first one is an increase.
-//! * **No globals.** The registry is the process's own and is handed on.
+//! * **Bounded labels.** Labels are names from the configuration and closed sets of words. Text from the service never
+//!   becomes a label.
+//! * **Counted as long as the process lives.** Reading the configuration again resets nothing.
+//! * **Counted from zero.** All counters of a channel or a lane exist from its start, so that the first event is
+//!   visible as an increase.
+//! * **No globals.** The registry belongs to the process and is passed as a parameter.
 //!
 //! # Every metric
 //!
-//! The labels and the help of each metric are read from this table, and a test holds it against a scrape. `channel` and
-//! `sink` are names of the configuration. A gauge whose value is not known is left out.
+//! The labels and the help of each metric are read from this table, and a test compares the table with a scrape.
+//! `channel` and `sink` are names of the configuration. A gauge with an unknown value is omitted.
 //!
 #![doc = include_str!("metrics/table.md")]
 
@@ -35,17 +36,17 @@ use words::WordCounters;
 pub use counted::{ChannelMetrics, Endpoint, Sort};
 pub use of_sinks::{Upkeep, UpkeepFailures};
 
-/// From half a millisecond, which a file takes, to the half minute that is a request's default timeout.
+/// From half a millisecond, a typical file write, to half a minute, the default timeout of a request.
 const SECONDS: [f64; 15] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
 /// From a tenth of a second to a day.
 const AGES: [f64; 15] =
     [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 43_200.0, 86_400.0];
 
-/// Everything that this process counts. Clones share it.
+/// All metrics of this process. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    /// Where all of it is registered.
+    /// The registry of all metrics.
     pub registry: Registry,
     requests: IntCounterVec,
     request_duration: HistogramVec,
@@ -65,7 +66,7 @@ pub struct Metrics {
     upkeep_failures: IntCounterVec,
     reload_successful: IntGauge,
     reloaded_at: IntGauge,
-    /// Spans that the collector of traces did not take.
+    /// Spans that the collector did not accept.
     pub spans_lost: IntCounter,
 }
 
@@ -105,7 +106,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Also shows what is counted elsewhere.
+    /// Adds metrics that are counted elsewhere.
     ///
     /// # Panics
     /// If the name is registered already.
@@ -113,19 +114,19 @@ impl Metrics {
         self.registry.register(Box::new(other)).expect("every name is registered once");
     }
 
-    /// The configuration was read, and is in force.
+    /// Records that the configuration was read and is in effect.
     pub fn config_in_force(&self) {
         self.reload_successful.set(1);
         self.reloaded_at.set(Timestamp::now().as_second());
     }
 
-    /// The configuration was read again, and is of no use.
+    /// Records that the configuration was read again and is invalid.
     pub fn config_rejected(&self) {
         self.reload_successful.set(0);
     }
 }
 
-/// How long a commit of the state takes; [shown](Metrics::show) once there is a state.
+/// The duration of state commits. Must be [added](Metrics::show) when the state is open.
 ///
 /// # Panics
 /// Never: its name is in the table.
@@ -133,7 +134,7 @@ pub fn commit_duration() -> Histogram {
     Histogram::with_opts(buckets("channeld_state_commit_duration_seconds")).expect(WELL_FORMED)
 }
 
-/// A counter of its own, to be [shown](Metrics::show).
+/// A separate counter. Must be [added](Metrics::show) to the metrics.
 ///
 /// # Panics
 /// If the name is not in the table.
@@ -141,7 +142,7 @@ pub fn counter(name: &str) -> IntCounter {
     IntCounter::with_opts(described(name)).expect(WELL_FORMED)
 }
 
-/// A gauge that is made for one scrape.
+/// A gauge that is created for one scrape.
 ///
 /// # Panics
 /// If the name is not in the table.

@@ -1,21 +1,22 @@
-//! The modules of channeld, as an operator names them: `channeld::api`, whichever crate the module is in.
+//! Log targets in the form that an operator uses, such as `channeld::api`, independent of the crate that contains the
+//! module.
 
 use std::borrow::Cow;
 
-/// The crates of channeld besides the program, as targets begin.
+/// The crates of channeld besides the program. A target begins with the name of its crate.
 pub const CRATES: [&str; 9] = ["api", "channel", "cluster", "ledger", "net", "operator", "record", "sink", "telemetry"];
 
-/// A target as it is shown.
+/// Converts a target to its displayed form.
 pub(super) fn shown(target: &str) -> Cow<'_, str> {
     let is_own = target.split("::").next().is_some_and(|first| CRATES.contains(&first));
     if is_own { format!("channeld::{}", target.strip_prefix("net::").unwrap_or(target)).into() } else { target.into() }
 }
 
-/// The directives that an operator wrote, with those for `channeld` repeated for its crates.
+/// The directives that an operator wrote, with the directives for `channeld` repeated for its crates.
 pub(super) fn directives(written: &str) -> String {
     let parts = || written.split(',').map(str::trim);
     let mut all = Vec::new();
-    // A directive is for all targets that begin with its own, and `channeld` begins with the name of the crate `channel`.
+    // A directive applies to all targets with its prefix, and `channeld` starts with the name of the crate `channel`.
     let own = parts().any(|part| part == "channeld" || part.starts_with("channeld="));
     if !own && parts().any(|part| part.starts_with("channeld::channel")) {
         let level = parts().rfind(|part| !part.contains('='));

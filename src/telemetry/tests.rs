@@ -8,7 +8,7 @@ use net::Chain;
 
 use super::*;
 
-/// What a program writes to standard error.
+/// Collects the standard error of a program.
 #[derive(Clone, Default)]
 pub(super) struct Written(Arc<Mutex<Vec<u8>>>);
 
@@ -28,7 +28,7 @@ impl Write for Written {
     }
 }
 
-/// What is written of what `said` logs.
+/// The log output of `said`.
 fn written(format: LogFormat, with_colours: bool, said: impl FnOnce()) -> String {
     let written = Written::default();
     let to = written.clone();
@@ -37,7 +37,7 @@ fn written(format: LogFormat, with_colours: bool, said: impl FnOnce()) -> String
     written.text()
 }
 
-/// Everything that ends a line, moves a cursor, changes colours or direction.
+/// Characters that end a line, move a cursor, or change colors or the text direction.
 const NASTY: &str =
     "a\nb\r\n\u{1b}[31mred\u{1b}]0;title\u{7}\u{8}\u{c}\u{b}\0\t\u{7f}\u{85}\u{9b}31m\u{2028}\u{2029}\u{202e}\u{2066}z";
 

@@ -1,23 +1,25 @@
 //! Traces: the path of a batch from its poll to its record.
 //!
-//! In logs a batch has a trace id. Where traces are exported (`log.otlp_endpoint`) it is a span too, with a part for each step:
+//! In logs a batch has a trace id. If traces are exported (`log.otlp_endpoint`), a batch is also a span with a child
+//! span for each step:
 //!
 //! ```text
 //! batch                    channel, channel_id, first_offset, last_offset, events, pending, rejected
-//! ├── poll                 until the range was read
-//! ├── verify               until each event had its verdict
-//! ├── deliver              one a sink: sink, events; an event for each attempt, with what was offered, taken, and the error
-//! │   └── POST             one a request of a webhook: see [`RequestSpan`]
-//! └── record               one a commit of a sink's cursor: sink, offset
+//! ├── poll                 until the range has been read
+//! ├── verify               until each event has a verdict
+//! ├── deliver              one per sink: sink, events; an event per attempt: events offered, events taken, error
+//! │   └── POST             one per request of a webhook: see [`RequestSpan`]
+//! └── record               one per commit of a sink's cursor: sink, offset
 //! ```
 //!
-//! An event whose proof comes late is delivered by itself: its span is named `late`, and has one `deliver` and one `record` a
-//! sink.
+//! An event whose proof arrives late is delivered separately. Its span is named `late`, and has one `deliver` and one
+//! `record` per sink.
 //!
 //! # Invariants
 //!
-//! * **Nothing waits for the export.** A span that ends goes into a bounded queue, or is lost and counted: see [`Export`].
-//! * **Almost free where it is off:** a few random ids a batch.
+//! * **Nothing waits for the export.** A finished span goes into a bounded queue, or is lost and counted: see
+//!   [`Export`].
+//! * **Almost free if export is off:** the cost is a few random ids per batch.
 
 use std::fmt;
 use std::ops::Range;
@@ -36,7 +38,7 @@ pub use export::{Export, Otlp, SetupError};
 pub use opentelemetry::trace::TraceId;
 pub use request::RequestSpan;
 
-/// Starts traces. By default they have ids alone, and nothing is exported.
+/// Starts traces. By default traces have only ids, and nothing is exported.
 #[derive(Clone, Debug)]
 pub struct Traces(SdkTracer);
 
@@ -51,12 +53,12 @@ impl Traces {
         Self(provider.with_sampler(sampler).build().tracer("channeld"))
     }
 
-    /// Starts the trace of a batch, at the time of its request.
+    /// Starts the trace of a batch. `since` is the time of its request.
     pub fn begin(&self, channel: &ChannelRef, since: SystemTime) -> Trace {
         self.start("batch", channel, since)
     }
 
-    /// Starts the trace of a late event, at the time at which its proof was asked for.
+    /// Starts the trace of a late delivery. `since` is the time at which its proof was requested.
     pub fn begin_late(&self, channel: &ChannelRef, since: SystemTime) -> Trace {
         self.start("late", channel, since)
     }
@@ -64,7 +66,7 @@ impl Traces {
     fn start(&self, name: &'static str, channel: &ChannelRef, since: SystemTime) -> Trace {
         let batch = SpanBuilder::from_name(name).with_start_time(since);
         let batch = batch.start_with_context(&self.0, &Context::new());
-        // With the tracer, for requests within it.
+        // The context contains the tracer, for requests within the batch.
         let batch = Context::new().with_value(self.0.clone()).with_span(batch);
         let trace = Trace { tracer: self.0.clone(), batch, since };
         trace.note(|| vec![("channel", channel.name.to_string()), ("channel_id", channel.id.to_string())]);
@@ -72,7 +74,7 @@ impl Traces {
     }
 }
 
-/// The trace of one batch. It ends with its last clone.
+/// The trace of one batch. It ends when its last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct Trace {
     tracer: SdkTracer,
@@ -81,17 +83,17 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Its id by W3C Trace Context.
+    /// The id in the format of W3C Trace Context.
     pub fn id(&self) -> TraceId {
         self.batch.span().span_context().trace_id()
     }
 
-    /// When it began.
+    /// When the trace started.
     pub fn since(&self) -> SystemTime {
         self.since
     }
 
-    /// Sets attributes of the batch. They are computed only where traces are exported.
+    /// Sets attributes of the batch. They are computed only if traces are exported.
     pub fn note<V: Into<Value>>(&self, notes: impl FnOnce() -> Vec<(&'static str, V)>) {
         let batch = self.batch.span();
         if batch.is_recording() {
@@ -99,19 +101,19 @@ impl Trace {
         }
     }
 
-    /// Starts a part.
+    /// Starts a child span.
     pub fn part(&self, name: &'static str) -> Part {
         Part(self.batch.with_span(SpanBuilder::from_name(name).start_with_context(&self.tracer, &self.batch)))
     }
 
-    /// Adds a part that is over.
+    /// Adds a child span that has already ended.
     pub fn past(&self, name: &'static str, took: Range<SystemTime>) {
         let part = SpanBuilder::from_name(name).with_start_time(took.start);
         part.start_with_context(&self.tracer, &self.batch).end_with_timestamp(took.end);
     }
 }
 
-/// A part of a trace. It ends when it is dropped.
+/// A child span of a trace. It ends when it is dropped.
 #[derive(Debug, Default)]
 #[must_use = "it ends when it is dropped"]
 pub struct Part(Context);
@@ -122,12 +124,12 @@ impl Part {
         self.0.span().set_attribute(KeyValue::new(name, value));
     }
 
-    /// Links a batch of another trace that is delivered together with this one.
+    /// Links to a batch of another trace that is delivered together with this one.
     pub fn joins(&self, other: &Trace) {
         self.0.span().add_link(other.batch.span().span_context().clone(), Vec::new());
     }
 
-    /// Adds an attempt, and its error.
+    /// Adds an attempt and its error.
     pub fn attempt(&self, offered: usize, taken: usize, error: Option<&dyn fmt::Display>) {
         let part = self.0.span();
         if !part.is_recording() {
@@ -140,7 +142,7 @@ impl Part {
         part.set_status(error.map_or(Status::Ok, |error| Status::error(error.to_string())));
     }
 
-    /// Runs `doing` as the current span, which a [`RequestSpan`] is a part of.
+    /// Runs `doing` inside this span, so that a [`RequestSpan`] becomes its child.
     pub async fn around<T>(&self, doing: impl Future<Output = T>) -> T {
         doing.with_context(self.0.clone()).await
     }

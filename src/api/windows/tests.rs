@@ -3,7 +3,7 @@ use super::*;
 /// Events by their offsets and the seconds in which they were created.
 type Events = [(i64, i64)];
 
-/// The page of a window, as the service cuts it.
+/// The page of a window, limited like the service does it.
 fn page(events: &Events, window: Window, limit: usize) -> Page {
     let within = |(_, created): &&(i64, i64)| (window.after + 1..=window.through).contains(created);
     let mut offsets: Vec<_> = events.iter().filter(within).map(|(offset, _)| *offset).collect();

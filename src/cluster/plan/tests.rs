@@ -8,7 +8,7 @@ use ledger::store::shared::Instance;
 
 const LEASE: Duration = Duration::from_secs(6);
 
-/// Instances over one store, each of which carries its plans out.
+/// Instances that share one store. Each of them executes its plans.
 #[derive(Debug, Default)]
 struct Cluster {
     view: View,
@@ -43,7 +43,7 @@ impl Cluster {
         }
     }
 
-    /// Every instance looks at the same view, and acts in turn.
+    /// All instances see the same view, and act one after the other.
     fn round(&mut self) {
         let seen = self.view.clone();
         for owner in self.view.channels.values_mut() {
@@ -53,7 +53,7 @@ impl Cluster {
         }
         for me in seen.instances.keys() {
             let giving = self.giving.get_mut(me).unwrap();
-            // What was given in the last round is given up now.
+            // Releases the channels that were planned in the last round.
             for channel in std::mem::take(giving) {
                 self.view.channels.insert(channel, Ownership::Orphaned { since: Duration::ZERO });
             }
@@ -146,7 +146,7 @@ fn an_instance_that_has_its_share_leaves_an_orphan_to_another_for_three_leases()
     for channel in mine {
         cluster.view.channels.insert(channel, Ownership::Owned { by: instance(0), epoch: 1 });
     }
-    // The other one should claim both, and does not.
+    // The other instance should claim both channels, but does not.
     let claims = |cluster: &Cluster| plan(&cluster.view, instance(0), &BTreeSet::new(), true, LEASE).claim.len();
     assert_eq!(claims(&cluster), 0);
     for owner in cluster.view.channels.values_mut() {

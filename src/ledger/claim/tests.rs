@@ -9,7 +9,7 @@ use crate::tests::{advance, at};
 
 const CHANNEL: ChannelId = ChannelId(Uuid::from_u128(1));
 
-/// A write waits at a door until the test lets it in.
+/// Each write waits at a door until the test opens it.
 #[derive(Debug)]
 struct Door {
     reached: Semaphore,
@@ -43,7 +43,7 @@ async fn a_channel_is_claimed_again_only_when_what_its_last_owner_committed_is_w
     assert_eq!(claim.ledger().cursor("one"), Some(at(5)));
 }
 
-/// Writes nothing.
+/// A store that cannot write.
 #[derive(Debug)]
 struct Unreachable(Semaphore);
 
@@ -70,7 +70,7 @@ async fn a_lease_that_is_lost_while_the_store_cannot_be_reached_is_lost_and_no_f
     assert!(matches!(written, Err(CommitError::Lost(_))), "{written:?}");
 }
 
-/// Of another instance: it has the channel.
+/// A store in which another instance owns the channel.
 #[derive(Debug)]
 struct Elsewhere;
 

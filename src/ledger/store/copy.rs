@@ -1,15 +1,15 @@
-//! A whole state, copied from one store to another.
+//! Copies a complete state from one store to another.
 //!
 //! # Invariants
 //!
-//! * **Overwrites nothing.** If the target keeps a complete state already, nothing is copied.
-//! * **Verified.** Every entry and every body is read back, and compared.
-//! * **Incomplete until verified.** The target is marked before the first entry is written, and until all of them have been
-//!   compared. Nothing but another copy opens it meanwhile.
+//! * **Overwrites nothing.** If the target already contains a complete state, nothing is copied.
+//! * **Verified.** Every entry and every body is read back and compared.
+//! * **Incomplete until verified.** The target is marked as incomplete before the first entry is written. The mark
+//!   stays until all entries have been compared. In the meantime only another copy can open the target.
 //!
 //! # Cancellation
 //!
-//! At any point: the next copy to the target begins anew.
+//! Safe at any point. The next copy to the target starts from the beginning.
 
 use std::mem::take;
 use std::sync::Arc;
@@ -20,27 +20,28 @@ use super::{Lease, Outcome, Store};
 use crate::{Changes, Entries, Key, Ledger, PROOFS, StateError, Summary, Value};
 use proof::event::ChannelId;
 
-/// Entries that are written together at most.
+/// The maximum number of entries that are written together.
 const AT_ONCE: usize = 1_000;
 
-/// No more entries are written together with so many bytes.
+/// The size in bytes after which no more entries are added to a write.
 const BYTES_AT_ONCE: usize = 8 << 20;
 
-/// What was copied.
+/// The result of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Copied {
-    /// Channels.
+    /// The number of channels.
     pub channels: usize,
-    /// Their entries, bodies included.
+    /// The number of entries, including bodies.
     pub entries: usize,
 }
 
-/// Copies everything that `from` keeps, and compares it. No other process may use either meanwhile. `tell` is told after each
-/// channel what is copied, and how many channels there are. What an interrupted copy has left in `to` is removed before.
+/// Copies the complete contents of `from` and compares them. No other process may use either store during the copy.
+/// After each channel, `tell` receives the number of copied items and the total number of channels. The leftovers of an
+/// interrupted copy in `to` are removed first.
 ///
 /// # Errors
-/// If one of them cannot be used, if `from` keeps nothing or is itself incomplete, if `to` keeps a complete state, or if what was
-/// written is not what is read.
+/// If a store cannot be used, if `from` is empty or incomplete, if `to` contains a complete state, or if the entries
+/// that are read back differ from the entries that were written.
 pub async fn copy(
     from: &dyn Store,
     to: &dyn Store,
@@ -88,7 +89,7 @@ async fn claim(store: &dyn Store, channel: ChannelId) -> Result<(Lease, Entries)
     claimed.ok_or_else(|| StateError::Unusable(format!("an instance owns the channel {channel}: stop all of them")))
 }
 
-/// Without what each store keeps in its own way.
+/// Removes the entries that each store maintains in its own way.
 fn content(mut entries: Entries) -> Entries {
     entries.retain(|key, _| !matches!(key, Key::Version | Key::Summary));
     entries
@@ -112,7 +113,7 @@ async fn write(
         if changes.len() >= AT_ONCE || bytes >= BYTES_AT_ONCE {
             commit(to, lease, &summary, take(&mut changes)).await?;
             bytes = 0;
-            // As every commit, it leads to a version of its own.
+            // Like every commit, it has its own version.
             summary.version += 1;
         }
     }

@@ -1,9 +1,9 @@
-//! The state directory: its lock, and whose it is.
+//! The state directory: its lock and its ownership checks.
 //!
 //! # Invariants
 //!
-//! * **The owner's alone.** The directory belongs to this user and has mode 0700; what channeld keeps in it belongs to this
-//!   user, and no part of it is a symbolic link. Anything else is an error, before anything is opened.
+//! * **Private to its owner.** The directory belongs to this user and has mode 0700. The files that channeld keeps in
+//!   it belong to this user, and none of them is a symbolic link. Anything else is an error before any file is opened.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -21,20 +21,20 @@ const LOCK: &str = "lock";
 
 const ROOT: u32 = 0;
 
-/// Opens no symbolic link.
+/// Refuses to open a symbolic link.
 pub(super) const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
 
-/// The locked directory. The lock goes with the process, however it ends.
+/// The locked directory. The operating system releases the lock when the process ends, even after a crash.
 #[derive(Debug)]
 pub(super) struct Directory {
     pub(super) path: PathBuf,
-    /// Which directory it is, wherever the path leads later.
+    /// Device and inode of the directory, so that a later change of the path is noticed.
     id: (u64, u64),
     _lock: File,
 }
 
 impl Directory {
-    /// Creates the directory where it is missing, checks that it is ours alone, and locks it.
+    /// Creates the directory if it is missing, checks that only this user can access it, and locks it.
     pub(super) fn lock(path: &Path) -> Result<Self, StateError> {
         let failed =
             |doing: &str, error| StateError::io(format!("{doing} the state directory {}", path.display()), error);
@@ -53,8 +53,8 @@ impl Directory {
         Ok(Self { path: path.to_owned(), id: (metadata.dev(), metadata.ino()), _lock: lock })
     }
 
-    /// What `lock` would find, or make: in words, or what is wrong. Nothing is made. To root, the directory is as it would
-    /// be to its owner.
+    /// Describes what `lock` would find or create, or returns the problem. Creates nothing. If the caller is root, the
+    /// checks use the directory's owner instead of root.
     pub(super) fn examine(path: &Path) -> Result<String, StateError> {
         let failed = |error| StateError::io(format!("reading the state directory {}", path.display()), error);
         match fs::metadata(path) {
@@ -84,14 +84,14 @@ impl Directory {
         self.path.join(DATABASE)
     }
 
-    /// Whether the directory is where it was.
+    /// Checks that the path still leads to the same directory.
     pub(super) fn check(&self) -> Result<(), StateError> {
         let found = fs::metadata(&self.path).map_err(|_| gone(&self.path))?;
         if (found.dev(), found.ino()) == self.id { Ok(()) } else { Err(gone(&self.path)) }
     }
 }
 
-/// What was there when it was opened is there no more.
+/// The error for a directory or file that was opened and has disappeared since.
 pub(super) fn gone(path: &Path) -> StateError {
     unsafe_to_use(
         path,
@@ -107,7 +107,7 @@ fn this_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Checks the directory, and what is in it.
+/// Checks the directory and its contents.
 fn check_all(path: &Path, metadata: &Metadata, ours: u32) -> Result<(), StateError> {
     if !metadata.is_dir() {
         return Err(unsafe_to_use(path, "is no directory: name another path, or move it away"));
@@ -131,7 +131,7 @@ fn check_owner(path: &Path, metadata: &Metadata, ours: u32) -> Result<(), StateE
     Err(unsafe_to_use(path, &format!("belongs to user {owner}, and this is user {ours}: chown it")))
 }
 
-/// Checks a file of ours, or a directory and what is in it, where there is one.
+/// Checks a file of channeld, or a directory and its contents. A missing path is fine.
 fn check_contents(path: &Path, ours: u32) -> Result<(), StateError> {
     let failed = |error| StateError::io(format!("reading {}", path.display()), error);
     let metadata = match fs::symlink_metadata(path) {

@@ -1,21 +1,23 @@
-//! PostgreSQL: the store of several instances.
+//! The PostgreSQL store, which several instances can share.
 //!
 //! # Invariants
 //!
-//! * **Fenced in the statement.** A commit is one statement that changes entries only of channels whose row still has our
-//!   owner and epoch, and a version between the recorded one and the commit's. It locks that row, and so does a claim.
-//! * **No transaction that stays open.** Each statement is a transaction of its own, without session state: it works through
-//!   a pooler, and a process that is stopped in the middle locks nothing.
-//! * **An unknown outcome is no question.** If the answer to a commit is lost, the same effects are written again, which
-//!   changes nothing if they are there. If a failover has lost effects, the version is behind, and the channel is loaded again.
-//! * **A late copy does no harm.** A statement that was given up may be executed later, after newer ones. Each statement says
-//!   in its file why that is harmless.
-//! * **The first channel that shows a proof has it.** Proofs are noted, and durable, before they are delivered, so that of two
-//!   channels, on whichever instances, one delivers them. The newest [`PROOFS`] are known, the newest
-//!   [`PROOFS_OF_A_CHANNEL`] of each channel, and somewhat more.
-//! * **A state is not replaced silently.** An instance works with the state that it has used before, and only with a complete
-//!   one. See [`identity`].
-//! * **A database that is away is waited for.** No error of it ends the process.
+//! * **Fenced in the statement.** A commit is one statement. It changes a channel's entries only if the channel's row
+//!   still has our owner and epoch, and a version between the recorded version and the commit's version. The statement
+//!   locks that row, and so does a claim.
+//! * **No transaction stays open.** Each statement is its own transaction and uses no session state. It therefore works
+//!   through a pooler, and a process that is stopped in the middle locks nothing.
+//! * **An unknown outcome is resolved by repetition.** If the answer to a commit is lost, the same effects are written
+//!   again. This changes nothing if they are already stored. If a failover has lost effects, the stored version is
+//!   behind, and the channel is loaded again.
+//! * **A delayed copy does no harm.** A statement that was abandoned may be executed later, after newer statements.
+//!   Each statement's file explains why that is harmless.
+//! * **A proof belongs to the first channel that shows it.** Proofs are recorded durably before they are delivered. If
+//!   two channels show the same proof, on any instances, only one of them delivers it. The database knows at least the
+//!   newest [`PROOFS`] proofs, and the newest [`PROOFS_OF_A_CHANNEL`] of each channel.
+//! * **A state is not replaced silently.** An instance works only with the state that it has used before, and only with
+//!   a complete state. See [`identity`].
+//! * **An unavailable database is waited for.** No database error ends the process.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -57,28 +59,28 @@ use instances::Configurations;
 use requests::Received;
 use schema::Schema;
 
-/// The tables whose values stay in the database until they are asked for.
+/// The tables whose values are not loaded with the other entries, but only on request.
 const BODIES: [Table; 2] = [Table::Body, Table::DeadBody];
 
-/// The oldest proofs are forgotten when an instance has noted so many.
+/// The oldest proofs are forgotten after an instance has recorded this many.
 const FORGET_AFTER: usize = PROOFS / 20;
 
-/// So many proofs are examined at once. More than [`FORGET_AFTER`], so that what was not forgotten in time is caught up with.
+/// The number of proofs that are examined at once. It is larger than [`FORGET_AFTER`], so that a backlog is reduced.
 const FORGET_AT_ONCE: usize = 10 * FORGET_AFTER;
 
-/// How many times a commit is sent again at once because another copy of it was executed at the same time.
+/// How often a commit is sent in a row if another copy was executed at the same time.
 const TRIES: usize = 3;
 
-/// How the database is reached, and what this instance is there.
+/// The address of the database and the identity of this instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PostgresSettings {
-    /// `state.url`, and what TLS to it needs.
+    /// `state.url` and its TLS settings.
     pub server: ServerSettings,
-    /// `state.schema`: an identifier that needs no escape.
+    /// `state.schema`: an identifier that needs no escaping.
     pub schema: String,
     /// `cluster.instance`: this instance's name.
     pub instance: String,
-    /// `cluster.lease`: how long after its last heartbeat an instance is taken for dead.
+    /// `cluster.lease`: how long after its last heartbeat an instance is considered dead.
     pub lease: Duration,
 }
 
@@ -90,34 +92,36 @@ pub struct Postgres {
     commits: Connection,
     board: Connection,
     proofs: Connection,
-    /// For what no delivery waits for.
+    /// A connection for work that no delivery waits for.
     upkeep: Arc<Connection>,
-    /// Proofs that were noted since the oldest were forgotten last.
+    /// The number of proofs that were recorded since the oldest were last forgotten.
     noted: Arc<AtomicUsize>,
     forgetting: Mutex<Option<AbortOnDropHandle<()>>>,
     hold: Arc<Hold>,
-    /// What this instance has claimed.
+    /// The channels that this instance has claimed.
     claimed: Mutex<HashMap<ChannelId, Claimed>>,
     configurations: Mutex<Configurations>,
     received: Mutex<Received>,
-    /// The runtime directory that is to remember the state which a copy makes here.
+    /// The runtime directory that must remember the state that a copy creates here.
     remember_in: Option<PathBuf>,
-    /// The last field: the runtime directory is locked until all else is closed. `None` where it is another process's.
+    /// The last field, because the runtime directory must stay locked until everything else is closed. `None` if
+    /// another process owns the directory.
     directory: Option<Directory>,
 }
 
 #[derive(Debug)]
 struct Claimed {
     lease: Lease,
-    /// The version that the database is known to have.
+    /// The newest version that the database is known to have.
     recorded: u64,
 }
 
 impl Postgres {
-    /// Locks the runtime directory at `path`, where there is one. The database is connected to when it is needed.
+    /// Locks the runtime directory at `path`, if one is given. Connects to the database only when a connection is
+    /// needed.
     ///
     /// # Errors
-    /// If the directory is in use or not to be used, or no certificate can be checked.
+    /// If the directory is in use or cannot be used, or certificates cannot be verified.
     pub fn open(path: Option<&Path>, settings: PostgresSettings) -> Result<Self, StateError> {
         let directory = path.map(Directory::lock).transpose()?;
         let identity = match path {
@@ -127,12 +131,13 @@ impl Postgres {
         Ok(Self { directory, ..Self::over(settings, identity)? })
     }
 
-    /// For a copy from or to the database, which may be incomplete. The runtime directory at `path` is locked by another store.
+    /// Opens the database as the source or target of a copy. It may be incomplete. The runtime directory at `path` is
+    /// locked by another store.
     ///
     /// # Errors
-    /// If no certificate can be checked, or the runtime directory cannot be read.
+    /// If certificates cannot be verified, or the runtime directory cannot be read.
     pub fn open_for_copy(path: &Path, settings: PostgresSettings, is_source: bool) -> Result<Self, StateError> {
-        // What is copied has to be the state that was used. A copy makes another one.
+        // The source of a copy must be the state that was used. The target is a different state.
         let known = if is_source { Used::read(path)?.database.map(|used| used.id) } else { None };
         let remember_in = (!is_source).then(|| path.to_owned());
         Ok(Self { remember_in, ..Self::over(settings, Identity::of_copy(known))? })
@@ -146,7 +151,7 @@ impl Postgres {
             board: Connection::new(&settings, &schema)?,
             proofs: Connection::new(&settings, &schema)?,
             upkeep: Arc::new(Connection::new(&settings, &schema)?),
-            // The first that are noted look after those that an earlier process has left.
+            // The first recorded proofs trigger a cleanup of the proofs of an earlier process.
             noted: Arc::new(AtomicUsize::new(FORGET_AFTER)),
             forgetting: Mutex::default(),
             settings,
@@ -163,7 +168,8 @@ impl Postgres {
         &self.commits.schema
     }
 
-    /// Forgets the oldest proofs now and then. Nothing waits for it: the proofs that were noted are delivered meanwhile.
+    /// Forgets the oldest proofs from time to time. Nothing waits for this: recorded proofs are delivered in the
+    /// meantime.
     fn forget_proofs(&self, noted: usize) {
         if self.noted.fetch_add(noted, Ordering::Relaxed) + noted < FORGET_AFTER {
             return;
@@ -178,7 +184,7 @@ impl Postgres {
             let parameters = [(&all as _, Type::INT8), (&each as _, Type::INT8), (&at_once as _, Type::INT8)];
             while noted.load(Ordering::Relaxed) >= FORGET_AFTER {
                 noted.store(0, Ordering::Relaxed);
-                // If it fails, more are examined the next time.
+                // After an error, the next run examines more proofs.
                 if let Err(error) = upkeep.query(&upkeep.schema.forget, &parameters).await {
                     debug!(error = %Chain(&error), "old proofs could not be forgotten");
                 }
@@ -186,7 +192,7 @@ impl Postgres {
         })));
     }
 
-    /// Writes a group once. `None` in the place of a channel that another copy has changed at the same time.
+    /// Writes a group once. The result is `None` for a channel that another copy has changed at the same time.
     async fn commit_once(&self, group: &[(Lease, Effects)]) -> Result<Vec<Option<Outcome>>, StateError> {
         let recorded = |lease: &Lease| {
             let claimed = self.claimed();
@@ -199,7 +205,7 @@ impl Postgres {
         let outcome = |(lease, effects): &(Lease, Effects)| {
             let version = effects.summary.version;
             let ours = claimed.get_mut(&lease.channel).filter(|claimed| claimed.lease.epoch == lease.epoch);
-            // It was not sent, because it was lost before; or it was lost meanwhile.
+            // The lease was lost before the commit, so it was not sent, or the lease was lost in the meantime.
             let (Some(found), Some(claimed)) = (found.get(&lease.channel.0), ours) else {
                 return Some(Outcome::Lost(Loss::Ended));
             };
@@ -214,7 +220,7 @@ impl Postgres {
         Ok(group.iter().map(outcome).collect())
     }
 
-    /// How many times a copy to this state was begun or ended.
+    /// The number of times that a copy to this state was started or ended.
     async fn changes(&self) -> Result<i64, StateError> {
         let rows = self.commits.query(&self.schema().which, &[]).await?;
         rows.first().map(|row| row.get(2)).ok_or_else(changed_meanwhile)
@@ -225,12 +231,12 @@ impl Postgres {
     }
 }
 
-/// Another copy was begun or ended, or an instance has begun to work.
+/// The error if another copy was started or ended, or an instance has started to work.
 fn changed_meanwhile() -> StateError {
     StateError::Unusable("the target was changed meanwhile: run one copy at a time, and no instance".to_owned())
 }
 
-/// What the database had of a channel when a commit came.
+/// The stored state of a channel when a commit arrived.
 #[derive(Clone, Copy, Debug)]
 struct Found {
     is_written: bool,
@@ -243,7 +249,7 @@ impl Found {
         Self { is_written: row.get(1), is_ours: row.get(2), version: row.get::<_, i64>(3).unsigned_abs() }
     }
 
-    /// Why nothing was written; `None`: the channel was changed at the same time.
+    /// Why nothing was written. `None` if the channel was changed at the same time.
     fn loss(self, recorded: u64, version: u64) -> Option<Loss> {
         let stored = self.version;
         match () {
@@ -259,7 +265,8 @@ impl Found {
 impl Store for Postgres {
     async fn claim(&self, channel: ChannelId) -> Result<Option<(Lease, Entries)>, StateError> {
         let offered = self.commits.query(&self.schema().offer, &[(&channel.0 as _, Type::UUID)]).await?;
-        // Without a row, another instance has added the channel at the same time: it is claimed at the next look.
+        // If the statement returns no row, another instance has added the channel at the same time. The next attempt
+        // claims it.
         let Some(offered) = offered.first() else { return Ok(None) };
         self.schema().check(offered.get(1)).await?;
         let epoch = offered.get::<_, i64>(0);
@@ -323,7 +330,8 @@ impl Store for Postgres {
     async fn release(&self, lease: Lease) {
         self.claimed()
             .retain(|_, claimed| claimed.lease.channel != lease.channel || claimed.lease.epoch != lease.epoch);
-        // Where this fails, it is given up after another heartbeat, or claimed by another when this instance's lease is over.
+        // If this fails, the channel is released after a later heartbeat, or another instance claims it when this
+        // instance's lease ends.
         if let Err(error) = self.give_up(&BTreeMap::from([(lease.channel, lease.epoch)])).await {
             debug!(channel = %lease.channel, error = %Chain(&error), "the channel could not be given up");
         }
@@ -339,7 +347,7 @@ impl Store for Postgres {
     }
 
     async fn show(&self, channel: ChannelId, proofs: &[Proof]) -> Result<Vec<(Digest, Place)>, StateError> {
-        // Each once: a statement writes a row once.
+        // Removes duplicates, because a statement can write a row only once.
         let each: BTreeMap<_, _> = proofs.iter().rev().map(|proof| (proof.digest, proof.offset.get())).collect();
         let (digests, offsets): (Vec<_>, Vec<_>) =
             each.into_iter().map(|(digest, offset)| (Uuid::from_bytes(digest), offset)).unzip();
@@ -355,7 +363,7 @@ impl Store for Postgres {
     }
 
     async fn check(&self) -> Result<(), StateError> {
-        // Heartbeats tell as often whether the database can be used.
+        // The heartbeats already show whether the database can be used.
         self.directory.as_ref().map_or(Ok(()), Directory::check)
     }
 

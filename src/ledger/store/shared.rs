@@ -1,10 +1,10 @@
-//! A store that several instances share: which of them live, and who owns which channel.
+//! A store that several instances share. It knows which instances are alive and which instance owns each channel.
 //!
 //! # Invariants
 //!
-//! * **No two owners.** An instance is taken for dead when the store's clock says that its lease is over. It stops earlier
-//!   by itself: [`Hold`] ends a [`MARGIN`] before, counted from before the heartbeat was sent.
-//! * **Suspended time counts.** A machine that slept wakes without its channels.
+//! * **Never two owners.** An instance is considered dead when its lease ends on the store's clock. The instance itself
+//!   stops earlier: its [`Hold`] ends [`MARGIN`] before that, measured from the time before the heartbeat was sent.
+//! * **Suspended time counts.** A machine that was suspended long enough wakes without its channels.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,20 +23,20 @@ mod requests;
 
 pub use requests::{Answer, Asked, RequestId, Requests, Standing};
 
-/// An instance stops so much earlier than others take over.
+/// How much earlier an instance stops than other instances take over.
 pub const MARGIN: Duration = Duration::from_secs(1);
 
-/// Names a process for as long as it runs. A restart is another instance.
+/// Identifies a process while it runs. After a restart the process is a different instance.
 pub type InstanceId = Uuid;
 
-/// What instances know of each other.
+/// The state of all instances and channels, as one instance sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
-    /// Those that live.
+    /// The live instances.
     pub instances: BTreeMap<InstanceId, Instance>,
-    /// Every channel that any of them has ever configured.
+    /// Every channel that any instance has ever configured.
     pub channels: BTreeMap<ChannelId, Ownership>,
-    /// What of their quarantines other channels showed before.
+    /// Quarantined events of these channels whose proofs other channels showed first.
     pub held_back: BTreeMap<ChannelId, Vec<HeldBack>>,
 }
 
@@ -49,7 +49,7 @@ impl View {
         }
     }
 
-    /// How many channels each instance that lives owns.
+    /// The number of channels that each live instance owns.
     pub fn counts(&self) -> BTreeMap<InstanceId, usize> {
         let mut counts: BTreeMap<_, _> = self.instances.keys().map(|id| (*id, 0)).collect();
         for owner in self.channels.values() {
@@ -65,7 +65,7 @@ impl View {
         self.epochs_of(instance).map(|(channel, _)| channel)
     }
 
-    /// The channels that an instance owns, and under which epochs.
+    /// The channels that an instance owns, with their epochs.
     pub fn epochs_of(&self, instance: InstanceId) -> impl Iterator<Item = (ChannelId, u64)> {
         self.channels.iter().filter_map(move |(channel, owner)| match owner {
             Ownership::Owned { by, epoch } if *by == instance => Some((*channel, *epoch)),
@@ -74,35 +74,35 @@ impl View {
     }
 }
 
-/// An instance that lives.
+/// A live instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// For people.
+    /// The name, for display.
     pub name: String,
-    /// What it configures.
+    /// The configured channels.
     pub channels: Arc<BTreeSet<ChannelId>>,
 }
 
 impl Instance {
-    /// Whether it is one of those that share the channels, and not a command that reaches them.
+    /// Whether the instance shares the work, as opposed to a command that only accesses the channels.
     pub fn shares(&self) -> bool {
         !self.channels.is_empty()
     }
 }
 
-/// Who owns a channel.
+/// The owner of a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ownership {
-    /// An instance that lives, under this epoch.
+    /// A live instance owns it under this epoch.
     Owned {
         /// The owner.
         by: InstanceId,
         /// Its epoch.
         epoch: u64,
     },
-    /// No instance, or none that lives, for so long.
+    /// No live instance owns it.
     Orphaned {
-        /// Since the last owner gave it up, or its lease was over.
+        /// The time since the last owner released it, or since that owner's lease ended.
         since: Duration,
     },
 }
@@ -110,59 +110,61 @@ pub enum Ownership {
 /// The instances of a store.
 #[async_trait]
 pub trait Membership: Requests {
-    /// This one.
+    /// The id of this instance.
     fn me(&self) -> InstanceId;
 
-    /// How long an instance is taken to live after its heartbeat.
+    /// How long an instance is considered alive after a heartbeat.
     fn lease(&self) -> Duration;
 
-    /// Until when what this instance has claimed is its own.
+    /// How long the claims of this instance are valid.
     fn hold(&self) -> &Hold;
 
-    /// Says that this instance lives and configures these channels, and looks at the others. Prolongs the [`Hold`], and
-    /// tells the leases that others have taken over.
+    /// Reports that this instance is alive and configures these channels, and returns the state of the others. Prolongs
+    /// the [`Hold`], and cancels the leases that others have taken over.
     ///
     /// # Errors
     /// If the store cannot be reached.
     async fn beat(&self, channels: &Arc<BTreeSet<ChannelId>>) -> Result<View, StateError>;
 
-    /// Whether this process has the channel in hand: it has claimed it, and neither lost it nor given it up.
+    /// Whether this process currently has a claim for the channel: it claimed the channel, and has neither lost nor
+    /// released it.
     fn has_claimed(&self, channel: ChannelId) -> bool;
 
-    /// Gives up channels that this instance owns under these epochs.
+    /// Releases channels that this instance owns under these epochs.
     ///
     /// # Errors
     /// If the store cannot be reached.
     async fn give_up(&self, channels: &BTreeMap<ChannelId, u64>) -> Result<(), StateError>;
 
-    /// Tells every lease that it is lost. Nothing is begun any more.
+    /// Cancels every lease. No new work starts.
     fn lose_all(&self);
 
-    /// Says that this instance is no more, and owns nothing. Best effort: others find out when its lease is over.
+    /// Reports that this instance has ended and owns nothing. This is best effort: otherwise the others notice when its
+    /// lease ends.
     async fn leave(&self);
 }
 
-/// Until when an instance may work its channels, by the clock that counts suspended time.
+/// The time until which an instance may run its channels, on a clock that includes suspended time.
 #[derive(Debug, Default)]
 pub struct Hold {
-    /// Nanoseconds of that clock; 0 before the first heartbeat.
+    /// Nanoseconds of that clock. 0 before the first heartbeat.
     until: AtomicU64,
 }
 
 impl Hold {
-    /// The clock.
+    /// The current time of that clock.
     pub fn now() -> Duration {
         let now = clock_gettime(ClockId::Boottime);
         Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or_default())
     }
 
-    /// Prolongs it: a heartbeat that began at `began` was accepted.
+    /// Prolongs the hold after a heartbeat that was sent at `began` was accepted.
     pub fn prolong(&self, began: Duration, lease: Duration) {
         let until = began + lease.saturating_sub(MARGIN);
         self.until.store(u64::try_from(until.as_nanos()).unwrap_or(u64::MAX), Ordering::Release);
     }
 
-    /// How long it lasts.
+    /// The remaining time.
     pub fn left(&self) -> Duration {
         Duration::from_nanos(self.until.load(Ordering::Acquire)).saturating_sub(Self::now())
     }

@@ -1,12 +1,14 @@
-//! sled: the store of one process, in a directory of its own, with a readable mirror beside the database.
+//! The sled store, for a single process. It keeps its database in its own directory, with a readable mirror next to it.
 //!
 //! # Invariants
 //!
-//! * **On disk before it counts.** A commit is answered after the database's files, and then the mirror, have been synced.
-//! * **One process.** The directory is locked as long as the store lives.
-//! * **A failed write is final.** What a failed sync left on disk is unknown, and sled refuses to go on: the daemon ends,
-//!   and the next start reads what is there. What was not recorded is read again from the service.
-//! * **Off the async threads.** All of it runs on blocking threads.
+//! * **Durable before it counts.** A commit is acknowledged after the database's files and then the mirror have been
+//!   synced.
+//! * **One process.** The directory is locked while the store exists.
+//! * **A failed write is final.** After a failed sync the contents of the disk are unknown, and sled refuses to
+//!   continue. The daemon therefore ends, and the next start reads the stored state. Events that were not recorded are
+//!   read again from the service.
+//! * **Off the async threads.** All work runs on blocking threads.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -37,20 +39,20 @@ use mirror::Mirror;
 #[derive(Clone, Debug)]
 pub struct Sled {
     database: Arc<Database>,
-    /// As it was written last. Locked while a commit is written.
+    /// The last written mirror. Locked while a commit is written.
     mirror: Arc<Mutex<Mirror>>,
-    /// What the mirror says is lost. Apart from it, because reading it must not wait for a disk.
+    /// The losses in the mirror. This is a separate field because reading it must not wait for the disk.
     lost: watch::Sender<Option<Lost>>,
-    /// The last field: it is locked until the database is closed.
+    /// The last field, because the directory must stay locked until the database is closed.
     directory: Arc<Directory>,
 }
 
 impl Sled {
-    /// Opens the state in `path`, creating it where there is none, and restoring the cursors from the mirror where the
+    /// Opens the state in `path`. Creates it if it does not exist, and restores the cursors from the mirror if the
     /// database is damaged. Blocks.
     ///
     /// # Errors
-    /// [`StateError`]: nothing is started on a state that is not known to be right.
+    /// [`StateError`]: the daemon does not start on a state that may be wrong.
     pub fn open(path: &Path) -> Result<Self, StateError> {
         let directory = Directory::lock(path)?;
         let mirrored = Mirror::read(path);
@@ -58,7 +60,7 @@ impl Sled {
         Self::open_locked(directory)
     }
 
-    /// As the target of a copy: what an interrupted copy has left is removed. Blocks.
+    /// Opens the state as the target of a copy. Removes the leftovers of an interrupted copy. Blocks.
     ///
     /// # Errors
     /// [`StateError`].
@@ -76,13 +78,13 @@ impl Sled {
         Ok(Self { database, mirror, lost, directory: Arc::new(directory) })
     }
 
-    /// What [`open`](Self::open) would find at `path`, or make, in words. Nothing is made or opened.
+    /// Describes what [`open`](Self::open) would find or create at `path`. Does not create or open anything.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If the state cannot be used. The error names the problem.
     pub fn examine(path: &Path) -> Result<String, StateError> {
         let found = Directory::examine(path)?;
-        // If it cannot be read, a start says so, or does without it.
+        // If the mirror cannot be read, a start reports it or works without the mirror.
         if let Ok(mirrored) = Mirror::read(path) {
             recovery::check(path, mirrored.as_ref(), mirrored.is_some())?;
         }
@@ -98,7 +100,7 @@ impl Sled {
         worked.unwrap_or_else(|panic| Err(StateError::Damaged(panic.to_string())))
     }
 
-    /// Writes effects to the database, and then to the mirror: it is never ahead.
+    /// Writes effects to the database and then to the mirror, so that the mirror is never ahead.
     fn write(&self, group: &[(Lease, Effects)]) -> Result<(), StateError> {
         let mut mirror = self.lock_mirror();
         self.database.apply(group)?;

@@ -1,9 +1,10 @@
-//! `state.json`: which states the owner of a state directory has used. A state that has gone is not taken for a new one.
+//! `state.json` records which states the owner of a state directory has used. A state that has disappeared is therefore
+//! not mistaken for a new one.
 //!
 //! # Invariants
 //!
-//! * **Never torn.** It is written beside, synced, and renamed.
-//! * **Not needed.** Without it, the state that is found is the state that is used.
+//! * **Never torn.** The file is written under another name, synced, and renamed.
+//! * **Optional.** If the file is missing, the state that is found is used.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -16,15 +17,15 @@ use uuid::Uuid;
 use super::directory::NO_FOLLOW;
 use crate::StateError;
 
-/// The file.
+/// The name of the file.
 pub(super) const NAME: &str = "state.json";
-/// The next one, until it is on disk.
+/// The next version of the file, until it is on disk.
 pub(super) const NEXT: &str = "state.json.new";
 
-/// What was used.
+/// The states that were used.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Used {
-    /// Whether this directory has had a state of its own.
+    /// Whether this directory has contained a state of its own.
     #[serde(default)]
     pub(super) sled: bool,
     /// The state in a database.
@@ -35,21 +36,21 @@ pub(super) struct Used {
 /// A state in a database.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct UsedDatabase {
-    /// Its id, which is in the database too.
+    /// The id of the state, which the database contains too.
     pub(super) id: Uuid,
-    /// Its schema, for people.
+    /// The schema, for display.
     pub(super) schema: String,
-    /// Its database, for people.
+    /// The database, for display.
     pub(super) database: String,
 }
 
 impl Used {
-    /// Where it is in a state directory.
+    /// The path of the file in a state directory.
     pub(super) fn file(directory: &Path) -> PathBuf {
         directory.join(NAME)
     }
 
-    /// Reads it. Without a file, nothing was used.
+    /// Reads the file. If it does not exist, no state was used.
     pub(super) fn read(directory: &Path) -> Result<Self, StateError> {
         let path = Self::file(directory);
         match fs::read(&path) {
@@ -62,7 +63,7 @@ impl Used {
         }
     }
 
-    /// Changes it, and returns once the change is on disk. Only the owner of the locked directory does this.
+    /// Changes the file, and returns when the change is on disk. Only the owner of the locked directory may call this.
     pub(super) fn change(directory: &Path, change: impl FnOnce(&mut Self)) -> Result<(), StateError> {
         let before = Self::read(directory)?;
         let mut used = before.clone();
@@ -89,7 +90,7 @@ impl Used {
 }
 
 impl UsedDatabase {
-    /// Remembers it in a state directory.
+    /// Records this database in a state directory.
     pub(super) fn remember_in(self, directory: &Path) -> Result<(), StateError> {
         Used::change(directory, |used| used.database = Some(self))
     }

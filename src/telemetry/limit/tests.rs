@@ -9,7 +9,7 @@ use super::*;
 use crate::tests::Written;
 use crate::{LogFormat, lines};
 
-/// A program with a limit, on a clock that stands still.
+/// A program with a limit. Its clock is stopped.
 struct Program {
     limit: Limit,
     written: Written,
@@ -38,7 +38,7 @@ impl Program {
         times
     }
 
-    /// What was said of lines that were not written.
+    /// The lines that report suppressed lines.
     fn told(&self) -> Vec<Value> {
         self.lines().into_iter().filter(|line| line["message"] == TOLD).collect()
     }

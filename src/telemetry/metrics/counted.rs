@@ -1,4 +1,4 @@
-//! What the parts of a channel count with.
+//! The metrics that the parts of a channel update.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -10,40 +10,41 @@ use super::words::ChannelCounters;
 use proof::event::EventType;
 use record::ChannelRef;
 
-/// What the service is asked for.
+/// The kinds of requests to the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Endpoint {
-    /// A page of what is new.
+    /// A page of new events.
     Poll,
-    /// A page of what was created in a span of time.
+    /// A page of events that were created within a time range.
     Search,
     /// One event.
     Event,
 }
 
-/// An event as it is counted.
+/// The verdict about an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Sort {
-    /// Its proof holds.
+    /// Its proof is valid.
     Verified,
-    /// It never carries one.
+    /// Its type never has a proof.
     Unsigned,
-    /// Its proof has not come.
+    /// Its proof has not arrived.
     Pending,
-    /// Its proof does not hold.
+    /// Its proof is not valid.
     Rejected,
 }
 
-/// The labels of types: the known ones, those that this version does not know, and of events whose type cannot be read.
+/// The labels for event types: the known types, one label for unknown types, and one for events whose type cannot be
+/// read.
 const TYPES: [&str; 7] =
     ["watcher.event", "watcher.status", "operation.status", "wallet.status", "query.status", "other", "unreadable"];
 
-/// The outcome that is none of the errors.
+/// The label of a success. The other labels are kinds of errors.
 const OK: &str = "ok";
 
-/// What is counted of one channel and of its lanes. Counting goes on from where it was.
+/// The metrics of one channel and its lanes. If a channel starts again, its counters continue.
 #[derive(Clone, Debug)]
 pub struct ChannelMetrics {
     metrics: Metrics,
@@ -53,7 +54,7 @@ pub struct ChannelMetrics {
 }
 
 impl Metrics {
-    /// What is counted of one channel.
+    /// The metrics of one channel.
     pub fn channel(&self, channel: &ChannelRef) -> ChannelMetrics {
         let name = &*channel.name;
         let events = self.events.channel(&channel.name);
@@ -75,39 +76,40 @@ impl Metrics {
 }
 
 impl ChannelMetrics {
-    /// The service was asked; `error` is the kind of the error, if there was one.
+    /// Counts a request to the service. `error` is the kind of the error, if the request failed.
     pub fn asked(&self, endpoint: Endpoint, took: Duration, error: Option<&'static str>) {
         let endpoint = endpoint.into();
         self.metrics.request_duration.with_label_values(&[&*self.channel, endpoint]).observe(took.as_secs_f64());
         self.metrics.requests.with_label_values(&[&*self.channel, endpoint, error.unwrap_or(OK)]).inc();
     }
 
-    /// An event was given a verdict. Without a type: it cannot be read.
+    /// Counts the verdict about an event. The type is `None` if it cannot be read.
     pub fn verdict(&self, kind: Option<&EventType>, sort: Sort) {
         self.events.add([label(kind), sort.into()], 1);
     }
 
-    /// The words that [`rejected`](Self::rejected) may be given: they show from the start, with zero.
+    /// Creates the counters of the possible reasons for [`rejected`](Self::rejected), so that they exist from the start
+    /// with value zero.
     pub fn may_reject(&self, reasons: impl Iterator<Item = &'static str>) {
         reasons.for_each(|reason| self.rejected.add([reason], 0));
     }
 
-    /// Why an event was rejected, as a word of a closed set.
+    /// Counts a rejected event. The reason is from a closed set of words.
     pub fn rejected(&self, reason: &'static str) {
         self.rejected.add([reason], 1);
     }
 
-    /// Signatures by keys that are not configured.
+    /// Counts signatures by keys that are not configured.
     pub fn unknown_signers(&self, signatures: u32) {
         self.metrics.unknown_signers.with_label_values(&[&*self.channel]).inc_by(signatures.into());
     }
 
-    /// The channel's loop panicked.
+    /// Counts a panic in the channel's loop.
     pub fn panicked(&self) {
         self.metrics.panics.with_label_values(&[&*self.channel]).inc();
     }
 
-    /// A lane begins: what it may count shows from now on.
+    /// Creates the metrics of a lane when it starts, so that they exist with value zero.
     pub fn lane_begins(&self, sink: &str) {
         let (metrics, labels) = (&self.metrics, [&*self.channel, sink]);
         metrics.deliveries.with_label_values(&[&*self.channel, sink, OK]);
@@ -118,8 +120,8 @@ impl ChannelMetrics {
         metrics.delivered_after.with_label_values(&labels);
     }
 
-    /// Events were offered to a sink, which took so many of them: all, or as many as before the error of that kind, which
-    /// is that of one more.
+    /// Counts an attempt to deliver events to a sink. `events` is the number of accepted events. If `error` is set, one
+    /// more event failed with an error of that kind.
     pub fn offered(&self, sink: &str, took: Duration, events: usize, error: Option<&'static str>) {
         let (metrics, labels) = (&self.metrics, [&*self.channel, sink]);
         metrics.delivery_duration.with_label_values(&labels).observe(took.as_secs_f64());
@@ -130,13 +132,13 @@ impl ChannelMetrics {
         }
     }
 
-    /// A sink took events that were read at `read` and happened at these times, in Unix seconds.
+    /// Counts delivered events that were read at `read`. `times` are the times at which they happened, in Unix seconds.
     pub fn delivered(&self, sink: &str, read: Option<SystemTime>, times: impl Iterator<Item = Option<i64>>) {
         let labels = [&*self.channel, sink];
         let (ages, after) = (&self.metrics.delivered_age, &self.metrics.delivered_after);
         let (ages, after) = (ages.with_label_values(&labels), after.with_label_values(&labels));
         let now = SystemTime::now();
-        // Clocks differ, and are set back.
+        // The time can be in the future, because clocks differ and can be set back.
         let since = |then| now.duration_since(then).unwrap_or_default().as_secs_f64();
         for time in times {
             if let Some(time) = time.and_then(|time| u64::try_from(time).ok()) {
@@ -148,12 +150,12 @@ impl ChannelMetrics {
         }
     }
 
-    /// The signatures of a range were checked.
+    /// Records how long it took to check the signatures of a range.
     pub fn checked(&self, took: Duration) {
         self.metrics.verification_duration.with_label_values(&[&*self.channel]).observe(took.as_secs_f64());
     }
 
-    /// A sink gave an event up.
+    /// Counts an event that a sink gave up on.
     pub fn gave_up(&self, sink: &str) {
         self.metrics.dead_letters.with_label_values(&[&*self.channel, sink]).inc();
     }

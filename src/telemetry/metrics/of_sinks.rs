@@ -1,4 +1,4 @@
-//! What sinks count of themselves, beside what their lanes do.
+//! Metrics that sinks count themselves, in addition to the metrics of their lanes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,29 +9,29 @@ use strum::{IntoStaticStr, VariantArray};
 
 use super::Metrics;
 
-/// The code of a request without an answer.
+/// The status label of a request that got no answer.
 const NO_ANSWER: &str = "none";
 
-/// What is done to the files of a sink beside writing.
+/// Maintenance of a sink's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Upkeep {
-    /// Closing a file and beginning the next.
+    /// Closing a file and starting the next one.
     Rotate,
     /// Compressing a closed file.
     Compress,
-    /// Deleting closed files whose time is over.
+    /// Deleting closed files after their retention time.
     Delete,
-    /// The link to the file closed last, what a crash has left, and the index.
+    /// The link to the last closed file, leftovers of a crash, and the index.
     Other,
 }
 
-/// Counts the failures of one sink's upkeep. By default nothing is counted.
+/// Counts the maintenance failures of one sink. By default nothing is counted.
 #[derive(Clone, Debug, Default)]
 pub struct UpkeepFailures(Option<(IntCounterVec, Arc<str>)>);
 
 impl UpkeepFailures {
-    /// It failed once more.
+    /// Counts a failure.
     pub fn count(&self, what: Upkeep) {
         if let Some((failures, sink)) = &self.0 {
             failures.with_label_values(&[&**sink, what.into()]).inc();
@@ -40,7 +40,7 @@ impl UpkeepFailures {
 }
 
 impl Metrics {
-    /// The failures of one sink's upkeep, which show from zero.
+    /// The maintenance failures of one sink. The counters exist from the start with value zero.
     pub fn upkeep_failures(&self, sink: &str) -> UpkeepFailures {
         for what in Upkeep::VARIANTS {
             self.upkeep_failures.with_label_values(&[sink, what.into()]);
@@ -48,12 +48,12 @@ impl Metrics {
         UpkeepFailures(Some((self.upkeep_failures.clone(), sink.into())))
     }
 
-    /// A webhook of a channel was sent a request; without a status it did not answer.
+    /// Counts a webhook request of a channel. `status` is `None` if the endpoint did not answer.
     pub fn webhook_asked(&self, channel: &str, sink: &str, took: Duration, status: Option<StatusCode>) {
         let code = match status {
             None => NO_ANSWER.to_owned(),
             Some(known) if known.canonical_reason().is_some() => known.as_str().to_owned(),
-            // What an endpoint makes up is no label.
+            // An endpoint can invent status codes, so an unknown code is not used as a label.
             Some(unknown) => format!("{}xx", unknown.as_u16() / 100),
         };
         self.webhook_requests.with_label_values(&[channel, sink, &code]).inc();

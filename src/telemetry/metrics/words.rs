@@ -1,7 +1,8 @@
-//! Counters for closed sets of words, all of which show from zero.
+//! Counters for closed sets of words. All counters exist from the start with value zero.
 //!
-//! Each channel has 28 counters of types and verdicts, and one for each reason of a rejection. A counter of the library
-//! holds name, help and labels for itself. With a thousand channels that was 44 MiB in place of 2.
+//! Each channel has 28 counters of types and verdicts, and one counter for each reason of a rejection. A counter of the
+//! Prometheus library stores its own copy of name, help and labels. With a thousand channels this used 44 MiB instead
+//! of 2.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -12,7 +13,8 @@ use prometheus::proto::{Counter, LabelPair, Metric, MetricFamily, MetricType};
 use super::{WELL_FORMED, described, labels};
 use net::tasks::lock;
 
-/// A counter for each channel and each of its words. `N` is the number of labels besides the channel's, which is the first.
+/// A counter for each channel and each of its words. `N` is the number of labels after the first label, which is the
+/// channel.
 #[derive(Clone, Debug)]
 pub(super) struct WordCounters<const N: usize> {
     desc: Desc,
@@ -36,14 +38,14 @@ impl<const N: usize> WordCounters<N> {
         Self { desc, channels: Arc::default() }
     }
 
-    /// The counters of a channel, as far as they have got.
+    /// The counters of a channel, with their current values.
     pub(super) fn channel(&self, name: &Arc<str>) -> ChannelCounters<N> {
         lock(&self.channels).entry(name.clone()).or_default().clone()
     }
 }
 
 impl<const N: usize> ChannelCounters<N> {
-    /// Counts so many of them, which may be none.
+    /// Adds `more`, which may be zero.
     pub(super) fn add(&self, words: [&'static str; N], more: u64) {
         let mut counts = lock(&self.0);
         match counts.iter_mut().find(|count| count.words == words) {

@@ -1,14 +1,15 @@
-//! The export of spans to a collector, by OTLP over HTTP.
+//! Exports spans to a collector with OTLP over HTTP.
 //!
 //! # Invariants
 //!
-//! * **A collector that is down or slow costs nothing but spans.** A span that ends goes into a queue of [`QUEUED`], or is
-//!   lost where the queue is full. Lost spans are counted, and logged once until that changes.
-//! * **One at a time.** An export ends within [`TIMEOUT`], with all retries of the exporter.
+//! * **A collector that is down or slow costs only spans.** A finished span goes into a queue of [`QUEUED`] spans, or
+//!   is lost if the queue is full. Lost spans are counted. They are logged once until the collector recovers.
+//! * **One export at a time.** An export ends within [`TIMEOUT`], including all retries of the exporter.
 //!
 //! # Cancellation
 //!
-//! `stop` ends it once the queue has been exported. It may be dropped at any point: the rest is lost.
+//! After `stop` fires, the export ends when the queue is empty. It may be dropped at any point. The remaining spans are
+//! then lost.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -32,39 +33,39 @@ use uuid::Uuid;
 use super::Traces;
 use net::http::{self, Authorities, Connection};
 
-/// Spans that wait to be exported: about ten a batch, so those of a busy minute.
+/// The capacity of the queue: the spans of a busy minute, at about ten spans per batch.
 const QUEUED: usize = 8_192;
 
-/// Spans of one request.
+/// The maximum number of spans in one request.
 const AT_ONCE: usize = 512;
 
-/// How long a span waits for others.
+/// How long a span waits for other spans of the same request.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// The longest wait for a collector's answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The attribute that tells one process from another.
+/// The attribute that distinguishes processes.
 const INSTANCE: &str = "service.instance.id";
 
-/// Below the collector's address.
+/// The path relative to the collector's address.
 const PATH: &str = "v1/traces";
 
-/// Which collector.
+/// The settings of the collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Otlp {
-    /// Its address, without the path that spans go to.
+    /// The address, without the path for spans.
     pub endpoint: Url,
     /// Headers of each request. The values may be secrets.
     pub headers: HeaderMap,
-    /// The authorities that TLS trusts instead of the system's.
+    /// The certificate authorities that TLS trusts instead of the system's authorities.
     pub authorities: Option<Authorities>,
 }
 
 /// Why the client of the collector could not be made.
 pub type SetupError = Box<dyn Error + Send + Sync>;
 
-/// Exports spans as they end.
+/// Exports finished spans.
 #[derive(Debug)]
 pub struct Export {
     exporter: SpanExporter,
@@ -76,7 +77,7 @@ pub struct Export {
 }
 
 impl Export {
-    /// Nothing is sent yet. Lost spans are counted in `lost`; the headers may change.
+    /// Sends nothing yet. Lost spans are counted in `lost`. The headers may change later.
     ///
     /// # Errors
     /// If the client of the collector cannot be made.
@@ -103,7 +104,7 @@ impl Export {
         }
     }
 
-    /// Waits for a span, and [`LINGER`] for more of them; `false` where none can come.
+    /// Waits for a span, and then [`LINGER`] for more spans. Returns `false` if no more spans can arrive.
     async fn gather(&mut self, spans: &mut Vec<SpanData>) -> bool {
         self.queue.recv_many(spans, AT_ONCE).await;
         let more =
@@ -135,7 +136,7 @@ impl Export {
         }
     }
 
-    /// Uses changed headers and authorities from this export on.
+    /// Applies changed headers and authorities, starting with this export.
     fn follow_settings(&mut self) {
         if !self.otlp.has_changed().unwrap_or(false) {
             return;
@@ -147,12 +148,12 @@ impl Export {
     }
 }
 
-/// What spans say of this process: `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` come first.
+/// The attributes of this process. `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` take precedence.
 fn resource() -> Resource {
     let found = Resource::builder().build();
     let known = |key: &'static str| found.get(&key.into());
     let named = std::env::var("OTEL_SERVICE_NAME").ok().filter(|name| !name.is_empty()).map(Value::from);
-    // The SDK's name where none was given.
+    // The SDK invents this name if none is set.
     let is_given = |name: &Value| !name.as_str().starts_with("unknown_service");
     let name = named.or_else(|| known("service.name").filter(is_given)).unwrap_or_else(|| "channeld".into());
     let instance = known(INSTANCE).unwrap_or_else(|| Uuid::new_v4().to_string().into());
@@ -176,7 +177,7 @@ fn exporter(otlp: &Otlp, resource: &Resource) -> Result<SpanExporter, SetupError
     Ok(exporter)
 }
 
-/// Puts spans that end into the queue.
+/// Puts finished spans into the queue.
 #[derive(Debug)]
 struct Queue {
     sender: mpsc::Sender<SpanData>,

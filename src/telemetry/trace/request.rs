@@ -1,18 +1,18 @@
-//! The span of an HTTP request, by OpenTelemetry's conventions for HTTP clients.
+//! The span of an HTTP request. It follows OpenTelemetry's conventions for HTTP clients.
 
 use opentelemetry::trace::{SpanBuilder, SpanKind, Status, TraceContextExt};
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::SdkTracer;
 use url::Url;
 
-/// A request within the current span. It ends when it is dropped.
+/// A request within the current span. The span ends when this is dropped.
 #[derive(Debug, Default)]
 #[must_use = "it ends when it is dropped"]
 pub struct RequestSpan(Option<Context>);
 
 impl RequestSpan {
-    /// Begins where traces are exported. `shown` is the address without secrets; `resends` how often the request was sent
-    /// before.
+    /// Starts the span if traces are exported. `shown` is the address without secrets. `resends` is the number of
+    /// earlier attempts.
     pub fn begin(method: &'static str, url: &Url, shown: impl FnOnce() -> String, resends: u32) -> Self {
         let current = Context::current();
         let Some(tracer) = current.get::<SdkTracer>().filter(|_| current.span().is_recording()) else {
@@ -32,14 +32,14 @@ impl RequestSpan {
         Self(Some(current.with_span(span)))
     }
 
-    /// Its `traceparent` header (W3C Trace Context); `None` where traces are not exported.
+    /// The value of the `traceparent` header (W3C Trace Context). `None` if traces are not exported.
     pub fn traceparent(&self) -> Option<String> {
         let span = self.0.as_ref()?.span();
         let at = span.span_context();
         Some(format!("00-{}-{}-{:02x}", at.trace_id(), at.span_id(), at.trace_flags().to_u8()))
     }
 
-    /// It was answered.
+    /// Records the response status.
     pub fn answered(&self, status: u16) {
         self.note(KeyValue::new("http.response.status_code", i64::from(status)));
         if status >= 400 {
@@ -47,7 +47,7 @@ impl RequestSpan {
         }
     }
 
-    /// It failed; `kind` is a word or a status.
+    /// Records a failure. `kind` is a word or a status.
     pub fn failed(&self, kind: &str) {
         self.note(KeyValue::new("error.type", kind.to_owned()));
         if let Some(context) = &self.0 {

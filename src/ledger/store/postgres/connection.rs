@@ -1,12 +1,12 @@
-//! A connection to the state's database that is made when it is needed, and again after any error.
+//! A connection to the state's database. It is opened when it is needed, and opened again after any error.
 //!
-//! Statements are unnamed and each is a transaction of its own: a pooler may send every one of them to another server
-//! process.
+//! Statements are unnamed, and each is its own transaction, because a pooler may send each of them to a different
+//! server process.
 //!
 //! # Cancellation
 //!
-//! A statement whose future is dropped may still be carried out. So may one that has had no answer in time, although the server
-//! is asked to cancel it: every statement says why a late copy of it does no harm.
+//! A statement whose future is dropped may still be executed. The same is true for a statement that timed out, although
+//! the server is asked to cancel it. Every statement explains why a delayed copy does no harm.
 
 use std::sync::Arc;
 
@@ -30,19 +30,20 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Nothing is connected yet.
+    /// Does not connect yet.
     pub(super) fn new(settings: &PostgresSettings, schema: &Arc<Schema>) -> Result<Self, StateError> {
         let connector = Connector::new(&settings.server)
             .map_err(|error| StateError::Unusable(format!("state.url: no certificate can be checked: {error}")))?;
         Ok(Self { connector, schema: schema.clone(), open: Mutex::default() })
     }
 
-    /// The rows that a statement gives.
+    /// Runs a statement and returns its rows.
     pub(super) async fn query(&self, statement: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, StateError> {
         let open = self.open().await?;
         let answer = answered(open.client.query_typed(statement, parameters)).await;
         if let Err(DatabaseError::Silent(_)) = answer {
-            // It may wait for a lock. Without this, each retry would leave one more process of the server waiting.
+            // The statement may wait for a lock. Without the cancellation, each retry would leave one more waiting
+            // server process.
             self.connector.cancel(&open).await;
         }
         if answer.is_err() {
@@ -63,12 +64,12 @@ impl Connection {
         Ok(open)
     }
 
-    /// A connection of its own, by which nothing has been changed yet.
+    /// A separate connection that has not changed anything.
     pub(super) async fn look(&self) -> Result<Open, StateError> {
         Ok(self.connector.connect().await?)
     }
 
-    /// The next statement connects anew, perhaps to the server that has taken over.
+    /// Closes the connection. The next statement connects again, perhaps to a server that has taken over.
     async fn close(&self, failed: &Arc<Open>) {
         let mut slot = self.open.lock().await;
         slot.take_if(|open| Arc::ptr_eq(open, failed));

@@ -1,13 +1,13 @@
-//! What `check --connect` says of the database.
+//! The report of `check --connect` about the database.
 //!
 //! # Invariants
 //!
-//! * **Nothing is changed:** no schema is made, and no migration applied.
-//! * **What is wrong is said with what to do,** as SQL where SQL mends it.
+//! * **Nothing is changed:** no schema is created, and no migration is applied.
+//! * **Every problem comes with a remedy,** in the form of SQL if SQL can solve it.
 //!
 //! # Cancellation
 //!
-//! At any point.
+//! Safe at any point.
 
 use std::error::Error;
 use std::path::Path;
@@ -20,10 +20,10 @@ use super::schema::{MIGRATIONS, NAMED_SINCE, Schema};
 use super::{Arc, Postgres, PostgresSettings, StateError, Used, Uuid};
 use net::postgres::{advice_on_standby, advised, answered};
 
-/// The oldest server whose statements are those written here, as `server_version_num` has it.
+/// The oldest server version that supports these statements, in the format of `server_version_num`.
 const OLDEST: i32 = 130_000;
 
-/// What was seen of the database.
+/// The facts that were read from the database.
 #[expect(clippy::struct_excessive_bools, reason = "each is a column of an answer")]
 #[derive(Clone, Debug)]
 struct Seen {
@@ -32,7 +32,7 @@ struct Seen {
     is_read_only: bool,
     forgets: bool,
     is_pooled: bool,
-    /// The role and the database, as SQL has them.
+    /// The role and the database, as quoted in SQL.
     role: String,
     database: String,
     may_make_schema: bool,
@@ -40,22 +40,22 @@ struct Seen {
     may_use: bool,
     may_make_tables: bool,
     may_change_tables: bool,
-    /// The migrations that were applied; `None` where that cannot be read, or there are none yet.
+    /// The number of applied migrations. `None` if it cannot be read or no migration was applied.
     applied: Option<i32>,
-    /// The state's id, and whether it is an incomplete copy; `None` if there is none, or it has no id yet.
+    /// The state's id, and whether it is an incomplete copy. `None` if no state exists or it has no id yet.
     state: Option<(Uuid, bool)>,
 }
 
 impl Postgres {
-    /// Looks at the database and says what `run` will find there. `directory` is the runtime directory, which remembers the state
-    /// that was used.
+    /// Examines the database and describes what `run` will find there. `directory` is the runtime directory, which
+    /// remembers the state that was used.
     ///
     /// # Errors
-    /// What `run` could not work with, and what to do.
+    /// If `run` could not work with the database. The error includes the remedy.
     pub async fn examine(directory: &Path, settings: &PostgresSettings) -> Result<String, StateError> {
         let connection = Connection::new(settings, &Arc::new(Schema::new(&settings.schema, Identity::default())))?;
         let seen = look(&connection, settings).await;
-        // To another user than the daemon's, the file may not be readable.
+        // Only the daemon's user may be able to read the file.
         let known = Used::read(directory).ok().and_then(|used| used.database).map(|used| used.id);
         let remedy = remedy(Some(&directory.to_owned()));
         let said = seen.map_err(|error| advice(&error, settings)).and_then(|seen| {
@@ -66,7 +66,7 @@ impl Postgres {
     }
 }
 
-/// Looks by two connections at once, as an instance will use two.
+/// Examines the database with two connections at once, because an instance uses two.
 async fn look(connection: &Connection, settings: &PostgresSettings) -> Result<Seen, StateError> {
     let (one, other) = (connection.look().await?, connection.look().await?);
     let statement = include_str!("statements/examine.sql");
@@ -80,7 +80,7 @@ async fn look(connection: &Connection, settings: &PostgresSettings) -> Result<Se
         version: row.get(1),
         is_read_only: row.get(2),
         forgets: row.get(3),
-        // Two connections that are open share a process of the server only where a pooler stands between.
+        // If a pooler is in between, two open connections can share one server process. Without a pooler they cannot.
         is_pooled: process == Some(row.get(4)),
         role: row.get(5),
         database: row.get(6),
@@ -104,7 +104,7 @@ async fn look(connection: &Connection, settings: &PostgresSettings) -> Result<Se
 }
 
 impl Seen {
-    /// What `run` will do there; or why it cannot work, and what to do.
+    /// Describes what `run` will do with the database. The error says why `run` cannot work, and gives the remedy.
     fn assess(&self, schema: &str) -> Result<String, String> {
         match self.refusal().or_else(|| self.missing_right(schema)).or_else(|| self.newer(schema)) {
             Some(why) => Err(why),
@@ -116,12 +116,12 @@ impl Seen {
         usize::try_from(self.applied.unwrap_or(0)).unwrap_or(0)
     }
 
-    /// How many migrations a start applies.
+    /// The number of migrations that a start applies.
     fn missing(&self) -> usize {
         MIGRATIONS.len().saturating_sub(self.applied())
     }
 
-    /// Why no right would help.
+    /// A problem that no additional privilege would solve.
     fn refusal(&self) -> Option<String> {
         if self.number < OLDEST {
             let (version, oldest) = (&self.version, OLDEST / 10_000);
@@ -130,7 +130,7 @@ impl Seen {
         self.is_read_only.then(|| format!("it takes no writes, as a standby does not: {}", advice_on_standby("state")))
     }
 
-    /// Which right is missing, and the SQL that gives it.
+    /// The missing privilege, and the SQL statement that grants it.
     fn missing_right(&self, schema: &str) -> Option<String> {
         let Self { role, database, .. } = self;
         let (missing, known) = (self.missing(), MIGRATIONS.len());
@@ -152,7 +152,7 @@ impl Seen {
         Some(format!("role {role} {what}: as the owner of the database or a superuser run: {sql};"))
     }
 
-    /// That a newer version has been there.
+    /// The problem that a newer version has used the schema.
     fn newer(&self, schema: &str) -> Option<String> {
         let (applied, known) = (self.applied(), MIGRATIONS.len());
         let advice = "run the version that wrote it, or a newer one";
@@ -160,7 +160,7 @@ impl Seen {
         (applied > known).then(why)
     }
 
-    /// That the state is not the one that was used, or no complete one.
+    /// The problem that the state differs from the state that was used, or is incomplete.
     fn other_state(&self, schema: &str, known: Option<Uuid>, remedy: &str) -> Option<String> {
         match (self.state, known) {
             (None, Some(_)) if self.applied() == 0 => Some(gone(schema, remedy)),
@@ -189,9 +189,9 @@ impl Seen {
     }
 }
 
-/// Why there is no connection, and what to do.
+/// The reason for the missing connection, and the remedy.
 fn advice(error: &StateError, settings: &PostgresSettings) -> String {
-    // What stands in an Arc is not found by its type.
+    // An error inside an `Arc` cannot be downcast, so it is unwrapped first.
     let error: &(dyn Error + 'static) = match error {
         StateError::Database(source) => &**source,
         other => other,
@@ -243,7 +243,7 @@ mod tests {
                 Seen { has_schema: false, may_use: false, may_make_tables: false, applied: None, ..good() },
                 "will be made",
             ),
-            // Nothing is to be made there, so that no right to make anything is needed.
+            // Nothing will be created there, so no privilege to create anything is needed.
             (Seen { may_make_schema: false, may_make_tables: false, ..good() }, "is up to date"),
         ] {
             let said = seen.assess("channeld").unwrap();

@@ -1,4 +1,4 @@
-//! The effects of several channels, as the columns that one statement takes.
+//! The effects of several channels, packed into the columns of one statement.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub(super) struct Group<'a> {
     values: Vec<&'a [u8]>,
 }
 
-/// Where entries stand.
+/// The keys of entries.
 #[derive(Debug, Default)]
 struct Places {
     channels: Vec<Uuid>,
@@ -33,8 +33,8 @@ struct Places {
 }
 
 impl<'a> Group<'a> {
-    /// `recorded` is the version that the database is known to have of a lease's channel; a lease that it does not know
-    /// is given up.
+    /// `recorded` returns the newest version that the database is known to have of a lease's channel. Leases for which
+    /// it returns `None` are skipped.
     pub(super) fn pack(group: &'a [(Lease, Effects)], recorded: impl Fn(&Lease) -> Option<u64>) -> Self {
         let mut packed = Self::default();
         for (lease, effects) in group {
@@ -86,8 +86,8 @@ impl Places {
     }
 }
 
-/// Of each key the last change: one statement changes a row once. The version stands beside the owner, and nothing is
-/// restored from a summary here.
+/// The last change of each key, because one statement can change a row only once. The version is stored next to the
+/// owner, and this store restores nothing from a summary, so both are left out.
 fn last_changes(effects: &Effects) -> BTreeMap<&Key, Option<&Bytes>> {
     let changes = effects.changes.iter().map(|(key, value)| (key, value.as_ref()));
     changes.filter(|(key, _)| !matches!(key, Key::Version | Key::Summary)).collect()

@@ -1,7 +1,9 @@
-//! Which state an instance uses, so that it does not take an empty, another or an incomplete one for it.
+//! Identifies the state that an instance uses, so that the instance does not continue with an empty, different or
+//! incomplete state.
 //!
-//! The id is in the database. The instance remembers it in its runtime directory, and while it runs. Without a directory, or
-//! after the file was lost, the first state that it finds is its own: this is normal for a container without a volume.
+//! The id is stored in the database. The instance remembers it in its runtime directory and in memory. If it has no
+//! directory, or the file was lost, it accepts the first state that it finds. This is normal for a container without a
+//! volume.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -16,33 +18,33 @@ use net::tasks::lock;
 #[derive(Debug, Default)]
 pub(super) struct Identity {
     known: Mutex<Option<Uuid>>,
-    /// Where it is remembered, and the database in words.
+    /// The directory that remembers the state, and a description of the database.
     remembered: Option<(PathBuf, String)>,
-    /// A copy opens a state that is incomplete. Nothing else does.
+    /// A copy opens an incomplete state. Nothing else does.
     is_copying: bool,
 }
 
 impl Identity {
-    /// As the runtime directory remembers it. `database` says in words which database it is.
+    /// Reads the identity from the runtime directory. `database` describes the database.
     ///
     /// # Errors
-    /// If what is remembered cannot be read.
+    /// If the remembered identity cannot be read.
     pub(super) fn remembered(directory: PathBuf, database: String) -> Result<Self, StateError> {
         let known = Used::read(&directory)?.database.map(|database| database.id);
         Ok(Self { known: Mutex::new(known), remembered: Some((directory, database)), is_copying: false })
     }
 
-    /// The state that a copy begins or reads. `known` is the state that it has to be, if that is known.
+    /// The identity for a copy from or to a state. `known` is the required state, if it is known.
     pub(super) fn of_copy(known: Option<Uuid>) -> Self {
         Self { known: Mutex::new(known), remembered: None, is_copying: true }
     }
 
-    /// The id of the state, once there was a connection.
+    /// The id of the state. Known after the first connection, or from the runtime directory.
     pub(super) fn known(&self) -> Option<Uuid> {
         *lock(&self.known)
     }
 
-    /// The schema is not there.
+    /// Checks whether a missing schema may be created.
     pub(super) fn check_may_create(&self, schema: &str) -> Result<(), StateError> {
         match self.known() {
             None => Ok(()),
@@ -50,7 +52,7 @@ impl Identity {
         }
     }
 
-    /// The state has this id.
+    /// Checks that the state with this id may be used.
     pub(super) async fn check(&self, schema: &str, id: Uuid, is_incomplete: bool) -> Result<(), StateError> {
         if self.known().is_some_and(|known| known != id) {
             return Err(unusable(replaced(schema, &self.remedy())));
@@ -64,7 +66,8 @@ impl Identity {
             let written = tokio::task::spawn_blocking(move || database.remember_in(&directory)).await;
             written.unwrap_or_else(|panic| Err(StateError::Damaged(panic.to_string())))?;
         }
-        // Several connections find it at the same time. If the state is replaced just then, the first one decides.
+        // Several connections can find the state at the same time. If the state is replaced at that moment, the first
+        // one decides.
         let known = *lock(&self.known).get_or_insert(id);
         if known == id { Ok(()) } else { Err(unusable(replaced(schema, &self.remedy()))) }
     }
@@ -74,17 +77,17 @@ impl Identity {
     }
 }
 
-/// What to do if the state of a schema has gone.
+/// The error text if the state of a schema has disappeared.
 pub(super) fn gone(schema: &str, remedy: &str) -> String {
     format!("the state in schema {schema} has gone, and is not created anew: {remedy}")
 }
 
-/// What to do if a schema has another state than before.
+/// The error text if a schema contains a different state than before.
 pub(super) fn replaced(schema: &str, remedy: &str) -> String {
     format!("the state in schema {schema} is not the one that this instance has used: {remedy}")
 }
 
-/// What to do about an incomplete copy.
+/// The error text for an incomplete copy.
 pub(super) fn incomplete(schema: &str) -> String {
     format!(
         "the state in schema {schema} is an incomplete copy: run `channeld state copy --to postgres` again, which begins anew, or \
@@ -92,7 +95,7 @@ pub(super) fn incomplete(schema: &str) -> String {
     )
 }
 
-/// How to go on. With a directory, the file in it is what remembers the state.
+/// How to continue. If a directory is given, the file in it remembers the state.
 pub(super) fn remedy(directory: Option<&PathBuf>) -> String {
     let anew = directory.map_or_else(
         || "start this instance again".to_owned(),
@@ -103,7 +106,8 @@ pub(super) fn remedy(directory: Option<&PathBuf>) -> String {
     )
 }
 
-/// Such a database is waited for, as one that is away: an operator may restore it meanwhile.
+/// Makes it an error of the database, which is waited for like an unavailable database: an operator may restore the
+/// state in the meantime.
 fn unusable(why: String) -> StateError {
     StateError::Database(Arc::new(StateError::Unusable(why)))
 }

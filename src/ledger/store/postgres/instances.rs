@@ -1,4 +1,4 @@
-//! The instances and their channels, as the database has them.
+//! The instances and the owners of channels, as recorded in the database.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,8 @@ use net::postgres::bigint;
 use net::tasks::lock;
 use proof::event::ChannelId;
 
-/// What instances configure, by its digest: most configure the same, and seldom another.
+/// The configured channels of instances, by their digest. Most instances have the same configuration, and it seldom
+/// changes.
 pub(super) type Configurations = BTreeMap<Vec<u8>, Arc<BTreeSet<ChannelId>>>;
 
 #[async_trait]
@@ -78,11 +79,11 @@ impl Membership for Postgres {
 }
 
 impl Postgres {
-    /// Says what this instance configures. The list may be long: other heartbeats leave it out.
+    /// Registers this instance and its configured channels. The list can be long, so normal heartbeats omit it.
     async fn join(&self, configuration: &[u8], channels: &BTreeSet<ChannelId>) -> Result<(), StateError> {
         let ids: Vec<_> = channels.iter().map(|channel| channel.0).collect();
         let lease = self.settings.lease.as_secs_f64();
-        // A heartbeat has gone before: there was a connection.
+        // A heartbeat was sent before, so a connection exists.
         let known = self.schema().identity.known();
         let parameters = [
             (&self.me as _, Type::UUID),
@@ -125,7 +126,7 @@ impl Postgres {
         })
     }
 
-    /// Reads the configurations that are not known, and forgets those that no instance has any more.
+    /// Reads the configurations that are not cached yet, and drops configurations that no instance uses anymore.
     async fn learn(&self, instances: &[Row]) -> Result<(), StateError> {
         let missing: Vec<Uuid> = {
             let mut known = lock(&self.configurations);
@@ -145,12 +146,12 @@ impl Postgres {
         Ok(())
     }
 
-    /// Tells the leases that are another's now.
+    /// Cancels the leases that another instance has taken over.
     fn note_losses(&self, view: &View) {
         self.claimed().retain(|channel, claimed| {
             let epoch = claimed.lease.epoch;
             let is_ours = match view.channels.get(channel) {
-                // A claim that was made while we looked is newer than what we saw.
+                // A claim that was made during this read is newer than the view.
                 Some(Ownership::Owned { by, epoch: seen }) => *seen < epoch || (*by == self.me && *seen == epoch),
                 Some(Ownership::Orphaned { .. }) | None => true,
             };
@@ -163,7 +164,7 @@ impl Postgres {
     }
 }
 
-/// Equal for equal configurations.
+/// Equal configurations have equal digests.
 fn digest(channels: &BTreeSet<ChannelId>) -> Vec<u8> {
     let mut digest = Sha256::new();
     for channel in channels {

@@ -1,4 +1,4 @@
-//! What instances ask each other, as rows.
+//! The requests between instances, stored as rows.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use crate::StateError;
 use crate::store::shared::{Answer, Asked, InstanceId, RequestId, Requests, Standing};
 use net::tasks::lock;
 
-/// The requests that this instance has received lately, and when. They are not taken again.
+/// The requests that this instance received recently, and when. They are not taken again.
 pub(super) type Received = BTreeMap<RequestId, Instant>;
 
-/// So long they are remembered: longer than a request can be taken.
+/// How long received requests are remembered. This is longer than a request can be taken.
 const REMEMBERED: Duration = Duration::from_secs(120);
 
 #[async_trait]
@@ -40,7 +40,7 @@ impl Requests for Postgres {
                 return Ok(Standing::Waiting);
             }
             if let Some(answer) = rows.first().and_then(answer_of) {
-                // It is of no use any more. If this fails, it is removed after a minute.
+                // The request is no longer needed. If this fails, it is removed after a minute.
                 let _ = self.board.query(&self.schema().withdraw, &[(&request as _, Type::INT8)]).await;
                 return Ok(Standing::Answered(answer));
             }
@@ -48,7 +48,7 @@ impl Requests for Postgres {
         let rows = self.board.query(&self.schema().withdraw, &[(&request as _, Type::INT8)]).await?;
         Ok(match rows.first() {
             Some(row) => answer_of(row).map_or(Standing::Ended { taken: row.get(0) }, Standing::Answered),
-            // An earlier withdrawal has ended it, whose answer was lost.
+            // An earlier withdrawal has ended the request, but its answer was lost.
             None => Standing::Ended { taken: true },
         })
     }
@@ -74,7 +74,7 @@ impl Requests for Postgres {
     }
 }
 
-/// The answer in a row of a request, if it has one.
+/// The answer in the row of a request, if it has one.
 fn answer_of(row: &Row) -> Option<Answer> {
     let (status, body) = row.get::<_, Option<i32>>(1).zip(row.get::<_, Option<Vec<u8>>>(2))?;
     Some(Answer { status: u16::try_from(status).unwrap_or(500), body })

@@ -1,4 +1,4 @@
-//! The tables, and the statements over them.
+//! The tables and the statements that use them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,7 +9,8 @@ use super::identity::Identity;
 use crate::StateError;
 use net::postgres::{DatabaseError, answered};
 
-/// Each is applied once, in order, by whichever instance comes first. `{schema}` is the schema's quoted name.
+/// Each migration is applied once, in order, by the first instance that needs it. `{schema}` is the schema's quoted
+/// name.
 pub(super) const MIGRATIONS: [&str; 4] = [
     include_str!("migrations/1.sql"),
     include_str!("migrations/2.sql"),
@@ -17,13 +18,13 @@ pub(super) const MIGRATIONS: [&str; 4] = [
     include_str!("migrations/4.sql"),
 ];
 
-/// The first migration after which there is a table that names the state.
+/// From this migration on, a table contains the id of the state.
 pub(super) const NAMED_SINCE: usize = 4;
 
-/// The advisory lock under which one instance at a time migrates.
+/// The advisory lock that allows only one instance at a time to migrate.
 const LOCK: i64 = 0x6368_616e_6e65_6c64;
 
-/// The schema, and the statements that name it.
+/// The schema, and the statements that contain its name.
 #[derive(Debug)]
 pub(super) struct Schema {
     name: String,
@@ -57,7 +58,7 @@ pub(super) struct Schema {
 }
 
 impl Schema {
-    /// `name` is an identifier that needs no escape.
+    /// `name` is an identifier that needs no escaping.
     pub(super) fn new(name: &str, identity: Identity) -> Self {
         let of = |statement: &str| statement.replace("{schema}", &format!("\"{name}\""));
         Self {
@@ -93,8 +94,8 @@ impl Schema {
         }
     }
 
-    /// Checks on a new connection that this is the state that the instance uses, and applies missing migrations. A schema that
-    /// was there before is not created again.
+    /// Checks on a new connection that the database contains this instance's state, and applies missing migrations. A
+    /// schema that existed before and has disappeared is not created again.
     pub(super) async fn prepare(&self, client: &Client) -> Result<(), StateError> {
         let rows = answered(client.query_typed(&self.open, &[])).await?;
         let (exists, is_named) = rows.first().map_or((false, false), |row| (row.get(0), row.get(1)));
@@ -115,13 +116,13 @@ impl Schema {
         self.identity.check(&self.name, id, false).await
     }
 
-    /// One instance at a time: the others wait for its lock, and find that nothing is missing.
+    /// Only one instance migrates at a time. The others wait for its lock and then find that no migration is missing.
     async fn migrate(&self, client: &Client) -> Result<(), DatabaseError> {
         answered(client.batch_execute(&self.migration())).await
     }
 
-    /// One statement: nothing stays locked if this process stops in the middle. A late copy finds everything applied, or
-    /// fails because a newer version has applied more.
+    /// The migrations are one statement, so nothing stays locked if this process stops in the middle. A delayed copy
+    /// finds everything applied, or fails because a newer version has applied more.
     fn migration(&self) -> String {
         let (name, known) = (&self.name, MIGRATIONS.len());
         let missing = MIGRATIONS.iter().enumerate().map(|(at, migration)| {

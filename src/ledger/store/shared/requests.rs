@@ -1,9 +1,9 @@
-//! What instances ask each other, through the store: an operator's command is carried out by the owner of its channel.
+//! Requests between instances, sent through the store. The owner of a channel executes an operator's command for it.
 //!
 //! # Invariants
 //!
-//! * **At most once.** A request is taken once, by the instance that it is for.
-//! * **Withdrawn is not carried out.** What was withdrawn before it was taken is never taken.
+//! * **At most once.** A request is taken once, by the instance that it is addressed to.
+//! * **A withdrawn request is not executed.** A request that was withdrawn before it was taken is never taken.
 
 use std::fmt;
 
@@ -12,39 +12,39 @@ use async_trait::async_trait;
 use super::InstanceId;
 use crate::StateError;
 
-/// Names a request while it is waited for.
+/// Identifies a request while its sender waits for the answer.
 pub type RequestId = i64;
 
-/// A request, in HTTP's terms.
+/// A request with the parts of an HTTP request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// Its method.
+    /// The method.
     pub method: String,
-    /// Its path, with the query.
+    /// The path with the query.
     pub path: String,
-    /// Its body.
+    /// The body.
     pub body: Vec<u8>,
 }
 
-/// An answer, in HTTP's terms.
+/// An answer with the parts of an HTTP response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Its status.
+    /// The status.
     pub status: u16,
-    /// Its body.
+    /// The body.
     pub body: Vec<u8>,
 }
 
-/// How a request stands.
+/// The state of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// There is no answer yet.
+    /// The answer has not arrived.
     Waiting,
-    /// There is one. The request is removed.
+    /// The answer has arrived. The request is removed.
     Answered(Answer),
-    /// There will be none: the instance has died, or the request was withdrawn. It is removed.
+    /// No answer will arrive, because the instance has died or the request was withdrawn. The request is removed.
     Ended {
-        /// Whether it may have been carried out.
+        /// Whether the request may have been executed.
         taken: bool,
     },
 }
@@ -52,25 +52,25 @@ pub enum Standing {
 /// The requests of a store.
 #[async_trait]
 pub trait Requests: Send + Sync + fmt::Debug {
-    /// Asks an instance.
+    /// Sends a request to an instance.
     ///
     /// # Errors
-    /// If the store cannot be reached. Then it may be carried out all the same.
+    /// If the store cannot be reached. The request may be executed anyway.
     async fn ask(&self, instance: InstanceId, request: &Asked) -> Result<RequestId, StateError>;
 
-    /// Looks for the answer. With `withdraw`, the request ends in any case.
+    /// Checks for the answer. If `withdraw` is set, the request ends in any case.
     ///
     /// # Errors
     /// If the store cannot be reached.
     async fn look(&self, request: RequestId, withdraw: bool) -> Result<Standing, StateError>;
 
-    /// Takes what this instance is asked.
+    /// Takes the requests that are addressed to this instance.
     ///
     /// # Errors
     /// If the store cannot be reached.
     async fn take(&self) -> Result<Vec<(RequestId, Asked)>, StateError>;
 
-    /// Answers what was taken. Nothing changes where it is not waited for any more.
+    /// Answers a request that was taken. Does nothing if the sender no longer waits for it.
     ///
     /// # Errors
     /// If the store cannot be reached.

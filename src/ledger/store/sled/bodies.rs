@@ -1,14 +1,15 @@
-//! Large bodies, each in a file of its own, with a marker in the database.
+//! Large bodies. Each is stored in a separate file, and the database contains a marker.
 //!
-//! sled keeps what it has written in memory. It lets go of an entry only after some thousand others, and never of a leaf
-//! that is too large for its log: 64 MiB of quarantined events of 200 kB took as much memory, in each channel.
+//! sled keeps written values in memory. It evicts an entry only after some thousand other entries, and it never evicts
+//! a leaf that is too large for its log. 64 MiB of quarantined events of 200 kB each used the same amount of memory, in
+//! each channel.
 //!
 //! # Invariants
 //!
-//! * **On disk before its marker,** and removed after it. Its length is in its name: another body of the same event is another
-//!   file. What a crash leaves without a marker goes at the next start.
-//! * **Whole or not there.** A file is written beside its place, synced, and moved. One of another length than its marker
-//!   says counts as missing.
+//! * **The file is on disk before its marker,** and is removed after it. Its length is part of its name, so another
+//!   body of the same event has another file. The next start removes files without a marker, which a crash can leave.
+//! * **Complete or missing.** A file is written under another name, synced, and renamed. A file counts as missing if
+//!   its length differs from the length in its marker.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -22,10 +23,11 @@ use bytes::Bytes;
 use crate::store::directory::NO_FOLLOW;
 use net::tasks::lock;
 
-/// A shorter body stands in the database: sixteen of them are a leaf that fits into sled's log.
+/// Bodies up to this size are stored in the database: sixteen of them make a leaf that fits into sled's log.
 const LARGE: usize = 4 << 10;
 
-/// In the database of each large body: this, and its length. No event begins so.
+/// A database entry for a large body is this byte followed by the length. The JSON of an event never starts with this
+/// byte.
 const MARK: u8 = 0;
 
 /// The files of large bodies.
@@ -35,23 +37,23 @@ pub(super) struct Bodies {
     names: Mutex<BTreeSet<String>>,
 }
 
-/// The length of the large body that an entry of the database stands for; `None` where it is no marker.
+/// The length of the large body that a database entry refers to. `None` if the entry is not a marker.
 pub(super) fn marked(entry: &[u8]) -> Option<u64> {
     std::str::from_utf8(entry.strip_prefix(&[MARK])?).ok()?.parse().ok()
 }
 
-/// The entry for a body in the database; `None` where the body itself stands there.
+/// The database entry for a body. `None` if the body itself is stored there.
 pub(super) fn marker(body: &[u8]) -> Option<Vec<u8>> {
     (body.len() > LARGE).then(|| [&[MARK], body.len().to_string().as_bytes()].concat())
 }
 
-/// The file of an event's body.
+/// The file name of an event's body.
 pub(super) fn file_name(event: &str, length: u64) -> String {
     format!("{event}-{length}")
 }
 
 impl Bodies {
-    /// The files in `path`. Removes those that have no marker.
+    /// Opens the files in `path`. Removes those without a marker.
     pub(super) fn open(path: PathBuf, marked: &BTreeSet<String>) -> io::Result<Self> {
         fs::create_dir_all(&path)?;
         let mut names = BTreeSet::new();
@@ -60,19 +62,19 @@ impl Bodies {
             match file.file_name().into_string() {
                 Ok(name) if marked.contains(&name) => drop(names.insert(name)),
                 _ if file.file_type()?.is_file() => fs::remove_file(file.path())?,
-                // Not made here.
+                // A file that was not created here.
                 _ => {}
             }
         }
         Ok(Self { path, names: Mutex::new(names) })
     }
 
-    /// Whether the body is there, whole.
+    /// Whether the complete body exists.
     pub(super) fn has(&self, event: &str, length: u64) -> bool {
         fs::metadata(self.path.join(file_name(event, length))).is_ok_and(|file| file.len() == length)
     }
 
-    /// The body; `None` where it is not there.
+    /// The body, or `None` if it does not exist.
     pub(super) fn read(&self, event: &str, length: u64) -> io::Result<Option<Bytes>> {
         match fs::read(self.path.join(file_name(event, length))) {
             Ok(body) => Ok(Some(body.into()).filter(|body: &Bytes| body.len() as u64 == length)),
@@ -101,7 +103,7 @@ impl Bodies {
         Ok(())
     }
 
-    /// Removes the files of events, but for those of the bodies that they have now.
+    /// Removes the files of events, except the files of their current bodies.
     pub(super) fn remove_others<'a>(
         &self,
         bodies: impl Iterator<Item = (&'a String, Option<&'a Bytes>)>,
@@ -129,7 +131,7 @@ impl Bodies {
     }
 }
 
-/// Syncs the names in a directory.
+/// Syncs the file names in a directory.
 pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }

@@ -1,6 +1,7 @@
-//! The database itself: the only file that knows sled.
+//! The database. Only this file uses the sled API.
 //!
-//! sled's own flush ends in `sync_file_range`, which is no durability barrier: its files are synced by name.
+//! sled's own flush ends in `sync_file_range`, which is not a durability barrier. This module therefore syncs sled's
+//! files by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -24,14 +25,14 @@ use crate::{Effects, Entries, Key, StateError, Table, Value};
 use net::tasks::lock;
 use proof::event::ChannelId;
 
-/// Since 2 a dead letter's body stands apart from what is known about it.
+/// Since format 2, a dead letter's body is stored separately from its facts.
 const FORMAT: &str = "2";
 const FORMAT_KEY: &str = "format";
 
-/// sled would take a gigabyte; the state of a thousand channels is far below a megabyte.
+/// sled's default is a gigabyte. The state of a thousand channels is far below a megabyte.
 const CACHE_BYTES: u64 = 8 * 1024 * 1024;
 
-/// A flush that takes longer may be waiting for nothing.
+/// A flush that takes longer than this may wait forever: see [`flush`](Database::flush).
 const SLOW_FLUSH: Duration = Duration::from_secs(1);
 
 const UUID_LENGTH: usize = 16;
@@ -44,7 +45,7 @@ const BODIES: [Table; 2] = [Table::Body, Table::DeadBody];
 pub(super) struct Database {
     path: PathBuf,
     db: sled::Db,
-    /// One for each [`Table`], in its order.
+    /// One tree for each [`Table`], in the same order.
     trees: Vec<sled::Tree>,
     synced_blobs: Mutex<BTreeSet<OsString>>,
     bodies: Bodies,
@@ -71,7 +72,7 @@ impl Database {
                     );
                 }
             }
-            // A fault of the system, and no damage to the database.
+            // This is a system error and not damage to the database.
             let bodies =
                 Bodies::open(path.join("bodies"), &marked).map_err(|error| sled::Error::Io(io::Error::other(error)))?;
             Ok(Self { path: path.to_owned(), db, trees, synced_blobs: Mutex::default(), bodies })
@@ -83,13 +84,14 @@ impl Database {
         Ok(database)
     }
 
-    /// Does something with a database that may be damaged. Where sled panics, the database is abandoned.
+    /// Runs `work` on a database that may be damaged. If sled panics, the database is abandoned.
     pub(super) fn caught<T>(&self, work: impl FnOnce(&Self) -> Result<T, StateError>) -> Result<T, StateError> {
         caught(|| work(self), || self.abandon())
     }
 
-    /// Leaves the database as it is, for good: sled would try to write once more when it is dropped, and panic where that
-    /// fails too. The process is about to end, and what was not written is read again from the service.
+    /// Leaves the database unchanged for good. When it is dropped, sled would try to write once more, and would panic
+    /// if that fails too. The process is about to end, and events that were not recorded are read again from the
+    /// service.
     pub(super) fn abandon(&self) {
         std::mem::forget((self.db.clone(), self.trees.clone()));
     }
@@ -109,7 +111,8 @@ impl Database {
         Ok(())
     }
 
-    /// Format 1 has a dead letter's body below what is known about it. Can be interrupted and done again.
+    /// Format 1 stores a dead letter's body after its facts in the same value. The migration can be interrupted and
+    /// repeated.
     fn separate_dead_bodies(&self) -> Result<(), sled::Error> {
         let (letters, bodies) = (self.tree(Table::DeadLetter), self.tree(Table::DeadBody));
         for entry in letters {
@@ -126,7 +129,7 @@ impl Database {
         &self.trees[table as usize]
     }
 
-    /// Every entry of a channel, with bodies by their size alone.
+    /// All entries of a channel. Bodies are represented by their size only.
     pub(super) fn entries(&self, channel: ChannelId) -> Result<Entries, StateError> {
         let mut entries = Entries::new();
         for table in Table::iter() {
@@ -136,7 +139,7 @@ impl Database {
                 let value = match bodies::marked(&value) {
                     None => Value::of(&key, &value),
                     Some(length) if self.bodies.has(&event_name(table, &full), length) => Value::Size(length),
-                    // It is lost, and told by the summary.
+                    // The body is lost. The comparison with the summary detects this.
                     Some(_) => continue,
                 };
                 entries.insert(key, value);
@@ -171,7 +174,8 @@ impl Database {
         Ok(channels)
     }
 
-    /// Makes every change of a group or none, and answers once that is on disk. After a failure the database is abandoned.
+    /// Applies all changes of a group or none, and returns when they are on disk. After a failure the database is
+    /// abandoned.
     pub(super) fn apply(&self, group: &[(Lease, Effects)]) -> Result<(), StateError> {
         let failed_body = |doing| move |error| StateError::io(format!("{doing} a body"), error);
         let bodies = bodies_of(group);
@@ -206,16 +210,16 @@ impl Database {
             .inspect_err(|_| self.abandon())
     }
 
-    /// Hands everything to the operating system.
+    /// Hands all writes to the operating system.
     ///
-    /// Where a write of its own threads fails, sled notes that down and may wake nothing, so that its flush waits for ever.
-    /// A second flush finds what was noted down, and wakes the first.
+    /// If a write on one of sled's own threads fails, sled records the error but may not wake the waiting flush, which
+    /// then waits forever. A second flush finds the recorded error and wakes the first.
     fn flush(&self) -> sled::Result<()> {
         std::thread::scope(|scope| {
             let (done, waiting) = std::sync::mpsc::channel::<()>();
             scope.spawn(move || {
                 while waiting.recv_timeout(SLOW_FLUSH) == Err(RecvTimeoutError::Timeout) {
-                    // What comes of it, the first flush says too.
+                    // The first flush returns the same error.
                     let _ = self.db.flush();
                 }
             });
@@ -225,14 +229,16 @@ impl Database {
         })
     }
 
-    /// Syncs what was found: a process that was killed may have left what it never synced, and new files without a name.
+    /// Syncs the files that were found at the start. A killed process may have left unsynced data, and new files whose
+    /// directory entries are not synced.
     fn sync_all(&self) -> io::Result<()> {
         self.sync()?;
         self.bodies.sync()?;
         sync_directory(&self.path)
     }
 
-    /// Syncs the log, and the values too large for it, which sled keeps in files of their own and never syncs.
+    /// Syncs the log and the blobs. Blobs are values that are too large for the log. sled keeps them in separate files
+    /// and never syncs them.
     fn sync(&self) -> io::Result<()> {
         let blobs = self.path.join("blobs");
         let mut synced = lock(&self.synced_blobs);
@@ -241,7 +247,7 @@ impl Database {
         for name in &new {
             match File::open(blobs.join(name)) {
                 Ok(blob) => blob.sync_data()?,
-                // Already garbage again.
+                // sled has already deleted the blob.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -254,7 +260,7 @@ impl Database {
     }
 }
 
-/// sled has been seen to panic on a damaged database: that is an error like any other.
+/// Turns a panic of sled into an error. sled was observed to panic on a damaged database.
 fn caught<T>(work: impl FnOnce() -> Result<T, StateError>, panicked: impl FnOnce()) -> Result<T, StateError> {
     std::panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         panicked();
@@ -262,7 +268,7 @@ fn caught<T>(work: impl FnOnce() -> Result<T, StateError>, panicked: impl FnOnce
     })
 }
 
-/// The bodies that a group changes, by their events: what stands there afterwards, where it is a large body.
+/// The bodies that a group changes, by event. The value is the new body if it is large, and `None` otherwise.
 fn bodies_of(group: &[(Lease, Effects)]) -> BTreeMap<String, Option<&Bytes>> {
     let changes =
         group.iter().flat_map(|(lease, effects)| effects.changes.iter().map(|change| (lease.channel, change)));
@@ -273,7 +279,7 @@ fn bodies_of(group: &[(Lease, Effects)]) -> BTreeMap<String, Option<&Bytes>> {
         .collect()
 }
 
-/// What the file of an event's body is called by.
+/// The event's part of the file name of its body.
 fn event_name(table: Table, key: &[u8]) -> String {
     format!("{}-{}", <&str>::from(table), hex::encode(key))
 }
@@ -286,7 +292,7 @@ fn failed(doing: &str, error: &sled::Error) -> StateError {
     StateError::io(format!("the state database failed while {doing}"), io::Error::other(error.to_string()))
 }
 
-/// Tells whether the database itself is at fault or the system that it stands on: a full disk is no damage.
+/// Distinguishes a damaged database from an error of the system below it. A full disk is not damage.
 fn unreadable(doing: &str, error: &sled::Error) -> StateError {
     use std::io::ErrorKind::{InvalidData, InvalidInput, IsADirectory, NotADirectory, NotFound, UnexpectedEof};
     let is_damage = match error {

@@ -1,13 +1,15 @@
-//! `cursors.json`: every channel's cursors and the number of what is kept of it, readable, replaced as a whole after every
-//! commit. What should be in the database is known by it apart from the database.
+//! `cursors.json`: a readable file with the cursors of every channel and the number of its stored events. The file is
+//! replaced completely after every commit. It records the expected contents of the database independently of the
+//! database.
 //!
 //! # Invariants
 //!
-//! * **Never torn.** Written beside, synced, renamed over, and the directory synced: the name always holds one whole
-//!   mirror.
-//! * **Never ahead.** It is written after the database has been synced, so going on from it repeats events and skips none.
-//!   Only where the database is restored is it written first: what is lost is recorded before it can no longer be seen.
-//! * **Small.** Its size is that of the lanes, however many events are late.
+//! * **Never torn.** The new mirror is written to a second file, synced, and renamed. Then the directory is synced. The
+//!   file name therefore always refers to a complete mirror.
+//! * **Never ahead.** The mirror is written after the database has been synced. A restart from the mirror therefore
+//!   repeats events and skips none. The order is reversed only when the database is restored: the losses are recorded
+//!   first, because they cannot be detected afterwards.
+//! * **Small.** The size grows with the number of lanes and not with the number of pending events.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -22,19 +24,19 @@ use crate::{Lost, StateError, Summary};
 use proof::event::{ChannelId, Offset};
 
 pub(in crate::store) const NAME: &str = "cursors.json";
-/// The next mirror, until it is whole and on disk. What a kill leaves of it, the next one replaces.
+/// The next mirror, until it is complete and on disk. If the process is killed, the next write replaces this file.
 pub(in crate::store) const NEXT: &str = "cursors.json.new";
 const FORMAT: u32 = 2;
 
-/// What the mirror says.
+/// The contents of the mirror.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Mirror {
     pub(super) format: u32,
     pub(super) channels: BTreeMap<ChannelId, Summary>,
-    /// What was lost to damage and no operator has acknowledged.
+    /// The losses from damage that no operator has acknowledged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) lost: Option<Lost>,
-    /// Whether a copy to this state was begun and not ended: what is here is a part of it.
+    /// Whether a copy to this state was started and not completed. The state is then only part of the copy.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) incomplete: bool,
 }
@@ -46,7 +48,7 @@ impl Default for Mirror {
 }
 
 impl Mirror {
-    /// Reads the mirror in a directory; `None` where there is none.
+    /// Reads the mirror in a directory. `None` if the file does not exist.
     pub(super) fn read(directory: &Path) -> Result<Option<Self>, StateError> {
         let path = directory.join(NAME);
         let json = match fs::read(&path) {
@@ -64,7 +66,7 @@ impl Mirror {
         Ok(Some(mirror))
     }
 
-    /// Format 1 has every late event itself, by its offset.
+    /// Format 1 lists every late event by its offset. Counts them.
     fn count_late_of_format_1(&mut self, json: &serde_json::Value) {
         self.format = FORMAT;
         for (channel, summary) in &mut self.channels {
@@ -75,12 +77,12 @@ impl Mirror {
         }
     }
 
-    /// What it says of a channel.
+    /// The summary of a channel.
     pub(super) fn of(&self, channel: ChannelId) -> Summary {
         self.channels.get(&channel).cloned().unwrap_or_default()
     }
 
-    /// Replaces the mirror in a directory, and answers once that is on disk.
+    /// Replaces the mirror in a directory. Returns when the new mirror is on disk.
     pub(super) fn write(&self, directory: &Path) -> Result<(), StateError> {
         let path = directory.join(NAME);
         self.replace(directory, &path).map_err(|error| StateError::io(format!("writing {}", path.display()), error))

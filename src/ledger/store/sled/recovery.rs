@@ -1,9 +1,9 @@
-//! Opening the database, and going on where it is damaged.
+//! Opens the database, and recovers if it is damaged.
 //!
-//! The mirror says what should be in the database. Where something is missing, or the database does not open, it is kept
-//! aside as it was found; cursors go on from the mirror, or from the lowest offset that a lane is owed, so that no late
-//! event is lost and events are repeated; and the number of quarantined events and dead letters that are lost is recorded
-//! until an operator acknowledges it.
+//! The mirror records the expected contents of the database. If entries are missing, or the database does not open, a
+//! copy of the database is kept in the form in which it was found. The cursors restart from the mirror, or from the
+//! lowest pending offset, so no pending event is lost and some events are delivered again. The numbers of lost
+//! quarantined events and dead letters are recorded until an operator acknowledges them.
 
 use std::fs;
 use std::io;
@@ -19,14 +19,14 @@ use crate::{Cursor, Effects, Entries, Key, Ledger, Lost, StateError, Summary, Va
 use net::Chain;
 use proof::event::ChannelId;
 
-/// Where the database is copied before sled opens it, because sled cuts off what it cannot read. It stays until a start
-/// succeeds: what the next one finds may have been cut already.
+/// The copy of the database that is made before sled opens it, because sled truncates a log that it cannot read. The
+/// copy stays until a start succeeds, because the next start may find a database that is already truncated.
 const COPY: &str = "sled.as-found";
-/// The copy, until it is whole.
+/// The copy while it is incomplete.
 const UNFINISHED: &str = "sled.as-found.new";
 
-/// Refuses what must not be opened: an incomplete copy, and a directory whose state has gone. `mirrored` is its mirror, if it can
-/// be read.
+/// Refuses an incomplete copy, and a directory whose state has disappeared. `mirrored` is the mirror of the directory
+/// if it can be read.
 pub(super) fn check(path: &Path, mirrored: Option<&Mirror>, has_mirror: bool) -> Result<(), StateError> {
     let shown = path.display();
     if mirrored.is_some_and(|mirrored| mirrored.incomplete) {
@@ -45,7 +45,7 @@ pub(super) fn check(path: &Path, mirrored: Option<&Mirror>, has_mirror: bool) ->
     Ok(())
 }
 
-/// Removes an incomplete copy: the next one begins anew. Its mirror goes last.
+/// Removes an incomplete copy, because the next copy starts from the beginning. The mirror is reset last.
 pub(super) fn discard_incomplete(directory: &Directory) -> Result<(), StateError> {
     let Ok(Some(Mirror { incomplete: true, .. })) = Mirror::read(&directory.path) else { return Ok(()) };
     remove(&directory.path.join(COPY))?;
@@ -53,14 +53,14 @@ pub(super) fn discard_incomplete(directory: &Directory) -> Result<(), StateError
     Mirror { incomplete: true, ..Mirror::default() }.write(&directory.path)
 }
 
-/// Opens the database of a locked directory, with what the mirror has to say of it from now on.
+/// Opens the database of a locked directory. Also returns the mirror that is valid from now on.
 pub(super) fn open(directory: &Directory) -> Result<(Database, Mirror), StateError> {
     let (path, copy) = (directory.database(), directory.path.join(COPY));
     let is_new = !path.exists();
     let mirrored = match Mirror::read(&directory.path) {
         Ok(None) if is_new => {
-            // It says that nothing was ever recorded: what a crash leaves of a database that was being created is then not
-            // taken for one that knew where we were.
+            // This mirror says that nothing was ever recorded. If the daemon crashes while it creates the database, the
+            // next start does not mistake the leftovers for a database that had cursors.
             Mirror::default().write(&directory.path)?;
             Some(Mirror::default())
         }
@@ -74,7 +74,7 @@ pub(super) fn open(directory: &Directory) -> Result<(Database, Mirror), StateErr
     match Database::open(&path).and_then(|database| Ok((database.caught(found_in)?, database))) {
         Ok(((found, noted), database)) => {
             let mut mirrored = mirrored.unwrap_or_default();
-            // The database is newer where the daemon was killed before it wrote the mirror.
+            // The database is newer than the mirror if the daemon was killed before it wrote the mirror.
             for (channel, noted) in noted {
                 let known = mirrored.channels.entry(channel).or_default();
                 if noted.version > known.version {
@@ -83,7 +83,7 @@ pub(super) fn open(directory: &Directory) -> Result<(Database, Mirror), StateErr
             }
             if !mirrored.channels.iter().any(|(channel, known)| is_behind(&found.of(*channel), known)) {
                 let mirror = Mirror { lost: mirrored.lost, incomplete: mirrored.incomplete, ..found };
-                // So that there is one from the first moment on.
+                // The mirror exists from the first start on.
                 mirror.write(&directory.path).and_then(|()| remove(&copy)).inspect_err(|_| database.abandon())?;
                 return Ok((database, mirror));
             }
@@ -110,8 +110,8 @@ pub(super) fn open(directory: &Directory) -> Result<(Database, Mirror), StateErr
     }
 }
 
-/// What the database has, channel by channel, and what it says that it has. Removes what nothing can be done with: entries
-/// that cannot be read, and quarantined events and dead letters of which the body is gone.
+/// Returns two summaries for each channel: one computed from its entries, and the one stored in the database. Removes
+/// unusable entries: entries that cannot be read, and quarantined events and dead letters whose body is missing.
 fn found_in(database: &Database) -> Result<(Mirror, Vec<(ChannelId, Summary)>), StateError> {
     let (mut found, mut noted) = (Mirror::default(), Vec::new());
     for channel in database.channels()? {
@@ -138,13 +138,13 @@ fn found_in(database: &Database) -> Result<(Mirror, Vec<(ChannelId, Summary)>), 
     Ok((found, noted))
 }
 
-/// Whether something is missing of a channel. What a later commit left is right, whatever was there before.
+/// Whether entries of a channel are missing. If the database has a later version than the mirror, nothing is missing.
 fn is_behind(found: &Summary, mirrored: &Summary) -> bool {
     if found.version > mirrored.version {
         return false;
     }
     let cursors = mirrored.cursors.iter().any(|(sink, cursor)| found.cursors.get(sink) < Some(cursor));
-    // Format 1 has no versions, and its numbers may be those of one commit earlier.
+    // Format 1 has no versions, and its numbers may be one commit old.
     let counted = mirrored.version > 0;
     let fewer = found.late < mirrored.late
         || found.quarantined < mirrored.quarantined
@@ -153,8 +153,8 @@ fn is_behind(found: &Summary, mirrored: &Summary) -> bool {
     cursors || counted && (found.version < mirrored.version || fewer)
 }
 
-/// Records what is lost, keeps the copy of the damaged database for an operator to look at, and puts the cursors where
-/// nothing is lost. In this order: a start that fails in between finds the damage, or its record, again.
+/// Records the losses, keeps the copy of the damaged database for an operator, and sets the cursors so that no event is
+/// lost. The order matters: if a start fails in between, the next start finds either the damage or its record.
 fn restore(
     directory: &Directory,
     database: Database,
@@ -195,9 +195,10 @@ fn restore(
     Ok((database, found))
 }
 
-/// Puts a channel's cursors where the mirror has them or, where late events may be missing, below each of those.
+/// Sets a channel's cursors to the values in the mirror. If pending events may be missing, each cursor is limited
+/// to the offset before the lowest pending event.
 fn put_back(known: Summary, has: Summary) -> Effects {
-    // An older database may have other late events than the newest ones, and as many.
+    // An older database may contain the same number of pending events as the newest one, but different events.
     let may_miss_late = has.late < known.late || has.version < known.version;
     let lowest_owed = known.late_from.filter(|_| may_miss_late).map(|from| Cursor { through: from.before() });
     let mut summary = Summary { version: known.version.max(has.version) + 1, paused: known.paused, ..has };
@@ -210,15 +211,16 @@ fn put_back(known: Summary, has: Summary) -> Effects {
     summary.effects(changes)
 }
 
-/// Copies the database as it was found. Without room for a copy, the database is opened all the same.
+/// Copies the database in the form in which it was found. If the copy fails, for example because the disk is full, the
+/// database is opened anyway.
 fn is_copied(database: &Path, to: &Path) -> bool {
     let unfinished = to.with_file_name(UNFINISHED);
-    // What a kill left of one.
+    // A previous process may have been killed while it copied.
     let _ = remove(&unfinished);
     let copied = copy(database, &unfinished).and_then(|()| fs::rename(&unfinished, to));
     if let Err(error) = &copied {
         tracing::warn!(%error, "the state database could not be copied before it is opened: if it is damaged, only what can be read of it is kept");
-        // What there is of it says nothing.
+        // An incomplete copy is useless.
         let _ = remove(&unfinished);
     }
     copied.is_ok()
@@ -243,7 +245,7 @@ fn rename(from: &Path, to: &Path) -> Result<(), StateError> {
     fs::rename(from, to).map_err(|error| StateError::io(format!("keeping {} aside", from.display()), error))
 }
 
-/// Removes a file, or a directory with what is in it, if there is one.
+/// Removes a file, or a directory with its contents, if it exists.
 fn remove(path: &Path) -> Result<(), StateError> {
     let removed = match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => fs::remove_dir_all(path),

@@ -77,12 +77,12 @@ impl Fixture {
         self.state().join(name)
     }
 
-    /// The state directory, which opening it makes.
+    /// The state directory. Opening the state creates it.
     fn state(&self) -> PathBuf {
         self.directory.path().join("state")
     }
 
-    /// Opens the state once what had it open before has let go of it.
+    /// Opens the state. Waits until the previous owner has closed it.
     async fn open(&self) -> Ledgers {
         loop {
             match Sled::open(&self.state()) {
@@ -99,7 +99,7 @@ impl Fixture {
         ledgers.close().await;
     }
 
-    /// The same files, without the locks of a database that this process has abandoned.
+    /// A copy of the files, without the locks of a database that this process has abandoned.
     fn as_after_the_process(&self) -> Self {
         let copy = Self::new();
         let copied = std::process::Command::new("cp").arg("-a").args([self.state(), copy.state()]).status().unwrap();
@@ -107,7 +107,7 @@ impl Fixture {
         copy
     }
 
-    /// Damaged databases that were kept.
+    /// The damaged databases that were kept.
     fn kept_aside(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.state()).unwrap().map(|entry| entry.unwrap().path());
         entries.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("sled.damaged-")).collect()
@@ -164,7 +164,7 @@ async fn commits_of_several_channels_are_written_together_and_a_refused_one_conc
     on.unwrap();
 }
 
-/// Ways to spoil a database, by what sled makes of them: some it refuses, some it opens as if nothing had been there.
+/// Ways to damage a database. sled refuses to open some of them, and opens others as if they were empty.
 const DAMAGES: [(&str, Spoil); 4] = [
     ("log overwritten", |database| fs::write(database.join("db"), "nonsense".repeat(100_000)).unwrap()),
     ("log emptied", |database| fs::write(database.join("db"), "").unwrap()),
@@ -209,7 +209,7 @@ async fn whatever_happens_to_the_database_no_event_is_lost_and_what_is_lost_is_c
     }
 }
 
-/// One flipped bit made sled cut off what stood behind it, and nothing said so.
+/// Regression: after one flipped bit, sled dropped the entries behind it without an error.
 #[tokio::test]
 async fn a_flipped_bit_anywhere_loses_nothing_silently_and_the_database_is_kept_as_it_was_found() {
     let fixture = Fixture::new();
@@ -246,7 +246,8 @@ async fn a_flipped_bit_anywhere_loses_nothing_silently_and_the_database_is_kept_
     assert!(told > 5, "{told} told, {unharmed} unharmed");
 }
 
-/// Each start cut the database again and overwrote the copy, and the last one took what it found for all there had been.
+/// Regression: each start truncated the database again and overwrote the copy, so the last start took the rest for the
+/// complete database.
 #[tokio::test]
 async fn where_starts_fail_the_next_one_still_knows_what_was_lost_and_keeps_the_database_as_it_was_found() {
     for (damage, spoil) in DAMAGES {
@@ -271,7 +272,7 @@ async fn where_starts_fail_the_next_one_still_knows_what_was_lost_and_keeps_the_
     }
 }
 
-/// The mirror is the older one where the daemon was killed between the two writes.
+/// The mirror is older than the database if the daemon was killed between the two writes.
 #[tokio::test]
 async fn where_the_database_is_newer_than_the_mirror_what_is_missing_of_it_is_noticed_too() {
     let fixture = Fixture::new();
@@ -317,7 +318,7 @@ async fn without_a_mirror_a_damaged_database_is_an_error_and_not_a_fresh_start()
     assert!(refused.contains("there is no cursors.json"), "{refused}");
 }
 
-/// It may have as many late events as the newest one, and others.
+/// The older database can contain the same number of pending events as the newest one, but different events.
 #[tokio::test]
 async fn where_the_newest_commits_are_missing_no_late_event_is_lost() {
     let fixture = Fixture::new();
@@ -433,7 +434,7 @@ async fn the_mirror_costs_lanes_and_not_late_events() {
     assert!(many <= few + 20, "{few} bytes with one late event, {many} with 5,000");
 }
 
-/// What the operator has to be told, by what is wrong with the directory.
+/// Each problem with the directory gives the operator its own error message.
 #[tokio::test]
 async fn a_directory_that_is_not_the_owners_alone_is_refused_before_anything_is_opened() {
     let refused = |fixture: &Fixture| Sled::open(&fixture.state()).unwrap_err().to_string();
@@ -481,7 +482,7 @@ async fn a_directory_that_has_gone_is_noticed() {
 async fn the_mirror_is_replaced_as_a_whole_and_readable_by_its_owner_alone() {
     let fixture = Fixture::new();
     fixture.commit([advance("a", 1)]).await;
-    // What a kill left of the next mirror, longer than the next one, so that a rest of it would show.
+    // The leftovers of a killed process. They are longer than the next mirror, so a remainder of them would be visible.
     fs::write(fixture.path("cursors.json.new"), "{torn".repeat(1000)).unwrap();
     fixture.commit([advance("a", 2)]).await;
     let text = fs::read_to_string(fixture.path("cursors.json")).unwrap();
