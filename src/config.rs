@@ -1,14 +1,14 @@
-//! The configuration: compiled-in defaults, the operator's file, the environment; merged, then checked once.
+//! The configuration: compiled-in defaults, the operator's file and the environment, merged and then checked once.
 //!
-//! `config/default.toml` documents every key. Each value is read through a `Section`, which notes a mistake with its key and
-//! its place and goes on, so that an operator sees all of them at once. What is read becomes the settings types of the
-//! modules below; none of them reads this one. A [`Config`] needs no further check.
+//! `config/default.toml` documents every key. Each value is read through a `Section`, which records a mistake with its
+//! key and origin and continues, so an operator sees all mistakes at once. The result consists of the settings types of
+//! the modules below, and none of these modules reads this one. A [`Config`] needs no further check.
 //!
 //! # Invariants
 //!
-//! * **All or nothing.** A [`Config`] exists only if nothing at all was wrong, unknown keys included.
-//! * **Secrets are silent.** No problem, note or `Debug` contains a secret; malformed ones are not quoted either.
-//! * **Read, not watched.** Loading has no effect and keeps nothing: to reload is to load again.
+//! * **All or nothing.** A [`Config`] exists only if nothing was wrong, unknown keys included.
+//! * **Secrets are silent.** No problem, note or `Debug` output contains a secret. Malformed secrets are not quoted either.
+//! * **Read, not watched.** Loading has no effect and keeps nothing. To reload, load again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -59,50 +59,50 @@ use ::record::{Field, Filter, Format};
 use telemetry::Log;
 use telemetry::trace::Otlp;
 
-/// Everything that an operator decides, checked.
+/// All settings of the operator, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// `[api]`: the service.
     pub api: Api,
-    /// `[state]` and `[cluster]`: where channels are remembered.
+    /// `[state]` and `[cluster]`: where the state of the channels is stored.
     pub state: StateSettings,
-    /// `admin.listen`: where health, metrics and status are served; `None` where they are turned off.
+    /// `admin.listen`: the address for health, metrics and status; `None` if they are turned off.
     pub listen: Option<SocketAddr>,
-    /// `admin.hosts`: the names by which that may be asked for.
+    /// `admin.hosts`: the host names that requests to this address may use.
     pub hosts: Vec<String>,
-    /// `[log]`: what is logged.
+    /// `[log]`: the level and format of the log.
     pub log: Log,
-    /// `[log]`: where traces are exported; `None` where they are not.
+    /// `[log]`: where traces are exported; `None` if they are not exported.
     pub otlp: Option<Otlp>,
-    /// `limits.memory`: of pages, events in hand and queues, in bytes.
+    /// `limits.memory`: the limit for pages, events being processed and queues, in bytes.
     pub memory: u64,
-    /// How long the work in hand may take after a signal to stop. Zero: none is waited for.
+    /// How long the work in progress may take after a signal to stop. Zero: channeld does not wait.
     pub shutdown_grace: Duration,
-    /// `[verification.signer_names]`: what signers are called where they are shown.
+    /// `[verification.signer_names]`: the displayed names of signers.
     pub signer_names: SignerNames,
     /// `[channels.NAME]`, in the order of their names. At least one.
     pub channels: Vec<Channel>,
-    /// `[sinks.NAME]`, those that no channel uses included.
+    /// `[sinks.NAME]`, including sinks that no channel uses.
     pub sinks: BTreeMap<String, Sink>,
-    /// What an operator should know though nothing is wrong, a sentence each.
+    /// Notes for the operator that are not mistakes, one sentence each.
     pub notes: Vec<String>,
 }
 
-/// A configuration, and what it was read from.
+/// A configuration and its sources.
 pub struct Loaded {
     /// The operator's file.
     pub text: Text,
-    /// What all of it says.
+    /// The settings from all sources.
     pub config: Config,
-    /// Where secrets, certificates and keys came from.
+    /// The files with secrets, certificates and keys.
     pub files: Files,
 }
 
 impl Config {
-    /// Loads the defaults, `file` where there is one, and the environment.
+    /// Loads the defaults, `file` if it is given, and the environment.
     ///
     /// # Errors
-    /// Every problem there is; where the file cannot be read at all, that one.
+    /// Every problem. If the file cannot be read, only that problem.
     pub fn load(file: Option<&Path>) -> Result<Self, ConfigError> {
         Self::of(Text::read(file)?, std::env::vars_os()).map(|loaded| loaded.config)
     }
@@ -110,21 +110,21 @@ impl Config {
     /// Checks the defaults, the operator's `text` and `variables`.
     ///
     /// # Errors
-    /// Every problem there is; where the text is not TOML, that one.
+    /// Every problem. If the text is not TOML, only that problem.
     pub fn of(text: Text, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Loaded, ConfigError> {
         Self::examined(text, variables, |_, _| ()).map(|(loaded, ())| loaded)
     }
 
-    /// As [`load`](Self::load), and each value that is in effect, with where it was set.
+    /// Like [`load`](Self::load). Also returns each value in effect with its origin.
     ///
     /// # Errors
-    /// As those of [`load`](Self::load).
+    /// Like [`load`](Self::load).
     pub fn load_with_settings(file: Option<&Path>) -> Result<(Self, Vec<Setting>), ConfigError> {
         let found = Self::examined(Text::read(file)?, std::env::vars_os(), effective::settings);
         found.map(|(loaded, settings)| (loaded.config, settings))
     }
 
-    /// With what `examine` finds in what was read.
+    /// Checks the configuration, and also returns the result of `examine`.
     fn examined<T>(
         text: Text,
         variables: impl IntoIterator<Item = (OsString, OsString)>,
@@ -171,8 +171,8 @@ impl Config {
     }
 }
 
-/// The service's event says neither whether it was proved nor which channel it is of: a filter has to say the one, and of
-/// a file, which has to be told apart after a crash, a single channel the other.
+/// The service's event contains neither its verification nor its channel. A filter must therefore require a verification.
+/// A file must have a single channel, because its events must be told apart after a crash.
 fn check_raw(root: &Section<'_>, channels: &[Channel], sinks: &BTreeMap<String, Sink>) {
     for (name, sink) in sinks.iter().filter(|(_, sink)| sink.shape.format == Format::Raw) {
         let wrong = |message| root.section("sinks").section(name).wrong("format", message);

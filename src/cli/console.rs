@@ -2,26 +2,26 @@
 //!
 //! ```text
 //! browser ──► access ──► events ──► tables     rows of a `sqlite` or `postgres` sink, read only
-//!              │           └──────► service    where there is no such sink: the service's own search
-//!              ├───────► one                   one event: what was signed and what was not, verified again
-//!              ├───────► overview ──► link     the daemon's status, asked at its control socket
-//!              └───────► held ──────► link     quarantine and dead letters; every change behind a page that says what it does
+//!              │           └──────► service    without such a sink: the service's own search
+//!              ├───────► one                   one event: its signed and unsigned content, verified again
+//!              ├───────► overview ──► link     the daemon's status, from its control socket
+//!              └───────► held ──────► link     quarantine and dead letters; each change has a page that describes it first
 //! ```
 //!
 //! # Invariants
 //!
-//! * **For users of the control socket.** The address that is printed works once and gives a cookie; without that cookie
-//!   nothing but the style sheet is served. See `access`.
-//! * **Loopback only, and no request off the machine.** Script, style and pictures are compiled in, and the content policy
-//!   allows nothing else.
-//! * **Texts of events are texts.** They are escaped, isolated from the direction of what is around them, and show their
-//!   control characters: see `text`.
-//! * **Nothing is changed by a GET,** and each change is asked of the daemon, which logs who did it.
-//! * **Bounded.** A page has at most `MOST_ROWS` rows, and looks at events for no longer than its budget.
+//! * **For users of the control socket.** The printed address works once and sets a cookie. Without that cookie, only the
+//!   style sheet, the script and the icon are served. See `access`.
+//! * **Loopback only, and no request to other machines.** Script, style sheet and pictures are compiled in, and the content
+//!   policy allows nothing else.
+//! * **Texts of events are only text.** They are escaped and isolated from the direction of the surrounding text, and their
+//!   control characters are made visible. See `text`.
+//! * **A GET changes nothing.** Each change is a request to the daemon, which logs who made it.
+//! * **Bounded.** A page has at most `MOST_ROWS` rows, and searches no longer than its budget.
 //!
 //! # Cancellation
 //!
-//! Ends at a signal, whatever its clients do. What was asked of the daemon is carried out.
+//! Ends at a signal, whatever its clients do. The daemon completes the requests that it has received.
 
 use std::convert::Infallible;
 use std::io::Write;
@@ -65,7 +65,7 @@ use access::Access;
 use link::Link;
 use tables::Source;
 
-/// Of the console's clients: a person's browsers. An answer may take long to be read where it is an export.
+/// Limits for the console's clients, which are one person's browsers. A client can take a long time to read an export.
 const BOUNDS: Bounds = Bounds { clients: 64, body: 64 * 1024, each_step: Duration::from_secs(60) };
 
 /// Show events, their proofs and the daemon in a browser.
@@ -97,7 +97,7 @@ fn loopback(text: &str) -> Result<SocketAddr, String> {
     Err("must be a loopback address, such as 127.0.0.1:8480: from another machine, come through `ssh -L`".to_owned())
 }
 
-/// Serves until a signal.
+/// Serves until a signal arrives.
 pub(super) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
     let config = Config::load(file)?;
     telemetry::init_plain(&config.log);
@@ -119,7 +119,7 @@ pub(super) struct Console {
     state: Arc<State>,
 }
 
-/// What its pages are made of.
+/// The data from which the pages are made.
 struct State {
     access: Access,
     link: Link,
@@ -130,7 +130,7 @@ struct State {
 }
 
 impl Console {
-    /// Listens. Nothing is asked of the daemon, the database or the service yet.
+    /// Opens the listener. Sends no request to the daemon, the database or the service yet.
     pub(super) async fn open(
         config: &Config,
         listen: SocketAddr,
@@ -149,12 +149,12 @@ impl Console {
         Ok(Self { listener, address, state: Arc::new(state) })
     }
 
-    /// An address that works once.
+    /// Returns an address that works once.
     pub(super) fn offer_address(&self) -> String {
         self.state.access.offer_address(self.address)
     }
 
-    /// Prints an address among other lines, and opens it where that is asked for.
+    /// Prints an address among other lines. If `open` is set, also opens it in a browser.
     pub(super) fn say_address(&self, open: bool) {
         let address = self.offer_address();
         println!("In a browser, once: {address}\n");
@@ -195,7 +195,7 @@ fn router(state: Arc<State>) -> Router {
         .with_state(state)
 }
 
-/// Asks the desktop to. The address is printed in any case.
+/// Asks the desktop to open the address. The address is printed in any case.
 fn open_browser(address: &str) {
     let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
     let mut browser = Command::new(program);
@@ -205,7 +205,7 @@ fn open_browser(address: &str) {
     }
 }
 
-/// Whether pages may be asked for by this address.
+/// Whether pages can be requested with this host name.
 fn is_loopback(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }

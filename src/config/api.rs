@@ -10,20 +10,20 @@ use api;
 use net::retry::RetryPolicy;
 use net::secret::Secret;
 
-/// The most events that the service puts on a page (spec/wire.md, "Requests").
+/// How many events the service can return on one page (spec/wire.md, "Requests").
 const PAGE_LIMIT: std::ops::RangeInclusive<u16> = 1..=200;
 
 /// `[api]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Api {
-    /// How it is reached: no slash at the end of its address (but for the bare root), a key of visible ASCII, no wait of
-    /// zero.
+    /// The connection to the service. The address has no slash at its end, except for the bare root. The key is visible
+    /// ASCII. No timeout is zero.
     pub client: api::Settings,
-    /// How many events to ask for at once: 1 to 200.
+    /// How many events to request at once: 1 to 200.
     pub page_limit: u16,
     /// The waits while errors last. Never zero.
     pub retry: RetryPolicy,
-    /// The wait for new events when there are no more. Never zero.
+    /// The wait for new events after all events were read. Never zero.
     pub idle_wait: Duration,
 }
 

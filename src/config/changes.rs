@@ -1,4 +1,4 @@
-//! What another configuration changes.
+//! Compares two configurations.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::{Channel, Config};
 use operator::{Changes, Difference};
 
 impl Config {
-    /// What is different in another configuration.
+    /// Returns the differences to another configuration.
     pub fn changes_to(&self, after: &Self) -> Changes {
         fn channels(config: &Config) -> BTreeMap<String, &Channel> {
             config.channels.iter().map(|channel| (channel.channel.name.to_string(), channel)).collect()

@@ -1,4 +1,4 @@
-//! `[channels.NAME]`: which channels are read, from where, and to which sinks.
+//! `[channels.NAME]`: the channels to read, where each begins, and its sinks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,24 +18,24 @@ use proof::event::{ChannelId, Offset};
 /// `[channels.NAME]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Channel {
-    /// Its name here and its id at the service. No other channel has either.
+    /// Its name here and its id at the service. Both are unique.
     pub channel: ChannelRef,
     /// The names of its sinks, in the operator's order: at least one, each defined, none twice.
     pub sinks: Vec<String>,
-    /// Which events a sink is given, where that differs from the sink's own filter.
+    /// Filters for single sinks, which replace the sink's own filter.
     pub filters: BTreeMap<String, Filter>,
-    /// Where reading begins as long as there is no cursor.
+    /// Where reading begins while the channel has no cursor.
     pub start: Start,
-    /// How long an event may become visible below one that was read; zero: it is not looked for.
+    /// How long an event may become visible after a newer one was read. Zero: the channel does not look for such events.
     pub settle: Duration,
-    /// How often its sinks are compared with the service's history; `None`: never.
+    /// How often the channel's sinks are compared with the service's history; `None`: never.
     pub compare: Option<Duration>,
     /// The requirements for its events.
     pub verification: Verification,
 }
 
 impl Channel {
-    /// What an operator's requests need to know of it.
+    /// The part that an operator's requests need.
     pub fn for_operator(&self) -> ConfiguredChannel {
         ConfiguredChannel {
             channel: self.channel.clone(),
@@ -46,7 +46,7 @@ impl Channel {
     }
 }
 
-/// Reads every channel, in the order of their names. Those that are wrong are left out.
+/// Reads every channel, in the order of their names. Channels with mistakes are left out.
 pub(super) fn read_all(root: &Section<'_>) -> Vec<Channel> {
     let shared = || root.section("verification");
     let (channels, sinks) = (root.section("channels"), root.section("sinks").names().unwrap_or_default());
@@ -56,7 +56,7 @@ pub(super) fn read_all(root: &Section<'_>) -> Vec<Channel> {
     }
     let names = names.unwrap_or_default();
     if names.is_empty() {
-        // For its own mistakes.
+        // Report the mistakes of this table even without a channel.
         let _ = Levels { own: shared(), shared: shared() }.read();
     }
     let mut ids = BTreeMap::new();
@@ -69,7 +69,7 @@ pub(super) fn read_all(root: &Section<'_>) -> Vec<Channel> {
     names.iter().filter_map(read).collect()
 }
 
-/// `ids` are those of the channels before it, with their keys.
+/// `ids` contains the ids of the previous channels, with their keys.
 fn read(
     table: &Section<'_>,
     levels: &Levels<'_>,

@@ -1,4 +1,4 @@
-//! The process itself: where it keeps its state, where it answers, what it logs.
+//! Settings of the process: its state, its admin address, its log.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -18,25 +18,25 @@ use net::http::{self, Authorities};
 use telemetry::Log;
 use telemetry::trace::Otlp;
 
-/// The part that a command needs which works on the state of this machine. No secret is read: while the daemon does not
-/// run, its secrets may be absent.
+/// The settings for a command that works on the state of this machine. No secret is read, because secrets can be absent
+/// while the daemon does not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Local {
-    /// `[state]` and `[cluster]`: where channels are remembered.
+    /// `[state]` and `[cluster]`: where the state of the channels is stored.
     pub state: StateSettings,
-    /// `[log]`: what is logged.
+    /// `[log]`: the level and format of the log.
     pub log: Log,
-    /// `[verification.signer_names]`: what signers are called where they are shown.
+    /// `[verification.signer_names]`: the displayed names of signers.
     pub signer_names: SignerNames,
     /// `[channels.NAME]`, in the order of their names.
     pub channels: Vec<Channel>,
 }
 
 impl Local {
-    /// Loads this part alone: a mistake elsewhere is no error.
+    /// Loads only this part: a mistake elsewhere is not an error.
     ///
     /// # Errors
-    /// What is wrong with it; where the file cannot be read at all, that.
+    /// Every problem with this part. If the file cannot be read, only that problem.
     pub fn load(file: Option<&Path>) -> Result<Self, ConfigError> {
         load_part(file, |root| {
             all!(Self {
@@ -49,18 +49,18 @@ impl Local {
     }
 }
 
-/// Loads `admin.listen` alone, where health is served: a mistake elsewhere is no error.
+/// Loads only `admin.listen`, the address of the health checks: a mistake elsewhere is not an error.
 ///
 /// # Errors
-/// What is wrong with it; where the file cannot be read at all, that.
+/// Every problem with this part. If the file cannot be read, only that problem.
 pub fn load_listen(file: Option<&Path>) -> Result<Option<SocketAddr>, ConfigError> {
     load_part(file, read_listen)
 }
 
-/// Loads where the state is kept by either backend, whichever is in use: a mistake elsewhere is no error.
+/// Loads where each of the two backends keeps its state, whichever is in use: a mistake elsewhere is not an error.
 ///
 /// # Errors
-/// What is wrong with it; where the file cannot be read at all, that.
+/// Every problem with this part. If the file cannot be read, only that problem.
 pub fn load_both_backends(file: Option<&Path>) -> Result<(PathBuf, PostgresSettings), ConfigError> {
     load_part(file, state::read_both)
 }
@@ -89,7 +89,7 @@ pub(super) fn read_listen(root: &Section<'_>) -> Result<Option<SocketAddr>, Repo
     })
 }
 
-/// Names by which the admin listener may be asked, beside its addresses.
+/// The host names that requests to the admin listener may use, in addition to its addresses.
 pub(super) fn read_hosts(root: &Section<'_>) -> Result<Vec<String>, Reported> {
     let admin = root.section("admin");
     let hosts = admin.list("hosts")?.unwrap_or_default();
@@ -123,7 +123,7 @@ pub(super) fn read_otlp(root: &Section<'_>) -> Reading<Otlp> {
     Ok(endpoint.map(|endpoint| Otlp { endpoint, headers, authorities }))
 }
 
-/// As in `OTEL_EXPORTER_OTLP_HEADERS`: `name=value`, with commas between.
+/// Parses headers as in `OTEL_EXPORTER_OTLP_HEADERS`: `name=value`, separated by commas.
 fn headers(text: &str) -> Result<HeaderMap, String> {
     let header = |part: &str| {
         let (name, value) = part.split_once('=')?;

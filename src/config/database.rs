@@ -1,4 +1,4 @@
-//! How a PostgreSQL database is reached, and names in it: for the state and for sinks.
+//! The connection to a PostgreSQL database, and names in it: for the state and for sinks.
 
 use std::str::FromStr;
 
@@ -10,7 +10,7 @@ use net::postgres::ServerSettings;
 const ADDRESS: &str =
     "must be the address of a PostgreSQL database, such as \"postgresql://channeld@db.internal/channeld\"";
 
-/// Options of libpq that have another place here, and what is said of each.
+/// Options of libpq that are set in another way here, and the advice for each.
 const OPTIONS: [(&str, &str); 4] = [
     (
         "sslmode",
@@ -21,7 +21,7 @@ const OPTIONS: [(&str, &str); 4] = [
     ("sslkey", "must not have sslkey; set client_key_file"),
 ];
 
-/// `url` or `url_file`, and what TLS needs; without hosts where neither is set.
+/// Reads `url` or `url_file`, and the TLS settings. The result has no hosts if neither key is set.
 pub(super) fn read_server(section: &Section<'_>) -> Result<ServerSettings, Reported> {
     all!(ServerSettings {
         config: read_url(section),
@@ -30,7 +30,7 @@ pub(super) fn read_server(section: &Section<'_>) -> Result<ServerSettings, Repor
     })
 }
 
-/// Notes that neither `url` nor `url_file` is set.
+/// Records a problem if neither `url` nor `url_file` is set.
 pub(super) fn check_url(section: &Section<'_>, server: &ServerSettings) -> Result<(), Reported> {
     if server.config.get_hosts().is_empty() { Err(section.missing("url")) } else { Ok(()) }
 }
@@ -43,14 +43,14 @@ fn read_url(section: &Section<'_>) -> Result<tokio_postgres::Config, Reported> {
     Ok(server?.unwrap_or_default())
 }
 
-/// Why an address cannot be used. Only what the client says of an option has no secret in it.
+/// Why an address cannot be used. Of the client's messages, only the messages about an option contain no secret.
 fn unreadable(error: &tokio_postgres::Error) -> String {
     let said = root_cause(error);
     let instead = |(option, instead): &(&str, &'static str)| said.ends_with(&format!("`{option}`")).then_some(*instead);
     OPTIONS.iter().find_map(instead).unwrap_or(ADDRESS).to_owned()
 }
 
-/// `client_certificate_file` and `client_key_file`.
+/// Reads `client_certificate_file` and `client_key_file`.
 pub(super) fn read_identity(section: &Section<'_>) -> Reading<Identity> {
     const CHAIN: &str = "client_certificate_file";
     const KEY: &str = "client_key_file";
@@ -73,7 +73,7 @@ pub(super) fn read_identity(section: &Section<'_>) -> Reading<Identity> {
     }
 }
 
-/// An identifier of at most so many letters that needs no escape.
+/// An identifier of at most `limit` characters that needs no escaping.
 pub(super) fn identifier(limit: usize, example: &'static str) -> impl Fn(&str) -> Result<String, String> {
     move |text| {
         let is_name = text.len() <= limit

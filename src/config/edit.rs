@@ -1,4 +1,4 @@
-//! Writing into the operator's file, whose comments and order stay.
+//! Writes into the operator's file, and preserves its comments and its order.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -12,27 +12,27 @@ use ::channel::{Expect, Named};
 /// Why a file was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum EditError {
-    /// It could not be read or written.
+    /// The file could not be read or written.
     #[error("the file could not be written")]
     Io(#[from] io::Error),
-    /// It is not TOML.
+    /// The file is not TOML.
     #[error("the file is not TOML")]
     Toml(#[from] toml_edit::TomlError),
-    /// The channel stands elsewhere.
+    /// The channel is configured elsewhere.
     #[error("[channels.{0}] is no table of the file; set its `expect` where the channel is configured")]
     Elsewhere(String),
-    /// What would be written cannot be used.
+    /// The result would not be a valid configuration.
     #[error("nothing was written: with the lists, the configuration is wrong: {0}")]
     Wrong(ConfigError),
 }
 
-/// Writes a channel's lists into a file, and nothing else. The file is replaced as a whole, once the result was read without
-/// a mistake.
+/// Writes a channel's lists into a file, and nothing else. The whole file is replaced after the result was loaded without a
+/// mistake.
 ///
 /// # Errors
-/// [`EditError`]: nothing has changed.
+/// [`EditError`]: the file did not change.
 pub fn write_expect(file: &Path, channel: &str, expect: &Expect) -> Result<(), EditError> {
-    // Not the link to it.
+    // Replace the file itself, not a link to it.
     let file = fs::canonicalize(file)?;
     let text = with_expect(&fs::read_to_string(&file)?, channel, expect)?;
     let mut written = tempfile::NamedTempFile::new_in(file.parent().unwrap_or(Path::new("/")))?;
@@ -46,7 +46,7 @@ pub fn write_expect(file: &Path, channel: &str, expect: &Expect) -> Result<(), E
     Ok(())
 }
 
-/// Root may write the file of another.
+/// Keeps the owner of the file. Root can edit a file that belongs to another user.
 fn keep_owner(written: &File, before: &fs::Metadata) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt, fchown};
     let now = written.metadata()?;
@@ -83,7 +83,7 @@ fn with_expect(text: &str, channel: &str, expect: &Expect) -> Result<String, Edi
     Ok(document.to_string())
 }
 
-/// Adds what is not on a list yet. The rest stays as it was written.
+/// Adds the values that are not on a list yet. The rest of the list does not change.
 fn add(list: &mut Array, what: Named, values: &[String]) {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let known: Vec<_> = list.iter().filter_map(|value| what.canonical(text(value).trim()).ok()).collect();

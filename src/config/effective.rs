@@ -1,9 +1,9 @@
-//! What is in effect: each value with the place where it was set.
+//! Lists the values in effect with their origins.
 //!
 //! # Invariants
 //!
-//! * **No secret.** A value is shown only if it was read as one that may be: what is read in another way is hidden.
-//! * **No list of its own.** What has been read is listed, and what counts where nothing is set is noted where it is used.
+//! * **No secret.** A value is shown only if it was read as a value that may be shown. All other values are hidden.
+//! * **No list of its own.** The list contains the keys that were read. A default is recorded where the code applies it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -19,53 +19,53 @@ use super::problem::Lines;
 use super::section::{Reader, Section};
 use super::sources::FILE;
 
-/// A value that is in effect.
+/// A value in effect.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Setting {
-    /// The key, as it would stand in a file: `channels.settlements.id`.
+    /// The key as it is written in a file: `channels.settlements.id`.
     pub key: String,
-    /// The value, as it was written; `None` where it is hidden.
+    /// The value as it was written; `None` if it is hidden.
     pub value: Option<serde_json::Value>,
-    /// Whether it is, or may be, a secret.
+    /// Whether the value is, or may be, a secret.
     pub hidden: bool,
-    /// Where it was set.
+    /// The origin of the value.
     #[serde(flatten)]
     pub origin: Origin,
-    /// The key whose value a channel takes, where it has none of its own.
+    /// The key whose value a channel inherits, because it has no value of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inherits: Option<String>,
 }
 
-/// Where a value was set.
+/// The origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "origin", rename_all = "lowercase")]
 pub enum Origin {
-    /// Nowhere: it is channeld's own.
+    /// The value is channeld's default.
     Default,
-    /// In the operator's file.
+    /// The operator's file.
     File {
         /// Its path.
         file: PathBuf,
-        /// From 1 on.
+        /// The line, from 1.
         line: Option<usize>,
     },
-    /// By an environment variable.
+    /// An environment variable.
     Environment {
         /// Its name.
         variable: String,
     },
 }
 
-/// What there is to say of values, noted while they are read.
+/// Details about values, recorded while they are read.
 #[derive(Default)]
 pub(super) struct Seen {
-    /// How each that was read is shown.
+    /// How each value that was read is shown.
     shown: BTreeMap<Key, Shown>,
-    /// What counts where nothing is set.
+    /// The defaults of keys that are not set.
     defaults: BTreeMap<Key, Value>,
-    /// Keys of a channel that are not set, with the key whose value counts.
+    /// Keys of a channel that are not set, with the key whose value they inherit.
     inherited: BTreeMap<Key, Key>,
-    /// Keys that do not count, because another one does in their place.
+    /// Keys without effect, because another key replaces them.
     replaced: BTreeSet<Key>,
 }
 
@@ -76,39 +76,39 @@ enum Shown {
 }
 
 impl Section<'_> {
-    /// Notes that a value was read. It is shown, unless it was hidden before.
+    /// Records that a value was read. It is shown, unless it was hidden before.
     pub(super) fn note_read(&self, name: &str) {
         self.reader.seen.borrow_mut().shown.entry(self.key.at(name)).or_insert(Shown::AsItIs);
     }
 
-    /// Shows something else in the place of a value.
+    /// Shows another text instead of a value.
     pub(super) fn show_as(&self, name: &str, text: String) {
         self.reader.seen.borrow_mut().shown.insert(self.key.at(name), Shown::As(text));
     }
 
-    /// Hides a value, which is a secret.
+    /// Hides a value, because it is a secret.
     pub(super) fn hide(&self, name: &str) {
         self.reader.seen.borrow_mut().shown.insert(self.key.at(name), Shown::Hidden);
     }
 
-    /// Notes what counts for a key that is not set.
+    /// Records the default of a key that is not set.
     pub(super) fn note_default(&self, name: &str, value: impl Into<Value>) {
         self.reader.seen.borrow_mut().defaults.insert(self.key.at(name), value.into());
     }
 
-    /// Notes that a key is not set here, and what `other` has counts.
+    /// Records that a key is not set here and inherits the value of `other`.
     pub(super) fn note_inherited(&self, name: &str, other: &Section<'_>) {
         self.reader.seen.borrow_mut().inherited.insert(self.key.at(name), other.key.at(name));
     }
 
-    /// The first of two keys, which counts in the place of the second.
+    /// Returns the first of two keys, and records that it replaces the second.
     pub(super) fn instead<'n>(&self, one: &'n str, other: &str) -> &'n str {
         self.reader.seen.borrow_mut().replaced.insert(self.key.at(other));
         one
     }
 }
 
-/// Each value that is in effect, in the order of the keys.
+/// Returns each value in effect, in the order of the keys.
 pub(super) fn settings(reader: &Reader, text: &Text) -> Vec<Setting> {
     let (seen, lines) = (reader.seen.borrow(), Lines::of(text));
     let mut settings = BTreeMap::new();
@@ -138,7 +138,7 @@ impl Setting {
 }
 
 impl Shown {
-    /// What is shown of a value.
+    /// The text that is shown for a value.
     fn of(&self, value: &Value) -> Option<serde_json::Value> {
         match self {
             Self::AsItIs => json(value),
@@ -148,7 +148,7 @@ impl Shown {
     }
 }
 
-/// As JSON, and an address without its query, which may hold a token.
+/// Converts a value to JSON. A URL is shown without its query, which may contain a token.
 fn json(value: &Value) -> Option<serde_json::Value> {
     let has_query = |text: &&str| Url::parse(text.trim()).is_ok_and(|url| url.query().is_some());
     match value.as_str().filter(has_query).and_then(|text| text.split_once('?')) {
@@ -157,7 +157,7 @@ fn json(value: &Value) -> Option<serde_json::Value> {
     }
 }
 
-/// Hands every value on, and not the tables that they are in.
+/// Calls `found` for every value, but not for the tables that contain the values.
 fn each(above: &Key, value: &Value, found: &mut impl FnMut(Key, &Value)) {
     match value.as_dict() {
         Some(table) => table.iter().for_each(|(name, value)| each(&above.at(name), value, found)),

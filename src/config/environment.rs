@@ -1,7 +1,7 @@
-//! The environment: `CHANNELD_` and `__` between levels.
+//! Reads the environment: variables begin with `CHANNELD_`, and `__` separates levels.
 //!
-//! Names are written in capitals and read in lower case, and a shell's variable cannot hold a dash. The name of a
-//! channel or sink of the file is therefore found without regard to case, and with `_` for `-`:
+//! Variable names are upper-case and are read in lower case, and a shell variable cannot contain a dash. The name of a
+//! channel or sink in the file is therefore matched without regard to case, and with `_` for `-`:
 //! `CHANNELD_CHANNELS__EAST_COAST__START` sets `channels.East-Coast.start`.
 
 use std::collections::BTreeMap;
@@ -14,17 +14,17 @@ use super::key::{Key, PREFIX};
 use super::problem::Problem;
 use super::sources::{Layer, merged};
 
-/// Names the configuration file. It is the command line's, and no key.
+/// Names the configuration file. The command line uses this variable. It is not a key.
 pub const FILE_VARIABLE: &str = "CHANNELD_CONFIG";
 
-/// How the place of a value that was set by a variable begins.
+/// The beginning of the origin of a value that a variable has set.
 pub(super) const ENVIRONMENT: &str = "environment variable ";
 
-/// Variables of OpenTelemetry's own, and the keys that they set where nothing else does.
+/// OpenTelemetry's own variables, and the keys that they set if nothing else does.
 const TELEMETRY: [(&str, &str); 2] =
     [("OTEL_EXPORTER_OTLP_ENDPOINT", "otlp_endpoint"), ("OTEL_EXPORTER_OTLP_CERTIFICATE", "otlp_ca_file")];
 
-/// Puts what OpenTelemetry's own variables say over the defaults.
+/// Merges OpenTelemetry's own variables over the defaults.
 pub(super) fn add_telemetry(defaults: Figment, variables: &[(OsString, OsString)]) -> Figment {
     let set = |name: &str| variables.iter().find(|(variable, _)| *variable == *name)?.1.clone().into_string().ok();
     TELEMETRY.iter().fold(defaults, |layers, (variable, key)| match set(variable) {
@@ -36,7 +36,7 @@ pub(super) fn add_telemetry(defaults: Figment, variables: &[(OsString, OsString)
     })
 }
 
-/// Puts the variables over the layers, in the order of their names. Gives what is wrong with them too.
+/// Merges the variables over the layers, in the order of their names. Also returns the problems with them.
 pub(super) fn add(
     mut layers: Figment,
     variables: impl IntoIterator<Item = (OsString, OsString)>,
@@ -70,7 +70,7 @@ pub(super) fn add(
     (layers, problems)
 }
 
-/// The key that the levels of a variable stand for; or what is wrong with which key.
+/// Returns the key that a variable sets, or a key and its problem.
 fn find(levels: &str, written: &Value) -> Result<Key, (Key, String)> {
     levels.split("__").try_fold(Key::default(), |table, level| {
         let name = level.to_ascii_lowercase();
@@ -81,7 +81,7 @@ fn find(levels: &str, written: &Value) -> Result<Key, (Key, String)> {
     })
 }
 
-/// The name in a table that a level of a variable, in lower case, stands for.
+/// The name in a table that matches one level of a variable, in lower case.
 fn resolve(name: &str, table: Option<&Value>) -> Result<String, String> {
     if name.is_empty() {
         return Err("has an empty level; write __ between levels and nowhere else".to_owned());
@@ -97,7 +97,7 @@ fn resolve(name: &str, table: Option<&Value>) -> Result<String, String> {
 }
 
 /// Whether Kubernetes sets a variable like this for a Service whose name begins with `channeld` ("Discovering services"
-/// in its documentation): it announces an address and is not a setting.
+/// in its documentation). Such a variable announces an address and is not a setting.
 fn is_kubernetes(levels: &str) -> bool {
     let words: Vec<_> = levels.split('_').collect();
     let is_of_service = |at: usize| match words[at..] {

@@ -1,4 +1,4 @@
-//! The operator's file as it was read, and the files that it names.
+//! The text of the operator's file, and the files that it names.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
@@ -9,26 +9,27 @@ use std::path::{Path, PathBuf};
 use super::problem::ConfigError;
 use net::http::PemError;
 
-/// The largest configuration file, in bytes. A thousand channels with filters of their own need less.
+/// The largest configuration file, in bytes. A thousand channels with their own filters need less.
 const TEXT_LIMIT: usize = 1024 * 1024;
 
-/// The largest file of certificates, in bytes. A system's whole list of authorities is about a fifth of this.
+/// The largest certificate file, in bytes. A system's complete list of authorities has about a fifth of this size.
 const CERTIFICATES_LIMIT: usize = 1024 * 1024;
 
-/// The largest file of a secret, in bytes.
+/// The largest secret file, in bytes.
 const SECRET_LIMIT: usize = 64 * 1024;
 
-/// The text of a configuration file, and its path; `None` where there is no file. It may hold secrets: it is not shown.
+/// The text of a configuration file, and its path; `None` without a file. The text can contain secrets and is never
+/// shown.
 #[derive(Clone, Default)]
 pub struct Text(pub(super) Option<(PathBuf, String)>);
 
 impl Text {
-    /// The text that `file` is about to have.
+    /// The text that `file` will have.
     pub fn written(file: &Path, text: String) -> Self {
         Self(Some((file.to_owned(), text)))
     }
 
-    /// Reads `file`, where there is one.
+    /// Reads `file`, if one is given.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -40,22 +41,22 @@ impl Text {
     }
 }
 
-/// The secrets, certificates and keys beside the configuration file, as they were just before they were read.
+/// The files with secrets, certificates and keys that the configuration names, as they were just before they were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Files(BTreeMap<PathBuf, Option<Stamp>>);
 
-/// Device, inode, size, and the times of the last change to the content and to the inode, in seconds and nanoseconds:
-/// they tell one content from another without reading it. Of a link they are those of its target, which is what changes
-/// where a mounted secret is replaced.
+/// Device, inode, size, and the times of the last change to the content and to the inode, in seconds and nanoseconds. They
+/// distinguish two contents without reading them. For a link they describe its target, because replacing a mounted secret
+/// changes the target.
 type Stamp = (u64, u64, u64, (i64, i64), (i64, i64));
 
 impl Files {
-    /// Notes a file that is about to be read.
+    /// Records a file that is about to be read.
     pub(super) fn note(&mut self, path: &Path) {
         self.0.entry(path.to_owned()).or_insert_with(|| stamp(path));
     }
 
-    /// Whether one of them has changed.
+    /// Whether one of the files has changed.
     pub fn have_changed(&self) -> bool {
         self.0.iter().any(|(path, before)| stamp(path) != *before)
     }
@@ -84,9 +85,10 @@ pub(super) fn read_up_to(path: &Path, bound: usize) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "is not UTF-8 text".to_owned())
 }
 
-/// The secret in a file, without the line break at its end.
+/// Reads the secret in a file, without the line break at its end.
 pub(super) fn read_secret(path: &str) -> Result<String, String> {
-    // A secret may stand where the path belongs, and must not reach a log: only what is clearly a path is shown.
+    // A secret may be set by mistake instead of the path, and must not reach a log. Only a text that is clearly a path is
+    // shown.
     let shown = if path.starts_with(['/', '.']) { format!("the file {path:?}") } else { "the file".to_owned() };
     let text = read_up_to(Path::new(path), SECRET_LIMIT);
     let text = text.map_err(|error| format!("{shown} {error}; create it, or correct the path"))?;
@@ -96,7 +98,7 @@ pub(super) fn read_secret(path: &str) -> Result<String, String> {
     }
 }
 
-/// What a file of certificates holds.
+/// Reads and parses a certificate file.
 pub(super) fn read_pem<T>(path: &str, parse: impl FnOnce(&str) -> Result<T, PemError>) -> Result<T, String> {
     let text = read_up_to(Path::new(path), CERTIFICATES_LIMIT);
     let text = text.map_err(|error| format!("the file {path:?} {error}; create it, or correct the path"))?;

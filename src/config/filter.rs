@@ -1,4 +1,4 @@
-//! Filters: which events a sink is given.
+//! Reads filters, which select the events for a sink.
 
 use strum::VariantArray;
 
@@ -9,7 +9,7 @@ use ::record::{Field, Filter, Rule, UNSIGNED, VERIFIED};
 use proof::event::EventType;
 use proof::verify::Address;
 
-/// Reads the filter `name`: the name of one, or a table with the values to accept of each field.
+/// Reads the filter `name`: either the name of a predefined filter, or a table with the accepted values of each field.
 pub(super) fn read(section: &Section<'_>, name: &str) -> Reading<Filter> {
     if !section.is_table(name) {
         return section.optional(name, |text| match text.trim() {
@@ -39,7 +39,7 @@ pub(super) fn read(section: &Section<'_>, name: &str) -> Reading<Filter> {
     Ok(Some(Filter(vec![rule])))
 }
 
-/// Whether an event can have that value; otherwise what it must be.
+/// Checks whether an event can have this value. The error describes the valid values.
 fn possible(field: Field, value: &str) -> Result<(), &'static str> {
     let is_word =
         |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
@@ -57,7 +57,7 @@ fn possible(field: Field, value: &str) -> Result<(), &'static str> {
     if is_possible { Ok(()) } else { Err(needed) }
 }
 
-/// The types that are known, where that is none of them: the service may have more than this version knows.
+/// Lists the known types if the value is a type that this version does not know. The service may have more types.
 fn unknown(field: Field, value: &str) -> Option<String> {
     let is_unknown = field == Field::Type && matches!(value.parse(), Ok(EventType::Other(_)));
     is_unknown.then(|| EventType::KNOWN.join(", "))

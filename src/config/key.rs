@@ -1,13 +1,13 @@
-//! The place of a value or table in the configuration.
+//! The path of a value or table in the configuration.
 
 use std::fmt;
 
 use figment::value::Value;
 
-/// The prefix of every variable of channeld.
+/// The prefix of all of channeld's variables.
 pub(super) const PREFIX: &str = "CHANNELD_";
 
-/// The names from the root down to a value or table. The root itself has none.
+/// The names from the root down to a value or table. The key of the root is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key(pub(super) Vec<String>);
 
@@ -17,7 +17,7 @@ impl Key {
         Self(self.0.iter().cloned().chain([name.to_owned()]).collect())
     }
 
-    /// What is written there, in the table that holds everything.
+    /// The value at this key in the root table.
     pub(super) fn find_in<'v>(&self, values: &'v Value) -> Option<&'v Value> {
         self.0.iter().try_fold(values, |table, name| table.as_dict()?.get(name))
     }
@@ -33,7 +33,7 @@ impl Key {
     }
 }
 
-/// As TOML writes it.
+/// Formats the key as TOML.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, name) in self.0.iter().enumerate() {

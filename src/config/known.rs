@@ -1,4 +1,4 @@
-//! Unknown keys, and which known key was probably meant.
+//! Finds unknown keys, and the known key that was probably meant.
 
 use std::collections::BTreeSet;
 
@@ -6,17 +6,17 @@ use figment::value::{Dict, Value};
 
 use super::key::Key;
 
-/// What the configuration may contain.
+/// The keys that the configuration may contain.
 #[derive(Default)]
 pub(super) struct Known {
-    /// The keys that were read. What is below them belongs to them.
+    /// The keys that were read. Keys below them are part of their values.
     pub(super) values: BTreeSet<Key>,
-    /// The tables in which they were looked up.
+    /// The tables in which keys were looked up.
     pub(super) tables: BTreeSet<Key>,
 }
 
 impl Known {
-    /// The keys of a table that were never read. Of an unknown table only the table is named.
+    /// The keys of a table that were never read. For an unknown table, only the table is returned.
     pub(super) fn unknown_in(&self, table: &Key, values: &Dict) -> Vec<Key> {
         let unknown = values.iter().flat_map(|(name, value)| {
             let key = table.at(name);
@@ -30,8 +30,9 @@ impl Known {
         unknown.collect()
     }
 
-    /// The known key that an unknown one was probably meant to be: a name of the same table with a few letters wrong, a
-    /// variable with `_` between its levels, or the same name in another table, but not for a key of a sink.
+    /// The known key that was probably meant by an unknown one: a name in the same table with a few different letters, a
+    /// variable with `_` between its levels, or the same name in another table. The last rule does not apply to keys of a
+    /// sink.
     pub(super) fn closest(&self, unknown: &Key) -> Option<&Key> {
         let (name, table) = unknown.0.split_last()?;
         let most = (name.chars().count() / 3).max(1);
@@ -45,7 +46,7 @@ impl Known {
         misspelt
             .map(|(_, key)| key)
             .or_else(|| self.values.iter().find(|key| key.0.join("_") == joined))
-            // What sinks are called is the operator's choice, and each type has keys of its own.
+            // The names of sinks are the operator's choice, and each type has its own keys.
             .or_else(|| self.values.iter().find(|key| key.name() == name && !is_sink(unknown)))
     }
 }

@@ -1,8 +1,8 @@
-//! What is wrong with a configuration: every mistake at once, each with its key, its place and a way out.
+//! The problems of a configuration: all mistakes at once, each with its key, its origin and a solution.
 //!
 //! # Invariants
 //!
-//! * **No values.** A problem says which rule a value breaks and never quotes what could be a secret.
+//! * **No values.** A problem says which rule a value breaks. It never quotes a value that could be a secret.
 
 use std::path::Path;
 
@@ -16,16 +16,16 @@ use super::sources::FILE;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{key}{}: {message}", origin.as_ref().map_or(String::new(), |origin| format!(" ({origin})")))]
 pub struct Problem {
-    /// The key, as it would stand in a file: `channels.settlements.id`; or `--config` for the file itself.
+    /// The key as it is written in a file: `channels.settlements.id`; or `--config` for the file itself.
     pub key: String,
-    /// The file with its line, environment variable or flag that the value came from; `None` where there is no value.
+    /// The file and line, the environment variable or the flag that set the value; `None` if the key has no value.
     #[serde(rename = "source")]
     pub origin: Option<String>,
-    /// What is wrong, and what to do about it.
+    /// The mistake, and how to correct it.
     pub message: String,
 }
 
-/// Everything that is wrong with a configuration.
+/// All problems of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct ConfigError {
@@ -34,7 +34,7 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// With the line of the operator's file that each value stands on.
+    /// Adds the line in the operator's file to the origin of each value.
     pub(super) fn located_in(mut self, text: &Text) -> Self {
         let (Text(Some((file, _))), Some(lines)) = (text, Lines::of(text)) else { return self };
         let origin = format!("{FILE}{}", file.display());
@@ -46,29 +46,29 @@ impl ConfigError {
         self
     }
 
-    /// The operator's file cannot be used at all.
+    /// The error for an operator's file that cannot be used at all.
     pub(super) fn of_file(path: &Path, message: String) -> Self {
         let origin = Some(path.display().to_string());
         Self { problems: vec![Problem { key: "--config".to_owned(), origin, message }] }
     }
 }
 
-/// Where keys stand in the operator's file.
+/// Finds the lines of keys in the operator's file.
 pub(super) struct Lines<'t> {
     document: ImDocument<&'t str>,
-    /// Where lines end, in ascending order.
+    /// The positions of the line ends, in ascending order.
     ends: Vec<usize>,
 }
 
 impl<'t> Lines<'t> {
-    /// `None` where there is no file, or it is not TOML.
+    /// Returns `None` without a file, or if the file is not TOML.
     pub(super) fn of(text: &'t Text) -> Option<Self> {
         let (_, text) = text.0.as_ref()?;
         let ends = text.match_indices('\n').map(|(at, _)| at).collect();
         Some(Self { document: ImDocument::parse(text.as_str()).ok()?, ends })
     }
 
-    /// The line of a key, from 1 on, or of the table above it that has a place of its own.
+    /// The line of a key, from 1. For a key that is not in the file, the line of the nearest table above it that is.
     pub(super) fn line<'k>(&self, path: impl IntoIterator<Item = &'k str>) -> Option<usize> {
         let (mut table, mut at) = (self.document.as_item(), None);
         for name in path {

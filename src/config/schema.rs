@@ -1,10 +1,11 @@
-//! The configuration file as JSON Schema, made of what `config/default.toml` documents.
+//! The JSON Schema of the configuration file, derived from `config/default.toml`.
 //!
 //! # Invariants
 //!
-//! * **One list of keys.** The documented keys are those that are read, which a test holds: so the schema has these, and no
-//!   list of its own.
-//! * **Never stricter than the reader** about what stands in a file. What only counts together is left to `channeld check`.
+//! * **One list of keys.** A test checks that the documented keys are exactly the keys that are read. The schema contains
+//!   the documented keys and has no list of its own.
+//! * **Never stricter than the reader** about the content of a file. Rules that involve several keys are left to
+//!   `channeld check`.
 
 use std::collections::BTreeMap;
 
@@ -20,24 +21,24 @@ use ::record::{Format, Shipped};
 use ::sink::{Credentials, Mechanism, Search};
 use telemetry::LogFormat;
 
-/// How closed files and bodies are compressed.
+/// The compression of closed files and of bodies.
 const COMPRESSIONS: [&str; 3] = ["none", "gzip", "zstd"];
 
-/// The types of sinks that hold whole events, and the formats that do.
+/// The types of sinks that store whole events, and the formats that contain whole events.
 const READ_BACK: [&str; 3] = ["file", "postgres", "sqlite"];
 const WHOLE: [&str; 3] = ["json", "cloudevents", "raw"];
 
-/// Tables whose keys are the operator's.
+/// Tables whose keys the operator chooses.
 const NAMED_BY_THE_OPERATOR: [&str; 5] =
     ["template_values", "template_value_files", "headers", "header_files", "signer_names"];
 
-/// Names of channels and sinks.
+/// The pattern for names of channels and sinks.
 const NAME: &str = "^[A-Za-z0-9]([A-Za-z0-9_-]{0,62}[A-Za-z0-9])?$";
 
-/// What stands for a name of the operator's.
+/// The placeholder for a name that the operator chooses.
 const ANY: &str = "NAME";
 
-/// The schema of the file.
+/// Returns the schema of the file.
 pub fn schema() -> Value {
     let documented = Documented::read();
     let mut schema = documented.table(&[], &documented.values);
@@ -48,11 +49,11 @@ pub fn schema() -> Value {
     schema
 }
 
-/// What `default.toml` says.
+/// The content of `default.toml`.
 struct Documented {
     /// Every key with its default or an example.
     values: Map<String, Value>,
-    /// What explains each key and table, by its path.
+    /// The explanation of each key and table, by its path.
     texts: BTreeMap<String, String>,
     /// The keys that have a default.
     defaults: Vec<String>,
@@ -92,7 +93,7 @@ impl Documented {
         Self { values, texts, defaults }
     }
 
-    /// What explains a key: its own words or, where a table repeats the key of another, those of that one.
+    /// The explanation of a key: its own text or, if a table repeats a key of another table, the text there.
     fn text(&self, path: &[&str]) -> Option<String> {
         let own = self.texts.get(&path.join("."));
         let is_said = |text: &&String| !text.is_empty() && *text != "As for standard output.";
@@ -145,14 +146,14 @@ impl Documented {
         }
     }
 
-    /// One for each type.
+    /// One schema for each type.
     fn sinks(&self, documented: &Map<String, Value>) -> Vec<Value> {
         let of_type = |word: &&str| {
             let name = format!("{ANY}-{word}");
             let mut values = documented[&name].as_object().expect("a test finds each type there").clone();
             let is_whole = READ_BACK.contains(word);
             for (key, value) in documented["NAME-stdout"].as_object().expect("it is a table") {
-                // Documented once, at the first of the types that have it.
+                // These keys are documented only once, at the first type that has them.
                 let has_it =
                     if key.starts_with("template") { !is_whole } else { key == "per_instance" && *word == "file" };
                 if has_it {
@@ -168,7 +169,7 @@ impl Documented {
         SinkType::VARIANTS.iter().map(of_type).collect()
     }
 
-    /// The filter, which is written out at the file alone.
+    /// The schema of a filter. Only the file sink documents the filter in full.
     fn filter(&self) -> Value {
         let path = ["sinks", "NAME-file", "filter"];
         let fields = self.values["sinks"]["NAME-file"]["filter"].as_object().expect("it is written out there");
@@ -189,7 +190,7 @@ impl Documented {
                 "type": ["array", "string"],
                 "items": {"type": ["string", "integer"]},
             }),
-            // A number is taken where a text of digits is.
+            // The reader also accepts a number for a text of digits.
             (None, Value::String(text)) if text.parse::<u64>().is_ok() || path.ends_with(&["start"]) => {
                 json!({"type": ["string", "integer"]})
             }
@@ -212,7 +213,7 @@ fn values_text(documented: &Documented, path: &[&str]) -> String {
     own.or_else(other).map(|(_, text)| text.clone()).unwrap_or_default()
 }
 
-/// A table of tables, by names of the operator's.
+/// A table of tables whose names the operator chooses.
 fn named(each: &Value) -> Value {
     json!({
         "type": "object",
@@ -221,12 +222,12 @@ fn named(each: &Value) -> Value {
     })
 }
 
-/// A key without a default, which stands there as a comment.
+/// The text of a key without a default, which `default.toml` contains as a comment.
 fn key_of(line: &str) -> Option<&str> {
     line.strip_prefix('#').filter(|key| !key.starts_with(' ') && !key.is_empty())
 }
 
-/// The words that a key may be set to, where these are all.
+/// The words that a key can be set to, if the list is complete.
 fn words(path: &[&str]) -> Option<&'static [&'static str]> {
     Some(match path {
         ["state", "backend"] => Backend::VARIANTS,

@@ -1,11 +1,10 @@
-//! Reading the configuration key by key, so that all its mistakes are found in one pass.
+//! Reads the configuration key by key, so that one pass finds all mistakes.
 //!
 //! # Invariants
 //!
-//! * **Every error is on the list.** A [`Reported`] exists only after its problem has been noted: it is passed on, and
-//!   nothing else has to be done about it.
-//! * **A key that is read is known.** A key of the configuration that was never read is unknown: there is no second list
-//!   of keys to keep in step.
+//! * **Every error is on the list.** A [`Reported`] exists only after its problem was recorded. It is passed on and needs no
+//!   other handling.
+//! * **A key that is read is known.** A key that was never read is unknown. No second list of keys exists that could differ.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -24,52 +23,52 @@ use super::sources::{self, Layer, merged};
 
 mod secrets;
 
-/// There is no value, and the problem has been noted. A value that is only wrong beside others is read all the same:
-/// nothing is made of a configuration with a problem.
+/// The value is missing or unusable, and the problem was recorded. A value that is wrong only in combination with others
+/// is still returned, because a configuration with a problem is never used.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reported;
 
-/// `Ok` of a struct whose fields are results. Each of them is read, and its mistake noted, before one ends the reading.
-/// A field may use the results of those before it, by their names.
+/// Builds a struct whose fields are results. Every field is read, and its mistakes are recorded, before an error ends the
+/// reading. A field can use the results of earlier fields by their names.
 macro_rules! all {
     ($($type:ident)::+ { $($field:ident: $reading:expr),* $(,)? }) => {{
         $(let $field: Result<_, $crate::config::section::Reported> = $reading;)*
-        // A closure: an error ends this struct, and not the function that it is read in.
+        // A closure, so that an error ends only this struct and not the surrounding function.
         let build = || Ok::<_, $crate::config::section::Reported>($($type)::+ { $($field: $field?),* });
         build()
     }};
 }
 pub(super) use all;
 
-/// A key's value; `None` where it is not set.
+/// The value of a key; `None` if it is not set.
 pub(super) type Reading<T> = Result<Option<T>, Reported>;
 
-/// What the layers say, the keys that were read, and the problems that were found.
+/// The merged layers, the keys that were read, and the problems that were found.
 pub(super) struct Reader {
     layers: Figment,
     pub(super) values: Value,
     pub(super) known: RefCell<Known>,
-    /// What there is to say of values that are in effect.
+    /// Details about values in effect.
     pub(super) seen: RefCell<Seen>,
-    /// The files that were read beside the operator's own.
+    /// The files that were read, except the operator's own file.
     pub(super) files: RefCell<Files>,
     problems: RefCell<Vec<Problem>>,
-    /// What an operator should know though nothing is wrong.
+    /// Notes for the operator that are not mistakes.
     pub(super) notes: RefCell<Vec<String>>,
 }
 
 impl Reader {
-    /// Over these layers. `problems` are those found in making them.
+    /// Creates a reader over these layers. `problems` were found while the layers were built.
     pub(super) fn new(layers: Figment, problems: Vec<Problem>) -> Self {
         let values = merged(&layers);
         let (known, seen, files, notes) = <_>::default();
         Self { layers, values, known, seen, files, problems: problems.into(), notes }
     }
 
-    /// Over the defaults, the operator's text and the variables.
+    /// Creates a reader over the defaults, the operator's text and the variables.
     ///
     /// # Errors
-    /// Only where the text is not TOML: every other problem would follow from that one.
+    /// Only if the text is not TOML, because every other problem would follow from that.
     pub(super) fn open(
         text: &Text,
         variables: impl IntoIterator<Item = (OsString, OsString)>,
@@ -83,12 +82,12 @@ impl Reader {
         Ok(Self::new(layers, problems))
     }
 
-    /// The table that holds everything.
+    /// The root table.
     pub(super) fn root(&self) -> Section<'_> {
         Section { reader: self, key: Key::default() }
     }
 
-    /// Notes the keys that were not read.
+    /// Records the keys that were never read.
     pub(super) fn note_unknown(&self) {
         let known = self.known.borrow();
         for key in self.values.as_dict().map_or(Vec::new(), |values| known.unknown_in(&Key::default(), values)) {
@@ -117,7 +116,7 @@ impl Reader {
         kind.find_in(&self.values).filter(|_| sinks == "sinks")?.as_str()
     }
 
-    /// Ends the reading: the value, if no problem was noted.
+    /// Ends the reading. Returns the value if no problem was recorded.
     pub(super) fn finish<T>(self, value: Result<T, Reported>) -> Result<T, ConfigError> {
         match (value, self.problems.into_inner()) {
             (Ok(value), problems) if problems.is_empty() => Ok(value),
@@ -135,7 +134,7 @@ impl Reader {
         Reported
     }
 
-    /// Where a value was set; `None` where there is no value.
+    /// The origin of a value; `None` if the key has no value.
     pub(super) fn origin(&self, key: &Key) -> Option<&str> {
         Some(&*self.layers.get_metadata(key.find_in(&self.values)?.tag())?.name)
     }
@@ -146,7 +145,7 @@ impl Reader {
     }
 }
 
-/// A table of the configuration, whether or not it is written anywhere.
+/// A table of the configuration, whether or not any layer contains it.
 pub(super) struct Section<'r> {
     pub(super) reader: &'r Reader,
     pub(super) key: Key,
@@ -158,17 +157,17 @@ impl<'r> Section<'r> {
         Section { reader: self.reader, key: self.key.at(name) }
     }
 
-    /// A value written as text or as a whole number, checked by `parse`, whose error says what is wrong and what to do.
+    /// Reads a text or a whole number. `parse` checks it, and its error describes the mistake and its correction.
     pub(super) fn optional<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
         self.value(name, |value| parse(&scalar(value).ok_or("must be a text in quotes")?))
     }
 
-    /// As [`optional`](Self::optional), and its absence is a problem.
+    /// Like [`optional`](Self::optional), but a missing value is a problem.
     pub(super) fn required<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<T, Reported> {
         self.optional(name, parse)?.ok_or_else(|| self.missing(name))
     }
 
-    /// As [`optional`](Self::optional), with what counts where it is not set, as an operator would write it.
+    /// Like [`optional`](Self::optional), with a default that is written as an operator would write it.
     pub(super) fn or<T>(
         &self,
         name: &str,
@@ -182,12 +181,12 @@ impl<'r> Section<'r> {
         parse(default).map_err(|message| self.wrong(name, message))
     }
 
-    /// A text that must be written in quotes: a number without them may have lost digits.
+    /// Reads a text that must be in quotes, because an unquoted number could have lost digits.
     pub(super) fn quoted<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
         self.value(name, |value| parse(value.as_str().ok_or("must be a text in quotes")?))
     }
 
-    /// What the file holds whose path is the value. `read` says what is wrong with it.
+    /// Reads the file whose path is the value. The error of `read` describes the problem with the file.
     pub(super) fn file<T>(&self, name: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
         self.optional(name, |path| {
             self.reader.files.borrow_mut().note(Path::new(path));
@@ -195,7 +194,7 @@ impl<'r> Section<'r> {
         })
     }
 
-    /// `true` or `false`, as such or, from the environment, as a text.
+    /// Reads `true` or `false`. In the environment, the value is a text.
     pub(super) fn boolean(&self, name: &str, default: bool) -> Result<bool, Reported> {
         let read = |value: &Value| value.to_bool().or_else(|| scalar(value)?.trim().parse().ok());
         let value = self.value(name, |value| read(value).ok_or_else(|| "must be true or false".to_owned()))?;
@@ -219,7 +218,7 @@ impl<'r> Section<'r> {
         })
     }
 
-    /// Which of two keys that exclude each other is set. The environment's counts before the file's.
+    /// Returns which of two exclusive keys is set. A key in the environment takes precedence over one in the file.
     pub(super) fn either<'n>(&self, one: &'n str, other: &'n str) -> Reading<&'n str> {
         let is_variable = |name| self.reader.is_variable(&self.key.at(name));
         match (self.find(one)?, self.find(other)?) {
@@ -234,12 +233,12 @@ impl<'r> Section<'r> {
         }
     }
 
-    /// Whether a value is written at `name`.
+    /// Whether a value is set at `name`.
     pub(super) fn is_set(&self, name: &str) -> bool {
         matches!(self.find(name), Ok(Some(_)))
     }
 
-    /// Whether a table is written at `name`.
+    /// Whether the value at `name` is a table.
     pub(super) fn is_table(&self, name: &str) -> bool {
         self.key.at(name).find_in(&self.reader.values).is_some_and(|value| value.as_dict().is_some())
     }
@@ -249,17 +248,17 @@ impl<'r> Section<'r> {
         Ok(self.table()?.map_or(Vec::new(), |table| table.keys().cloned().collect()))
     }
 
-    /// Counts everything in this table as known, where it cannot be told what belongs there.
+    /// Marks everything in this table as known, for a table whose valid keys cannot be determined.
     pub(super) fn pass_over(&self) {
         self.reader.known.borrow_mut().values.insert(self.key.clone());
     }
 
-    /// Notes a problem with a key.
+    /// Records a problem with a key.
     pub(super) fn wrong(&self, name: &str, message: impl Into<String>) -> Reported {
         self.reader.wrong(&self.key.at(name), message)
     }
 
-    /// Notes that a key is not set and has no default.
+    /// Records that a key is not set and has no default.
     pub(super) fn missing(&self, name: &str) -> Reported {
         self.wrong(name, format!("is missing; set it in the file or as {}", self.key.at(name).variable()))
     }
@@ -275,7 +274,7 @@ impl<'r> Section<'r> {
         Ok(self.table()?.and_then(|table| table.get(name)))
     }
 
-    /// Counts this table as known, and notes where something else stands in its place.
+    /// Marks this table as known. Records a problem if the value here is not a table.
     fn table(&self) -> Reading<&'r Dict> {
         self.reader.known.borrow_mut().tables.insert(self.key.clone());
         let Some(value) = self.key.find_in(&self.reader.values) else { return Ok(None) };
@@ -283,7 +282,7 @@ impl<'r> Section<'r> {
     }
 }
 
-/// A text, or a whole number as one.
+/// Returns a text, or a whole number as text.
 fn scalar(value: &Value) -> Option<String> {
     value.as_str().map(str::to_owned).or_else(|| Some(value.to_i128()?.to_string()))
 }

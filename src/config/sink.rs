@@ -1,4 +1,5 @@
-//! `[sinks.NAME]`: where events may go, by name, and in what shape. Each type reads the keys of its own in a file below.
+//! `[sinks.NAME]`: the named destinations of events and the shape of the records. Each type reads its own keys in a file
+//! below.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,10 +29,10 @@ mod webhook;
 
 pub use kafka::NOT_BUILT_IN as KAFKA_NOT_BUILT_IN;
 
-/// The waits of a type that has no keys for them.
+/// The retry waits of a type that has no keys for them.
 const RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60) };
 
-/// The waits for a database, which may be away for the seconds of a failover.
+/// The retry waits for a database, which may be unavailable for the seconds of a failover.
 const DATABASE_RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_millis(500), max_wait: Duration::from_secs(10) };
 
 /// `[sinks.NAME]`.
@@ -39,13 +40,13 @@ const DATABASE_RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_millis(50
 pub struct Sink {
     /// Where events go.
     pub settings: SinkSettings,
-    /// The waits while the sink refuses.
+    /// The waits between retries while the sink refuses.
     pub retry: RetryPolicy,
-    /// After this time of refusals an event becomes a dead letter; without it, never.
+    /// An event becomes a dead letter after it was refused for this time. `None`: never.
     pub give_up_after: Option<Duration>,
-    /// The shape that they are written in.
+    /// The shape of the records.
     pub shape: Shape,
-    /// Which of them it is given, where a channel does not say otherwise; without one, all.
+    /// The events that the sink gets, unless a channel sets another filter. `None`: all events.
     pub filter: Option<Filter>,
 }
 
@@ -54,7 +55,7 @@ pub struct Sink {
 #[strum_discriminants(name(SinkType), doc = "The word that `type` is set to.")]
 #[strum_discriminants(derive(EnumString, IntoStaticStr, VariantNames), strum(serialize_all = "lowercase"))]
 pub enum SinkSettings {
-    /// Standard output. There is nothing to decide about it.
+    /// Standard output, which has no settings.
     Stdout,
     /// A file.
     File(FileSettings),
@@ -71,7 +72,7 @@ pub enum SinkSettings {
 }
 
 impl SinkSettings {
-    /// Makes the sink of this name, one of those whose files are `open`. Nothing is opened or sent yet.
+    /// Makes the sink of this name. `open` lists the open files of all sinks. Opens nothing and sends nothing yet.
     ///
     /// # Errors
     /// If it cannot be made on this machine.
@@ -87,7 +88,7 @@ impl SinkSettings {
         })
     }
 
-    /// The settings for people, in one line that begins with the type. Holds no secret.
+    /// The settings for people, in one line that begins with the type. Contains no secret.
     pub fn shown(&self) -> String {
         match self {
             Self::Stdout => "stdout".to_owned(),
@@ -100,7 +101,7 @@ impl SinkSettings {
         }
     }
 
-    /// The settings for machines, by name. Holds no secret.
+    /// The settings for machines, by name. Contains no secret.
     pub fn json(&self) -> Value {
         let mut shown = match self {
             Self::Stdout => json!({}),
@@ -116,7 +117,7 @@ impl SinkSettings {
     }
 }
 
-/// Reads every sink. Those that are wrong are left out.
+/// Reads every sink. Sinks with mistakes are left out.
 pub(super) fn read_all(section: &Section<'_>) -> BTreeMap<String, Sink> {
     let mut sinks = BTreeMap::new();
     for name in section.names().unwrap_or_default() {

@@ -1,10 +1,11 @@
-//! Where values come from: the compiled-in defaults, the operator's file, the environment, each over the one before.
+//! The sources of values: the compiled-in defaults, the operator's file, the environment. Each overrides the previous one.
 //!
 //! # Invariants
 //!
-//! * **Text stays text.** A variable's value is not parsed here, as figment's own reader of variables does: an API key of
-//!   digits is no number.
-//! * **No values in errors.** Of a file that is not TOML the line is named and not shown: it may hold a secret.
+//! * **Text stays text.** A variable's value is not parsed here, unlike in figment's own reader of variables: an API key
+//!   that consists of digits is not a number.
+//! * **No values in errors.** The error for a file that is not TOML names the line and does not show it, because the line
+//!   may contain a secret.
 
 use std::path::Path;
 
@@ -18,10 +19,10 @@ use super::problem::ConfigError;
 /// The documented keys with their defaults.
 pub(crate) const DEFAULTS: &str = include_str!("../../config/default.toml");
 
-/// What the origin of a value in the operator's file begins with.
+/// The beginning of the origin of a value in the operator's file.
 pub(super) const FILE: &str = "file ";
 
-/// Values, and where they were set: `file /etc/channeld.toml`.
+/// Values and their origin, such as `file /etc/channeld.toml`.
 pub(super) struct Layer {
     origin: String,
     values: Dict,
@@ -42,7 +43,7 @@ impl Layer {
         Ok(Self { origin: format!("{FILE}{}", path.display()), values })
     }
 
-    /// One value, of a variable or a flag.
+    /// One value, from a variable or a flag.
     pub(super) fn value(origin: String, key: &Key, text: String) -> Self {
         let nest = |inner: Value, name: &String| Dict::from([(name.clone(), inner)]).into();
         let values = key.0.iter().rfold(text.into(), nest).into_dict().unwrap_or_default();
@@ -66,7 +67,7 @@ pub(super) fn defaults() -> Figment {
     Figment::from(Layer { origin: "default".to_owned(), values })
 }
 
-/// What the layers say together: a table.
+/// Merges the layers into one table.
 pub(super) fn merged(layers: &Figment) -> Value {
     layers.find_value("").expect("no layer fails")
 }

@@ -1,4 +1,4 @@
-//! `[state]` and `[cluster]`: where channels are remembered, and what this instance is among those that share them.
+//! `[state]` and `[cluster]`: where the state of the channels is stored, and how this instance takes part in a cluster.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,13 +12,14 @@ use super::sink::{Sink, SinkSettings};
 use super::values::{duration, path};
 use ::ledger::store::{PostgresSettings, StateSettings};
 
-/// A shorter lease would end with any pause of the network, a longer one leaves the channels of a dead instance alone.
+/// The shortest and the longest lease. A shorter lease would end at any network pause. A longer lease would leave the
+/// channels of a dead instance unattended.
 const LEASE: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(300)];
 
 /// The longest identifier of the database.
 const SCHEMA_LIMIT: usize = 63;
 
-/// The word that `backend` is set to.
+/// The value of `backend`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, VariantNames)]
 #[strum(serialize_all = "lowercase")]
 pub(super) enum Backend {
@@ -29,7 +30,7 @@ pub(super) enum Backend {
 pub(super) fn read(root: &Section<'_>) -> Result<StateSettings, Reported> {
     let state = root.section("state");
     let backend = state.required("backend", super::values::word);
-    // Read in any case, so that a key is known whichever the backend is.
+    // Read this with every backend, so that its keys are known in any case.
     let database = read_database(root);
     let path = state.required("path", path);
     let database = match backend? {
@@ -39,7 +40,7 @@ pub(super) fn read(root: &Section<'_>) -> Result<StateSettings, Reported> {
     Ok(StateSettings { path: path?, database: database? })
 }
 
-/// Both backends, whichever is in use.
+/// Reads the settings of both backends, whichever is in use.
 pub(super) fn read_both(root: &Section<'_>) -> Result<(PathBuf, PostgresSettings), Reported> {
     let state = root.section("state");
     let path = state.required("path", path);
@@ -61,7 +62,7 @@ fn check_url(state: &Section<'_>, database: PostgresSettings) -> Result<Postgres
     database::check_url(state, &database.server).map(|()| database)
 }
 
-/// A name, or that of the host.
+/// The given name, or the name of the host.
 fn instance(text: &str) -> String {
     match text.trim() {
         "" => rustix::system::uname().nodename().to_string_lossy().into_owned(),
@@ -75,7 +76,7 @@ fn lease(text: &str) -> Result<Duration, String> {
     if (shortest..=longest).contains(&lease) { Ok(lease) } else { Err("must be from \"3s\" to \"5m\"".to_owned()) }
 }
 
-/// Where several instances share the channels, a sink of one machine gets only a part of the events.
+/// If several instances share the channels, a sink on one machine gets only a part of the events.
 pub(super) fn check_sinks(root: &Section<'_>, state: Option<&StateSettings>, sinks: &BTreeMap<String, Sink>) {
     let is_shared = state.is_some_and(|state| state.database.is_some());
     for (name, sink) in sinks {

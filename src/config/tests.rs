@@ -1,4 +1,4 @@
-//! The promises of loading, from an operator's side: what is wrong is named, all of it, and secrets never.
+//! The promises of loading to an operator: every mistake is named, and no secret is shown.
 
 use std::ffi::OsString;
 use std::fs;
@@ -38,12 +38,12 @@ url = "https://ledger.internal/hooks?token=t0ken-do-not-show"
 secret = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 "#;
 
-/// A file sink's settings with nothing but the path chosen.
+/// A file sink's settings with only a path.
 fn file_at(path: &str) -> FileSettings {
     FileSettings { path: path.into(), access: Access::default(), rotation: None }
 }
 
-/// Loads a file of this text under these variables.
+/// Loads a file with this text and these variables.
 fn load(text: &str, variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
     let directory = TempDir::new().expect("a temporary directory");
     let file = directory.path().join("channeld.toml");
@@ -61,7 +61,7 @@ fn keys_of(error: &ConfigError) -> Vec<&str> {
     error.problems.iter().map(|problem| problem.key.as_str()).collect()
 }
 
-/// `GOOD` with the line of `key` in `[table]` replaced, or added where there is none.
+/// `GOOD` with the line of `key` in `[table]` replaced, or added if it is missing.
 fn with(table: &str, key: &str, value: &str) -> String {
     let mut lines: Vec<String> = GOOD.lines().map(str::to_owned).collect();
     let line = format!("{key} = {value}");

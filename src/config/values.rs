@@ -1,4 +1,4 @@
-//! Values as operators write them, checked. Errors say what a value must be and never quote it.
+//! Parses and checks values as operators write them. Errors describe the valid values and never quote the value.
 
 use std::fmt::Display;
 use std::net::Ipv4Addr;
@@ -15,10 +15,10 @@ use url::{Host, Url};
 use super::section::{Reported, Section, all};
 use net::retry::RetryPolicy;
 
-/// A year: short enough for every clock.
+/// The longest duration: a year, which every clock can represent.
 const DURATION_LIMIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// `retry_wait` and `retry_wait_max` where the compiled-in file has none.
+/// `retry_wait` and `retry_wait_max` if the compiled-in file has none.
 const RETRY: [&str; 2] = ["1s", "1h"];
 
 /// The longest name of a channel or sink.
@@ -50,7 +50,7 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// An HTTP address without the parts that could hold a secret.
+/// An HTTP address without the parts that could contain a secret.
 pub(super) fn http_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text.trim()).map_err(|_| "must be a URL, such as \"https://host.example/path\"")?;
     if !matches!(url.scheme(), "http" | "https") {
@@ -65,10 +65,10 @@ pub(super) fn http_url(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// Whether an address is this machine's own.
+/// Whether an address is on this machine.
 pub(super) fn is_loopback(url: &Url) -> bool {
     match url.host() {
-        // Of a scheme that the library does not know, an address is read as a name.
+        // For a scheme that the library does not know, it parses an IP address as a name.
         Some(Host::Domain(name)) => {
             name == "localhost"
                 || name.ends_with(".localhost")
@@ -115,12 +115,12 @@ pub(super) fn word<T: FromStr + VariantNames>(text: &str) -> Result<T, String> {
 }
 
 impl Section<'_> {
-    /// `retry_wait` and `retry_wait_max`.
+    /// Reads `retry_wait` and `retry_wait_max`.
     pub(super) fn retry_waits(&self) -> Result<RetryPolicy, Reported> {
         self.retry_waits_or(RETRY)
     }
 
-    /// As [`retry_waits`](Self::retry_waits), with what counts where they are not set.
+    /// Like [`retry_waits`](Self::retry_waits), with defaults.
     pub(super) fn retry_waits_or(&self, [wait, max_wait]: [&str; 2]) -> Result<RetryPolicy, Reported> {
         let policy = all!(RetryPolicy {
             wait: self.or("retry_wait", positive_duration, wait),
@@ -133,7 +133,7 @@ impl Section<'_> {
         Ok(policy)
     }
 
-    /// Notes the name of a channel or sink where it could not be used everywhere that names are.
+    /// Records a problem if the name of a channel or sink cannot be used everywhere that names are used.
     pub(super) fn check_name(&self, name: &str) {
         let legal = name.len() <= NAME_LIMIT && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
         let framed = !name.is_empty() && !name.starts_with(['-', '_']) && !name.ends_with(['-', '_']);

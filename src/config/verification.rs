@@ -1,7 +1,7 @@
-//! Whose signatures count, whose events these are, and what happens to events without a proof.
+//! The accepted signers, the owner of the events, and the handling of events without a proof.
 //!
-//! `[verification]` holds for every channel; `[channels.NAME.verification]` overrides it key by key. An owner given
-//! there, in either of its two ways, replaces the one given above.
+//! `[verification]` applies to every channel. `[channels.NAME.verification]` overrides it key by key. An owner in the
+//! channel's table, set by either of the two keys, replaces the shared owner.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,10 +25,10 @@ enum Owner {
     Organisation(String),
 }
 
-/// The characters of a signer's name.
+/// The largest number of characters in a signer's name.
 const LONGEST_NAME: usize = 64;
 
-/// `[verification.signer_names]`: what signers are called where they are shown.
+/// `[verification.signer_names]`: the displayed names of signers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SignerNames(BTreeMap<Address, String>);
 
@@ -39,7 +39,8 @@ impl SignerNames {
         for key in table.names()? {
             let signer = address(&key).map_err(|message| table.wrong(&key, message));
             match (signer, table.quoted(&key, signer_name)) {
-                // The shipped addresses are lower-case: the same one in another case comes before, and is the operator's.
+                // The shipped addresses are lower-case. The same address in another case is the operator's, and it sorts
+                // first.
                 (Ok(signer), Ok(Some(name))) => drop(names.entry(signer).or_insert(name)),
                 (Err(reported), _) | (_, Err(reported)) => outcome = Err(reported),
                 (Ok(_), Ok(None)) => {}
@@ -48,7 +49,7 @@ impl SignerNames {
         outcome.map(|()| Self(names))
     }
 
-    /// What a signer is called; `None` where it has no name.
+    /// The name of a signer; `None` if it has no name.
     pub fn of(&self, signer: &Address) -> Option<&str> {
         self.0.get(signer).map(String::as_str)
     }
@@ -62,14 +63,14 @@ fn signer_name(text: &str) -> Result<String, String> {
     Err(format!("must be a name of 1 to {LONGEST_NAME} characters, without control characters"))
 }
 
-/// A channel's own table, over the one that all channels share.
+/// A channel's own table, and the table that all channels share.
 pub(super) struct Levels<'r> {
     pub(super) own: Section<'r>,
     pub(super) shared: Section<'r>,
 }
 
 impl Levels<'_> {
-    /// `None` where neither level names an owner.
+    /// Returns `None` if neither level names an owner.
     pub(super) fn read(&self) -> Reading<Verification> {
         let verifier = self.verifier();
         let unsigned = self.required("unsigned", |level, key| level.optional(key, word));
@@ -102,14 +103,14 @@ impl Levels<'_> {
         })
     }
 
-    /// Notes that neither level names an owner.
+    /// Records that neither level names an owner.
     pub(super) fn without_owner(&self) -> Reported {
         let other = self.shared.key.at("workflow_owner");
         let message = format!("is missing; set it, or {other}, or one of them in each channel's verification table");
         self.shared.wrong("org_id", message)
     }
 
-    /// The channel's own value, of one of these keys, or else the shared one. Mistakes of both are noted.
+    /// The channel's own value of one of these keys, or else the shared value. Mistakes of both are recorded.
     fn inherited<T>(&self, keys: &[&str], read: impl Fn(&Section<'_>) -> Reading<T>) -> Reading<T> {
         match (read(&self.shared), read(&self.own)) {
             (shared, Ok(None)) => {
@@ -127,7 +128,7 @@ impl Levels<'_> {
     }
 }
 
-/// The organisation of the shipped files, which is nobody's.
+/// The organization in the shipped example files, which does not exist.
 const EXAMPLE_ORG: &str = "org_2abcDEFghiJKLmno";
 
 fn read_owner(table: &Section<'_>) -> Reading<Owner> {
@@ -177,11 +178,12 @@ fn read_signers(table: &Section<'_>, key: &str) -> Reading<Vec<Address>> {
     outcome.map(|()| Some(signers))
 }
 
-/// The verifier of a channel, by its name or id, or of what all channels share. Of the file only `[verification]`, and each
-/// `[channels.NAME.verification]`, is looked at: a mistake elsewhere is no error. `None` where there is no such channel.
+/// Loads the verifier of a channel, by its name or id, or the verifier that all channels share. Only `[verification]` and
+/// each `[channels.NAME.verification]` are checked: a mistake elsewhere is not an error. Returns `None` if there is no
+/// such channel.
 ///
 /// # Errors
-/// What is wrong with it; where the file cannot be read at all, that.
+/// Every problem with this part. If the file cannot be read, only that problem.
 pub fn load_verifier(file: Option<&Path>, channel: Option<&str>) -> Result<Option<Verifier>, ConfigError> {
     load_part(file, |root| {
         let (channels, shared) = (root.section("channels"), || root.section("verification"));
@@ -208,11 +210,11 @@ pub fn load_verifier(file: Option<&Path>, channel: Option<&str>) -> Result<Optio
     })
 }
 
-/// A verifier from the flags of `channeld verify`, by the rules of `[verification]` and with its defaults. Neither file
-/// nor environment is read. A flag is the key with `--` before it and `-` for `_`.
+/// Builds a verifier from the flags of `channeld verify`, with the rules and defaults of `[verification]`. Neither the
+/// file nor the environment is read. A flag is the key with `--` in front and `-` instead of `_`.
 ///
 /// # Errors
-/// Every problem, named by the key and the flag it came from.
+/// Every problem, named by its key and its flag.
 pub fn verification_from_flags<'a>(
     flags: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
 ) -> Result<Verifier, ConfigError> {

@@ -1,13 +1,13 @@
-//! Who is let in: one address that works once, then a cookie; the right Host, the right Origin, and a token in each form.
+//! Access control: an address that works once, then a cookie; the right Host, the right Origin, and a token in each form.
 //!
 //! # Invariants
 //!
-//! * **An address works once.** A second use is refused and logged: the first one may not have been the operator's.
-//! * **Names are loopback's.** A page elsewhere can let its own name point here, but not under the name `localhost` or an
-//!   address of loopback.
-//! * **Only this origin.** The cookie is `SameSite=Strict` and out of a script's reach. A request that another origin makes is
-//!   refused, whatever cookie it brings; a POST needs our own origin and the session's own token.
-//! * **Secrets are compared by their hashes,** so that the time it takes says nothing of them.
+//! * **An address works once.** A second use is refused and logged, because the first user may not have been the operator.
+//! * **Only loopback names.** A foreign page can make its own host name resolve to this machine, but it cannot use the name
+//!   `localhost` or a loopback address.
+//! * **Only this origin.** The cookie is `SameSite=Strict` and not readable by scripts. A request from another origin is
+//!   refused, even with a valid cookie. A POST needs our own origin and the session's own token.
+//! * **Secrets are compared by their hashes,** so the duration of the comparison reveals nothing about them.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -29,19 +29,19 @@ use net::tasks::lock;
 #[cfg(test)]
 mod tests;
 
-/// Addresses that were offered and not used, and those that were used.
+/// The largest number of unused addresses, and of remembered used addresses.
 const MOST_OFFERS: usize = 16;
 
-/// Browsers that are let in at the same time: a further one takes the place of the one that has been silent for longest.
+/// The largest number of sessions. A new session replaces the session that has been silent for the longest time.
 const MOST_SESSIONS: usize = 16;
 
-/// A browser that asked for nothing for so long is let in no more.
+/// A session ends after this time without a request.
 const SILENT: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// An address that a browser has offered to another works for so long.
+/// How long an address works that a browser offers to another browser.
 const INVITED: Duration = Duration::from_secs(10 * 60);
 
-/// Everything that a page may load is ours. No script, no style and no picture stands in a page itself.
+/// Pages may load only the console's own files. Scripts, styles and `data:` images inside a page are not allowed.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
@@ -49,7 +49,7 @@ const HEADERS: [(HeaderName, &str); 8] = [
     (header::CONTENT_SECURITY_POLICY, POLICY),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
-    // With `no-referrer` a browser would not say the origin of a form.
+    // With `no-referrer`, a browser would not send the origin of a form.
     (header::REFERRER_POLICY, "same-origin"),
     (header::CACHE_CONTROL, "no-store"),
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
@@ -59,7 +59,7 @@ const HEADERS: [(HeaderName, &str); 8] = [
 
 type Hashed = [u8; 32];
 
-/// Who may come in, and who is in.
+/// The addresses that let a browser in, and the sessions.
 pub(super) struct Access {
     cookie: String,
     pub(super) read_only: bool,
@@ -68,12 +68,12 @@ pub(super) struct Access {
 
 #[derive(Default)]
 struct Doors {
-    /// Addresses that work, each until then.
+    /// Unused addresses, each with the time at which it expires.
     offered: VecDeque<(Hashed, Option<Instant>)>,
-    /// Addresses that were used.
+    /// Used addresses.
     used: VecDeque<Hashed>,
     sessions: VecDeque<Session>,
-    /// How many there have been.
+    /// The number of sessions since the start.
     count: u64,
 }
 
@@ -82,32 +82,32 @@ struct Session {
     form_token: String,
     number: u64,
     asked: Instant,
-    /// What the next page says once.
+    /// A notice that the next page shows once.
     notice: Option<Notice>,
 }
 
-/// What a change has come to, said once on the next page.
+/// The result of a change, shown once on the next page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Notice {
     pub(super) is_good: bool,
     pub(super) text: String,
 }
 
-/// The browser that asks.
+/// The browser that sent the request.
 #[derive(Clone, Debug)]
 pub(super) struct Visitor {
-    /// Which browser of this console it is, from 1.
+    /// The number of the browser in this console, from 1.
     pub(super) number: u64,
-    /// Stands in each form.
+    /// A token that every form contains.
     pub(super) form_token: String,
     pub(super) notice: Option<Notice>,
     pub(super) read_only: bool,
 }
 
-/// What an address leads to.
+/// The result of opening an address.
 #[derive(Debug, PartialEq, Eq)]
 enum Entered {
-    /// In, with this cookie's value.
+    /// The browser is let in. Contains the value of its cookie.
     In(String),
     Used,
     Unknown,
@@ -118,7 +118,7 @@ impl Access {
         Self { cookie: format!("channeld-console-{port}"), read_only, doors: Mutex::default() }
     }
 
-    /// A new address, which works once.
+    /// Returns a new address, which works once.
     pub(super) fn offer_address(&self, address: SocketAddr) -> String {
         format!("http://{address}/enter?token={}", self.offer(None))
     }
@@ -150,7 +150,7 @@ impl Access {
         Entered::In(cookie)
     }
 
-    /// The browser that a request's cookies are of. A page that is asked for takes the notice along.
+    /// Finds the session of a request's cookies. A request for a page also takes the notice.
     fn visitor(&self, headers: &HeaderMap, takes_notice: bool) -> Option<Visitor> {
         let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
         let pairs = cookies.flat_map(|value| value.split(';')).filter_map(|cookie| cookie.trim().split_once('='));
@@ -158,7 +158,7 @@ impl Access {
         let mut doors = lock(&self.doors);
         doors.sessions.retain(|session| session.asked.elapsed() < SILENT);
         let at = secrets.find_map(|secret| doors.sessions.iter().position(|session| session.secret == secret))?;
-        // The one that asked last is the last to go.
+        // The session with the latest request is evicted last.
         let mut session = doors.sessions.remove(at)?;
         session.asked = Instant::now();
         let notice = if takes_notice { session.notice.take() } else { None };
@@ -167,7 +167,7 @@ impl Access {
         Some(Visitor { number, form_token, notice, read_only: self.read_only })
     }
 
-    /// Leaves a notice for a browser's next page.
+    /// Stores a notice for the browser's next page.
     pub(super) fn notify(&self, visitor: &Visitor, is_good: bool, text: impl Into<String>) {
         let mut doors = lock(&self.doors);
         if let Some(session) = doors.sessions.iter_mut().find(|session| session.number == visitor.number) {
@@ -176,7 +176,7 @@ impl Access {
     }
 }
 
-/// 256 random bits, as text.
+/// Returns 256 random bits as text.
 fn secret() -> String {
     hex::encode(rand::random::<[u8; 32]>())
 }
@@ -185,14 +185,14 @@ fn hash(text: &str) -> Hashed {
     Sha256::digest(text.as_bytes()).into()
 }
 
-/// The oldest go.
+/// Removes the oldest entries.
 fn bounded<T>(all: &mut VecDeque<T>, most: usize) {
     while all.len() > most {
         all.pop_front();
     }
 }
 
-/// Refuses requests for another name than loopback's.
+/// Refuses requests for a host name that is not loopback.
 pub(super) async fn check_host(request: Request, next: Next) -> Response {
     if host(request.headers()).is_some() {
         return next.run(request).await;
@@ -201,14 +201,14 @@ pub(super) async fn check_host(request: Request, next: Next) -> Response {
         .into_response()
 }
 
-/// The one host that is asked for, with its port, where that is loopback.
+/// The requested host with its port, if the request has exactly one Host header and it is loopback.
 fn host(headers: &HeaderMap) -> Option<&str> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let (host, None) = (hosts.next()?.to_str().ok()?, hosts.next()) else { return None };
     is_loopback(name(host)).then_some(host)
 }
 
-/// A host without its port and the brackets of an IPv6 address.
+/// Removes the port, and the brackets of an IPv6 address.
 fn name(host: &str) -> &str {
     if let Some((address, _)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         return address;
@@ -216,7 +216,8 @@ fn name(host: &str) -> &str {
     host.rsplit_once(':').map_or(host, |(name, _)| name)
 }
 
-/// Whether a request comes from a page of ours or from no page. Where something is to be changed, a page of ours must say so.
+/// Whether a request comes from a page of ours or from no page. A request that changes something must come from a page of
+/// ours.
 fn is_own(headers: &HeaderMap, changes: bool) -> bool {
     let own = host(headers).map(|host| format!("http://{host}"));
     let is_own_origin = |value: &HeaderValue| value.to_str().ok() == own.as_deref();
@@ -227,14 +228,14 @@ fn is_own(headers: &HeaderMap, changes: bool) -> bool {
     let site = headers.get("sec-fetch-site").and_then(|site| site.to_str().ok());
     match site {
         None | Some("same-origin") => true,
-        // Typed in, or from a bookmark.
+        // The address was typed in or opened from a bookmark.
         Some("none") => !changes,
-        // A link elsewhere may lead here; what is more than a link may not.
+        // A link on another site may lead here. Other requests from another site are refused.
         Some(_) => !changes && headers.get("sec-fetch-dest").is_some_and(|dest| dest == "document"),
     }
 }
 
-/// Lets in who may come in, and gives the pages the visitor.
+/// Admits requests with a valid session, and passes the visitor on to the pages.
 pub(super) async fn guard(Of(state): Of<Arc<State>>, request: Request, next: Next) -> Response {
     let changes = !matches!(*request.method(), Method::GET | Method::HEAD);
     if !is_own(request.headers(), changes) {
@@ -243,7 +244,7 @@ pub(super) async fn guard(Of(state): Of<Arc<State>>, request: Request, next: Nex
     if request.uri().path() == "/enter" {
         return enter(&state.access, request.uri().query().unwrap_or_default());
     }
-    // What a page asks for by itself takes no notice with it.
+    // Background requests of a page do not take the notice.
     let takes_notice = request.headers().get("sec-fetch-mode").is_none_or(|mode| mode == "navigate") && !changes;
     let Some(visitor) = state.access.visitor(request.headers(), takes_notice) else {
         return locked(StatusCode::UNAUTHORIZED, "This browser has not been let in, or was silent for too long.");
@@ -269,7 +270,8 @@ pub(super) async fn guard(Of(state): Of<Arc<State>>, request: Request, next: Nex
     next.run(request).await
 }
 
-/// Lets a browser in. A page and no redirect: the cookie is not sent along where another site has led here.
+/// Lets a browser in. Returns a page instead of a redirect: after a link on another site, the browser would not send the
+/// cookie with the redirected request.
 fn enter(access: &Access, query: &str) -> Response {
     let token = url::form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "token");
     match access.enter(&token.map(|(_, token)| token).unwrap_or_default()) {
@@ -298,7 +300,7 @@ fn enter(access: &Access, query: &str) -> Response {
     }
 }
 
-/// A page for a browser that is not let in.
+/// A page for a browser without a session.
 fn locked(status: StatusCode, why: &str) -> Response {
     let page = page::bare(
         "Not let in",
@@ -312,7 +314,7 @@ fn locked(status: StatusCode, why: &str) -> Response {
     (status, page).into_response()
 }
 
-/// Adds what every answer says to a browser.
+/// Adds the security headers to every response.
 pub(super) async fn harden(mut response: Response) -> Response {
     for (name, value) in HEADERS {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
@@ -320,7 +322,7 @@ pub(super) async fn harden(mut response: Response) -> Response {
     response
 }
 
-/// Asks whether another browser is to be let in.
+/// Asks whether to let another browser in.
 pub(super) async fn invite_page(Of(state): Of<Arc<State>>, Extension(visitor): Extension<Visitor>) -> Response {
     let shell = Shell::of(&state, &visitor, "Another browser", "").await;
     shell.page(&html! {
@@ -337,7 +339,7 @@ pub(super) async fn invite_page(Of(state): Of<Arc<State>>, Extension(visitor): E
     })
 }
 
-/// Offers an address for another browser, under the name that this one uses.
+/// Offers an address for another browser, with the host name that this browser uses.
 pub(super) async fn invite(
     Of(state): Of<Arc<State>>,
     Extension(visitor): Extension<Visitor>,

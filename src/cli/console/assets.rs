@@ -1,4 +1,4 @@
-//! What pages load besides themselves: compiled in, and served without a cookie, for it holds no data.
+//! The files that pages load. They are compiled in, and are served without a cookie because they contain no data.
 
 use std::sync::Arc;
 

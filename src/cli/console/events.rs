@@ -1,4 +1,4 @@
-//! The list of events: filters, pages, what has arrived since, a poll by hand, and an export of what is shown.
+//! The list of events: filters, pages, the number of new events, a manual poll, and an export of the list.
 
 use std::sync::Arc;
 
@@ -29,16 +29,16 @@ mod query;
 pub(super) use poll::poll;
 pub(super) use query::Query;
 
-/// Values of a column that are offered.
+/// The largest number of values that a column's menu offers.
 const OFFERED: usize = 40;
 
-/// Rows of a page, unless another number is asked for.
+/// The number of rows on a page, unless another number is requested.
 pub(super) const ROWS: usize = 100;
 
-/// Rows of an export, at the most.
+/// The largest number of rows in an export.
 const EXPORTED: usize = 100_000;
 
-/// The list.
+/// Shows the list.
 pub(super) async fn list(
     Of(state): Of<Arc<State>>,
     Extension(visitor): Extension<Visitor>,
@@ -84,7 +84,7 @@ async fn of_table(state: &State, shell: &Shell, table: &Table, query: &Query) ->
     }
 }
 
-/// How many there are, and where they are from.
+/// The number of events and their source, in words.
 fn said(table: &Table, sample: &Sample, query: &Query, page: Option<&Page>) -> String {
     let whole = page.filter(|page| !page.has_more && page.stopped.is_none() && query.below.is_none());
     let count = match (whole, page.and_then(|page| page.count), sample.estimate(&query.filter)) {
@@ -106,7 +106,7 @@ fn said(table: &Table, sample: &Sample, query: &Query, page: Option<&Page>) -> S
     format!("{count} from {}, {index}", table.described())
 }
 
-/// Two digits of an estimate that has more.
+/// Rounds an estimate down to two significant digits.
 fn rounded(count: u64) -> u64 {
     let step = 10_u64.pow(count.max(1).ilog10().saturating_sub(1));
     count / step * step
@@ -145,7 +145,7 @@ fn poll_icon() -> Markup {
     }
 }
 
-/// What was rejected is in no table: where it is.
+/// Rejected events are not in any table: links to the page that lists them.
 fn held_back(report: &Report) -> Markup {
     let count = report.quarantine.events;
     html! {
@@ -159,7 +159,7 @@ fn held_back(report: &Report) -> Markup {
     }
 }
 
-/// The form that chooses what is shown.
+/// The form for the filter.
 pub(super) fn filters(query: &Query, sample: &Sample, search: Option<Search>) -> Markup {
     html! {
         form.filters role="search" method="get" action="/" {
@@ -189,7 +189,7 @@ pub(super) fn filters(query: &Query, sample: &Sample, search: Option<Search>) ->
     }
 }
 
-/// The values of a column, to choose from: those seen lately, and those that are chosen.
+/// The menu of a column's values: the values in the sample and the chosen values.
 fn choices(facet: Facet, query: &Query, sample: &Sample) -> Markup {
     let word: &str = facet.into();
     let chosen = query.filter.chosen.get(&facet).map_or(&[][..], Vec::as_slice);
@@ -270,7 +270,7 @@ fn times(query: &Query) -> Markup {
     }
 }
 
-/// What is chosen, each with a way to choose it no more.
+/// The chosen values, each with a link that removes it.
 fn chips(query: &Query) -> Markup {
     let chips = query.chips();
     html! {
@@ -287,7 +287,7 @@ fn chips(query: &Query) -> Markup {
     }
 }
 
-/// The table. Its columns are those of the service's own console, and the verdict.
+/// The table of events. Its columns are the columns of the service's own console, and the verdict.
 pub(super) fn rows(rows: &[Row]) -> Markup {
     html! {
         div.scroll role="region" aria-label="Events" tabindex="0" {
@@ -304,12 +304,12 @@ pub(super) fn rows(rows: &[Row]) -> Markup {
 }
 
 fn line(row: &Row) -> Markup {
-    // What no table has, the service has.
+    // An event that is not in a table is shown as the service has it.
     let href = match &row.event_id {
         Some(id) if row.delivered.is_none() => format!("/at-service/{}/{id}", row.channel_id),
         _ => format!("/event/{}/{}", row.channel_id, row.offset),
     };
-    // An event without a name goes by its type.
+    // An event without a name is listed by its type.
     let named = row.name.as_deref().filter(|name| !name.is_empty());
     html! {
         tr data-row {
@@ -331,7 +331,7 @@ fn line(row: &Row) -> Markup {
     }
 }
 
-/// Why a row is a hit.
+/// Why a row matches the search.
 fn why(piece: &Piece) -> Markup {
     let Piece { field, before, word, after } = piece;
     html! {
@@ -342,7 +342,7 @@ fn why(piece: &Piece) -> Markup {
     }
 }
 
-/// A chain by its selector, of which the ends tell most apart.
+/// A chain selector, shortened to its ends, which usually identify it.
 fn network_name(network: &str) -> Markup {
     let is_selector = network.len() > 12 && network.bytes().all(|byte| byte.is_ascii_digit());
     if is_selector {
@@ -373,7 +373,7 @@ fn nothing(query: &Query, search: Search, report: Option<&Report>) -> Markup {
     }
 }
 
-/// The way to older events, and how far was looked.
+/// The link to older events, and how far the search got.
 fn below(query: &Query, page: &Page) -> Markup {
     let last = page.rows.last().and_then(Place::of);
     let last_word = query.filter.words.iter().flatten().next_back().map_or("", String::as_str);
@@ -408,7 +408,7 @@ fn below(query: &Query, page: &Page) -> Markup {
     }
 }
 
-/// How many events have come since a page was made.
+/// Returns how many events have arrived since a page was made.
 pub(super) async fn new_ones(Of(state): Of<Arc<State>>, RawQuery(query): RawQuery) -> Response {
     let raw = query.unwrap_or_default();
     let query = Query::parse(&raw, Timestamp::now());
@@ -421,7 +421,7 @@ pub(super) async fn new_ones(Of(state): Of<Arc<State>>, RawQuery(query): RawQuer
     }
 }
 
-/// What is shown, as a file: page by page, as it is read.
+/// Returns the list as a file. The pages are streamed as they are read.
 pub(super) async fn export(Of(state): Of<Arc<State>>, RawQuery(query): RawQuery) -> Response {
     let raw = query.unwrap_or_default();
     let query = Query::parse(&raw, Timestamp::now());
@@ -444,7 +444,7 @@ pub(super) async fn export(Of(state): Of<Arc<State>>, RawQuery(query): RawQuery)
     ([(header::CONTENT_TYPE, kind), (header::CONTENT_DISPOSITION, name)], body).into_response()
 }
 
-/// Rows as lines of a file, and what kind of file that is.
+/// Formats rows as lines of a file, and returns the content type.
 pub(super) fn lines(rows: &[Row], is_csv: bool) -> (String, &'static str) {
     let (kind, _) = export::kind(is_csv);
     let lines = rows.iter().map(|row| if is_csv { export::csv(row) } else { export::plain(row) + "\n" });

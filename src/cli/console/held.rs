@@ -1,9 +1,10 @@
-//! What was held back, and every change that an operator may ask for: each behind a page that says what will happen.
+//! Lists quarantined events and dead letters, and offers every change that an operator can request. Each change has a
+//! page that describes it first.
 //!
 //! # Invariants
 //!
-//! * **Said before done.** A GET shows what a change does and changes nothing; the form on it does it.
-//! * **By the daemon.** It carries the change out through the channel's claim, and logs it with who asked.
+//! * **Described before it is made.** A GET describes a change and changes nothing. The form on the page makes the change.
+//! * **Made by the daemon.** The daemon makes the change under the channel's lease and logs who requested it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,13 +28,13 @@ mod action;
 
 use action::Action;
 
-/// Lines of a list.
+/// The largest number of rows in a list.
 const LISTED: usize = 500;
 
-/// The columns of a text of the runbook.
+/// The width of a runbook text, in columns.
 const WIDTH: usize = 88;
 
-/// The quarantine and the dead letters.
+/// Lists the quarantine and the dead letters.
 pub(super) async fn list(Of(state): Of<Arc<State>>, Extension(visitor): Extension<Visitor>) -> Response {
     let quarantine = state.link.ask(&ListQuarantine { channel: None }).await;
     let dead = state.link.ask(&ListDeadLetters { channel: None, sink: None }).await;
@@ -159,7 +160,7 @@ fn more(count: usize) -> Markup {
     }
 }
 
-/// A part of an address between two slashes.
+/// Encodes one segment of a URL path.
 pub(super) fn segment(text: &str) -> String {
     let bytes = text.bytes().map(|byte| {
         let is_plain = byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -168,7 +169,7 @@ pub(super) fn segment(text: &str) -> String {
     bytes.collect()
 }
 
-/// What the runbook says of a reason: a sentence, and all of it below that can be opened.
+/// The runbook's advice for a reason: one sentence, and the complete text in a collapsed block.
 pub(super) fn advice(reason: &str) -> Markup {
     let Some(Advice { name, summary, text }) = explain::advice(reason, WIDTH) else { return html! {} };
     html! {
@@ -180,7 +181,7 @@ pub(super) fn advice(reason: &str) -> Markup {
     }
 }
 
-/// Says what a change will do, and asks whether to do it.
+/// Describes a change and asks for confirmation.
 pub(super) async fn confirm(
     Of(state): Of<Arc<State>>,
     Extension(visitor): Extension<Visitor>,
@@ -229,7 +230,7 @@ pub(super) async fn confirm(
     })
 }
 
-/// Does it.
+/// Makes the change.
 pub(super) async fn carry_out(
     Of(state): Of<Arc<State>>,
     Extension(visitor): Extension<Visitor>,

@@ -1,10 +1,11 @@
-//! The parts of a JSON text as they are written, in their order: numbers keep their digits, and texts their escapes.
+//! Splits a JSON text into its tokens, in their order and as they are written: numbers keep their digits, and texts their
+//! escapes.
 //!
 //! # Invariants
 //!
-//! * **Any text has parts.** One that is cut off or is no JSON is taken apart as far as it goes, and nothing fails.
+//! * **Any text has tokens.** A text that is cut off or is not JSON is split as far as possible, and nothing fails.
 
-/// A part of a JSON text.
+/// A token of a JSON text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token<'a> {
     /// `{` or `[`.
@@ -21,7 +22,7 @@ pub(super) enum Token<'a> {
     Word(&'a str),
 }
 
-/// The parts of a text, each with where it begins.
+/// The tokens of a text, each with the byte at which it begins.
 pub(super) struct Tokens<'a> {
     json: &'a str,
     at: usize,
@@ -82,7 +83,7 @@ impl<'a> Iterator for Tokens<'a> {
     }
 }
 
-/// How much space a text begins with.
+/// The number of whitespace bytes at the beginning of a text.
 fn space(bytes: &[u8]) -> usize {
     bytes.iter().take_while(|byte| byte.is_ascii_whitespace()).count()
 }

@@ -1,9 +1,10 @@
-//! The daemon, as it is asked at its control socket.
+//! Sends requests to the daemon's control socket.
 //!
 //! # Invariants
 //!
-//! * **The daemon or nothing.** Where none answers, the state is not opened: it would keep a daemon from starting.
-//! * **Who asks is said,** with every request, for the daemon's log.
+//! * **The daemon or nothing.** If no daemon answers, the state is not opened, because that would prevent a daemon from
+//!   starting.
+//! * **Every request names its sender** for the daemon's log.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,16 +19,16 @@ use net::tasks::lock;
 use operator::api::{GetLastHour, GetStatus};
 use operator::{self, Report, Request};
 
-/// How old the report may be that the head of each page is made of.
+/// How old the report for the head of a page may be.
 const LATELY: Duration = Duration::from_secs(2);
 
 /// How long a page waits for the daemon.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// How long the head of a page does.
+/// How long the head of a page waits for the daemon.
 const BRIEFLY: Duration = Duration::from_secs(1);
 
-/// The connection to the daemon, and its last answers.
+/// The connection to the daemon, and its last report.
 pub(super) struct Link {
     directory: PathBuf,
     who: String,
@@ -39,12 +40,12 @@ impl Link {
         Self { directory, who, lately: Mutex::default() }
     }
 
-    /// What the daemon answers; an error, in words, where it does not, or refuses.
+    /// Returns the daemon's answer. The error says in words that the daemon does not answer, or why it refuses.
     pub(super) async fn ask<R: Request>(&self, request: &R) -> Result<R::Answer, String> {
         self.ask_as(request, "").await
     }
 
-    /// As [`ask`](Self::ask), for one of the browsers.
+    /// Like [`ask`](Self::ask), on behalf of a browser.
     pub(super) async fn ask_for<R: Request>(&self, browser: u64, request: &R) -> Result<R::Answer, String> {
         self.ask_as(request, &format!(", browser {browser}")).await
     }
@@ -67,13 +68,13 @@ impl Link {
         report
     }
 
-    /// The last hour of those channels, by their names.
+    /// The samples of the last hour, by channel name.
     pub(super) async fn last_hour(&self, channels: Vec<String>) -> Result<BTreeMap<String, Vec<Sample>>, String> {
         let hours = self.ask(&GetLastHour { channels, here: false }).await?;
         Ok(hours.into_iter().map(|hour| (hour.channel, hour.facts.samples)).collect())
     }
 
-    /// The report of a moment ago; none where no daemon answers.
+    /// Returns a recent report; `None` if no daemon answers.
     pub(super) async fn lately(&self) -> Option<Arc<Report>> {
         let last = lock(&self.lately).clone();
         match last {

@@ -1,4 +1,4 @@
-//! One event: what was signed beside what was not, who signed it, what the report binds, and the way that it went.
+//! Shows one event: its signed and its unsigned content, its signers, the contents of the report, and the event's journey.
 
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -30,39 +30,39 @@ pub(super) use held::{dead_letter, quarantined};
 
 use journey::{Beginning, Step};
 
-/// An event as it is shown, wherever it was found.
+/// An event as the page shows it, independent of where it was found.
 struct Found {
-    /// The list that it stands in: address and name.
+    /// The list that contains the event: address and name.
     list: (&'static str, &'static str),
     channel: String,
     channel_id: ChannelId,
     offset: i64,
     event_id: Option<String>,
-    /// What the verifier is given: a record, or the service's event alone.
+    /// The verifier's input: a record, or only the service's event.
     json: Bytes,
-    /// The service's event alone, where it is there.
+    /// Only the service's event, if it is available.
     event: Option<Bytes>,
-    /// Where that can be downloaded; nothing where it cannot.
+    /// The address to download `event` from; empty if it cannot be downloaded.
     raw: String,
-    /// What its finder says of its proof, and what is to be said where the verifier says something else.
+    /// The verdict that came with the event. If the verifier disagrees, the page shows `otherwise` and then this verdict.
     said: Badge,
     otherwise: &'static str,
     created: Option<Timestamp>,
     received: Option<Timestamp>,
-    /// Whether channeld has read it, as far as is known.
+    /// Whether channeld has read the event, as far as is known.
     was_read: bool,
     delivered: Option<Timestamp>,
-    /// When the first of the events that follow it was delivered.
+    /// The earliest delivery of the events that follow this one.
     followed: Option<Timestamp>,
-    /// What became of it after that.
+    /// The later steps of the event's journey.
     journey: Vec<Step>,
-    /// What may be done with it.
+    /// The actions that the page offers.
     actions: Markup,
-    /// What must be known of it first.
+    /// A notice above the content.
     notice: Markup,
 }
 
-/// What the verifier has found.
+/// The verifier's findings.
 struct Examined {
     outcome: Outcome,
     verdict: Option<Verdict>,
@@ -73,7 +73,7 @@ struct Examined {
 }
 
 impl Found {
-    /// An event of which only that is known. It was read.
+    /// An event about which nothing else is known. It counts as read.
     fn new(channel: &str, channel_id: ChannelId, offset: i64, json: Bytes, said: Badge) -> Self {
         Self {
             list: ("/", "Events"),
@@ -97,7 +97,7 @@ impl Found {
         }
     }
 
-    /// Its whole way. `proved` is when the network made its proof, where that holds.
+    /// The complete journey. `proved` is the time at which the network made the proof, if the proof is valid.
     fn way(&mut self, proved: Option<Timestamp>) -> Vec<Step> {
         let Self { created, received, was_read, delivered, followed, .. } = *self;
         let beginning = Beginning { created, received, was_read, proved };
@@ -109,7 +109,7 @@ impl Found {
 }
 
 impl Examined {
-    /// When the network made the proof, where that holds.
+    /// When the network made the proof, if the proof is valid.
     fn proved(&self) -> Option<Timestamp> {
         let verified = matches!(self.verdict, Some(Verdict::Verified(_))) && self.outcome.reason.is_none();
         let dissected = self.dissected.as_ref().filter(|_| verified)?;
@@ -117,7 +117,7 @@ impl Examined {
     }
 }
 
-/// When an event happened, by its own word.
+/// The event's own creation time.
 fn created(event: &Bytes) -> Option<Timestamp> {
     let second = Event::parse(event.clone()).ok()?.payload.timestamp?;
     Timestamp::from_second(second).ok()
@@ -129,12 +129,12 @@ fn lanes(report: &operator::Report, channel: ChannelId) -> impl Iterator<Item = 
     known.flat_map(|known| &known.lanes)
 }
 
-/// Members of an address.
+/// Encodes the members of a query string.
 pub(super) fn form(members: &[(&str, &str)]) -> String {
     url::form_urlencoded::Serializer::new(String::new()).extend_pairs(members).finish()
 }
 
-/// The page or, where its address asks for `part=way`, of it the way alone, which the page asks for again and again.
+/// Returns the page. If the query contains `part=way`, returns only the journey, which the page requests repeatedly.
 async fn show(state: &State, visitor: &Visitor, mut found: Found, query: Option<&str>) -> Response {
     let asks = |what: &str| query.is_some_and(|query| query.split('&').any(|member| member == what));
     let is_again = asks("verify=1");
@@ -160,7 +160,7 @@ async fn show(state: &State, visitor: &Visitor, mut found: Found, query: Option<
     let title = printable(&heading);
     let shell = Shell::of(state, visitor, &title, "").await;
     let verdict = examined.as_ref().map_or(found.said, |examined| Badge::of(examined.outcome.status));
-    // Where the two differ, the page says so, asked for or not.
+    // If the two verdicts differ, the page says so, even without a request to verify again.
     let differs = examined.is_some() && verdict != found.said;
     shell.page(&html! {
         nav.crumbs aria-label="Where this is" { a href=(found.list.0) { (found.list.1) } " / " (text(&found.channel)) " / " (found.offset) }
@@ -201,7 +201,7 @@ fn examine(json: &Bytes, verifier: Verifier) -> Examined {
     Examined { outcome, verdict, event, dissected, verifier, took: began.elapsed() }
 }
 
-/// What the verifier says, in a sentence.
+/// The verifier's verdict as a sentence.
 fn said(examined: &Examined, is_again: bool, otherwise: Option<(&str, Badge)>) -> Markup {
     let (badge, sentence) = match (&examined.verdict, examined.outcome.reason) {
         (Some(Verdict::Verified(verified)), None) => {
@@ -248,7 +248,7 @@ fn said(examined: &Examined, is_again: bool, otherwise: Option<(&str, Badge)>) -
     }
 }
 
-/// What was signed on the one side, everything else on the other.
+/// Shows the signed content on one side and everything else on the other side.
 fn side_by_side(found: &Found, verdict: Badge, decoded: Option<&str>) -> Markup {
     let rest = found.event.as_ref().map(without_proof);
     html! {
@@ -282,7 +282,7 @@ fn side_by_side(found: &Found, verdict: Badge, decoded: Option<&str>) -> Markup 
     }
 }
 
-/// The service's event, less the proof and the text that it is about: those are shown on their own.
+/// The service's event without the proof and without the signed text, which the page shows separately.
 fn without_proof(event: &Bytes) -> String {
     fn walk(json: &str, depth: usize) -> Option<String> {
         let object = Object::read(json.as_bytes()).ok().filter(|_| depth < 3)?;
@@ -316,7 +316,7 @@ fn bytes(found: &Found) -> Markup {
             }
             details {
                 summary { "Show" }
-                // What is copied is this text: characters that do not show stay what they are.
+                // The copy button copies this text, so invisible characters stay as they are.
                 textarea #raw readonly rows="12" spellcheck="false" dir="ltr" aria-label="Raw bytes" {
                     (text.chars().take(SHOWN).collect::<String>())
                 }

@@ -1,4 +1,4 @@
-//! The daemon: whether it is ready and what to do where not, its channels and sinks, signers and instances.
+//! The daemon's page: whether it is ready, advice if it is not, its channels and sinks, signers and instances.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,17 +23,17 @@ use operator::{ChannelOwner, Cluster, InstanceStatus, Report};
 use proof::event::Offset;
 use proof::verify::Address;
 
-/// Channels that are shown with pictures. Those in trouble come first.
+/// The largest number of channels with charts. Channels that need attention come first.
 const WITH_PICTURES: usize = 40;
 
-/// The page.
+/// Shows the page.
 pub(super) async fn show(Of(state): Of<Arc<State>>, Extension(visitor): Extension<Visitor>) -> Response {
     let content = content(&state, visitor.read_only).await;
     let shell = Shell::of(&state, &visitor, "Daemon", "/daemon").await;
     shell.page(&html! { div #now data-again="/daemon/now" { (content) } })
 }
 
-/// What of the page changes.
+/// Returns the part of the page that changes.
 pub(super) async fn now(Of(state): Of<Arc<State>>, Extension(visitor): Extension<Visitor>) -> Response {
     content(&state, visitor.read_only).await.into_response()
 }
@@ -101,7 +101,7 @@ fn head(report: &Report, read_only: bool) -> Markup {
     }
 }
 
-/// How it is, in a sentence.
+/// The state of the daemon in one sentence.
 fn summary(report: &Report) -> Markup {
     let channels = &report.channels;
     let troubled: Vec<_> =
@@ -124,7 +124,7 @@ fn summary(report: &Report) -> Markup {
     }
 }
 
-/// The first few names.
+/// Lists the first few names.
 fn listed(names: &[&str]) -> Markup {
     const FEW: usize = 5;
     html! {
@@ -252,7 +252,7 @@ fn oldest(seconds: Option<u64>) -> String {
     seconds.filter(|seconds| *seconds > 0).map_or_else(|| "–".to_owned(), span)
 }
 
-/// Every configured signer of any channel, with when it was last seen in one.
+/// Every signer that a channel configures, with the time at which any channel last saw it.
 fn signers(report: &Report, names: &SignerNames) -> Markup {
     let mut signers: BTreeMap<Address, (usize, Option<Timestamp>)> = BTreeMap::new();
     for signer in report.channels.iter().flat_map(|channel| &channel.signers) {

@@ -1,4 +1,4 @@
-//! What all pages have: the head, the way between them, the foot; badges, times, and a text to copy.
+//! The parts that all pages share: head, navigation and foot; badges, times, and a text to copy.
 
 use std::sync::Arc;
 
@@ -15,18 +15,18 @@ use super::text::whole;
 /// The frame of a page for one visitor.
 pub(super) struct Shell {
     title: String,
-    /// The address of its tab.
+    /// The address of the page's tab.
     tab: &'static str,
     form_token: String,
     notice: Option<Notice>,
     read_only: bool,
-    /// Whether the daemon is ready; none where it does not answer.
+    /// Whether the daemon is ready; `None` if it does not answer.
     ready: Option<bool>,
-    /// Events in the quarantine and dead letters.
+    /// The number of quarantined events and dead letters.
     held: u64,
 }
 
-/// What is known of an event's proof.
+/// The verdict on an event's proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Badge {
     Verified,
@@ -54,7 +54,7 @@ impl Badge {
         }
     }
 
-    /// A shape of its own, so that colour is not all that tells them apart: shield, ring of dashes, clock, octagon.
+    /// Each badge has its own shape, so it does not depend on color alone: shield, dashed ring, clock, octagon.
     pub(super) fn show(self) -> Markup {
         let (word, shape) = match self {
             Self::Verified => (
@@ -100,7 +100,7 @@ impl Shell {
         }
     }
 
-    /// Shows that a form is of this browser.
+    /// Proves that a form was made for this browser.
     pub(super) fn form_token(&self) -> Markup {
         html! { input type="hidden" name="form" value=(self.form_token); }
     }
@@ -158,7 +158,7 @@ impl Shell {
     }
 }
 
-/// A page without a way to others.
+/// A page without navigation.
 pub(super) fn bare(title: &str, head: &Markup, content: &Markup) -> Response {
     document(title, head, &html! { main.bare id="main" { h1 { (title) } (content) } })
 }
@@ -187,7 +187,7 @@ pub(super) async fn nowhere(Of(state): Of<Arc<State>>, Extension(visitor): Exten
     problem(&state, &visitor, StatusCode::NOT_FOUND, "There is no such page.").await
 }
 
-/// A page that says why there is no other.
+/// A page that explains why the requested page cannot be shown.
 pub(super) async fn problem(state: &State, visitor: &Visitor, status: StatusCode, why: &str) -> Response {
     let shell = Shell::of(state, visitor, "Not shown", "").await;
     let page = shell.page(&html! {
@@ -198,7 +198,7 @@ pub(super) async fn problem(state: &State, visitor: &Visitor, status: StatusCode
     (status, page).into_response()
 }
 
-/// A time of day, by UTC; a dash where there is none.
+/// A date and time in UTC, or a dash without a time.
 pub(super) fn time(at: Option<Timestamp>) -> Markup {
     match at {
         None => html! { span.none { "–" } },
@@ -208,7 +208,7 @@ pub(super) fn time(at: Option<Timestamp>) -> Markup {
     }
 }
 
-/// How long, in the largest whole unit.
+/// A duration in a suitable unit, rounded down.
 pub(super) fn span(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),
@@ -218,13 +218,13 @@ pub(super) fn span(seconds: u64) -> String {
     }
 }
 
-/// How long ago.
+/// How long ago a time was.
 pub(super) fn ago(then: Timestamp) -> String {
     let seconds = Timestamp::now().as_second().saturating_sub(then.as_second());
     format!("{} ago", span(u64::try_from(seconds).unwrap_or(0)))
 }
 
-/// A number with its thousands apart.
+/// A number with thousands separators.
 pub(super) fn number(number: u64) -> String {
     let digits = number.to_string();
     let mut apart = String::with_capacity(digits.len() + digits.len() / 3);
@@ -242,7 +242,7 @@ pub(super) fn events(count: u64) -> String {
     format!("{} event{}", number(count), if count == 1 { "" } else { "s" })
 }
 
-/// A text in a field of its own, with a button that copies it where there is a script.
+/// A text in its own field, with a copy button that needs scripts.
 pub(super) fn copied(label: &str, content: &str) -> Markup {
     html! {
         div.copied {

@@ -1,4 +1,4 @@
-//! Small pictures of a channel's last hour.
+//! Draws small charts of a channel's last hour.
 
 use std::fmt::Write;
 
@@ -11,10 +11,10 @@ use channel::{GAP, HOUR, Sample};
 const WIDTH: f64 = 240.0;
 const HEIGHT: f64 = 44.0;
 
-/// An hour that begins so many seconds late is whole.
+/// An hour counts as complete if its first sample is at most this many seconds late.
 const WHOLE: i64 = 120;
 
-/// What one picture shows.
+/// The quantity in one chart.
 struct Quantity {
     title: &'static str,
     of: fn(&Sample) -> Option<f64>,
@@ -39,7 +39,8 @@ fn seconds(value: f64) -> String {
     if value < 1.0 { format!("{:.0} ms", value * 1_000.0) } else { format!("{value:.1} s") }
 }
 
-/// The quantities over the hour before `now`, in Unix seconds, and since when they are known if that is not all of it.
+/// Draws the quantities over the hour before `now`, in Unix seconds. If the samples do not cover the whole hour, the text
+/// says since when they exist.
 pub(super) fn last_hour(samples: &[Sample], now: i64) -> Markup {
     let since = samples.first().map_or(now, |first| first.at);
     let is_whole = since <= now - HOUR + WHOLE;
@@ -52,7 +53,7 @@ pub(super) fn last_hour(samples: &[Sample], now: i64) -> Markup {
     }
 }
 
-/// The line of a quantity, with its last and its highest value in words. Where nothing is known there is no line.
+/// Draws the line of one quantity, with its last and its highest value in words. Without samples, no line is drawn.
 fn line(Quantity { title, of, shown }: &Quantity, samples: &[Sample], now: i64) -> Markup {
     let values = || samples.iter().filter_map(of);
     let (highest, last) = (values().fold(0.0, f64::max), values().next_back());
@@ -80,19 +81,19 @@ fn line(Quantity { title, of, shown }: &Quantity, samples: &[Sample], now: i64) 
     }
 }
 
-/// Where a time stands, from the left.
+/// The x coordinate of a time.
 fn x(at: i64, now: i64) -> f64 {
     let age = u32::try_from((now - at).clamp(0, HOUR)).unwrap_or(0);
     let hour = u32::try_from(HOUR).unwrap_or(u32::MAX);
     WIDTH * (1.0 - f64::from(age) / f64::from(hour))
 }
 
-/// The x that a path begins at.
+/// The x coordinate at which a path begins.
 fn start(path: &str) -> &str {
     path.strip_prefix('M').and_then(|rest| rest.split(' ').next()).unwrap_or("0")
 }
 
-/// A path for each stretch without a gap.
+/// One path for each run of samples without a gap.
 fn runs(samples: &[Sample], of: fn(&Sample) -> Option<f64>, now: i64, highest: f64) -> Vec<String> {
     let mut runs: Vec<String> = Vec::new();
     let mut before: Option<i64> = None;
@@ -109,7 +110,7 @@ fn runs(samples: &[Sample], of: fn(&Sample) -> Option<f64>, now: i64, highest: f
         }
         before = Some(sample.at);
     }
-    // A point alone would not show.
+    // A single point would be invisible.
     runs.iter_mut().filter(|run| !run.contains('L')).for_each(|run| run.push_str(" h1.5"));
     runs
 }

@@ -1,4 +1,5 @@
-//! Events by the service's own search, where no sink is a table: one channel, no words, and verdicts made here and now.
+//! Lists events with the service's own search if no sink is a table: one channel, no word search, and verdicts computed
+//! on each request.
 
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -17,10 +18,10 @@ use proof::event::{EventType, Object};
 use proof::verify::Verdict;
 use record::decode;
 
-/// Events that the service is asked for.
+/// How many events are requested from the service.
 const AT_ONCE: u16 = 100;
 
-/// The list, and what it lacks.
+/// The list, and a notice about its limitations.
 pub(super) async fn list(state: &State, shell: &Shell, query: &Query, why: &str) -> Markup {
     let Some(known) = channel(state, query) else { return html! { p.notice.bad { "There is no such channel." } } };
     let (sample, found) = (sample(state), search(state, query, known).await);
@@ -43,7 +44,7 @@ pub(super) async fn list(state: &State, shell: &Shell, query: &Query, why: &str)
     }
 }
 
-/// As a file.
+/// The list as a file.
 pub(super) async fn export(state: &State, query: &Query, is_csv: bool) -> Response {
     let found = match channel(state, query) {
         Some(known) => search(state, query, known).await.unwrap_or_default(),
@@ -53,7 +54,7 @@ pub(super) async fn export(state: &State, query: &Query, is_csv: bool) -> Respon
     ([(header::CONTENT_TYPE, kind)], text).into_response()
 }
 
-/// The one channel that is asked for; without one, the first.
+/// The channel that was requested; without a request, the first channel.
 fn channel<'s>(state: &'s State, query: &Query) -> Option<&'s ConfiguredChannel> {
     match query.filter.chosen.get(&Facet::Channel).and_then(|names| names.first()) {
         Some(name) => state.channels.iter().find(|known| *known.channel.name == **name),
@@ -61,7 +62,7 @@ fn channel<'s>(state: &'s State, query: &Query) -> Option<&'s ConfiguredChannel>
     }
 }
 
-/// The values that the service knows, to choose from.
+/// The values that the service knows, for the filter menus.
 fn sample(state: &State) -> Sample {
     let types = ["watcher.event", "watcher.status", "operation.status", "wallet.status", "query.status"];
     let of_type = types.map(|kind| Row { kind: kind.to_owned(), ..Row::default() });
@@ -95,7 +96,7 @@ async fn search(state: &State, query: &Query, known: &ConfiguredChannel) -> Resu
     Ok(rows.filter(|row| wanted.is_empty() || wanted.contains(&row.verification)).collect())
 }
 
-/// What a list says of an event that no table has.
+/// The columns of a list for an event that is not in a table.
 fn row(known: &ConfiguredChannel, verdict: &Verdict) -> Row {
     let (raw, event) = verdict.parts();
     let mut row = Row {

@@ -1,15 +1,16 @@
-//! Rows of events in the table that a sink writes, read only.
+//! Reads rows of events from the table that a sink writes.
 //!
-//! Rows come newest first, by the event's time, then its offset and channel. There are indexes on the time and on the key, and
-//! none on what is filtered by. So a page looks at windows of time, one below the other and each wider than the one before, and
-//! stops when it has enough rows or has looked for as long as its budget lasts. It says how far it has looked.
+//! Rows come newest first: by the event's time, then its offset and its channel. The table has indexes on the time and on
+//! the key, and none on the columns that a filter uses. A page therefore searches one time window after another, from
+//! newer to older, and each window is wider than the previous one. The page stops when it has enough rows or when its
+//! budget is used up. It reports how far it has searched.
 //!
 //! # Invariants
 //!
-//! * **Nothing is written.** SQLite is opened for reading, PostgreSQL is told that the session only reads.
-//! * **Bounded.** A page has `MOST_ROWS` rows, a window ends with its budget, the values to choose from are those of the newest
-//!   `SAMPLED` rows.
-//! * **Keyset.** A further page begins at a row's place, not at a number of rows: what arrives meanwhile moves nothing.
+//! * **Nothing is written.** SQLite is opened read-only, and the PostgreSQL session is set to read-only transactions.
+//! * **Bounded.** A page has at most `MOST_ROWS` rows and a window ends with the page's budget. The values of the filter
+//!   menus come from the newest `SAMPLED` rows.
+//! * **Keyset.** A further page begins at a row's place, not at a row count, so new rows do not shift the pages.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -40,35 +41,35 @@ use postgres::Postgres;
 use sqlite::Sqlite;
 use windows::{Window, Windows};
 
-/// Rows of a page, at the most.
+/// The largest number of rows on a page.
 pub(super) const MOST_ROWS: usize = 200;
 
-/// The values to choose from are those of so many of the newest rows.
+/// How many of the newest rows provide the values of the filter menus.
 const SAMPLED: usize = 2_000;
 
-/// For so long they are taken for those of now.
+/// How long a sample stays in the cache.
 const SAMPLED_FOR: Duration = Duration::from_secs(15);
 
-/// For so long a page looks for its rows, and so long where it was asked to look further.
+/// How long a page searches for its rows. The longer budget applies if the user asked to search further.
 const BUDGET: Duration = Duration::from_millis(120);
 const PATIENT_BUDGET: Duration = Duration::from_secs(10);
 
-/// The events that follow one, by their offsets, of which it is looked whether they were delivered before it.
+/// How many of the events after an event, by offset, are checked for an earlier delivery.
 const FOLLOWING: usize = 100;
 
-/// New rows are counted up to here.
+/// The highest number of new rows that is counted.
 pub(super) const MOST_NEW: usize = 1_000;
 
-/// Where events are read from.
+/// The source of the events.
 pub(super) enum Source {
     Table(Table),
-    /// The service's own search, and why.
+    /// The service's own search, and the reason for using it.
     Service(String),
 }
 
 /// A table of a sink.
 pub(super) struct Table {
-    /// The sink.
+    /// The name of the sink.
     pub(super) sink: String,
     pub(super) search: Search,
     backend: Backend,
@@ -80,10 +81,10 @@ enum Backend {
     Postgres(Box<Postgres>),
 }
 
-/// How its texts are searched.
+/// How the texts of the table are searched.
 pub(super) use sink::Search;
 
-/// What a row says in a list.
+/// The columns of a row that a list shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) channel: String,
@@ -100,16 +101,16 @@ pub(super) struct Row {
     pub(super) delivered: Option<Timestamp>,
     pub(super) status: Option<String>,
     pub(super) verification: String,
-    /// Where words were searched: why it is a hit, unless the row shows that.
+    /// Why the row matches a word search, unless the row already shows it.
     pub(super) piece: Option<Piece>,
 }
 
-/// A row with what was delivered.
+/// A row together with its record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Whole {
     pub(super) row: Row,
     pub(super) digest: Option<String>,
-    /// The sink's body.
+    /// The body that the sink wrote.
     pub(super) record: String,
 }
 
@@ -117,66 +118,66 @@ pub(super) struct Whole {
 #[derive(Debug, Default)]
 pub(super) struct Page {
     pub(super) rows: Vec<Row>,
-    /// Whether there are rows below.
+    /// Whether older rows exist.
     pub(super) has_more: bool,
-    /// Where it has stopped looking before it had enough, because its time was over.
+    /// How far the search got, if its time was over before it had enough rows.
     pub(super) stopped: Option<Stopped>,
-    /// Where not all of a search was done: events were looked for that hold the last word as a whole, and none that hold a
-    /// longer word that begins so.
+    /// Set if the search was incomplete: it looked only for the last word as a whole, and not for longer words that begin
+    /// with it.
     pub(super) only_whole: Option<OnlyWhole>,
-    /// How many rows of the table the search finds, where that is known.
+    /// How many rows of the table match the search, if that is known.
     pub(super) count: Option<Count>,
     /// How long it took.
     pub(super) took: Duration,
 }
 
-/// How many rows hold the words of a search.
+/// How many rows contain the words of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Count {
     Exactly(usize),
     AtLeast(usize),
 }
 
-/// Why words that begin like the last one were not looked for.
+/// Why longer words that begin with the last word were not searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnlyWhole {
-    /// Many events hold the word itself.
+    /// Many events contain the word itself.
     Many,
-    /// There are so many that the time was over.
+    /// The search for longer words took too long.
     Slow,
 }
 
-/// What an index of words says of a search, before rows are read.
+/// The answer of a word index to a search, before rows are read.
 #[derive(Debug, Default)]
 struct Hits {
-    /// What the index was asked.
+    /// The query that was sent to the index.
     query: String,
-    /// The rows that were written last and hold the words, by their ids, descending. PostgreSQL gives none.
+    /// Ids of the rows that were written last and contain the words, in descending order. Always empty for PostgreSQL.
     ids: Vec<i64>,
     /// How many rows were counted.
     counted: usize,
-    /// Whether there are no further ones.
+    /// Whether no further rows contain the words.
     is_all: bool,
     only_whole: Option<OnlyWhole>,
 }
 
-/// What is looked for in one window.
+/// The search in one window.
 #[derive(Clone, Copy)]
 struct Look<'a> {
     filter: &'a Filter,
     window: Window,
     /// Only rows below this place.
     below: Option<&'a Place>,
-    /// So many rows at the most.
+    /// The largest number of rows to return.
     limit: usize,
     deadline: Instant,
     hits: &'a Hits,
 }
 
-/// How far a page has looked.
+/// How far a page has searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stopped {
-    /// Everything that is not older was looked at; none where nothing was.
+    /// All rows that are newer than this time were searched; `None` if nothing was searched.
     pub(super) at: Option<Timestamp>,
 }
 
@@ -184,21 +185,21 @@ pub(super) struct Stopped {
 #[derive(Debug, Default)]
 pub(super) struct Sample {
     pub(super) rows: Vec<Row>,
-    /// How many rows the table has, about.
+    /// The approximate number of rows in the table.
     pub(super) total: u64,
 }
 
-/// Why a table does not answer.
+/// Why a table could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Unread {
-    /// Its time was over.
+    /// The time was over.
     Slow,
-    /// In words, for the operator.
+    /// The reason in words, for the operator.
     Failed(String),
 }
 
 impl Source {
-    /// The table of the sink that was named or, without a name, of the first that a channel uses.
+    /// Returns the table of the named sink or, without a name, the table of the first such sink that a channel uses.
     pub(super) fn of(config: &Config, from: Option<&str>) -> Result<Self, Failure> {
         let wrong = |why: String| Err(Failure(Exit::Usage, why));
         if let Some(name) = from {
@@ -236,7 +237,7 @@ impl Table {
         Ok(Some(Self { sink: name.to_owned(), search, backend, sample: Mutex::default() }))
     }
 
-    /// What it is, for a person.
+    /// A description for people.
     pub(super) fn described(&self) -> String {
         let kind = match &self.backend {
             Backend::Sqlite(_) => "SQLite",
@@ -245,7 +246,7 @@ impl Table {
         format!("sink {} ({kind})", self.sink)
     }
 
-    /// The rows below a place, at most `limit`.
+    /// Returns at most `limit` rows below a place.
     pub(super) async fn page(
         &self,
         filter: &Filter,
@@ -266,7 +267,7 @@ impl Table {
         };
         page.only_whole = hits.only_whole;
         page.count = hits.count().filter(|_| filter.has_only_words());
-        // Where few rows hold the words, they are looked up at once.
+        // If few rows contain the words, one window looks them all up.
         let mut windows = Windows::over(&sample, filter, below, hits.is_all);
         while let Some(window) = windows.next() {
             let missing = limit + 1 - page.rows.len();
@@ -295,7 +296,7 @@ impl Table {
         }
     }
 
-    /// What an index says of the words; nothing where there are none, or no index.
+    /// Asks the word index for the words. The result is empty if the filter has no words or the table has no index.
     async fn hits(&self, filter: &Filter, deadline: Instant, is_patient: bool) -> Result<Hits, Unread> {
         let Some(words) = filter.words.as_ref().filter(|_| self.search != Search::None) else {
             return Ok(Hits::default());
@@ -303,13 +304,13 @@ impl Table {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.hits(words, deadline, is_patient).await,
             Backend::Postgres(postgres) => {
-                // Where that takes too long, there are many.
+                // If the count takes too long, many rows match.
                 Ok(postgres.hits(filter, deadline).await.unwrap_or_default())
             }
         }
     }
 
-    /// The newest rows, as they were a moment ago.
+    /// The newest rows, at most [`SAMPLED_FOR`] old.
     pub(super) async fn sample(&self) -> Result<Arc<Sample>, Unread> {
         let last = lock(&self.sample).clone();
         if let Some((at, sample)) = last.filter(|(at, sample)| at.elapsed() < SAMPLED_FOR && !sample.rows.is_empty()) {
@@ -324,7 +325,7 @@ impl Table {
         Ok(sample)
     }
 
-    /// What [`arrived`](Self::arrived) counts from, if it is to count what comes from now on.
+    /// The mark from which [`arrived`](Self::arrived) counts the rows that arrive from now on.
     pub(super) async fn mark(&self) -> Result<String, Unread> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.mark().await,
@@ -332,7 +333,7 @@ impl Table {
         }
     }
 
-    /// How many rows have come since, up to [`MOST_NEW`].
+    /// Counts the rows that arrived after the mark, up to [`MOST_NEW`].
     pub(super) async fn arrived(&self, filter: &Filter, mark: &str) -> Result<usize, Unread> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.arrived(filter, mark).await,
@@ -340,7 +341,8 @@ impl Table {
         }
     }
 
-    /// When the first of the events that follow one was delivered. Where that was before the one itself, it came late.
+    /// Returns the earliest delivery among the events that follow this one. If it is before this event's own delivery,
+    /// this event was delivered late.
     pub(super) async fn followed(&self, channel: ChannelId, offset: i64) -> Result<Option<Timestamp>, Unread> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.followed(channel, offset).await,
@@ -348,7 +350,7 @@ impl Table {
         }
     }
 
-    /// One row whole; none where it is not there.
+    /// Returns one row with its record; `None` if the row does not exist.
     pub(super) async fn whole(&self, channel: ChannelId, offset: i64) -> Result<Option<Whole>, Unread> {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.whole(channel, offset).await,
@@ -358,7 +360,7 @@ impl Table {
 }
 
 impl Hits {
-    /// How many rows hold the words; none where that is not known.
+    /// How many rows contain the words; `None` if that is not known.
     fn count(&self) -> Option<Count> {
         match self.counted {
             count if self.is_all && self.only_whole.is_none() => Some(Count::Exactly(count)),
@@ -369,12 +371,12 @@ impl Hits {
 }
 
 impl Sample {
-    /// Of rows that no table has.
+    /// Creates a sample from rows that are not in a table.
     pub(super) fn of(rows: Vec<Row>) -> Self {
         Self { total: rows.len() as u64, rows }
     }
 
-    /// The values of a column, the most frequent first, with how many of the newest rows have each.
+    /// The values of a column, the most frequent first, and how many of the newest rows have each value.
     pub(super) fn values(&self, facet: Facet) -> Vec<(String, usize)> {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for row in &self.rows {
@@ -387,7 +389,8 @@ impl Sample {
         counts
     }
 
-    /// How many rows of the table there are by a filter without words, about: as many of all as of the newest.
+    /// Estimates how many rows of the table match a filter without words: the share in the sample applied to the whole
+    /// table.
     pub(super) fn estimate(&self, filter: &Filter) -> Option<u64> {
         if filter.words.is_some() || self.rows.is_empty() {
             return None;
@@ -397,14 +400,14 @@ impl Sample {
         u64::try_from(u128::from(self.total.max(self.rows.len() as u64)) * matching / sampled).ok()
     }
 
-    /// Whether it is all that the table has.
+    /// Whether the sample contains all rows of the table.
     pub(super) fn is_all(&self) -> bool {
         self.rows.len() < SAMPLED
     }
 }
 
 impl Whole {
-    /// The service's JSON in what was delivered, where it is there.
+    /// The service's JSON inside the record, if the record contains it.
     pub(super) fn event(&self) -> Option<&str> {
         #[derive(serde::Deserialize)]
         struct Record<'a> {
@@ -416,7 +419,7 @@ impl Whole {
             headers: Option<&'a RawValue>,
         }
         let mut json = self.record.as_str();
-        // A record, a CloudEvents event around one or around the service's own, or that alone.
+        // A record, or a CloudEvents event around a record or around the service's event, or only the service's event.
         for _ in 0..3 {
             let record: Record<'_> = serde_json::from_str(json).ok()?;
             json = match record {

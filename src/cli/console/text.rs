@@ -1,12 +1,12 @@
-//! Texts of others, in HTML: escaped, isolated from the direction of what is around them, with what cannot be seen made
-//! visible.
+//! Renders untrusted text as HTML. The text is escaped, isolated from the direction of the surrounding text, and its
+//! invisible characters are made visible.
 //!
 //! # Invariants
 //!
 //! * **No text is markup.** `&`, `<`, `>` and both quotes are escaped everywhere.
-//! * **Nothing is hidden.** Control characters, those that turn the direction of a text around and those without a width show
-//!   as what they are, in a frame.
-//! * **Bounded.** Of a long text the beginning is shown, and that it is only that.
+//! * **Nothing is hidden.** Control characters, characters that change the direction of a text, and characters without a
+//!   width are shown by name or symbol in a frame.
+//! * **Bounded.** Only the beginning of a long text is shown, and the page says that it is cut.
 
 use std::fmt::Write;
 
@@ -17,21 +17,21 @@ use super::json::{Token, Tokens};
 #[cfg(test)]
 mod tests;
 
-/// So many characters of a text in a table or a heading.
+/// How many characters of a text a table or a heading shows.
 const SHORT: usize = 160;
 
-/// So many bytes of a JSON text.
+/// How many bytes of a JSON text are shown. Also the largest number of characters of any other text.
 const LONG: usize = 200_000;
 
-/// The deepest level of JSON that stands in further than the one above it.
+/// The deepest JSON level that is indented further than its parent.
 const DEEPEST: usize = 12;
 
-/// A text of others, in a line of ours.
+/// Renders untrusted text within a line of the page.
 pub(super) fn text(text: &str) -> Markup {
     isolated(text, SHORT)
 }
 
-/// As [`text`], with so many characters at most.
+/// Like [`text`], with a limit on the number of characters.
 fn isolated(text: &str, most: usize) -> Markup {
     let mut html = String::with_capacity(text.len() + 16);
     html.push_str("<bdi>");
@@ -44,12 +44,12 @@ fn isolated(text: &str, most: usize) -> Markup {
     PreEscaped(html)
 }
 
-/// A whole text of others, however long.
+/// Renders untrusted text with up to [`LONG`] characters.
 pub(super) fn whole(text: &str) -> Markup {
     isolated(text, LONG)
 }
 
-/// A piece of a text of others, in which a word is marked.
+/// Renders a piece of untrusted text with one word marked.
 pub(super) fn marked(before: &str, word: &str, after: &str) -> Markup {
     let mut html = "<bdi>".to_owned();
     before.chars().for_each(|c| push(&mut html, c));
@@ -61,12 +61,12 @@ pub(super) fn marked(before: &str, word: &str, after: &str) -> Markup {
     PreEscaped(html)
 }
 
-/// A text of others or, where there is none, a dash that readers of screens pass over.
+/// Renders untrusted text, or a dash if the text is missing or empty.
 pub(super) fn or_dash(of: Option<&str>) -> Markup {
     of.filter(|of| !of.is_empty()).map_or_else(|| PreEscaped("<span class=\"none\">–</span>".to_owned()), text)
 }
 
-/// A long id: its ends, and all of it as a hint.
+/// Renders a long id by its ends, with the complete id as a tooltip.
 pub(super) fn id(id: &str) -> Markup {
     const ENDS: usize = 6;
     let is_long = id.len() > 2 * ENDS + 6 && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
@@ -77,14 +77,14 @@ pub(super) fn id(id: &str) -> Markup {
     maud::html! { span.id title=(id) { (&id[..head]) "…" (&id[id.len() - 4..]) } }
 }
 
-/// What a character shows as in place of itself, where it would not show.
+/// The replacement for a character that would be invisible.
 fn visible(c: char) -> Option<String> {
     let is_hidden = matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
         | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
         | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}');
     match c {
-        // The pictures of the control characters.
+        // The Unicode symbols for control characters.
         '\0'..='\x1f' => char::from_u32(0x2400 + u32::from(c)).map(String::from),
         '\x7f' => Some('␡'.to_string()),
         c if c.is_control() || is_hidden => Some(format!("U+{:04X}", u32::from(c))),
@@ -110,7 +110,7 @@ fn push(html: &mut String, c: char) {
     }
 }
 
-/// A JSON text, a line a member, its numbers and escapes as they are written.
+/// A JSON text, rendered with one line per member. Numbers and escapes stay as they are written.
 pub(super) struct Json<'a>(pub(super) &'a str);
 
 impl Render for Json<'_> {
@@ -131,7 +131,7 @@ struct Layout {
 }
 
 impl Layout {
-    /// Says whether it was cut off.
+    /// Returns whether the text was cut.
     fn lay_out(&mut self, json: &str, html: &mut String) -> bool {
         let mut tokens = Tokens::of(json).peekable();
         while let Some((at, token)) = tokens.next() {
@@ -167,13 +167,13 @@ impl Layout {
         false
     }
 
-    /// Begins a line. How far it stands in is its class: a style of its own is not allowed.
+    /// Begins a line. Its class sets the indentation, because the content policy forbids inline styles.
     fn line(&self, html: &mut String) {
         let _ = write!(html, "</span><span class=\"l d{}\">", self.depth.min(DEEPEST));
     }
 }
 
-/// A name or a value, by the class that colours it.
+/// Renders a name or a value. The class sets its color.
 fn part(class: &str, text: &str, html: &mut String) {
     let _ = write!(html, "<span class=\"{class}\"><bdi>");
     text.chars().take(LONG).for_each(|c| push(html, c));

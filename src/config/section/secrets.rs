@@ -1,8 +1,8 @@
-//! Secrets, and notes on what is open to others.
+//! Reads secrets, and adds notes about secrets that other users can read.
 //!
 //! # Invariants
 //!
-//! * **A note holds no secret.** It names keys and files.
+//! * **A note contains no secret.** It names keys and files.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::config::sources::FILE;
 use crate::config::values::is_loopback;
 
 impl Section<'_> {
-    /// The secret in the file whose path is the value. `parse` says what is wrong with it without quoting it.
+    /// Reads the secret in the file whose path is the value. The error of `parse` does not quote the secret.
     pub(in crate::config) fn secret_file<T>(
         &self,
         name: &str,
@@ -30,7 +30,8 @@ impl Section<'_> {
         })
     }
 
-    /// The secret `name`, or that in the file `name_file`. `parse` says what is wrong with it without quoting it.
+    /// Reads the secret `name`, or the secret in the file `name_file`. The error of `parse`
+    /// does not quote it.
     pub(in crate::config) fn secret<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
         let file = format!("{name}_file");
         match self.either(name, &file)? {
@@ -44,7 +45,7 @@ impl Section<'_> {
         }
     }
 
-    /// Notes that a value is a secret, where it stands in a file that every user can read.
+    /// Adds a note if a secret is set in a file that every user can read.
     pub(in crate::config) fn note_secret(&self, name: &str) {
         let origin = self.reader.origin(&self.key.at(name)).and_then(|origin| origin.strip_prefix(FILE));
         if let Some(file) = origin.filter(|file| is_open_to_all(Path::new(file))) {
@@ -54,12 +55,12 @@ impl Section<'_> {
         }
     }
 
-    /// Notes something about a key that an operator should know though it is not wrong.
+    /// Adds a note about a key for the operator. A note is not a mistake.
     pub(in crate::config) fn note(&self, name: &str, message: impl Display) {
         self.reader.notes.borrow_mut().push(format!("{}: {message}", self.key.at(name)));
     }
 
-    /// Notes an address that `what` is sent to in plain text, beyond this machine.
+    /// Adds a note if `what` is sent in plain text to an address on another machine.
     pub(in crate::config) fn note_plaintext(&self, name: &str, url: &Url, what: &str) {
         if url.scheme() == "http" && !is_loopback(url) {
             let message = format!("plain http: {what} can be read and changed on the way; use https");

@@ -1,4 +1,4 @@
-//! The keys of a file, how they are read, and which files cannot stand beside each other.
+//! Reads the keys of a file sink, and checks which files conflict with each other.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -14,15 +14,15 @@ use ::sink::{Access, ClosedName, Compression, FileSettings, Keep, Place, Rotatio
 
 pub(super) mod shown;
 
-/// `compress` where it is not set.
+/// The default of `compress`.
 pub(super) const NOT_COMPRESSED: &str = "none";
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What may be allowed: to read and to write.
+/// The permissions that `mode` can contain: read and write.
 const PERMISSIONS: u32 = 0o666;
 
-/// What the daemon needs of its own files.
+/// The permissions that the daemon needs for its own files.
 const OWN_PERMISSIONS: u32 = 0o600;
 
 pub(super) fn read(sink: &Section<'_>) -> Result<FileSettings, Reported> {
@@ -45,14 +45,14 @@ fn read_access(sink: &Section<'_>) -> Result<Access, Reported> {
     let user = |name: &str| Ok(User::from_name(name)?.map(|user| user.uid.as_raw()));
     let group = |name: &str| Ok(Group::from_name(name)?.map(|group| group.gid.as_raw()));
     all!(Access {
-        // A number without quotes would be read as a decimal one.
+        // A number without quotes would be read as a decimal number.
         mode: sink.quoted("mode", mode),
         owner: sink.optional("owner", |name| number(name, "user", user)),
         group: sink.optional("group", |name| number(name, "group", group)),
     })
 }
 
-/// `None` where neither a size nor a time is set.
+/// Returns `None` if neither a size nor a time is set.
 fn read_rotation(sink: &Section<'_>, file: Option<&Path>) -> Reading<Rotation> {
     let rotate_size = sink.optional("rotate_size", size);
     let every = sink.optional("rotate_every", part_of_a_day);
@@ -92,7 +92,7 @@ fn read_rotation(sink: &Section<'_>, file: Option<&Path>) -> Reading<Rotation> {
     Ok(Some(Rotation { size: rotate_size, every, name, compression, keep, latest_link }))
 }
 
-/// Notes where the files of the sink `name` and those of another one could be mixed up.
+/// Records a problem if the files of the sink `name` and of another sink could be mixed up.
 pub(super) fn check_conflicts(sinks: &Section<'_>, name: &str, sink: &Sink, others: &BTreeMap<String, Sink>) {
     let SinkSettings::File(file) = &sink.settings else { return };
     for (other_name, other) in others {
@@ -104,8 +104,8 @@ pub(super) fn check_conflicts(sinks: &Section<'_>, name: &str, sink: &Sink, othe
     }
 }
 
-/// Which key of `file` is wrong beside the file `other`, whose table is `at`, and why. Files are compared by where their
-/// paths lead, which links may change until they are opened.
+/// Returns the key of `file` that conflicts with the file `other`, whose table is `at`, and the reason. Files are
+/// compared by the targets of their paths. Links can change a target until the file is opened.
 fn conflict(file: &FileSettings, other: &FileSettings, at: &str) -> Option<(&'static str, String)> {
     let (place, other_place) = (Place::of(&file.path), Place::of(&other.path));
     if place.is(&other_place) {
@@ -115,7 +115,7 @@ fn conflict(file: &FileSettings, other: &FileSettings, at: &str) -> Option<(&'st
     let (link, other_link) = (file.latest_link().map(Place::of_link), other.latest_link().map(Place::of_link));
     let same_link = link.as_ref().zip(other_link.as_ref()).is_some_and(|(link, other)| link.is(other));
     if overlap || file.takes(&other_place) || other.takes(&place) {
-        // The key to change is one that the operator has set.
+        // Name a key that the operator has set, because that is the key to change.
         let key = if file.closed_name() == ClosedName::beside(&file.path) { "path" } else { "rotated_name" };
         Some((key, format!("would be mixed up with files of {at}; give closed files another rotated_name")))
     } else if same_link || link.is_some_and(|link| other.takes(&link)) {
@@ -138,11 +138,11 @@ fn mode(text: &str) -> Result<u32, String> {
     }
 }
 
-/// The number of a user or a group.
+/// The numeric id of a user or a group.
 fn number(name: &str, what: &str, known: impl FnOnce(&str) -> nix::Result<Option<u32>>) -> Result<u32, String> {
     let none = || format!("must be the name or the number of a {what} of this machine");
     match name.trim().parse() {
-        // The last number means "unchanged" to the system.
+        // The highest number means "unchanged" to the system.
         Ok(u32::MAX) => Err(none()),
         Ok(number) => Ok(number),
         Err(_) => known(name.trim()).ok().flatten().ok_or_else(none),

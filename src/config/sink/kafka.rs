@@ -1,4 +1,4 @@
-//! The keys of a Kafka sink, how they are read, and how they are shown.
+//! Reads the keys of a Kafka sink, and formats its settings.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -14,12 +14,13 @@ use ::sink::{HAS_KAFKA, KafkaSettings, Mechanism, SaslLogin, Security};
 use net::http::Authorities;
 use net::secret::Secret;
 
-/// The waits while the brokers are away: short, because asking costs little and the events wait.
+/// The waits while the brokers are unavailable. They are short, because a retry is cheap and the events wait.
 pub(super) const RETRY: [&str; 2] = ["1s", "10s"];
 
 const TIMEOUT: &str = "10s";
 
-/// Brokers end transactions that are open for longer than 15 minutes by their default, and ours may take three answers.
+/// By default, brokers abort transactions that are open for longer than 15 minutes, and our transactions can wait for three
+/// answers.
 const TIMEOUT_LIMIT: Duration = Duration::from_secs(5 * 60);
 
 const PARTITIONS: RangeInclusive<u16> = 1..=10_000;
@@ -29,13 +30,13 @@ const TOPIC: &str = "channeld";
 const POSITIONS: &str = "channeld-positions";
 const TRANSACTIONAL_ID: &str = "channeld";
 
-/// The longest name of a topic.
+/// The longest topic name.
 const NAME_LIMIT: usize = 249;
 
-/// The port of a broker that is named without one.
+/// The port of a broker whose address has no port.
 const PORT: u16 = 9092;
 
-/// What is said of the sink where this build has none.
+/// The error message for this sink type in a build without Kafka.
 pub const NOT_BUILT_IN: &str = "is \"kafka\", and this channeld was built without it: use a released package or image, or build it \
                             with `cargo build --release --features kafka`, which needs a C++ compiler and OpenSSL (libssl-dev)";
 
@@ -79,7 +80,7 @@ fn read_brokers(sink: &Section<'_>) -> Result<Vec<String>, Reported> {
     })
 }
 
-/// A host and its port.
+/// Parses a host and its port.
 fn broker(text: &str) -> Option<String> {
     let url = address(text).filter(|_| !text.contains(['/', '@', '?', '#', ',', ' ']))?;
     Some(format!("{}:{}", url.host_str()?, url.port().unwrap_or(PORT)))

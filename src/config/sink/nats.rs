@@ -1,4 +1,4 @@
-//! The keys of a JetStream sink, how they are read, and how they are shown.
+//! Reads the keys of a JetStream sink, and formats its settings.
 
 use std::ops::RangeInclusive;
 
@@ -13,18 +13,18 @@ use ::sink::{Login, NatsSettings, Pattern};
 use net::http::Authorities;
 use net::secret::Secret;
 
-/// The waits while a server is away: short, because asking costs little and the events wait.
+/// The waits while a server is unavailable. They are short, because a retry is cheap and the events wait.
 pub(super) const RETRY: [&str; 2] = ["1s", "10s"];
 
 const TIMEOUT: &str = "10s";
 
-/// How many servers can keep a stream.
+/// How many servers can store a stream.
 const REPLICAS: RangeInclusive<u8> = 1..=5;
 
 const SUBJECT: &str = "channeld.{channel}.{type}";
 const POSITIONS: &str = "channeld-positions";
 
-/// The longest name of a stream.
+/// The longest stream name.
 const NAME_LIMIT: usize = 255;
 
 pub(super) fn read(sink: &Section<'_>) -> Result<NatsSettings, Reported> {
@@ -98,7 +98,7 @@ fn read_login(sink: &Section<'_>) -> Result<Login, Reported> {
 
 fn credentials(text: &str) -> Result<String, String> {
     if text.contains("BEGIN NATS USER JWT") && text.contains("BEGIN USER NKEY SEED") {
-        // The client wants an end of each line, and that of the last one is not read.
+        // The client needs a line end after each line, and `read_secret` has removed the last one.
         return Ok(format!("{text}\n"));
     }
     Err("must hold a user's JWT and its NKEY seed, as `nsc generate creds` writes them".to_owned())
@@ -156,7 +156,7 @@ pub(super) fn json(settings: &NatsSettings) -> Value {
     })
 }
 
-/// By what it logs in.
+/// The kind of login: the key that sets it, or the name of the user.
 fn login(settings: &NatsSettings) -> Option<&str> {
     match &settings.login {
         Login::None => None,

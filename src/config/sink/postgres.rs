@@ -1,4 +1,4 @@
-//! The keys of a table in a PostgreSQL database, how they are read, and how they are shown.
+//! Reads the keys of a PostgreSQL sink, and formats its settings.
 
 use serde_json::{Value, json};
 
@@ -7,13 +7,13 @@ use crate::config::section::{Reported, Section, all};
 use crate::config::values::word;
 use ::sink::{PostgresSettings, Search};
 
-/// The table, where none is named.
+/// The default name of the table.
 pub(super) const TABLE: &str = "events";
 
-/// The longest name of a table: others are made of it, and 63 is the longest in PostgreSQL.
+/// The longest table name. Other names are derived from it, and PostgreSQL limits names to 63 bytes.
 pub(super) const TABLE_LIMIT: usize = 48;
 
-/// The longest identifier of PostgreSQL.
+/// The longest identifier in PostgreSQL.
 const NAME_LIMIT: usize = 63;
 
 pub(super) fn read(sink: &Section<'_>) -> Result<PostgresSettings, Reported> {
@@ -28,7 +28,7 @@ pub(super) fn read(sink: &Section<'_>) -> Result<PostgresSettings, Reported> {
     })
 }
 
-/// `None` for an empty text.
+/// Returns `None` for an empty text.
 fn notify(text: &str) -> Result<Option<String>, String> {
     match text.trim() {
         "" => Ok(None),

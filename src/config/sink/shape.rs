@@ -1,4 +1,4 @@
-//! `format`, `include_proof` and `template…`: the shape of what a sink writes.
+//! `format`, `include_proof` and `template…`: the shape of the records that a sink writes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,21 +18,21 @@ use net::secret::Secret;
 /// The largest template, in bytes.
 const TEMPLATE_LIMIT: usize = 256 * 1024;
 
-/// The longest media type, and the longest name of a value.
+/// The longest media type, and the longest name of a template value.
 const CONTENT_TYPE_LIMIT: usize = 128;
 const NAME_LIMIT: usize = 64;
 
-/// The keys of a template.
+/// The keys and the tables of a template.
 const KEYS: [&str; 3] = ["template", "template_file", "template_content_type"];
 const TABLES: [&str; 2] = ["template_values", "template_value_files"];
 
-/// The shape of a sink of that type.
+/// Reads the shape for a sink of this type.
 pub(super) fn read(sink: &Section<'_>, kind: SinkType) -> Result<Shape, Reported> {
     let format = sink.or("format", word, Format::default().into());
     let include_proof = sink.boolean("include_proof", false);
     let template = match format {
         Ok(Format::Template) => read_template(sink).map(Some),
-        // The other types take whatever is made, and do not document how.
+        // The other types accept any record, and do not document the keys of a template.
         Ok(_) if matches!(kind, SinkType::Stdout | SinkType::Webhook) => {
             refuse_template(sink);
             Ok(None)
@@ -64,7 +64,7 @@ pub(super) fn read(sink: &Section<'_>, kind: SinkType) -> Result<Shape, Reported
     Ok(Shape { format, include_proof, template })
 }
 
-/// The template, which has to be there.
+/// Reads the template, which is required.
 fn read_template(sink: &Section<'_>) -> Result<Arc<Template>, Reported> {
     let [shipped, file, content_type] = KEYS;
     let source = match sink.either(shipped, file) {
@@ -91,7 +91,7 @@ fn read_template(sink: &Section<'_>) -> Result<Arc<Template>, Reported> {
     template.map_err(|error| sink.wrong(key, format!("{error}; a template can use {VOCABULARY}")))
 }
 
-/// Notes the keys of a template where the format is another one.
+/// Records a problem for each key of a template if the format is not `template`.
 fn refuse_template(sink: &Section<'_>) {
     const MESSAGE: &str = "counts only with format = \"template\"; set that, or remove it";
     for key in KEYS.into_iter().filter(|key| sink.is_set(key)) {
@@ -99,7 +99,7 @@ fn refuse_template(sink: &Section<'_>) {
     }
     for table in TABLES.map(|table| sink.section(table)) {
         for name in table.names().unwrap_or_default() {
-            // Asked for, and so known.
+            // `is_set` also marks the key as known.
             if table.is_set(&name) {
                 table.wrong(&name, MESSAGE);
             }
@@ -112,7 +112,7 @@ fn own(path: &str) -> Result<String, String> {
     text.map_err(|error| format!("the file {path:?} {error}; create it, or correct the path"))
 }
 
-/// A media type as RFC 9110 writes it, with what may follow it.
+/// A media type as RFC 9110 defines it, with optional parameters.
 fn media_type(text: &str) -> Result<String, String> {
     let text = text.trim();
     let (kind, rest) = text.split_once('/').unwrap_or_default();
@@ -127,7 +127,7 @@ fn media_type(text: &str) -> Result<String, String> {
         .ok_or_else(|| "must be a media type, such as \"application/json\" or \"text/plain\"".to_owned())
 }
 
-/// The operator's own values: those that are no secret, and those that files hold.
+/// Reads the operator's own values: values that are not secret from one table, and secrets from files.
 fn read_values(sink: &Section<'_>) -> Result<BTreeMap<String, Secret>, Reported> {
     let mut values = BTreeMap::new();
     for table in TABLES {
@@ -161,7 +161,7 @@ fn is_name(name: &str) -> bool {
     legal && name.len() <= NAME_LIMIT && name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
 }
 
-/// Notes a shape that does not fit into the requests of a webhook.
+/// Records a problem if the shape is not possible in the requests of a webhook.
 pub(super) fn check_dispatch(sink: &Section<'_>, settings: &SinkSettings, shape: &Shape) {
     let SinkSettings::Webhook(webhook) = settings else { return };
     let Some(template) = shape.template.as_ref().filter(|_| matches!(webhook.dispatch, Dispatch::Batches { .. }))
@@ -181,7 +181,7 @@ pub(super) fn check_dispatch(sink: &Section<'_>, settings: &SinkSettings, shape:
     }
 }
 
-/// Tries the templates with samples of the events that their sinks are given.
+/// Tries the templates with samples of the events that their sinks get.
 pub(in crate::config) fn try_templates(sinks: &Section<'_>, channels: &[Channel], all: &BTreeMap<String, Sink>) {
     for (name, sink) in all {
         let Some(template) = &sink.shape.template else { continue };

@@ -1,4 +1,4 @@
-//! The keys of a SQLite database, how they are read, and how they are shown.
+//! Reads the keys of a SQLite sink, and formats its settings.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(super) fn read(sink: &Section<'_>) -> Result<SqliteSettings, Reported> {
     })
 }
 
-/// Notes where the sink `name` has the file of another one.
+/// Records a problem if the sink `name` uses the file of another sink.
 pub(super) fn check_conflicts(sinks: &Section<'_>, name: &str, sink: &Sink, others: &BTreeMap<String, Sink>) {
     let file = |sink: &Sink| match &sink.settings {
         SinkSettings::Sqlite(settings) => Some((true, Place::of(&settings.path))),

@@ -1,4 +1,4 @@
-//! The keys of a webhook, and how they are read.
+//! Reads the keys of a webhook.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -16,25 +16,25 @@ mod headers;
 mod oauth2;
 pub(super) mod shown;
 
-/// `timeout` where none is set.
+/// The default of `timeout`.
 const TIMEOUT: &str = "30s";
 
-/// Events in a batch. One is not a batch.
+/// How many events a batch can contain. One event means no batches.
 const EVENTS: RangeInclusive<usize> = 1..=1_000;
 
-/// The size of a batch's body.
+/// The size limit of a batch's body.
 const BYTES: RangeInclusive<ByteSize> = ByteSize::kib(1)..=ByteSize::mib(64);
 
-/// The size of a batch's body where none is set.
+/// The default size limit of a batch's body.
 const DEFAULT_BYTES: &str = "1MiB";
 
-/// The longest wait for more events: what waits is not delivered yet.
+/// The longest wait for more events. Events are delayed by this wait.
 const WAIT_LIMIT: Duration = Duration::from_secs(5 * 60);
 
-/// Requests in a second, minute or hour.
+/// How many requests per second, minute or hour can be configured.
 const RATE: RangeInclusive<u32> = 1..=10_000;
 
-/// Requests at a time.
+/// How many concurrent requests can be configured.
 const CONCURRENCY: RangeInclusive<usize> = 1..=64;
 
 pub(super) fn read(sink: &Section<'_>) -> Result<WebhookSettings, Reported> {
@@ -56,7 +56,7 @@ pub(super) fn read(sink: &Section<'_>) -> Result<WebhookSettings, Reported> {
     Ok(settings)
 }
 
-/// `url`, or what `url_file` holds.
+/// Reads `url`, or the address in `url_file`.
 fn read_url(sink: &Section<'_>) -> Result<Url, Reported> {
     const KEYS: [&str; 2] = ["url", "url_file"];
     let key = sink.either(KEYS[0], KEYS[1])?.ok_or_else(|| sink.missing(KEYS[0]))?;
@@ -70,7 +70,7 @@ fn read_url(sink: &Section<'_>) -> Result<Url, Reported> {
     Ok(url)
 }
 
-/// How events go into requests: one each, several at a time, or in batches.
+/// How requests carry events: one event each, several requests at a time, or batches.
 fn read_dispatch(sink: &Section<'_>) -> Result<Dispatch, Reported> {
     let events = sink.or("batch_events", whole_number(EVENTS), "1");
     let bytes = sink.or("batch_bytes", size_in(BYTES), DEFAULT_BYTES);
@@ -97,7 +97,7 @@ fn wait(text: &str) -> Result<Duration, String> {
     wait.ok_or_else(|| "must not be longer than \"5m\"".to_owned())
 }
 
-/// So many requests a second, minute or hour.
+/// Parses a number of requests per second, minute or hour.
 fn rate(text: &str) -> Result<Rate, String> {
     let (requests, unit) = text.trim().split_once('/').unwrap_or_default();
     let requests = requests.trim().parse().ok().filter(|requests| RATE.contains(requests));

@@ -1,4 +1,4 @@
-//! The shipped files say what the code does.
+//! The shipped files agree with the code.
 
 use figment::providers::{Format, Toml};
 use figment::value::Dict;
@@ -23,7 +23,7 @@ const LEDGER: &str = include_str!("../../../config/examples/ledger.toml");
 
 const WAREHOUSE: &str = include_str!("../../../config/examples/warehouse.toml");
 
-/// What `default.toml` documents without a default, and nothing else.
+/// Only the keys that `default.toml` documents without a default.
 const WITHOUT_DEFAULTS: &str = r#"
 api.api_key_file = "/run/credentials/channeld.service/api-key"
 verification.org_id = "org_1"
@@ -52,10 +52,10 @@ type = "kafka"
 brokers = ["127.0.0.1:9092"]
 "#;
 
-/// Where the shipped files look for secrets.
+/// The directory in which the shipped files look for secrets.
 const CREDENTIALS: &str = "/run/credentials/channeld.service";
 
-/// `default.toml` with every key that stands there as a comment, and an organisation.
+/// `default.toml` with every commented key enabled, and with an organization.
 fn documented() -> String {
     let line = |line: &'static str| match line.strip_prefix('#') {
         Some(key) if !key.starts_with(' ') && !key.is_empty() => key,
@@ -64,12 +64,12 @@ fn documented() -> String {
     DEFAULTS.lines().map(line).collect::<Vec<_>>().join("\n").replace("org_…", "org_1")
 }
 
-/// A text without the sinks that this build cannot make. Their table stands last.
+/// A text without the sinks that this build cannot make. Their table is the last one.
 fn buildable(text: &str) -> &str {
     if HAS_KAFKA { text } else { text.split_once("\n[sinks.NAME-kafka]").expect("it is documented").0 }
 }
 
-/// Puts secrets where the text says, below a temporary directory, and an organisation in the place of the example's.
+/// Loads the text with secrets in a temporary directory, and with an organization instead of the example's.
 fn load_with_credentials(text: &str) -> Result<Config, ConfigError> {
     let text = text.replace("org_2abcDEFghiJKLmno", "org_1");
     let directory = TempDir::new().expect("a temporary directory");

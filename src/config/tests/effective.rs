@@ -1,10 +1,10 @@
-//! What is in effect, and where it was set.
+//! The values in effect and their origins.
 
 use serde_json::{Value, json};
 
 use super::*;
 
-/// The settings of a file of this text under these variables, by their keys, and the file's path.
+/// The settings from a file with this text and from these variables, by their keys, and the file's path.
 fn settings(text: &str, variables: &[(&str, &str)]) -> (BTreeMap<String, Setting>, std::path::PathBuf) {
     let directory = TempDir::new().expect("a temporary directory");
     let file = directory.path().join("channeld.toml");
@@ -29,7 +29,7 @@ fn by(variable: &str) -> Origin {
     Origin::Environment { variable: variable.to_owned() }
 }
 
-/// A file of which the lines count.
+/// A file whose line numbers matter.
 const FILE: &str = r#"shutdown_grace = "5s"
 [api]
 api_key = "sk-0123-do-not-show"

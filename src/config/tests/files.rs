@@ -1,11 +1,11 @@
-//! What an operator may choose about a file, and what does not go together.
+//! The keys of a file sink, and the combinations that are refused.
 
 use std::num::NonZeroUsize;
 
 use super::*;
 use ::sink::{Access, ClosedName, Compression, Keep, Rotation};
 
-/// `GOOD` with a file sink of these keys.
+/// `GOOD` with a file sink that has these keys.
 fn with_file(keys: &str) -> Result<Config, ConfigError> {
     load(&format!("{GOOD}[sinks.file]\ntype = \"file\"\npath = \"/var/events.jsonl\"\n{keys}"), &[])
 }

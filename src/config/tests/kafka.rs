@@ -1,14 +1,14 @@
-//! Promises about the keys of a Kafka sink. They are read in every build; only one with the feature makes a sink of them.
+//! Promises about the keys of a Kafka sink. Every build reads them, but only a build with the feature makes the sink.
 
 use super::*;
 use ::sink::{HAS_KAFKA, KafkaSettings, Mechanism};
 
-/// `GOOD` with a sink of these lines.
+/// `GOOD` with a sink that has these lines.
 fn log(lines: &str) -> String {
     format!("{GOOD}\n[sinks.log]\ntype = 'kafka'\n{lines}\n")
 }
 
-/// The keys that are wrong, but for the type where this build has no Kafka: that is always said then.
+/// The keys with mistakes, except `type`, which is always reported by a build without Kafka.
 fn wrong(text: &str) -> Vec<String> {
     let error = match load(text, &[]) {
         Ok(_) if HAS_KAFKA => return Vec::new(),

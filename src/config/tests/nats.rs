@@ -5,7 +5,7 @@ use ::sink::{Login, NatsSettings};
 
 const CREDENTIALS: &str = "-----BEGIN NATS USER JWT-----\nx\n-----BEGIN USER NKEY SEED-----\nhunter2\n";
 
-/// `GOOD` with a sink of these lines.
+/// `GOOD` with a sink that has these lines.
 fn bus(lines: &str) -> String {
     format!("{GOOD}\n[sinks.bus]\ntype = 'nats'\n{lines}\n")
 }

@@ -1,4 +1,4 @@
-//! Filters, formats and proofs: what a sink is given, and in what shape.
+//! Filters, formats and proofs: the events that a sink gets, and the shape of its records.
 
 use super::*;
 use ::record::{Field, Filter, Rule};

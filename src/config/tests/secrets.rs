@@ -34,7 +34,7 @@ fn no_secret_is_shown_in_any_way_that_settings_are() {
         settings.json().to_string(),
         serde_json::to_string(&config.changes_to(&good(&[]))).expect("JSON"),
     ];
-    // A user's name and password are sent in Base64.
+    // A user's name and password are sent as Base64.
     let encoded = ["dTpodW50ZXIyLXByb3h5", "hunter2"];
     for shown in shown {
         assert_silent(&shown);

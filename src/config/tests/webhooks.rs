@@ -22,7 +22,7 @@ fn loaded(lines: &str) -> Config {
     load(&hook(lines), &[]).unwrap_or_else(|error| panic!("{lines}: {error}"))
 }
 
-/// A certificate, its key and the key of another, in files.
+/// Files with a certificate, its key, and the key of another certificate.
 fn files() -> (TempDir, [String; 3]) {
     let directory = TempDir::new().expect("a temporary directory");
     let (key, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
@@ -36,7 +36,7 @@ fn files() -> (TempDir, [String; 3]) {
     (directory, paths)
 }
 
-/// Access tokens, with these lines besides.
+/// The keys for access tokens, followed by these lines.
 fn oauth2(lines: &str) -> String {
     format!("oauth2.token_url = 'https://a/b'\noauth2.client_id = 'c'\noauth2.client_secret = 'hunter2'\n{lines}")
 }

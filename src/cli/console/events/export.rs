@@ -1,4 +1,4 @@
-//! Rows as lines of a file.
+//! Formats rows as lines of a file.
 
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use super::{MOST_ROWS, Query, State};
 use crate::cli::console::tables::{Place, Row, Source};
 
-/// The head of a CSV file.
+/// The first line of a CSV file.
 pub(super) const CSV_HEAD: &str =
     "verdict,type,name,source,service,network,status,time,received,delivered,channel,channel_id,offset,event_id\r\n";
 
@@ -18,7 +18,7 @@ pub(super) fn kind(is_csv: bool) -> (&'static str, &'static str) {
     }
 }
 
-/// The lines of a page, and where the next one begins.
+/// The lines of a page, and the place at which the next page begins.
 pub(super) async fn page(state: &State, query: &Query, below: Option<&Place>, is_csv: bool) -> (String, Option<Place>) {
     let Source::Table(table) = &state.source else { return (String::new(), None) };
     let Ok(page) = table.page(&query.filter, below, MOST_ROWS, true).await else { return (String::new(), None) };
@@ -33,7 +33,7 @@ pub(super) async fn page(state: &State, query: &Query, below: Option<&Place>, is
             Ok(id) => table.whole(id, row.offset).await.ok().flatten(),
             Err(_) => None,
         };
-        // As it was delivered, where that is JSON.
+        // Export the record as it was delivered, if it is JSON.
         let record = whole.map(|whole| whole.record).unwrap_or_default();
         let is_json = record.starts_with('{') && serde_json::from_str::<&RawValue>(&record).is_ok();
         let line = if is_json { record.replace(['\n', '\r'], " ") } else { plain(row) };
@@ -76,7 +76,7 @@ pub(super) fn csv(row: &Row) -> String {
     format!("{}\r\n", cells.join(","))
 }
 
-/// A cell. What a spreadsheet would take for a formula begins with an apostrophe.
+/// Quotes a cell. A cell that a spreadsheet would read as a formula gets an apostrophe in front.
 fn quoted(cell: &str) -> String {
     let is_formula = cell.starts_with(['=', '+', '-', '@', '\t', '\r']);
     let cell = if is_formula { format!("'{cell}") } else { cell.to_owned() };

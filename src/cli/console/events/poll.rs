@@ -1,4 +1,4 @@
-//! A poll by hand.
+//! A manual poll.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::cli::console::access::Visitor;
 use operator::Report;
 use operator::api::PollNow;
 
-/// How long a poll is waited for.
+/// How long to wait until every channel has polled.
 const POLLED: Duration = Duration::from_secs(4);
 
-/// Between two looks whether it has been done.
+/// How often the daemon is asked during this time.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Has every channel poll, and waits until it has.
+/// Makes every channel poll, and waits until it has.
 pub(in crate::cli::console) async fn poll(
     Of(state): Of<Arc<State>>,
     Extension(visitor): Extension<Visitor>,

@@ -1,4 +1,4 @@
-//! What a list shows, as its address says it: an address can be sent to a colleague, and shows the same there.
+//! The query of a list's address. A colleague who opens the same address sees the same list.
 
 use std::str::FromStr;
 
@@ -9,31 +9,31 @@ use super::{MOST_ROWS, ROWS, title};
 use crate::cli::console::tables::{Facet, Filter, Place, Search};
 use net::time;
 
-/// Values of one column that can be chosen together.
+/// The largest number of chosen values in one column.
 const MOST_CHOSEN: usize = 50;
 
-/// Words that are searched for, and characters of each text of an address.
+/// The largest number of search words, and of characters in each value of an address.
 const MOST_WORDS: usize = 12;
 const LONGEST: usize = 300;
 
-/// A list's address, read.
+/// The parsed query of a list's address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::cli::console) struct Query {
-    /// As they were written.
+    /// These three texts are as the user wrote them.
     pub(in crate::cli::console) words: String,
     pub(in crate::cli::console) from: String,
     pub(in crate::cli::console) to: String,
     pub(in crate::cli::console) filter: Filter,
-    /// The page below this row.
+    /// Shows the page below this row.
     pub(in crate::cli::console) below: Option<Place>,
     pub(in crate::cli::console) rows: usize,
-    /// Whether to look for longer than a page otherwise does.
+    /// Whether to search for longer than a page usually does.
     pub(in crate::cli::console) is_patient: bool,
     wrong: Option<String>,
 }
 
 impl Query {
-    /// Reads the part of an address after `?`. What is not understood is passed over, but for times.
+    /// Parses the part of an address after `?`. Invalid parts are ignored, except times.
     pub(in crate::cli::console) fn parse(query: &str, now: Timestamp) -> Self {
         let mut read = Self { rows: ROWS, ..Self::default() };
         for (name, value) in parse(query.as_bytes()) {
@@ -74,7 +74,7 @@ impl Query {
         read
     }
 
-    /// Why it cannot be shown.
+    /// Why the list cannot be shown.
     pub(super) fn problem(&self, search: Search) -> Option<String> {
         let short = self.filter.words.iter().flatten().find(|word| word.chars().count() < 3);
         if let (Search::Trigrams, Some(short)) = (search, short) {
@@ -85,7 +85,7 @@ impl Query {
         self.wrong.clone()
     }
 
-    /// Whether anything is chosen.
+    /// Whether the list is restricted.
     pub(super) fn is_restricted(&self) -> bool {
         !self.words.is_empty() || !self.from.is_empty() || !self.to.is_empty() || !self.filter.chosen.is_empty()
     }
@@ -112,7 +112,7 @@ impl Query {
         query.finish()
     }
 
-    /// The same, without the page that it is on.
+    /// The same query without the place.
     pub(super) fn without_place(&self) -> String {
         self.write(None, &[])
     }
@@ -125,7 +125,7 @@ impl Query {
         address(&self.write(Some(place), &[]))
     }
 
-    /// The same from the last row on, with more time to look for further ones.
+    /// The same query from the last row on, with more time to search.
     pub(super) fn patiently(&self, last: Option<&Place>) -> String {
         address(&self.write(last.or(self.below.as_ref()), &[("patient", "1")]))
     }
@@ -138,7 +138,7 @@ impl Query {
         Self { from: from.to_owned(), to: String::new(), ..self.clone() }.first_page()
     }
 
-    /// Each thing that is chosen, by its name, with the address without it.
+    /// Each chosen value: its kind, its text, and the address of the list without it.
     pub(super) fn chips(&self) -> Vec<(&'static str, String, String)> {
         let mut chips = Vec::new();
         if !self.words.is_empty() {

@@ -1,4 +1,4 @@
-//! The changes that an operator may ask for: what each does, in words, and the request that does it.
+//! The changes that an operator can request: a description of each, and the request that makes it.
 
 use std::time::Duration;
 
@@ -19,15 +19,15 @@ use operator::api::{
 };
 use proof::event::{ChannelId, Offset};
 
-/// How long a browser waits to hear that an event has arrived, and how often the daemon is asked meanwhile.
+/// How long a browser waits for an event to arrive, and how often the daemon is asked during this time.
 const A_MOMENT: Duration = Duration::from_secs(3);
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
-/// A change, and of what.
+/// A change and its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Action {
     what: What,
-    /// As they came, in the form as on the page.
+    /// The values as they were received, the same on the page and in the form.
     channel: String,
     channel_id: String,
     sink: String,
@@ -51,7 +51,7 @@ enum What {
 }
 
 impl Action {
-    /// Reads it from an address or a form; nothing where it does not say of what.
+    /// Reads a change from a query or a form. Returns `None` if the target is missing.
     pub(super) fn parse(what: &str, members: &[u8]) -> Option<Self> {
         let what: What = what.parse().ok()?;
         let member = |name: &str| {
@@ -80,7 +80,7 @@ impl Action {
         is_whole.then_some(action)
     }
 
-    /// What stands in its form.
+    /// The fields of the form.
     pub(super) fn members(&self) -> Vec<(&'static str, String)> {
         let offset = self.offset.map(|offset| offset.to_string()).unwrap_or_default();
         let members = [
@@ -111,7 +111,7 @@ impl Action {
         }
     }
 
-    /// What will happen, a sentence or two each.
+    /// Describes the effect, in one or two sentences per paragraph.
     pub(super) fn will(&self) -> Vec<Markup> {
         let which = |one: &str, all: &str| {
             html! {
@@ -165,7 +165,7 @@ impl Action {
         }
     }
 
-    /// Whether what goes is gone.
+    /// Whether the change removes data permanently.
     pub(super) fn is_final(&self) -> bool {
         matches!(self.what, What::Drop | What::DropDead)
     }
@@ -174,7 +174,7 @@ impl Action {
         self.what == What::Pause
     }
 
-    /// The page that it is asked from.
+    /// The page that offers the change.
     pub(super) fn back(&self) -> String {
         match (self.what, self.offset) {
             (What::Redeliver, Some(offset)) if self.channel_id.parse::<ChannelId>().is_ok() => {
@@ -185,7 +185,7 @@ impl Action {
         }
     }
 
-    /// Asks the daemon: what has come of it, in words.
+    /// Sends the request to the daemon and returns the result in words.
     pub(super) async fn carry_out(&self, state: &State, browser: u64) -> Result<String, String> {
         let Self { channel, sink, reason, offset, .. } = self;
         let offsets = Vec::from_iter(*offset);
@@ -240,7 +240,7 @@ impl Action {
         }
     }
 
-    /// Gives the daemon the event's bytes as they are in the table.
+    /// Sends the event's bytes from the table to the daemon.
     async fn redeliver(&self, state: &State, browser: u64) -> Result<String, String> {
         let (Ok(id), Some(offset)) = (self.channel_id.parse(), self.offset) else {
             return Err("The form does not say which event.".to_owned());
@@ -253,7 +253,8 @@ impl Action {
         self.sent(state, &sent, since).await
     }
 
-    /// Waits a moment for one event to reach its sink: what has become of it by then. Of several, only that they are on the way.
+    /// Waits up to [`A_MOMENT`] for a single event to reach its sink, and describes its state. Several events are only
+    /// reported as on their way.
     async fn sent(&self, state: &State, offsets: &[Offset], since: Timestamp) -> Result<String, String> {
         let Self { channel, sink, .. } = self;
         let &[offset] = offsets else {
@@ -274,7 +275,7 @@ impl Action {
     }
 }
 
-/// What has become of an event that a sink was to have once more at that time; nothing while it is on its way.
+/// The result for an event that was sent to the sink again at `since`; `None` while it is on its way.
 fn arrival(journey: &Journey, sink: &str, since: Timestamp) -> Option<Result<String, String>> {
     // The daemon's times are in milliseconds.
     let is_new = |at: Timestamp| at.as_millisecond() >= since.as_millisecond();
@@ -284,7 +285,7 @@ fn arrival(journey: &Journey, sink: &str, since: Timestamp) -> Option<Result<Str
     if journey.late.as_ref().is_some_and(|late| late.owed.iter().any(|owed| **owed == *sink)) {
         return None;
     }
-    // A dead letter of before stays one.
+    // An older dead letter does not count.
     let given_up =
         journey.dead_letters.iter().find(|letter| *letter.sink == *sink && letter.facts.at >= since.as_second());
     Some(match given_up {
@@ -293,7 +294,7 @@ fn arrival(journey: &Journey, sink: &str, since: Timestamp) -> Option<Result<Str
     })
 }
 
-/// What has become of events that were verified again.
+/// Describes the results for events that were verified again.
 fn said_of(retried: &[Retried]) -> Result<String, String> {
     let count = |is: fn(&Fate) -> bool| retried.iter().filter(|one| is(&one.fate)).count();
     let delivering = count(|fate| matches!(fate, Fate::Delivering));

@@ -1,4 +1,4 @@
-//! Where an event is found that was delivered, or that the service shows.
+//! Finds an event that was delivered to a table, or that the service shows.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use net::tasks::joined;
 use operator::api::{GetJourney, Journey};
 use proof::event::{ChannelId, EventId, Offset};
 
-/// An event of the table.
+/// Shows an event of the table.
 pub(in crate::cli::console) async fn delivered(
     Of(state): Of<Arc<State>>,
     Extension(visitor): Extension<Visitor>,
@@ -35,7 +35,7 @@ pub(in crate::cli::console) async fn delivered(
     };
     let (report, mut recorded) = (state.link.lately().await, recorded(&state, channel, offset).await);
     let row = &whole.row;
-    // Of an event whose proof came late, the row says when it was delivered into this table.
+    // For an event whose proof came late, the row contains the time of the delivery into this table.
     recorded.delivered_late.retain(|late| late.is_asked_for || *late.sink != *table.sink);
     let sinks = || report.iter().flat_map(|report| lanes(report, channel));
     let here = sinks().filter(|lane| *lane.sink == *table.sink);
@@ -67,7 +67,7 @@ pub(in crate::cli::console) async fn delivered(
             }
         }
     };
-    // Where the table does not answer any more, the page is made of what was read above.
+    // If the table no longer answers, the page shows only the data that was read above.
     let followed = table.followed(channel, offset).await.unwrap_or_default();
     let found = Found {
         event_id: row.event_id.clone(),
@@ -85,7 +85,7 @@ pub(in crate::cli::console) async fn delivered(
     show(&state, &visitor, found, query.as_deref()).await
 }
 
-/// The delivery that the row tells of.
+/// The delivery that the row records.
 fn delivery(row: &Row, sink: &str) -> Step {
     let after = row.delivered.zip(row.received);
     let after = after.map(|(delivered, received)| delivered.as_second() - received.as_second());
@@ -95,14 +95,15 @@ fn delivery(row: &Row, sink: &str) -> Step {
     Step::new(row.delivered, html! { "Delivered to " (text(sink)) }, detail)
 }
 
-/// What the daemon has recorded of the event; nothing where none answers, which the head of the page says.
+/// Asks the daemon for its records of the event. The result is empty if no daemon answers; the head of the page reports
+/// that.
 async fn recorded(state: &State, channel: ChannelId, offset: i64) -> Journey {
     let Some(offset) = Offset::new(offset) else { return Journey::default() };
     let asked = state.link.ask(&GetJourney { channel: channel.to_string(), offset }).await;
     asked.unwrap_or_default()
 }
 
-/// The service's event alone, as a file.
+/// Returns only the service's event, as a file.
 pub(in crate::cli::console) async fn delivered_raw(
     Of(state): Of<Arc<State>>,
     Path((channel, offset)): Path<(ChannelId, i64)>,
@@ -117,7 +118,7 @@ pub(in crate::cli::console) async fn delivered_raw(
     }
 }
 
-/// The row, and the table that it stands in.
+/// Returns the row and its table.
 pub(in crate::cli::console) async fn of_table(
     state: &State,
     channel: ChannelId,
@@ -136,7 +137,7 @@ pub(in crate::cli::console) async fn of_table(
     }
 }
 
-/// An event as the service has it now.
+/// Shows an event as the service has it now.
 pub(in crate::cli::console) async fn at_service(
     Of(state): Of<Arc<State>>,
     Extension(visitor): Extension<Visitor>,

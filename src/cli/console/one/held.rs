@@ -1,4 +1,4 @@
-//! Events that the daemon keeps: those of the quarantine, and dead letters.
+//! Shows events that the daemon stores: quarantined events and dead letters.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use ledger::{GivenUp, Quarantined};
 use operator::api::{DeadLetterEvent, Entry, GetJourney, QuarantinedEvent, ShowDeadLetter, ShowQuarantined};
 use proof::event::{Event, Offset, Proofs};
 
-/// An event of the quarantine.
+/// Shows a quarantined event.
 pub(in crate::cli::console) async fn quarantined(
     Of(state): Of<Arc<State>>,
     Extension(visitor): Extension<Visitor>,
@@ -43,7 +43,7 @@ pub(in crate::cli::console) async fn quarantined(
         return page::problem(&state, &visitor, StatusCode::BAD_GATEWAY, why).await;
     };
     let (json, facts) = (Bytes::from(json), &entry.facts);
-    // Duplicates are verified again only where their reason is named.
+    // Duplicates are verified again only if the request names their reason.
     let place = [("channel", &*entry.channel), ("offset", &offset.to_string()), ("reason", &*facts.reason)];
     let found = Found {
         event_id: facts.event_id.map(|id| id.to_string()),
@@ -82,7 +82,7 @@ fn rejection(facts: &Quarantined) -> Vec<Step> {
     waited.into_iter().chain([rejected, quarantined]).collect()
 }
 
-/// An event that a sink has given up.
+/// Shows an event that a sink has given up on.
 pub(in crate::cli::console) async fn dead_letter(
     Of(state): Of<Arc<State>>,
     Extension(visitor): Extension<Visitor>,
@@ -103,7 +103,7 @@ pub(in crate::cli::console) async fn dead_letter(
     let recorded = state.link.ask(&GetJourney { channel: entry.channel_id.to_string(), offset }).await;
     let others = report.iter().flat_map(|report| lanes(report, entry.channel_id)).filter(|lane| *lane.sink != *sink);
     let mut journey = refusals(facts, &sink);
-    // Where the daemon does not answer any more, the head of the page says so.
+    // If the daemon no longer answers, the head of the page says so.
     journey.extend(at_sinks(others, &entry.channel, offset.get(), &recorded.unwrap_or_default()));
     let offset_text = offset.to_string();
     let place = [("channel", &*entry.channel), ("sink", &*sink), ("offset", &*offset_text)];
@@ -138,7 +138,7 @@ fn refusals(facts: &GivenUp, sink: &str) -> Vec<Step> {
     ]
 }
 
-/// An event that is kept, with the bytes that it came with.
+/// A stored event with its original bytes.
 fn of_daemon<T>(entry: &Entry<T>, offset: Offset, json: Bytes, said: Badge) -> Found {
     let found = Found::new(&entry.channel, entry.channel_id, offset.get(), json.clone(), said);
     Found { list: ("/held", "Held back"), created: created(&json), event: Some(json), ..found }

@@ -1,4 +1,4 @@
-//! The way that an event went, step by step, with the times that are recorded. A time that is not recorded is not guessed.
+//! The journey of an event, step by step, with the recorded times. A time that is not recorded is not guessed.
 
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -12,10 +12,10 @@ use operator::api::{DeadLetter, Journey};
 #[cfg(test)]
 mod tests;
 
-/// The clocks of the network and of this machine may differ by so many seconds.
+/// How many seconds the clocks of the network and of this machine may differ.
 const SKEW: i64 = 5;
 
-/// A step: when, what, and in which words.
+/// A step: its time, its title and its details.
 #[derive(Debug)]
 pub(super) struct Step {
     when: When,
@@ -28,9 +28,9 @@ pub(super) struct Step {
 pub(super) enum When {
     At(Timestamp),
     NotRecorded,
-    /// Between the step before and the one after it.
+    /// Between the previous step and the next one.
     Between,
-    /// It is so, or is still to come.
+    /// The current state, or something that has not happened yet.
     Now,
 }
 
@@ -45,7 +45,7 @@ impl Step {
         Self { when: when.into(), what, detail, is_good: true }
     }
 
-    /// Marks it as a step that an operator looks at.
+    /// Marks the step as one that needs an operator's attention.
     pub(super) fn bad(self) -> Self {
         Self { is_good: false, ..self }
     }
@@ -71,20 +71,20 @@ pub(super) fn show(steps: &[Step]) -> Markup {
     }
 }
 
-/// How an event came to be read, and what its proof says of itself.
+/// How the event was created and read, and when its proof was made.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Beginning {
-    /// By the event itself.
+    /// The event's own time.
     pub(super) created: Option<Timestamp>,
-    /// When it was first read, where channeld has read it.
+    /// When channeld first read the event, if it has read it.
     pub(super) received: Option<Timestamp>,
     pub(super) was_read: bool,
-    /// When the network made the proof, where it holds.
+    /// When the network made the proof, if the proof is valid.
     pub(super) proved: Option<Timestamp>,
 }
 
 impl Beginning {
-    /// Its steps, in the order of their times.
+    /// The steps, in the order of their times.
     pub(super) fn steps(self) -> Vec<Step> {
         let Self { created, received, was_read, proved } = self;
         let mut steps = vec![Step::new(created, html! { "Created" }, html! { "by the event's own time" })];
@@ -100,8 +100,8 @@ impl Beginning {
         steps
     }
 
-    /// The wait for a proof that came late. `followed` is when the first of the later events was delivered, and `delivered`
-    /// when this one was.
+    /// The wait for a late proof. `followed` is the earliest delivery of the later events, and `delivered` is the
+    /// delivery of this event.
     pub(super) fn wait(self, delivered: Option<Timestamp>, followed: Option<Timestamp>) -> Option<Step> {
         let after = self.proved.zip(self.received).map(|(proved, read)| proved.as_second() - read.as_second());
         let after = after.filter(|seconds| *seconds > 0).and_then(|seconds| u64::try_from(seconds).ok());
@@ -126,7 +126,7 @@ impl Beginning {
     }
 }
 
-/// What the ledger says of an event that is not delivered everywhere.
+/// The ledger's entries for an event that is not delivered everywhere.
 pub(super) fn kept(channel: &str, offset: i64, journey: &Journey, is_pending: bool) -> Vec<Step> {
     let mut steps = Vec::new();
     if let Some(late) = &journey.late {
@@ -150,7 +150,7 @@ pub(super) fn kept(channel: &str, offset: i64, journey: &Journey, is_pending: bo
     steps
 }
 
-/// What each sink has done with it.
+/// The state of the event at each sink.
 pub(super) fn at_sinks<'l>(
     lanes: impl Iterator<Item = &'l LaneStatus>,
     channel: &str,
@@ -181,7 +181,7 @@ fn at_sink(lane: &LaneStatus, channel: &str, offset: i64, journey: &Journey) -> 
     }]
 }
 
-/// What a sink has done with it after its cursor had passed it.
+/// The event's history at a sink after the sink's cursor passed it.
 pub(super) fn afterwards(lane: &LaneStatus, channel: &str, offset: i64, journey: &Journey) -> Vec<Step> {
     let sink = &*lane.sink;
     let late = journey.delivered_late.iter().filter(|late| *late.sink == *sink);
@@ -209,7 +209,7 @@ pub(super) fn afterwards(lane: &LaneStatus, channel: &str, offset: i64, journey:
     steps
 }
 
-/// Attempts of a sink, since when.
+/// How often a sink was tried, and since when.
 pub(super) fn attempts(attempts: u32, since: Option<Timestamp>) -> String {
     let since = since.map_or_else(String::new, |since| format!(", the first {}", ago(since)));
     format!("{attempts} attempts{since}")

@@ -1,4 +1,4 @@
-//! An event's proof: who signed it, and what the report binds.
+//! Shows an event's proof: its signers, and the contents of the report.
 
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -10,23 +10,23 @@ use crate::config::SignerNames;
 use proof::event::Proofs;
 use proof::verify::{Address, Report};
 
-/// Signatures that are shown.
+/// The largest number of signatures on the page.
 pub(super) const MOST_SIGNATURES: usize = 64;
 
-/// What a signature counts for.
+/// How a signature counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counts {
     Yes,
-    /// A member that has signed before.
+    /// A member of the signer set that already signed.
     Twice,
     Stranger,
     Malformed,
-    /// There were enough before it: it is not looked at.
+    /// Not checked, because there were enough signatures before it.
     NotNeeded,
 }
 
 impl Counts {
-    /// `is_of_it` says whether the report is about the event.
+    /// The text of the column. `is_of_it` says whether the report is about this event.
     fn said(self, is_of_it: bool) -> &'static str {
         match self {
             Self::Yes if !is_of_it => "signed something else",
@@ -47,7 +47,7 @@ impl Counts {
     }
 }
 
-/// What each signature counts for, in their order.
+/// Returns how each signature counts, in the order of the signatures.
 fn counts(makers: &[Option<Address>], members: &[Address], required: usize) -> Vec<Counts> {
     let mut found: Vec<Address> = Vec::new();
     let mut is_over = false;
@@ -71,8 +71,8 @@ fn counts(makers: &[Option<Address>], members: &[Address], required: usize) -> V
     each.collect()
 }
 
-/// What the signatures say, where the event holds and where it does not. `is_of_it` says whether the report is about this event,
-/// for this owner.
+/// Summarizes the signatures, both for a valid and for a rejected event. `is_of_it` says whether the report is about this
+/// event and this owner.
 fn summary(verdict: Badge, counted: usize, required: usize, members: usize, is_of_it: bool) -> Markup {
     let of = "The signatures are over the report; the report names the owner and the hash of the signed text.";
     match verdict {
@@ -165,7 +165,7 @@ pub(super) fn show(examined: &Examined, verdict: Badge, names: &SignerNames) -> 
     }
 }
 
-/// A value in hex, and what it has to be.
+/// A value in hexadecimal, compared with the expected value.
 fn fact(name: &str, what: &str, value: &str, expected: Option<&str>) -> Markup {
     html! {
         dt { (name) @if !what.is_empty() { span.sub { " " (what) } } }
@@ -188,7 +188,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// Ten bytes, which are mostly letters.
+/// The workflow name. Its ten bytes are usually letters.
 fn name(bytes: &[u8]) -> String {
     let is_text = bytes.iter().all(u8::is_ascii_graphic);
     if is_text { String::from_utf8_lossy(bytes).into_owned() } else { format!("0x{}", hex::encode(bytes)) }

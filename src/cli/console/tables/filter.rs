@@ -1,4 +1,4 @@
-//! What is to be shown of a table, and where a row stands in it.
+//! Selects rows of a table, and describes the place of a row in it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use strum::{EnumString, IntoStaticStr, VariantArray};
 use super::Row;
 use proof::event::{ChannelId, EventId};
 
-/// What one can choose by: a column whose values are chosen.
+/// A column whose values the user can choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, EnumString, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub(in crate::cli::console) enum Facet {
@@ -24,20 +24,20 @@ pub(in crate::cli::console) enum Facet {
     Channel,
 }
 
-/// What is shown: rows to which all of it applies.
+/// The selection of rows. A row must satisfy every part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::cli::console) struct Filter {
-    /// The words that a row's texts hold, all of them.
+    /// Words that must all occur in the row's texts.
     pub(in crate::cli::console) words: Option<Vec<String>>,
-    /// Of each column one of these values.
+    /// For each column, the accepted values.
     pub(in crate::cli::console) chosen: BTreeMap<Facet, Vec<String>>,
-    /// Not older.
+    /// The oldest accepted time.
     pub(in crate::cli::console) from: Option<Timestamp>,
-    /// Not younger.
+    /// The newest accepted time.
     pub(in crate::cli::console) to: Option<Timestamp>,
 }
 
-/// Where a row stands: it has its place by these, in descending order.
+/// The place of a row. Rows are sorted by these fields in descending order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli::console) struct Place {
     pub(in crate::cli::console) time: Option<Timestamp>,
@@ -48,7 +48,7 @@ pub(in crate::cli::console) struct Place {
 }
 
 impl Facet {
-    /// Its column.
+    /// The name of the column.
     pub(super) fn column(self) -> &'static str {
         match self {
             Self::Verdict => "verification",
@@ -56,7 +56,7 @@ impl Facet {
         }
     }
 
-    /// A row's value.
+    /// The value in a row.
     pub(super) fn of(self, row: &Row) -> Option<&str> {
         match self {
             Self::Verdict => Some(&row.verification),
@@ -72,7 +72,7 @@ impl Facet {
 }
 
 impl Filter {
-    /// Whether it lets a row through, but for the words.
+    /// Whether the row satisfies the filter. The words are not checked.
     pub(super) fn lets_through(&self, row: &Row) -> bool {
         let is_chosen = |(facet, values): (&Facet, &Vec<String>)| {
             facet.of(row).is_some_and(|value| values.iter().any(|chosen| chosen == value))
@@ -82,7 +82,7 @@ impl Filter {
             && self.to.is_none_or(|to| row.time.is_some_and(|time| time <= to))
     }
 
-    /// Whether nothing but words restricts it.
+    /// Whether words are the only restriction.
     pub(super) fn has_only_words(&self) -> bool {
         self.words.is_some() && self.chosen.is_empty() && self.from.is_none() && self.to.is_none()
     }
@@ -95,7 +95,7 @@ impl Place {
     }
 }
 
-/// `TIME~OFFSET~CHANNEL~EVENT`; `-` for a time that is not known.
+/// `TIME~OFFSET~CHANNEL~EVENT`, with `-` for an unknown time.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { time, offset, channel, event } = self;

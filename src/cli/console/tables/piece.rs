@@ -1,9 +1,9 @@
-//! Why a row is a hit: the piece of its texts that holds a word of the search.
+//! Shows why a row matches a search: the piece of its texts that contains a word of the search.
 //!
 //! # Invariants
 //!
-//! * **Bounded.** Of each text the first [`LOOKED_INTO`] characters are looked into, and a piece has [`LONGEST`].
-//! * **A text of others.** A piece is as the event says it, and is escaped where it is shown.
+//! * **Bounded.** Only the first [`LOOKED_INTO`] characters of each text are searched, and a piece has at most [`LONGEST`].
+//! * **Untrusted text.** A piece is unchanged text of the event. The page that shows it escapes it.
 
 use std::ops::Range;
 
@@ -14,36 +14,36 @@ use crate::cli::console::json::{Token, Tokens};
 #[cfg(test)]
 mod tests;
 
-/// Characters of each text that are looked into.
+/// How many characters of each text are searched.
 pub(super) const LOOKED_INTO: usize = 50_000;
 
-/// Characters of a piece: those of a hash.
+/// The largest number of characters in a piece: the length of a hash.
 const LONGEST: usize = 66;
 
-/// Characters of it before the word, at the most.
+/// The largest number of characters before the word.
 const BEFORE: usize = 24;
 
-/// Characters of a field's name.
+/// The largest number of characters in a field's name.
 const NAME: usize = 24;
 
-/// Columns that a list shows whole. Of a source or a network it shows the ends.
+/// Columns that a list shows completely. For a source or a network, the list shows only both ends.
 const SHOWN: [&str; 4] = ["type", "name", "service", "status"];
 
-/// The signed content, a JSON text.
+/// The column with the signed content, a JSON text.
 const CONTENT: &str = "decoded";
 
-/// A text with the word in it.
+/// A text that contains the word.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::cli::console) struct Piece {
-    /// The column, or the name in the content; empty where the word is in a name itself.
+    /// The column, or the member's name in the content. Empty if a name contains the word.
     pub(in crate::cli::console) field: String,
     pub(in crate::cli::console) before: String,
-    /// As it is written there.
+    /// The word as the text spells it.
     pub(in crate::cli::console) word: String,
     pub(in crate::cli::console) after: String,
 }
 
-/// How well a place fits a word, the best first.
+/// How well an occurrence matches a word, the best first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
     Whole,
@@ -51,17 +51,17 @@ enum Fit {
     Within,
 }
 
-/// A text that is looked into.
+/// A text that is searched.
 #[derive(Clone, Copy)]
 struct Field<'t> {
-    /// Empty where the text is a name itself.
+    /// Empty if the text itself is a name.
     name: &'t str,
     text: &'t str,
-    /// What follows a name.
+    /// The value that follows a name.
     value: &'t str,
 }
 
-/// The piece that holds the first of the words that a list does not show anyway. `texts` are the columns
+/// Returns the piece for the first word that the list does not already show. `texts` contains the columns
 /// [`LOOKED_THROUGH`].
 pub(super) fn piece(words: &[String], search: Search, texts: &[String]) -> Option<Piece> {
     let (mut shown, mut hidden) = (Vec::new(), Vec::new());
@@ -77,7 +77,7 @@ pub(super) fn piece(words: &[String], search: Search, texts: &[String]) -> Optio
     not_shown.find_map(|word| best(&hidden, word, search)).map(|(field, word)| field.cut(word))
 }
 
-/// The names and values of a content. A value in a list has the list's name.
+/// The names and values of a content. A value in an array gets the array's name.
 fn members(json: &str) -> Vec<Field<'_>> {
     let (mut members, mut around, mut name) = (Vec::new(), Vec::new(), "");
     for (_, token) in Tokens::of(json) {
@@ -108,7 +108,8 @@ fn unquoted(text: &str) -> &str {
     text.strip_suffix('"').unwrap_or(text)
 }
 
-/// The first of the places that fit a word best. An index of words finds no word by what is within it.
+/// Returns the first occurrence with the best fit. Occurrences within a longer word are ignored for a word index, which does
+/// not find them.
 fn best<'t>(fields: &[Field<'t>], word: &str, search: Search) -> Option<(Field<'t>, Range<usize>)> {
     let all = fields.iter().flat_map(|field| places(field.text, word).map(|place| (*field, place)));
     let fitting = all.map(|(field, place)| (fit(field.text, &place), field, place));
@@ -116,12 +117,12 @@ fn best<'t>(fields: &[Field<'t>], word: &str, search: Search) -> Option<(Field<'
     fitting.min_by_key(|(fit, ..)| *fit).map(|(_, field, place)| (field, place))
 }
 
-/// Where a word is in a text, in upper or lower case.
+/// The ranges at which a word occurs in a text, ignoring case.
 fn places(text: &str, word: &str) -> impl Iterator<Item = Range<usize>> {
     text.char_indices().filter_map(move |(at, _)| begins(&text[at..], word).map(|length| at..at + length))
 }
 
-/// How many bytes of a text a word is that it begins with.
+/// If the text begins with the word, returns the length of the word in the text, in bytes.
 fn begins(text: &str, word: &str) -> Option<usize> {
     let is_same = |one: char, other: char| {
         let is_ascii = one.is_ascii() && other.is_ascii();
@@ -142,7 +143,7 @@ fn fit(text: &str, word: &Range<usize>) -> Fit {
 }
 
 impl Field<'_> {
-    /// The word with what is around it, as much as there is room for.
+    /// The word with its surroundings, as far as there is room.
     fn cut(&self, word: Range<usize>) -> Piece {
         let (before, after) = (&self.text[..word.start], &self.text[word.end..]);
         let after = if self.value.is_empty() { after.to_owned() } else { format!("{after}: {}", self.value) };
@@ -154,7 +155,7 @@ impl Field<'_> {
     }
 }
 
-/// The first characters of a text, and that there are more.
+/// The first characters of a text, with an ellipsis if the text is longer.
 fn beginning(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((at, _)) => format!("{}…", &text[..at]),
@@ -162,7 +163,7 @@ fn beginning(text: &str, most: usize) -> String {
     }
 }
 
-/// The last characters of a text, and that there are more.
+/// The last characters of a text, with an ellipsis if the text is longer.
 fn end(text: &str, most: usize) -> String {
     match text.chars().count().checked_sub(most) {
         Some(more @ 1..) => format!("…{}", text.chars().skip(more).collect::<String>()),

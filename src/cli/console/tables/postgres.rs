@@ -1,8 +1,8 @@
-//! A table in a PostgreSQL database.
+//! Reads a table in a PostgreSQL database.
 //!
 //! # Cancellation
 //!
-//! The server is asked to give up a query whose time is over, and its connection is closed.
+//! If the time of a query is over, the server is asked to cancel it, and its connection is closed.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -19,19 +19,19 @@ use net::tasks::lock;
 use proof::event::ChannelId;
 use sink::PostgresSettings;
 
-/// Connections that are kept.
+/// The largest number of idle connections.
 const IDLE: usize = 2;
 
-/// What is read at once, without the budget of a page.
+/// The time limit of queries that do not use the budget of a page.
 const SMALL: Duration = Duration::from_secs(8);
 
-/// So few rows are found by their words alone.
+/// The highest number of hits that is counted. A search with fewer hits finds its rows by their words alone.
 const FEW: usize = 1_000;
 
-/// Channels whose newest rows are looked at.
+/// How many channels are searched for their newest rows.
 const MOST_CHANNELS: usize = 200;
 
-/// Of each channel so many of the newest rows are looked at for new ones.
+/// How many of the newest rows of each channel are searched for new rows.
 const LOOKED_AT: usize = 200;
 
 pub(super) struct Postgres {
@@ -113,13 +113,13 @@ impl Postgres {
         statement.within(window, below);
         self.with_words(&mut statement, filter);
         let (table, columns, conditions) = (self.table(), columns(""), statement.conditions());
-        // The order is that of the columns, not of their texts.
+        // Sort by the columns, not by their texts.
         let order = NEWEST_FIRST;
         let Some(words) = &filter.words else {
             let sql = format!("select {columns} from {table} where {conditions} order by {order} limit {limit}");
             return Ok(self.query(deadline, &sql, &statement.values).await?.iter().map(read).collect());
         };
-        // The texts are read of those rows alone that are shown.
+        // Read the texts only for the rows that are shown.
         let (texts, search) = (texts(Dialect::Postgres), self.settings.search);
         let rows = format!("select * from {table} where {conditions} order by {order} limit {limit}");
         let sql = format!("select {columns}, {texts} from ({rows}) as found order by {order}");
@@ -137,7 +137,7 @@ impl Postgres {
             Search::Words => {
                 let text = statement.parameter(Value::Text(words.join(" ")));
                 let query = format!("plainto_tsquery('simple', {text})::text");
-                // The last word may be the beginning of one.
+                // The last word can be the beginning of a longer word.
                 statement
                     .conditions
                     .push(format!("search @@ (case when {query} = '' then '' else {query} || ':*' end)::tsquery"));
@@ -151,7 +151,7 @@ impl Postgres {
         }
     }
 
-    /// How many rows hold the words; no more than [`FEW`] are counted.
+    /// Counts the rows that contain the words, up to [`FEW`].
     pub(super) async fn hits(&self, filter: &Filter, deadline: Instant) -> Result<Hits, Unread> {
         let mut statement = Statement::new(Dialect::Postgres);
         self.with_words(&mut statement, filter);
@@ -163,7 +163,8 @@ impl Postgres {
         Ok(Hits { counted, is_all: counted < FEW, ..Hits::default() })
     }
 
-    /// The newest rows of each channel, from its end of the key. `what` is selected of them.
+    /// Builds a query for the newest rows of each channel, read from the channel's end of the key. `what` is the select
+    /// list.
     fn newest(&self, what: &str, each: usize) -> String {
         let table = self.table();
         format!(
@@ -181,7 +182,7 @@ impl Postgres {
     pub(super) async fn sample(&self, most: usize) -> Result<Sample, Unread> {
         let deadline = Instant::now() + SMALL;
         let table = self.table();
-        // Of few channels many rows each, of many channels few.
+        // With few channels, read many rows of each. With many channels, read few rows of each.
         let channels = "count(distinct channel_id)";
         let counted = self.query(deadline, &self.newest(channels, 1), &[]).await?;
         let count = counted.first().map_or(1, |row| row.get::<_, i64>(0)).max(1);
@@ -247,19 +248,19 @@ impl Postgres {
     }
 }
 
-/// The columns of a list, each as a text but for the offset.
+/// The columns of a list. Each is selected as text, except the offset.
 fn columns(of: &str) -> String {
     let column = |name: &str| match name {
         "event_offset" => format!("{of}event_offset"),
         "time" | "received" | "delivered" => as_text(&format!("{of}\"{name}\"")),
-        // Under another name: the rows are ordered by the column itself.
+        // The text has another name, because the rows are sorted by the column itself.
         "channel_id" | "event_id" => format!("{of}{name}::text as {name}_text"),
         name => format!("{of}\"{name}\""),
     };
     LISTED.map(column).join(", ")
 }
 
-/// A time as it is written elsewhere.
+/// A time as text, in the format that SQLite tables use.
 fn as_text(time: &str) -> String {
     format!("to_char({time} at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')")
 }

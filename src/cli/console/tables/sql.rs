@@ -1,9 +1,9 @@
-//! Statements over a table, for both databases: conditions, and the values that they are given.
+//! SQL statements over a table, for both databases: conditions and their parameters.
 //!
 //! # Invariants
 //!
-//! * **No value stands in a statement.** Names of tables are identifiers that the configuration has checked; everything else is
-//!   a parameter.
+//! * **A statement contains no value.** Table names are identifiers that the configuration has checked. Everything else is a
+//!   parameter.
 
 use jiff::Timestamp;
 
@@ -28,7 +28,7 @@ pub(super) const LISTED: [&str; 14] = [
     "verification",
 ];
 
-/// The texts that are searched: those of an index of words, and the same where there is none.
+/// The columns that a search reads. The word index contains the same columns.
 pub(super) const LOOKED_THROUGH: [&str; 15] = [
     "event_id",
     "type",
@@ -61,7 +61,7 @@ pub(super) enum Value {
     Number(i64),
 }
 
-/// A statement in the making.
+/// The conditions and parameters of a statement that is being built.
 #[derive(Clone)]
 pub(super) struct Statement {
     dialect: Dialect,
@@ -73,7 +73,7 @@ pub(super) struct Statement {
 pub(super) const NEWEST_FIRST: &str = "\"time\" desc, event_offset desc, channel_id desc, \
     coalesce(event_id, '00000000-0000-0000-0000-000000000000') desc";
 
-/// An event's id in the order of rows: two events can have the same offset, and an event need not have an id.
+/// The event's id in the sort order. Two events can have the same offset, and an event can lack an id.
 const EVENT: &str = "coalesce(event_id, '00000000-0000-0000-0000-000000000000')";
 
 impl Statement {
@@ -81,7 +81,7 @@ impl Statement {
         Self { dialect, conditions: Vec::new(), values: Vec::new() }
     }
 
-    /// Takes a parameter: how it is named in the statement.
+    /// Adds a parameter and returns its name in the statement.
     pub(super) fn parameter(&mut self, value: Value) -> String {
         self.values.push(value);
         let sign = if self.dialect == Dialect::Sqlite { '?' } else { '$' };
@@ -93,7 +93,7 @@ impl Statement {
         if self.dialect == Dialect::Postgres { format!("{parameter}::timestamptz") } else { parameter }
     }
 
-    /// Restricts it to what a filter lets through, but for words that are indexed.
+    /// Adds the conditions of a filter, except its words.
     pub(super) fn filtered(&mut self, filter: &Filter) {
         for (facet, values) in &filter.chosen {
             let column = facet.column();
@@ -120,7 +120,7 @@ impl Statement {
         }
     }
 
-    /// Restricts it to a window of time, and there to what stands below a place.
+    /// Restricts the statement to a time window, and within the window to rows below a place.
     pub(super) fn within(&mut self, window: Window, below: Option<&Place>) {
         match window {
             Window::Timeless => self.conditions.push("\"time\" is null".to_owned()),
@@ -158,7 +158,7 @@ impl Statement {
         }
     }
 
-    /// Restricts it to rows whose texts hold all of these, without an index.
+    /// Restricts the statement to rows whose texts contain all the words, without an index.
     pub(super) fn looked_through(&mut self, words: &[String]) {
         let like = if self.dialect == Dialect::Postgres { "ilike" } else { "like" };
         for word in words {
@@ -168,13 +168,13 @@ impl Statement {
         }
     }
 
-    /// All its conditions.
+    /// All conditions, joined with `and`.
     pub(super) fn conditions(&self) -> String {
         if self.conditions.is_empty() { "true".to_owned() } else { self.conditions.join(" and ") }
     }
 }
 
-/// A column as a text, an empty one where it has no value.
+/// A column as text; empty if the column is null.
 fn text(dialect: Dialect, column: &str) -> String {
     match (dialect, column) {
         (Dialect::Postgres, "digest") => "coalesce('0x' || encode(digest, 'hex'), '')".to_owned(),
@@ -183,18 +183,19 @@ fn text(dialect: Dialect, column: &str) -> String {
     }
 }
 
-/// The columns [`LOOKED_THROUGH`] as a [`piece`](super::piece) is found in them.
+/// The columns [`LOOKED_THROUGH`], cut to the length in which a [`piece`](super::piece) is searched.
 pub(super) fn texts(dialect: Dialect) -> String {
     LOOKED_THROUGH.map(|column| format!("substr({}, 1, {LOOKED_INTO})", text(dialect, column))).join(", ")
 }
 
-/// A pattern that finds a text anywhere.
+/// A pattern that matches a text anywhere.
 pub(super) fn pattern(text: &str) -> String {
     let escaped = text.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
     format!("%{escaped}%")
 }
 
-/// A query of SQLite's full-text search: rows that hold all of the words, the last one also as the `beginning` of one.
+/// A query for SQLite's full-text search: rows that contain all the words. With `beginning`, the last word also matches
+/// longer words that begin with it.
 pub(super) fn fts(words: &[String], beginning: bool) -> String {
     let quoted = |word: &String| format!("\"{}\"", word.replace('"', "\"\""));
     let query = words.iter().map(quoted).collect::<Vec<_>>().join(" ");

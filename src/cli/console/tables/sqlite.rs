@@ -1,8 +1,8 @@
-//! A table in a SQLite file, which the daemon writes meanwhile.
+//! Reads a table in a SQLite file while the daemon writes to it.
 //!
 //! # Cancellation
 //!
-//! A query whose time is over is interrupted, and its connection used again.
+//! A query whose time is over is interrupted. Its connection is used again.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -26,19 +26,19 @@ mod words;
 
 use words::by_ids;
 
-/// How long another program may hold the file locked.
+/// How long a query waits if another program has locked the file.
 const BUSY: Duration = Duration::from_secs(1);
 
-/// Connections that are kept.
+/// The largest number of idle connections.
 const IDLE: usize = 4;
 
-/// What is read at once, without the budget of a page.
+/// The time limit of queries that do not use the budget of a page.
 const SMALL: Duration = Duration::from_secs(10);
 
-/// A file.
+/// A table in a SQLite file.
 pub(super) struct Sqlite {
     settings: SqliteSettings,
-    /// Those that wait for a query, with the file that each has open.
+    /// Idle connections, each with the device and inode of its open file.
     idle: Mutex<Vec<((u64, u64), Connection)>>,
 }
 
@@ -58,7 +58,7 @@ impl Sqlite {
         Self { settings, idle: Mutex::default() }
     }
 
-    /// Does something with a connection, until its time is over.
+    /// Runs `work` with a connection, and interrupts it at the deadline.
     async fn with<T: Send + 'static>(
         &self,
         deadline: Instant,
@@ -82,7 +82,7 @@ impl Sqlite {
         answer.map_err(|error| self.unread(&error))
     }
 
-    /// A connection to the file that the path leads to now.
+    /// Returns a connection to the file that is at the path now.
     async fn connection(&self) -> Result<((u64, u64), Connection), Unread> {
         let path = self.settings.path.clone();
         let found = std::fs::metadata(&path).map_err(|error| {
@@ -145,7 +145,7 @@ impl Sqlite {
         if search == Search::None {
             statement.looked_through(&words);
         }
-        // The texts are read of those rows alone that are shown.
+        // Read the texts only for the rows that are shown.
         let find = move |connection: &Connection, statement: &Statement| {
             let conditions = statement.conditions();
             let ids = format!("select id from {table} where {conditions} order by {NEWEST_FIRST} limit {limit}");
@@ -171,7 +171,7 @@ impl Sqlite {
         self.with(Instant::now() + SMALL, move |connection| {
             let (highest, lowest): (i64, i64) = connection.query_row(&ids, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
             let rows = rows(connection, &newest, &[])?;
-            // Ids are given in their order, and only the oldest rows are ever deleted.
+            // Ids are assigned in ascending order, and only the oldest rows are ever deleted.
             let total = u64::try_from(highest - lowest + 1).unwrap_or(0);
             Ok(Sample { rows, total })
         })
@@ -257,7 +257,7 @@ fn rows(connection: &Connection, sql: &str, values: &[Value]) -> rusqlite::Resul
     statement.query_map(params_from_iter(values), read)?.collect()
 }
 
-/// Rows that were searched for, each with the piece that holds a word.
+/// Returns the rows of a word search, each with the piece that contains a word.
 fn found(
     connection: &Connection,
     sql: &str,
@@ -296,7 +296,7 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
     })
 }
 
-/// A text, also one that is not UTF-8.
+/// Reads a value as text, even if it is not UTF-8.
 fn lossy(row: &rusqlite::Row<'_>, at: usize) -> rusqlite::Result<Option<String>> {
     Ok(match row.get_ref(at)? {
         ValueRef::Null => None,

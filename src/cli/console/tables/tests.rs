@@ -7,7 +7,7 @@ use sink::SqliteSettings;
 
 const CHANNEL: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
 
-/// A table of so many rows, a second between two of them, the last three without a time.
+/// A table with this many rows. Two rows share each second, and the last three rows have no time.
 fn table(directory: &Path, search: Search, rows: i64) -> Table {
     let path = directory.join("events.db");
     let mut connection = Connection::open(&path).unwrap();
@@ -52,7 +52,7 @@ fn table(directory: &Path, search: Search, rows: i64) -> Table {
     }
 }
 
-/// All rows by pages of seven.
+/// Reads all rows in pages of seven.
 async fn all(table: &Table, filter: &Filter) -> Vec<i64> {
     let (mut offsets, mut below) = (Vec::new(), None);
     loop {
@@ -168,7 +168,7 @@ async fn a_word_that_many_events_hold_is_found_whole_and_that_is_said() {
     for hostile in ["*", "\"*", "amount \"*", "-* *"] {
         assert!(page(hostile).await.rows.len() <= 7, "{hostile}");
     }
-    // By the newest hits, and by the index where those do not reach.
+    // The newest hits find some of the rows, and the index finds the rows that these hits do not reach.
     let words = |words: &str| Filter { words: Some(vec![words.to_owned()]), ..Filter::default() };
     assert_eq!(all(&table, &words("amo*")).await.len(), 3_600);
     let wallets = Filter { chosen: chosen(Facet::Type, "wallet.status").chosen, ..words("amount") };

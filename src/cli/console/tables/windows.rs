@@ -1,35 +1,35 @@
-//! Windows of time, one below the other, that a page looks at.
+//! Divides time into windows that a page searches one after another, from newer to older.
 //!
 //! # Invariants
 //!
-//! * **No gap, no overlap.** A window ends where the one above it begins, and the lowest has no end but the filter's.
+//! * **No gap, no overlap.** A window ends where the newer window begins. The oldest window is bounded only by the filter.
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Filter, MOST_ROWS, Place, Sample};
 
-/// Each window is so much wider than the one above it.
+/// The factor by which each window is wider than the previous one.
 const WIDER: i32 = 8;
 
-/// The first window is no narrower.
+/// The smallest width of the first window.
 const NARROWEST: SignedDuration = SignedDuration::from_secs(10);
 
-/// Rows between two times, newest first: above `after` and up to `through`.
+/// The rows between two times, newest first: later than `after`, and not later than `through`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Window {
     Times {
         after: Option<Timestamp>,
         through: Option<Timestamp>,
     },
-    /// Those whose time is not known.
+    /// The rows whose time is not known.
     Timeless,
 }
 
-/// Windows of time, newest first, and at last the rows without a time.
+/// Time windows, newest first, and finally the rows without a time.
 pub(super) struct Windows {
     next: Option<Window>,
     width: SignedDuration,
-    /// The lowest time that the filter asks for.
+    /// The exclusive lower bound of the filter.
     floor: Option<Timestamp>,
     has_timeless: bool,
 }
@@ -44,7 +44,7 @@ impl Windows {
             Some(Place { time, .. }) => *time,
             None => filter.to,
         };
-        // About as wide as a page is high, where the table is as dense as at its top.
+        // The first window is about one page deep if the whole table is as dense as its newest rows.
         let mut times: Vec<_> = sample.rows.iter().filter_map(|row| row.time).collect();
         times.sort_unstable();
         let page = times.len().checked_sub(MOST_ROWS + 50).and_then(|at| times.get(at).copied());
@@ -76,7 +76,7 @@ impl Windows {
         Some(window)
     }
 
-    /// Down to when everything was looked at, where this window was not.
+    /// If this window was not searched completely, the time above which everything was searched.
     pub(super) fn looked_to(window: Window) -> Option<Timestamp> {
         match window {
             Window::Times { through, .. } => through,
@@ -85,7 +85,7 @@ impl Windows {
     }
 }
 
-/// Windows do not have the time that they begin at.
+/// A window excludes the time at which it begins, so an inclusive bound is moved back by a millisecond.
 fn just_before(time: Timestamp) -> Timestamp {
     time.checked_sub(SignedDuration::from_millis(1)).unwrap_or(time)
 }

@@ -1,5 +1,5 @@
-//! How a webhook's endpoint is reached: the authorities that TLS trusts, the client's certificate, the proxy, and the
-//! addresses that are allowed.
+//! The connection to a webhook's endpoint: the authorities that TLS trusts, the client's certificate, the proxy, and the
+//! allowed addresses.
 
 use url::Url;
 
@@ -10,7 +10,7 @@ use crate::config::section::{Reported, Section};
 use crate::config::values::http_url;
 use net::http::{self, Authorities, Connection, Proxy};
 
-/// `url` is the endpoint, where it could be read.
+/// Reads the connection. `url` is the endpoint, if it is valid.
 pub(super) fn read(sink: &Section<'_>, url: Option<&Url>) -> Result<Connection, Reported> {
     let authorities = sink.file("ca_file", |path| read_pem(path, Authorities::from_pem));
     let identity = read_identity(sink);

@@ -1,21 +1,21 @@
-//! Headers of the operator's choice, and those that authorise requests.
+//! Reads the operator's own headers, and the headers that authorize requests.
 //!
 //! # Invariants
 //!
-//! * **Each header has one origin.** What the sink makes itself, or the connection needs, cannot be set, and nothing is
-//!   set twice, in whatever case its name is written.
-//! * **No value shows.** Values are marked as sensitive, those in the configuration file too.
+//! * **Each header has one origin.** The operator cannot set a header that the sink makes itself or that the connection
+//!   needs. No header can be set twice, in whatever case its name is written.
+//! * **No value is shown.** Values are marked as sensitive, including values in the configuration file.
 
 use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
 
 use crate::config::section::{Reading, Reported, Section};
 use net::http::{basic, sensitive};
 
-/// Longer names and values are refused by many servers.
+/// Many servers refuse longer names and values.
 const NAME_LIMIT: usize = 128;
 const VALUE_LIMIT: usize = 8 * 1024;
 
-/// `bearer_token`, `username` with `password`, `headers` and `header_files`.
+/// Reads `bearer_token`, `username` with `password`, `headers` and `header_files`.
 pub(super) fn read(sink: &Section<'_>) -> Result<HeaderMap, Reported> {
     let mut headers = HeaderMap::new();
     if let Ok(Some(value)) = read_authorization(sink) {
@@ -59,7 +59,7 @@ fn check_name(name: &str, others: &HeaderMap) -> Result<HeaderName, String> {
     Ok(name)
 }
 
-/// Whether the sink or the connection makes it.
+/// Whether the sink or the connection sets this header.
 fn is_own(name: &str) -> bool {
     let of_connection =
         matches!(name, "host" | "connection" | "transfer-encoding" | "te" | "trailer" | "upgrade" | "expect");
@@ -87,7 +87,7 @@ fn bearer(text: &str) -> Result<HeaderValue, String> {
     value.ok_or_else(|| "must be visible ASCII without spaces; give the token alone, without \"Bearer\"".to_owned())
 }
 
-/// The header of a user's name and password, each under its own key; both or neither.
+/// Reads the header for a user's name and password. Both keys must be set, or neither.
 pub(super) fn read_basic(sink: &Section<'_>, username: &str, password: &str) -> Reading<HeaderValue> {
     let user = sink.optional(username, check_username);
     let secret = sink.secret(password, check_password);

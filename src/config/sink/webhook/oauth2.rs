@@ -1,4 +1,4 @@
-//! `oauth2`: where access tokens come from.
+//! `oauth2`: the source of access tokens.
 
 use reqwest::header::AUTHORIZATION;
 
@@ -8,10 +8,10 @@ use ::sink::{Credentials, OAuth2, WebhookSettings};
 use net::http::check_public;
 use net::secret::Secret;
 
-/// Longer texts are refused by many servers.
+/// Many servers refuse longer texts.
 const LIMIT: usize = 4 * 1024;
 
-/// `None` where the table is not there.
+/// Returns `None` without an `oauth2` table.
 pub(super) fn read(sink: &Section<'_>) -> Reading<OAuth2> {
     let table = sink.section("oauth2");
     let token_url = table.optional("token_url", http_url);
@@ -38,7 +38,7 @@ pub(super) fn read(sink: &Section<'_>) -> Reading<OAuth2> {
     }))
 }
 
-/// Notes what does not go together with tokens.
+/// Records settings that cannot be combined with access tokens.
 pub(super) fn check(sink: &Section<'_>, settings: &WebhookSettings) {
     let Some(oauth2) = &settings.oauth2 else { return };
     if settings.headers.contains_key(AUTHORIZATION) {

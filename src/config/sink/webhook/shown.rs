@@ -1,4 +1,4 @@
-//! The settings of a webhook, for people and for machines: never a value that could be a secret.
+//! The settings of a webhook, for people and for machines. They contain no value that could be a secret.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use net::http::Proxy;
 pub(in crate::config::sink) fn json(webhook: &WebhookSettings) -> Value {
     let (symmetric, asymmetric) = webhook.keys.counts();
     let connection = &webhook.connection;
-    // The address that is set: none where the environment decides, an empty one where there is to be no proxy.
+    // The configured address: `None` if the environment decides, empty if no proxy is to be used.
     let proxy = match &connection.proxy {
         Proxy::Environment => None,
         Proxy::Direct => Some(""),
@@ -74,7 +74,7 @@ pub(in crate::config::sink) fn line(webhook: &WebhookSettings) -> String {
     format!("{} ({})", webhook.shown_url(), parts.join(", "))
 }
 
-/// As it is configured.
+/// The rate as it is configured.
 fn rate(Rate { requests, per }: Rate) -> String {
     let unit = match per.as_secs() {
         1 => "s",

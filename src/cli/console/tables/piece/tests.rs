@@ -42,7 +42,7 @@ fn nothing_is_shown_where_the_row_shows_it_or_no_text_holds_it() {
     for (word, content) in [("nowhere", "{}"), ("a", ""), ("*", r#"{"a":"*"}"#), ("source", r#"{"a":"b"}"#)] {
         assert_eq!(of_content(word, content), None, "{word}");
     }
-    // A list shows the ends of an address, so that the rest of it is shown.
+    // A list shows only the ends of an address, so the piece shows the whole address.
     let address = "0x00112233445566778899aabbccddeeff00112233";
     let source = shown(&["0x0011223344"], Search::Words, &[("source", address)]);
     assert_eq!(source.unwrap(), "source: [0x0011223344]5566778899aabbccddeeff00112233");

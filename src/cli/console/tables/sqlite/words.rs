@@ -1,10 +1,11 @@
-//! Searches for words, by the full-text index of a SQLite file.
+//! Searches for words with the full-text index of a SQLite file.
 //!
-//! The index finds a whole word at once, however many rows hold it: it is read from its newest row on. A beginning of words
-//! costs the merging of all words that begin so, and so of every row that holds one, each time that it is asked for. So:
+//! The index finds a whole word quickly, no matter how many rows contain it, because it reads the word's rows from the
+//! newest one. A search for the beginning of a word is expensive: each query merges all words with this beginning, and
+//! therefore every row that contains one of them. This has two consequences:
 //!
-//! * The whole word is asked for first. Where many rows hold it, that is the search. A `*` after the word asks for more.
-//! * The index is asked once for the newest rows that hold the words. Windows that these cover are read by ids.
+//! * The whole word is searched first. If many rows contain it, this is the result. A `*` after the word requests more.
+//! * The index is asked once for the newest rows that contain the words. Windows that these hits cover are read by ids.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -15,13 +16,14 @@ use super::super::sql::{Dialect, Statement, Value, fts};
 use super::super::{Hits, OnlyWhole, Search, Unread, Window};
 use super::Sqlite;
 
-/// So many rows are asked of the index, and so few are found by their words alone.
+/// The index is asked for one row more than this. A search with no more hits than this finds its rows by their words alone.
 const FEW: usize = 1_000;
 
-/// How long a page looks for beginnings of words where it has whole ones, unless it was asked to look further.
+/// How long a page searches for beginnings of words if it has hits for the whole word. Does not apply if the user asked to
+/// search further.
 const BEGINNINGS: Duration = Duration::from_millis(70);
 
-/// Whether rows of a window were written before the hits that are known: those do not cover it then.
+/// Checks whether a window has rows that were written before the known hits. The hits do not cover such a window.
 pub(super) struct Beyond(Option<(String, Vec<Value>)>);
 
 impl Beyond {
@@ -32,7 +34,7 @@ impl Beyond {
 }
 
 impl Sqlite {
-    /// What the index says of all these words, the last of which may be the beginning of one.
+    /// Asks the index for rows that contain all these words. The last word can be the beginning of a word.
     pub(in super::super) async fn hits(
         &self,
         words: &[String],
@@ -57,7 +59,7 @@ impl Sqlite {
         }
     }
 
-    /// The newest rows that the index finds.
+    /// Returns the newest rows that match the index query.
     async fn newest(&self, query: String, deadline: Instant) -> Result<Hits, Unread> {
         let (search, asked) = (self.search_table(), query.clone());
         let sql = format!("select rowid from {search} where {search} match ?1 order by rowid desc limit {}", FEW + 1);
@@ -68,20 +70,21 @@ impl Sqlite {
         Ok(Hits { query, counted: ids.len().min(FEW), is_all: ids.len() <= FEW, ids, only_whole: None })
     }
 
-    /// Whether a window has rows that the hits do not reach.
+    /// Prepares the check whether a window has rows below the lowest hit.
     pub(super) fn beyond(&self, hits: &Hits, window: Window) -> Beyond {
         let Some(lowest) = hits.ids.last().filter(|_| !hits.is_all) else { return Beyond(None) };
         let mut statement = Statement::new(Dialect::Sqlite);
         statement.within(window, None);
         let lowest = statement.parameter(Value::Number(*lowest));
-        // By the index of the time: without the sign it would look at all rows in the order of their ids.
+        // Use the index on the time: without the sign, SQLite would read all rows in the order of their ids.
         statement.conditions.push(format!("+id < {lowest}"));
         let sql = format!("select exists(select 1 from {} where {})", self.table(), statement.conditions());
         Beyond(Some((sql, statement.values)))
     }
 
-    /// The rows of a window that are among the hits, or that the index has below these. Of the index only the part is read
-    /// that such rows of the window are in, as far as their ids tell.
+    /// Selects the rows of a window that are among the hits, or that the index finds below the lowest hit. If the window
+    /// has a lower bound, only the part of the index between the lowest and the highest id of the window's rows below the
+    /// hits is read.
     pub(super) fn by_index(&self, mut statement: Statement, hits: &Hits, window: Window) -> Statement {
         let (table, search) = (self.table(), self.search_table());
         let query = statement.parameter(Value::Text(hits.query.clone()));
@@ -89,7 +92,7 @@ impl Sqlite {
         if let (Window::Times { after: Some(after), through }, Some(lowest)) = (window, hits.ids.last()) {
             let after = statement.parameter(Value::Text(format!("{after:.3}")));
             let lowest = statement.parameter(Value::Number(*lowest));
-            // With the sign for the same reason as above.
+            // The sign has the same reason as above.
             let mut below = format!("+id < {lowest} and \"time\" > {after}");
             if let Some(through) = through {
                 let through = statement.parameter(Value::Text(format!("{through:.3}")));
@@ -108,7 +111,7 @@ impl Sqlite {
     }
 }
 
-/// The rows of a window that are among the hits.
+/// Selects the rows of a window that are among the hits.
 pub(super) fn by_ids(mut statement: Statement, hits: &Hits) -> Statement {
     let ids = statement.parameter(ids(hits));
     statement.conditions.push(format!("id in (select value from json_each({ids}))"));
@@ -119,7 +122,7 @@ fn ids(hits: &Hits) -> Value {
     Value::Text(serde_json::to_string(&hits.ids).expect("numbers are JSON"))
 }
 
-/// The words without the `*` that asks for beginnings, where there is one.
+/// The words without the final `*`, which requests words that begin with the last one; `None` if there is no `*`.
 fn beginning(words: &[String]) -> Option<Vec<String>> {
     let (last, others) = words.split_last()?;
     let last = last.strip_suffix('*').filter(|last| last.chars().any(char::is_alphanumeric))?;
