@@ -1,45 +1,48 @@
-//! A file: one line an event, each event exactly once.
+//! Appends events to a file, one line per event and each event exactly once.
 //!
-//! The work is done by the blocking [`Journal`]; here it is taken off the async threads, one batch at a time.
+//! The blocking [`Journal`] does the work. This module runs it off the async threads, one batch at a time.
 //!
 //! ```text
-//! deliver ──► journal ──► tail          the active file: appended to, synced
-//!                │  └───► opening       locked, mended; which files are refused
-//! resume ────────┴──────► read_back     what the files hold, compared with what is recorded
+//! deliver ──► journal ──► tail          appends to the active file and syncs it
+//!                │  └───► opening       locks and mends the active file; refuses unsuitable files
+//! resume ────────┴──────► read_back     compares the content of the files with the recorded state
 //!                            │
-//!             index, lines ◄─┘          which closed files to search; which event a line holds
+//!             index, lines ◄─┘          selects the closed files to search; parses the event of a line
 //!               ▲
-//! upkeep ───────┴───────► compression   closed files: compressed, linked to, deleted
-//!                └──────► closed, name  which stand in the directory, and what they are called
-//! oldest, holds ────────► holdings      which events the files hold, for a comparison with the service
+//! upkeep ───────┴───────► compression   compresses, links and deletes closed files
+//!                └──────► closed, name  lists the closed files in the directory, and names them
+//! oldest, holds ────────► holdings      finds events in the files, for a comparison with the service
 //! ```
 //!
 //! # Invariants
 //!
 //! * **Synced before `Ok`.** A batch counts as delivered when its bytes are on the disk.
-//! * **Exactly once across crashes.** At [`resume`](Sink::resume) the sink reads what the files hold beyond what is
-//!   recorded, the active one and those it has closed, and passes over it when it is offered again.
-//! * **A file that has lost lines is noticed.** It was restored from a backup or replaced, while the daemon was stopped or
-//!   while it runs. `resume` then returns the position of the newest line that is left, see `read_back.rs`, and the lane
-//!   delivers the rest again. A running sink notices it before the next batch ([`SinkError::Displaced`]).
+//! * **Exactly once across crashes.** At [`resume`](Sink::resume) the sink searches the active file and its closed files
+//!   for events that are not recorded, and skips these events when they are offered again.
+//! * **A file that has lost lines is noticed.** This happens if the file is restored from a backup or replaced, while the
+//!   daemon is stopped or while it runs. `resume` then returns the position of the newest remaining line (see
+//!   `read_back.rs`), and the lane delivers the rest again. A running sink notices the loss before the next batch
+//!   ([`SinkError::Displaced`]).
 //! * **Events are compared by offset and id.** Two events at one offset are both written.
-//! * **One writer.** The file is locked as long as it is open. A second daemon, or a second sink with the same path, is
+//! * **One writer.** The file is locked while it is open. A second daemon, or a second sink with the same path, is
 //!   refused.
 //!
 //! # Other programs that rotate
 //!
-//! Before each batch, and at each `reopen` (so on SIGHUP, even when no event comes), the sink notices that its file was
-//! moved or removed, and goes on in a new one. It does not know where the old one is now: if the daemon crashed within its
-//! last batch, and the file is moved before it starts again, that batch is written again. Rotate while the daemon runs, or
-//! after it was stopped. A program that compresses a file as soon as it has moved it may do so while a batch is still
-//! written to it: with logrotate, `delaycompress` avoids that. A program that copies the file and then empties it
-//! (logrotate's `copytruncate`) loses what is written between the two; the sink cannot prevent that. An active file that is
-//! absent, is empty or holds no recorded event of a channel is what such programs leave: it does not change a position.
+//! Before each batch the sink checks whether its file was moved or removed, and if so continues in a new file. It also
+//! checks this at each `reopen`, which SIGHUP triggers even if no event arrives. The sink does not know where the old file
+//! is now. If the daemon crashes during its last batch, and the file is moved before the daemon starts again, that batch is
+//! written again. Therefore rotate while the daemon runs, or after it was stopped normally.
+//!
+//! A program that compresses a file immediately after moving it may do so while a batch is still being written. With
+//! logrotate, `delaycompress` avoids this. If a program copies the file and then empties it (logrotate's `copytruncate`),
+//! lines that are written between the two steps are lost. The sink cannot prevent this. Such programs leave an active file
+//! that is absent, is empty or has no recorded event of a channel. This does not change a position.
 //!
 //! # Cancellation
 //!
-//! Work that was begun is finished under the lock, whether or not it is still awaited: no reader meets a half-written
-//! batch. A delivery that is not awaited to its end may or may not have happened; only a new `resume` can tell.
+//! Work that has started is finished under the lock, even if its future is dropped. No reader sees a half-written batch. If
+//! the future of a delivery is dropped, the delivery may or may not have happened. Only a new `resume` can tell.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
@@ -81,21 +84,21 @@ use read_back::Comparison;
 pub struct File {
     journal: Arc<Mutex<Journal>>,
     settings: FileSettings,
-    /// Begun at the first use, which is in a runtime.
+    /// Started at the first use, because it needs an async runtime.
     upkeep: OnceLock<AbortOnDropHandle<()>>,
 }
 
 impl File {
-    /// The file, opened when it is first used, and created in a directory that exists. Until it can be opened, each use of
-    /// it is a [`SinkError::Io`].
-    /// It refuses to be opened where its files would be mixed up with others among `open`.
-    /// `failures` counts what fails in the upkeep of its files.
+    /// Creates the sink. The file is opened on the first use, and created if its directory exists. Until the file can be
+    /// opened, each use returns [`SinkError::Io`].
+    /// The file is not opened if its names could be confused with the names of other files in `open`.
+    /// `failures` counts the failures in the upkeep of the files.
     pub fn new(settings: FileSettings, open: OpenFiles, failures: UpkeepFailures) -> Self {
         let journal = Arc::new(Mutex::new(Journal::new(settings.clone(), open, failures)));
         Self { journal, settings, upkeep: OnceLock::new() }
     }
 
-    /// Runs `work` on the journal, and holds the lock until it has ended, awaited or not.
+    /// Runs `work` on the journal. The lock is held until the work has ended, even if this future is dropped.
     async fn locked<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Journal) -> Result<T, SinkError> + Send + 'static,
@@ -117,7 +120,7 @@ impl Sink for File {
         let (channel, recorded) = (lane.lane.channel.id, lane.clone());
         let snapshot = self.locked(Journal::snapshot).await?;
         let compared_at = snapshot.displacements;
-        // Reading back may take a while in a large file, and holds back no other channel.
+        // Reading back a large file can take long. The lock is not held, so that other channels are not delayed.
         let Comparison { position, held } = blocking(move || snapshot.compare(&recorded)).await?;
         let skipped = held.clone();
         self.locked(move |journal| {
@@ -153,7 +156,7 @@ impl Sink for File {
         blocking(move || opening::probe(&path)).await
     }
 
-    /// Writes nothing: what stands in the file is taken for an event, each of which is there once.
+    /// Writes nothing, because each line of the file is considered an event, and each event must be there only once.
     async fn test(&self, _: &Delivery<'_>) -> Result<Tested, SinkError> {
         let seen = self.probe().await?;
         Ok(Tested::Looked(format!("{seen}; nothing is written, because each of its lines is an event, once")))

@@ -1,26 +1,28 @@
-//! Where events go: one trait, one file a sink.
+//! The destinations of events: one trait, and one module per sink.
 //!
 //! # Invariants
 //!
-//! * **`Ok` means delivered.** Written to the pipe, synced to the disk, or answered with 2xx. Never earlier.
-//! * **Sinks do not retry.** A refusal is returned at once. The lane decides when to offer the rest again.
+//! * **`Ok` means delivered.** The events were written to the pipe, synced to the disk, or answered with 2xx. A sink never
+//!   returns `Ok` earlier.
+//! * **Sinks do not retry.** A sink returns a refusal immediately. The lane decides when to offer the rest again.
 //!
 //! # Adding a sink
 //!
-//! * Beside `stdout.rs`, the shortest example: a type for its settings, and one that implements [`Sink`] and is made of
-//!   them. Neither knows keys.
-//! * `config/sink/NAME.rs`: how the keys of its table are read into those settings, and how `channeld check` shows them.
-//!   Document the table in `config/default.toml`: tests ask for the type and each key.
+//! * In this folder, next to `stdout.rs` (the shortest example): a type for the settings, and a type that implements
+//!   [`Sink`] and is built from the settings. Neither type knows configuration keys.
+//! * In `config/sink/NAME.rs`: the code that reads the keys of the sink's table into the settings, and that shows them in
+//!   `channeld check`. Document the table in `config/default.toml`: tests require the type and each key there.
 //! * In `config/sink.rs`: a variant of `SinkSettings`, and its lines in `build`, `shown`, `json` and `read`.
 //!
-//! What a sink can do besides has a default that is right for it: `test` looks and writes nothing, `pace` does not wait.
+//! The optional methods have defaults that suit a new sink: `test` only checks and writes nothing, `pace` does not wait.
 //!
-//! Order, retries, cursors, filters, formats, dead letters, status and metrics are the lane's, and the same for every sink.
+//! The lane handles order, retries, cursors, filters, formats, dead letters, status and metrics, in the same way for every
+//! sink.
 //!
 //! # Cancellation
 //!
-//! A delivery whose future is dropped may or may not have happened: the caller must not drop it between delivering and
-//! recording. A sink's lock is held until the work that was begun under it has ended.
+//! If the future of a delivery is dropped, the delivery may or may not have happened. The caller must not drop it between
+//! delivering and recording. A sink's lock is held until the work that was started under it has ended.
 
 #![forbid(unsafe_code)]
 
@@ -60,37 +62,39 @@ pub use stdout::Stdout;
 pub use table::Search;
 pub use webhook::{Credentials, Dispatch, OAuth2, Rate, SigningKeys, Webhook, WebhookSettings, has_token};
 
-/// Somewhere events go.
+/// A destination of events.
 ///
-/// Several lanes may use a sink at the same time. Each makes one call at a time.
+/// Several lanes may use a sink at the same time. Each lane makes one call at a time.
 #[async_trait]
 pub trait Sink: Send + Sync + fmt::Debug {
-    /// Takes the lane over, so that no earlier owner of it can write any more, and compares the sink's own position with the
-    /// recorded one. A lane calls this before its first delivery, and again before the next one after a delivery failed.
+    /// Takes the lane over, so that its earlier owners can no longer write, and compares the sink's own position with the
+    /// recorded position. A lane calls this before its first delivery. After a failed delivery it calls this again before
+    /// the next one.
     ///
     /// A sink that keeps positions:
     ///
-    /// * takes over `recorded.through` as its position if nothing is confirmed yet ([`Recorded::confirmed`] is `None`),
-    /// * otherwise returns its own position and changes nothing, or [`Position::Missing`] if it has none.
+    /// * adopts `recorded.through` as its position if nothing is confirmed yet ([`Recorded::confirmed`] is `None`),
+    /// * otherwise returns its own position, or [`Position::Missing`] if it has none, and changes nothing.
     ///
     /// # Errors
-    /// If the sink cannot be used now: the lane asks again.
+    /// If the sink cannot be used now. The lane calls this again.
     async fn resume(&self, recorded: &Recorded) -> Result<Resumed, SinkError> {
         let _ = recorded;
         Ok(Resumed::default())
     }
 
-    /// The sink's own position of a lane, without taking the lane over. A channel without state starts from it.
+    /// The sink's own position of a lane, without taking the lane over. A channel without state starts at this position.
     ///
     /// # Errors
-    /// If the sink cannot be used now: the channel asks again.
+    /// If the sink cannot be used now. The channel calls this again.
     async fn position(&self, lane: &LaneRef) -> Result<Position, SinkError> {
         let _ = lane;
         Ok(Position::Untracked)
     }
 
-    /// The oldest event of a channel that the sink still holds, by the time of writing. A comparison with the service begins with
-    /// it: earlier events were never delivered or are not kept. Changes nothing, and works beside a running daemon.
+    /// The oldest event of a channel that the sink still has, in the order of writing. A comparison with the service starts
+    /// at this event: earlier events were never delivered or are no longer kept. The call changes nothing, and works while
+    /// a daemon is running.
     ///
     /// # Errors
     /// If the sink cannot be used now.
@@ -99,7 +103,7 @@ pub trait Sink: Send + Sync + fmt::Debug {
         Ok(Oldest::Unknown)
     }
 
-    /// Which of these events of a channel the sink holds. Not called if [`oldest`](Self::oldest) is [`Oldest::Unknown`].
+    /// Which of these events of a channel the sink has. Not called if [`oldest`](Self::oldest) is [`Oldest::Unknown`].
     ///
     /// # Errors
     /// If the sink cannot be used now.
@@ -108,72 +112,73 @@ pub trait Sink: Send + Sync + fmt::Debug {
         Ok(BTreeSet::new())
     }
 
-    /// Whether what it holds is on this machine: another instance with the same configuration then has files of its own, and the
-    /// recorded position says nothing about them.
+    /// Whether the sink stores its data on this machine. If so, another instance with the same configuration has its own
+    /// files, and the recorded position does not apply to them.
     fn is_local(&self) -> bool {
         false
     }
 
-    /// Whether the sink could be used, without delivering to it: what was seen, for an operator.
+    /// Checks whether the sink can be used, without a delivery. Returns a description for an operator.
     ///
     /// # Errors
-    /// If it could not, as far as can be seen.
+    /// If the check shows that the sink cannot be used.
     async fn probe(&self) -> Result<String, SinkError> {
         Ok("not looked at: only a delivery can tell".to_owned())
     }
 
-    /// Gives the other side one message that is marked as a test. What is recorded of lanes does not change by it: a sink that
-    /// holds each event exactly once, or keeps positions where it delivers to, looks instead.
+    /// Delivers one message that is marked as a test. The recorded state of lanes does not change. If a sink has each event
+    /// exactly once, or keeps positions in its target, it only checks the target and delivers nothing.
     ///
     /// # Errors
-    /// If the message may not have arrived, with what the other side says.
+    /// If the message may not have arrived. The error contains the response of the target.
     async fn test(&self, sample: &Delivery<'_>) -> Result<Tested, SinkError> {
         let _ = sample;
         self.probe().await.map(Tested::Looked)
     }
 
-    /// What the other side says where it refuses to be looked at: an excerpt for an operator.
+    /// An excerpt of the target's response if it refuses a check, for an operator.
     async fn refusal(&self) -> Option<String> {
         None
     }
 
-    /// Opens again what another program may have moved or replaced, on SIGHUP.
+    /// Reopens files that another program may have moved or replaced. Called on SIGHUP.
     ///
     /// # Errors
-    /// If the sink cannot be used now. This has no consequence: the next delivery tries again.
+    /// If the sink cannot be used now. The error has no consequence: the next delivery tries again.
     async fn reopen(&self) -> Result<(), SinkError> {
         Ok(())
     }
 
-    /// Waits until the sink may be offered something, where it keeps a rate. Each offer waits for this first. The wait may be
-    /// dropped.
+    /// Waits until the sink's rate limit, if it has one, allows the next offer. The lane calls this before each offer. The
+    /// future may be dropped.
     async fn pace(&self) {}
 
-    /// How many messages are offered at once. A sink that is slow asks for few: what has arrived is recorded after each
-    /// offer, and stopping waits for one offer.
+    /// The maximum number of messages in one offer. A slow sink returns a small number: delivered events are recorded after
+    /// each offer, and stopping the daemon waits for one offer.
     fn at_once(&self) -> usize {
         usize::MAX
     }
 
-    /// How long to wait for more messages where there are fewer than `at_once`.
+    /// How long to wait for more messages if fewer than `at_once` are available.
     fn linger(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Takes events of one lane. `Ok` means that the sink is responsible for all of them: the cursor may move past them.
+    /// Delivers events of one lane. `Ok` means that the sink is responsible for all of them: the cursor may move past them.
     /// After a crash they may be offered again, with the same ids.
     ///
     /// # Errors
-    /// If any event may not have arrived. What [`Undelivered`] says has arrived is not offered again, the rest is.
+    /// If any event may not have arrived. The events that [`Undelivered`] lists as arrived are not offered again. The
+    /// others are.
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered>;
 }
 
-/// What came of a test, for an operator.
+/// The result of a test, for an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tested {
-    /// The message has arrived: what came back.
+    /// The message has arrived. Contains the response.
     Delivered(String),
-    /// It was not given to the other side: what was seen instead.
+    /// The message was not delivered. Contains the result of the check.
     Looked(String),
 }
 
@@ -191,155 +196,156 @@ pub struct LaneRef {
 pub struct Delivery<'a> {
     /// The lane that offers them.
     pub lane: &'a LaneRef,
-    /// The lease's epoch: a sink that shares its target with other instances refuses an older one.
+    /// The epoch of the lease. A sink that shares its target with other instances refuses an older epoch.
     pub epoch: u64,
-    /// The sink's position as it last confirmed it. A sink that keeps positions writes only if it still has this position, and
-    /// otherwise answers [`SinkError::Displaced`].
+    /// The position that the sink confirmed last. A sink that keeps positions writes only if it still has this position.
+    /// Otherwise it returns [`SinkError::Displaced`].
     pub after: Option<Offset>,
-    /// The lane's cursor once these messages are delivered. A sink's position becomes the higher of `after` and this.
+    /// The lane's cursor after these messages are delivered. A sink's position becomes the higher one of `after` and
+    /// `through`.
     pub through: Offset,
     /// In ascending offset order, never empty.
     pub messages: &'a [Message],
 }
 
 impl Delivery<'_> {
-    /// Everything up to here is dealt with once the messages up to the end of this part are delivered.
+    /// The lane's cursor after the messages up to the end of this part are delivered.
     fn through_part(&self, part: &Range<usize>) -> Offset {
         if part.end == self.messages.len() { self.through } else { self.messages[part.end - 1].offset() }
     }
 }
 
-/// What the state records of a lane, for the sink to compare with what it holds.
+/// The recorded state of a lane, which the sink compares with its own data.
 #[derive(Clone, Debug)]
 pub struct Recorded {
     /// The lane.
     pub lane: LaneRef,
-    /// The lease's epoch, as in [`Delivery`].
+    /// The epoch of the lease, as in [`Delivery`].
     pub epoch: u64,
-    /// The lane's cursor; `None` before the first event.
+    /// The lane's cursor. `None` before the first event.
     pub through: Option<Offset>,
-    /// The pending events up to `through`, which were not delivered yet.
+    /// The pending events up to `through`. They were not delivered yet.
     pub owed: BTreeSet<EventKey>,
-    /// What the sink confirmed last. `None` if the cursor was chosen by `start` or by an operator and not reached by delivering.
+    /// The last confirmation of the sink. `None` if `start` or an operator set the cursor, and no delivery has reached it.
     pub confirmed: Option<Confirmed>,
 }
 
-/// What a sink has confirmed of a lane.
+/// A sink's confirmation for a lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Confirmed {
-    /// The sink's position. The cursor can be higher: events that the sink does not get move the cursor alone.
+    /// The sink's position. The cursor can be higher: events that the sink does not receive move only the cursor.
     pub position: Option<Offset>,
-    /// The event that was written last; `None` if none was written since the cursor was chosen.
+    /// The event that was written last. `None` if no event was written since the cursor was set.
     pub last: Option<EventKey>,
 }
 
-/// What a sink holds of a lane, as the sink itself says.
+/// The sink's own view of a lane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resumed {
     /// The sink's position.
     pub position: Position,
-    /// Events that the sink holds although they are not recorded as delivered, as far as it can name them: those above the
-    /// cursor are offered again and the sink skips them, pending ones are settled.
+    /// Events that the sink has although they are not recorded as delivered, as far as the sink can name them. Events above
+    /// the cursor are offered again, and the sink skips them. Pending events in this set become settled.
     pub held: BTreeSet<EventKey>,
 }
 
-/// How far a lane has got according to the sink itself.
+/// The position of a lane according to the sink itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Position {
     /// The sink keeps no positions.
     #[default]
     Untracked,
-    /// The sink keeps positions and has none for the lane. The text says where it is missing, for an operator.
+    /// The sink keeps positions, but has none for the lane. The text tells an operator where the position is missing.
     Missing(String),
-    /// Every event up to here was delivered; `None` before the first event.
+    /// Every event up to this offset was delivered. `None` before the first event.
     At(Option<Offset>),
 }
 
-/// The oldest event of a channel that a sink still holds, by the time of writing.
+/// The oldest event of a channel that a sink still has, in the order of writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Oldest {
-    /// The sink cannot say which events it holds.
+    /// The sink cannot tell which events it has.
     Unknown,
-    /// It holds no event of the channel.
+    /// The sink has no event of the channel.
     Nothing,
-    /// This one.
+    /// The sink has this event, and none that was written earlier.
     Event(EventKey),
 }
 
 impl Recorded {
-    /// Whether an event is recorded as delivered, and will not be offered again.
+    /// Whether an event is recorded as delivered. Such an event is not offered again.
     pub fn covers(&self, key: &EventKey) -> bool {
         self.through.is_some_and(|through| key.offset <= through) && !self.owed.contains(key)
     }
 }
 
-/// A delivery that was not taken as a whole.
+/// A delivery that failed, at least in part.
 #[derive(Debug)]
 pub struct Undelivered {
-    /// How many of the first messages have arrived for certain.
+    /// How many messages, counted from the first, have certainly arrived.
     pub delivered: usize,
-    /// Those of the others that have arrived too, where a sink delivers several at the same time.
+    /// Later messages that have arrived too, if the sink delivers several messages at the same time.
     pub beyond: BTreeSet<Offset>,
-    /// Why the next one has not.
+    /// Why the next message has not arrived.
     pub error: SinkError,
 }
 
 impl Undelivered {
-    /// The first `delivered` have arrived for certain. The others are offered again.
+    /// The first `delivered` messages have certainly arrived. The others are offered again.
     pub fn after(delivered: usize, error: SinkError) -> Self {
         Self { delivered, beyond: BTreeSet::new(), error }
     }
 
-    /// As many more have arrived before.
+    /// Adds `arrived` messages that arrived before this delivery.
     fn behind(self, arrived: usize) -> Self {
         Self { delivered: arrived + self.delivered, ..self }
     }
 }
 
-/// Why a sink did not take an event, by what follows from it.
+/// Why a sink did not accept an event. The variants differ in how the lane continues.
 #[derive(Debug, thiserror::Error, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum SinkError {
-    /// The other side has stopped reading for good: the daemon ends, cleanly.
+    /// The reader has closed its end permanently. The daemon stops cleanly.
     #[error("the reader has gone")]
     Closed,
-    /// Not now. The same is offered again after a wait.
+    /// The target refused the event. The same events are offered again after a wait.
     #[error("{message}")]
     Refused {
-        /// What happened, for an operator. Holds no body and no secret.
+        /// A description of the failure for an operator. Contains no body and no secret.
         message: String,
-        /// How long the other side asked to wait.
+        /// The wait that the target asked for.
         retry_after: Option<Duration>,
-        /// Whether the reason is this event, or how we are set up, so that an operator must act. Otherwise it may pass by
-        /// itself.
+        /// Whether an operator must act, because the reason is this event or the configuration. Otherwise the problem may
+        /// pass by itself.
         needs_attention: bool,
     },
-    /// The other side cannot be reached or used, whichever event it is: no event is ever given up for it. The same is offered
-    /// again after a wait.
+    /// The target cannot be reached or used. The reason is independent of the event, so no event becomes a dead letter
+    /// because of it. The same events are offered again after a wait.
     #[error("{message}")]
     Unavailable {
-        /// What happened, for an operator. Holds no body and no secret.
+        /// A description of the failure for an operator. Contains no body and no secret.
         message: String,
-        /// Whether it is not expected to pass by itself.
+        /// Whether an operator must act, because the problem is not expected to pass by itself.
         needs_attention: bool,
     },
-    /// The other side wants no more events, and says so. Nothing is offered again until an operator resumes the sink.
+    /// The target has said that it wants no more events. Nothing is offered until an operator resumes the sink.
     #[error("{0}")]
     Gone(String),
-    /// Another instance has taken this lane over, as the sink noticed: the lane ends, and its channel's lease counts as
-    /// lost.
+    /// The sink noticed that another instance has taken this lane over. The lane ends, and the lease of its channel counts
+    /// as lost.
     #[error("{0}")]
     Overtaken(String),
-    /// The sink's position is not the one that it confirmed last: it was restored, or another program has changed it. The lane
-    /// asks for the position again before it delivers.
+    /// The sink's position differs from the position that it confirmed last: the target was restored, or another program
+    /// has changed it. The lane asks for the position again before it delivers.
     #[error("{0}")]
     Displaced(String),
-    /// An error of the operating system. The same is offered again after a wait.
+    /// An error of the operating system. The same events are offered again after a wait.
     #[error("{doing}")]
     Io {
-        /// What was being done, and to what.
+        /// The operation that failed, and its object.
         doing: String,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
@@ -351,22 +357,22 @@ impl SinkError {
         self.into()
     }
 
-    /// The other side is away, and is expected to come back.
+    /// The target is unavailable, and is expected to recover by itself.
     fn away(message: String) -> Self {
         Self::Unavailable { message, needs_attention: false }
     }
 
-    /// The other side cannot be used until an operator acts.
+    /// The target cannot be used until an operator acts.
     fn unusable(message: String) -> Self {
         Self::Unavailable { message, needs_attention: true }
     }
 
-    /// An event is refused, and will be until an operator acts.
+    /// The target refuses an event, and will refuse it until an operator acts.
     pub fn refused(message: String) -> Self {
         Self::Refused { message, retry_after: None, needs_attention: true }
     }
 
-    /// Whether an operator must act: it is not expected to pass by itself.
+    /// Whether an operator must act, because the problem is not expected to pass by itself.
     pub fn needs_attention(&self) -> bool {
         match self {
             Self::Closed | Self::Gone { .. } | Self::Io { .. } => true,
@@ -376,7 +382,7 @@ impl SinkError {
     }
 }
 
-/// Runs blocking work off the async threads. A panic in it goes on in the caller.
+/// Runs blocking work off the async threads. If the work panics, the panic continues in the caller.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     joined(tokio::task::spawn_blocking(work).await).await
 }

@@ -1,82 +1,86 @@
-//! A NATS JetStream stream: one message an event, each event exactly once.
+//! A NATS JetStream stream: one message for each event, each event exactly once.
 //!
 //! ```text
-//! resume, deliver ──► lane ──► server     requests to the servers: what is refused, what is not known
-//!                      │  └──► stream     what must hold of the stream; how it is made
+//! resume, deliver ──► lane ──► server     requests to the servers, refused or without an answer
+//!                      │  └──► stream     the requirements on the stream; how it is created
 //!                      ├─────► position   the last message on the lane's own subject
 //!                      └─────► message    headers ──► subject
 //! ```
 //!
 //! # Position
 //!
-//! A lane is one channel at one sink. It has a subject of its own in the stream, `POSITIONS.CHANNEL-ID.SINK`. The last message on
-//! it is the lane's position. It states how far the lane has got, and names the events of the last delivery. The module `stream`
-//! beside this one describes it.
+//! A lane is one channel at one sink. It has its own subject in the stream, `POSITIONS.CHANNEL-ID.SINK`. The last message
+//! on this subject is the lane's position. It contains the cursor of the lane, and names the events of the last delivery.
+//! The module `sink::stream` describes it.
 //!
-//! A lane *claims* its subject before it sends anything: it reads the position, and publishes it again under its own name with
-//! `Nats-Expected-Last-Subject-Sequence`. The server stores the message only if the last message on the subject still is the
-//! one that was read. Every later message of the lane has the condition that the claim, or the position that followed it, is
-//! still the last message. The next claim breaks that condition for everything that was sent before, even if it was delayed in
-//! a frozen process, in a buffer or on the network. So the server fences older instances. Clocks and epochs are not compared.
+//! A lane *claims* its subject before it sends anything: it reads the position, and publishes it again under its own name
+//! with `Nats-Expected-Last-Subject-Sequence`. The server stores the message only if no other message was stored on the
+//! subject since the position was read. Every later message of the lane has the condition that the claim, or the position
+//! that followed it, is still the last message. The next claim breaks this condition for all earlier messages, even if they
+//! were delayed in a frozen process, in a buffer or on the network. So the server fences older instances. Clocks and epochs
+//! are not compared.
 //!
 //! # Exactly once in atomic batches
 //!
-//! From NATS 2.12 on, if the stream allows it (ADR-50 of NATS): the events of a delivery are one batch or a few, and the last
-//! message of each batch is the position that results from it. The server stores the whole batch or nothing, under the condition
-//! of the position.
+//! NATS 2.12 and later support this, if the stream allows it (ADR-50 of NATS). The events of a delivery are one batch or a
+//! few, and the last message of each batch is the position that results from the batch. The server stores the whole batch
+//! or nothing, under the condition on the position.
 //!
 //! * *Crash before the batch is complete:* the server discards it.
 //! * *Crash after it:* the position names the events. [`resume`](Sink::resume) claims and reads it, and the sink skips them.
 //! * *The answer is lost:* the lane resumes before it does anything else. If the position that it then reads names the batch,
-//!   the batch is there. If not, the condition of the batch is broken, and it will never be stored.
-//! * *The server stores only a part:* NATS 2.15 does so if its storage fills up within a batch. Each claim looks for events of the
-//!   lane after its last position, and so does a delivery whose ids the server calls duplicates. The sink skips those events.
+//!   the batch was stored. If not, the condition of the batch is broken, and it will never be stored.
+//! * *The server stores only a part:* NATS 2.15 does so if its storage fills up within a batch. Each claim searches for
+//!   events of the lane after its last position, and so does a delivery whose ids the server reports as duplicates. The
+//!   sink skips these events.
 //! * *An older instance wakes up:* the server refuses its messages. It resumes, finds the claim of another instance and ends
 //!   ([`SinkError::Overtaken`]).
 //!
 //! # Exactly once without batches
 //!
-//! From NATS 2.11 on: each event is published once the one before it was answered, under the condition that the lane's position
-//! still is the last one (`Nats-Expected-Last-Subject-Sequence-Subject`). Then the new position is published. After a claim no
-//! earlier event can arrive any more, and the search after the last position finds those that did. An older server cannot
-//! compare with another subject, and is refused.
+//! NATS 2.11 and later support this. Each event is published after the previous one was acknowledged, under the condition
+//! that the lane's position message is still the last one (`Nats-Expected-Last-Subject-Sequence-Subject`). Then the new
+//! position is published. After a claim, earlier events can no longer arrive, and the search after the last position finds
+//! the events that have arrived. An older server does not support a condition on another subject, and is refused.
 //!
 //! # A stream that was restored, purged or deleted
 //!
-//! * *Restored to an earlier state:* it has an earlier position, which `resume` returns. While the daemon runs, the next message
-//!   breaks its condition, the delivery ends with [`SinkError::Displaced`], and the lane resumes.
+//! * *Restored to an earlier state:* it contains an earlier position, which `resume` returns. While the daemon runs, the next
+//!   message breaks its condition, the delivery ends with [`SinkError::Displaced`], and the lane resumes.
 //! * *Position or stream deleted:* `resume` returns [`Position::Missing`] and publishes nothing. A lane without a confirmed
-//!   position starts with the recorded cursor. It first looks through the whole stream for its events, which it then skips.
-//! * *Limits:* a stream with `max_age`, or with `max_msgs` or `max_bytes` and `discard: old`, can delete the position of a quiet
-//!   lane. If such a stream has deleted messages, a missing position is started again as recorded. A purge of such a stream
-//!   cannot be told from its limits.
-//! * *Events deleted, position kept:* only the position counts. Limits, consumers and `nats stream purge --subject` delete events
-//!   on purpose, so they are not published again, unless an operator moves the cursor back. Retention `workqueue` and `interest` would delete positions too and is refused.
-//! * *Late events:* they do not move the position. If the stream was restored to a state before a late delivery and nothing else is
-//!   missing, a restart does not notice it.
-//! * *Clocks:* no time of the server is read.
+//!   position starts with the recorded cursor. It first searches the whole stream for its events, which it then skips.
+//! * *Limits:* a stream with `max_age`, or with `max_msgs` or `max_bytes` and `discard: old`, can delete the position of a
+//!   quiet lane. If such a stream has deleted messages, the lane writes a missing position again from the recorded one. A
+//!   purge of such a stream cannot be distinguished from its limits.
+//! * *Events deleted, position kept:* only the position counts. Limits, consumers and `nats stream purge --subject` delete
+//!   events on purpose, so they are not published again, unless an operator moves the cursor back. The retentions
+//!   `workqueue` and `interest` would delete positions too, and are refused.
+//! * *Late deliveries:* they do not move the position. If the stream was restored to a state before a late delivery and
+//!   nothing else is missing, a restart does not detect it.
+//! * *Clocks:* channeld does not read the server's clock.
 //!
-//! # What else is there
+//! # Duplicates, moved cursors and power loss
 //!
-//! * `Nats-Msg-Id` is the channel's id, the offset and the event's id, so that two events at one offset are both stored. The
-//!   server's window for duplicates is not relied on. If it knows an id already (an operator asks for an event again, or another
-//!   sink publishes to the same stream), the event is sent with the number of the lane's position after its id.
-//! * A cursor that was moved back is noticed because the position counts a higher offset as delivered. The lane then searches the
-//!   whole stream for its events and skips them.
-//! * JetStream answers when a message is in the server's file, which by default is synced within two minutes. A power loss can
-//!   take the last messages of a stream without replicas; that is a stream restored to an earlier state. `sync_interval: always`,
-//!   or replicas, prevent it.
+//! * `Nats-Msg-Id` is the channel's id, the offset and the event's id, so that two events at one offset are both stored.
+//!   The sink does not rely on the server's window for duplicates. If the server already knows an id (an operator asks for
+//!   an event again, or another sink publishes to the same stream), the event is sent with the sequence number of the
+//!   lane's position after its id.
+//! * A cursor that was moved back is detected because the position counts a higher offset as delivered. The lane then
+//!   searches the whole stream for its events and skips them.
+//! * JetStream answers when a message is in the server's file, which by default is synced within two minutes. A power loss
+//!   can lose the last messages of a stream without replicas. The stream is then in an earlier state, as after a restore.
+//!   `sync_interval: always`, or replicas, prevent this.
 //!
 //! # Invariants
 //!
-//! * **In order.** An event is sent after those before it, and no batch before the one before it was answered.
-//! * **Never its neighbours.** An event that is too large, or that the stream does not take, is refused alone.
-//! * **Away is not refused.** Without an answer no event is given up.
-//! * **Bounded.** A batch by events and by bytes, a request by the timeout.
+//! * **In order.** Events are sent in order, and a batch is sent only after the previous batch was answered.
+//! * **Never its neighbors.** If an event is too large, or the stream does not accept it, only this event is refused.
+//! * **Away is not refused.** An event without an answer never becomes a dead letter.
+//! * **Bounded.** A batch is bounded in events and in bytes, and a request by the timeout.
 //!
 //! # Cancellation
 //!
-//! At any point. A delivery that was dropped leaves the lane without its claim, and the lane resumes before the next one.
+//! Safe at any point. A dropped delivery leaves the lane without its claim, and the lane resumes before the next delivery.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -104,14 +108,14 @@ use server::Server;
 pub use settings::{Login, NatsSettings};
 pub use subject::Pattern;
 
-/// Events in one delivery, which the ledger records as one. Fewer if the server's limit for one message leaves the position no
-/// room to name them.
+/// The most events in one delivery, which the ledger records as one. A delivery has fewer events if the position could not
+/// name this many within the server's limit for one message.
 const AT_ONCE: usize = 2 * BATCH;
 
-/// Events in one delivery if each is published alone: each takes a round trip.
+/// The most events in one delivery if each event is published alone, because each event takes a round trip.
 const AT_ONCE_ALONE: usize = 100;
 
-/// The most events of one batch. A server takes 1,000 messages in a batch, and the position is one of them.
+/// The most events in one batch. A server accepts 1,000 messages in a batch, and the position is one of them.
 const BATCH: usize = 999;
 
 /// Publishes events to a stream, shared by any number of channels.
@@ -121,7 +125,7 @@ pub struct Nats {
 }
 
 impl Nats {
-    /// The connection is made at the first use.
+    /// Makes a sink. It connects at the first use.
     pub fn new(settings: NatsSettings) -> Self {
         let settings = Arc::new(settings);
         let server = Server::new(settings.clone());

@@ -1,26 +1,26 @@
-//! PostgreSQL: a row an event, each event exactly once.
+//! PostgreSQL: one row for each event, each event exactly once.
 //!
 //! ```text
 //! deliver ──► writer ──► insert       one statement: the lane's position, and up to 200 rows
 //! resume ──────────────► claim        one statement: the lane's position, and which pending events have a row
 //!                           │
-//! pool, table ◄─────────────┘         connections; what the database has, and the SQL for what it lacks
+//! pool, table ◄─────────────┘         connections; the state of the tables, and the SQL that completes them
 //! ```
 //!
 //! # Invariants
 //!
-//! * **Durable before `Ok`.** A batch counts as delivered when the server has answered that its last rows are committed, as
-//!   durably as `synchronous_commit` has it for the role. Those before them are then no less durable.
-//! * **Rows and position in one statement,** which is a transaction of its own: it works through a pooler, and an instance
-//!   that is stopped in the middle locks nothing. If the answer is lost, the lane asks for the position again.
+//! * **Durable before `Ok`.** A batch counts as delivered when the server has answered that its last rows are committed,
+//!   with the durability that the role's `synchronous_commit` specifies. All earlier rows are then at least as durable.
+//! * **Rows and position in one statement.** The statement is its own transaction. So it works through a pooler, and an
+//!   instance that is stopped in the middle locks nothing. If the answer is lost, the lane reads the position again.
 //! * **Compared in the statement.** It writes only if the table has the expected position of the lane and no later claim of
-//!   it. A database that was restored, or a standby that was promoted without the last commits, is noticed by the next
-//!   statement. A statement that delivers never adds the lane's row: a missing row is a missing position.
-//! * **A database that is away is waited for.** Only what is wrong with one event is a refusal, and of that event alone.
+//!   it. The next statement detects a database that was restored, or a standby that was promoted without the last commits. A
+//!   statement that delivers never adds the lane's row: a missing row is a missing position.
+//! * **An unavailable database is waited for.** Only an error of one event is a refusal, and only this event is refused.
 //!
 //! # Cancellation
 //!
-//! Statements that are not awaited to their end may still be carried out. Their connection is closed.
+//! A statement that is not awaited to its end may still be executed. Its connection is closed.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -55,10 +55,10 @@ use refusal::Failure;
 use statements::Statements;
 use writer::Writer;
 
-/// Events offered at once, which the ledger records as one.
+/// The most events in one delivery, which the ledger records as one.
 const AT_ONCE: usize = 2_000;
 
-/// Events that one query looks for. A lane must not wait long for the connection.
+/// The most events that one query looks up. It is bounded because a lane must not wait long for the connection.
 const LOOKED_FOR_AT_ONCE: usize = 1_000;
 
 /// Writes events into a table, shared by any number of channels and instances.
@@ -69,10 +69,10 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// The sink of this name. Nothing is connected yet.
+    /// Makes the sink with this name. It connects at the first use.
     ///
     /// # Errors
-    /// If no certificate can be checked.
+    /// If no server certificate can be verified.
     pub fn new(name: &str, settings: PostgresSettings) -> Result<Self, SinkError> {
         let settings = Arc::new(settings);
         let (statements, pool) = (Statements::of(&settings), Pool::new(name, settings.clone())?);
@@ -138,7 +138,7 @@ impl Postgres {
         })
     }
 
-    /// Why a statement has not moved the lane from the position that it expected.
+    /// Why a statement has not moved the lane from the expected position.
     async fn why_unmoved(
         &self,
         connection: &Borrowed<'_>,
@@ -165,7 +165,7 @@ fn key_of((offset, id): (i64, Option<Uuid>)) -> Option<EventKey> {
 
 #[async_trait]
 impl Sink for Postgres {
-    /// Claims the lane in the table, so that an older claim writes no more.
+    /// Claims the lane in the table, so that an older claim can no longer write.
     async fn resume(&self, recorded: &Recorded) -> Result<Resumed, SinkError> {
         self.take_over(recorded).await.map_err(Failure::error)
     }

@@ -1,18 +1,18 @@
-//! SQLite: a row an event, in one file, each event exactly once.
+//! SQLite: one row for each event, in one file, each event exactly once.
 //!
 //! ```text
-//! deliver ─┐  rows are made here, while the writer writes others
+//! deliver ─┐  makes rows while the writer writes earlier ones
 //! resume ──┴─► writer ──► database     one thread and one connection for all lanes: their rows share transactions
-//!                └──────► upkeep       what is older, or more, than is kept
+//!                └──────► upkeep       deletes rows that exceed keep_for or keep_size
 //! ```
 //!
 //! # Invariants
 //!
 //! * **Synced before `Ok`.** A batch counts as delivered when its transaction is on the disk: `synchronous = FULL`.
-//! * **Rows and position together.** They are one transaction, which writes only if the table has the expected position of the
-//!   lane: a database that was restored is noticed by the next delivery. An event that has a row is skipped when it is offered
-//!   again.
-//! * **Readable while written.** The log is written ahead: readers and the writer do not block each other.
+//! * **Rows and position together.** They are one transaction, which writes only if the table has the expected position of
+//!   the lane. So the next delivery detects a database that was restored. An event that has a row is skipped when it is
+//!   offered again.
+//! * **Readable while written.** The database uses write-ahead logging: readers and the writer do not block each other.
 //! * **The path leads to the file.** A file that was moved or replaced gets the rows of its log and is closed before the file
 //!   at the path is opened. See [`files`].
 //!
@@ -49,7 +49,7 @@ pub use settings::SqliteSettings;
 
 use writer::{Task, Work, Writer};
 
-/// Events offered at once, which the ledger records as one.
+/// The most events in one delivery, which the ledger records as one.
 const AT_ONCE: usize = 2_000;
 
 /// The most rows of one lane in one transaction.
@@ -60,18 +60,18 @@ const ROWS: usize = 500;
 pub struct Sqlite {
     settings: Arc<SqliteSettings>,
     failures: UpkeepFailures,
-    /// Begun at the first use.
+    /// The writer, started at the first use.
     writer: OnceLock<Writer>,
 }
 
 impl Sqlite {
-    /// The database, opened when it is first used, and created in a directory that exists. `failures` counts what fails in
-    /// deleting what is not kept.
+    /// Makes a sink. It opens the database at the first use, and creates it if only the directory exists. `failures` counts
+    /// failed upkeep.
     pub fn new(settings: SqliteSettings, failures: UpkeepFailures) -> Self {
         Self { settings: Arc::new(settings), failures, writer: OnceLock::new() }
     }
 
-    /// Where its database is.
+    /// The path of the database.
     pub fn path(&self) -> &Path {
         &self.settings.path
     }
@@ -83,7 +83,7 @@ impl Sqlite {
 
 #[async_trait]
 impl Sink for Sqlite {
-    /// Claims the lane in the table, so that an older claim writes no more.
+    /// Claims the lane in the table, so that an older claim can no longer write.
     async fn resume(&self, recorded: &Recorded) -> Result<Resumed, SinkError> {
         let Recorded { lane, epoch, through, owed, confirmed } = recorded.clone();
         let task = Task::TakeOver { through, is_adopted: confirmed.is_none(), pending: owed };
@@ -131,7 +131,7 @@ impl Sink for Sqlite {
             let through = delivery.through_part(&place);
             let (lane, epoch) = (delivery.lane.clone(), delivery.epoch);
             let work = Work { lane, epoch, task: Task::Deliver { after, through, rows } };
-            // While one part is written, the next is made.
+            // The next part is made while this one is written.
             let (written, made) = tokio::join!(self.writer().carry_out(work), parts.next());
             written.map_err(|undelivered| with_size(undelivered.behind(place.start), delivery.messages))?;
             after = after.max(Some(through));

@@ -1,22 +1,24 @@
-//! Standard output: one line an event.
+//! Writes events to standard output, one line per event.
 //!
 //! # Invariants
 //!
-//! * **Whole lines.** One batch is written at a time, in one go. A line whose writing failed half-way is finished before
-//!   anything else is written.
-//! * **Once.** What a writer has taken that fails in the middle of a batch (a full disk behind it, a pipe that would block)
-//!   is not offered again.
-//! * **A reader that leaves has read nothing of the batch in hand.** How much was still in the pipe cannot be known: the
-//!   next start offers the whole batch again. Of the batch before it the pipe may have held the end, 64 KiB at the most.
-//! * **A descriptor that was closed is not an output.** The Rust runtime opens /dev/null in place of a standard descriptor
-//!   that is closed at the start, and every event would count as delivered. It opens it for reading and writing, as do
-//!   programs that run a daemon without an output (`start-stop-daemon --background`, `subprocess.DEVNULL`). A shell
-//!   (`> /dev/null`) and systemd (`StandardOutput=null`) open it for writing only: then events are discarded on purpose.
+//! * **Whole lines.** Batches are written one after the other, each as one block. If a write failed in the middle of a
+//!   line, the rest of the line is written before anything else.
+//! * **Once.** If a write fails in the middle of a batch (a full disk, a pipe that would block), the bytes that were
+//!   already written are not written again.
+//! * **If the reader closes the pipe, the whole current batch counts as unread.** The sink cannot know how much of the
+//!   batch was still in the pipe, so the next start offers the whole batch again. The pipe may also have contained the end
+//!   of the previous batch, at most 64 KiB.
+//! * **A closed descriptor is not accepted as output.** If a standard descriptor is closed at the start, the Rust runtime
+//!   opens /dev/null in its place, and every event would count as delivered. The runtime opens it for reading and writing.
+//!   Programs that run a daemon without output do the same (`start-stop-daemon --background`, `subprocess.DEVNULL`). A
+//!   shell (`> /dev/null`) and systemd (`StandardOutput=null`) open it for writing only. In this case the operator discards
+//!   events on purpose.
 //!
 //! # Cancellation
 //!
-//! A delivery that was begun writes its batch to the end, whether or not it is still awaited. A reader that has stopped
-//! reading without closing its end holds the writing thread: shutting the runtime down must not wait for it.
+//! A delivery that has started writes its whole batch, even if its future is dropped. If a reader stops reading without
+//! closing its end, the writing thread blocks: the shutdown of the runtime must not wait for this thread.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -43,7 +45,7 @@ impl Stdout {
     /// The process's standard output, without a buffer in between.
     ///
     /// # Errors
-    /// If it was closed when the process was started, or the system does not hand out another descriptor of it.
+    /// If standard output was closed when the process started, or if the system cannot duplicate its descriptor.
     pub fn new() -> Result<Self, SinkError> {
         let out = io::stdout().as_fd().try_clone_to_owned().map_err(io_error)?;
         Self::writing_to(out.into())
@@ -62,7 +64,7 @@ impl Stdout {
     }
 }
 
-/// Whether this is /dev/null in place of a descriptor that was closed, and not an output that somebody has chosen.
+/// Whether this is /dev/null in place of a closed descriptor, and not an output that was chosen on purpose.
 fn is_substitute(out: &fs::File) -> io::Result<bool> {
     let (metadata, null) = (out.metadata()?, fs::metadata("/dev/null"));
     let is_null = metadata.file_type().is_char_device() && null.is_ok_and(|null| null.rdev() == metadata.rdev());
@@ -104,12 +106,12 @@ impl<W: Write + Send + 'static> Sink for Stdout<W> {
 /// A channel's event. Two events may have the same offset.
 type ChannelEvent = (ChannelId, EventKey);
 
-/// Writes lines, and knows where it was interrupted.
+/// Writes lines, and remembers where a write was interrupted.
 struct Printer<W> {
     out: W,
-    /// The line of which only the beginning was written, and the rest of it.
+    /// The event whose line was only partly written, and the rest of this line.
     torn: Option<(ChannelEvent, Vec<u8>)>,
-    /// Lines that were torn and have been finished since; their events are still to be offered again.
+    /// Events whose lines were torn and have since been finished. These events will be offered again, and are then skipped.
     finished: HashSet<ChannelEvent>,
 }
 
@@ -152,7 +154,7 @@ impl<W: Write> Printer<W> {
     }
 }
 
-/// As `write_all`, but says how far it came.
+/// Like `write_all`, but also returns the number of bytes that were written.
 fn write_counted(out: &mut impl Write, bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut written = 0;
     while written < bytes.len() {

@@ -1,14 +1,14 @@
-//! The protocol that the sinks share which publish to a stream: the headers of an event, and the position of a lane.
+//! The protocol of the sinks that publish to a stream: the headers of an event, and the position of a lane.
 //!
 //! # Positions
 //!
-//! A lane writes a [`Position`] together with the events of each delivery. It states how far the lane has got, and it names the
-//! events of the last delivery by offset and id. The state records each delivery before the next one begins. So after a crash
-//! only events that the position names, or that follow it, can be in the stream without being recorded.
+//! A lane writes a [`Position`] together with the events of each delivery. It contains the cursor of the lane, and it names
+//! the events of the last delivery by offset and id. The state records each delivery before the next one begins. So after a
+//! crash only events that the position names, or that follow it, can be in the stream without being recorded.
 //!
-//! Only the position counts. An event that the position covers is not looked up in the stream, because retention, compaction or a
-//! consumer may have deleted it there on purpose. If an operator has chosen the cursor, the stream itself counts instead: events
-//! above the cursor are looked up, and delivered again if they are not there.
+//! Only the position counts. An event that the position covers is not looked up in the stream, because retention,
+//! compaction or a consumer may have deleted it there on purpose. If an operator has chosen the cursor, the stream itself
+//! counts instead: events above the cursor are looked up, and delivered again if they are not there.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ const EVENT_ID: &str = "Channeld-Event-Id";
 const OFFSET: &str = "Channeld-Offset";
 const SINK: &str = "Channeld-Sink";
 
-/// The headers of an event, with which a lane finds it again.
+/// The headers of an event. A lane finds the event again by them.
 pub(super) fn headers(lane: &LaneRef, message: &Message) -> Vec<(&'static str, String)> {
     let record = message.record();
     let mut headers = vec![
@@ -57,7 +57,7 @@ pub(super) struct Unrecorded {
 }
 
 impl Unrecorded {
-    /// If the stream's position is lower than the recorded cursor, the lane goes back to the stream's position.
+    /// If the stream's position is lower than the recorded cursor, the lane continues at the stream's position.
     pub(super) fn new(recorded: &Recorded, position: Option<Offset>) -> Self {
         Self { above: recorded.through.min(position), owed: recorded.owed.clone() }
     }
@@ -77,16 +77,16 @@ impl Unrecorded {
         Some(offset) > self.above || self.owed.range(at_offset).next().is_some()
     }
 
-    /// The offsets of events that the position names, but that have to be looked up in the stream: their ids are not known, or
-    /// an operator has chosen the cursor and wants to have again whatever is not there any more.
+    /// The offsets of events that the position names, but that must be looked up in the stream: their ids are not known, or
+    /// an operator has chosen the cursor, and events that are no longer in the stream must be delivered again.
     pub(super) fn doubted(&self, position: &Position, recorded: &Recorded) -> BTreeSet<Offset> {
         let named = if recorded.confirmed.is_none() { position.offsets() } else { position.offsets_without_ids() };
         named.into_iter().filter(|offset| self.reaches(*offset)).collect()
     }
 
-    /// Compares a position with the record. Besides the events that it names, except for the doubted ones, the stream has those
-    /// in `found`; the ones in `last` belong to the last delivery. Gives the position as it is to be continued, and the
-    /// unrecorded events in the stream.
+    /// Compares a position with the record. The stream contains the events that the position names, except for the doubted
+    /// ones, and the events in `found`. The events in `last` belong to the last delivery. Returns the position with which
+    /// the lane continues, and the unrecorded events in the stream.
     pub(super) fn compare(
         &self,
         position: &Position,
@@ -99,14 +99,14 @@ impl Unrecorded {
         named.extend(last);
         named.retain(|key| self.contains(key));
         let mut position = position.keeping(&named);
-        // Too many to be named. The higher offset makes the lane look for them again after the next crash.
+        // These events are too many to be named. The higher offset makes the lane search for them again after the next crash.
         position.prior = found.difference(&named).last().map(|key| key.offset).max(position.prior);
         named.extend(found.iter().filter(|key| self.contains(key)));
         (position, named)
     }
 
-    /// The events among these that are offered to the sink again. A pending event that is in the stream is settled instead,
-    /// and an operator may ask for it again later.
+    /// The events among these that will be offered to the sink again. A pending event that is in the stream is settled
+    /// instead, and an operator may ask for it again later.
     pub(super) fn offered(&self, there: &BTreeSet<EventKey>) -> BTreeSet<EventKey> {
         there.iter().filter(|key| !self.owed.contains(key)).copied().collect()
     }

@@ -1,9 +1,10 @@
-//! What the sinks that write tables have in common: the columns, and how a record becomes a row.
+//! The columns of the sinks that write tables, and how a record becomes a row.
 //!
 //! # Invariants
 //!
-//! * **One definition.** What a column is called and holds is the same in every database; only its type differs.
-//! * **Nothing is lost in a row.** What another column cannot hold stands in `record`, which is the sink's body byte for byte.
+//! * **One definition.** A column has the same name and content in every database. Only its type differs.
+//! * **Nothing is lost in a row.** The column `record` is the sink's body byte for byte, so it also has every value that no
+//!   other column can store.
 //! * **No I/O.**
 
 use std::ops::Range;
@@ -24,25 +25,25 @@ mod tests;
 
 pub(super) use columns::{COLUMNS, Column, Kind};
 
-/// Rows of so many bytes are made before other tasks run, in two or three milliseconds.
+/// How many bytes of rows are made before other tasks may run. This takes two or three milliseconds.
 const BYTES_AT_ONCE: usize = 1 << 20;
 
 /// Replaces a missing event id in the unique index. Both databases treat two nulls as distinct.
 pub(super) const NO_ID: &str = "00000000-0000-0000-0000-000000000000";
 
-/// What follows a table's name in that of the table with the positions of lanes.
+/// The suffix that makes a table's name the name of the table with the positions of lanes.
 const PROGRESS: &str = "_progress";
 
-/// What can be searched for in a table.
+/// The kind of full-text search that a table supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, EnumString, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "lowercase")]
 pub enum Search {
-    /// Nothing.
+    /// No search.
     #[default]
     None,
-    /// Words.
+    /// Search for words.
     Words,
-    /// Any part of a word, of three characters at least.
+    /// Search for any part of a word, of at least three characters.
     Trigrams,
 }
 
@@ -52,7 +53,7 @@ pub(super) enum Cell {
     Null,
     Number(i64),
     Text(Box<str>),
-    /// A text that the record shares.
+    /// A text that shares its memory with the record.
     Json(Bytes),
     Id(Uuid),
     Time(Timestamp),
@@ -63,17 +64,17 @@ pub(super) enum Cell {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row(pub(super) Vec<Cell>);
 
-/// The rows of messages, a part at a time.
+/// Makes the rows of messages, one part at a time.
 pub(super) struct Parts<'a> {
     messages: &'a [Message],
-    /// The most rows of a part.
+    /// The most rows in a part.
     most: usize,
     make: fn(&Message, Timestamp) -> Row,
-    /// How many messages are in a part that was made.
+    /// How many messages are in the parts that were made.
     made: usize,
 }
 
-/// What a row is made of.
+/// The sources of a row.
 struct Source<'a> {
     message: &'a Message,
     record: &'a Record,
@@ -95,7 +96,8 @@ impl<'a> Parts<'a> {
         Self { messages, most, make, made: 0 }
     }
 
-    /// Makes the next part: its place among the messages, and its rows. Of large events it yields to other tasks in between.
+    /// Makes the next part: its range among the messages, and its rows. If events are large, it yields to other tasks in
+    /// between.
     pub(super) async fn next(&mut self) -> Option<(Range<usize>, Vec<Row>)> {
         let place = self.made..self.messages.len().min(self.made + self.most);
         let (mut rows, mut bytes) = (Vec::with_capacity(place.len()), 0);
@@ -117,14 +119,14 @@ impl Source<'_> {
         text(self.facts.get(field))
     }
 
-    /// A fact that is an id; what is none stands in `record` alone.
+    /// A fact that is an id. A value that is not an id is only in `record`.
     fn id(&self, field: Field) -> Cell {
         let id = self.facts.get(field).and_then(|text| Uuid::try_parse(text).ok());
         id.map_or(Cell::Null, Cell::Id)
     }
 }
 
-/// Databases take no NUL in a text: it stands as the escape that JSON has for it.
+/// A text. A NUL, which databases do not accept, is replaced by its JSON escape.
 fn text(text: Option<&str>) -> Cell {
     match text {
         None => Cell::Null,
@@ -133,22 +135,22 @@ fn text(text: Option<&str>) -> Cell {
     }
 }
 
-/// The table with the positions of lanes.
+/// The name of the table with the positions of lanes.
 pub(super) fn progress(table: &str) -> String {
     format!("{table}{PROGRESS}")
 }
 
-/// An identifier in quotes: it may be a word of SQL.
+/// An identifier in quotes, because it may be an SQL keyword.
 pub(super) fn quoted(name: &str) -> String {
     format!("\"{name}\"")
 }
 
-/// The names of the columns, with commas between.
+/// The names of the columns, separated by commas.
 pub(super) fn names() -> String {
     joined(COLUMNS.iter().map(|column| column.name.to_owned()), ", ")
 }
 
-/// An expression over the columns that a full-text search looks into: their texts, with spaces between.
+/// An expression over the columns that a full-text search covers: their texts, separated by spaces.
 pub(super) fn searched(text_of: impl Fn(&Column) -> String) -> String {
     joined(COLUMNS.iter().filter(|column| column.is_searched).map(text_of), " || ' ' || ")
 }
@@ -157,7 +159,7 @@ pub(super) fn joined(parts: impl IntoIterator<Item = String>, between: &str) -> 
     parts.into_iter().collect::<Vec<_>>().join(between)
 }
 
-/// Adds its size to why an event is refused: what refuses it may be a limit.
+/// Adds the size of a refused event to the error message, because it may have exceeded a limit.
 pub(super) fn with_size(mut undelivered: Undelivered, messages: &[Message]) -> Undelivered {
     if let SinkError::Refused { message, .. } = &mut undelivered.error {
         let bytes = messages[undelivered.delivered].body().len();
@@ -192,7 +194,7 @@ pub(super) fn displaced(progress: &str, found: &Position, expected: Option<Offse
     })
 }
 
-/// What a lane is told where the table has a later epoch of it.
+/// The error for a lane if the table has a later epoch of the lane.
 pub(super) fn overtaken(lane: &LaneRef, epoch: u64, progress: &str) -> SinkError {
     let (channel, id, sink) = (&lane.channel.name, lane.channel.id, &lane.sink);
     SinkError::Overtaken(format!(

@@ -1,4 +1,4 @@
-//! Lanes and records for the tests of sinks.
+//! Creates lanes and records for the tests of sinks.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use proof::event::{ChannelId, EventId, Offset, RawEvent};
 use proof::verify::{Address, SignerSet, Verdict, Verifier};
 use record::{ChannelRef, Format, Lines, Message, Record, Shape};
 
-/// A channel; the same number gives the same channel.
+/// A channel. The same number always gives the same channel.
 pub(super) fn channel(number: u128) -> ChannelRef {
     ChannelRef { name: format!("channel-{number}").into(), id: ChannelId(Uuid::from_u128(number)) }
 }
 
-/// A lane of that channel.
+/// A lane of this channel.
 pub(super) fn lane(channel: &ChannelRef) -> LaneRef {
     LaneRef { channel: channel.clone(), sink: "sink".into() }
 }
@@ -37,7 +37,7 @@ pub(super) fn record_of_another(channel: &ChannelRef, offset: i64) -> Message {
     notice(channel, offset, &format!(r#""event_id":"{id}","#), "{}")
 }
 
-/// The record of a notice to which the service gave these members too.
+/// The record of a notice to which the service added these members.
 pub(super) fn raw_record(channel: &ChannelRef, offset: i64, members: &str) -> Message {
     let id = EventId(Uuid::from_u128((channel.id.0.as_u128() << 64) | u128::from(offset.unsigned_abs())));
     notice(channel, offset, &format!(r#"{members},"event_id":"{id}","#), "{}")
@@ -53,7 +53,7 @@ pub(super) fn shaped(message: &Message, format: Format) -> Message {
     Message::new(&Arc::new(message.record().clone()), &Shape { format, ..Shape::default() })
 }
 
-/// The record of a notice to which the service gave no id.
+/// The record of a notice without an event id.
 pub(super) fn record_without_id(channel: &ChannelRef, offset: i64) -> Message {
     notice(channel, offset, "", "{}")
 }
@@ -63,7 +63,7 @@ pub(super) fn records(channel: &ChannelRef, offsets: impl IntoIterator<Item = i6
     offsets.into_iter().map(|offset| record(channel, offset)).collect()
 }
 
-/// The offset of that number.
+/// The offset with this number.
 pub(super) fn offset(number: i64) -> Offset {
     Offset::new(number).expect("tests use no negative offsets")
 }

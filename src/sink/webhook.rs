@@ -1,22 +1,23 @@
-//! Webhooks: signed POSTs of one event each, or of a batch, in order.
+//! Webhooks: each request is a signed POST of one event or of a batch. Requests are sent in order.
 //!
-//! Follows Standard Webhooks 1.0 (standardwebhooks.com): `webhook-id` is the event's own id, the same at each attempt;
-//! `webhook-timestamp` is the time of the attempt; `webhook-signature` is there where keys are given, one signature a
-//! key. A batch has an id of its own.
+//! The sink follows Standard Webhooks 1.0 (standardwebhooks.com). `webhook-id` is the event's own id, the same at each
+//! attempt. `webhook-timestamp` is the time of the attempt. `webhook-signature` is present if keys are configured, and has
+//! one signature per key. A batch has its own id.
 //!
 //! # Invariants
 //!
-//! * **2xx or it did not arrive.** Redirects are not followed: an event must not go where no operator sent it.
-//! * **In order.** An event is posted after the one before it was answered with 2xx; with several requests at a time that
-//!   holds for the events of one subject.
+//! * **Only 2xx means that an event arrived.** Redirects are not followed: an event must not be sent to a URL that the
+//!   operator did not configure.
+//! * **In order.** An event is posted only after the previous event was answered with 2xx. If several requests are sent at
+//!   a time, this applies to the events of one subject.
 //! * **Nothing is sent after a 410,** until an operator resumes the sink.
-//! * **Nothing leaks.** Neither the URL (it may carry credentials), nor a key, a header's value or a body shows in an
-//!   error or `Debug`.
-//! * **Bounded.** A request by the timeout, an answer's body by its size and by time.
+//! * **Nothing leaks.** No URL (it may contain credentials), key, header value or body appears in an error or in `Debug`.
+//! * **Bounded.** The timeout limits each request. A size and a time limit apply to the body of a response.
 //!
 //! # Cancellation
 //!
-//! After a delivery is dropped it is not known whether its events arrived. Posted again they carry the same ids.
+//! If a delivery is dropped, the caller does not know whether its events arrived. When they are posted again, they have the
+//! same ids.
 
 use std::error::Error;
 use std::fmt;
@@ -54,20 +55,21 @@ pub use settings::{Dispatch, WebhookSettings, has_token};
 pub use signature::SigningKeys;
 pub use token::{Credentials, OAuth2};
 
-/// Events offered at once, for each request at a time: after each offer it is recorded what has arrived.
+/// The number of events in one offer, per concurrent request. The lane records the delivered events after each offer.
 const AT_ONCE: usize = 8;
 
 /// Posts events to a URL.
 pub struct Webhook {
     client: Client,
-    /// As `client`, with a connection for each request.
+    /// Like `client`, but opens a new connection for each request.
     fresh: Client,
     settings: WebhookSettings,
     /// Whether the endpoint has asked for a client certificate.
     asked: Arc<AtomicBool>,
-    /// Whether there was an answer: then the endpoint accepts our connections.
+    /// Whether the endpoint has ever answered. If so, it accepts our connections.
     answered: AtomicBool,
-    /// The largest body of a batch, in bytes: as configured, or half of what the endpoint has refused for its size.
+    /// The maximum size of a batch, in bytes: the configured size, or half the size of a batch that the endpoint refused
+    /// for its size.
     largest: AtomicUsize,
     tokens: Option<Tokens>,
     pace: Option<Pace>,
@@ -75,7 +77,7 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// Nothing is sent yet.
+    /// Creates the sink. Nothing is sent yet.
     ///
     /// # Errors
     /// If TLS or the proxy cannot be set up.
@@ -111,28 +113,28 @@ impl Webhook {
         })
     }
 
-    /// Counts its requests with these metrics.
+    /// Counts the requests in these metrics.
     #[must_use]
     pub fn counted_by(self, metrics: Metrics) -> Self {
         Self { metrics, ..self }
     }
 
     fn no_answer(&self, error: reqwest::Error) -> Refusal {
-        // Why the endpoint may refuse our connections, until it has answered once.
+        // A possible reason why the endpoint refuses our connections. It is ruled out once the endpoint has answered.
         let suspicion = self.suspicion().filter(|_| !self.answered.load(Ordering::Relaxed));
         answer::none(error, self.settings.timeout, suspicion)
     }
 
-    /// What an answer's body begins with, without the values of headers: of the configured ones, and of a token's.
+    /// The beginning of a response body. The values of the configured headers and the token are removed from it.
     async fn excerpt(&self, response: Response, token: Option<&HeaderValue>) -> String {
         let values = self.settings.headers.values().chain(token).filter_map(|value| value.to_str().ok());
-        // A header's value, and what follows the word "Bearer" or "Basic" in it.
+        // The whole value, and the part after the word "Bearer" or "Basic".
         let secrets: Vec<_> =
             values.flat_map(|value| [value, value.split_once(' ').map_or("", |(_, rest)| rest)]).collect();
         http::excerpt(response, &secrets).await
     }
 
-    /// A request without a body, with a token where one is needed.
+    /// A request without a body, with an access token if one is configured.
     async fn authorized(&self, method: Method) -> Result<Request, SinkError> {
         let mut request = Request::new(method, self.settings.url.clone());
         if let Some(tokens) = &self.tokens {
@@ -142,7 +144,7 @@ impl Webhook {
         Ok(request)
     }
 
-    /// What may be wrong where the endpoint has asked for a client certificate.
+    /// The possible problem if the endpoint has asked for a client certificate. `None` if it has not.
     fn suspicion(&self) -> Option<&'static str> {
         self.asked.load(Ordering::Relaxed).then_some(match self.settings.connection.identity {
             Some(_) => "it asks for a client certificate, and may not accept this one",
@@ -150,7 +152,8 @@ impl Webhook {
         })
     }
 
-    /// Whether a refusal is about a client certificate: the endpoint has asked for one, or speaks of one.
+    /// The possible problem if a refusal is about a client certificate: the endpoint has asked for a certificate, or its
+    /// response mentions one.
     async fn certificate_is_missing(&self) -> Option<&'static str> {
         match self.suspicion() {
             Some(suspicion) => Some(suspicion),
@@ -173,7 +176,7 @@ impl fmt::Debug for Webhook {
 impl Sink for Webhook {
     fn at_once(&self) -> usize {
         match self.settings.dispatch {
-            // Each offer waits for its turn before it begins, and what has been begun is not held up for long.
+            // Each offer waits for a turn before it starts. A small offer waits for few further turns, so it ends soon.
             Dispatch::Single { concurrency } if self.pace.is_some() => concurrency,
             Dispatch::Single { concurrency } => AT_ONCE * concurrency,
             Dispatch::Batches { events, .. } => events,
@@ -193,14 +196,14 @@ impl Sink for Webhook {
         }
     }
 
-    /// Sends a HEAD request, which has no effect by its definition.
+    /// Sends a HEAD request, which by definition has no effect.
     async fn probe(&self) -> Result<String, SinkError> {
         let request = self.authorized(Method::HEAD).await?;
         let response = self.client.execute(request).await.map_err(|error| self.no_answer(error).error)?;
         let status = response.status().as_u16();
         let why = match status {
             401 | 403 | 407 => Some("does it know who we are?"),
-            // As nginx answers, whose own numbers the others are.
+            // nginx answers with these if a client certificate is missing. 495 and 496 are its own status codes.
             400 | 495 | 496 => self.certificate_is_missing().await,
             _ => None,
         };
@@ -211,7 +214,7 @@ impl Sink for Webhook {
         Ok(format!("it can be reached (HEAD is answered {status}); whether it takes events, only one can tell"))
     }
 
-    /// Posts it as any event, and says what the endpoint says to it.
+    /// Posts the sample like any event, and reports the endpoint's response.
     async fn test(&self, sample: &Delivery<'_>) -> Result<Tested, SinkError> {
         let (post, began) = (self.settings.dispatch.post(sample.messages), Instant::now());
         let answered = self.answer(&Offer::of(sample.lane), &post).await;
@@ -229,7 +232,7 @@ impl Sink for Webhook {
         }
     }
 
-    /// Sends a GET request, which by its definition changes nothing.
+    /// Sends a GET request, which by definition changes nothing.
     async fn refusal(&self) -> Option<String> {
         let request = self.authorized(Method::GET).await.ok()?;
         let token = request.headers().get(AUTHORIZATION).cloned();

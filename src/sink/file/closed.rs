@@ -1,12 +1,12 @@
-//! The closed files of a sink, as they stand in its directory.
+//! Lists the closed files in a sink's directory.
 //!
 //! # Invariants
 //!
-//! * **Only the sink's own.** Regular files whose names the template writes, and what is made of them: compressed
-//!   (`NAME.gz`, `NAME.zst`) or unfinished (`.NAME.gz.tmp`). No other file is listed, and so none is touched.
-//! * **A marked file stays as it is.** `NAME.keep` or `NAME.gz.keep`, which an operator makes and removes, keeps `NAME` from
-//!   being deleted and from being compressed.
-//! * **The directory is all there is to know.** An operator may move closed files away at any time.
+//! * **Only the sink's own files.** The list contains regular files whose names match the template, and their compressed
+//!   (`NAME.gz`, `NAME.zst`) and unfinished (`.NAME.gz.tmp`) forms. No other file is listed, so no other file is touched.
+//! * **A marked file stays as it is.** An operator creates and removes the mark, `NAME.keep` or `NAME.gz.keep`. While the
+//!   mark exists, `NAME` is neither deleted nor compressed.
+//! * **The directory is the only source of truth.** An operator may move closed files away at any time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -22,36 +22,36 @@ use super::opening::{Doing, if_there};
 use crate::SinkError;
 use proof::event::Offset;
 
-/// Where a sink's closed files stand, and what they are called.
+/// The directory and the naming scheme of a sink's closed files.
 #[derive(Clone, Debug)]
 pub(super) struct ClosedFiles {
-    /// The active file itself, whatever links lead to it.
+    /// The path of the active file, with symbolic links resolved.
     pub(super) active: PathBuf,
     pub(super) name: ClosedName,
 }
 
-/// A closed file: plain, compressed or, for a while, both.
+/// A closed file: plain, compressed or, temporarily, both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Closed {
-    /// When it was closed. No two files of a sink have the same time.
+    /// The time when it was closed. No two files of a sink have the same time.
     pub(super) time: Timestamp,
     /// Its plain name.
     pub(super) name: String,
-    /// The length of each form that stands there. `None` is the plain one, and comes first.
+    /// The length of each form that exists. `None` is the plain form, and comes first.
     pub(super) forms: BTreeMap<Option<Compression>, u64>,
-    /// Whether an operator wants it to stay.
+    /// Whether an operator has marked it to be kept.
     pub(super) marked: bool,
 }
 
 impl Closed {
-    /// The compressed form, where there is one.
+    /// The compressed form, if it exists.
     pub(super) fn packed(&self) -> Option<Compression> {
         self.forms.keys().find_map(|form| *form)
     }
 }
 
 impl ClosedFiles {
-    /// The files that stand there now, the oldest first.
+    /// The closed files that exist now, the oldest first.
     pub(super) fn list(&self) -> Result<Vec<Closed>, SinkError> {
         let entries = self.entries()?;
         let marks = entries.iter().filter_map(|entry| entry.strip_suffix(KEEP));
@@ -74,7 +74,7 @@ impl ClosedFiles {
         Ok(found.into_values().collect())
     }
 
-    /// What a crash has left half-made, or what is being made.
+    /// Compressed files that a crash left unfinished, or that another task is writing now.
     pub(super) fn unfinished(&self) -> Result<Vec<PathBuf>, SinkError> {
         let is_unfinished = |entry: &String| {
             let packed = entry.strip_prefix('.').and_then(|entry| entry.strip_suffix(UNFINISHED));
@@ -83,23 +83,23 @@ impl ClosedFiles {
         Ok(self.entries()?.into_iter().filter(is_unfinished).map(|entry| self.directory().join(entry)).collect())
     }
 
-    /// The names in the directory. One that is not UTF-8 is none of the sink's.
+    /// The names in the directory. Names that are not UTF-8 are left out: the sink does not create such names.
     fn entries(&self) -> Result<Vec<String>, SinkError> {
         let entries = fs::read_dir(self.directory()).and_then(Iterator::collect::<io::Result<Vec<_>>>);
         let entries = entries.doing("reading", self.directory())?;
         Ok(entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok()).collect())
     }
 
-    /// The path for a file that is closed now.
+    /// The new path of the file that is being closed now.
     pub(super) fn next(&self, first: Option<Offset>, last: Option<Offset>) -> Result<PathBuf, SinkError> {
         let newest = self.list()?.last().map(|closed| closed.time);
         let time = closing_time(newest.max(Index::load(self)?.seen), Timestamp::now());
         Ok(self.directory().join(self.name.write(time, first, last)))
     }
 
-    /// Opens a closed file, in whichever form it stands there by now. `None` where it was removed.
+    /// Opens a closed file in the form that exists now. Returns `None` if the file was removed.
     pub(super) fn reader(&self, name: &str) -> io::Result<Option<Box<dyn BufRead>>> {
-        // The plain form once more: the file may be decompressed between two attempts.
+        // The plain form is tried twice: the file may be decompressed between two attempts.
         for form in [None, Some(Compression::Gzip), Some(Compression::Zstd), None] {
             if let Some(reader) = if_there(reader(&self.path(name, form), form))? {
                 return Ok(Some(reader));
@@ -117,18 +117,18 @@ impl ClosedFiles {
         self.directory().join(format!("{name}{}", form.map_or("", Compression::ending)))
     }
 
-    /// Where the [`Index`] stands.
+    /// The path of the [`Index`].
     pub(super) fn index_path(&self) -> PathBuf {
         self.directory().join(format!(".{}.index", file_name(&self.active)))
     }
 }
 
-/// Where a file is made before it is renamed to `path`.
+/// The temporary path of a file that is later renamed to `path`.
 pub(super) fn unfinished(path: &Path) -> PathBuf {
     path.with_file_name(format!(".{}{UNFINISHED}", file_name(path)))
 }
 
-/// The name that a path ends with.
+/// The last component of a path.
 pub(super) fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }

@@ -1,14 +1,14 @@
-//! Compressing a closed file, and reading it again.
+//! Compresses closed files, and reads compressed files.
 //!
 //! # Invariants
 //!
-//! * **The plain file goes last.** The compressed one is made under another name, synced and then renamed. The plain one is
-//!   removed only after it has been compared with that.
-//! * **No other file is replaced.** A file that already has the name of the compressed one stays.
+//! * **The plain file is removed last.** The compressed file is written under a temporary name, synced and then renamed.
+//!   The plain file is removed only after the two were compared.
+//! * **No other file is replaced.** If a file with the name of the compressed file exists, it stays.
 //!
 //! # Cancellation
 //!
-//! `stop` is looked at between chunks. What was not finished is removed.
+//! `stop` is checked between chunks. An unfinished file is removed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
@@ -22,21 +22,21 @@ use tokio_util::sync::CancellationToken;
 use super::closed::unfinished;
 use super::opening::{lock, rename_new, sync_directory};
 
-/// Read or written at once.
+/// The size of the chunks in which files are read and written.
 const CHUNK: usize = 128 * 1024;
 
 /// How closed files are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, EnumString, IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum Compression {
-    /// As `gzip` does.
+    /// The format of `gzip`.
     Gzip,
-    /// As `zstd` does, with a checksum.
+    /// The format of `zstd`, with a checksum.
     Zstd,
 }
 
 impl Compression {
-    /// What a compressed file's name ends with.
+    /// The file extension of a compressed file.
     pub fn ending(self) -> &'static str {
         match self {
             Self::Gzip => ".gz",
@@ -44,19 +44,19 @@ impl Compression {
         }
     }
 
-    /// A name without that ending, and which it had.
+    /// Splits a name into the plain name and the compression that its extension names, if any.
     pub(super) fn split(name: &str) -> (&str, Option<Self>) {
         let packed = [Self::Gzip, Self::Zstd].map(|form| Some((name.strip_suffix(form.ending())?, Some(form))));
         packed.into_iter().flatten().next().unwrap_or((name, None))
     }
 }
 
-/// Compresses a closed file, and leaves the plain one beside it. Where there is a file of that name, the error is
-/// `AlreadyExists`; where `stop` has fired, `TimedOut`.
+/// Compresses a closed file, and keeps the plain file. The error is `AlreadyExists` if a file named `packed` exists, and
+/// `TimedOut` if `stop` has fired.
 pub(super) fn pack(plain: &Path, packed: &Path, compression: Compression, stop: &CancellationToken) -> io::Result<()> {
     let unfinished = unfinished(packed);
     if let Err(error) = write(compression, plain, &unfinished, stop).and_then(|()| rename_new(&unfinished, packed)) {
-        // Where it cannot be removed now, it is when closed files are looked after again.
+        // If this fails, the next run of the upkeep removes the file.
         let _ = fs::remove_file(unfinished);
         return Err(error);
     }
@@ -79,7 +79,7 @@ fn write(compression: Compression, plain: &Path, unfinished: &Path, stop: &Cance
     while io::copy(&mut packing.by_ref().take(CHUNK as u64), &mut packed)? > 0 {
         require_running(stop)?;
     }
-    // The permissions and the owner are those of the plain file.
+    // The compressed file gets the permissions and the owner of the plain file.
     let (from, to) = (plain.metadata()?, packed.metadata()?);
     if (from.uid(), from.gid()) != (to.uid(), to.gid()) {
         fchown(&packed, Some(from.uid()), Some(from.gid()))?;
@@ -88,7 +88,7 @@ fn write(compression: Compression, plain: &Path, unfinished: &Path, stop: &Cance
     packed.sync_all()
 }
 
-/// What a file holds, decompressed where it is not plain.
+/// Opens a file, and decompresses it while reading if `form` is not plain.
 pub(super) fn reader(path: &Path, form: Option<Compression>) -> io::Result<Box<dyn BufRead>> {
     let file = BufReader::with_capacity(CHUNK, File::open(path)?);
     Ok(match form {
@@ -98,7 +98,7 @@ pub(super) fn reader(path: &Path, form: Option<Compression>) -> io::Result<Box<d
     })
 }
 
-/// Whether a compressed file holds what the plain one does. Where `stop` has fired, the error is `TimedOut`.
+/// Whether a compressed file has the same content as the plain file. The error is `TimedOut` if `stop` has fired.
 pub(super) fn is_same(
     plain: &Path,
     packed: &Path,

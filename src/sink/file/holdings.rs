@@ -1,12 +1,12 @@
-//! Which events the files hold, for a comparison with the service.
+//! Finds events in the files, for a comparison with the service.
 //!
 //! # Invariants
 //!
-//! * **Read only.** Nothing is locked, made or mended: a daemon may write to the files at the same time.
-//! * **No line is missed.** The active file is opened before the closed files are listed. If it is closed in between, it is read
-//!   twice.
-//! * **Bounded.** One line and the requested keys are in memory. Each request reads all files that may hold lines of the
-//!   channel.
+//! * **Read only.** Nothing is locked, created or mended: a daemon may write to the files at the same time.
+//! * **No line is missed.** The active file is opened before the closed files are listed. If it is closed between these two
+//!   steps, it is read twice.
+//! * **Bounded memory.** Only one line and the requested keys are in memory. Each request reads all files that may contain
+//!   lines of the channel.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -22,7 +22,7 @@ use super::opening::{Doing, if_there, require_regular};
 use crate::{Oldest, SinkError};
 use proof::event::{ChannelId, EventKey};
 
-/// The files as they are found.
+/// The files that were found.
 struct Found {
     active: Option<File>,
     files: ClosedFiles,
@@ -74,7 +74,7 @@ impl Found {
         Ok(Some(Self { active, files: ClosedFiles { active: real, name: settings.closed_name() } }))
     }
 
-    /// Shows the events of a channel in the order of the lines, until `visit` has seen enough.
+    /// Calls `visit` for each event of a channel in the order of the lines, until it returns `Break`.
     fn visit(&self, channel: ChannelId, mut visit: impl FnMut(EventKey) -> ControlFlow<()>) -> Result<(), SinkError> {
         let mut read = |lines: &mut dyn Iterator<Item = io::Result<Vec<u8>>>| -> io::Result<ControlFlow<()>> {
             for line in lines {
@@ -88,7 +88,7 @@ impl Found {
         let index = Index::load(&self.files)?;
         for closed in self.files.list()?.iter().filter(|closed| index.may_hold(closed.time, channel)) {
             let path = self.files.path(&closed.name, None);
-            // A file that was removed meanwhile holds nothing.
+            // A file that was removed in the meantime has no lines.
             let Some(reader) = self.files.reader(&closed.name).doing("reading", &path)? else { continue };
             if read(&mut lines(reader)).doing("reading", &path)?.is_break() {
                 return Ok(());
@@ -102,7 +102,7 @@ impl Found {
     }
 }
 
-/// Opens a file to read it. Opening a pipe would wait for a writer.
+/// Opens a regular file for reading. Other types are refused: opening a pipe would wait for a writer.
 fn open(path: &Path) -> io::Result<File> {
     require_regular(&fs::metadata(path)?)?;
     File::open(path)

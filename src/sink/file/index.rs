@@ -1,12 +1,13 @@
-//! Which closed files hold lines of a channel.
+//! Records which closed files contain lines of a channel.
 //!
-//! Without it, each start would read all closed files, perhaps years of them, for every channel that has no line in them.
+//! Without the index, each start would read all closed files, perhaps years of them, for every channel that has no line in
+//! them.
 //!
 //! # Invariants
 //!
-//! * **Made of the files alone.** It is made again where it is missing or cannot be read. A file that is newer than what
-//!   the index has seen is always searched.
-//! * **Whole or absent.** It is written beside, synced and renamed.
+//! * **Derived from the files alone.** If the index is missing or cannot be read, it is built again. A file that is newer
+//!   than the newest indexed file is always searched.
+//! * **Whole or absent.** It is written to a temporary file, synced and renamed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -23,27 +24,27 @@ use super::opening::{Doing, if_there};
 use crate::SinkError;
 use proof::event::ChannelId;
 
-/// The times of the oldest and the newest file that may hold a line.
+/// The times of the oldest and the newest file that may contain a line.
 type Range = (Timestamp, Timestamp);
 
-/// Where each channel's lines stand among the files that were closed up to `seen`.
+/// For each channel, the range of files with its lines, among the files that were closed up to `seen`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Index {
     pub(super) seen: Option<Timestamp>,
     channels: BTreeMap<ChannelId, Range>,
-    /// Where the lines stand that do not name their channel.
+    /// The range of files with lines that do not name their channel.
     unnamed: Option<Range>,
 }
 
 impl Index {
-    /// What was noted last; nothing, where that cannot be understood.
+    /// Reads the stored index. Returns an empty index if none is stored or it cannot be parsed.
     pub(super) fn load(files: &ClosedFiles) -> Result<Self, SinkError> {
         let path = files.index_path();
         let json = if_there(fs::read(&path)).doing("reading", &path)?;
         Ok(json.and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default())
     }
 
-    /// Adds the files that were closed since.
+    /// Adds the files that were closed since the last update.
     pub(super) fn update(files: &ClosedFiles, stop: &CancellationToken) -> Result<(), SinkError> {
         let (mut index, path) = (Self::load(files)?, files.index_path());
         let seen = index.seen;
@@ -51,7 +52,7 @@ impl Index {
             if stop.is_cancelled() {
                 return Ok(());
             }
-            // A file that was removed meanwhile holds nothing.
+            // A file that was removed in the meantime has no lines.
             let mut channels = BTreeSet::new();
             let plain = files.path(&closed.name, None);
             for line in files.reader(&closed.name).doing("reading", &plain)?.into_iter().flat_map(lines) {
@@ -63,8 +64,8 @@ impl Index {
         Ok(())
     }
 
-    /// Notes which channels have lines in a file, with `None` for lines that do not name theirs. Files are added in the order
-    /// in which they were closed.
+    /// Records which channels have lines in a file. `None` means lines that do not name their channel. Files must be added
+    /// in the order in which they were closed.
     fn add(&mut self, time: Timestamp, channels: &BTreeSet<Option<ChannelId>>) {
         for channel in channels {
             let range = match channel {
@@ -85,7 +86,7 @@ impl Index {
         fs::rename(unfinished, path)
     }
 
-    /// Whether the file that was closed at `time` may hold lines of a channel.
+    /// Whether the file that was closed at `time` may contain lines of a channel.
     pub(super) fn may_hold(&self, time: Timestamp, channel: ChannelId) -> bool {
         let mut ranges = self.channels.get(&channel).into_iter().chain(&self.unnamed);
         Some(time) > self.seen || ranges.any(|(first, last)| (first..=last).contains(&&time))

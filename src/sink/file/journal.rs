@@ -1,34 +1,39 @@
-//! The files of a file sink, without a runtime: appending to the active one, closing it, and passing over what is there.
+//! The files of a file sink, without an async runtime: appends to the active file, closes it, and skips events that the
+//! files already contain.
 //!
 //! # Invariants
 //!
-//! * **What is passed over is on the disk.** The active file is synced when it is opened, and before it is closed.
-//! * **No event goes to a file that the path does not lead to.** Before each batch the path is looked up. A file that was
-//!   deleted while a batch was written does not count as written.
-//! * **A file is closed between two batches.** An empty file is never closed.
-//! * **One clock.** The period of the open file is that in which this process began it. It is never read from the file's
-//!   modification time, which the clock of a file server writes. After a start it is the time at which the newest of its last
-//!   events was received; if the lines do not say that, it is the present period, and the file is closed one period later.
-//! * **Nothing is appended to a file that another program has changed.** Before each batch the file's length is compared with
-//!   the length after the last append. If it is another one, each lane that uses the file is told
-//!   ([`SinkError::Displaced`]) until it has compared its position with the file ([`Journal::pass_over`]). The same is done if
-//!   another file was moved to the path. There are two exceptions, which are normal: the path leads to no file or an empty
-//!   one, because another program rotates, and a file that was emptied in place (`copytruncate`).
+//! * **A skipped event is on the disk.** The active file is synced when it is opened, and before it is closed.
+//! * **No event is written to a file that the path does not lead to.** Before each batch the path is looked up. If the file
+//!   was deleted while a batch was written, the batch does not count as written.
+//! * **A file is closed only between two batches.** An empty file is never closed.
+//! * **One clock.** The period of the open file is the period in which this process began the file. It is never read from
+//!   the file's modification time, which the clock of a file server writes. After a start, the period is derived from the
+//!   time at which the newest of the last events was received. If the lines do not contain this time, the current period is
+//!   used, and the file is closed one period later.
+//! * **Nothing is appended to a file that another program has changed.** Before each batch, the file's length is compared
+//!   with the length after the last append. If the two differ, each lane that uses the file gets [`SinkError::Displaced`]
+//!   until it has compared its position with the file ([`Journal::pass_over`]). The same happens if another file was moved
+//!   to the path. Two cases are normal and excepted: the path leads to no file or to an empty one, because another program
+//!   rotates; and the file was emptied in place (`copytruncate`).
 //!
-//! A crash may come between any two steps of closing, and leaves:
+//! A file is closed in these steps. Each step lists the state that a crash after it leaves:
 //!
-//! 1. What a failed batch left is cut off, and the file is synced. *Then a crash:* the active file, as without rotation.
-//! 2. The file is renamed, onto nothing. *Then:* no active file. After a power loss the file has one of the two names.
-//! 3. The directory is synced. Nothing new is made under the old name before the new one is durable, or the whole file
-//!    could be left without a name. *Then:* no active file; the next start makes one.
-//! 4. The new active file is made, given its owner and mode, locked, and the directory synced again. *Then:* an empty
-//!    active file. Lines that are not recorded stand in the file closed last, where the next start finds them.
+//! 1. The remains of a failed batch are cut off, and the file is synced. *After a crash:* the active file exists, as
+//!    without rotation.
+//! 2. The file is renamed to a name that does not exist. *After a crash:* no active file exists. After a power loss the
+//!    file has one of the two names.
+//! 3. The directory is synced. No new file is created under the old name before the new name is durable. Otherwise the
+//!    whole file could lose its name. *After a crash:* no active file exists, and the next start creates one.
+//! 4. The new active file is created, its owner and mode are set, it is locked, and the directory is synced again. *After a
+//!    crash:* the active file is empty. Lines that are not recorded are in the file that was closed last, and the next
+//!    start finds them there.
 //!
-//! Should step 4 fail, there is no active file, and the next batch begins with it.
+//! If step 4 fails, no active file exists, and the next batch begins with this step.
 //!
 //! After a power loss some file systems show a hole (zeros) in front of lines that did reach the disk. Whole lines
-//! behind it are kept, and so the hole stays, as one line that does not parse. The event that was there is delivered
-//! again, after them. Nothing is lost and nothing is there twice.
+//! after the hole are kept, so the hole stays, as one line that does not parse. The event that was in its place is
+//! delivered again, after these lines. No event is lost, and no event is in the file twice.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -54,7 +59,7 @@ use telemetry::metrics::{Upkeep, UpkeepFailures};
 
 const LINE_BREAK: &[u8] = b"\n";
 
-/// A file of lines that is appended to, opened when it is first used.
+/// Appends lines to a file. The file is opened on the first use.
 #[derive(Debug)]
 pub(super) struct Journal {
     settings: FileSettings,
@@ -64,40 +69,40 @@ pub(super) struct Journal {
     lanes: HashMap<ChannelId, JournalLane>,
     /// How often another program has changed or replaced the file.
     displacements: u64,
-    /// What it did last.
+    /// A description of the last such change.
     displaced_by: String,
-    /// Notified when a file was opened: another one may have been closed.
+    /// Notified when a file was opened, because another one may have been closed.
     pub(super) opened: Arc<Notify>,
 }
 
-/// What the journal remembers of a channel.
+/// The journal's state for one channel.
 #[derive(Debug)]
 struct JournalLane {
-    /// Events that the files hold already: skipped when they are offered.
+    /// Events that the files already contain. They are skipped when they are offered.
     held: BTreeSet<EventKey>,
     /// The value of [`Journal::displacements`] when the lane last compared its position with the files.
     compared_at: u64,
 }
 
-/// The file at the path.
+/// The open file at the path.
 #[derive(Debug)]
 struct Active {
     tail: Tail<fs::File>,
     identity: (u64, u64),
-    /// The file's length as far as this process has written or read it.
+    /// The file's length after this process last appended to it or checked it.
     length: u64,
-    /// When the file was begun, by the clock of this process.
+    /// When the file was begun, according to the clock of this process.
     begun: Timestamp,
     files: ClosedFiles,
     _claim: Claim,
 }
 
-/// A file's device and its number there: which file it is, whatever its name.
+/// The device and the inode number of a file. They identify the file independently of its name.
 fn identity(metadata: &fs::Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
-/// The length of a file, and when it was begun, as far as that is known.
+/// The length of a file, and the time when it was begun: the time of its last events, or the current time if unknown.
 fn extent(file: &fs::File, path: &Path) -> Result<(u64, Timestamp), SinkError> {
     let length = file.metadata().doing("looking at", path)?.len();
     let (now, received) = (Timestamp::now(), last_received(file, length).doing("reading", path)?);
@@ -111,7 +116,7 @@ impl Journal {
         Self { settings, open, failures, active: None, lanes, displacements: 0, displaced_by, opened }
     }
 
-    /// Opens the file that stands at the path now, unless it is open.
+    /// Opens the file that is at the path now, unless it is already open.
     pub(super) fn open(&mut self) -> Result<(), SinkError> {
         self.active().map(drop)
     }
@@ -120,7 +125,7 @@ impl Journal {
         let path = &*self.settings.path;
         if let Some(active) = &mut self.active {
             let there = if_there(fs::metadata(path)).doing("looking at", path)?;
-            // What failed in a file that was moved away is offered again and must not be left there.
+            // A failed batch is offered again. Its remains must not stay in the file, even if the file was moved away.
             let length = active.tail.settle().doing("cutting back", path)?;
             if there.as_ref().map(identity) != Some(active.identity) {
                 tracing::info!(path = %path.display(), "file was moved or removed, going on in a new one");
@@ -153,7 +158,7 @@ impl Journal {
         }
     }
 
-    /// The files as they are now.
+    /// A snapshot of the files as they are now.
     pub(super) fn snapshot(&mut self) -> Result<Snapshot, SinkError> {
         let path = self.settings.path.clone();
         let Active { tail, files, length, .. } = self.active()?;
@@ -162,8 +167,8 @@ impl Journal {
         Ok(Snapshot { active, length, files, displacements: self.displacements })
     }
 
-    /// Notes that a lane has compared its position with a snapshot, which was taken after so many displacements. These events
-    /// of it are skipped when they are offered, each of them once.
+    /// Records that a lane has compared its position with a snapshot. `compared_at` is the number of displacements when the
+    /// snapshot was taken. The events in `held` are skipped when they are offered, each of them once.
     pub(super) fn pass_over(&mut self, channel: ChannelId, held: BTreeSet<EventKey>, compared_at: u64) {
         if !held.is_empty() {
             tracing::info!(channel_id = %channel, path = %self.settings.path.display(), events = held.len(),
@@ -172,14 +177,14 @@ impl Journal {
         self.lanes.insert(channel, JournalLane { held, compared_at });
     }
 
-    /// Appends a batch of a channel, less what is passed over, and syncs it.
+    /// Appends a batch of a channel and syncs it. Events that the files already contain are skipped.
     pub(super) fn append(&mut self, channel: ChannelId, batch: &[Message]) -> Result<(), SinkError> {
         let held =
             |message: &Message| self.lanes.get(&channel).is_some_and(|lane| lane.held.contains(&message.event_key()));
         let fresh = batch.iter().filter(|message| !held(message));
         let lines: Vec<_> = fresh.flat_map(|message| [message.body(), LINE_BREAK]).collect();
         let bytes = lines.iter().map(|piece| piece.len() as u64).sum();
-        // The file is looked at even if all of them are skipped: it may have lost them.
+        // The file is checked even if all events are skipped: it may have lost them.
         self.close_if_due(bytes)?;
         let compared_at = self.displacements;
         let lane = self.lanes.entry(channel).or_insert_with(|| JournalLane { held: BTreeSet::new(), compared_at });
@@ -195,7 +200,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Closes the file if its time has come without a batch. `None` where none is open.
+    /// Closes the file if it is due by the clock, without a batch. Returns `None` if no file is open.
     pub(super) fn close_by_the_clock(&mut self) -> Result<Option<ClosedFiles>, SinkError> {
         if self.active.is_some() {
             self.close_if_due(0)?;
@@ -203,7 +208,7 @@ impl Journal {
         Ok(self.active.as_ref().map(|active| active.files.clone()))
     }
 
-    /// Closes the file if it is to be closed before so many bytes more, and begins the next one.
+    /// Closes the file if it is due before `more` bytes are appended, and begins the next file.
     fn close_if_due(&mut self, more: u64) -> Result<(), SinkError> {
         self.open()?;
         let (Some(rotation), Some(active)) = (&self.settings.rotation, &mut self.active) else { return Ok(()) };
@@ -238,13 +243,13 @@ impl Active {
         Ok(Self { tail: Tail::new(file), identity, length, begun, files, _claim: claim })
     }
 
-    /// Appends lines of so many bytes.
+    /// Appends lines. `bytes` is their total length.
     fn append(&mut self, lines: &[&[u8]], bytes: u64) -> io::Result<()> {
         if self.length == 0 {
             self.begun = Timestamp::now();
         }
         let before = self.tail.append(lines)?;
-        // Not the length that the file has now: what another program did meanwhile is noticed before the next batch.
+        // `length` is not set to the actual length: a change by another program must be noticed before the next batch.
         self.length += bytes;
         let metadata = self.tail.disk.metadata()?;
         if metadata.nlink() == 0 {
@@ -255,7 +260,7 @@ impl Active {
     }
 }
 
-/// Whether a file of this length, which was begun at `begun`, is to be closed before so many bytes more.
+/// Whether a file of this length, begun at `begun`, must be closed before `more` bytes are appended.
 fn is_due(rotation: &Rotation, length: u64, more: u64, begun: Timestamp, now: Timestamp) -> bool {
     let too_long = more > 0 && rotation.size.is_some_and(|size| length.saturating_add(more) > size);
     length > 0 && (too_long || rotation.period(now) > rotation.period(begun))

@@ -1,15 +1,16 @@
-//! The lines of a file: read from its end or its beginning in bounded memory, and what they say.
+//! Reads the lines of a file from its end or its beginning in bounded memory, and parses them.
 //!
 //! # Invariants
 //!
-//! * **Each format is understood, whatever the sink writes now.** A format may be changed between a crash and the next
-//!   start. A line is the record, an event of CloudEvents with the record as its data, or the service's own event (`raw`).
+//! * **Every format is understood, regardless of the configured format.** The format may be changed between a crash and the
+//!   next start. A line is a record, a CloudEvents event whose data is the record, or the service's own event (`raw`).
 //! * **The service cannot choose an event's identity.** Only a raw line has a top-level member `headers`, and it always has
-//!   one. It is checked first: the other members of a raw line are the service's, and may look like a record.
+//!   one. It is checked first: the service chooses the other members of a raw line, and they may look like a record.
 //! * **A raw line does not name its channel.** The configuration allows this format only for a file of one channel, so the
-//!   line counts for every channel that asks. The id of its event tells it from the events of an earlier channel.
-//! * **Remains are never records.** What parses as a JSON object is whole (no beginning of an object is one) and is never
-//!   taken for remains. Neither is readable text that does not begin like a record.
+//!   line counts for every channel that asks. The event id distinguishes it from the events of an earlier channel.
+//! * **Remains are never records.** A line that parses as a JSON object is complete, because no proper prefix of an object
+//!   parses. It is never treated as remains. Readable text that does not begin like a record is not treated as
+//!   remains either.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -22,11 +23,12 @@ use serde_json::value::RawValue;
 
 use proof::event::{ChannelId, EventKey, Object, Offset};
 
-/// How much of a file's end is looked at first, and how many times more whenever that was not enough.
+/// How many bytes at the end of a file are read first. If they are not enough, the amount is multiplied by `GROWTH`.
 const FIRST_LOOK: u64 = 64 * 1024;
 const GROWTH: u64 = 8;
 
-/// A line longer than this was not written here: an event is a small part of one bounded answer of the service.
+/// The longest line, in bytes. The sink never writes a longer one: an event is a small part of one response of the service,
+/// and the size of a response is limited.
 const MAX_LINE: u64 = 256 * 1024 * 1024;
 
 /// The event of a line.
@@ -38,13 +40,13 @@ pub(super) struct EventLine {
 }
 
 impl EventLine {
-    /// Whether it may be an event of this channel.
+    /// Whether the event may belong to this channel.
     pub(super) fn may_be_of(&self, channel: ChannelId) -> bool {
         self.channel.is_none_or(|named| named == channel)
     }
 }
 
-/// The lines that a reader gives, without their line breaks.
+/// Iterates over the lines of a reader, without their line breaks.
 pub(super) fn lines(mut reader: impl BufRead) -> impl Iterator<Item = io::Result<Vec<u8>>> {
     std::iter::from_fn(move || {
         let mut line = Vec::new();
@@ -62,8 +64,8 @@ pub(super) fn lines(mut reader: impl BufRead) -> impl Iterator<Item = io::Result
     })
 }
 
-/// Shows `look` the last lines of a file's first `length` bytes, and where the first of them begins: more and more of them,
-/// until it says that this is enough.
+/// Calls `look` with the last lines of a file's first `length` bytes, and with the position at which the first of these
+/// lines begins. Repeats this with more lines until `look` returns true or has seen all lines.
 pub(super) fn look_back(
     file: &File,
     length: u64,
@@ -88,15 +90,15 @@ pub(super) fn all_lines(file: &File, length: u64) -> impl Iterator<Item = io::Re
     lines(BufReader::new(Cursor { file, at: 0 }.take(length)))
 }
 
-/// When the newest of the last events in a file of `length` bytes was received, by the daemon's clock. `None` if the lines
-/// do not say.
+/// When the newest of the last events in a file of `length` bytes was received, according to the daemon's clock. `None` if
+/// the lines do not contain this time.
 pub(super) fn last_received(file: &File, length: u64) -> io::Result<Option<Timestamp>> {
     let mut newest = None;
     look_back(file, length, |_, lines| {
         for line in lines {
             newest = newest.max(received(&line?));
         }
-        // One look is enough: a file of raw lines never says.
+        // One call is enough: a file of raw lines never contains the time.
         Ok(true)
     })?;
     Ok(newest)
@@ -121,7 +123,7 @@ pub(super) fn ends(file: &File, length: u64) -> io::Result<(Option<Offset>, Opti
     Ok((first, last))
 }
 
-/// Reads a file from here on, wherever others that share it read.
+/// Reads a file from its own position, independently of other readers of the same descriptor.
 struct Cursor<'a> {
     file: &'a File,
     at: u64,
@@ -135,7 +137,7 @@ impl Read for Cursor<'_> {
     }
 }
 
-/// The event of a line; `None` if the line was not written by a file sink.
+/// The event of a line. `None` if a file sink did not write the line.
 pub(super) fn event_in(line: &[u8]) -> Option<EventLine> {
     let line = Object::read(line).ok()?;
     if let Some(headers) = member(&line, "headers") {
@@ -146,13 +148,13 @@ pub(super) fn event_in(line: &[u8]) -> Option<EventLine> {
     Some(EventLine { channel: Some(value(&record, "channel_id")?), key: key(&record, &record)? })
 }
 
-/// When the event of a record was received, by the daemon's clock.
+/// When the event of a record was received, according to the daemon's clock.
 fn received(line: &[u8]) -> Option<Timestamp> {
     let record = Object::read(line).ok().filter(|line| member(line, "headers").is_none()).and_then(record_in)?;
     value::<String>(&record, "received")?.parse().ok()
 }
 
-/// The record in a line that is not raw. Its member `event` tells it from the objects of other programs.
+/// The record in a line that is not raw. Its member `event` distinguishes it from the objects of other programs.
 fn record_in(line: Object<'_>) -> Option<Object<'_>> {
     let record = match (member(&line, "specversion"), member(&line, "data")) {
         (Some(_), Some(data)) => Object::read(data.get().as_bytes()).ok()?,
@@ -165,7 +167,7 @@ fn key(event: &Object<'_>, headers: &Object<'_>) -> Option<EventKey> {
     Some(EventKey { offset: value(headers, "offset")?, id: value(event, "event_id") })
 }
 
-/// The last member of that name, which is the one that most readers take.
+/// The last member with that name. Most JSON readers also use the last one.
 fn member<'a>(object: &Object<'a>, name: &str) -> Option<&'a RawValue> {
     object.members().filter(|(member, _)| *member == name).last().map(|(_, value)| value)
 }
@@ -174,7 +176,7 @@ fn value<'a, T: Deserialize<'a>>(object: &Object<'a>, name: &str) -> Option<T> {
     serde_json::from_str(member(object, name)?.get()).ok()
 }
 
-/// Whether a line is what is left of a write that never ended: the beginning of an object, or bytes that no text has.
+/// Whether a line is the remains of an interrupted write: the beginning of an object, or bytes that do not occur in text.
 pub(super) fn is_remains(line: &[u8]) -> bool {
     event_in(line).is_none()
         && std::str::from_utf8(line).map_or(true, |text| match text.strip_prefix('{') {

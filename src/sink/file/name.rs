@@ -2,9 +2,10 @@
 //!
 //! # Invariants
 //!
-//! * **Names sort as files were closed.** The time of closing stands before the offsets, to the microsecond and with a
-//!   fixed width. It is later than that of any earlier file, even after the clock was set back.
-//! * **Only names that the template writes are read.** A file of another name is not compressed, deleted or searched.
+//! * **Names sort in the order in which files were closed.** The closing time comes before the offsets. It has microsecond
+//!   precision and a fixed width. It is later than the time of every earlier file, even if the clock was set back.
+//! * **Only names that match the template are recognized.** A file with another name is not compressed, deleted or
+//!   searched.
 
 use std::fmt;
 use std::path::Path;
@@ -16,29 +17,29 @@ use jiff::{Timestamp, ToSpan, Unit};
 use super::compression::Compression;
 use proof::event::Offset;
 
-/// A time in a name.
+/// The format of the time in a name.
 const TIME: &str = "%Y%m%dT%H%M%S.%6fZ";
 const TIME_LENGTH: usize = "20240514T120015.123456Z".len();
 
-/// Leaves room for what is added to a name: a dot before it, the endings of compressed, unfinished and marked files.
+/// Leaves room for additions to a name: a leading dot, and the extensions of compressed, unfinished and marked files.
 const NAME_LIMIT: usize = 200;
 
-/// The ending of the file by which an operator marks another one.
+/// The extension of a mark. An operator creates `NAME.keep` to keep the closed file `NAME`.
 pub(super) const KEEP: &str = ".keep";
-/// The ending of a file that is being made.
+/// The extension of a file that is not finished yet.
 pub(super) const UNFINISHED: &str = ".tmp";
 
-/// How closed files are named: a text with `{time}` in it, and perhaps `{first}` and `{last}`.
+/// The template for names of closed files. It contains `{time}`, and optionally `{first}` and `{last}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClosedName {
     /// The text before the time.
     before: String,
-    /// The text after it. `{first}` and `{last}` stand for the offsets of the file's first and last event.
+    /// The text after the time. `{first}` and `{last}` are replaced with the offsets of the file's first and last event.
     after: String,
 }
 
 impl ClosedName {
-    /// The name where none is chosen: that of the file itself, with the time before its extension.
+    /// The default template: the name of the file itself, with the time before its extension.
     pub fn beside(path: &Path) -> Self {
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         let extension = path.extension().map(|extension| format!(".{}", extension.to_string_lossy()));
@@ -48,7 +49,8 @@ impl ClosedName {
     /// Reads a template.
     ///
     /// # Errors
-    /// What it must be, for an operator, if its names could collide, not be sorted or not be told from others.
+    /// A message for an operator, if names could collide, would not sort, or could not be told apart from other names. It
+    /// states the rule that the template breaks.
     pub fn parse(template: &str) -> Result<Self, String> {
         let mut texts = template.to_owned();
         for word in ["{time}", "{first}", "{last}"] {
@@ -84,28 +86,29 @@ impl ClosedName {
         Ok(name)
     }
 
-    /// Whether a file of one of them could be taken for one of the other.
+    /// Whether a file that one template names could be mistaken for a file of the other template.
     pub fn overlaps(&self, other: &Self) -> bool {
         let reads =
             |reader: &Self, writer: &Self| reader.read(&writer.write(Timestamp::UNIX_EPOCH, None, None)).is_some();
         reads(self, other) || reads(other, self)
     }
 
-    /// Whether a file of this name would be taken for a closed one, or for something of one.
+    /// Whether a file with this name would be mistaken for a closed file, or for a compressed, unfinished or marked form of
+    /// one.
     pub fn claims(&self, name: &str) -> bool {
         let name = name.strip_prefix('.').unwrap_or(name);
         let name = [KEEP, UNFINISHED].into_iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name);
         self.read(Compression::split(name).0).is_some()
     }
 
-    /// The name of a file that was closed at `time`, with these first and last events.
+    /// The name of a file that was closed at `time` and whose first and last events have these offsets.
     pub(super) fn write(&self, time: Timestamp, first: Option<Offset>, last: Option<Offset>) -> String {
         let number = |offset: Option<Offset>| offset.unwrap_or(Offset::ZERO).to_string();
         let after = self.after.replace("{first}", &number(first)).replace("{last}", &number(last));
         format!("{}{}{after}", self.before, time.strftime(TIME))
     }
 
-    /// When the file of this name was closed; `None` where this is no name of a closed file.
+    /// The time when the file with this name was closed. `None` if this is not the name of a closed file.
     pub(super) fn read(&self, name: &str) -> Option<Timestamp> {
         let (text, after) = name.strip_prefix(&*self.before)?.split_at_checked(TIME_LENGTH)?;
         let time = DateTime::strptime(TIME, text).ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp();
@@ -113,7 +116,7 @@ impl ClosedName {
     }
 }
 
-/// Whether a text is what the template says, with numbers for `{first}` and `{last}`.
+/// Whether a text matches the template, with numbers for `{first}` and `{last}`.
 fn fits(template: &str, text: &str) -> bool {
     let placeholders = ["{first}", "{last}"].iter().filter_map(|word| template.split_once(word));
     let Some((before, template)) = placeholders.min_by_key(|(before, _)| before.len()) else { return text == template };
@@ -128,7 +131,7 @@ impl fmt::Display for ClosedName {
     }
 }
 
-/// The time in the name of a file that is closed at `now`: in whole microseconds, and after `last`.
+/// The time in the name of a file that is closed at `now`. It is rounded to microseconds, and is later than `last`.
 pub(super) fn closing_time(last: Option<Timestamp>, now: Timestamp) -> Timestamp {
     let now = now.round(Unit::Microsecond).unwrap_or(now);
     let next = last.and_then(|last| last.checked_add(1.microsecond()).ok());

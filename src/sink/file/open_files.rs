@@ -1,7 +1,7 @@
 //! The files that the sinks of this process have open.
 //!
-//! Links may change between the reading of the configuration and the opening of a file. So the files are compared once more
-//! when one is opened.
+//! Symbolic links may change after the configuration was read. Therefore the files are compared again when a file is
+//! opened.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -22,8 +22,8 @@ pub(super) struct Claim {
 }
 
 impl OpenFiles {
-    /// Refuses a file where its closed files, or itself, would be taken for those of one that is open, or the other way
-    /// round.
+    /// Registers a file as open. Refuses it if its path or its closed files could be confused with the path or the closed
+    /// files of another open file.
     pub(super) fn claim(&self, files: &ClosedFiles) -> io::Result<Claim> {
         let mut open = lock(&self.0);
         if let Some(other) = open.iter().find(|other| mixes(files, other)) {

@@ -1,14 +1,16 @@
-//! Opening the active file, and refusing what is no file of lines.
+//! Opens the active file, and refuses anything that is not a file of lines.
 //!
 //! # Invariants
 //!
-//! * **The name is durable.** The directory is synced at every opening, so that a file which was created before a crash
-//!   cannot vanish with what has been synced into it.
-//! * **Mode and owner are set before an event is written.** They are given to every file that is empty: one that was made
-//!   now, before a crash, or by a program that rotates. A file that holds something keeps what it has.
-//! * **Looked at before opened.** Opening a pipe or a device can have effects of its own, and neither can be synced.
-//! * **Only remains are cut.** All that is recorded lies before the first byte that a crash can have torn, because a lane
-//!   records a batch before the next. A line that parses is never cut: it may be another program's.
+//! * **The name is durable.** The directory is synced each time a file is opened. Otherwise a file that was created before
+//!   a crash could vanish together with the lines that were synced into it.
+//! * **Mode and owner are set before an event is written.** They are set on every empty file. An empty file was created
+//!   now, before a crash, or by a program that rotates. A file that is not empty keeps its mode and owner.
+//! * **The file type is checked before the file is opened.** Opening a pipe or a device can have side effects, and neither
+//!   can be synced.
+//! * **Only the remains of a failed write are cut off.** All recorded lines come before the first byte that a crash can
+//!   have torn, because a lane records a batch before it writes the next one. A line that parses is never cut off: another
+//!   program may have written it.
 
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
@@ -22,10 +24,10 @@ use super::lines::{is_remains, look_back};
 use super::settings::Access;
 use crate::SinkError;
 
-/// Events are not for others than the owner and the group.
+/// Only the owner and the group may read events.
 const MODE: u32 = 0o640;
 
-/// Opens the file, or creates it; locks it, mends its end, and makes its name durable.
+/// Opens or creates the file, locks it, mends its end, and makes its name durable.
 pub(super) fn open(path: &Path, access: Access) -> Result<File, SinkError> {
     let file = open_lines(path).doing("opening", path)?;
     let metadata = file.metadata().doing("looking at", path)?;
@@ -37,7 +39,8 @@ pub(super) fn open(path: &Path, access: Access) -> Result<File, SinkError> {
     Ok(file)
 }
 
-/// Mends the end of a file that was opened now, or that another program has changed, so that lines can be appended to it.
+/// Mends the end of a file so that lines can be appended to it. Called for a file that was just opened, or that another
+/// program has changed.
 pub(super) fn mend_lines(file: &File, path: &Path) -> Result<(), SinkError> {
     require_lines(file).doing("opening", path)?;
     mend(file, path).doing("mending the end of", path)?;
@@ -45,7 +48,7 @@ pub(super) fn mend_lines(file: &File, path: &Path) -> Result<(), SinkError> {
     file.sync_data().doing("syncing", path)
 }
 
-/// Says of an error of the system what was being done, and to which file.
+/// Adds the operation and the file to an error of the operating system.
 pub(super) trait Doing<T> {
     fn doing(self, what: &str, path: &Path) -> Result<T, SinkError>;
 }
@@ -56,7 +59,7 @@ impl<T> Doing<T> for io::Result<T> {
     }
 }
 
-/// `None` where there is no such file.
+/// Turns the error `NotFound` into `None`.
 pub(super) fn if_there<T>(looked: io::Result<T>) -> io::Result<Option<T>> {
     match looked {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -70,7 +73,8 @@ fn open_lines(path: &Path) -> io::Result<File> {
     }
     let mut options = OpenOptions::new();
     options.read(true).append(true).mode(MODE);
-    // In a sticky directory the system may refuse to create what is there and belongs to another user.
+    // Open without `create` first: in a sticky directory the system may refuse `create` for an existing file of another
+    // user.
     let file = match if_there(options.open(path))? {
         Some(file) => file,
         None => if_there(options.create(true).open(path))?
@@ -82,8 +86,8 @@ fn open_lines(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// A mistyped path must not cost the operator a file of something else. What a crash leaves begins with a record, or with the
-/// zeros of one that never reached the disk.
+/// Refuses a file that does not contain lines of JSON, so that a mistyped path does not damage another file. After a crash,
+/// the file begins with a record, or with zeros in place of a record that never reached the disk.
 fn require_lines(file: &File) -> io::Result<()> {
     let mut first = [b'{'];
     file.read_at(&mut first, 0)?;
@@ -101,7 +105,7 @@ pub(super) fn require_regular(metadata: &Metadata) -> io::Result<()> {
     Err(invalid(format!("it is no regular file but {what}: name a regular file, or use a sink of type stdout")))
 }
 
-/// Sets what was chosen and is not so already.
+/// Sets the configured mode, owner and group. An owner or a group that is already correct is not set again.
 fn give(access: Access, file: &File, metadata: &Metadata) -> io::Result<()> {
     let owner = access.owner.filter(|owner| *owner != metadata.uid());
     let group = access.group.filter(|group| *group != metadata.gid());
@@ -118,10 +122,10 @@ fn give(access: Access, file: &File, metadata: &Metadata) -> io::Result<()> {
     access.mode.map_or(Ok(()), |mode| file.set_permissions(fs::Permissions::from_mode(mode)))
 }
 
-/// Cuts off what a crash has left at the end, and ends the last line where only its line break is missing.
+/// Cuts off the remains that a crash left at the end. Adds the line break to the last line if only that is missing.
 fn mend(mut file: &File, path: &Path) -> io::Result<()> {
     let length = file.metadata()?.len();
-    // Where the last line ends that is not torn.
+    // The end of the last line that is not torn.
     let mut end = 0;
     look_back(file, length, |mut at, lines| {
         for line in lines {
@@ -138,7 +142,7 @@ fn mend(mut file: &File, path: &Path) -> io::Result<()> {
     if end > length { file.write_all(b"\n") } else { Ok(()) }
 }
 
-/// Two writers would cut off each other's lines.
+/// Locks a file, because two writers would cut off each other's lines.
 pub(super) fn lock(file: &File) -> io::Result<()> {
     match file.try_lock() {
         Ok(()) => Ok(()),
@@ -147,10 +151,11 @@ pub(super) fn lock(file: &File) -> io::Result<()> {
     }
 }
 
-/// Renames a file. Where there is another of that name, the error is `AlreadyExists`.
+/// Renames a file. The error is `AlreadyExists` if a file named `to` exists.
 pub(super) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // Some network file systems do not know this. No other program makes files of such names.
+        // Some network file systems do not support this flag. The check and the rename are then not atomic, which is safe
+        // because no other program creates files with such names.
         Err(Errno::INVAL | Errno::NOSYS) if fs::symlink_metadata(to).is_err() => fs::rename(from, to),
         Err(Errno::INVAL | Errno::NOSYS) => Err(ErrorKind::AlreadyExists.into()),
         renamed => Ok(renamed?),
@@ -159,7 +164,7 @@ pub(super) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
 
 /// Makes the name of a file durable.
 pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
-    // The path may be a symbolic link: it is the directory of the file itself that holds the new name.
+    // The path may be a symbolic link. The directory of the link's target contains the new name.
     let path = fs::canonicalize(path)?;
     let directory = path.parent().ok_or_else(|| invalid("it has no directory".to_owned()))?;
     File::open(directory)?.sync_all()
@@ -169,7 +174,7 @@ fn invalid(message: String) -> io::Error {
     io::Error::new(ErrorKind::InvalidInput, message)
 }
 
-/// Says whether the file could be written, without opening it (a daemon may have it) and without making it.
+/// Checks whether the file could be written. Does not open it (a daemon may have it open) and does not create it.
 pub(super) fn probe(path: &Path) -> Result<String, SinkError> {
     use rustix::fs::Access;
     let may = |path: &Path, how| access(path, how).map_err(io::Error::from);

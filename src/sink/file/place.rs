@@ -1,31 +1,31 @@
-//! Which file a path leads to, however it is spelled.
+//! Identifies the file that a path leads to, regardless of how the path is written.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A file's device and its number there.
+/// The device and the inode number of a file.
 type Identity = (u64, u64);
 
-/// A file that is there or will be made, by its directory and its name there.
+/// A file that exists or will be created, identified by its directory and its name in that directory.
 #[derive(Debug)]
 pub struct Place {
-    /// Absolute, and without links as far as it exists.
+    /// An absolute path. Symbolic links are resolved in the part that exists.
     path: PathBuf,
-    /// `None` where there is no such file.
+    /// `None` if the file does not exist.
     file: Option<Identity>,
     directory: Option<Identity>,
 }
 
 impl Place {
-    /// Where a path leads. Its links are followed.
+    /// The file that a path leads to. Symbolic links are followed.
     pub fn of(path: &Path) -> Self {
         let path = fs::canonicalize(path).unwrap_or_else(|_| beside(path));
         Self { file: identity(&path), ..Self::at(path) }
     }
 
-    /// The place of a link itself, wherever it leads.
+    /// The place of a symbolic link itself, not of its target.
     pub fn of_link(path: &Path) -> Self {
         Self::at(beside(path))
     }
@@ -35,7 +35,7 @@ impl Place {
         Self { path, file: None, directory }
     }
 
-    /// Whether it is the same file, also by a second name.
+    /// Whether both are the same file, including a file with two names (a hard link).
     pub fn is(&self, other: &Self) -> bool {
         let same_name = self.name() == other.name() && self.is_beside(other);
         same_name || (self.file.is_some() && self.file == other.file)
@@ -44,7 +44,7 @@ impl Place {
     /// Whether both are in the same directory.
     pub fn is_beside(&self, other: &Self) -> bool {
         match (self.directory, other.directory) {
-            // Also where one is mounted in two places.
+            // The paths can differ if a file system is mounted in two places.
             (Some(one), Some(other)) => one == other,
             _ => self.path.parent() == other.path.parent(),
         }
@@ -55,7 +55,7 @@ impl Place {
     }
 }
 
-/// The path without links in its directory, as far as that exists.
+/// The absolute path, with symbolic links resolved in the part of its directory that exists.
 fn beside(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let there = absolute.ancestors().skip(1).find_map(|parent| Some((parent, fs::canonicalize(parent).ok()?)));

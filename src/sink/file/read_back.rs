@@ -1,29 +1,30 @@
-//! Comparing what the files hold with what is recorded.
+//! Compares the content of the files with the recorded state.
 //!
-//! A file has no table of positions. Its lines are in the order of time, so the event that was written last, which the
-//! state names, is the anchor of the comparison:
+//! A file has no table of positions. Its lines are in the order in which they were written. The recorded state names the
+//! event that was written last. This event is the anchor of the comparison:
 //!
 //! * Events of the channel after the anchor are not recorded. The daemon crashed before it recorded them, or an operator
 //!   moved the cursor back. The sink skips them when they are offered again.
-//! * If the active file holds recorded events of the channel, and neither it nor a closed file holds the anchor, lines are
-//!   missing that were written later than these: the file was restored from a backup, or replaced. Its position is that of
-//!   the newest line that it still holds, and every event above it that the files hold is skipped by identity.
-//! * If the active file holds no recorded event of the channel, the anchor cannot be expected in it. The file was just
+//! * If the active file has recorded events of the channel, and neither it nor a closed file has the anchor, then lines are
+//!   missing that were written after these events: the file was restored from a backup, or replaced. Its position is the
+//!   offset of the newest line that remains. Events above this position that are in the files are skipped by identity.
+//! * If the active file has no recorded event of the channel, the anchor cannot be expected in it. The file was just
 //!   rotated, moved away by another program, or emptied (`copytruncate`). This is normal, even if an operator has moved the
 //!   closed files away: lines that are older than the anchor are never in a newer file than the anchor.
 //!
 //! # Invariants
 //!
 //! * **The search ends at the anchor,** and begins with the newest file. In the normal case the anchor is near the end.
-//!   Without an anchor (nothing was confirmed since an operator chose the cursor) it ends at the first recorded line, because
-//!   a lane records each batch, or offers it again, before it appends the next.
-//! * **A few bytes an event.** After a crash that is one batch. After an operator has moved a cursor back, it is everything
-//!   since: lines that are in the files are not written again, unless the files are moved away first.
+//!   Without an anchor (nothing was confirmed since an operator chose the cursor) it ends at the first recorded line,
+//!   because a lane records each batch, or offers it again, before it appends the next.
+//! * **Memory: a few bytes per event that is not recorded.** After a crash, these are the events of one batch. After an
+//!   operator has moved a cursor back, these are all events above the new cursor: lines that are in the files are not
+//!   written again, unless the files are moved away first.
 //!
 //! # Limits
 //!
-//! A late delivery has a lower offset than the lines before it. If it is lost with the end of a file, it is found missing
-//! only if it was the last event that was written.
+//! A late delivery has a lower offset than the lines before it. If it is lost with the end of a file, the loss is noticed
+//! only if this event was the last one that was written.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -36,25 +37,25 @@ use super::opening::{Doing, if_there};
 use crate::{Confirmed, Position, Recorded, SinkError};
 use proof::event::{ChannelId, EventKey, Offset};
 
-/// The files at some moment. Lines that are appended later to the active one are not read.
+/// The files at one point in time. Lines that are appended later to the active file are not read.
 pub(super) struct Snapshot {
     pub(super) active: File,
     pub(super) length: u64,
     pub(super) files: ClosedFiles,
-    /// How often the active file had been displaced.
+    /// How often the active file had been displaced when the snapshot was taken.
     pub(super) displacements: u64,
 }
 
-/// What the files hold of a lane.
+/// The result of comparing the files with the recorded state of a lane.
 #[derive(Debug)]
 pub(super) struct Comparison {
     pub(super) position: Position,
-    /// Events that the files hold and that are offered again.
+    /// Events that are in the files and will be offered again.
     pub(super) held: BTreeSet<EventKey>,
 }
 
 impl Snapshot {
-    /// Compares the files with what is recorded of a lane. Reads the newest file first.
+    /// Compares the files with the recorded state of a lane. Reads the newest file first.
     pub(super) fn compare(&self, recorded: &Recorded) -> Result<Comparison, SinkError> {
         let active = back(&self.active, self.length, &Search::new(recorded)).doing("reading", &self.files.active)?;
         let (newest, mut held, mut ended) = (active.newest, active.held, active.ended);
@@ -63,7 +64,8 @@ impl Snapshot {
                 break;
             }
             let mut search = Search::new(recorded);
-            // Without a recorded line in the active file there is nothing to miss the anchor by.
+            // Without a recorded line in the active file, a missing anchor does not prove a loss. The first recorded line
+            // is enough.
             search.to_first_recorded |= newest.is_none();
             let searched = search_closed(&self.files, &closed.name, search);
             let searched = searched.doing("reading", &self.files.path(&closed.name, None))?;
@@ -84,8 +86,8 @@ impl Snapshot {
         Ok(Comparison { position: Position::At(position), held })
     }
 
-    /// The position of a channel without state: the highest offset in the newest files that name the channel. Reading ends at
-    /// a closed file without a higher one.
+    /// The position of a channel without state: the highest offset in the newest files that name the channel. The search
+    /// ends at the first closed file that names the channel but has no higher offset.
     pub(super) fn position(&self, channel: ChannelId) -> Result<Position, SinkError> {
         let mut highest = None;
         let active = all_lines(&self.active, self.length);
@@ -118,7 +120,7 @@ impl Snapshot {
         Ok(above)
     }
 
-    /// The closed files that may hold lines of a channel, the oldest first.
+    /// The closed files that may contain lines of a channel, the oldest first.
     fn closed(&self, channel: ChannelId) -> Result<Vec<Closed>, SinkError> {
         let index = Index::load(&self.files)?;
         let mut closed = self.files.list()?;
@@ -126,7 +128,7 @@ impl Snapshot {
         Ok(closed)
     }
 
-    /// Reads a closed file. One that was removed meanwhile holds nothing.
+    /// Reads a closed file. A file that was removed in the meantime has no lines.
     fn read_closed(
         &self,
         closed: &Closed,
@@ -138,7 +140,8 @@ impl Snapshot {
     }
 }
 
-/// Raises `highest` to the highest offset in lines that name the channel. A raw line does not: it may be of an earlier channel.
+/// Raises `highest` to the highest offset in lines that name the channel. Raw lines do not name it and are left out: they
+/// may belong to an earlier channel.
 fn raise(
     highest: &mut Option<Offset>,
     lines: impl Iterator<Item = io::Result<Vec<u8>>>,
@@ -151,11 +154,11 @@ fn raise(
     Ok(())
 }
 
-/// The search of one file for the end of what is recorded.
+/// Searches one file backward for the end of the recorded events.
 #[derive(Clone)]
 struct Search<'r> {
     recorded: &'r Recorded,
-    /// Whether the first recorded line ends the search, and not only the anchor.
+    /// Whether any recorded line ends the search. If not, only the anchor ends it.
     to_first_recorded: bool,
     /// The events that are not recorded, in the lines after the end.
     held: BTreeSet<EventKey>,
@@ -170,7 +173,7 @@ impl<'r> Search<'r> {
         Self { recorded, to_first_recorded, held: BTreeSet::new(), newest: None, ended: false }
     }
 
-    /// Reads lines in their order.
+    /// Reads lines in the order in which they were written.
     fn read(mut self, lines: &mut dyn Iterator<Item = io::Result<Vec<u8>>>) -> io::Result<Self> {
         let anchor = self.recorded.confirmed.and_then(|confirmed| confirmed.last);
         for line in lines {
@@ -191,7 +194,7 @@ impl<'r> Search<'r> {
     }
 }
 
-/// Searches a closed file. One that was removed meanwhile holds nothing.
+/// Searches a closed file. A file that was removed in the meantime has no lines.
 fn search_closed<'r>(files: &ClosedFiles, name: &str, search: Search<'r>) -> io::Result<Search<'r>> {
     if let Some(plain) = if_there(File::open(files.path(name, None)))? {
         return back(&plain, plain.metadata()?.len(), &search);
@@ -202,7 +205,7 @@ fn search_closed<'r>(files: &ClosedFiles, name: &str, search: Search<'r>) -> io:
     }
 }
 
-/// Searches the first `length` bytes of a file, and no more of their end than is needed.
+/// Searches the first `length` bytes of a file from their end, and reads no more than necessary.
 fn back<'r>(file: &File, length: u64, search: &Search<'r>) -> io::Result<Search<'r>> {
     let mut searched = search.clone();
     look_back(file, length, |_, lines| {

@@ -1,4 +1,4 @@
-//! What an operator chooses about a file. Checked where it is read; everything here trusts it.
+//! The settings of a file sink. The configuration checks them when it reads them; this module does not check them again.
 
 use std::ffi::OsStr;
 use std::num::NonZeroUsize;
@@ -14,26 +14,27 @@ use super::place::Place;
 /// A file that events are appended to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSettings {
-    /// Where it is. No other sink has the same path.
+    /// The path of the active file. No other sink has the same path.
     pub path: PathBuf,
-    /// Mode and owner of the files that are made.
+    /// Mode and owner of the files that the sink creates.
     pub access: Access,
-    /// When it is closed and another one begun; without one, never.
+    /// When the file is closed and a new one is started. `None` means never.
     pub rotation: Option<Rotation>,
 }
 
 impl FileSettings {
-    /// What its closed files are called. Also where none is closed any more: some may be there from before.
+    /// How closed files are named. This is defined even if rotation is off: closed files may exist from an earlier
+    /// configuration.
     pub fn closed_name(&self) -> ClosedName {
         self.rotation.as_ref().map_or_else(|| ClosedName::beside(&self.path), |rotation| rotation.name.clone())
     }
 
-    /// The link to the file in use.
+    /// The symbolic link to the file that was closed last, if one is configured.
     pub fn latest_link(&self) -> Option<&Path> {
         self.rotation.as_ref()?.latest_link.as_deref()
     }
 
-    /// Whether something else at this place would be in the way of the file, or taken for a closed one.
+    /// Whether another file at this place would collide with the active file, or would be mistaken for a closed file.
     pub fn takes(&self, other: &Place) -> bool {
         let claims = |name: &OsStr| self.closed_name().claims(&name.to_string_lossy());
         let place = Place::of(&self.path);
@@ -41,52 +42,53 @@ impl FileSettings {
     }
 }
 
-/// Mode and owner of a file that is made. What is not set is as the system has it: 0640 less the process's umask, the
-/// process's user and group.
+/// Mode and owner of a file that the sink creates. The defaults are mode 0640 minus the process's umask, and the process's
+/// user and group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// The permissions, exactly.
+    /// The exact permissions. The umask does not apply.
     pub mode: Option<u32>,
-    /// The owner's number.
+    /// The user id of the owner.
     pub owner: Option<u32>,
-    /// The group's number.
+    /// The group id.
     pub group: Option<u32>,
 }
 
-/// When a file is closed, and what becomes of it then. At least one of `size` and `every` is set.
+/// When a file is closed, and how closed files are kept. At least one of `size` and `every` is set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rotation {
-    /// Before it would become longer than this, in bytes. Only a batch that is longer by itself makes a longer file.
+    /// The file is closed before a batch would make it longer than this, in bytes. A file is longer only if a single batch
+    /// is longer.
     pub size: Option<u64>,
-    /// At each multiple of this time of the day in UTC.
+    /// The file is closed at each multiple of this duration, counted from midnight UTC.
     pub every: Option<Duration>,
-    /// What closed files are called.
+    /// How closed files are named.
     pub name: ClosedName,
-    /// How closed files are compressed.
+    /// How closed files are compressed. `None` means not at all.
     pub compression: Option<Compression>,
-    /// Which of them stay.
+    /// Which closed files are kept.
     pub keep: Keep,
-    /// A symbolic link to the file closed last.
+    /// The path of a symbolic link to the file that was closed last.
     pub latest_link: Option<PathBuf>,
 }
 
 impl Rotation {
-    /// The number of the period that a time is in, counted from 1970, and so from the beginning of a day in UTC. `None` if
-    /// files are not closed by time.
+    /// The number of the period that contains a time. Periods are counted from the start of 1970, and therefore from the
+    /// start of a day in UTC. Returns `None` if files are not closed by time.
     pub(super) fn period(&self, at: Timestamp) -> Option<i64> {
         let every = i64::try_from(self.every?.as_secs()).unwrap_or(i64::MAX);
         Some(at.as_second().div_euclid(every.max(1)))
     }
 }
 
-/// Which closed files stay. Each bound that is set holds; none that is not set does.
+/// Which closed files are kept. Every bound that is set applies. A bound that is `None` does not limit anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keep {
-    /// How many. With [`Rotation::every`], those that were closed in so many periods, the present one included, and at least
-    /// so many.
+    /// The number of files to keep. With [`Rotation::every`], it is a number of periods: files that were closed in the last
+    /// N periods are kept, including the current period, and at least N files.
     pub files: Option<NonZeroUsize>,
-    /// For how long after they were closed.
+    /// How long a file is kept after it was closed.
     pub time: Option<Duration>,
-    /// How many bytes in all.
+    /// The total size of the kept files, in bytes.
     pub size: Option<u64>,
 }

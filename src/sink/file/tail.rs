@@ -1,10 +1,11 @@
-//! The end of a file: a batch is there as a whole and synced, or it is not there.
+//! Appends batches to a file atomically: a batch is either complete and synced, or it is absent.
 //!
 //! # Invariants
 //!
-//! * **All or nothing.** After a failed write or sync the file is cut back to the length before it: at once if the
-//!   system lets us, and otherwise before the next write.
-//! * **A failed sync is a failed write.** The system may have thrown the pages away while they still read as written.
+//! * **All or nothing.** After a failed write or sync the file is cut back to its earlier length. This happens immediately
+//!   if the system allows it, and otherwise before the next write.
+//! * **A failed sync is a failed write.** The system may have discarded the pages although they can still be read as
+//!   written.
 
 use std::fs;
 use std::io::{self, BufWriter, Write};
@@ -13,16 +14,16 @@ use std::ops::Range;
 
 use rustix::fs::{Advice, fadvise};
 
-/// Small lines are written so many bytes at once.
+/// The size of the buffer that combines short lines into one write, in bytes.
 const BUFFER: usize = 128 * 1024;
 
-/// What is done to a file; a trait so that tests can make every step fail.
+/// The operations on a file. It is a trait so that tests can make every operation fail.
 pub(super) trait Disk {
-    /// Its length in bytes.
+    /// The length in bytes.
     fn length(&self) -> io::Result<u64>;
-    /// Writes all of these at its end, one after the other.
+    /// Writes all pieces at the end, one after the other.
     fn append(&mut self, pieces: &[&[u8]]) -> io::Result<()>;
-    /// Returns when its bytes and its length are on the disk.
+    /// Returns when the bytes and the length are on the disk.
     fn sync(&self) -> io::Result<()>;
     /// Cuts off everything from `length` on.
     fn cut(&self, length: u64) -> io::Result<()>;
@@ -52,21 +53,21 @@ impl Disk for fs::File {
 #[derive(Debug)]
 pub(super) struct Tail<D> {
     pub(super) disk: D,
-    /// The length before a batch that was begun and is not durable.
+    /// The length before a batch that was started and is not durable.
     torn_at: Option<u64>,
 }
 
 impl<D: Disk> Tail<D> {
-    /// Trusts what the file holds now.
+    /// Trusts the current content of the file.
     pub(super) fn new(disk: D) -> Self {
         Self { disk, torn_at: None }
     }
 
-    /// Cuts off what a failed batch has left, and returns the file's length.
+    /// Cuts off the remains of a failed batch, and returns the file's length.
     pub(super) fn settle(&mut self) -> io::Result<u64> {
         let length = self.disk.length()?;
         let Some(torn_at) = self.torn_at else { return Ok(length) };
-        // Another program may have emptied the file meanwhile: cutting must not make it longer.
+        // Another program may have emptied the file in the meantime: cutting must not make it longer.
         let settled = length.min(torn_at);
         if settled < length {
             self.disk.cut(settled)?;
@@ -75,30 +76,31 @@ impl<D: Disk> Tail<D> {
         Ok(settled)
     }
 
-    /// Writes and syncs a batch, in pieces that follow each other, or leaves nothing of it. Returns the length before.
+    /// Writes the pieces of a batch and syncs them, or leaves nothing of the batch in the file. Returns the length before
+    /// the batch.
     pub(super) fn append(&mut self, batch: &[&[u8]]) -> io::Result<u64> {
         let before = self.settle()?;
         self.torn_at = Some(before);
         let written = self.disk.append(batch).and_then(|()| self.disk.sync());
         match written {
             Ok(()) => self.torn_at = None,
-            // If this fails too it is done before the next write; the first error is the one to report.
+            // If cutting fails too, it is repeated before the next write. The first error is reported.
             Err(_) => drop(self.settle()),
         }
         written.map(|()| before)
     }
 }
 
-/// So much of a file's end stays in the system's memory, for programs that follow the file.
+/// How many bytes at the end of a file stay in the system's page cache, for programs that follow the file.
 const CACHED: u64 = 16 << 20;
 
-/// The rest is released in pieces of this size: no page of the system is larger or lies across the border of two, and it
-/// releases a page as a whole or not at all.
+/// The rest is released in pieces of this size, in bytes. The system releases a page as a whole or not at all. No page of
+/// the system is larger than a piece, and no page crosses the border between two pieces.
 const PIECE: u64 = 4 << 20;
 
-/// Tells the system to keep only the end of a file in memory, now that it has grown and is synced. Otherwise a file that
-/// only grows fills all memory, and each new page must first be taken from another use, which makes writing many times as
-/// costly.
+/// Tells the system to keep only the end of a file in memory, after the file has grown and was synced. Otherwise a file
+/// that only grows fills all memory. Each new page must then be taken from another use first, which makes writing many
+/// times more expensive.
 pub(super) fn release(file: &fs::File, grown: Range<u64>) {
     let pieces = passed(grown);
     let Some(length) = NonZero::new(pieces.end.saturating_sub(pieces.start)) else { return };
@@ -107,7 +109,7 @@ pub(super) fn release(file: &fs::File, grown: Range<u64>) {
     }
 }
 
-/// The pieces that the end of a file has left behind while it grew.
+/// The pieces that are no longer part of the cached end after a file has grown.
 fn passed(grown: Range<u64>) -> Range<u64> {
     let border = |length: u64| length.saturating_sub(CACHED) / PIECE * PIECE;
     border(grown.start)..border(grown.end)

@@ -1,4 +1,4 @@
-//! The async face: channels share a file, and a delivery that is abandoned is still whole.
+//! Tests the async interface: channels share a file, and a delivery whose future is dropped is still complete.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::Confirmed;
 use crate::tests::{channel, deliver, lane, lines, offset, records};
 
 impl FileSettings {
-    /// The file at `path`, and nothing else chosen.
+    /// The file at `path`, with default settings.
     pub(crate) fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), access: Access::default(), rotation: None }
     }

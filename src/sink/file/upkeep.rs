@@ -1,23 +1,27 @@
-//! What becomes of closed files: compressed, linked to, and deleted when the operator's bounds say so, beside deliveries.
+//! Maintains closed files while deliveries continue: compresses them, updates the link, and deletes files that exceed the
+//! operator's bounds.
 //!
-//! It is done at the start, after each rotation, and by the clock, which is looked at again and again instead of waited
-//! for: clocks are set, and machines sleep.
+//! The upkeep runs at the start and after each rotation. If the rotation or a bound depends on time, it also runs at
+//! regular intervals, and checks the clock each time. It does not sleep until a computed time: clocks are set, and machines
+//! sleep.
 //!
 //! # Invariants
 //!
-//! * **The directory says what is to be done,** also after a crash. An unfinished file is removed. Of a file that is there
-//!   plain and compressed the plain one is removed if both hold the same; otherwise both stay, and it is said once.
-//! * **One failure does not stop the rest.** It is said once, and tried again.
-//! * **Nothing here loses or repeats an event.** Only what the bounds say is deleted, and what is there twice. The file
-//!   closed last always stays: a crash may leave lines in it that are not recorded.
-//! * **The age of a file is in its name,** which was written by the daemon's clock. Times that a file system or its server
-//!   keeps are not used. If files are closed by time, `keep_files` counts periods: files that were closed more often than
-//!   planned do not push out older ones.
+//! * **The directory determines the work,** also after a crash. An unfinished file is removed. If a file exists plain and
+//!   compressed, and both have the same content, the plain one is removed. If the contents differ, both stay, and this is
+//!   logged once.
+//! * **One failure does not stop the rest.** It is logged once, and the work is tried again.
+//! * **No event is lost or repeated.** A file is deleted only if it exceeds the bounds, or if its content exists twice. The
+//!   file that was closed last always stays: after a crash it may contain lines that are not recorded.
+//! * **The age of a file comes from its name,** which has the time of the daemon's clock. The times that a file system or a
+//!   file server stores are not used. If files are closed by time, `keep_files` counts periods: files that were closed more
+//!   often than planned do not displace older ones.
 //!
 //! # Cancellation
 //!
-//! The task ends with its sink, at any wait, and then sets `stop`: its blocking part looks at that between two files, and
-//! between the chunks of one. Neither keeps the sink's file open: the next sink at the same path finds it unlocked.
+//! The task ends with its sink, at any wait, and then sets `stop`. The blocking part checks `stop` between two files and
+//! between the chunks of a file. Neither the task nor the blocking part keeps the sink's file open, so the next sink at the
+//! same path finds it unlocked.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -43,12 +47,12 @@ use net::Chain;
 use net::retry::{Retry, RetryPolicy};
 use telemetry::metrics::{Upkeep as Task, UpkeepFailures};
 
-/// Between two looks at the clock, at the most.
+/// The longest time between two checks of the clock.
 const CLOCK: Duration = Duration::from_secs(30);
 
 const RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60) };
 
-/// Looks after the closed files of a sink until it has gone.
+/// Maintains the closed files of a sink until the sink is dropped.
 pub(super) async fn look_after(journal: Weak<Mutex<Journal>>, rotation: Rotation) {
     let stop = CancellationToken::new();
     let _ends_with_the_task = stop.clone().drop_guard();
@@ -62,7 +66,7 @@ pub(super) async fn look_after(journal: Weak<Mutex<Journal>>, rotation: Rotation
         let done;
         (upkeep, done) = blocking(move || {
             let files = journal.close_by_the_clock();
-            // Deliveries go on from here.
+            // Deliveries can continue from here.
             drop(journal);
             let done = files.and_then(|files| files.map_or(Ok(()), |files| upkeep.run(&files, &failures)));
             (upkeep, done)
@@ -87,25 +91,25 @@ pub(super) async fn look_after(journal: Weak<Mutex<Journal>>, rotation: Rotation
     }
 }
 
-/// What is done to closed files.
+/// The maintenance of closed files.
 #[derive(Debug)]
 pub(super) struct Upkeep {
     pub(super) rotation: Rotation,
     pub(super) stop: CancellationToken,
-    /// Files that stand there in two forms that differ, and of which that was said.
+    /// Files whose plain and compressed forms differ, if this was already logged.
     pub(super) reported: HashSet<String>,
 }
 
 impl Upkeep {
-    /// Does everything that is to be done now.
+    /// Runs all tasks once.
     ///
     /// # Errors
-    /// The first thing that failed. Everything else has been done.
+    /// The first error. The other tasks were still run.
     pub(super) fn run(&mut self, files: &ClosedFiles, failures: &UpkeepFailures) -> Result<(), SinkError> {
         let done = [
             (Task::Other, remove_unfinished(files)),
             (Task::Other, self.link(files)),
-            // Before anything is compressed, which takes room.
+            // Delete before compressing, because compressing needs disk space.
             (Task::Delete, self.delete(files)),
             (Task::Other, Index::update(files, &self.stop)),
             (Task::Compress, self.compress_all(files)),
@@ -118,7 +122,7 @@ impl Upkeep {
         done.map(count).into_iter().collect()
     }
 
-    /// Lets the link lead to the file closed last: to its compressed form, once there is one.
+    /// Points the link to the file that was closed last: to its compressed form if it exists, otherwise to the plain form.
     fn link(&self, files: &ClosedFiles) -> Result<(), SinkError> {
         let Some(link) = &self.rotation.latest_link else { return Ok(()) };
         let Some(last) = files.list()?.pop() else { return Ok(()) };
@@ -150,20 +154,20 @@ impl Upkeep {
         compressed
     }
 
-    /// Leaves one form of a closed file that is there plain: the compressed one, where files are compressed.
+    /// Reduces a closed file that exists plain to one form: the compressed form, if files are compressed.
     fn compress(&mut self, files: &ClosedFiles, closed: &Closed) -> Result<(), SinkError> {
         let Some(compression) = closed.packed().or(self.rotation.compression) else { return Ok(()) };
         let (plain, packed) = (files.path(&closed.name, None), files.path(&closed.name, Some(compression)));
         if closed.packed().is_none() {
             match pack(&plain, &packed, compression, &self.stop) {
-                // Deleted or moved away meanwhile.
+                // The file was deleted or moved away in the meantime.
                 Err(error) if error.kind() == ErrorKind::NotFound && !plain.exists() => return Ok(()),
                 made => made.doing("compressing", &plain)?,
             }
         }
         match is_same(&plain, &packed, compression, &self.stop) {
             Ok(true) => {
-                // The link must lead to the compressed file before the plain one goes.
+                // The link must point to the compressed file before the plain one is removed.
                 self.link(files)?;
                 remove(&plain).doing("removing", &plain)?;
                 let (bytes, left) = (closed.forms[&None], fs::metadata(&packed).map_or(0, |packed| packed.len()));
@@ -181,7 +185,7 @@ impl Upkeep {
     }
 }
 
-/// The closed files that are to be deleted, the oldest first. A marked file stays, and does not count.
+/// The closed files that exceed the bounds, the oldest first. A marked file stays, and does not count toward the bounds.
 fn past<'a>(closed: &'a [Closed], rotation: &Rotation, now: Timestamp) -> Vec<&'a Closed> {
     let keep = &rotation.keep;
     let oldest = keep.time.and_then(|time| now.checked_sub(time).ok());
@@ -205,7 +209,7 @@ fn past<'a>(closed: &'a [Closed], rotation: &Rotation, now: Timestamp) -> Vec<&'
     past
 }
 
-/// Lets `link` lead to a file, in one step: a new link is renamed onto it. Nothing but a link is replaced.
+/// Points `link` to a file atomically: a new link is renamed onto it. Only a symbolic link is replaced.
 fn point(link: &Path, to: &Path) -> io::Result<()> {
     let directory = link.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let is_beside = fs::canonicalize(directory).ok().as_deref() == to.parent();
@@ -225,7 +229,7 @@ fn point(link: &Path, to: &Path) -> io::Result<()> {
     fs::rename(unfinished, link)
 }
 
-/// Removes what a crash has left half-made, unless another task is at it.
+/// Removes the unfinished files that a crash left, unless another task is writing them.
 fn remove_unfinished(files: &ClosedFiles) -> Result<(), SinkError> {
     let remove = |path: &Path| match if_there(File::open(path))? {
         Some(file) => lock(&file).and_then(|()| remove(path)),
@@ -234,7 +238,7 @@ fn remove_unfinished(files: &ClosedFiles) -> Result<(), SinkError> {
     files.unfinished()?.iter().map(|path| remove(path).doing("removing", path)).fold(Ok(()), Result::and)
 }
 
-/// What has gone already is removed.
+/// Removes a file. A file that no longer exists counts as removed.
 fn remove(path: &Path) -> io::Result<()> {
     if_there(fs::remove_file(path)).map(drop)
 }

@@ -1,4 +1,4 @@
-//! The sink itself: lanes, and the threads on which they wait.
+//! The sink: its lanes, and the threads on which they block.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -30,16 +30,16 @@ use failure::Failure;
 use lane::{Begun, Lane, Offer, Shared};
 use search::Search;
 
-/// Events offered at once.
+/// The most events in one delivery.
 const AT_ONCE: usize = 1_000;
 
-/// The most lanes of a sink that are in a transaction, or begin, at the same time.
+/// The most lanes of a sink that work at the same time. Each of them occupies a thread.
 const AT_A_TIME: usize = 16;
 
-/// Between two looks at producers that are not used.
+/// The interval at which unused producers are served and closed.
 const UPKEEP: Duration = Duration::from_secs(15);
 
-/// So long one step of a search takes.
+/// The longest time that one step of a search takes.
 const SLICE: Duration = Duration::from_secs(1);
 
 type Lanes = Mutex<HashMap<ChannelId, Arc<tokio::sync::Mutex<Lane>>>>;
@@ -49,12 +49,12 @@ pub(super) struct Kafka {
     shared: Arc<Shared>,
     lanes: Arc<Lanes>,
     threads: Arc<Semaphore>,
-    /// Begun at the first use.
+    /// The upkeep task, started at the first use.
     upkeep: OnceLock<AbortOnDropHandle<()>>,
 }
 
 impl Kafka {
-    /// The brokers are asked at the first use.
+    /// Makes a sink. It connects to the brokers at the first use.
     pub(super) fn new(settings: KafkaSettings) -> Self {
         let shared = Arc::new(Shared::new(Brokers::new(Arc::new(settings)), Uuid::new_v4()));
         Self { shared, lanes: Arc::default(), threads: Arc::new(Semaphore::new(AT_A_TIME)), upkeep: OnceLock::new() }
@@ -70,7 +70,8 @@ impl Kafka {
         lane.lock_owned().await
     }
 
-    /// Works on a lane where that may block. Its lock is held until the work has ended, also where nobody waits for it.
+    /// Runs `work` on a lane, on a thread that may block. The lane stays locked until the work has ended, even if the
+    /// caller no longer waits for it.
     async fn on<T: Send + 'static>(
         &self,
         mut lane: OwnedMutexGuard<Lane>,
@@ -100,7 +101,7 @@ impl Kafka {
             if let Ok(None) = found {
                 continue;
             }
-            // Its end waits for its threads.
+            // Dropping a client waits for the client's threads, so it must not happen on an async thread.
             blocking(move || drop(search)).await;
             return found.map(Option::unwrap_or_default);
         }
@@ -153,24 +154,24 @@ impl Sink for Kafka {
 }
 
 impl Drop for Kafka {
-    /// Clients wait for their threads to end: not on an async one.
+    /// Dropping a client waits for the client's threads, so it must not happen on an async thread.
     fn drop(&mut self) {
         let open = (std::mem::take(&mut *lock(&self.lanes)), self.shared.close());
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            // Nobody waits for it; it ends by itself, and does nothing but close connections.
+            // The handle is dropped: the thread only closes connections, and then ends.
             drop(runtime.spawn_blocking(move || drop(open)));
         }
     }
 }
 
-/// Takes what has come out of the queues of producers that are not used, and closes those that were not used for long.
+/// Empties the queues of unused producers, and closes producers and readers that were not used for a long time.
 async fn upkeep(shared: Weak<Shared>, lanes: Weak<Lanes>) {
     loop {
         sleep(UPKEEP).await;
         let (Some(shared), Some(lanes)) = (shared.upgrade(), lanes.upgrade()) else { return };
         let all: Vec<_> = lock(&lanes).values().cloned().collect();
         drop(lanes);
-        // What is locked is in use.
+        // A locked lane is in use.
         let idle: Vec<_> = all.into_iter().filter_map(|lane| lane.try_lock_owned().ok()).collect();
         blocking(move || {
             shared.rest();

@@ -1,4 +1,4 @@
-//! What an operator decides about a Kafka sink, already checked.
+//! The settings of a Kafka sink, already validated.
 
 use std::time::Duration;
 
@@ -10,67 +10,67 @@ use net::secret::Secret;
 /// A topic that events are produced to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KafkaSettings {
-    /// Brokers of one cluster that are asked for the others, at least one, as `host:port`.
+    /// The bootstrap brokers of one cluster, as `host:port`. At least one.
     pub brokers: Vec<String>,
-    /// How they are reached.
+    /// How to connect and log in to the brokers.
     pub security: Security,
     /// The topic of events.
     pub topic: String,
-    /// The topic of lanes' positions, another one.
+    /// The topic of the lanes' positions. It differs from `topic`.
     pub positions_topic: String,
-    /// What the transactional ids of lanes begin with.
+    /// The prefix of the lanes' transactional ids.
     pub transactional_id: String,
-    /// Whether topics are made where they are missing.
+    /// Whether missing topics are created.
     pub create: bool,
-    /// The partitions of a topic of events that is made. Never zero.
+    /// The number of partitions with which the topic of events is created. Never zero.
     pub partitions: u16,
-    /// How many brokers keep a topic that is made; zero where the cluster decides.
+    /// The replication factor with which topics are created. If it is zero, the cluster decides.
     pub replicas: u8,
-    /// Bounds each answer. Never zero.
+    /// The longest time to wait for an answer. Never zero.
     pub timeout: Duration,
 }
 
-/// TLS, and who we are to the brokers.
+/// TLS, and the identity that channeld presents to the brokers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Security {
-    /// Whether connections are by TLS.
+    /// Whether connections use TLS.
     pub tls: bool,
-    /// The authorities that TLS trusts instead of the system's.
+    /// The certificate authorities to trust instead of the system's.
     pub authorities: Option<Authorities>,
-    /// The client's certificate, where the brokers ask for one.
+    /// The client certificate, if the brokers require one.
     pub identity: Option<Identity>,
-    /// The login by SASL.
+    /// The SASL login.
     pub login: Option<SaslLogin>,
 }
 
-/// A login by SASL.
+/// A SASL login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SaslLogin {
-    /// How the password is shown to be known.
+    /// How the client proves that it knows the password.
     pub mechanism: Mechanism,
-    /// The user.
+    /// The user name.
     pub user: String,
-    /// Its password.
+    /// The password of the user.
     pub password: Secret,
 }
 
-/// How a password is shown to be known.
+/// How the client proves that it knows the password.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, EnumString, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Mechanism {
-    /// It is sent.
+    /// The client sends the password.
     Plain,
-    /// By a challenge, with SHA-256.
+    /// The client answers a challenge, with SHA-256.
     #[strum(serialize = "scram-sha-256")]
     ScramSha256,
-    /// By a challenge, with SHA-512.
+    /// The client answers a challenge, with SHA-512.
     #[default]
     #[strum(serialize = "scram-sha-512")]
     ScramSha512,
 }
 
 impl KafkaSettings {
-    /// The brokers, for an operator.
+    /// The brokers, as messages show them.
     pub fn shown_brokers(&self) -> String {
         self.brokers.join(",")
     }

@@ -1,10 +1,11 @@
-//! One lane at the stream: its claim, its position, and the events that the stream has beyond the record.
+//! One lane of a stream: its claim, its position, and the events in the stream that the state does not record as delivered.
 //!
 //! # Invariants
 //!
-//! * **Nothing is sent without a claim.** A claim is given up before anything is sent under it whose outcome may stay unknown,
-//!   also if the future is dropped. The lane then resumes: it claims again, and messages sent before have no effect any more.
-//! * **One position.** A delivery begins only if the position is the one that the lane expects, and each message has the
+//! * **Nothing is sent without a claim.** The lane drops its claim before it sends a message whose outcome may stay
+//!   unknown, for example because the future is dropped. The lane then resumes and claims again, and earlier messages no
+//!   longer have an effect.
+//! * **One position.** A delivery begins only if the stream has the position that the lane expects, and each message has the
 //!   condition that the position has not changed.
 
 use std::collections::BTreeSet;
@@ -27,12 +28,12 @@ use proof::event::EventKey;
 
 mod deliver;
 
-/// How often a claim is tried if others claim the lane at the same time.
+/// How often a claim is tried if other instances claim the lane at the same time.
 const CLAIMS: usize = 5;
 
 const MISSING: &str = "it is missing: make it, or set create = true";
 
-/// What the lanes of a sink share.
+/// The state that the lanes of a sink share.
 pub(super) struct Shared {
     pub(super) settings: Arc<NatsSettings>,
     pub(super) server: Server,
@@ -42,24 +43,25 @@ pub(super) struct Shared {
     pub(super) at_once: AtomicUsize,
 }
 
-/// A lane at its stream.
+/// A lane of a stream.
 pub(super) struct Lane {
     identity: LaneRef,
     /// The subject of its position.
     subject: String,
-    /// The epoch of the lease under which this process claimed the lane last. A position of another process that is newer
-    /// than this claim means that the lane was taken over.
+    /// The epoch of the lease under which this process claimed the lane last. If a newer position is from another process,
+    /// that process has taken the lane over.
     epoch: Option<u64>,
-    /// The sequence number of the last position message that this process is known to have written.
+    /// The sequence number of the last position message that this process has certainly written.
     sequence: u64,
     claim: Option<Claim>,
-    /// As the stream has it, while there is a claim.
+    /// The position in the stream. Valid only while the lane has a claim.
     position: Position,
-    /// Events that are in the stream and not recorded. They are skipped when they are offered.
+    /// Events that are in the stream, but that the state does not record as delivered. They are skipped when they are
+    /// offered.
     held: BTreeSet<EventKey>,
 }
 
-/// The right to publish, for as long as the lane's last position message is this one.
+/// The right to publish. It is valid while the lane's last position message has this sequence number.
 struct Claim {
     sequence: u64,
     stream: Facts,
@@ -85,14 +87,14 @@ impl Lane {
         }
     }
 
-    /// The position, without a claim.
+    /// Reads the position without claiming the lane.
     pub(super) async fn position(&self, shared: &Shared) -> Result<Place, SinkError> {
         let last = self.last(shared).await?;
         Ok(last.map_or_else(|| self.missing(shared), |last| Place::At(last.position.lane.through)))
     }
 
-    /// Claims the lane, and compares its position in the stream with the record. Without a position nothing is claimed, unless
-    /// the record knows of none.
+    /// Claims the lane, and compares its position in the stream with the recorded cursor. If the stream has no position
+    /// although one is confirmed, the lane is not claimed.
     pub(super) async fn resume(&mut self, shared: &Shared, recorded: &Recorded) -> Result<Resumed, SinkError> {
         let Shared { server, instance, .. } = shared;
         let was_claimed = self.epoch == Some(recorded.epoch);
@@ -135,7 +137,7 @@ impl Lane {
         Err(SinkError::away("others claim this lane again and again: does a second channeld use this sink?".to_owned()))
     }
 
-    /// The position that a claim repeats. `None` if there is none although the record knows of one.
+    /// The position that a claim repeats. `None` if the stream has no position although one is confirmed.
     fn position_to_claim(&self, last: Option<Last>, stream: &Facts, recorded: &Recorded) -> Option<Last> {
         match (last, recorded.confirmed) {
             (Some(last), Some(_)) => Some(last),
@@ -159,7 +161,8 @@ impl Lane {
         }
     }
 
-    /// Finds the events that are in the stream and not recorded. The lane was claimed with this position.
+    /// Finds the events that are in the stream, but that the state does not record as delivered. `claim` is the position
+    /// with which the lane was claimed.
     async fn compare(
         &mut self,
         shared: &Shared,
@@ -169,7 +172,7 @@ impl Lane {
         let unrecorded = Unrecorded::new(recorded, claim.lane.through);
         let since = claim.since.unwrap_or_default();
         let doubted = unrecorded.doubted(&claim.lane, recorded);
-        // Events that an earlier delivery has put into the stream are not named any more.
+        // The position no longer names events of earlier deliveries. Only a search of the whole stream finds them.
         let is_put_back = claim.lane.prior > recorded.through;
         let from = if is_put_back || !doubted.is_empty() { 0 } else { since };
         let found = self.search(shared, from + 1, &unrecorded).await?;
@@ -250,8 +253,8 @@ fn fenced(stream: &Facts, sequence: u64, settings: &NatsSettings) -> HeaderMap {
     headers
 }
 
-/// The stream's settings. A stream that does not exist is made if the configuration and the caller allow it. `None` if it does
-/// not exist and the caller does not allow it.
+/// The facts about the stream. Creates a missing stream if the configuration and the caller allow it. Returns `None` if the
+/// stream is missing and the caller does not allow to create it.
 async fn stream(shared: &Shared, may_make: bool) -> Result<Option<Facts>, SinkError> {
     let Shared { server, settings, .. } = shared;
     let version = version(shared).await?;
@@ -277,7 +280,7 @@ async fn stream(shared: &Shared, may_make: bool) -> Result<Option<Facts>, SinkEr
     Ok(Some(facts))
 }
 
-/// Says whether the stream could be used, without making it.
+/// Says whether the stream can be used, without creating it.
 pub(super) async fn probe(shared: &Shared) -> Result<String, SinkError> {
     let Shared { server, settings, .. } = shared;
     let version = version(shared).await?;
@@ -304,7 +307,7 @@ pub(super) async fn version(shared: &Shared) -> Result<String, SinkError> {
     Ok(client.try_server_info().map(|info| info.version).unwrap_or_default())
 }
 
-/// The most bytes of a message, with its headers, that the server takes.
+/// The largest message with its headers, in bytes, that the server accepts.
 async fn max_payload(shared: &Shared) -> Result<usize, SinkError> {
     let client = shared.server.client().await?;
     Ok(client.try_server_info().map_or(usize::MAX, |info| info.max_payload))

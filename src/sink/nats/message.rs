@@ -1,4 +1,4 @@
-//! An event as a message: its subject, its headers and its size.
+//! The message for an event: its subject, its headers and its size.
 
 use async_nats::HeaderMap;
 use bytes::Bytes;
@@ -17,13 +17,13 @@ pub(super) const BATCH_ID: &str = "Nats-Batch-Id";
 pub(super) const BATCH_SEQUENCE: &str = "Nats-Batch-Sequence";
 pub(super) const BATCH_COMMIT: &str = "Nats-Batch-Commit";
 
-/// What the headers of a batch or of a fence add at the most.
+/// The most bytes that the headers of a batch or of a fence add.
 const MORE_HEADERS: usize = 400;
 
 /// An event that is ready to be published.
 #[derive(Clone, Debug)]
 pub(super) struct Outgoing {
-    /// Its place among the messages that were offered.
+    /// Its index among the messages of the delivery.
     pub(super) index: usize,
     pub(super) key: EventKey,
     pub(super) subject: String,
@@ -44,7 +44,7 @@ impl Outgoing {
         Self { index, key: record.event_key(), subject, headers, body }
     }
 
-    /// Its size as a server counts it against `max_payload`, which is of headers and body.
+    /// The size of headers and body, as a server compares it with `max_payload`.
     pub(super) fn size(&self) -> usize {
         let line = |name: &str, value: &str| name.len() + value.len() + ": \r\n".len();
         let headers = self.headers.iter().flat_map(|(name, values)| values.iter().map(move |value| (name, value)));
@@ -52,7 +52,8 @@ impl Outgoing {
         lines + "NATS/1.0\r\n\r\n".len() + MORE_HEADERS + self.body.len()
     }
 
-    /// With another id, where the server has seen the first one: what was delivered before is delivered again on purpose.
+    /// The same message with another id. It is used if the server knows the first id, and the event is delivered again on
+    /// purpose.
     pub(super) fn again(mut self, position: u64) -> Self {
         let id = self.headers.get(MESSAGE_ID).map(|id| format!("{id}:{position}")).unwrap_or_default();
         self.headers.insert(MESSAGE_ID, &*id);
@@ -60,13 +61,13 @@ impl Outgoing {
     }
 }
 
-/// The id by which a server recognizes a message that it has already stored. Two events at one offset are two messages.
+/// The id by which a server recognizes a message that it has already stored. Two events at one offset have different ids.
 fn message_id(channel: ChannelId, EventKey { offset, id }: EventKey) -> String {
     let id = id.map(|id| format!(":{id}")).unwrap_or_default();
     format!("{channel}:{offset}{id}")
 }
 
-/// Identifies the event in a message of this lane by the headers as a server returns them. `None` for another lane's message.
+/// Identifies the event in a message of this lane by the headers that a server returns. `None` for a message of another lane.
 pub(super) fn key_of(headers: &str, channel: ChannelId, sink: &str) -> Option<EventKey> {
     let value = |name: &str| {
         let line = headers.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;

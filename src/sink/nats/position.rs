@@ -11,13 +11,13 @@ use crate::stream;
 pub(super) struct Position {
     #[serde(flatten)]
     pub(super) lane: stream::Position,
-    /// The run of the process that wrote it.
+    /// Identifies the run of the process that wrote it.
     pub(super) instance: Uuid,
     /// Written for instances of an older version: they look for events after the position only if this is true. This version
     /// always looks.
     pub(super) follow: bool,
-    /// The sequence number after which unrecorded events of the lane may be in the stream, if it is not the message's own: a
-    /// claim repeats the position of an earlier message.
+    /// The sequence number after which the stream may contain unrecorded events of the lane. `None` if it is the sequence
+    /// number of this message. It differs in a claim, which repeats the position of an earlier message.
     pub(super) since: Option<u64>,
 }
 
@@ -31,8 +31,8 @@ impl Position {
         serde_json::to_vec(self).expect("a position has text keys and no value that can fail").into()
     }
 
-    /// The most events that a position may name if a message may have this many bytes. The position of a delivery can also
-    /// name events of the delivery before it, so this is half of what fits.
+    /// The most events that a delivery may have if a message may have `max_bytes` bytes. The position of a delivery can
+    /// also name events of the previous delivery, so this is half of the number that fits.
     pub(super) fn most_events(max_bytes: usize) -> usize {
         ((max_bytes / 2).saturating_sub(stream::Position::BYTES) / stream::Position::BYTES_PER_EVENT).max(1)
     }

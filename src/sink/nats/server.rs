@@ -1,11 +1,11 @@
-//! The connection to the servers, and the requests of JetStream's API that the sink makes.
+//! The connection to the servers, and the JetStream API requests of the sink.
 //!
 //! # Invariants
 //!
-//! * **One connection a sink,** made at its first use. It is made again by itself when it has broken.
-//! * **Bounded.** Every request by the timeout.
-//! * **Refused or unknown.** A request that a server has answered with an error was not carried out. Of one without an answer
-//!   that is not known, and it may still be carried out later.
+//! * **One connection for each sink,** made at its first use. The client reconnects automatically.
+//! * **Bounded.** The timeout bounds every request.
+//! * **Refused or unknown.** A request that a server has answered with an error was not carried out. A request without an
+//!   answer may have been carried out, or may still be carried out later.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -26,35 +26,35 @@ use crate::SinkError;
 use net::http;
 use net::tasks::lock;
 
-/// Between two attempts to connect again.
+/// The delay between two attempts to reconnect.
 const RECONNECT: Duration = Duration::from_millis(250);
 
-/// Another message has come onto the subject meanwhile.
+/// Another message was stored on the subject meanwhile.
 pub(super) const WRONG_SEQUENCE: u64 = 10071;
 /// The server has seen the id of one of the messages.
 pub(super) const DUPLICATE: u64 = 10201;
-/// A message of the batch did not arrive, or none did for too long.
+/// A message of the batch was lost, or no message of the batch arrived for too long.
 const INCOMPLETE: u64 = 10176;
-/// The stream takes no batches, any more.
+/// The stream does not allow batches, or no longer does.
 pub(super) const BATCHES_DISABLED: u64 = 10174;
 pub(super) const NO_STREAM: u64 = 10059;
 const NO_MESSAGE: u64 = 10037;
 const NAME_IN_USE: u64 = 10058;
-/// JetStream has no leader, is starting, or is at the limit of what it has in hand.
+/// JetStream has no leader, is starting, or has reached its limit of pending requests or batches.
 const AWAY: [u64; 6] = [10008, 10009, 10104, 10118, 10164, 10210];
-/// The account, the stream or the server has no room, or no JetStream.
+/// The account, the stream or the server has no space, or no JetStream.
 const NO_ROOM: [u64; 10] = [10023, 10028, 10035, 10039, 10047, 10076, 10077, 10109, 10110, 10120];
 
-/// Why a request was not carried out, or may not have been.
+/// Why a request was not carried out, or may not have been carried out.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// There is no answer.
+    /// The server did not answer.
     Unanswered(String),
-    /// The server refuses it.
+    /// The server refused the request.
     Refused(Refusal),
 }
 
-/// An error of JetStream's.
+/// A JetStream error.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Refusal {
     #[serde(default)]
@@ -63,7 +63,7 @@ pub(super) struct Refusal {
     description: String,
 }
 
-/// What a stream says of a message that it has taken.
+/// The acknowledgement of a message.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(super) struct Ack {
     pub(super) seq: u64,
@@ -71,7 +71,7 @@ pub(super) struct Ack {
     pub(super) duplicate: bool,
 }
 
-/// A message of a stream.
+/// A message that a stream has stored.
 #[derive(Debug)]
 pub(super) struct Stored {
     pub(super) sequence: u64,
@@ -79,11 +79,11 @@ pub(super) struct Stored {
     pub(super) body: Vec<u8>,
 }
 
-/// The servers, as this sink reaches them.
+/// The sink's connection to the servers.
 pub(super) struct Server {
     settings: Arc<NatsSettings>,
     client: tokio::sync::Mutex<Option<Client>>,
-    /// Why the connection could not be made again, as far as it says.
+    /// The last error that the client has reported since it was connected.
     trouble: Arc<Mutex<Option<String>>>,
 }
 
@@ -92,7 +92,7 @@ impl Server {
         Self { settings, client: tokio::sync::Mutex::default(), trouble: Arc::default() }
     }
 
-    /// The connection, as long as it stands.
+    /// The connection. Fails if it is not connected at the moment.
     pub(super) async fn client(&self) -> Result<Client, SinkError> {
         let mut client = self.client.lock().await;
         let client = match &*client {
@@ -127,7 +127,8 @@ impl Server {
             .connection_timeout(self.settings.timeout)
             .request_timeout(Some(self.settings.timeout))
             .max_reconnects(None)
-            // By itself the library counts every connection of the process's life, and soon waits seconds for each.
+            // By default the library counts every reconnection since the process started, and soon waits seconds before
+            // each one.
             .reconnect_delay_callback(|attempt| if attempt <= 1 { Duration::ZERO } else { RECONNECT })
             .event_callback(move |event| {
                 let trouble = trouble.clone();
@@ -143,7 +144,7 @@ impl Server {
         let addresses: Result<Vec<ServerAddr>, _> =
             self.settings.servers.iter().map(|url| ServerAddr::from_url(url.clone())).collect();
         let addresses = addresses.map_err(|error| set_up(error.to_string()))?;
-        // It gives up by itself after the timeout at each server.
+        // `connection_timeout` bounds this attempt for each server.
         options.connect(addresses).await.map_err(|error| {
             let root = http::reason(&error);
             if let Some(refusal) = http::find(&error) {
@@ -159,7 +160,8 @@ impl Server {
         })
     }
 
-    /// What to look at where we do not take a server's certificate, or the server does not take ours.
+    /// The advice for a failed TLS handshake: this client refused the server's certificate, or the server refused the
+    /// client's.
     fn advice(&self, error: &rustls::Error) -> &'static str {
         match (error, &self.settings.identity) {
             (rustls::Error::AlertReceived(_), None) => {
@@ -173,11 +175,11 @@ impl Server {
     fn tls(&self) -> Result<ClientConfig, rustls::Error> {
         let NatsSettings { authorities, identity, .. } = &*self.settings;
         let by = |is_used| http::server_tls(authorities.as_ref(), identity.as_ref(), is_used);
-        // A server may ask for TLS though nothing here says so.
+        // A server may require TLS even if the settings do not mention it.
         by(true).or_else(|error| if self.settings.requires_tls() { Err(error) } else { by(false) })
     }
 
-    /// Carries out a request of the API; `None` where there is no such thing.
+    /// Sends a request to the JetStream API, and returns the answer.
     async fn ask<T: DeserializeOwned>(&self, what: &str, request: &Value) -> Result<T, Failure> {
         let client = self.client().await.map_err(|error| Failure::Unanswered(error.to_string()))?;
         let body = request.to_string().into();
@@ -185,7 +187,7 @@ impl Server {
         self.read(answer.ok()).and_then(|answer| serde_json::from_value(answer).map_err(unreadable))
     }
 
-    /// What a stream's settings and state are; `None` where there is none.
+    /// The settings and the state of the stream. `None` if it does not exist.
     pub(super) async fn stream<T: DeserializeOwned>(&self) -> Result<Option<T>, Failure> {
         match self.ask(&format!("STREAM.INFO.{}", self.settings.stream), &json!({})).await {
             Err(Failure::Refused(Refusal { err_code: NO_STREAM, .. })) => Ok(None),
@@ -193,7 +195,7 @@ impl Server {
         }
     }
 
-    /// Makes a stream, where there is none of its name.
+    /// Creates the stream, unless a stream has its name.
     pub(super) async fn create(&self, stream: &Value) -> Result<(), Failure> {
         match self.ask::<Value>(&format!("STREAM.CREATE.{}", self.settings.stream), stream).await {
             Err(Failure::Refused(Refusal { err_code: NAME_IN_USE, .. })) => Ok(()),
@@ -206,7 +208,7 @@ impl Server {
         self.message(&json!({"last_by_subj": subject})).await
     }
 
-    /// The first message from `sequence` on, of those that a filter takes.
+    /// The first message from `sequence` on whose subject matches the filter.
     pub(super) async fn next(&self, sequence: u64, filter: &str) -> Result<Option<Stored>, Failure> {
         self.message(&json!({"seq": sequence, "next_by_subj": filter})).await
     }
@@ -239,14 +241,14 @@ impl Server {
         Ok(Some(Stored { sequence: seq, headers, body: bytes(data)? }))
     }
 
-    /// Publishes a message, and waits for the stream's word.
+    /// Publishes a message, and waits for the acknowledgement of the stream.
     pub(super) async fn publish(&self, subject: String, headers: HeaderMap, body: Bytes) -> Result<Ack, Failure> {
         let client = self.client().await.map_err(|error| Failure::Unanswered(error.to_string()))?;
         let answer = timeout(self.settings.timeout, client.request_with_headers(subject, headers, body)).await;
         self.read(answer.ok()).and_then(|answer| serde_json::from_value(answer).map_err(unreadable))
     }
 
-    /// Publishes a message of a batch, which is answered with the batch.
+    /// Publishes a message of a batch without waiting for an answer: the server acknowledges the batch as a whole.
     pub(super) async fn send(&self, subject: String, headers: HeaderMap, body: Bytes) -> Result<(), Failure> {
         let client = self.client().await.map_err(|error| Failure::Unanswered(error.to_string()))?;
         match timeout(self.settings.timeout, client.publish_with_headers(subject, headers, body)).await {
@@ -270,20 +272,21 @@ impl Server {
         }
     }
 
-    /// That there is no answer, and what the server has said meanwhile: a request that the user may not make is not answered.
+    /// The failure of a request without an answer. It includes the last reported error, because a server does not answer a
+    /// request that the user is not allowed to make, but reports an error.
     fn timed_out(&self) -> Failure {
         let said = lock(&self.trouble).take().map(|trouble| format!(": {trouble}")).unwrap_or_default();
         Failure::Unanswered(format!("no answer within {:?}{said}", self.settings.timeout))
     }
 
-    /// What follows from a failure to publish an event, where nothing special does. A refusal is taken for the event's own
-    /// fault where it is not known to be something else's.
+    /// The error for an event that could not be published. A refusal counts as the fault of the event unless its code is
+    /// known to have another cause.
     pub(super) fn error_of_event(&self, failure: Failure) -> SinkError {
         let stream = &self.settings.stream;
         self.error(failure, |said| SinkError::refused(format!("the stream {stream} refuses it: {said}")))
     }
 
-    /// What follows from the failure of a request that is about no event.
+    /// The error for a failed request that is not about an event.
     pub(super) fn error_in(&self, doing: &str, failure: Failure) -> SinkError {
         let stream = &self.settings.stream;
         self.error(failure, |said| misconfigured(&format!("{doing} the stream {stream}"), &said))
@@ -313,7 +316,7 @@ impl Server {
     }
 }
 
-/// An error that an operator has to mend, and that is no event's.
+/// An error that no event causes and that an operator must fix.
 pub(super) fn misconfigured(doing: &str, message: &str) -> SinkError {
     SinkError::unusable(format!("{doing}: {message}"))
 }

@@ -1,4 +1,4 @@
-//! What an operator decides about a JetStream sink, already checked.
+//! The settings of a JetStream sink, already validated.
 
 use std::time::Duration;
 
@@ -11,48 +11,48 @@ use net::secret::Secret;
 /// A stream that events are published to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NatsSettings {
-    /// The servers of one cluster, at least one: nats or tls. They hold no credentials.
+    /// The servers of one cluster, at least one, as `nats` or `tls` URLs. The URLs contain no credentials.
     pub servers: Vec<Url>,
-    /// What the servers are told about who we are.
+    /// The credentials for the servers.
     pub login: Login,
-    /// The authorities that TLS trusts instead of the system's.
+    /// The certificate authorities to trust instead of the system's.
     pub authorities: Option<Authorities>,
-    /// The client's certificate, where the server asks for one.
+    /// The client certificate, if the server requires one.
     pub identity: Option<Identity>,
-    /// The stream's name.
+    /// The name of the stream.
     pub stream: String,
-    /// The subjects of events.
+    /// The pattern for the subjects of events.
     pub subject: Pattern,
-    /// What the subjects of lanes' positions begin with.
+    /// The prefix of the subjects of the lanes' positions.
     pub positions: String,
-    /// Whether the stream is made where it is missing.
+    /// Whether a missing stream is created.
     pub create: bool,
-    /// How many servers keep a stream that is made.
+    /// The number of replicas with which the stream is created.
     pub replicas: u8,
-    /// Bounds each connection and each answer. Never zero.
+    /// The longest time to wait for a connection, and for an answer. Never zero.
     pub timeout: Duration,
 }
 
-/// Who we are to a server.
+/// The credentials for a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Login {
-    /// No user, or the one that the client's certificate names.
+    /// No user, or the user that the client certificate names.
     None,
-    /// What a credentials file holds: a user's JWT and its key.
+    /// The content of a credentials file: a user's JWT and key.
     Credentials(Secret),
-    /// A user and its password.
+    /// A user name and its password.
     Password(String, Secret),
     /// A token.
     Token(Secret),
 }
 
 impl NatsSettings {
-    /// Whether the connection is by TLS whatever the server says.
+    /// Whether the connection must use TLS even if the server does not ask for it.
     pub(super) fn requires_tls(&self) -> bool {
         self.authorities.is_some() || self.identity.is_some() || self.servers.iter().any(|url| url.scheme() == "tls")
     }
 
-    /// The servers, for an operator.
+    /// The servers, as messages show them.
     pub fn shown_servers(&self) -> String {
         let servers: Vec<_> = self.servers.iter().map(|url| url.as_str().trim_end_matches('/')).collect();
         servers.join(",")

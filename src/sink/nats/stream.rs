@@ -1,4 +1,4 @@
-//! The stream: how it is made, and what must hold of one that is there.
+//! The stream: how it is created, and the requirements on an existing one.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 use super::settings::NatsSettings;
 use super::subject::covers;
 
-/// The oldest server whose streams compare a message with the last one on another subject.
+/// The oldest server that supports a condition on the last message of another subject.
 const FENCED_SINCE: (u64, u64) = (2, 11);
 
-/// The oldest server that has atomic batches.
+/// The oldest server that supports atomic batches.
 const BATCHES_SINCE: (u64, u64) = (2, 12);
 
-/// A stream, as a server tells it.
+/// A stream, as a server describes it.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Stream {
     config: Config,
@@ -56,24 +56,24 @@ struct Config {
     mirror: Option<Value>,
 }
 
-/// What a lane has to know of its stream.
+/// The facts about the stream that a lane needs.
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
-    /// The filters of what it takes.
+    /// The subject filters of the stream.
     pub(super) subjects: Vec<String>,
-    /// Whether it takes several messages as one.
+    /// Whether it accepts atomic batches.
     pub(super) batches: bool,
-    /// Whether a message may replace those before it on its subject.
+    /// Whether a message may replace the earlier messages on its subject.
     pub(super) rollups: bool,
-    /// The largest message that it takes, in bytes; `None` where it says nothing.
+    /// The largest message that it accepts, in bytes. `None` if it has no such limit.
     pub(super) max_size: Option<usize>,
-    /// Whether its own limits delete the oldest messages and have deleted some. The limit per subject is not one of them: it
-    /// keeps the last message of each subject.
+    /// Whether the limits of the stream delete the oldest messages, and have deleted some. The limit for each subject does
+    /// not count, because it keeps the last message of the subject.
     pub(super) has_dropped: bool,
 }
 
 impl Stream {
-    /// A stream that was just made, or made again, starts with its first message.
+    /// A stream that was just created, or created again, starts with message 1, and so has deleted none.
     fn has_dropped(&self) -> bool {
         let Config { max_msgs, max_bytes, max_age, discard, .. } = &self.config;
         let drops = *max_age > 0 || (discard == "old" && (*max_msgs > 0 || *max_bytes > 0));
@@ -87,7 +87,7 @@ impl Facts {
     }
 }
 
-/// The stream that is made where there is none.
+/// The settings with which a missing stream is created.
 pub(super) fn wanted(settings: &NatsSettings, version: &str) -> Value {
     let mut stream = json!({
         "name": settings.stream,
@@ -105,15 +105,15 @@ pub(super) fn wanted(settings: &NatsSettings, version: &str) -> Value {
     stream
 }
 
-/// The subjects that a stream has to take.
+/// The subjects that a stream must accept.
 fn subjects(settings: &NatsSettings) -> [String; 2] {
     [settings.subject.filter_of_all(), format!("{}.>", settings.positions)]
 }
 
-/// What a lane has to know of a stream, on a server of that version.
+/// The facts about a stream that a lane needs, on a server of this version.
 ///
 /// # Errors
-/// If lanes cannot use it: why, and what to do.
+/// If lanes cannot use the stream. The message says why, and how to fix it.
 pub(super) fn facts(stream: Stream, settings: &NatsSettings, version: &str) -> Result<Facts, String> {
     let has_dropped = stream.has_dropped();
     let Config { subjects, retention, max_msg_size, allow_atomic, allow_rollup_hdrs, sealed, no_ack, mirror, .. } =
@@ -149,7 +149,7 @@ pub(super) fn facts(stream: Stream, settings: &NatsSettings, version: &str) -> R
     Ok(Facts { subjects, batches, rollups: allow_rollup_hdrs, max_size, has_dropped })
 }
 
-/// What to say of a stream that can be used.
+/// The description of a stream that can be used.
 pub(super) fn summary(facts: &Facts, settings: &NatsSettings, version: &str) -> String {
     let name = &settings.stream;
     let way = if facts.batches {
@@ -168,7 +168,7 @@ pub(super) fn summary(facts: &Facts, settings: &NatsSettings, version: &str) -> 
     format!("the stream {name} is there, on NATS {version}; exactly once, in {way}{rest}")
 }
 
-/// Whether a version is this one or newer. One that cannot be read is taken for an old one.
+/// Whether a version is this one or newer. A version that cannot be parsed counts as old.
 fn is_since(version: &str, (major, minor): (u64, u64)) -> bool {
     let mut numbers = version.trim_start_matches('v').split('.').map(|number| number.parse::<u64>().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)

@@ -1,30 +1,30 @@
-//! Subjects: of events, by a pattern, and which a stream takes.
+//! The subjects of events, made from a pattern, and the subjects that a stream accepts.
 
 use std::fmt;
 use std::str::FromStr;
 
 use record::{ChannelRef, Record};
 
-/// The longest value that goes into a subject. A server takes 4 KiB for a subject and what else stands on its line.
+/// The longest value in a subject. A server accepts 4 KiB for the protocol line that contains the subject.
 const VALUE_LIMIT: usize = 200;
 
 /// The longest subject pattern.
 const PATTERN_LIMIT: usize = 500;
 
-/// How the subject of an event is made.
+/// The pattern from which the subject of an event is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern(Vec<Part>);
 
 /// A part of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
-    /// As it is.
+    /// A literal text.
     Text(String),
     /// The channel's name.
     Channel,
     /// The channel's id.
     ChannelId,
-    /// The event's type, whose dots part tokens.
+    /// The event's type. Its dots separate tokens.
     Type,
 }
 
@@ -71,7 +71,7 @@ impl Part {
 }
 
 impl Pattern {
-    /// The subject of an event. It depends on the event and its channel alone.
+    /// The subject of an event. It depends only on the event and its channel.
     pub(super) fn of(&self, record: &Record) -> String {
         self.with(|part| match part {
             Part::Type => cleaned(record.kind.as_ref()),
@@ -79,12 +79,12 @@ impl Pattern {
         })
     }
 
-    /// A filter that takes the subjects of every event of a channel.
+    /// A filter that matches the subjects of all events of a channel.
     pub(super) fn filter(&self, channel: &ChannelRef) -> String {
         self.wildcard(|part| Self::of_channel(part, channel))
     }
 
-    /// A filter that takes the subjects of every event.
+    /// A filter that matches the subjects of all events.
     pub fn filter_of_all(&self) -> String {
         self.wildcard(|_| "*".to_owned())
     }
@@ -104,7 +104,7 @@ impl Pattern {
         }
     }
 
-    /// From the first type on, which may be of several tokens, anything.
+    /// The pattern as a filter. The first type and everything after it become `>`, because a type can have several tokens.
     fn wildcard(&self, value: impl Fn(&Part) -> String) -> String {
         const TYPE: &str = "\u{1}";
         let subject = self.with(|part| if *part == Part::Type { TYPE.to_owned() } else { value(part) });
@@ -114,7 +114,7 @@ impl Pattern {
                 tokens.push(">");
                 break;
             }
-            // A wildcard is a token of its own.
+            // A wildcard must be a whole token.
             tokens.push(if token.contains('*') { "*" } else { token });
         }
         tokens.join(".")
@@ -140,8 +140,8 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// A text as a part of a subject: what is neither a letter, a digit, - nor _ becomes _, and so does a token without
-/// anything in it. Dots part tokens.
+/// A text as a part of a subject. Dots separate tokens. Every other character except letters, digits, - and _ becomes _,
+/// and so does an empty token.
 fn cleaned(text: &str) -> String {
     let legal = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '_' };
     let text: String = text.chars().take(VALUE_LIMIT).map(legal).collect();
@@ -149,7 +149,7 @@ fn cleaned(text: &str) -> String {
     tokens.join(".")
 }
 
-/// Whether everything that `subject`, which may have wildcards, takes is taken by `filter` too.
+/// Whether `filter` matches every subject that `subject` matches. `subject` may have wildcards.
 pub(super) fn covers(filter: &str, subject: &str) -> bool {
     let (mut filters, mut subjects) = (filter.split('.'), subject.split('.'));
     loop {

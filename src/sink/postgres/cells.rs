@@ -1,4 +1,4 @@
-//! Rows as the parameters of a statement: an array a column.
+//! Rows as the parameters of a statement: one array for each column.
 
 use std::error::Error;
 
@@ -13,7 +13,7 @@ use record::Message;
 /// A value, and its type in the database.
 pub(super) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
-/// Where PostgreSQL's times begin: 2000-01-01, in Unix microseconds.
+/// The epoch of PostgreSQL's times: 2000-01-01, in Unix microseconds.
 const EPOCH: i64 = 946_684_800_000_000;
 
 /// A row, without JSON that `jsonb` refuses.
@@ -27,7 +27,7 @@ pub(super) fn row(message: &Message, delivered: Timestamp) -> Row {
     row
 }
 
-/// Takes JSON out of a row that the server has refused for it all the same; says whether there was some.
+/// Removes the JSON from a row, for a server that refuses JSON which [`row`] has kept. Returns whether the row had JSON.
 pub(super) fn forgo_json(row: &mut Row) -> bool {
     json(row).fold(false, |found, (_, cell)| std::mem::replace(cell, Cell::Null) != Cell::Null || found)
 }
@@ -36,7 +36,7 @@ fn json(row: &mut Row) -> impl Iterator<Item = (&'static crate::table::Column, &
     COLUMNS.iter().zip(&mut row.0).filter(|(column, _)| column.kind == Kind::Json)
 }
 
-/// About how many bytes a row has.
+/// The approximate size of a row in bytes.
 pub(super) fn bytes(row: &Row) -> usize {
     let bytes = |cell: &Cell| match cell {
         Cell::Text(text) => text.len(),
@@ -46,13 +46,13 @@ pub(super) fn bytes(row: &Row) -> usize {
     row.0.iter().map(bytes).sum()
 }
 
-/// The rows, an array a column, with its type.
+/// The rows as one array for each column, with its type.
 pub(super) fn columns(rows: &[Row]) -> Vec<(Vec<&Cell>, Type)> {
     let column = |(at, column): (usize, &crate::table::Column)| {
         let kind = match column.kind {
             Kind::Id => Type::UUID_ARRAY,
             Kind::Number => Type::INT8_ARRAY,
-            // JSON is parsed by the statement.
+            // The statement parses the JSON.
             Kind::Text | Kind::Json => Type::TEXT_ARRAY,
             Kind::Time => Type::TIMESTAMPTZ_ARRAY,
             Kind::Hash => Type::BYTEA_ARRAY,
@@ -62,7 +62,7 @@ pub(super) fn columns(rows: &[Row]) -> Vec<(Vec<&Cell>, Type)> {
     COLUMNS.iter().enumerate().map(column).collect()
 }
 
-/// Each kind of cell stands only in columns of its type.
+/// The type is not checked, because each kind of cell occurs only in columns of its type.
 impl ToSql for Cell {
     fn to_sql(&self, kind: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
         match self {

@@ -1,9 +1,9 @@
-//! Which JSON the type `jsonb` refuses: a NUL, half a surrogate pair, a number that `numeric` does not hold.
+//! Recognizes JSON that the type `jsonb` refuses: a NUL, half a surrogate pair, or a number that `numeric` cannot represent.
 
-/// The most digits that `numeric` has before the point, and after it.
+/// The most digits that `numeric` allows before and after the decimal point.
 const DIGITS: (i64, i64) = (131_072, 16_383);
 
-/// Whether `jsonb` refuses this text, which is JSON.
+/// Whether `jsonb` refuses this text. The text must be valid JSON.
 pub(super) fn refuses(json: &[u8]) -> bool {
     let mut at = 0;
     while let Some(byte) = json.get(at) {
@@ -26,7 +26,7 @@ pub(super) fn refuses(json: &[u8]) -> bool {
     false
 }
 
-/// The length of the text that begins here; `None` where an escape in it is refused.
+/// The length of the JSON string that begins here. `None` if it contains an escape that `jsonb` refuses.
 fn text(json: &[u8]) -> Option<usize> {
     let mut at = 1;
     loop {
@@ -46,13 +46,13 @@ fn text(json: &[u8]) -> Option<usize> {
     }
 }
 
-/// The UTF-16 unit of the escape `\uXXXX` that the text begins with.
+/// The UTF-16 unit of the escape `\uXXXX` with which the text begins.
 fn unit(text: &[u8]) -> Option<u16> {
     let digits = text.strip_prefix(b"\\u")?.get(..4)?;
     u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
-/// Whether `numeric` holds a number.
+/// Whether `numeric` can represent a number.
 fn is_numeric(number: &[u8]) -> bool {
     let Ok(number) = std::str::from_utf8(number) else { return false };
     if number.len() <= 20 && !number.contains(['e', 'E']) {

@@ -1,7 +1,7 @@
-//! Connections: as many as lanes deliver at the same time, up to a few.
+//! The connections: one for each lane that delivers at the moment, up to a few.
 //!
-//! Before the first statement the tables are looked at and, where that is allowed, made; and again after a statement that
-//! did not find them as they are to be.
+//! Before the first statement the tables are checked and, if the settings allow it, created. They are checked again after a
+//! statement that did not find them as expected.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -22,39 +22,39 @@ use crate::SinkError;
 use net::postgres::{ANSWER_TIMEOUT, Connector, DatabaseError, Open, answered};
 use net::tasks::{joined, lock};
 
-/// So many lanes deliver at the same time at the most: each has a connection for a whole delivery.
+/// The most lanes that deliver at the same time. Each of them has a connection for a whole delivery.
 const CONNECTIONS: usize = 4;
 
-/// How long a statement that is of no use any more is waited for.
+/// How long to wait for a statement whose result is no longer needed.
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// How long a change of the tables waits for a lock. Everyone who uses the tables waits behind it.
+/// How long a change of the tables waits for a lock. All other users of the tables wait behind it.
 const LOCK_TIMEOUT: &str = "5s";
 
-/// The advisory lock under which one instance at a time makes tables.
+/// The advisory lock under which one instance at a time changes the tables.
 const LOCK: i64 = 0x6368_616e_7461_626c;
 
 pub(super) struct Pool {
-    /// The table of the configuration that has the keys.
+    /// The configuration table of this sink, for messages.
     at: String,
     settings: Arc<PostgresSettings>,
     connector: Connector,
     turns: Semaphore,
     idle: Mutex<Vec<Open>>,
-    /// Whether the tables are as they are to be, as far as is known.
+    /// Whether the tables are complete, as far as is known.
     is_ready: AtomicBool,
-    /// Held while the tables are looked at and made: once is enough for all lanes.
+    /// Locked while the tables are checked and changed, so that this happens once for all lanes.
     preparing: tokio::sync::Mutex<()>,
-    /// Whether one connection has reached several processes of the server.
+    /// Whether one connection has reached several server processes.
     is_pooled: AtomicBool,
 }
 
-/// A connection borrowed from the pool. Dropped, it goes back if no statement is under way on it.
+/// A connection borrowed from the pool. When it is dropped, it returns to the pool unless a statement is unanswered.
 pub(super) struct Borrowed<'p> {
     pool: &'p Pool,
-    /// `None` once it is given back.
+    /// `None` after it was returned.
     open: Option<Open>,
-    /// Statements that the server has not answered, as far as is known.
+    /// How many statements the server has not answered, as far as is known.
     unanswered: AtomicUsize,
     _permit: SemaphorePermit<'p>,
 }
@@ -76,7 +76,7 @@ impl Pool {
         Ok(self.lend(self.prepared(open).await?, permit))
     }
 
-    /// As [`borrow`](Self::borrow), but without making tables.
+    /// Waits for a connection like [`borrow`](Self::borrow), but does not check or change the tables.
     pub(super) async fn borrow_unprepared(&self) -> Result<Borrowed<'_>, Failure> {
         let permit = self.turn().await;
         Ok(self.lend(self.open().await?, permit))
@@ -112,7 +112,7 @@ impl Pool {
         seen.map_err(|error| Failure::of_connection(&error, &self.settings.server, &self.at))
     }
 
-    /// Looks at the tables, and makes what is missing, unless that is done.
+    /// Checks and completes the tables, unless that was already done.
     async fn prepared(&self, open: Open) -> Result<Open, Failure> {
         let is_ready = || self.is_ready.load(Ordering::Relaxed);
         if is_ready() {
@@ -124,8 +124,8 @@ impl Pool {
         Ok(open)
     }
 
-    /// Makes what is missing, or says so. An old key of the table is dropped in a transaction of its own, once the new one was
-    /// seen: that waits for readers, and the new one may have taken long.
+    /// Completes the tables, or fails with the reason. An old key of the table is dropped in its own transaction, after the
+    /// new key was seen. Dropping waits for readers, and the new key may have taken long.
     async fn prepare(&self, mut open: Open) -> Result<Open, Failure> {
         let missing = self.missing(&open).await?;
         if !missing.made.is_empty() {
@@ -146,12 +146,12 @@ impl Pool {
         self.look(open).await?.missing(&self.settings, &self.at).map_err(Failure::Operator)
     }
 
-    /// Runs statements that change the tables, as one transaction. It goes on if it takes longer than one may wait, as an index
-    /// on a large table does.
+    /// Runs statements that change the tables, as one transaction. If it takes longer than the answer timeout, as an index
+    /// on a large table does, this returns an error and the transaction continues.
     async fn run(&self, open: Open, statements: String) -> Result<Open, Failure> {
         info!(sink = self.at, statements, "changing the tables");
-        // Several statements in one text are one transaction. Those who read the tables must not wait for long behind it, so the
-        // limit is for their locks, not for the turn of another instance.
+        // Several statements in one text are one transaction. Readers of the tables must not wait long behind it. So the
+        // limit applies to the locks of the tables, but not to the advisory lock that another instance may have.
         let statements = format!(
             "select pg_advisory_xact_lock({LOCK}); select set_config('lock_timeout', '{LOCK_TIMEOUT}', true); {statements}"
         );
@@ -170,7 +170,7 @@ impl Pool {
         }
     }
 
-    /// What a start will find.
+    /// Describes the state of the tables and the changes that a start will make. Changes nothing.
     pub(super) async fn probe(&self) -> Result<String, Failure> {
         let open = self.connect().await?;
         let seen = self.look(&open).await?;
@@ -180,13 +180,13 @@ impl Pool {
 }
 
 impl Borrowed<'_> {
-    /// The rows that a statement gives.
+    /// Executes a statement, and returns its rows.
     pub(super) async fn query(&self, statement: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Failure> {
         self.answer(self.send(statement, parameters)).await
     }
 
-    /// The rows that a statement gives, whenever that is. It is sent when this is polled first; the server carries statements out
-    /// in the order in which they are sent.
+    /// Executes a statement and returns its rows, without a timeout. The first poll sends the statement. The server executes
+    /// statements in the order in which they are sent.
     pub(super) async fn send(&self, statement: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Error> {
         self.unanswered.fetch_add(1, Ordering::Relaxed);
         let answer = self.open().client.query_typed(statement, parameters).await;
@@ -196,7 +196,7 @@ impl Borrowed<'_> {
         answer
     }
 
-    /// Waits for an answer, for as long as one may take. An error is said as what it means.
+    /// Waits for an answer, up to the answer timeout. Converts an error into a [`Failure`].
     pub(super) async fn answer<T>(&self, sent: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {
         match answered(sent).await {
             Ok(answer) => Ok(answer),
@@ -204,9 +204,10 @@ impl Borrowed<'_> {
         }
     }
 
-    /// Waits a moment for the answer to a statement that is of no use any more, so that the connection can be used again. Then the
-    /// server is asked to give the statement up, which may wait for a lock, and the connection is of no use either: what was asked
-    /// may end the next statement. Returns whether it can be used.
+    /// Waits a moment for the answer to a statement whose result is no longer needed, so that the connection can be used
+    /// again. If no answer arrives, the statement may be waiting for a lock, and the server is asked to cancel it. The
+    /// connection can then not be used again, because the cancellation may hit the next statement. Returns whether the
+    /// connection can be used.
     pub(super) async fn abandon(&self, sent: impl Future) -> bool {
         let is_answered = timeout(MOMENT, sent).await.is_ok();
         if !is_answered {
@@ -215,7 +216,7 @@ impl Borrowed<'_> {
         is_answered
     }
 
-    /// Whether a pooler stands before the server, as far as is known.
+    /// Whether the connections go through a pooler, as far as is known.
     pub(super) fn is_pooled(&self) -> bool {
         self.pool.is_pooled.load(Ordering::Relaxed)
     }
@@ -227,11 +228,11 @@ impl Borrowed<'_> {
     async fn failed(&self, error: &DatabaseError) -> Failure {
         let pool = self.pool;
         if let DatabaseError::Silent(_) = error {
-            // It may wait for a lock: without this, each further attempt would leave one more that waits.
+            // The statement may be waiting for a lock. Without a cancellation, each further attempt would add one more.
             pool.connector.cancel(self.open()).await;
         }
         if !matches!(error, DatabaseError::Server(error) if error.as_db_error().is_some()) {
-            // The others lead to the same server, which may have failed.
+            // The other connections lead to the same server, which may have failed.
             lock(&pool.idle).clear();
         }
         let failure = Failure::of_statement(error, &pool.settings.server, &pool.at);

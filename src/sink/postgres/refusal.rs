@@ -1,4 +1,4 @@
-//! Why the database does not take something, in an operator's words.
+//! Failures of the database, with messages for an operator.
 
 use tokio_postgres::error::SqlState;
 
@@ -6,35 +6,35 @@ use crate::SinkError;
 use net::http;
 use net::postgres::{DatabaseError, ServerSettings, advice_on_standby, advised};
 
-/// The most letters of what a server says that are shown: triggers say what they like.
+/// The most letters of a server's message that are shown, because a trigger can raise a message of any length.
 const SHOWN: usize = 300;
 
-/// How the server says, with the code of an internal error, that it does not give so much memory to one value.
+/// The start of the server's message if one value needs more memory than the server allows. Its code is an internal error.
 const TOO_MUCH_MEMORY: &str = "invalid memory alloc request size";
 
-/// The advice if the table is not as it was.
+/// The advice if the table has changed.
 const CHANGED: &str = "the table was changed: `channeld check --connect` prints the SQL for what it lacks";
 
-/// What happened, and whose it is.
+/// A failure, grouped by its cause.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// This event's: another may be taken. `is_json`: it may be taken without its JSON.
+    /// This event causes it. Another event may be accepted. `is_json`: the event may be accepted without its JSON.
     Event { message: String, is_json: bool },
-    /// The database's, for now.
+    /// The database causes it. It can end without an operator.
     Database(String),
-    /// The database's, until an operator acts.
+    /// The database or the settings cause it, until an operator acts.
     Operator(String),
-    /// A table does not exist, which an operator may have dropped.
+    /// A table does not exist. An operator may have dropped it.
     NoTable(String),
-    /// The lane's row is not what the statement expects: another instance has the lane, or its position is another one.
+    /// The statement expected another row of the lane: another instance has the lane, or its position differs.
     Lane(SinkError),
 }
 
 impl Failure {
-    /// There is no connection, or it was lost.
+    /// The failure to connect, or a lost connection.
     pub(super) fn of_connection(error: &DatabaseError, server: &ServerSettings, at: &str) -> Self {
         let message = advised(error, server, at);
-        // Certificates stay as they are until an operator changes them.
+        // Only an operator can change certificates.
         let is_certificate = http::find::<rustls::Error>(error).is_some();
         if is_certificate || code(error).is_some_and(is_for_an_operator) {
             Self::Operator(message)
@@ -43,7 +43,7 @@ impl Failure {
         }
     }
 
-    /// A statement was not carried out, as far as is known.
+    /// The failure of a statement that was not executed, as far as is known.
     pub(super) fn of_statement(error: &DatabaseError, server: &ServerSettings, at: &str) -> Self {
         let DatabaseError::Server(source) = error else { return Self::of_connection(error, server, at) };
         let Some(said) = source.as_db_error() else { return Self::of_connection(error, server, at) };
@@ -91,17 +91,17 @@ fn class(code: &SqlState) -> &str {
     code.code().get(..2).unwrap_or_default()
 }
 
-/// Whether another event might be taken: bad data, a broken constraint, a limit, what a trigger has raised.
+/// Whether another event may be accepted. The cause is bad data, a violated constraint, a limit, or the error of a trigger.
 fn is_of_event(code: &SqlState) -> bool {
     *code != SqlState::NOT_NULL_VIOLATION && matches!(class(code), "22" | "23" | "44" | "54" | "P0")
 }
 
-/// Whether `jsonb` may be what refuses it.
+/// Whether the type `jsonb` may have refused the event.
 fn is_of_json(code: &SqlState) -> bool {
     matches!(class(code), "22" | "54")
 }
 
-/// Whether waiting does not help: rights, names, what is not there, what the table has become.
+/// Whether waiting does not help. The cause is a missing right, a wrong name, a missing object, or a changed table.
 fn is_for_an_operator(code: &SqlState) -> bool {
     matches!(class(code), "0A" | "28" | "3D" | "3F" | "42" | "55" | "F0" | "XX")
         && *code != SqlState::LOCK_NOT_AVAILABLE

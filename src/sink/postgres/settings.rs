@@ -1,32 +1,32 @@
-//! What an operator decides about a table in a PostgreSQL database.
+//! The settings of a PostgreSQL sink.
 
 use crate::table::{Search, progress, quoted};
 use net::postgres::ServerSettings;
 
-/// A table. Its names are identifiers that need no escape.
+/// A table in a PostgreSQL database. Its names are identifiers that need no escaping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PostgresSettings {
-    /// The database, and how it is reached.
+    /// The database, and how to connect to it.
     pub server: ServerSettings,
     /// The schema.
     pub schema: String,
-    /// The table in it.
+    /// The table in the schema.
     pub table: String,
-    /// Whether tables and columns are made where they are missing.
+    /// Whether missing tables and columns are created.
     pub create: bool,
-    /// What can be searched for.
+    /// The kind of full-text search.
     pub search: Search,
-    /// The channel that is notified of each transaction; `None` where none is.
+    /// The PostgreSQL channel that is notified of each transaction. `None` for no notification.
     pub notify: Option<String>,
 }
 
 impl PostgresSettings {
-    /// The table, as SQL has it.
+    /// The qualified name of the table, quoted for SQL.
     pub(super) fn quoted(&self) -> String {
         format!("{}.{}", quoted(&self.schema), quoted(&self.table))
     }
 
-    /// The table with the positions of lanes, as SQL has it.
+    /// The qualified name of the table with the positions of lanes, quoted for SQL.
     pub(super) fn progress(&self) -> String {
         format!("{}.{}", quoted(&self.schema), quoted(&progress(&self.table)))
     }

@@ -3,18 +3,18 @@
 use super::PostgresSettings;
 use crate::table::{COLUMNS, Kind, NO_ID, joined, quoted};
 
-/// Parameters of an insert before those of the columns.
+/// How many parameters of an insert precede the parameters of the columns.
 const BEFORE: usize = 6;
 
-/// The process of the server that carries a statement out. A new one after a crash has another number, or another start of the
-/// server.
+/// An SQL expression that identifies the server process that executes a statement. After a crash, a new process has another
+/// number or another start time of the server.
 const BACKEND: &str = "concat(pg_backend_pid(), ' since ', extract(epoch from pg_postmaster_start_time()))";
 
 /// The statements. `$1` and `$2` are the channel and the sink.
 #[derive(Debug)]
 pub(super) struct Statements {
-    /// Moves the lane from position `$5` to `$3` under epoch `$4`, and writes rows. `$6` says whether its commit waits for the
-    /// disk. Returns how many lanes it moved, and the process of the server that executed it.
+    /// Moves the lane from position `$5` to `$3` under epoch `$4`, and writes rows. `$6` says whether its commit waits for
+    /// the disk. Returns how many lanes it moved, and the process of the server that executed it.
     pub(super) insert: String,
     /// Sets the lane's position to `$3` exactly, under epoch `$4`. `$5` and `$6` are the offsets and ids of pending events.
     /// Returns as [`claim`](Self::claim).
@@ -47,7 +47,7 @@ impl Statements {
             None => String::new(),
         };
         let lane = "p.channel_id = $1 and p.sink = $2";
-        // A lease that is not shared has epoch 0 and is always in force.
+        // A lease that is not shared has epoch 0 and is always valid.
         let in_force = "(p.epoch <= $4 or $4 = 0)";
         let pending = "unnest($5::bigint[], $6::uuid[]) as pending (event_offset, event_id)";
         let is_pending = format!(
@@ -79,12 +79,13 @@ impl Statements {
                 "with lane as (update {progress} as p set epoch = $4 where {lane} and {in_force} \
                  returning p.through) {taken_over}"
             ),
-            // The second table is only named: a position without the rows that it is about is none.
+            // The second table is named so that the statement fails if it is missing: a position without its rows does not
+            // count.
             position: format!(
                 "select p.through, p.epoch from {progress} as p where {lane} \
                  and not exists (select from {table} where false)"
             ),
-            // An event that was delivered late has a low offset and may be left when those after it were deleted.
+            // A late delivery has a low offset, and may remain when later events were deleted.
             oldest: format!(
                 "select event_offset, event_id from (select event_offset, event_id, delivered from {table} \
                  where channel_id = $1 order by {key} limit 1000) as lowest order by delivered, event_offset limit 1"
@@ -100,12 +101,12 @@ impl Statements {
     }
 }
 
-/// The expressions over which rows are unique.
+/// The expressions of the unique index.
 pub(super) fn key() -> String {
     format!("channel_id, event_offset, ({})", identity("event_id"))
 }
 
-/// An event's id in a comparison: a null would be distinct from every other null.
+/// An event's id in a comparison. A null is replaced, because it would be distinct from every other null.
 pub(super) fn identity(id: &str) -> String {
     format!("coalesce({id}, '{NO_ID}'::uuid)")
 }

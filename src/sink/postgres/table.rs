@@ -1,4 +1,4 @@
-//! What the database has of the tables, and the SQL for what it lacks.
+//! The state of the tables in the database, and the SQL that completes them.
 
 use std::fmt;
 
@@ -11,14 +11,14 @@ use super::statements::{identity, key};
 use crate::table::{COLUMNS, Column, Kind, Search, identity_index, joined, quoted, searched};
 use net::postgres::{DatabaseError, advice_on_standby, answered};
 
-/// The column of the full-text search.
+/// The column for the full-text search.
 const SEARCH: &str = "search";
 
-/// The most letters of an event that are searched. A `tsvector` holds 1,048,575 bytes, and no letter takes more than eight of
-/// them: it has up to four, and stands twice where words are joined by hyphens, in the whole and in a part.
+/// The most letters of an event that are searched. A `tsvector` has at most 1,048,575 bytes, and no letter takes more than
+/// eight of them: it has up to four bytes, and is stored twice if words are joined by hyphens, in the whole and in a part.
 const SEARCHED: usize = 130_000;
 
-/// What was seen.
+/// The state of the database.
 #[expect(clippy::struct_excessive_bools, reason = "each is a column of an answer")]
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
@@ -26,26 +26,26 @@ pub(super) struct Seen {
     pub(super) is_read_only: bool,
     pub(super) encoding: String,
     pub(super) forgets: bool,
-    /// As SQL has it.
+    /// Quoted for SQL.
     pub(super) role: String,
     pub(super) has_lz4: bool,
     pub(super) has_schema: bool,
     pub(super) may_make: bool,
-    /// None where there is no table.
+    /// Empty if the table does not exist.
     pub(super) columns: Vec<String>,
     pub(super) has_key: bool,
-    /// The SQL that drops the keys of older versions, in which an offset identified an event.
+    /// The SQL that drops the keys of older versions, in which the offset alone identified an event.
     pub(super) old_keys: Vec<String>,
     pub(super) has_progress: bool,
     pub(super) may_write: bool,
     pub(super) has_trigrams: bool,
 }
 
-/// The SQL for what a table lacks, which may be run twice.
+/// The SQL that completes the tables. It may be run twice.
 #[derive(Debug)]
 pub(super) struct Missing {
     pub(super) made: String,
-    /// Drops what `made` replaces.
+    /// Drops the keys that `made` replaces.
     pub(super) dropped: String,
 }
 
@@ -93,7 +93,8 @@ impl Seen {
         })
     }
 
-    /// What is missing; or why it is not made, and what to do.
+    /// The SQL that completes the tables. Fails if it must not be run, or would not help. The message says why, and how to
+    /// fix it.
     pub(super) fn missing(&self, settings: &PostgresSettings, at: &str) -> Result<Missing, String> {
         if self.is_read_only {
             return Err(format!("it takes no writes, as a standby does not: {}", advice_on_standby(at)));
@@ -125,7 +126,7 @@ impl Seen {
         Ok(missing)
     }
 
-    /// A column without which a table is not ours.
+    /// A required column that the table lacks. A table without it belongs to another program.
     fn foreign(&self) -> Option<&'static str> {
         let needed = COLUMNS.iter().filter(|column| column.is_needed && !self.has(column.name));
         needed.map(|column| column.name).next().filter(|_| !self.columns.is_empty())
@@ -146,14 +147,14 @@ impl Seen {
         if self.columns.is_empty() {
             statements.push(self.create(settings));
             if self.has_progress {
-                // They are about rows that are gone.
+                // The positions refer to rows that no longer exist.
                 statements.push(format!("delete from {};", settings.progress()));
             }
         } else {
             statements.extend(self.lacking(settings));
         }
         if !self.has_progress {
-            // Space in its pages for the next version of a row: it is changed all the time.
+            // A row changes with every delivery. The fill factor leaves space in its page for the next version.
             statements.push(format!(
                 "create table if not exists {} (channel_id uuid, sink text, through bigint, epoch bigint not null, \
                  primary key (channel_id, sink)) with (fillfactor = 20);",
@@ -178,14 +179,14 @@ impl Seen {
         created
     }
 
-    /// The columns that are not there, and the key.
+    /// The SQL that adds missing columns, their indexes and the key.
     fn lacking(&self, settings: &PostgresSettings) -> Vec<String> {
         let table = settings.quoted();
         let add = |column: String| format!("alter table {table} add column if not exists {column};");
         let lacking = COLUMNS.iter().filter(|column| !self.has(column.name)).map(|column| add(self.defined(column)));
         let mut lacking: Vec<_> = lacking.collect();
         if !self.has_key {
-            // One of that name was not finished: an index that is made concurrently can fail.
+            // An index of this name is unfinished: an index that is created concurrently can fail.
             let unfinished = format!("{}.{}", quoted(&settings.schema), quoted(&identity_index(&settings.table)));
             lacking.push(format!("drop index if exists {unfinished}; {}", create_key(settings)));
         }
@@ -198,7 +199,7 @@ impl Seen {
 
     fn defined(&self, column: &Column) -> String {
         let (name, kind) = (quoted(column.name), column.kind.postgres());
-        // Several times as fast as the server's own, and about as small.
+        // lz4 is several times as fast as the server's default, and about as small.
         let is_long = matches!(column.name, "record" | "decoded" | "proof");
         let compression = if is_long && self.has_lz4 { " compression lz4" } else { "" };
         format!("{name} {kind}{compression}{}", if column.is_needed { " not null" } else { "" })
@@ -213,7 +214,7 @@ impl Seen {
         )
     }
 
-    /// What is there, for an operator. `missing` is the SQL that a start will run.
+    /// Describes the state for an operator. `missing` is the SQL that a start will run.
     pub(super) fn said(&self, settings: &PostgresSettings, missing: &str) -> String {
         let table = format!("{}.{}", settings.schema, settings.table);
         let state = match (missing.is_empty(), self.columns.is_empty()) {
@@ -234,13 +235,13 @@ impl Seen {
     }
 }
 
-/// Makes the key of a table.
+/// The SQL that creates the key of a table.
 fn create_key(settings: &PostgresSettings) -> String {
     let (table, name) = (settings.quoted(), quoted(&identity_index(&settings.table)));
     format!("create unique index if not exists {name} on {table} ({});", key())
 }
 
-/// The column that is searched, made by the server of others.
+/// The column for the full-text search, which the server generates from other columns.
 fn generated(search: Search) -> Option<String> {
     let text = searched(|column| {
         let name = quoted(column.name);

@@ -1,14 +1,15 @@
-//! One delivery: its rows, 200 a statement. While the server carries one statement out, the next is made and sent.
+//! Writes one delivery, 200 rows in each statement. While the server executes one statement, the next is made and sent.
 //!
 //! # Invariants
 //!
-//! * **In order.** A statement writes only if the lane's position is the one that the statement before it has made. If a
-//!   statement does not move the position (an operator moved the daemon's cursor back), the next one is sent after its answer:
-//!   otherwise the next one would write although this one was refused.
-//! * **Durable before it counts.** Of several statements the last one alone waits for the server's disk, and so for everything
-//!   committed before it. What is written without such a wait does not count as delivered.
-//! * **One process of the server.** A process ends when its server crashes, so the same process has lost nothing. Behind a
-//!   pooler another one may carry out the next statement: then the delivery ends, and from there on each statement waits.
+//! * **In order.** A statement writes only if the lane has the position that the previous statement has set. If a statement
+//!   does not move the position (an operator moved the daemon's cursor back), the next one is sent after its answer.
+//!   Otherwise the next statement would write although this one was refused.
+//! * **Durable before it counts.** Only the last of several statements waits for the server's disk, and so for everything
+//!   committed before it. Rows that are written without this wait do not count as delivered.
+//! * **One process of the server.** A process ends when its server crashes, so a process that answers again has lost nothing.
+//!   Behind a pooler, another process may execute the next statement. The delivery then ends, and from then on each statement
+//!   waits for the disk.
 
 use std::ops::Range;
 use std::pin::Pin;
@@ -29,32 +30,32 @@ use crate::{Delivery, SinkError, Undelivered};
 use net::postgres::bigint;
 use proof::event::Offset;
 
-/// The most rows of one transaction.
+/// The most rows in one transaction.
 const ROWS: usize = 200;
 
-/// Rows of more bytes than this are written by several statements.
+/// Rows with more bytes than this are split into several statements.
 pub(super) const AT_ONCE_BYTES: usize = 8 << 20;
 
-/// What a statement depends on, and does besides writing its rows.
+/// The condition of a statement, and its effects other than writing rows.
 #[derive(Clone, Copy)]
 struct Step {
-    /// It writes only if the lane has this position.
+    /// The statement writes only if the lane has this position.
     after: Option<Offset>,
     /// The position becomes the higher of `after` and this.
     through: Offset,
-    /// Whether it is answered only when it is on the server's disk.
+    /// Whether the answer waits until the rows are on the server's disk.
     waits: bool,
 }
 
 /// The answer to a statement.
 struct Written {
-    /// Whether the lane is ours, and had the expected position.
+    /// Whether the lane belongs to this instance and had the expected position.
     has_moved: bool,
-    /// The process of the server that has carried it out.
+    /// The server process that has executed the statement.
     backend: String,
 }
 
-/// Rows that were sent, and the statement that is to write them.
+/// Rows that were sent, and the statement that writes them.
 struct Part<F: Future> {
     place: Range<usize>,
     rows: Arc<Vec<Row>>,
@@ -73,18 +74,18 @@ struct Sender<'a> {
 /// Writes a delivery.
 pub(super) struct Writer<'a> {
     sender: Sender<'a>,
-    /// The lane's position as the answered statements have made it.
+    /// The lane's position after the answered statements.
     position: Option<Offset>,
-    /// So many of the first messages are on the server's disk.
+    /// How many of the first messages are on the server's disk.
     durable: usize,
-    /// The process of the server that has carried out the statements before.
+    /// The server process that has executed the previous statements.
     backend: Option<String>,
     /// Whether each statement waits for the disk.
     each_waits: bool,
 }
 
 impl Step {
-    /// The lane's position after it.
+    /// The lane's position after this step.
     fn position(&self) -> Option<Offset> {
         self.after.max(Some(self.through))
     }
@@ -120,7 +121,7 @@ impl<'a> Writer<'a> {
             let (step, rows) = (Step { after, through, waits: is_last || self.each_waits }, Arc::new(rows));
             let sent = rows.clone();
             let mut statement = Box::pin(maybe_done(async move { sender.insert(step, &sent).await }));
-            // Sends it.
+            // The first poll sends the statement.
             let _ = statement.as_mut().now_or_never();
             let part = Part { place, rows, step, statement };
             let Some(before) = last.take() else {
@@ -129,7 +130,7 @@ impl<'a> Writer<'a> {
             };
             match self.finish(before).await {
                 Ok(true) => last = Some(part),
-                // The statement behind it expects a position that this one has not made: its rows are written once more.
+                // The next statement expects a position that this one has not set, so its rows are written again.
                 otherwise => {
                     let is_idle = connection.abandon(part.statement).await;
                     otherwise?;
@@ -148,8 +149,8 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Waits for a statement. Where it is refused for one of its events, its rows are written apart. Returns whether the statement
-    /// itself has written.
+    /// Waits for a statement. If it is refused because of one of its events, [`write_apart`](Self::write_apart) writes its
+    /// rows. Returns whether the statement itself has written the rows.
     async fn finish<F>(&mut self, Part { place, rows, step, mut statement }: Part<F>) -> Result<bool, Undelivered>
     where
         F: Future<Output = Result<Written, Error>>,
@@ -172,12 +173,12 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes the rows of the messages from this place on, by statements that wait. Of rows that are refused each half is written
-    /// alone, until the one that is refused is found.
+    /// Writes the rows of the messages from index `first` on, with statements that wait for the disk. If rows are refused,
+    /// each half is written alone, until the refused row is found.
     async fn write_apart(&mut self, first: usize, mut rows: Vec<Row>) -> Result<(), Undelivered> {
         let (sender, delivery) = (self.sender, self.sender.delivery);
         self.settle(first).await?;
-        // Written one after the other, the first one last in here.
+        // The pieces are in reverse order, because they are popped from the end.
         let mut pieces = pieces(&rows);
         while let Some(piece) = pieces.pop() {
             let place = first + piece.start..first + piece.end;
@@ -197,7 +198,8 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Waits until so many of the first messages, which are written, are on the server's disk: by a statement without rows.
+    /// Waits until the first `written` messages, whose rows are already written, are on the server's disk. Sends a statement
+    /// without rows for this.
     async fn settle(&mut self, written: usize) -> Result<(), Undelivered> {
         if written == self.durable {
             return Ok(());
@@ -209,7 +211,7 @@ impl<'a> Writer<'a> {
                 self.durable = written;
                 Ok(())
             }
-            // There is no event in it to be refused: it is the table of positions that refuses.
+            // The statement has no event, so the table of positions has refused it.
             Err(Failure::Event { message, .. }) => Err(self.undelivered(SinkError::unusable(message))),
             Err(failure) => Err(self.undelivered(failure.error())),
         }
@@ -239,7 +241,7 @@ impl<'a> Writer<'a> {
 }
 
 impl Sender<'_> {
-    /// Sends a statement that writes rows of one lane, with its position.
+    /// Sends a statement that writes rows of one lane and its position.
     async fn insert(self, Step { after, through, waits }: Step, rows: &[Row]) -> Result<Written, Error> {
         let Self { sink: Postgres { settings, statements, .. }, connection, delivery } = self;
         let (columns, Delivery { lane, epoch, .. }) = (cells::columns(rows), delivery);
@@ -264,7 +266,7 @@ impl Sender<'_> {
     }
 }
 
-/// Which rows go into one statement: the last ones first.
+/// Splits rows into ranges for one statement each. The last range comes first.
 pub(super) fn pieces(rows: &[Row]) -> Vec<Range<usize>> {
     let (mut pieces, mut start, mut bytes) = (Vec::new(), 0, 0);
     for (at, row) in rows.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The open database, and what is written to it.
+//! The open database, and writing to it.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
@@ -19,16 +19,16 @@ use crate::{Resumed, SinkError, Undelivered};
 use net::Chain;
 use telemetry::metrics::UpkeepFailures;
 
-/// How long another program may hold the database locked.
+/// How long to wait for a lock of another program.
 pub(super) const BUSY: Duration = Duration::from_secs(5);
 
-/// After so many rows it is looked for what is not kept.
+/// Upkeep runs after this many rows.
 const LOOK_AFTER: usize = 1_000;
 
-/// After so long without a delivery the log is written into the main file.
+/// After this time without a delivery the log is written into the main file.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// Permissions of a new database, less the umask: as those of a file sink.
+/// The permissions of a new database, reduced by the umask. A file sink uses the same permissions.
 const MODE: u32 = 0o640;
 
 /// The database, opened when it is needed.
@@ -37,23 +37,23 @@ pub(super) struct Database {
     pub(super) statements: Statements,
     pub(super) failures: UpkeepFailures,
     open: Option<Open>,
-    /// When to look next for what is not kept.
+    /// When upkeep runs next.
     pub(super) upkeep_at: Option<Instant>,
-    /// Rows that were written since that was decided.
+    /// How many rows were written since upkeep was last scheduled by rows.
     written: usize,
-    /// When to write the log into the main file, if nothing else is written until then.
+    /// When to write the log into the main file, unless a delivery arrives before.
     rest_at: Option<Instant>,
 }
 
-/// The connection is closed before the files.
+/// An open database. The fields are in this order because the connection must be closed before the files.
 struct Open {
     connection: Connection,
     files: Files,
 }
 
-/// Why a group was not written.
+/// Why a transaction was not written.
 struct Failed {
-    /// How many rows of that work went before the one that failed.
+    /// How many rows of the failed work precede the row that failed.
     after: usize,
     failure: Failure,
 }
@@ -64,7 +64,8 @@ impl Database {
         Self { settings, statements, failures, open: None, upkeep_at: None, written: 0, rest_at: None }
     }
 
-    /// Writes what several lanes bring, all in one transaction; where an event of one is refused, each in one of its own.
+    /// Writes the work of several lanes in one transaction. If an event is refused, writes the work of each lane in its own
+    /// transaction.
     pub(super) fn write(&mut self, group: Vec<Work>) -> Vec<Answer> {
         let written = self.transaction(&group);
         self.rest_at = Some(Instant::now() + IDLE);
@@ -81,7 +82,7 @@ impl Database {
         }
     }
 
-    /// Writes the rows up to one that is refused.
+    /// Writes the work of one lane, up to the first row that is refused.
     fn write_one(&mut self, mut work: Work) -> Answer {
         let (after, failure) = match self.one(&work) {
             Ok(done) => return done.map_err(|error| Undelivered::after(0, error)),
@@ -115,14 +116,14 @@ impl Database {
             Ok(done)
         });
         if written.as_ref().is_err_and(|failed| failed.failure.is_of_the_database()) {
-            // Opened anew, and its tables looked at again, by what comes next. If it cannot be closed, that is said then.
+            // The next use opens the database again and checks its tables. If closing fails, the next use reports it.
             drop(self.close());
         }
         self.note();
         written
     }
 
-    /// The connection: opened if it is not, or if the path leads to another file or content by now.
+    /// The connection. Opens the database if it is not open, or if the path now leads to another file or content.
     pub(super) fn opened(&mut self) -> Result<&mut Connection, Failure> {
         self.close_changed()?;
         if self.open.is_none() {
@@ -144,14 +145,14 @@ impl Database {
         }
     }
 
-    /// Notes how the files are, after they were used.
+    /// Notes the state of the files after they were used.
     pub(super) fn note(&mut self) {
         if let Some(open) = &mut self.open {
             open.files.note();
         }
     }
 
-    /// Closes the database. A file that was moved first gets the rows of the log, which stays at the path.
+    /// Closes the database. If the file was moved, the log, which stays at the path, is first written into it.
     fn close(&mut self) -> Result<(), Failure> {
         let Some(Open { connection, files }) = self.open.take() else { return Ok(()) };
         if files.is_at_path() {
@@ -171,7 +172,7 @@ impl Database {
                     return Err(Failure::of_reader(path));
                 }
                 Err(error) if is_damaged(&error) => {
-                    // Nobody can write into it. The log stays for whoever repairs it.
+                    // The damaged file cannot be written. The log stays, so that an operator can repair the database.
                     drop(connection);
                     return Err(Failure::of(&error, path));
                 }
@@ -186,7 +187,7 @@ impl Database {
         Ok(())
     }
 
-    /// Closes a file whose content was replaced. The log is about the content before, and does not get into it.
+    /// Closes a file whose content was replaced. The log belongs to the previous content, and is not written into the file.
     fn discard(&mut self) -> Result<(), Failure> {
         let Some(Open { connection, files }) = self.open.take() else { return Ok(()) };
         let path = &self.settings.path;
@@ -206,7 +207,7 @@ impl Database {
         rest.into_iter().chain([self.upkeep_is_due_in()]).min().unwrap_or_default()
     }
 
-    /// Does what is due while there is nothing to write.
+    /// Does the due tasks while there is nothing to write.
     pub(super) fn rest(&mut self) {
         if self.rest_at.take_if(|at| *at <= Instant::now()).is_some() {
             self.empty_log();
@@ -216,10 +217,10 @@ impl Database {
         }
     }
 
-    /// Writes the log into the main file, which is then complete without it: whoever copies or moves it alone loses nothing.
-    /// Readers may prevent it.
+    /// Writes the log into the main file. The file is then complete, so that copying or moving it alone loses nothing. A
+    /// reader may prevent this.
     fn empty_log(&mut self) {
-        // If this fails, the next delivery says so.
+        // If this fails, the next delivery reports it.
         drop(self.close_changed());
         let Some(open) = self.open.as_mut().filter(|open| open.files.is_at_path()) else { return };
         // Events that arrive meanwhile must not wait for a reader.
@@ -242,7 +243,7 @@ impl Database {
     fn connect(&self) -> Result<Open, Failure> {
         let path = &*self.settings.path;
         files::check_log(path)?;
-        // SQLite would give it other permissions.
+        // SQLite would create the file with other permissions.
         let main = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(MODE).open(path);
         let main = main.map_err(|error| Failure::opening(&error, path))?;
         let failure = |error| Failure::of(&error, path);
@@ -262,7 +263,8 @@ impl Database {
     }
 }
 
-/// Writes the log into the main file and empties it. Returns whether it was all written: readers may prevent it.
+/// Writes the log into the main file and empties the log. Returns whether the whole log was written, which a reader may
+/// prevent.
 fn checkpoint(connection: &Connection) -> rusqlite::Result<bool> {
     connection.query_row("pragma wal_checkpoint(truncate)", [], |row| Ok(row.get::<_, i64>(0)? == 0))
 }

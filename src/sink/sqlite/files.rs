@@ -1,17 +1,18 @@
 //! The files of a database: the main file, and beside it the log (`-wal`) and the log's index (`-shm`).
 //!
 //! SQLite finds the log by the path of the database, and uses any log that it finds there. If the main file is moved or
-//! replaced, the log stays: its rows are then missing in the file that was moved, and mixed into the file that replaced it.
+//! replaced, the log stays. Its rows are then missing in the moved file, and mixed into the file that replaced it.
 //!
 //! # Invariants
 //!
 //! * **A log belongs to one file.** Before a main file is closed because it is no longer at its path, the log is written into
 //!   it and removed. A database is not opened if the log at its path is known to belong to another file.
-//! * **Only SQLite changes the main file.** If its content was replaced in place, the log is about content that is gone, and is
-//!   removed.
+//! * **Only SQLite changes the main file.** If its content was replaced in place, the log is about content that is gone,
+//!   and is removed.
 //!
-//! Which file a log belongs to is noted beside them while the database is open (`-owner`), for the start after a crash. A
-//! backup that is copied over the main file in place after a crash cannot be recognized: the log has to be removed by hand.
+//! While the database is open, a file beside it (`-owner`) notes to which main file the log belongs, for the start after a
+//! crash. A backup that is copied over the main file in place after a crash cannot be recognized: the log must be removed
+//! by hand.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
@@ -22,17 +23,18 @@ use std::time::SystemTime;
 
 use super::refusal::Failure;
 
-/// Device and number of a file.
+/// The device and inode number of a file.
 pub(super) type Identity = (u64, u64);
 
 /// The length of a main file's header.
 const HEADER: usize = 100;
 
-/// The length of the part of the log's index that says how much the log has, and how much of it is in the main file. All
-/// programs that have the database open share its format: <https://sqlite.org/walformat.html>.
+/// The length of the part of the log's index that states how many frames the log has, and how many of them are in the main
+/// file. All programs that have the database open share its format: <https://sqlite.org/walformat.html>.
 const INDEX: usize = 136;
 
-/// The files of an open database. They are closed after the connection: closing a file ends all locks that the process has on it.
+/// The files of an open database. They must be closed after the connection, because closing a file releases all locks that
+/// the process has on it.
 pub(super) struct Files {
     path: PathBuf,
     main: File,
@@ -61,7 +63,7 @@ struct LogState {
 }
 
 impl Files {
-    /// The files of a database that was just opened by way of `main`, and whose log exists.
+    /// The files of a database that was just opened through `main`, and whose log exists.
     pub(super) fn of(path: &Path, main: File) -> Result<Self, Failure> {
         let failure = |error| Failure::opening(&error, path);
         let identity = identity_of(&main.metadata().map_err(failure)?);
@@ -88,9 +90,9 @@ impl Files {
         self.seen = State::of(&self.main, &self.index).ok();
     }
 
-    /// Whether the content of the main file was replaced since it was noted. Everything that SQLite writes into the main file
-    /// shows in the log's index. If the log has rows that are not in the main file, a new time of modification is not enough:
-    /// the log is about to be removed for it.
+    /// Whether the content of the main file was replaced since [`note`](Self::note). A write by SQLite itself always
+    /// changes the log's index too. If the log has rows that are not in the main file, a changed modification time is not
+    /// enough evidence, because the log would be removed.
     pub(super) fn is_overwritten(&self) -> bool {
         let (Some(seen), Ok(now)) = (&self.seen, State::of(&self.main, &self.index)) else { return false };
         let is_other = now.bytes != seen.bytes || now.header != seen.header;
@@ -103,14 +105,14 @@ impl Files {
         for (suffix, identity) in [("-wal", self.log_identity), ("-shm", self.index_identity)] {
             let file = beside(&self.path, suffix);
             if identity.is_some() && identity_at(&file) == identity {
-                // If this fails, the next start says so.
+                // If this fails, the next start reports it.
                 fs::remove_file(file).ok();
             }
         }
         self.remove_owner();
     }
 
-    /// Removes the note about the log if there is no log any more.
+    /// Removes the `-owner` file if the log no longer exists.
     pub(super) fn remove_owner(&self) {
         if identity_at(&beside(&self.path, "-wal")) != self.log_identity || self.log_identity.is_none() {
             fs::remove_file(beside(&self.path, "-owner")).ok();
@@ -133,7 +135,7 @@ impl State {
 }
 
 impl LogState {
-    /// Whether the main file has everything that is in the log.
+    /// Whether all frames of the log are in the main file.
     fn is_in_main(&self) -> bool {
         self.header[16..20].try_into().map_or(0, u32::from_ne_bytes) == self.copied
     }
@@ -143,7 +145,7 @@ impl LogState {
 pub(super) fn check_log(path: &Path) -> Result<(), Failure> {
     let log = beside(path, "-wal");
     let Some(log) = fs::metadata(log).ok().filter(|log| log.len() > 0) else { return Ok(()) };
-    // SQLite removes a log beside an empty file.
+    // SQLite would remove a log beside an empty file.
     let Some(main) = fs::metadata(path).ok().filter(|main| main.len() > 0) else {
         return Err(Failure::of_log(path));
     };
@@ -155,7 +157,7 @@ pub(super) fn check_log(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// The file beside the main file that has this suffix.
+/// The path of the file beside the main file with this suffix.
 pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);

@@ -1,4 +1,4 @@
-//! Which events the table holds, for a comparison with the service. Nothing is written or made.
+//! Looks up which events the table has, for a comparison with the service. Nothing is written or created.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::table::quoted;
 use crate::{Oldest, SinkError};
 use proof::event::{ChannelId, EventId, EventKey, Offset};
 
-/// The event of a channel that was written first, among the rows that are left.
+/// The event of a channel that was written first, among the remaining rows.
 pub(super) fn oldest(settings: &SqliteSettings, channel: ChannelId) -> Result<Oldest, SinkError> {
     let find = |connection: &Connection| {
         let table = quoted(&settings.table);
@@ -22,7 +22,7 @@ pub(super) fn oldest(settings: &SqliteSettings, channel: ChannelId) -> Result<Ol
         if !connection.prepare(&there)?.exists(channel.clone())? {
             return Ok(Oldest::Nothing);
         }
-        // Rows are deleted in the order in which they were written. The plus sign keeps the index from being used, which has
+        // Rows are deleted in the order in which they were written. The plus sign prevents the use of the index, which has
         // another order.
         let first = format!("select event_offset, event_id from {table} where +channel_id = ?1 order by id limit 1");
         let first = connection.query_row(&first, channel, key).optional()?.flatten();
@@ -31,7 +31,7 @@ pub(super) fn oldest(settings: &SqliteSettings, channel: ChannelId) -> Result<Ol
     Ok(read(settings, find).map_err(Failure::error)?.unwrap_or(Oldest::Nothing))
 }
 
-/// Which of these events of a channel have a row.
+/// The events among `keys` that have a row in this channel.
 pub(super) fn holds(
     settings: &SqliteSettings,
     channel: ChannelId,
@@ -50,7 +50,7 @@ pub(super) fn holds(
     Ok(read(settings, find).map_err(Failure::error)?.unwrap_or_default())
 }
 
-/// Reads the table; `None` if it does not exist.
+/// Reads the table. `None` if it does not exist.
 fn read<T>(
     settings: &SqliteSettings,
     read: impl FnOnce(&Connection) -> rusqlite::Result<T>,

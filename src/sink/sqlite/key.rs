@@ -1,9 +1,9 @@
 //! The unique index that identifies an event, and how the key of older versions is replaced.
 //!
-//! Older versions made the table with `unique (channel_id, event_offset)`, so that of two events at one offset the second was
-//! not written. SQLite cannot drop such a constraint, and copying the table takes its size twice over in a database that may
-//! fill its disk. The constraint is therefore turned into an ordinary index by editing the schema, as SQLite's documentation
-//! of `alter table` describes, and then dropped. No row is touched, and there is no moment without a unique index.
+//! Older versions created the table with `unique (channel_id, event_offset)`. If two events had one offset, the second was
+//! not written. SQLite cannot drop a constraint of a table, and a copy of the table needs its size twice over in a database
+//! that may fill its disk. The constraint is therefore turned into an ordinary index by editing the schema, as SQLite's
+//! documentation of `alter table` describes, and then dropped. No row changes, and the table always has a unique index.
 
 use rusqlite::Transaction;
 use tracing::info;
@@ -18,27 +18,27 @@ const CONSTRAINT: &str = ",\n    unique (channel_id, event_offset)";
 /// The columns of the old key.
 const OLD: [&str; 2] = ["channel_id", "event_offset"];
 
-/// The expressions over which rows are unique.
+/// The expressions of the unique index.
 pub(super) fn columns() -> String {
     format!("channel_id, event_offset, {}", identity("event_id"))
 }
 
-/// An event's id in a comparison: a null would be distinct from every other null.
+/// An event's id in a comparison. A null is replaced, because it would be distinct from every other null.
 pub(super) fn identity(id: &str) -> String {
     format!("coalesce({id}, '{NO_ID}')")
 }
 
-/// Makes the key.
+/// The SQL that creates the key.
 pub(super) fn create(table: &str) -> String {
     let (name, columns) = (quoted(&identity_index(table)), columns());
     format!("create unique index if not exists {name} on {} ({columns});\n", quoted(table))
 }
 
-/// A unique index in which an offset identifies an event.
+/// A unique index of an older version, in which the offset alone identifies an event of a channel.
 #[derive(Debug)]
 pub(super) struct OldKey {
     name: String,
-    /// How it was made: `c` by `create index`, `u` by a constraint of the table.
+    /// `c` if `create index` made it, `u` if a constraint of the table made it.
     origin: String,
 }
 
@@ -59,7 +59,7 @@ pub(super) fn old(connection: &rusqlite::Connection, table: &str) -> rusqlite::R
     Ok(old)
 }
 
-/// Makes the key of a table that is there, and drops those of older versions.
+/// Creates the key of an existing table, and drops the keys of older versions.
 pub(super) fn replace(transaction: &Transaction<'_>, settings: &SqliteSettings) -> Result<(), Failure> {
     let table = &settings.table;
     let failure = |error| Failure::of(&error, &settings.path);
@@ -97,7 +97,7 @@ fn into_index(transaction: &Transaction<'_>, table: &str, automatic: &str) -> ru
                 [automatic, &named, &index],
             )
         });
-    // The schema is read again by this connection, and by others once the version is another one.
+    // This makes this connection read the schema again. Other connections read it again because its version has changed.
     transaction.execute_batch(&format!("pragma schema_version = {}; pragma writable_schema = reset", version + 1))?;
     changed.map(|_| Some(named))
 }

@@ -1,4 +1,4 @@
-//! What a transaction does for one lane.
+//! The work of one lane within a transaction.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,10 @@ use crate::table::{Cell, Row, displaced, overtaken, without_row};
 use crate::{Position, Resumed, SinkError};
 use proof::event::{EventKey, Offset};
 
-/// What was done for one lane.
+/// The result of the work of one lane.
 pub(super) type Done = Result<Resumed, SinkError>;
 
-/// The parameters that name a lane, and its epoch.
+/// The parameters that identify a lane, and its epoch.
 struct Lane<'a> {
     work: &'a Work,
     channel: String,
@@ -28,7 +28,7 @@ struct Progress {
 }
 
 impl Statements {
-    /// Carries out what a lane asks for. An error comes with the number of rows before it.
+    /// Carries out the work of a lane. A database error is returned with the number of rows before the failed row.
     pub(super) fn carry_out(
         &self,
         transaction: &Transaction<'_>,
@@ -97,7 +97,7 @@ impl Statements {
         Ok(held)
     }
 
-    /// Moves the lane if it is ours and has the expected position.
+    /// Moves the lane if it belongs to this instance and has the expected position.
     fn advance(
         &self,
         transaction: &Transaction<'_>,
@@ -145,7 +145,7 @@ impl Progress {
 }
 
 impl Lane<'_> {
-    /// Whether a later lease has the lane. A lease that is not shared has epoch 0 and is always in force.
+    /// Whether a later lease has the lane. A lease that is not shared has epoch 0 and is always valid.
     fn is_overtaken(&self, found: &Progress) -> bool {
         self.epoch != 0 && found.epoch > self.epoch
     }

@@ -1,4 +1,4 @@
-//! What can be seen of a database without changing it: for `check --connect`, and the position of a lane.
+//! Reads the state of a database without changing it: for `check --connect`, and for the position of a lane.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -55,7 +55,7 @@ fn look(settings: &SqliteSettings, size: u64) -> Result<String, Failure> {
     })
 }
 
-/// A lane's position, without making anything.
+/// A lane's position. Creates nothing.
 pub(super) fn position(settings: &SqliteSettings, lane: &LaneRef) -> Result<Position, SinkError> {
     found(settings, lane).map_err(Failure::error)
 }
@@ -68,7 +68,7 @@ fn found(settings: &SqliteSettings, lane: &LaneRef) -> Result<Position, Failure>
     }
     files::check_log(path)?;
     let connection = read_only(path).map_err(failure)?;
-    // A position without the rows that it is about is none.
+    // A position without its rows does not count.
     let statements = Statements::of(settings);
     for table in [table, &statements.progress_table] {
         if columns(&connection, table).map_err(failure)?.is_empty() {

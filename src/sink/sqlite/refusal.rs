@@ -1,4 +1,4 @@
-//! Why SQLite does not take something, in an operator's words.
+//! Failures of SQLite, with messages for an operator.
 
 use std::io;
 use std::path::Path;
@@ -7,7 +7,7 @@ use rusqlite::ErrorCode;
 
 use crate::SinkError;
 
-/// What happened, and whose it is.
+/// A failure: its message and its cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     message: String,
@@ -16,11 +16,11 @@ pub(super) struct Failure {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blame {
-    /// This event: another may be taken.
+    /// This event causes it. Another event may be accepted.
     Event,
-    /// The database, for now.
+    /// The database causes it. It can end without an operator.
     Database,
-    /// The database, until an operator acts.
+    /// The database causes it, until an operator acts.
     Operator,
 }
 
@@ -61,7 +61,7 @@ impl Failure {
         Self { message: format!("opening {}: {error}{advice}", path.display()), blame: Blame::Operator }
     }
 
-    /// It has gone while it was opened.
+    /// The file was moved while it was opened.
     pub(super) fn missing(path: &Path) -> Self {
         Self { message: format!("{} has just been moved away", path.display()), blame: Blame::Database }
     }
@@ -84,7 +84,7 @@ impl Failure {
         Self { message, blame: Blame::Operator }
     }
 
-    /// Another program reads, so that the log cannot be written into the file that was moved.
+    /// Another program reads the moved file, so the log cannot be written into it.
     pub(super) fn of_reader(path: &Path) -> Self {
         let message = format!(
             "{} was moved or replaced, and the rows in its log cannot be written into the moved file while another program \
@@ -94,7 +94,7 @@ impl Failure {
         Self { message, blame: Blame::Database }
     }
 
-    /// The key of the table is one of an older version, and cannot be replaced.
+    /// The table has the key of an older version, which cannot be replaced.
     pub(super) fn of_key(table: &str) -> Self {
         Self::of_table(format!(
             "table {table} is unique over (channel_id, event_offset), so that of two events at one offset the second would be \
@@ -106,7 +106,7 @@ impl Failure {
         Self { message, blame: Blame::Operator }
     }
 
-    /// Whether no event would be taken.
+    /// Whether the failure would also affect every other event.
     pub(super) fn is_of_the_database(&self) -> bool {
         self.blame != Blame::Event
     }

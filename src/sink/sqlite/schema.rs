@@ -7,10 +7,10 @@ use super::refusal::Failure;
 use super::{SqliteSettings, key};
 use crate::table::{COLUMNS, Search, joined, names, progress, quoted, searched};
 
-/// Counts for a database that is made, and does nothing to one that is there. Freed pages can be given back.
+/// Settings of a new database. They do not change an existing one. Free pages can be returned to the file system.
 pub(super) const BEFORE_THE_LOG: &str = "pragma page_size = 16384; pragma auto_vacuum = incremental;";
 
-/// A cache of 8 MiB. A log that a long reader has made long is cut.
+/// A cache of 8 MiB. A log that grew because of a long-running reader is truncated.
 pub(super) const AFTER_THE_LOG: &str =
     "pragma synchronous = full; pragma cache_size = -8192; pragma journal_size_limit = 67108864;";
 
@@ -24,12 +24,12 @@ pub(super) struct Statements {
     pub(super) adopt: String,
     /// Takes the lane over and changes nothing else.
     pub(super) claim: String,
-    /// Moves the lane from the position that is expected.
+    /// Moves the lane from the expected position.
     pub(super) advance: String,
     pub(super) insert: String,
     /// Whether an event has a row.
     pub(super) look: String,
-    /// Puts a row into the full-text index.
+    /// Adds a row to the full-text index.
     pub(super) index: Option<String>,
     pub(super) oldest: String,
     /// Deletes the rows up to an id.
@@ -45,7 +45,7 @@ impl Statements {
         let has_index = settings.search != Search::None;
         let mut delete = vec![format!("delete from {table} where id <= ?1")];
         if has_index {
-            // As older readers know it: what was put in is given again to be taken out.
+            // This form of deletion also works in older SQLite versions: it repeats the indexed text to remove it.
             let text = indexed();
             let taken_out = format!("select 'delete', id, {text} from {table} where id <= ?1");
             delete.insert(0, format!("insert into {search} ({search}, rowid, text) {taken_out}"));
@@ -59,7 +59,7 @@ impl Statements {
                  on conflict (channel_id, sink) do update set through = excluded.through, epoch = excluded.epoch"
             ),
             claim: format!("update {progress} set epoch = ?3 where {lane}"),
-            // A lease that is not shared has epoch 0 and is always in force.
+            // A lease that is not shared has epoch 0 and is always valid.
             advance: format!(
                 "update {progress} set through = max(ifnull(through, ?3), ?3), epoch = ?4 \
                  where {lane} and (epoch <= ?4 or ?4 = 0) and through is ?5"
@@ -82,7 +82,7 @@ fn search_table(table: &str) -> String {
     quoted(&format!("{table}_search"))
 }
 
-/// What the full-text index has of a row.
+/// The text of a row in the full-text index.
 fn indexed() -> String {
     searched(|column| format!("ifnull({}, '')", column.name))
 }
@@ -95,7 +95,7 @@ fn fill(table: &str) -> String {
     format!("insert into {search} (rowid, text) select id, {text} from {table}")
 }
 
-/// What makes the tables.
+/// The SQL that creates the table and its indexes.
 fn create(table: &str) -> String {
     let column =
         |name: &str, kind: &str, is_needed| format!("{name} {kind}{}", if is_needed { " not null" } else { "" });
@@ -118,7 +118,7 @@ fn create_progress(table: &str) -> String {
     )
 }
 
-/// What makes the full-text index; `None` where there is to be none.
+/// The SQL that creates the full-text index. `None` if no search is configured.
 fn create_index(settings: &SqliteSettings) -> Option<String> {
     let tokenizer = match settings.search {
         Search::None => return None,
@@ -129,13 +129,13 @@ fn create_index(settings: &SqliteSettings) -> Option<String> {
     Some(format!("CREATE VIRTUAL TABLE {search} USING fts5(text, content='', tokenize='{tokenizer}')"))
 }
 
-/// The names of a table's columns; none where it is not there.
+/// The names of a table's columns. Empty if the table does not exist.
 pub(super) fn columns(connection: &Connection, table: &str) -> rusqlite::Result<Vec<String>> {
     let mut statement = connection.prepare("select name from pragma_table_info(?1)")?;
     statement.query_map([table], |row| row.get(0))?.collect()
 }
 
-/// The columns that a table lacks; `Err` where it is another program's.
+/// The SQL that adds the columns that a table lacks. Fails if the table belongs to another program.
 pub(super) fn lacking(found: &[String], settings: &SqliteSettings) -> Result<Vec<String>, Failure> {
     let (table, path) = (&settings.table, &settings.path);
     let is_there = |name: &str| found.iter().any(|column| column == name);
@@ -152,7 +152,7 @@ pub(super) fn lacking(found: &[String], settings: &SqliteSettings) -> Result<Vec
         .collect())
 }
 
-/// Makes what is missing, in one transaction.
+/// Creates missing tables, columns and indexes in one transaction.
 pub(super) fn prepare(connection: &mut Connection, settings: &SqliteSettings) -> Result<(), Failure> {
     let failure = |error| Failure::of(&error, &settings.path);
     let table = &settings.table;
@@ -162,7 +162,7 @@ pub(super) fn prepare(connection: &mut Connection, settings: &SqliteSettings) ->
     transaction.execute_batch(&missing).map_err(failure)?;
     transaction.execute_batch(&create_progress(table)).map_err(failure)?;
     if found.is_empty() {
-        // Positions about rows that are gone.
+        // The positions refer to rows that no longer exist.
         transaction.execute_batch(&format!("delete from {}", quoted(&progress(table)))).map_err(failure)?;
     } else {
         key::replace(&transaction, settings)?;
@@ -171,7 +171,7 @@ pub(super) fn prepare(connection: &mut Connection, settings: &SqliteSettings) ->
     transaction.commit().map_err(failure)
 }
 
-/// Makes the full-text index as it is to be, of all rows that are there.
+/// Creates, replaces or removes the full-text index according to the settings. A new index covers all existing rows.
 fn prepare_index(transaction: &Transaction<'_>, settings: &SqliteSettings) -> rusqlite::Result<()> {
     let (table, wanted) = (&settings.table, create_index(settings));
     let index = format!("{table}_search");

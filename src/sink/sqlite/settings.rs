@@ -1,21 +1,22 @@
-//! What an operator decides about a SQLite database.
+//! The settings of an SQLite sink.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::table::Search;
 
-/// A database.
+/// An SQLite database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SqliteSettings {
-    /// Its file.
+    /// The path of its file.
     pub path: PathBuf,
-    /// The table: an identifier that needs no escape.
+    /// The name of the table: an identifier that needs no escaping.
     pub table: String,
-    /// What can be searched for.
+    /// The kind of full-text search.
     pub search: Search,
-    /// Rows that were written longer ago are deleted; without it, none is.
+    /// Rows that were written longer ago are deleted. If not set, no row is deleted because of its age.
     pub keep_for: Option<Duration>,
-    /// The oldest rows are deleted while the database holds more bytes than this; without it, none is.
+    /// The oldest rows are deleted while the database uses more bytes than this. If not set, no row is deleted because of
+    /// the size.
     pub keep_size: Option<u64>,
 }

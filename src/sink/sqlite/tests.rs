@@ -23,7 +23,7 @@ impl Place {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("events.db");
-        // A word of SQL.
+        // An SQL keyword as a table name.
         let table = "order".to_owned();
         let settings = SqliteSettings { path, table, search: Search::None, keep_for: None, keep_size: None };
         Self { directory, settings }
@@ -74,7 +74,7 @@ fn key(message: &Message) -> EventKey {
     message.record().event_key()
 }
 
-/// The offsets in a database that nobody has open. It is sound.
+/// The offsets in a database that is not open. Asserts its integrity.
 fn offsets_of(path: &std::path::Path) -> Vec<i64> {
     let reader = Connection::open(path).unwrap();
     let sound: String = reader.query_row("pragma integrity_check", [], |row| row.get(0)).unwrap();
@@ -99,7 +99,7 @@ async fn deliver_after(
     sink.deliver(&Delivery { lane: &lane, epoch: 1, after, through, messages }).await
 }
 
-/// Delivers to a lane at the position that it has, or at the beginning.
+/// Delivers to a lane at its current position, or at the beginning if it has none.
 async fn deliver(sink: &Sqlite, channel: &ChannelRef, messages: &[Message]) -> Result<(), Undelivered> {
     let lane = lane(channel);
     let position = sink.position(&lane).await.map_err(|error| Undelivered::after(0, error))?;
@@ -229,7 +229,7 @@ async fn words_and_parts_of_words_are_found_also_in_rows_that_were_there_before(
     assert_eq!(place.numbers("select count(*) from sqlite_master where name = 'order_search'"), [0]);
 }
 
-/// Waits until the rows are no more than so many.
+/// Waits until the table has at most this many rows, and returns how many it has.
 async fn until_at_most(place: &Place, rows: i64) -> i64 {
     let count = || place.numbers("select count(*) from \"order\"")[0];
     for _ in 0..2_000 {

@@ -1,4 +1,4 @@
-//! What is older, or more, than is kept is deleted: the oldest first, some at a time.
+//! Deletes rows that exceed `keep_for` or `keep_size`, in small steps, oldest first.
 
 use std::time::{Duration, Instant};
 
@@ -13,23 +13,23 @@ use super::schema::Statements;
 use net::Chain;
 use telemetry::metrics::Upkeep;
 
-/// Rows that are deleted at once: events are written between.
+/// The most rows in one step. Events are written between two steps.
 const AT_ONCE: usize = 1_000;
 
-/// Between two looks where nothing is due.
+/// The interval at which upkeep runs if the last step found nothing more to delete.
 const EVERY: Duration = Duration::from_secs(30);
 
-/// Free pages that the file keeps, for what comes next: 32 MiB.
+/// How many free pages the file keeps for new rows: 32 MiB.
 const FREE_PAGES: i64 = 2_048;
 
-/// Free pages that are given back at once.
+/// The most free pages that one step returns to the file system.
 const GIVEN_BACK: i64 = 512;
 
-/// Where nothing is to be deleted.
+/// How long to wait if upkeep is not due.
 const NEVER: Duration = Duration::from_secs(60 * 60);
 
 impl Database {
-    /// How long to wait for work before looking again.
+    /// How long until upkeep is due.
     pub(super) fn upkeep_is_due_in(&self) -> Duration {
         let has_bounds = self.settings.keep_for.is_some() || self.settings.keep_size.is_some();
         match self.upkeep_at {
@@ -38,7 +38,7 @@ impl Database {
         }
     }
 
-    /// Deletes some of what is not kept.
+    /// Runs one step of upkeep.
     pub(super) fn upkeep(&mut self) {
         let (settings, statements) = (self.settings.clone(), self.statements.clone());
         let failure = |error| Failure::of(&error, &settings.path);
@@ -54,7 +54,7 @@ impl Database {
     }
 }
 
-/// Deletes some rows, or gives some free pages back, and says whether there may be more.
+/// Deletes some rows, or returns some free pages to the file system. Returns whether there may be more to do.
 fn delete(connection: &mut Connection, settings: &SqliteSettings, statements: &Statements) -> rusqlite::Result<bool> {
     let transaction = Transaction::new(connection, TransactionBehavior::Immediate)?;
     let pragma = |name: &str| transaction.query_row(&format!("pragma {name}"), [], |row| row.get::<_, i64>(0));
@@ -67,7 +67,7 @@ fn delete(connection: &mut Connection, settings: &SqliteSettings, statements: &S
             transaction.execute(statement, [last])?;
         }
     } else if free > FREE_PAGES {
-        // A row for each page.
+        // The pragma returns one row for each page.
         let mut giving_back = transaction.prepare(&format!("pragma incremental_vacuum({GIVEN_BACK})"))?;
         let mut given_back = giving_back.query([])?;
         while given_back.next()?.is_some() {}
@@ -76,7 +76,8 @@ fn delete(connection: &mut Connection, settings: &SqliteSettings, statements: &S
     Ok(over.len() == AT_ONCE || excess > 0 && !over.is_empty() || over.is_empty() && free > FREE_PAGES + GIVEN_BACK)
 }
 
-/// The oldest rows, by their ids: those that are too old, and those that make up so many bytes.
+/// The ids of the oldest rows that must be deleted: rows that are too old, and further rows until all of them together have
+/// `excess` bytes of records.
 fn over(
     transaction: &Transaction<'_>,
     settings: &SqliteSettings,
@@ -88,7 +89,7 @@ fn over(
     let mut oldest = transaction.prepare(&statements.oldest)?;
     let mut rows = oldest.query([i64::try_from(AT_ONCE).unwrap_or(i64::MAX)])?;
     let (mut over, mut bytes) = (Vec::new(), 0);
-    // They were written in this order: where one is kept, so are those after it.
+    // The rows were written in this order, so if one is kept, all later rows are kept too.
     while let Some(row) = rows.next()? {
         let (id, delivered, size) = (row.get(0)?, row.get::<_, String>(1)?, row.get::<_, u32>(2)?);
         if bytes >= excess && oldest_kept.as_ref().is_none_or(|kept| delivered >= *kept) {

@@ -1,6 +1,6 @@
-//! The thread that writes: what several lanes have brought goes into one transaction.
+//! The thread that writes. It combines the work of several lanes into one transaction.
 //!
-//! Each lane brings one piece of work at a time, so that what waits is bounded by their number.
+//! Each lane submits one piece of work at a time, so the number of lanes bounds the queue.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,10 +17,10 @@ use crate::{LaneRef, Resumed, SinkError, Undelivered};
 use proof::event::{EventKey, Offset};
 use telemetry::metrics::UpkeepFailures;
 
-/// The most rows of one transaction, but for one lane's.
+/// No further work is added to a transaction that has this many rows.
 const MAX_ROWS: usize = 2_000;
 
-/// What one lane asks for.
+/// The work of one lane.
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) lane: LaneRef,
@@ -30,18 +30,18 @@ pub(super) struct Work {
 
 #[derive(Debug)]
 pub(super) enum Task {
-    /// The lane begins.
+    /// The lane resumes.
     TakeOver {
         /// The recorded cursor.
         through: Option<Offset>,
-        /// Whether the table takes it over as the lane's position.
+        /// Whether the recorded cursor becomes the lane's position in the table.
         is_adopted: bool,
-        /// The events of which the lane asks whether they have a row.
+        /// The pending events for which the lane asks whether they have a row.
         pending: BTreeSet<EventKey>,
     },
     /// The lane delivers.
     Deliver {
-        /// The position that the table must have.
+        /// The position that the table is expected to have.
         after: Option<Offset>,
         /// The position becomes the higher of `after` and this.
         through: Offset,
@@ -49,7 +49,7 @@ pub(super) enum Task {
     },
 }
 
-/// What the table holds of the lane; or how many of the rows were written, and why no more.
+/// The state of the lane in the table, or how many rows were written and why no more.
 pub(super) type Answer = Result<Resumed, Undelivered>;
 
 enum Job {
@@ -57,7 +57,7 @@ enum Job {
     Reopen(oneshot::Sender<Result<(), SinkError>>),
 }
 
-/// The writer. Dropped, it ends what it has begun and closes the database.
+/// The writer. When it is dropped, it finishes the current work and closes the database.
 pub(super) struct Writer {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
@@ -68,7 +68,7 @@ impl Work {
         if let Task::Deliver { rows, .. } = &self.task { rows.len() } else { 0 }
     }
 
-    /// Only the first rows, and the position with them. There is at least one.
+    /// Keeps only the first `count` rows, and lowers the position to the last of them. `count` is at least one.
     pub(super) fn keep_first(&mut self, count: usize) {
         if let Task::Deliver { through, rows, .. } = &mut self.task {
             rows.truncate(count);
@@ -77,7 +77,7 @@ impl Work {
     }
 }
 
-/// Where the event of a row stands in its channel.
+/// The offset of a row's event.
 fn offset(row: &Row) -> Option<Offset> {
     row.0.iter().find_map(|cell| if let Cell::Number(offset) = cell { Offset::new(*offset) } else { None })
 }
@@ -90,21 +90,21 @@ impl Writer {
         Self { jobs: Some(jobs), thread: thread.ok() }
     }
 
-    /// Writes, and waits until it is on the disk.
+    /// Carries out the work, and waits until its rows are synced to disk.
     pub(super) async fn carry_out(&self, work: Work) -> Answer {
         let (answer, answered) = oneshot::channel();
         self.tell(Job::Write(work, answer));
         answered.await.unwrap_or_else(|_| Err(Undelivered::after(0, ended())))
     }
 
-    /// Closes the file, and opens what its path leads to.
+    /// Closes the file, and opens the file that is now at the path.
     pub(super) async fn reopen(&self) -> Result<(), SinkError> {
         let (answer, answered) = oneshot::channel();
         self.tell(Job::Reopen(answer));
         answered.await.unwrap_or_else(|_| Err(ended()))
     }
 
-    /// Where the thread is no more, the answer's sender is dropped.
+    /// Sends a job to the thread. If the thread has ended, this drops the answer's sender, and the caller gets an error.
     fn tell(&self, job: Job) {
         if let Some(jobs) = &self.jobs {
             drop(jobs.send(job));
@@ -134,7 +134,7 @@ fn run(mut database: Database, jobs: &Receiver<Job>) {
                     }
                 }
                 for (answer, said) in answers.into_iter().zip(database.write(group)) {
-                    // A lane that no longer waits asks again when it begins.
+                    // A lane that no longer waits for the answer reads its position again when it resumes.
                     drop(answer.send(said));
                 }
                 if let Some(answer) = last {
@@ -154,7 +154,8 @@ fn run(mut database: Database, jobs: &Receiver<Job>) {
 impl Drop for Writer {
     fn drop(&mut self) {
         drop(self.jobs.take());
-        // So that the file is whole without its log once the daemon has ended.
+        // Closing the database writes the log into the file, so the file is complete without its log when the daemon has
+        // ended.
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
         }

@@ -1,11 +1,11 @@
-//! What a reader of standard output may rely on.
+//! Tests the guarantees for a reader of standard output.
 
 use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::tests::{channel, deliver, lines, record, record_of_another, records};
 
-/// Takes `room` bytes at most, then fails with `kind` until it is given more.
+/// A writer that accepts at most `room` bytes, and then fails with `kind` until it gets more room.
 #[derive(Clone)]
 struct Narrow(Arc<Mutex<State>>);
 

@@ -11,29 +11,29 @@ use proof::event::{ChannelId, EventId, EventKey, Offset};
 /// The format that this version writes. Format 0 had neither `through` nor `ids`.
 const FORMAT: u8 = 1;
 
-/// More events than any delivery has. It bounds the memory that a position takes which no lane has written.
+/// More events than any delivery has. It bounds the memory for a position that no lane has written.
 const MAX_EVENTS: usize = 10_000;
 
-/// How far a lane has got, and the events that it delivered last.
+/// The cursor of a lane, and the events that it delivered last.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Position {
     #[serde(default)]
     format: u8,
-    /// The channel's name, for a person who reads it.
+    /// The channel's name. It is only informative.
     channel: String,
     channel_id: ChannelId,
     sink: String,
-    /// The epoch of the lease under which it was written, for a person who reads it.
+    /// The epoch of the lease under which it was written. It is only informative.
     pub(crate) epoch: u64,
     /// Identifies the last delivery.
     pub(crate) delivery: Uuid,
-    /// Every event up to here was delivered; `None` before the first event.
+    /// The highest offset up to which every event was delivered. `None` before the first event.
     #[serde(default)]
     pub(crate) through: Option<Offset>,
     /// The highest offset that was delivered and is not named below.
     pub(crate) prior: Option<Offset>,
-    /// The offsets of the last delivery as ranges that include both ends, in ascending order. An offset that occurs twice
-    /// stands for two events.
+    /// The offsets of the last delivery as ranges that include both ends, in ascending order. An offset occurs twice if two
+    /// events have it.
     offsets: Vec<(Offset, Offset)>,
     /// The ids of the same events in the same order.
     #[serde(default)]
@@ -41,10 +41,10 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    /// An upper bound of the bytes that the position takes without its events.
+    /// An upper bound of the size of a position without its events, in bytes.
     pub(crate) const BYTES: usize = 1_000;
 
-    /// An upper bound of the bytes that it takes for each event: a range of large numbers and an id.
+    /// An upper bound of the bytes for each event: a range of large numbers and an id.
     pub(crate) const BYTES_PER_EVENT: usize = 96;
 
     /// The position of a lane that has delivered nothing yet.
@@ -59,13 +59,13 @@ impl Position {
         }
     }
 
-    /// Completes a position of an older format, which stated no position: its highest offset counts.
+    /// Completes a position of format 0, which has no `through`: its highest offset becomes `through`.
     pub(crate) fn upgraded(self) -> Self {
         let through = if self.format == 0 { self.highest() } else { self.through };
         Self { format: FORMAT, through, ..self }
     }
 
-    /// The events of the last delivery. None if the position has offsets without ids.
+    /// The events of the last delivery. Empty if the position has offsets without ids.
     pub(crate) fn events(&self) -> BTreeSet<EventKey> {
         let offsets = expanded(&self.offsets);
         let keys = || offsets.iter().zip(&self.ids).map(|(&offset, &id)| EventKey { offset, id });
@@ -83,13 +83,13 @@ impl Position {
         if offsets.len() == self.ids.len() { BTreeSet::new() } else { offsets.into_iter().collect() }
     }
 
-    /// With these events as the last delivery.
+    /// The position with these events as the last delivery.
     pub(crate) fn with(self, events: &BTreeSet<EventKey>) -> Self {
         let ids = events.iter().map(|key| key.id).collect();
         Self { offsets: ranges(events.iter().map(|key| key.offset)), ids, ..self }
     }
 
-    /// Names only these events. The others that the position named count as delivered before.
+    /// The position with only these events named. The other events that it named count as delivered before.
     pub(crate) fn keeping(&self, events: &BTreeSet<EventKey>) -> Self {
         let is_dropped =
             |offset: &Offset| events.range(EventKey::first_at(*offset)..=EventKey::last_at(*offset)).next().is_none();
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
     use crate::tests::{channel, lane, offset};
 
-    /// The event with this id at an offset; id 0 stands for none.
+    /// The event with this id at an offset. Id 0 means no id.
     fn key(at: i64, id: u128) -> EventKey {
         EventKey { offset: offset(at), id: (id > 0).then(|| EventId(Uuid::from_u128(id))) }
     }

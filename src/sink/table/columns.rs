@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::{Cell, Source, text};
 use record::Field;
 
-/// A time before this is before the calendar of some database: the year 1.
+/// The start of the year 1. Some databases cannot store an earlier time.
 const EARLIEST: i64 = -62_135_596_800;
 
 /// A column.
@@ -14,13 +14,13 @@ pub(crate) struct Column {
     pub(crate) kind: Kind,
     /// Whether each row has a value.
     pub(crate) is_needed: bool,
-    /// Whether a full-text search looks into it.
+    /// Whether a full-text search covers it.
     pub(crate) is_searched: bool,
     /// Its value in a row.
     pub(super) cell: fn(&Source<'_>) -> Cell,
 }
 
-/// What a column holds.
+/// The kind of values in a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Id,
@@ -44,7 +44,7 @@ impl Kind {
         }
     }
 
-    /// Its type in SQLite: ids, times and hashes are texts, written as in the record.
+    /// Its type in SQLite. Ids, times and hashes are texts, written as in the record.
     pub(crate) fn sqlite(self) -> &'static str {
         match self {
             Self::Number => "integer",
@@ -65,7 +65,7 @@ const fn searched(name: &'static str, kind: Kind, cell: fn(&Source<'_>) -> Cell)
     Column { name, kind, is_needed: false, is_searched: true, cell }
 }
 
-/// All of them. A new one is added at the end, and is optional: tables are there that do not have it.
+/// All columns. A new column must be added at the end and must be optional, because existing tables do not have it.
 pub(crate) const COLUMNS: &[Column] = &[
     needed("channel_id", Kind::Id, |of| Cell::Id(of.record.channel.id.0)),
     needed("event_offset", Kind::Number, |of| Cell::Number(of.record.offset.get())),

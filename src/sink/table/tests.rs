@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::tests::{channel, record, record_about};
 
-/// A row's values by the names of their columns, those that it has.
+/// The non-null values of a row, by the names of their columns.
 fn values(message: &Message) -> BTreeMap<&'static str, Cell> {
     let row = Row::of(message, Timestamp::UNIX_EPOCH);
     let cells = COLUMNS.iter().map(|column| column.name).zip(row.0);

@@ -1,4 +1,4 @@
-//! The outcome of a request: what an answer means, or why there was none.
+//! Interprets the outcome of a request: a response, or the error if no response arrived.
 
 use std::time::Duration;
 
@@ -7,32 +7,33 @@ use reqwest::{Response, StatusCode};
 use crate::SinkError;
 use net::http::{self, NotPublic, find};
 
-/// The largest body for which a connection is kept.
+/// The largest response body that is read so that the connection can be reused.
 pub(super) const DRAINED: usize = 64 * 1024;
 
-/// The longest time spent on a body: the answer itself is known by then.
+/// The longest time spent on reading a body. The status is already known at that point.
 pub(super) const DRAINING: Duration = Duration::from_secs(1);
 
-/// Why a request did not do what it was for.
+/// Why a request did not succeed.
 pub(super) struct Refusal {
     pub(super) error: SinkError,
     pub(super) about: About,
 }
 
-/// What a refusal is about.
+/// The scope of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum About {
-    /// The endpoint, which asks for a pause or cannot be reached: nothing more is posted now.
+    /// The endpoint: it asks for a pause or cannot be reached. Nothing more is posted now.
     Endpoint,
-    /// The request, as its address or our credentials: each one like it is refused.
+    /// The request, for example its URL or our credentials: every similar request is refused.
     Request,
-    /// What was posted: one of its events, perhaps. The others may be taken.
+    /// The posted content, perhaps a single event. The endpoint may accept the other events.
     Content,
-    /// The size of what was posted: a part of it may be taken.
+    /// The size of the posted body: the endpoint may accept a part of it.
     Size,
 }
 
-/// What an answer means. `suspicion` is what may be behind a 400, as nginx answers without a client certificate.
+/// Interprets a response. `suspicion` is a possible reason for a 400, which nginx returns if no client certificate was
+/// sent.
 pub(super) fn outcome(response: &Response, suspicion: Option<&str>) -> Result<(), Refusal> {
     let status = response.status();
     if status.is_success() {
@@ -54,7 +55,7 @@ pub(super) fn outcome(response: &Response, suspicion: Option<&str>) -> Result<()
         | StatusCode::UNPROCESSABLE_ENTITY => About::Content,
         _ => About::Request,
     };
-    // Others are about the event, or our credentials.
+    // All other statuses are about the event or our credentials.
     let temporary = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
     let needs_attention = !(status.is_server_error() || temporary.contains(&status));
     let suspicion = suspicion.filter(|_| status == StatusCode::BAD_REQUEST);
@@ -63,7 +64,7 @@ pub(super) fn outcome(response: &Response, suspicion: Option<&str>) -> Result<()
     Err(Refusal { error: SinkError::Refused { message, retry_after, needs_attention }, about })
 }
 
-/// A word for why there was no answer.
+/// A short name for the reason why no response arrived.
 pub(super) fn kind(error: &reqwest::Error) -> &'static str {
     match error {
         error if error.is_timeout() => "timeout",
@@ -72,12 +73,12 @@ pub(super) fn kind(error: &reqwest::Error) -> &'static str {
     }
 }
 
-/// Whether the connection was there, and ended before the answer.
+/// Whether the connection was established, and then ended before the response.
 pub(super) fn is_broken_off(error: &reqwest::Error) -> bool {
     error.is_request() && !error.is_connect() && !error.is_timeout() && find::<rustls::Error>(error).is_none()
 }
 
-/// Why there was no answer. `suspicion` is what may be behind it where the other side ends the connection.
+/// Explains why no response arrived. `suspicion` is a possible reason if the endpoint ended the connection.
 pub(super) fn none(error: reqwest::Error, timeout: Duration, suspicion: Option<&str>) -> Refusal {
     let tls = find::<rustls::Error>(&error);
     let alert = matches!(tls, Some(rustls::Error::AlertReceived(_)));
@@ -90,9 +91,10 @@ pub(super) fn none(error: reqwest::Error, timeout: Duration, suspicion: Option<&
     Refusal { error: SinkError::Refused { message, retry_after: None, needs_attention }, about: About::Endpoint }
 }
 
-/// Why there was no answer, and whether an operator must act. `doing` is what was not done once the connection was there.
+/// Explains why no response arrived, and tells whether an operator must act. `doing` describes the failure if the
+/// connection was established.
 pub(super) fn unanswered(error: reqwest::Error, timeout: Duration, doing: &str) -> (String, bool) {
-    // Certificates and addresses stay as they are until an operator changes them.
+    // Problems with certificates and addresses last until an operator fixes them.
     let needs_attention = find::<rustls::Error>(&error).is_some() || find::<NotPublic>(&error).is_some();
     if error.is_timeout() {
         return (format!("did not answer within {timeout:?}"), needs_attention);
@@ -102,7 +104,8 @@ pub(super) fn unanswered(error: reqwest::Error, timeout: Duration, doing: &str) 
     (format!("{doing}: {}{}", http::reason(&error), http::advice(&error)), needs_attention)
 }
 
-/// Reads a short body to its end, so that the connection can be used again. A long or slow one costs the connection.
+/// Reads a short body to its end, so that the connection can be reused. If the body is long or slow, the connection is
+/// closed.
 pub(super) async fn drain(mut response: Response) {
     let to_the_end = async {
         let mut read = 0;
@@ -113,6 +116,6 @@ pub(super) async fn drain(mut response: Response) {
             }
         }
     };
-    // The status is known, whatever happens to the body.
+    // Errors are ignored: the status is already known.
     let _ = tokio::time::timeout(DRAINING, to_the_end).await;
 }

@@ -1,11 +1,13 @@
-//! Several events in one request.
+//! Combines several events into one request.
 //!
 //! # Invariants
 //!
-//! * **A batch's id depends on its events alone.** Its `webhook-id` is a UUID made of their ids in their order: the same at
-//!   each attempt and after a restart. After a crash other events may form a batch, because that depends on what there is
-//!   to send: a consumer that must not act twice goes by the ids of the events.
-//! * **Batches are bounded,** by a number of events and by the size of the body. An event that is larger is sent alone.
+//! * **The id of a batch depends only on its events.** Its `webhook-id` is a UUID that is computed from the event ids in
+//!   their order. It is the same at each attempt and after a restart. After a crash the batches may be cut differently,
+//!   because they depend on which events are ready to be sent. A consumer that must not act twice must compare the ids of
+//!   the events.
+//! * **Batches are bounded,** by a number of events and by the size of the body. If an event alone exceeds this size, it is
+//!   sent alone.
 
 use bytes::Bytes;
 use uuid::Uuid;
@@ -13,17 +15,17 @@ use uuid::Uuid;
 use super::offer::Queue;
 use record::Message;
 
-/// The ids of batches are made in this namespace (RFC 9562, version 5).
+/// The UUID namespace of batch ids (RFC 9562, version 5).
 const NAMESPACE: Uuid = Uuid::from_u128(0x5b0f_91a6_2f0e_4f0a_9d38_6c1f_4a57_e2d1);
 
-/// As many events in each batch as it takes, and at least one.
+/// Splits messages into batches. Each batch has as many events as the limits allow, and at least one.
 pub(super) fn batches(mut messages: &[Message], events: usize, bytes: usize) -> Queue<'_> {
     let mut batches = Vec::new();
     while !messages.is_empty() {
-        // The first bracket.
+        // The opening bracket.
         let mut size = 1;
         let fits = |message: &&Message| {
-            // With the comma, or the last bracket, after it.
+            // One more byte for the comma or the closing bracket after it.
             size += message.body().len() + 1;
             size <= bytes
         };
@@ -41,7 +43,7 @@ pub(super) fn batch_id(events: &[Message]) -> String {
     Uuid::new_v5(&NAMESPACE, ids.join("\n").as_bytes()).to_string()
 }
 
-/// The body of a batch: a JSON array, or lines.
+/// The body of a batch: a JSON array, or lines if the events are not JSON.
 pub(super) fn joined(events: &[Message]) -> Bytes {
     let bodies: Vec<&[u8]> = events.iter().map(|message| &**message.body()).collect();
     if !events[0].is_json() {

@@ -1,6 +1,7 @@
-//! Compressed bodies.
+//! Compresses bodies.
 //!
-//! What is signed is the body before it is compressed: most receivers are given that by what they are built on.
+//! The signature is over the uncompressed body: the frameworks of most receivers decompress a body before the receiver sees
+//! it.
 
 use std::io::{self, Read};
 
@@ -9,20 +10,20 @@ use flate2::bufread::GzEncoder;
 
 use crate::{Compression, blocking};
 
-/// A longer body is compressed off the async threads.
+/// A body of at least this size, in bytes, is compressed off the async threads.
 const LONG: usize = 256 * 1024;
 
-/// The level of zstd where nothing else is asked for.
+/// The default compression level of zstd.
 const ZSTD_LEVEL: i32 = 3;
 
 impl Compression {
-    /// As the header `content-encoding` calls it.
+    /// The value of the header `content-encoding`.
     pub(super) fn encoding(self) -> &'static str {
         self.into()
     }
 }
 
-/// A body as it is sent.
+/// Compresses a body.
 pub(super) async fn encoded(compression: Compression, body: Bytes) -> io::Result<Bytes> {
     if body.len() < LONG { encode(compression, &body) } else { blocking(move || encode(compression, &body)).await }
 }

@@ -1,18 +1,19 @@
-//! How the events of an offer go into requests, and which of them arrived.
+//! Splits the events of an offer into requests, and reports which events arrived.
 //!
-//! Requests stand in queues. Those of a queue are posted one after the other, up to the first refusal; several queues at
-//! the same time. Events that are sent alone, one request at a time, are one queue; so are batches, each a JSON array of
-//! what its events would have been sent as alone. With several requests at a time each subject has a queue.
+//! Requests are placed in queues. The requests of one queue are posted one after the other, up to the first refusal.
+//! Several queues are posted at the same time. If each event has its own request and one request is sent at a time, there
+//! is one queue. Batches also use one queue. The body of a batch is a JSON array, whose elements are the bodies that its
+//! events would have in separate requests. If several requests are sent at a time, each subject has a queue.
 //!
 //! # Invariants
 //!
-//! * **Each subject's events arrive in their order.** Events without a subject keep their order among those of the same
-//!   type.
-//! * **A refusal of one event concerns its queue alone.** After one that concerns the endpoint itself no further request
-//!   is begun.
-//! * **What arrived is not posted again,** even when it stands behind an event that was refused.
-//! * **Only the refused event is blamed.** A batch that is refused for its content or its size is offered in halves at once,
-//!   until one event remains.
+//! * **The events of a subject arrive in order.** Events without a subject arrive in the order of the other events without
+//!   a subject that have the same type.
+//! * **A refused event stops only its own queue.** If a refusal concerns the endpoint itself, no further request is
+//!   started.
+//! * **An event that arrived is not posted again,** even if it comes after a refused event.
+//! * **Only the refused event is reported.** If a batch is refused for its content or its size, it is immediately offered
+//!   in halves, until one event remains.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -31,7 +32,7 @@ use crate::{Delivery, LaneRef, SinkError, Undelivered};
 use proof::event::Offset;
 use record::{Field, Message};
 
-/// The events of each request.
+/// The events of each request, in the order in which the requests are posted.
 pub(super) type Queue<'a> = Vec<&'a [Message]>;
 
 impl Webhook {
@@ -52,15 +53,15 @@ impl Webhook {
             arrived.extend(posted);
             refusals.extend(refused);
         }
-        // The one that decides what is done next, and of several such the earliest.
+        // The refusal with the lowest offset among those with the highest weight decides how the lane continues.
         let decisive = |(offset, error): &(Offset, SinkError)| (Reverse(weight(error)), *offset);
         let Some((_, error)) = refusals.into_iter().min_by_key(decisive) else { return Ok(()) };
         let delivered = messages.iter().take_while(|message| arrived.contains(&message.offset())).count();
         Err(Undelivered { delivered, beyond: arrived.split_off(&messages[delivered].offset()), error })
     }
 
-    /// Posts requests until one is refused, or `stop` is set. Returns what arrived; the first event of the refused request,
-    /// and why.
+    /// Posts requests until one is refused, or `stop` is set. Returns the offsets that arrived. If a request was refused,
+    /// also returns the offset of its first event, and the error.
     async fn in_order(
         &self,
         offer: &Offer<'_>,
@@ -75,7 +76,7 @@ impl Webhook {
             let post = self.settings.dispatch.post(events);
             let (bytes, largest) = (post.body.len(), self.largest.load(Ordering::Relaxed));
             if events.len() > 1 && bytes > largest {
-                // The endpoint has refused one since for its size.
+                // The endpoint has refused a batch for its size since these batches were made.
                 batches(events, events.len(), largest).into_iter().rev().for_each(|part| queue.push_front(part));
                 continue;
             }
@@ -97,7 +98,7 @@ impl Webhook {
         (arrived, None)
     }
 
-    /// Reports a batch that is offered in halves. After one that was too large, others are no larger than its half.
+    /// Logs that a batch is offered in halves. If it was too large, later batches are at most half its size.
     fn halves(&self, LaneRef { channel, sink }: &LaneRef, events: usize, bytes: usize, about: About) {
         let channel = &channel.name;
         if about == About::Size {
@@ -109,7 +110,7 @@ impl Webhook {
         }
     }
 
-    /// Says how large the event was that the endpoint refused for its size.
+    /// Adds the size of the event that the endpoint refused for its size.
     fn too_large(&self, mut error: SinkError, bytes: usize) -> SinkError {
         if let SinkError::Refused { message, .. } = &mut error {
             let batch_bytes = self.settings.dispatch.batch_bytes();
@@ -121,7 +122,7 @@ impl Webhook {
 }
 
 impl Dispatch {
-    /// The request for these events: one, or a batch.
+    /// The request for these events: a single event, or a batch.
     pub(super) fn post(self, events: &[Message]) -> Post<'_> {
         let first = &events[0];
         match self {
@@ -146,7 +147,7 @@ fn by_subject(messages: &[Message]) -> Vec<Queue<'_>> {
     let mut queues: HashMap<_, Queue<'_>> = HashMap::new();
     for event in messages.chunks(1) {
         let facts = event[0].record().facts();
-        // What it is about, or else its type: no subject is taken for a type.
+        // The subject, or the type if the event has no subject. A subject never equals a type: they are different variants.
         let subject = facts.subject().ok_or_else(|| facts.get(Field::Type));
         queues.entry(subject).or_default().push(event);
     }
@@ -155,7 +156,7 @@ fn by_subject(messages: &[Message]) -> Vec<Queue<'_>> {
     queues
 }
 
-/// How much an error matters for what is done next.
+/// The weight of an error: the error with the highest weight decides how the lane continues.
 fn weight(error: &SinkError) -> u8 {
     match error {
         SinkError::Refused { retry_after: None, .. } => 0,

@@ -1,29 +1,29 @@
-//! A rate that a webhook keeps: a request is begun after a fixed time since the one before it, whichever channel it is of.
+//! Limits the rate of a webhook: a request starts at least a fixed interval after the previous one, across all channels.
 //!
 //! # Invariants
 //!
-//! * **Waits, and drops nothing.** Requests wait in the order in which they asked.
-//! * **Evenly.** No time is saved up: after a pause requests do not come in a burst.
+//! * **Delays, never drops.** Requests wait in the order in which they asked.
+//! * **Even spacing.** Unused time does not accumulate: after a pause, requests do not come in a burst.
 //!
 //! # Cancellation
 //!
-//! A wait that is dropped takes no turn.
+//! A wait that is dropped does not use a turn.
 
 use std::time::Duration;
 
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-/// So many requests in such a time.
+/// A number of requests per duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// At least one.
+    /// The number of requests. At least one.
     pub requests: u32,
-    /// Never zero.
+    /// The duration. Never zero.
     pub per: Duration,
 }
 
-/// When the next request may begin.
+/// Stores when the next request may start.
 #[derive(Debug)]
 pub(super) struct Pace {
     interval: Duration,
@@ -35,7 +35,7 @@ impl Pace {
         Self { interval: rate.per / rate.requests.max(1), next: Mutex::new(Instant::now()) }
     }
 
-    /// Waits for the next turn, and takes it.
+    /// Waits for the next turn, and uses it.
     pub(super) async fn turn(&self) {
         let mut next = self.next.lock().await;
         sleep_until(*next).await;

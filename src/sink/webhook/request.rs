@@ -1,4 +1,4 @@
-//! One request: signed, sent, traced and counted.
+//! Signs, sends, traces and counts one request.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -14,20 +14,20 @@ use crate::{LaneRef, Sink, SinkError};
 use record::Below;
 use telemetry::trace::RequestSpan;
 
-/// What is posted.
+/// The content of one POST request.
 pub(super) struct Post<'a> {
-    /// The `webhook-id`.
+    /// The value of the header `webhook-id`.
     pub(super) id: String,
     pub(super) content_type: &'a str,
     pub(super) body: Bytes,
-    /// What follows the address.
+    /// Path segments and a query that are appended to the endpoint's URL.
     pub(super) below: Option<Below>,
 }
 
-/// One offer's requests.
+/// The requests of one offer.
 pub(super) struct Offer<'a> {
     pub(super) lane: &'a LaneRef,
-    /// Whether the turn that the offer has waited for is not taken yet: its first request does not wait again.
+    /// Whether the turn that the offer waited for is still unused. The first request uses it and does not wait again.
     has_turn: AtomicBool,
 }
 
@@ -46,7 +46,8 @@ impl Webhook {
         outcome
     }
 
-    /// Posts a body, and once more with a new access token where the endpoint answers 401. The answer, and the token.
+    /// Posts a body. If the endpoint answers 401, posts it once more with a new access token. Returns the response and the
+    /// token.
     pub(super) async fn answer(
         &self,
         offer: &Offer<'_>,
@@ -73,7 +74,7 @@ impl Webhook {
         }
     }
 
-    /// What an answer means.
+    /// Interprets a response, and adds hints to its error.
     pub(super) fn outcome(&self, response: &Response) -> Result<(), Refusal> {
         let suspicion = self.suspicion().filter(|_| self.settings.connection.identity.is_none());
         let mut outcome = answer::outcome(response, suspicion);
@@ -92,7 +93,7 @@ impl Webhook {
         outcome
     }
 
-    /// A body as it is sent.
+    /// The body as it is sent: compressed, if the settings ask for it.
     async fn encoded(&self, body: Bytes) -> Result<Bytes, Refusal> {
         let Some(compression) = self.settings.compression else { return Ok(body) };
         encoded(compression, body).await.map_err(|source| Refusal {
@@ -101,7 +102,7 @@ impl Webhook {
         })
     }
 
-    /// What is signed is the body before it is compressed.
+    /// Builds a request. The signature is over the uncompressed body.
     fn request(&self, post: &Post<'_>, encoded: Bytes, token: Option<&HeaderValue>) -> Result<Request, Refusal> {
         let Post { id, content_type, body, below } = post;
         let timestamp = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -126,11 +127,12 @@ impl Webhook {
         request.build().map_err(|error| self.no_answer(error))
     }
 
-    /// Sends a request; where its connection ends without an answer, once more at once, by a fresh connection.
+    /// Sends a request. If its connection ends without a response, sends it once more immediately, on a new connection.
     ///
-    /// Endpoints close connections that were idle, and the request may have crossed that. It cannot be told whether the
-    /// endpoint had read it before: then it comes twice, with the same id, as after any delivery without an answer. An
-    /// endpoint that has never answered does not close idle connections: it refuses ours.
+    /// Endpoints close idle connections, and the request may have been sent at the same moment. The sink cannot know
+    /// whether the endpoint read the request before it closed the connection. If it did, it gets the request twice, with
+    /// the same id, as after any delivery without a response. If an endpoint has never answered, the request is not sent
+    /// again: the reason is then not an idle connection, but that the endpoint refuses our connections.
     async fn send(&self, offer: &Offer<'_>, request: Request) -> reqwest::Result<Response> {
         let again = request.try_clone().filter(|_| self.answered.load(Ordering::Relaxed));
         let answer = self.execute(&self.client, offer, request, 0).await;
@@ -142,7 +144,7 @@ impl Webhook {
         }
     }
 
-    /// Sends a request, after so many attempts, in its turn, and counts it.
+    /// Waits for a turn, sends a request and counts it. `resends` is the number of earlier attempts.
     async fn execute(
         &self,
         client: &Client,

@@ -1,4 +1,4 @@
-//! What an operator decides about a webhook, already checked.
+//! The settings of a webhook. The configuration has already checked them.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,52 +13,53 @@ use crate::Compression;
 use net::http::Connection;
 use record::Below;
 
-/// Shown in the place of what may be a secret.
+/// Shown instead of a part of the URL that may be a secret.
 const HIDDEN: &str = "…";
 
-/// The longest part of a path that is taken for a word.
+/// The longest path segment that is considered a plain word, in bytes.
 const MAX_WORD: usize = 20;
 
 /// An endpoint that events are posted to.
 #[derive(Clone, PartialEq, Eq)]
 pub struct WebhookSettings {
-    /// The endpoint: http or https. It may hold a token: show [`shown_url`](Self::shown_url) instead.
+    /// The endpoint, with the scheme http or https. The URL may contain a token: show [`shown_url`](Self::shown_url)
+    /// instead.
     pub url: Url,
     /// Whether the operator keeps the URL secret.
     pub secret_url: bool,
-    /// What deliveries are signed with. Without keys they are not signed.
+    /// The keys that sign deliveries. Without keys, deliveries are not signed.
     pub keys: SigningKeys,
-    /// Headers of every request, beside those that the sink makes itself. The values are not shown.
+    /// Headers that are added to every request, in addition to the headers that the sink sets. The values are never shown.
     pub headers: HeaderMap,
-    /// How the endpoint is reached.
+    /// How the sink connects to the endpoint.
     pub connection: Connection,
-    /// How events go into requests.
+    /// How events are grouped into requests.
     pub dispatch: Dispatch,
-    /// Where access tokens come from.
+    /// How access tokens are obtained, if the endpoint needs them.
     pub oauth2: Option<OAuth2>,
-    /// How bodies are compressed.
+    /// How bodies are compressed. `None` means not at all.
     pub compression: Option<Compression>,
-    /// The rate of requests, of all channels together.
+    /// The maximum rate of requests, for all channels together.
     pub rate: Option<Rate>,
-    /// Bounds each request from connecting to the end of the answer. Never zero.
+    /// Limits each request, from connecting to the end of the response. Never zero.
     pub timeout: Duration,
 }
 
-/// How events go into requests.
+/// How events are grouped into requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dispatch {
-    /// One event a request.
+    /// One event per request.
     Single {
-        /// Requests at a time, at least one.
+        /// How many requests are sent at a time. At least one.
         concurrency: usize,
     },
-    /// Several events a request, one request at a time.
+    /// Several events per request, one request at a time.
     Batches {
-        /// The most events in one, at least two.
+        /// The maximum number of events in a batch. At least two.
         events: usize,
-        /// The largest body, in bytes.
+        /// The maximum size of a body, in bytes.
         bytes: usize,
-        /// How long to wait for more events where there are fewer.
+        /// How long to wait for more events if a batch is not full.
         wait: Duration,
     },
 }
@@ -70,7 +71,7 @@ impl Default for Dispatch {
 }
 
 impl Dispatch {
-    /// The largest body of a batch, in bytes.
+    /// The configured maximum size of a batch, in bytes.
     pub(super) fn batch_bytes(&self) -> Option<usize> {
         match self {
             Self::Single { .. } => None,
@@ -80,7 +81,7 @@ impl Dispatch {
 }
 
 impl WebhookSettings {
-    /// An address below the endpoint's.
+    /// The endpoint's URL with these path segments and this query appended.
     pub(super) fn below(&self, Below { path, query }: &Below) -> Url {
         let mut url = self.url.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
@@ -94,7 +95,7 @@ impl WebhookSettings {
         url
     }
 
-    /// The endpoint without what may be a secret, for logs and people.
+    /// The endpoint's URL for logs and operators. Parts that may be secret are hidden.
     pub fn shown_url(&self) -> String {
         let origin = self.url.origin().ascii_serialization();
         if self.secret_url {
@@ -106,12 +107,13 @@ impl WebhookSettings {
     }
 }
 
-/// Whether a part of the path is no plain word, and so perhaps a token.
+/// Whether a path segment is not a plain word, and may therefore be a token.
 pub fn has_token(url: &Url) -> bool {
     !url.path().split('/').all(is_word)
 }
 
-/// Whether a part of a path is a plain word or a version such as `v1`. Tokens are longer, or have digits or capitals.
+/// Whether a path segment is a plain word or a version such as `v1`. Tokens are longer, or contain digits or capital
+/// letters.
 fn is_word(segment: &str) -> bool {
     let is_letter = |byte: u8| byte.is_ascii_lowercase() || b"-_.".contains(&byte);
     let is_version = segment.strip_prefix('v').is_some_and(|number| matches!(number.parse(), Ok(0..100)));

@@ -1,14 +1,15 @@
-//! Signatures of webhooks, by both schemes of Standard Webhooks 1.0: `v1`, HMAC-SHA256, and `v1a`, ed25519.
+//! Signs webhooks with both schemes of Standard Webhooks 1.0: `v1` (HMAC-SHA256) and `v1a` (ed25519).
 //!
-//! A secret says which it is for: `whsec_` and base64 of 24 to 64 bytes, or `whsk_` and base64 of an ed25519 private key.
-//! For the latter the specification asks for "a standard ed25519 key pair": 64 bytes, the seed and the public key, as its
-//! authors' own server has it; the 32 bytes of the seed alone, which are RFC 8032's private key, say the same.
+//! The prefix of a secret selects the scheme: `whsec_` is followed by the base64 of 24 to 64 bytes, `whsk_` by the base64
+//! of an ed25519 private key. For the latter, the specification asks for "a standard ed25519 key pair": 64 bytes, the seed
+//! and the public key. The server of the specification's authors uses this form. The 32 bytes of the seed alone, which RFC
+//! 8032 calls the private key, are equivalent and also accepted.
 //!
 //! # Invariants
 //!
-//! * **Every secret signs.** While secrets are rotated each delivery carries a signature by each of them, so that it does
-//!   not matter which of them a consumer knows yet, or still.
-//! * **Nothing leaks.** No error and no `Debug` holds a secret or a part of one.
+//! * **Every secret signs.** During a rotation each delivery has one signature per secret. A consumer can therefore verify
+//!   it with the old secret or the new one.
+//! * **Nothing leaks.** No error and no `Debug` contains a secret or a part of a secret.
 
 use std::fmt;
 
@@ -18,26 +19,26 @@ use hmac::{Hmac, KeyInit, Mac};
 use ring::signature::Ed25519KeyPair;
 use sha2::Sha256;
 
-// What a secret begins with, so that people and scanners know it for one.
+// The prefixes of secrets. They let people and secret scanners recognize a secret.
 const SYMMETRIC: &str = "whsec_";
 const ASYMMETRIC: &str = "whsk_";
 
 /// The length of a symmetric secret, in bytes.
 const LENGTH: std::ops::RangeInclusive<usize> = 24..=64;
 
-/// An ed25519 seed; with its public key it is twice as long.
+/// The length of an ed25519 seed, in bytes. A seed with its public key is twice as long.
 const SEED: usize = 32;
 
-/// More than any rotation needs, and few enough for a header.
+/// The maximum number of secrets: more than a rotation needs, and few enough for one header.
 const MAX_SECRETS: usize = 8;
 
-// What is wrong with a secret, or with all of them.
+// Error messages for a secret, or for the list of secrets.
 const FORM: &str = "must be whsec_ or whsk_ followed by base64; make one with: echo whsec_$(openssl rand -base64 32)";
 const WRONG_LENGTH: &str = "must hold 24 to 64 bytes; make one with: echo whsec_$(openssl rand -base64 32)";
 const PRIVATE_KEY: &str =
     "must hold an ed25519 private key: the 32 bytes of its seed, or 64 with its public key after them";
 
-/// What deliveries are signed with: nothing, or several keys at once while secrets are rotated.
+/// The keys that sign deliveries. The list can be empty, and has several keys while secrets are rotated.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct SigningKeys(Vec<SigningKey>);
 
@@ -49,10 +50,11 @@ enum SigningKey {
 }
 
 impl SigningKeys {
-    /// Reads secrets that are separated by white space or line breaks. Their signatures come in the same order.
+    /// Parses secrets that are separated by white space or line breaks. Signatures have the same order as the secrets.
     ///
     /// # Errors
-    /// Which of them is wrong, or that there are none or too many, for an operator. Does not say what stood there.
+    /// A message for an operator: which secret is wrong, or that the list is empty or too long. It does not contain the
+    /// secrets.
     pub fn parse(text: &str) -> Result<Self, String> {
         let secrets: Vec<_> = text.split_whitespace().collect();
         let mut keys = Vec::with_capacity(secrets.len());
@@ -72,14 +74,14 @@ impl SigningKeys {
         Ok(Self(keys))
     }
 
-    /// How many sign by `v1`, and how many by `v1a`.
+    /// The number of keys for `v1`, and the number of keys for `v1a`.
     pub fn counts(&self) -> (usize, usize) {
         let symmetric = self.0.iter().filter(|key| matches!(key, SigningKey::Symmetric(_))).count();
         (symmetric, self.0.len() - symmetric)
     }
 
-    /// The value of `webhook-signature`: over the id, the timestamp and the body, joined by full stops. `None` where
-    /// there is no key.
+    /// The value of the header `webhook-signature`. The signed content is the id, the timestamp and the body, joined by
+    /// periods. Returns `None` if the list of keys is empty.
     pub(super) fn sign(&self, id: &str, timestamp: u64, body: &[u8]) -> Option<String> {
         if self.0.is_empty() {
             return None;
@@ -99,7 +101,7 @@ impl fmt::Debug for SigningKeys {
 
 impl SigningKey {
     fn parse(secret: &str) -> Result<Self, &'static str> {
-        // Some tools leave the padding away.
+        // Some tools omit the padding.
         let decode = |encoded| STANDARD.decode(encoded).or_else(|_| STANDARD_NO_PAD.decode(encoded)).map_err(|_| FORM);
         if let Some(encoded) = secret.strip_prefix(SYMMETRIC) {
             let key = decode(encoded)?;

@@ -1,4 +1,4 @@
-//! Webhooks against a real server on a real socket.
+//! Tests webhooks against a real server on a real socket.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -26,7 +26,7 @@ mod subjects;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the server does with a request.
+/// How the server responds to a request.
 #[derive(Clone, Copy)]
 enum Answer {
     Status(u16, &'static [(&'static str, &'static str)]),
@@ -35,10 +35,10 @@ enum Answer {
     StalledBody(u16),
 }
 
-/// Whether a body is such.
+/// A predicate for request bodies.
 type Such = fn(&[u8]) -> bool;
 
-/// Gives one of its answers to each request, and then 204.
+/// A server that answers requests with the given answers in turn, and with 204 after the last one.
 struct Server {
     url: Url,
     seen: Arc<Mutex<Seen>>,
@@ -63,7 +63,7 @@ impl Server {
         Self { url, seen, serving }
     }
 
-    /// Gives this answer to each request whose body matches.
+    /// Sets the answer to every request whose body matches.
     fn refuse(&self, body: Such, answer: Answer) {
         self.seen.lock().unwrap().refused = Some((body, answer));
     }

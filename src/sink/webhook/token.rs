@@ -2,16 +2,16 @@
 //!
 //! # Invariants
 //!
-//! * **One at a time.** Requests that need a token wait for the one that is being fetched.
-//! * **Renewed before it ends,** and once where the endpoint answers 401. A token that still holds is used on where no new one
-//!   can be had.
-//! * **Nothing leaks.** Neither the client's secret nor a token shows in an error or in `Debug`. Of an answer only the code of
-//!   the error is shown, which the specification fixes.
-//! * **Bounded.** A fetch by the webhook's timeout, an answer by its size.
+//! * **One fetch at a time.** While a token is being fetched, all requests that need a token wait for it.
+//! * **Renewed before it expires,** and once if the endpoint answers 401. If no new token can be fetched, the current token
+//!   is used until it expires.
+//! * **Nothing leaks.** Neither the client secret nor a token appears in an error or in `Debug`. The only part of a
+//!   response that is shown is the error code, whose values the specification defines.
+//! * **Bounded.** The webhook's timeout limits each fetch, and the size of a response is limited.
 //!
 //! # Cancellation
 //!
-//! A fetch that is dropped leaves the token that there was.
+//! If a fetch is dropped, the previous token stays in use.
 
 use std::fmt;
 use std::time::Duration;
@@ -31,38 +31,38 @@ use crate::SinkError;
 use net::http::{self, basic, sensitive};
 use net::secret::Secret;
 
-/// The life of a token that does not say how long it lives.
+/// The lifetime of a token if the response does not state one.
 const LIFE: Duration = Duration::from_secs(5 * 60);
 
-/// No clock counts further.
+/// The maximum lifetime, so that adding it to the current time cannot overflow.
 const LONGEST_LIFE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// So long before its end a token is renewed, or a fifth of its life where that is less.
+/// How long before its expiry a token is renewed. If a fifth of its lifetime is shorter, that is used instead.
 const EARLY: Duration = Duration::from_secs(60);
 
-/// After a renewal that failed, while the token still holds.
+/// The wait after a failed renewal, while the current token is still valid.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// The largest answer.
+/// The largest response, in bytes.
 const MAX_ANSWER: usize = 64 * 1024;
 
-/// The longest code of an error.
+/// The longest error code that is shown, in bytes.
 const CODE_LIMIT: usize = 40;
 
-/// Where access tokens come from.
+/// How access tokens are obtained.
 #[derive(Clone, PartialEq, Eq)]
 pub struct OAuth2 {
     /// The token endpoint.
     pub token_url: Url,
-    /// The client, as the authorization server knows it.
+    /// The client id that the authorization server knows.
     pub client_id: Box<str>,
-    /// Its secret.
+    /// The client secret.
     pub client_secret: Secret,
-    /// Where both stand in the request.
+    /// Which part of the request contains the client id and secret.
     pub credentials: Credentials,
-    /// What is asked for, where that has to be said.
+    /// The requested scope, if the server needs one.
     pub scope: Option<Box<str>>,
-    /// Whom the token is for, where that has to be said.
+    /// The audience of the token, if the server needs one.
     pub audience: Option<Box<str>>,
 }
 
@@ -72,18 +72,18 @@ impl fmt::Debug for OAuth2 {
     }
 }
 
-/// Where the client's id and secret stand in the request for a token.
+/// Which part of a token request contains the client id and secret.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, EnumString, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "lowercase")]
 pub enum Credentials {
-    /// In the header `authorization`, which every server takes by the specification.
+    /// The header `authorization`. The specification requires every server to accept it.
     #[default]
     Header,
-    /// In the body.
+    /// The body.
     Body,
 }
 
-/// The token, fetched when it is needed.
+/// Fetches the access token when it is needed, and caches it.
 pub(super) struct Tokens {
     settings: OAuth2,
     client: Client,
@@ -97,16 +97,16 @@ struct Held {
     ends_at: Instant,
 }
 
-/// What a token endpoint answers.
+/// The successful response of a token endpoint.
 #[derive(Deserialize)]
 struct Granted {
     access_token: Secretly,
     token_type: Option<String>,
-    /// Seconds: by the specification a number, by some servers a text.
+    /// The lifetime in seconds. The specification requires a number, but some servers send a string.
     expires_in: Option<Value>,
 }
 
-/// A text that is never shown.
+/// A string that is never shown: it has no `Debug`.
 #[derive(Deserialize)]
 #[serde(transparent)]
 struct Secretly(String);
@@ -121,7 +121,7 @@ impl Tokens {
         Self { settings, client, timeout, held: Mutex::new(None) }
     }
 
-    /// The header `authorization`, with a token that holds.
+    /// The header `authorization` with a valid token.
     pub(super) async fn authorization(&self) -> Result<HeaderValue, Refusal> {
         let mut held = self.held.lock().await;
         let now = Instant::now();
@@ -138,7 +138,7 @@ impl Tokens {
         }
     }
 
-    /// Gives up a token that was not accepted.
+    /// Drops a token that the endpoint did not accept.
     pub(super) async fn forget(&self, refused: &HeaderValue) {
         let mut held = self.held.lock().await;
         if held.as_ref().is_some_and(|held| held.authorization == *refused) {
@@ -184,13 +184,13 @@ impl Tokens {
     }
 }
 
-/// Both are encoded first (RFC 6749, section 2.3.1).
+/// The `Basic` credentials. Both parts are form-encoded first (RFC 6749, section 2.3.1).
 fn credentials_of(client_id: &str, client_secret: &Secret) -> HeaderValue {
     let encoded = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
     basic(&encoded(client_id), &encoded(client_secret.expose()))
 }
 
-/// What an endpoint says that gives no token.
+/// The error message for a token endpoint that did not return a token.
 fn refusal(status: StatusCode, body: Option<&[u8]>) -> String {
     let code = body.and_then(|body| serde_json::from_slice(body).ok()).map(|Refused { error }| error);
     let is_code =
@@ -222,7 +222,7 @@ fn held(Granted { access_token: Secretly(token), token_type, expires_in }: Grant
     Some(Held { authorization: sensitive(&format!("Bearer {token}"))?, renew_at, ends_at })
 }
 
-/// A body; `None` where it is too large, or does not come.
+/// Reads a response body. Returns `None` if the body is too large or cannot be read.
 async fn read(mut response: Response) -> Option<Vec<u8>> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.ok()? {

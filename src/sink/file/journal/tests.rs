@@ -1,4 +1,4 @@
-//! What the file holds after crashes, faults and other people's hands.
+//! Tests the content of the file after crashes, faults and changes by other programs.
 
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -26,7 +26,7 @@ struct Place {
 }
 
 impl Place {
-    /// In memory where the system has such a place: syncing thousands of times to a disk takes its time.
+    /// Uses an in-memory directory if the system has one, because thousands of syncs to a disk are slow.
     fn new() -> Self {
         let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         Self { directory }
@@ -65,7 +65,8 @@ fn resume(journal: &mut Journal, recorded: &Recorded) {
     compare(journal, recorded);
 }
 
-/// As a lane does at its start: the position, and the offsets of the events that the files hold already.
+/// Does the same as a lane at its start. Returns the position, and the offsets of the events that the files already
+/// contain.
 fn compare(journal: &mut Journal, recorded: &Recorded) -> (Position, BTreeSet<Offset>) {
     let snapshot = journal.snapshot().unwrap();
     let Comparison { position, held } = snapshot.compare(recorded).unwrap();
@@ -97,13 +98,13 @@ fn wherever_a_crash_cuts_a_batch_it_ends_up_in_the_file_exactly_once() {
             records(&ours, offsets.iter().copied()).iter().map(|record| shaped(record, format)).collect()
         };
         let kept = lines(&records(&[1, 2, 3]));
-        // Event 2 was set aside, so that its late delivery comes first in the batch, below the cursor.
+        // In the second case event 5 is pending, so its late delivery comes first in the batch, below the cursor.
         for (recorded, batch) in
             [(recorded(&ours, Some(3), &[]), records(&[4, 5])), (recorded(&ours, Some(9), &[5]), records(&[5, 10]))]
         {
             let bytes = lines(&batch);
             for cut in 0..=bytes.len() {
-                // What stands behind a cut is the same matter in each format.
+                // The bytes after a cut do not depend on the format, so they are varied for one format only.
                 let rests = if format == Format::Json { 4 } else { 1 };
                 for rest in [&b""[..], &[0], &[0; 700], b"\0\0\n\0"].into_iter().take(rests) {
                     let place = Place::holding(&[&kept, &bytes[..cut], rest].concat());
@@ -175,7 +176,7 @@ fn a_crash_between_two_channels_repeats_neither() {
     for (of, offsets) in [(&one, [1, 2]), (&two, [1, 2]), (&one, [3, 4]), (&two, [3, 4])] {
         held.extend(lines(&records(of, offsets)));
     }
-    // One has recorded everything but its last batch, two has recorded nothing at all.
+    // Channel one has recorded everything except its last batch. Channel two has recorded nothing.
     let place = Place::holding(&held);
     let mut journal = place.open();
     resume(&mut journal, &recorded(&one, Some(2), &[]));
@@ -258,7 +259,7 @@ fn what_is_no_regular_file_is_refused() {
         (&gone, "directory does not exist"),
         (&file.join("events.jsonl"), ""),
     ] {
-        // Standard output may be a file while tests run.
+        // Standard output may be a regular file while tests run.
         if path.ends_with("stdout") && fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
             continue;
         }
@@ -320,7 +321,7 @@ fn a_batch_whose_file_is_removed_while_it_is_written_is_not_accepted() {
     let place = Place::new();
     let mut journal = place.open();
     fs::remove_file(place.path()).unwrap();
-    // Past the look at the path, which would have noticed.
+    // Calls the inner `append`, because the outer one checks the path first and would notice the removal.
     let error = journal.active.as_mut().unwrap().append(&[b"{}\n"], 3).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::NotFound);
     journal.append(ours.id, &records(&ours, [1])).unwrap();
@@ -356,7 +357,7 @@ fn while_the_path_is_unusable_nothing_is_accepted_and_nothing_is_forgotten() {
 
 #[test]
 fn a_full_disk_is_refused() {
-    // The device refuses to be opened as a sink, so it is put in the file's place.
+    // A sink refuses to open the device, so the device replaces the file after opening.
     let mut full = OpenOptions::new().read(true).append(true).open("/dev/full").unwrap();
     assert_eq!(Write::write(&mut full, b"x").unwrap_err().kind(), io::ErrorKind::StorageFull);
     let place = Place::new();

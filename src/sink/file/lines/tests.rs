@@ -5,10 +5,10 @@ use crate::tests::{channel, raw_record, record, shaped};
 use proof::event::EventId;
 use record::Format;
 
-/// No record, though it names a place.
+/// Not a record, although it names a channel and an offset.
 const NOT_WHOLE: &str = r#"{"channel_id":"00000000-0000-0000-0000-000000000001","offset":7}"#;
 
-/// The last lines of a file and where they begin, for each look until there were so many.
+/// The last lines of a file and their positions, for each call of `look` until `enough` lines were found.
 fn looks(bytes: &[u8], enough: usize) -> Vec<Vec<(u64, Vec<u8>)>> {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(bytes).unwrap();
@@ -50,7 +50,7 @@ fn each_look_shows_more_whole_lines_of_the_end_whatever_their_length() {
                     bytes.push(b'\n');
                 }
             }
-            // Without a line break, nothing at the end is no line.
+            // An empty last line without a line break is not a line.
             if !ended && lengths.last() == Some(&0) {
                 expected.pop();
             }
@@ -99,7 +99,7 @@ fn remains_are_told_from_lines_of_others() {
     }
 }
 
-/// Members that a service could add to an event, so that its raw line looks like a record of another event.
+/// Members that a service could add to an event to make its raw line look like the record of another event.
 fn forged() -> [String; 6] {
     let (other, id) = (channel(2).id, EventId::default());
     let record =

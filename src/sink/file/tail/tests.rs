@@ -1,4 +1,4 @@
-//! Faults at every step of an append, and what stays in memory of a file.
+//! Tests faults at every step of an append, and which pages of a file stay in memory.
 
 use std::cell::{Cell, RefCell};
 use std::io::{IoSliceMut, Read, Seek};
@@ -7,7 +7,7 @@ use rustix::io::{ReadWriteFlags, preadv2};
 
 use super::*;
 
-/// A disk whose operations fail where the bits of `faults` say so, the first operation being the lowest bit.
+/// A disk whose operations fail if their bit in `faults` is set. The lowest bit is the first operation.
 struct Faulty {
     bytes: RefCell<Vec<u8>>,
     synced: RefCell<Vec<u8>>,
@@ -72,7 +72,7 @@ fn whichever_steps_fail_what_was_accepted_is_there_once_and_synced() {
 
 #[test]
 fn a_failed_batch_is_cut_off_at_once_where_possible() {
-    // The operations: length, append, sync, and then length and cut to settle.
+    // The operations are length, append and sync, and then length and cut to settle.
     for fault in [0b10, 0b100] {
         let mut tail = Tail::new(Faulty::new(fault));
         tail.append(&[b"batch\n"]).unwrap_err();
@@ -82,7 +82,7 @@ fn a_failed_batch_is_cut_off_at_once_where_possible() {
 
 #[test]
 fn cutting_never_makes_a_file_longer() {
-    // Appending fails, and so does settling, so that the cut is still due when the file is empty.
+    // Appending and settling fail, so the cut is still due when the file is empty.
     let mut tail = Tail::new(Faulty::new(0b110));
     tail.append(&[b"batch\n"]).unwrap_err();
     tail.disk.bytes.borrow_mut().clear();
@@ -90,7 +90,7 @@ fn cutting_never_makes_a_file_longer() {
     assert_eq!(*tail.disk.bytes.borrow(), b"batch\n");
 }
 
-/// More than the system takes at a time.
+/// There are more pieces than the system accepts in one call.
 #[test]
 fn what_comes_in_many_pieces_is_written_as_one() {
     let mut file = tempfile::tempfile().unwrap();
@@ -117,14 +117,16 @@ fn every_piece_is_passed_once_and_the_end_never() {
 
 #[test]
 fn what_was_passed_is_in_memory_no_more_and_the_end_is() {
-    // The system takes a page when it likes, and keeps all of a file whose pages it is busy with: one of a few files shows it.
+    // The system may evict a page at any time, and keeps all pages of a file that it is still working on. Therefore several
+    // files are tried, and one of them must show the expected result.
     let seen: Vec<_> = (0..4).map(|_| kept_and_stayed()).collect();
     assert!(seen.iter().any(|(kept, stayed)| *kept > 0.9 && *stayed < 0.1), "{seen:?}");
 }
 
-/// Of the batches the part whose end was in memory when it was written, and of the pages that were passed the part that stayed.
+/// Two fractions: the batches whose end was in memory after they were written, and the released pages that stayed in
+/// memory.
 fn kept_and_stayed() -> (f64, f64) {
-    // Beside the test, because what is kept for a while only is often kept in nothing but memory.
+    // The file is created next to the test binary, because directories for temporary files are often in memory only.
     let place = std::env::current_exe().unwrap();
     let mut file = tempfile::tempfile_in(place.parent().unwrap()).unwrap();
     let is_in_memory = |file: &std::fs::File, offset| {

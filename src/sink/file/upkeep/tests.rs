@@ -1,4 +1,4 @@
-//! Which closed files are deleted, and where the link leads.
+//! Tests which closed files are deleted, and the target of the link.
 
 use std::num::NonZeroUsize;
 
@@ -11,7 +11,7 @@ fn rotation(keep: Keep, every: Option<Duration>) -> Rotation {
     Rotation { size: Some(1), every, name, compression: None, keep, latest_link: None }
 }
 
-/// Five files of ten bytes, an hour apart; of the one at `marked` an operator wants to keep it.
+/// Five files of ten bytes, an hour apart. An operator has marked the file at `marked`.
 fn files(marked: Option<usize>) -> Vec<Closed> {
     let file = |number: usize| Closed {
         time: Timestamp::from_second(i64::try_from(number).unwrap() * 3600).unwrap(),
@@ -60,16 +60,16 @@ fn files_that_were_closed_in_the_last_periods_are_not_too_many() {
         marked: false,
     };
     for (minutes, now, expected) in [
-        // One a period, closed as the next one began: as many as there are to be.
+        // One file per period, closed when the next period began: the configured number of files stays.
         (vec![60, 120, 180, 240, 300], 300, "60,120,"),
         (vec![60, 120, 180, 240, 300], 359, "60,120,"),
-        // Closed more often, by their size or by another clock: none of the last three hours is deleted.
+        // Files were closed more often, because of their size or another clock: no file of the last three hours is deleted.
         (vec![60, 61, 62, 63, 64, 65, 66], 67, ""),
         (vec![60, 61, 62, 63, 64, 65, 66], 180, ""),
         (vec![60, 61, 62, 63, 180, 181, 182], 240, "60,61,62,63,"),
-        // Closed less often, because there was no event.
+        // Files were closed less often, because no events arrived.
         (vec![60, 120, 180, 240], 6000, "60,"),
-        // Closed before the clock was set back.
+        // The files were closed before the clock was set back.
         (vec![60, 120, 180, 240, 300], 30, ""),
     ] {
         let files: Vec<_> = minutes.into_iter().map(closed).collect();

@@ -1,4 +1,4 @@
-//! The brokers, as this sink reaches them: clients of the library, and what these say besides their answers.
+//! Access to the brokers: clients of the library, and the errors that these clients report in callbacks.
 //!
 //! Everything here blocks.
 
@@ -20,16 +20,16 @@ use super::failure::{Failure, plain};
 use crate::kafka::{KafkaSettings, Mechanism, Security};
 use net::tasks::lock;
 
-/// So long one question about a topic may take before it is looked at what the brokers say besides.
+/// The longest time that one metadata request may take before the errors that the client has reported are checked.
 const SLICE: Duration = Duration::from_millis(500);
 
-/// So long it is relied on that no broker could be reached: many lanes ask, and each would wait for its own answer.
+/// How long a failed attempt to reach the brokers is reused. Otherwise each of many lanes would wait for its own attempt.
 const STILL_AWAY: Duration = Duration::from_secs(1);
 
-/// What the clients of the library share.
+/// The state that all clients of the library share.
 pub(super) struct Brokers {
     pub(super) settings: Arc<KafkaSettings>,
-    /// Whether the brokers have to be asked whether they are there, and what came of it last.
+    /// Whether the next lane has to check that the brokers can be reached, and the last failure of this check.
     reach: Mutex<Reach>,
 }
 
@@ -44,7 +44,7 @@ impl Brokers {
         Self { settings, reach: Mutex::default() }
     }
 
-    /// A client of any kind.
+    /// Makes a client of any kind.
     pub(super) fn client<T: FromClientConfigAndContext<Heard>>(
         &self,
         keys: &[(&str, &str)],
@@ -55,13 +55,13 @@ impl Brokers {
         }
         let heard = Heard::default();
         let client = config.create_with_context(heard.clone()).map_err(|error| {
-            // It is made of settings that were checked: certificates, mostly.
+            // The settings were checked before, so the cause is usually a certificate.
             Failure::Operator(format!("setting up the client of {}: {error}", self.settings.shown_brokers()))
         })?;
         Ok((client, heard))
     }
 
-    /// A client for questions about topics and groups of them. It reads nothing.
+    /// A client that requests metadata of topics. It reads no records.
     pub(super) fn asker(&self) -> Result<Asker, Failure> {
         let (client, heard) = self.client(&[])?;
         Ok(Asker { client, heard, settings: self.settings.clone() })
@@ -71,12 +71,13 @@ impl Brokers {
         self.client(&[]).map(|(client, _)| client)
     }
 
-    /// Notes that an answer has not come.
+    /// Notes that a request got no answer: the next [`reach`](Self::reach) asks the brokers.
     pub(super) fn doubt(&self) {
         lock(&self.reach).is_doubtful = true;
     }
 
-    /// Makes sure that brokers can be reached, where that is in doubt. Of lanes that ask at the same time one asks the brokers.
+    /// Checks that the brokers can be reached, if that is in doubt. If several lanes call this at the same time, only one
+    /// of them asks the brokers.
     pub(super) fn reach(&self) -> Result<(), Failure> {
         let mut reach = lock(&self.reach);
         if !reach.is_doubtful {
@@ -99,7 +100,7 @@ impl Brokers {
     }
 }
 
-/// A client that asks about topics.
+/// A client that requests metadata of topics.
 pub(super) struct Asker {
     client: BaseConsumer<Heard>,
     heard: Heard,
@@ -107,7 +108,7 @@ pub(super) struct Asker {
 }
 
 impl Asker {
-    /// What the brokers know of a topic; without partitions where there is none.
+    /// The metadata of a topic. It has no partitions if the topic does not exist.
     pub(super) fn topic(&self, name: &str) -> Result<Metadata, Failure> {
         let deadline = Instant::now() + self.settings.timeout;
         loop {
@@ -125,7 +126,7 @@ impl Asker {
     }
 
     fn failure(&self, error: &KafkaError) -> Failure {
-        // What has happened meanwhile stands in its queue.
+        // Polling runs the callbacks for the events that are in the client's queue.
         while self.client.poll(Duration::ZERO).is_some() {}
         let failure = match self.heard.trouble() {
             Some((code, said)) => Failure::of_code(code, &said, &self.settings),
@@ -135,10 +136,10 @@ impl Asker {
     }
 }
 
-/// For each partition, the lowest and the highest offset of records.
+/// The lowest and the highest offset of records, for each partition.
 pub(super) type Taken = BTreeMap<i32, (i64, i64)>;
 
-/// What a client says besides its answers.
+/// What a client has reported in its callbacks.
 #[derive(Clone, Default)]
 pub(super) struct Heard(Arc<Mutex<Said>>);
 
@@ -146,9 +147,9 @@ pub(super) struct Heard(Arc<Mutex<Said>>);
 struct Said {
     /// Why brokers cannot be reached or used.
     trouble: Option<(Code, String)>,
-    /// Why a record was not taken: of the first that was not.
+    /// The error of the first record that was refused.
     refused: Option<KafkaError>,
-    /// For each topic and partition, the lowest and the highest offset of the records that were taken.
+    /// The lowest and the highest offset of the accepted records, for each topic and partition.
     taken: HashMap<String, Taken>,
 }
 
@@ -157,7 +158,7 @@ impl Heard {
         lock(&self.0).trouble.clone()
     }
 
-    /// Forgets what was said of earlier records.
+    /// Forgets everything that was reported before.
     pub(super) fn begin(&self) {
         *lock(&self.0) = Said::default();
     }
@@ -166,7 +167,7 @@ impl Heard {
         lock(&self.0).refused.clone()
     }
 
-    /// For each partition of a topic, the lowest and the highest offset of the records that were taken.
+    /// The lowest and the highest offset of the accepted records, for each partition of a topic.
     pub(super) fn taken(&self, topic: &str) -> Taken {
         lock(&self.0).taken.get(topic).cloned().unwrap_or_default()
     }
@@ -181,7 +182,7 @@ impl ClientContext for Heard {
         let Some(code) = error.rdkafka_error_code().filter(|code| *code != Code::PartitionEOF) else { return };
         debug!(%code, said = reason, "brokers in trouble");
         let mut said = lock(&self.0);
-        // That all are down says less than why one is.
+        // "All brokers are down" says less than the error of one broker, so it does not replace one.
         if code != Code::AllBrokersDown || said.trouble.is_none() {
             said.trouble = Some((code, plain(reason)));
         }
@@ -216,7 +217,7 @@ fn config(settings: &KafkaSettings) -> ClientConfig {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", settings.shown_brokers());
     config.set("client.id", "channeld");
-    // A connection that is closed because it was idle is no news.
+    // Brokers close idle connections, which is no error.
     config.set("log.connection.close", "false");
     config.set("socket.keepalive.enable", "true");
     config.set("reconnect.backoff.max.ms", "1000");

@@ -1,40 +1,40 @@
-//! Why something was not done, by what follows from it, in an operator's words.
+//! Failures, grouped by the next action of the caller, with messages for an operator.
 
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 
 use crate::SinkError;
 use crate::kafka::KafkaSettings;
 
-/// What happened, and whose it is.
+/// A failure, grouped by its cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// The brokers', for now.
+    /// The brokers cause it. It can end without an operator.
     Away(String),
-    /// The brokers', until an operator acts.
+    /// The brokers or the settings cause it, until an operator acts.
     Operator(String),
-    /// An event's that was among those produced.
+    /// One of the produced records causes it.
     Event {
-        /// What the broker says.
+        /// The message of the broker.
         said: String,
-        /// Whether it is the event's size.
+        /// Whether the record was refused because of its size.
         is_too_large: bool,
     },
-    /// The coordinator refuses this producer: there is a newer one, or its transaction was open for too long.
+    /// The coordinator refuses this producer: a newer producer has its id, or its transaction was open for too long.
     Fenced,
-    /// Another instance has the lane.
+    /// Another instance has claimed the lane.
     Overtaken(String),
     /// The lane's position is not the expected one.
     Displaced(String),
 }
 
 impl Failure {
-    /// The library says this; `reason` is what it said besides, if anything.
+    /// The failure for an error of the library. `reason` replaces the library's own description of the error.
     pub(super) fn of(error: &KafkaError, reason: Option<String>, settings: &KafkaSettings) -> Self {
         let said = reason.unwrap_or_else(|| words(error));
         error.rdkafka_error_code().map_or_else(|| Self::Away(said.clone()), |code| Self::of_code(code, &said, settings))
     }
 
-    /// A code, and what is said with it.
+    /// The failure for an error code. `said` is the description that the operator sees.
     pub(super) fn of_code(code: Code, said: &str, settings: &KafkaSettings) -> Self {
         let KafkaSettings { topic, positions_topic, transactional_id, .. } = settings;
         let operator = |doing: &str, advice: String| Self::Operator(format!("{doing}: {said}: {advice}"));
@@ -82,7 +82,7 @@ impl Failure {
         }
     }
 
-    /// As that of a connection that does not stand.
+    /// Adds to an [`Away`](Self::Away) that the brokers cannot be reached.
     pub(super) fn of_connection(self, settings: &KafkaSettings) -> Self {
         match self {
             Self::Away(said) => Self::Away(format!("{} cannot be reached: {said}", settings.shown_brokers())),
@@ -95,7 +95,7 @@ impl Failure {
             Self::Away(message) => SinkError::away(message),
             Self::Operator(message) => SinkError::unusable(message),
             Self::Event { said, .. } => SinkError::refused(said),
-            // The lane resumes, and finds out whether another instance has claimed it.
+            // The lane resumes, which shows whether another instance has claimed it.
             Self::Fenced => SinkError::away("the brokers refuse this producer: claiming the lane again".to_owned()),
             Self::Overtaken(message) => SinkError::Overtaken(message),
             Self::Displaced(message) => SinkError::Displaced(message),
@@ -103,12 +103,12 @@ impl Failure {
     }
 }
 
-/// What is being done while no connection stands.
+/// Names the attempt to connect, for messages.
 fn connecting(settings: &KafkaSettings) -> String {
     format!("connecting to {}", settings.shown_brokers())
 }
 
-/// An error, without the library's names of its own types.
+/// The text of an error, without the library's type names.
 fn words(error: &KafkaError) -> String {
     match (error, error.rdkafka_error_code()) {
         (KafkaError::Transaction(error), _) => error.string(),
@@ -117,14 +117,15 @@ fn words(error: &KafkaError) -> String {
     }
 }
 
-/// A code in words: the library puts them in parentheses behind its own name, and says first where the error is from.
+/// The description of a code. The library writes it in parentheses after the name of the code, and begins it with the
+/// origin of the error. Both are removed.
 pub(super) fn described(code: Code) -> String {
     let said = code.to_string();
     let words = said.split_once(" (").map_or(&*said, |(_, words)| words.trim_end_matches(')'));
     words.split_once(": ").map_or(words, |(_, words)| words).to_owned()
 }
 
-/// What the library says of a connection, without what is of use to its authors alone.
+/// The library's message about a connection, without the internal details at its end.
 pub(super) fn plain(said: &str) -> String {
     said.split(" (after ").next().unwrap_or(said).to_owned()
 }

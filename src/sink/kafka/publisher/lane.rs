@@ -1,12 +1,12 @@
-//! One lane at its topic: its claim, its position, and the events that the topic has beyond the record.
+//! One lane of a topic: its claim, its position, and the events in the topic that the state does not record as delivered.
 //!
 //! Everything here blocks.
 //!
 //! # Invariants
 //!
-//! * **Nothing is produced without a claim.** A claim is given up with a transaction whose outcome is not known. The lane then
-//!   resumes: it claims again, and by then the transaction has ended one way or the other.
-//! * **One position.** A delivery begins only if the position is the one that the lane expects.
+//! * **Nothing is produced without a claim.** If the outcome of a transaction is not known, the lane drops its claim. It then
+//!   resumes and claims again, and the new claim ends that transaction, committed or aborted.
+//! * **One position.** A delivery begins only if the topic has the position that the lane expects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -33,7 +33,7 @@ pub(super) use resume::Begun;
 /// A producer that was not used for this long is closed, because it has threads and connections.
 const KEPT_OPEN: Duration = Duration::from_secs(5 * 60);
 
-/// What the lanes of a sink share.
+/// The state that the lanes of a sink share.
 pub(super) struct Shared {
     pub(super) brokers: Brokers,
     seen: Seen,
@@ -42,7 +42,7 @@ pub(super) struct Shared {
     instance: Uuid,
 }
 
-/// A lane at its topic.
+/// A lane of a topic.
 pub(super) struct Lane {
     identity: LaneRef,
     /// Its transactional id, and the key of its position.
@@ -50,21 +50,21 @@ pub(super) struct Lane {
     /// The last claim of this process. Another instance that claims after it has taken the lane over.
     ours: Option<Claim>,
     claim: Option<Claimed>,
-    /// As the topic has it, while there is a claim.
+    /// The position in the topic. Valid only while the lane has a claim.
     position: Position,
-    /// Events that are in the topic and not recorded. They are skipped when they are offered.
+    /// Events that are in the topic, but that the state does not record as delivered. They are skipped when they are offered.
     held: BTreeSet<EventKey>,
-    /// Why the topic of events has lost records of this lane, as a delivery noticed. It counts until an operator has chosen where
-    /// the lane goes on.
+    /// Why the topic of events has lost records of this lane. Set by a delivery that detects it, until an operator has
+    /// chosen the cursor at which the lane continues.
     lost: Option<String>,
-    /// Whether the position was missing when the lane was resumed. Events of the lane can be in the topic all the same.
+    /// Whether the position was missing when the lane was resumed. The topic can still contain events of the lane.
     was_missing: bool,
-    /// The most bytes that go into one transaction.
+    /// The most bytes in one transaction.
     bytes: usize,
     used: Instant,
 }
 
-/// The right to produce, as long as the coordinator knows of no later claim.
+/// The right to produce. It is valid until another producer claims the lane.
 struct Claimed {
     producer: Producer,
     topic: Facts,
@@ -75,12 +75,13 @@ impl Shared {
         Self { brokers, seen: Seen::default(), positions: Mutex::default(), instance }
     }
 
-    /// What is open, to be closed where that may block. What is being used is closed by its user.
+    /// Takes out the reader of positions, so that the caller can drop it on a thread that may block. `None` if the reader
+    /// is in use: its user then closes it.
     pub(super) fn close(&self) -> Option<Positions> {
         self.positions.try_lock().ok().and_then(|mut positions| positions.take())
     }
 
-    /// A record of the topic of positions.
+    /// A record for the topic of positions.
     fn position_record<'a>(&'a self, key: &'a str, body: &'a Bytes) -> Outgoing<'a> {
         let topic = &self.brokers.settings.positions_topic;
         Outgoing { topic, partition: Some(POSITIONS), key, headers: &[], body }
@@ -130,8 +131,8 @@ impl Lane {
         Ok(())
     }
 
-    /// Takes the lane over from whichever producer has it, and gives its position. A lane that this process had claimed under the
-    /// same lease is not taken from another instance.
+    /// Takes the lane over from any other producer, and returns its position. If this process had claimed the lane under
+    /// the same lease and another instance has claimed it since, the lane is not taken back.
     fn take(&mut self, shared: &Shared, epoch: u64, topic: Facts) -> Result<Option<Position>, Failure> {
         self.claim = None;
         let brokers = &shared.brokers;
@@ -154,7 +155,7 @@ impl Lane {
         self.readable(known.position, shared)
     }
 
-    /// Continues to read the topic of positions, and returns the state of the lane.
+    /// Reads new records of the topic of positions, and returns the position and the claims of the lane.
     fn read(
         &self,
         shared: &Shared,
@@ -179,7 +180,7 @@ impl Lane {
         })
     }
 
-    /// Refuses if another instance has claimed the lane after this claim of ours.
+    /// Fails if another instance has claimed the lane after this instance's claim `ours`.
     fn check(&self, known: &Known, ours: &Claim, shared: &Shared) -> Result<(), Failure> {
         let Some(other) = known.overtaker(ours) else { return Ok(()) };
         Err(Failure::Overtaken(format!(
@@ -201,7 +202,7 @@ impl Lane {
         ))
     }
 
-    /// Refuses records that the topic of events has put before earlier ones of this lane.
+    /// Fails if the offsets of new records are not above the offsets of earlier records of this lane.
     fn check_ends(position: &Position, taken: &Taken, topic: &str) -> Result<(), Failure> {
         let is_before = |(partition, last): &&(i32, i64)| taken.get(partition).is_some_and(|(first, _)| first <= last);
         position.ends.iter().find(is_before).map_or(Ok(()), |(partition, last)| {
@@ -211,7 +212,7 @@ impl Lane {
         })
     }
 
-    /// Is called now and then while the lane is not in use.
+    /// Called periodically while the lane is not in use.
     pub(super) fn rest(&mut self) {
         if let Some(claim) = &self.claim {
             claim.producer.rest();
@@ -222,12 +223,12 @@ impl Lane {
     }
 }
 
-/// What the transactional ids of a sink's lanes begin with. A sink's name has no dot.
+/// The prefix of the transactional ids of a sink's lanes. A sink's name contains no dot.
 fn prefix(identity: &LaneRef, shared: &Shared) -> String {
     format!("{}.{}.", shared.brokers.settings.transactional_id, identity.sink)
 }
 
-/// The ends of a position, once these records were taken.
+/// The ends of a position after these records were accepted.
 fn raised(ends: &[(i32, i64)], taken: &Taken) -> Vec<(i32, i64)> {
     let mut raised: BTreeMap<_, _> = ends.iter().copied().collect();
     for (&partition, &(_, last)) in taken {

@@ -1,11 +1,11 @@
-//! Where lanes are, as the topic of positions says, and who has claimed them.
+//! The positions and claims of lanes, as the topic of positions has them.
 //!
 //! Everything here blocks.
 //!
 //! # Invariants
 //!
-//! * **In order.** Records are looked at in their order, and each replaces the one before it of the same key.
-//! * **Bounded.** Of each lane of this sink one position and one claim are kept, of other sinks nothing.
+//! * **In order.** Records are read in their order. A position replaces the previous position of the same lane.
+//! * **Bounded.** One position and the last eight claims are kept for each lane of this sink, and nothing for other sinks.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -23,34 +23,36 @@ use super::failure::Failure;
 use super::producer::POSITIONS;
 use crate::stream;
 
-/// What follows a lane's transactional id in the key of its claims.
+/// The suffix after a lane's transactional id in the key of its claims.
 const CLAIM: &str = "/claim";
 
-/// How many claims of a lane are kept: of lanes that claim at the same time one may read those of the others.
+/// How many claims of a lane are kept. If several instances claim a lane at the same time, each may read the claims of the
+/// others.
 const CLAIMS: usize = 8;
 
-/// So long the topic is read on after the last lane has asked.
+/// How long the connection stays open after the last lane has read the topic.
 pub(super) const KEPT_OPEN: Duration = Duration::from_secs(30);
 
-/// A position, and where the records of the lane ended.
+/// A position, and the offsets of the lane's last records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Position {
     #[serde(flatten)]
     pub(super) lane: stream::Position,
-    /// For each partition of the topic of events, the offset of the last record there that the lane had produced before the
-    /// last delivery. A topic that ends before it was deleted and made again, or truncated.
+    /// The offset of the last record that the lane had produced before the last delivery, for each partition of the topic of
+    /// events. If a partition ends before this offset, the topic was deleted and created again, or truncated.
     #[serde(default)]
     pub(super) ends: Vec<(i32, i64)>,
 }
 
-/// That an instance has taken a lane over.
+/// States that an instance has taken a lane over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Claim {
-    /// Names it.
+    /// Identifies the claim.
     pub(super) id: Uuid,
     /// The run of the process.
     pub(super) instance: Uuid,
-    /// The epoch of its lease, for a person who reads it.
+    /// The epoch of the lease. It decides whether this instance has already claimed under its lease. In the topic it is only
+    /// informative.
     pub(super) epoch: u64,
 }
 
@@ -71,18 +73,18 @@ pub(super) fn claim_key(id: &str) -> String {
     format!("{id}{CLAIM}")
 }
 
-/// What is known of a lane.
+/// The last position and the last claims of a lane.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
-    /// Its position, or why the record cannot be read.
+    /// The position, or why its record cannot be read.
     pub(super) position: Option<Result<Position, String>>,
-    /// The last ones, in their order.
+    /// The last claims, in their order.
     claims: VecDeque<Claim>,
 }
 
 impl Known {
-    /// The first claim of another instance after this one. None if this one is not known: the topic was restored to a state
-    /// before it, which is not a reason to give way to the claims there.
+    /// The first claim of another instance after `ours`. `None` if the topic does not contain `ours`: it was then restored
+    /// to an earlier state, and this instance does not yield to the older claims there.
     pub(super) fn overtaker(&self, ours: &Claim) -> Option<&Claim> {
         let mut later = self.claims.iter().skip_while(|claim| claim.id != ours.id);
         later.find(|claim| claim.instance != ours.instance)
@@ -100,9 +102,9 @@ impl Known {
     }
 }
 
-/// The topic, as far as it was read.
+/// The content of the topic, up to the last record that was read.
 pub(super) struct Positions {
-    /// What the keys of this sink begin with.
+    /// The prefix of the keys of this sink.
     prefix: String,
     known: HashMap<String, Known>,
     /// The offset of the next record; `None` before the first one.
@@ -117,24 +119,24 @@ struct Reader {
 }
 
 impl Positions {
-    /// Of the lanes whose transactional ids begin so.
+    /// Makes a reader of the lanes whose transactional ids have this prefix.
     pub(super) fn new(prefix: String) -> Self {
         Self { prefix, known: HashMap::new(), next: None, reader: None }
     }
 
-    /// What is known of a lane.
+    /// The last position and the last claims of a lane.
     pub(super) fn of(&self, id: &str) -> Known {
         self.known.get(id).cloned().unwrap_or_default()
     }
 
     /// Reads up to the stable end.
     pub(super) fn read_to_end(&mut self, brokers: &Brokers) -> Result<(), Failure> {
-        // One that has been at the end before does not say so again.
+        // A reader that has reached the end before does not report the end again, so a new one is made.
         self.reader = None;
         self.read(brokers, None)
     }
 
-    /// Reads until this claim of a lane was read.
+    /// Reads until it has read this claim of a lane.
     pub(super) fn read_to_claim(&mut self, brokers: &Brokers, id: &str, claim: Uuid) -> Result<(), Failure> {
         // Another lane may have read it.
         if self.known.get(id).is_some_and(|known| known.has_claim(claim)) {
@@ -156,7 +158,8 @@ impl Positions {
                 None if left.is_zero() => return Err(reader.late(brokers, until.is_some())),
                 None => continue,
                 Some(Err(KafkaError::PartitionEOF(_))) if until.is_none() => break,
-                // That a group is refused is no matter: none is used. What cannot be reached now may be in a moment.
+                // A refused consumer group is ignored, because no group is used. `Away` is ignored because the brokers may be
+                // reachable again before the deadline.
                 Some(Err(error)) => match Failure::of(&error, None, &brokers.settings) {
                     _ if error.rdkafka_error_code() == Some(Code::GroupAuthorizationFailed) => continue,
                     Failure::Away(_) => continue,
@@ -165,7 +168,7 @@ impl Positions {
                 Some(Ok(message)) => message,
             };
             if self.next.is_some_and(|next| message.offset() < next) {
-                // The topic was deleted and made again: it is read from its beginning.
+                // The topic was deleted and created again, and is now read from its beginning.
                 self.known.clear();
             }
             self.next = Some(message.offset() + 1);
@@ -177,7 +180,7 @@ impl Positions {
             let Some(id) = key.strip_suffix(CLAIM) else {
                 let at = message.offset();
                 let read = Position::read(value).map_err(|error| format!("record {at} is not a position ({error})"));
-                // A record without a value deletes what was said.
+                // A record without a value deletes the position.
                 let position = message.payload().map(|_| read);
                 self.known.entry(key.to_owned()).or_default().position = position;
                 continue;
@@ -193,7 +196,7 @@ impl Positions {
         Ok(())
     }
 
-    /// Closes the connection where no lane has asked for long. What is known stays known.
+    /// Closes the connection if no lane has used it for [`KEPT_OPEN`]. The positions and claims that were read are kept.
     pub(super) fn rest(&mut self) {
         if self.reader.as_ref().is_some_and(|reader| reader.used.elapsed() > KEPT_OPEN) {
             self.reader = None;
@@ -212,7 +215,7 @@ impl Reader {
         Ok(Self { client, heard, used: Instant::now() })
     }
 
-    /// Why nothing more has come.
+    /// The failure if no further record arrives before the deadline.
     fn late(&self, brokers: &Brokers, is_claimed: bool) -> Failure {
         let topic = &brokers.settings.positions_topic;
         if let Some((code, said)) = self.heard.trouble() {
@@ -231,7 +234,7 @@ impl Reader {
     }
 }
 
-/// The settings of a reader. No group is joined, and no offset is kept in one: the library asks for a name all the same.
+/// The settings of a reader. The library requires a group id, although the reader joins no group and commits no offsets.
 pub(super) fn reading(group: &str) -> [(&'static str, &str); 9] {
     [
         ("group.id", group),
@@ -241,7 +244,7 @@ pub(super) fn reading(group: &str) -> [(&'static str, &str); 9] {
         ("auto.offset.reset", "earliest"),
         ("fetch.wait.max.ms", "100"),
         ("fetch.error.backoff.ms", "50"),
-        // It keeps that much in hand.
+        // Bounds the records that the library fetches ahead.
         ("queued.max.messages.kbytes", "2048"),
         ("queued.min.messages", "1000"),
     ]

@@ -1,4 +1,4 @@
-//! The producer of one lane: all of a transaction, or nothing of it.
+//! The producer of one lane. A transaction is committed as a whole, or not at all.
 //!
 //! Everything here blocks.
 
@@ -12,13 +12,13 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use super::brokers::{Brokers, Heard, Taken};
 use super::failure::Failure;
 
-/// Between two looks at what has come.
+/// The longest time that one poll waits for delivery reports.
 const TICK: Duration = Duration::from_millis(1);
 
-/// The most bytes in one batch of a partition, unless one event has more, or the topic takes less.
+/// The most bytes in one batch of a partition, unless one event is larger, or the topic accepts less.
 const BATCH_BYTES: usize = 1_000_000;
 
-/// The largest record that the library is given. What the topic takes is looked at before.
+/// The largest record that the library accepts. The lane checks the limit of the topic before.
 const MAX_BYTES: &str = "1000000000";
 
 /// The partition of all positions.
@@ -27,18 +27,18 @@ pub(super) const POSITIONS: i32 = 0;
 /// A record of a transaction.
 pub(super) struct Outgoing<'a> {
     pub(super) topic: &'a str,
-    /// `None` where the key decides.
+    /// `None` if the key decides.
     pub(super) partition: Option<i32>,
     pub(super) key: &'a str,
     pub(super) headers: &'a [(&'static str, String)],
     pub(super) body: &'a Bytes,
 }
 
-/// What came of a transaction that is not known to be committed.
+/// The failure of a transaction that is not known to be committed.
 pub(super) struct Broken {
     pub(super) failure: Failure,
-    /// Nothing of it is there, and the next transaction can begin. Otherwise that is not known, and the lane has to be claimed
-    /// again.
+    /// Whether the transaction was aborted, so that none of its records is visible and the next transaction can begin.
+    /// Otherwise the outcome is not known, and the lane must be claimed again.
     pub(super) is_aborted: bool,
 }
 
@@ -50,10 +50,11 @@ pub(super) struct Producer {
 }
 
 impl Producer {
-    /// Takes the transactional id over: earlier producers of it are refused from then on, and what they have begun is ended.
+    /// Takes the transactional id over. The coordinator ends the transactions of earlier producers with this id, and
+    /// refuses these producers from then on.
     pub(super) fn claim(brokers: &Brokers, id: &str, largest: Option<usize>) -> Result<Self, Failure> {
         let timeout = brokers.settings.timeout;
-        // What is open for longer is ended by the coordinator. Ours ends before, committed or not.
+        // The coordinator aborts a transaction that is open for longer. Ours ends earlier, committed or not.
         let open = (3 * timeout).as_millis().to_string();
         let batch = largest.map_or(BATCH_BYTES, |largest| largest.min(BATCH_BYTES)).to_string();
         let (client, heard) = brokers.client(&[
@@ -63,9 +64,9 @@ impl Producer {
             ("linger.ms", "0"),
             ("batch.size", &batch),
             ("message.max.bytes", MAX_BYTES),
-            // As the other clients of Kafka place a key by their default.
+            // Other Kafka clients assign a key to the same partition by default.
             ("partitioner", "murmur2_random"),
-            // Only for the first records of a topic, which is there.
+            // Matters only for the first records of a topic. The topic exists.
             ("topic.metadata.refresh.fast.interval.ms", "50"),
         ])?;
         let producer = Self { client, heard, timeout };
@@ -74,7 +75,8 @@ impl Producer {
         Ok(producer)
     }
 
-    /// Produces these records as one. `check` decides whether they are committed, by their offsets in the topic of events.
+    /// Produces these records in one transaction. `check` decides by their offsets in the topic of events whether it is
+    /// committed.
     pub(super) fn transact(
         &self,
         brokers: &Brokers,
@@ -91,7 +93,7 @@ impl Producer {
                 return Err(self.abort(&error, brokers));
             }
         }
-        // The library's own flush waits a tenth of a second at the least.
+        // The library's own flush waits at least a tenth of a second.
         while self.client.in_flight_count() > 0 {
             self.client.poll(TICK);
             if let Some(error) = self.heard.refused() {
@@ -125,7 +127,7 @@ impl Producer {
         self.client.send(out).map_err(|(error, _)| error)
     }
 
-    /// Gives the transaction up because of this error.
+    /// Aborts the transaction because of this error.
     fn abort(&self, error: &KafkaError, brokers: &Brokers) -> Broken {
         let failure = self.failure(error, brokers);
         if failure == Failure::Fenced {
@@ -134,9 +136,9 @@ impl Producer {
         Broken { failure, is_aborted: self.give_up() }
     }
 
-    /// Whether the transaction could be aborted.
+    /// Aborts the transaction. Returns whether that succeeded.
     fn give_up(&self) -> bool {
-        // It waits for the records in flight, whose answers have to be taken meanwhile.
+        // Aborting waits for the records in flight, so their delivery reports must be polled meanwhile.
         std::thread::scope(|scope| {
             let aborting = scope.spawn(|| self.client.abort_transaction(self.timeout));
             while !aborting.is_finished() {
@@ -146,7 +148,7 @@ impl Producer {
         })
     }
 
-    /// Takes what has come meanwhile out of its queue.
+    /// Handles the events in the client's queue.
     pub(super) fn rest(&self) {
         self.client.poll(Duration::ZERO);
     }

@@ -1,5 +1,5 @@
-//! Finds the events of a lane in the topic of events, by reading the whole topic. It is needed only if a cursor was moved back, or
-//! a position was deleted.
+//! Finds the events of a lane in the topic of events, by reading the whole topic. It is needed only if a cursor was moved
+//! back, or a position was deleted.
 //!
 //! Everything here blocks.
 
@@ -18,24 +18,25 @@ use crate::LaneRef;
 use crate::stream::{self, Unrecorded};
 use proof::event::EventKey;
 
-/// Between two looks at whether transactions have ended.
+/// The interval at which the search checks whether an open transaction has ended.
 const TICK: Duration = Duration::from_millis(20);
 
-/// A search that goes on.
+/// A search in progress.
 pub(super) struct Search {
     client: BaseConsumer<Heard>,
-    /// The partitions that were not read to their end yet.
+    /// The partitions that are not yet read to their end.
     left: BTreeSet<i32>,
     lane: LaneRef,
-    /// The events that are looked for.
+    /// The wanted events.
     unrecorded: Unrecorded,
     found: BTreeSet<EventKey>,
-    /// When something has come last.
+    /// When the last record or end of a partition arrived.
     moved: Instant,
 }
 
 impl Search {
-    /// For these events of a lane. Records behind an open transaction are waited for: they may be the lane's.
+    /// Begins a search for these events of a lane. It waits until open transactions have ended, because the records behind
+    /// them may be the lane's.
     pub(super) fn begin(
         brokers: &Brokers,
         partitions: usize,
@@ -57,7 +58,7 @@ impl Search {
                         "looking for events in {topic}: a transaction is open there, until it ends or has been open for too long"
                     )));
                 }
-                // Brokers do not say when one ends.
+                // Brokers do not report when a transaction ends.
                 std::thread::sleep(TICK);
             }
         }
@@ -71,7 +72,7 @@ impl Search {
         Ok(Self { client, left, lane: lane.clone(), unrecorded, found: BTreeSet::new(), moved: Instant::now() })
     }
 
-    /// Reads for this long at most. Gives the events that were found once the whole topic was read.
+    /// Reads for at most `slice`. Returns the events that were found when the whole topic was read, and `None` before that.
     pub(super) fn go_on(&mut self, brokers: &Brokers, slice: Duration) -> Result<Option<BTreeSet<EventKey>>, Failure> {
         let until = Instant::now() + slice;
         while !self.left.is_empty() {
@@ -104,7 +105,7 @@ impl Search {
     }
 }
 
-/// The offsets at which these partitions of the topic of events end, with the records of open transactions.
+/// The end offsets of these partitions of the topic of events. They include the records of open transactions.
 pub(super) fn ends(brokers: &Brokers, partitions: impl Iterator<Item = i32>) -> Result<BTreeMap<i32, i64>, Failure> {
     let (client, ..) = brokers.client::<BaseConsumer<Heard>>(&[("isolation.level", "read_uncommitted")])?;
     let end = |partition| {

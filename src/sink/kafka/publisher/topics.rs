@@ -1,4 +1,4 @@
-//! The topics: how they are made, and what must hold of those that are there.
+//! The topics: how they are created, and the requirements on existing ones.
 //!
 //! Everything here blocks.
 
@@ -16,14 +16,14 @@ use crate::SinkError;
 use crate::kafka::KafkaSettings;
 use net::tasks::lock;
 
-/// So long what was seen of the topics is relied on where many lanes begin together.
+/// How long the facts about the topics are reused, so that many lanes that begin together do not each ask the brokers.
 const STILL_TRUE: Duration = Duration::from_secs(10);
 
-/// Between two looks at topics that are being made.
+/// The interval at which topics that are being created are looked up.
 const TICK: Duration = Duration::from_millis(20);
 
-/// The settings of a topic of positions that is made. Its segments are small, so that old positions are deleted soon: only
-/// closed segments are compacted, and a lane that begins reads what is left.
+/// The settings with which the topic of positions is created. Its segments are small, so that old positions are deleted soon:
+/// only closed segments are compacted, and a lane that begins reads all remaining records.
 const POSITIONS: [(&str, &str); 4] = [
     ("cleanup.policy", "compact"),
     ("segment.bytes", "16777216"),
@@ -31,25 +31,25 @@ const POSITIONS: [(&str, &str); 4] = [
     ("compression.type", "producer"),
 ];
 
-/// What the client can read of a topic of positions.
+/// The values of `compression.type` that the client can read in the topic of positions.
 const READABLE: [&str; 4] = ["producer", "uncompressed", "lz4", "snappy"];
 
-/// What a lane has to know of the topic of events.
+/// The facts about the topic of events that a lane needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Facts {
     pub(super) partitions: usize,
-    /// The largest batch that it takes, in bytes; `None` where the brokers do not say.
+    /// The largest batch that the topic accepts, in bytes. `None` if the brokers do not say.
     pub(super) largest: Option<usize>,
 }
 
-/// What was seen last.
+/// The facts that were read last, and when.
 #[derive(Default)]
 pub(super) struct Seen(Mutex<Option<(Instant, Facts)>>);
 
-/// A topic that is there.
+/// An existing topic.
 struct Topic {
     partitions: usize,
-    /// Its settings; empty where the brokers do not tell them to us.
+    /// Its settings. Empty if the brokers do not return them.
     settings: HashMap<String, String>,
 }
 
@@ -60,8 +60,8 @@ impl Topic {
 }
 
 impl Seen {
-    /// The state of the topics. Topics that do not exist are made if the configuration and the caller allow it. `None` if one of
-    /// them does not exist and the caller does not allow it.
+    /// The facts about the topics. Creates missing topics if the configuration and the caller allow it. Returns `None` if a
+    /// topic is missing and the caller does not allow to create it.
     pub(super) fn facts(&self, brokers: &Brokers, may_make: bool) -> Result<Option<Facts>, Failure> {
         let mut seen = lock(&self.0);
         if let Some((when, facts)) = &*seen
@@ -75,7 +75,7 @@ impl Seen {
         Ok(facts)
     }
 
-    /// What was seen may no longer hold.
+    /// Forgets the facts, because they may be outdated.
     pub(super) fn forget(&self) {
         *lock(&self.0) = None;
     }
@@ -91,7 +91,7 @@ fn made(brokers: &Brokers, may_make: bool) -> Result<Option<Facts>, Failure> {
         create(brokers, events.is_none(), positions.is_none())?;
         let deadline = Instant::now() + brokers.settings.timeout;
         while (events.is_none() || positions.is_none()) && Instant::now() < deadline {
-            // They are told of by every broker a moment later. Nothing says when.
+            // Other brokers learn of the new topics a moment later, and no event reports it.
             std::thread::sleep(TICK);
             [events, positions] = look(brokers, &asker)?;
         }
@@ -99,7 +99,7 @@ fn made(brokers: &Brokers, may_make: bool) -> Result<Option<Facts>, Failure> {
     facts(events, positions, &brokers.settings).map(Some).map_err(Failure::Operator)
 }
 
-/// What there is, of events and of positions.
+/// The topic of events and the topic of positions. `None` for a topic that does not exist.
 fn look(brokers: &Brokers, asker: &Asker) -> Result<[Option<Topic>; 2], Failure> {
     let names = [&*brokers.settings.topic, &*brokers.settings.positions_topic];
     let mut found = [None, None];
@@ -123,7 +123,7 @@ fn look(brokers: &Brokers, asker: &Asker) -> Result<[Option<Topic>; 2], Failure>
     Ok(found)
 }
 
-/// The settings of these topics. Of one that we may not ask about there are none.
+/// The settings of these topics. A topic is left out if the user may not describe its configuration.
 fn settings(brokers: &Brokers, topics: &[&str]) -> Result<HashMap<String, HashMap<String, String>>, Failure> {
     if topics.is_empty() {
         return Ok(HashMap::new());
@@ -172,15 +172,15 @@ fn options(settings: &KafkaSettings) -> AdminOptions {
     AdminOptions::new().request_timeout(Some(settings.timeout)).operation_timeout(Some(settings.timeout))
 }
 
-/// The end of what the library does on threads of its own.
+/// Blocks until the future ends. The library does the work on its own threads.
 fn await_here<T>(future: impl Future<Output = Result<T, KafkaError>>) -> Result<T, KafkaError> {
     tokio::runtime::Handle::current().block_on(future)
 }
 
-/// What a lane has to know.
+/// The facts that a lane needs.
 ///
 /// # Errors
-/// If lanes cannot use the topics: why, and what to do.
+/// If lanes cannot use the topics. The message says why, and how to fix it.
 fn facts(events: Option<Topic>, positions: Option<Topic>, settings: &KafkaSettings) -> Result<Facts, String> {
     let KafkaSettings { topic, positions_topic, partitions, .. } = settings;
     let brokers = settings.shown_brokers();
@@ -218,7 +218,7 @@ fn facts(events: Option<Topic>, positions: Option<Topic>, settings: &KafkaSettin
     Ok(Facts { partitions: events.partitions, largest })
 }
 
-/// Says whether the topics could be used, without making them.
+/// Says whether the topics can be used, without creating them.
 pub(super) fn probe(brokers: &Brokers) -> Result<String, SinkError> {
     let KafkaSettings { topic, positions_topic, partitions, create, .. } = &*brokers.settings;
     let found = brokers.asker().and_then(|asker| look(brokers, &asker)).map_err(Failure::error)?;

@@ -15,15 +15,15 @@ use crate::stream::Unrecorded;
 use crate::{Delivery, SinkError, Undelivered};
 use proof::event::{EventKey, Offset};
 
-/// The most bytes in one batch, unless one event has more. A server keeps a batch in memory until it ends.
+/// The most bytes in one batch, unless one event is larger. A server keeps a batch in memory until the batch ends.
 const BATCH_BYTES: usize = 4 << 20;
 
 /// How messages are sent together.
 #[derive(Clone, Copy)]
 struct Attempt {
-    /// The most messages.
+    /// The most messages in one batch.
     size: usize,
-    /// The server knows the plain ids already: each id is followed by this number of the lane's position.
+    /// Set if the server already knows the plain ids: this sequence number of the lane's position is appended to each id.
     again: Option<u64>,
 }
 
@@ -34,18 +34,18 @@ impl Attempt {
 /// The messages of a delivery that are sent next.
 struct Chunk {
     events: Vec<Outgoing>,
-    /// All messages before this index are in the stream once these are.
+    /// When these are in the stream, all messages before this index are.
     end: usize,
-    /// Why the message at `end` cannot be sent at all, if that is so.
+    /// Why the message at `end` can never be sent, if so.
     unfit: Option<SinkError>,
 }
 
-/// What became of messages that were sent together.
+/// The outcome of messages that were sent together.
 enum Sent {
-    /// All messages of the delivery before this index are in the stream, and the position covers them. With the error, if any, the
-    /// message at the index was refused.
+    /// All messages of the delivery before this index are in the stream, and the position covers them. The error, if any,
+    /// is the refusal of the message at the index.
     Stored(usize, Option<SinkError>),
-    /// None is stored. They are sent again in this way.
+    /// No message is stored. They are sent again in this way.
     Retry(Attempt),
 }
 
@@ -75,7 +75,7 @@ impl Lane {
         if self.claim.is_none() || self.position.lane.through != delivery.after {
             return Err(self.displaced(shared));
         }
-        // Events that are in the stream and not recorded stay named.
+        // Events that are in the stream, but not recorded as delivered, stay named in the position.
         let mut named = self.position.lane.events();
         named.retain(|key| self.held.contains(key));
         let base = self.position.lane.keeping(&named);
@@ -143,7 +143,7 @@ impl Lane {
         Ok(Chunk { events, end: delivery.messages.len(), unfit: None })
     }
 
-    /// Why the stream would not take an event.
+    /// Why the stream would not accept an event, if so.
     fn unfit(&self, event: &Outgoing, max_payload: usize, stream: &str) -> Option<SinkError> {
         let facts = &self.claim.as_ref()?.stream;
         let size = event.size();
@@ -163,8 +163,8 @@ impl Lane {
         Some(SinkError::refused(message))
     }
 
-    /// Sends messages that follow each other in the delivery, and the position that results from them. Adds to `named` the
-    /// events that are in the stream then.
+    /// Sends the messages of a chunk, and the position that results from them. Adds the events that the stream then
+    /// contains to `named`.
     async fn send(
         &mut self,
         shared: &Shared,
@@ -212,7 +212,7 @@ impl Lane {
                 self.held.extend(&found);
                 named.extend(found);
                 match attempt.again {
-                    // The server has stored a part of a batch.
+                    // The server has stored only a part of a batch.
                     _ if named.len() > known => Ok(Sent::Retry(Attempt::FIRST)),
                     None => Ok(Sent::Retry(Attempt { again: Some(sequence), ..attempt })),
                     Some(_) => Err(shared.server.error_of_event(Failure::Refused(refusal))),
@@ -220,15 +220,15 @@ impl Lane {
             }
             failure if is_position_alone => Err(shared.server.error_in("publishing the lane's position to", failure)),
             failure => match shared.server.error_of_event(failure) {
-                // One of them is refused. The halves tell which.
+                // One of the messages is refused. Smaller batches show which one.
                 SinkError::Refused { .. } if size > 1 => Ok(Sent::Retry(Attempt { size: size.div_ceil(2), ..attempt })),
                 error => Err(error),
             },
         }
     }
 
-    /// Publishes the position and the events of a batch before it, all or nothing. While the answer is awaited there is no
-    /// claim.
+    /// Publishes the events of a batch and then the position, all or nothing. The lane has no claim while it waits for the
+    /// answer.
     async fn store(
         &mut self,
         shared: &Shared,
@@ -258,7 +258,8 @@ impl Lane {
                 Ok(())
             }
             Err(failure) => {
-                // With the next claim the stream is looked at again: an operator has changed it.
+                // An operator has changed the stream. Without its claim the lane resumes, and reads the stream's settings
+                // again.
                 let is_changed = matches!(&failure, Failure::Refused(refusal) if refusal.err_code == BATCHES_DISABLED);
                 if !is_changed && matches!(failure, Failure::Refused(_)) {
                     self.claim = Some(claim);
@@ -268,8 +269,8 @@ impl Lane {
         }
     }
 
-    /// Publishes each event under the condition that the position message `sequence` still is the last one on its subject. Says
-    /// how many of the first are stored, and why the next one is not.
+    /// Publishes each event under the condition that the position message `sequence` is still the last one on its subject.
+    /// Returns how many of the first events are stored, and why the next one is not.
     async fn one_by_one(&self, shared: &Shared, events: &[Outgoing], sequence: u64) -> (usize, Option<Failure>) {
         for (count, event) in events.iter().enumerate() {
             if let Err(failure) = self.one(shared, event, sequence).await {
@@ -290,7 +291,7 @@ impl Lane {
             if !ack.duplicate {
                 return Ok(());
             }
-            // The id is known from a message of this lane that is stored already, or from elsewhere.
+            // The server knows the id from a stored message of this lane, or from another message.
             let known = if ack.seq > sequence { shared.server.at(ack.seq).await? } else { None };
             let key = known.and_then(|known| key_of(&known.headers, self.identity.channel.id, &self.identity.sink));
             if key == Some(event.key) {
@@ -314,7 +315,7 @@ impl Lane {
     }
 }
 
-/// The position once all messages before this index are delivered.
+/// The position after all messages before this index are delivered.
 fn reached(delivery: &Delivery<'_>, end: usize) -> Option<Offset> {
     let through = if end == 0 { None } else { Some(delivery.through_part(&(0..end))) };
     delivery.after.max(through)

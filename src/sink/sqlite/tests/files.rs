@@ -1,6 +1,6 @@
 use super::*;
 
-/// Delivers events 1 to 300, which are in the log alone.
+/// Delivers events 1 to 300, whose rows are only in the log.
 async fn three_hundred(sink: &Sqlite) {
     for number in (0..300).step_by(50) {
         deliver(sink, &channel(1), &records(&channel(1), number + 1..=number + 50)).await.unwrap();
@@ -70,7 +70,7 @@ async fn after_a_crash_the_log_of_another_file_is_refused_and_the_own_one_is_use
     let kept = |suffix: &str| place.directory.path().join(format!("kept{suffix}"));
     place.reader().execute("vacuum into ?1", [kept("-backup").to_str().unwrap()]).unwrap();
     deliver(&sink, &channel(1), &records(&channel(1), 301..=310)).await.unwrap();
-    // The files as a crash leaves them: the same ones, which closing the database would change or remove.
+    // Keeps the files as a crash would leave them, because closing the database changes or removes them.
     std::fs::copy(path, kept("-main")).unwrap();
     std::fs::copy(beside(&place, "-owner"), kept("-owner")).unwrap();
     std::fs::hard_link(beside(&place, "-wal"), kept("-wal")).unwrap();
@@ -84,7 +84,7 @@ async fn after_a_crash_the_log_of_another_file_is_refused_and_the_own_one_is_use
     let own = place.directory.path().join("own.db");
     std::fs::rename(path, &own).unwrap();
     let last = [record(&channel(1), 311)];
-    // Without a database, and beside another one.
+    // The log is first without a database, and then beside another one.
     for is_replaced in [false, true] {
         if is_replaced {
             std::fs::copy(kept("-backup"), path).unwrap();

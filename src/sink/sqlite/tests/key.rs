@@ -7,7 +7,7 @@ use crate::tests::record_without_id;
 use proof::event::EventId;
 use record::Shape;
 
-/// Another event at the offset of this one.
+/// Another event at the same offset.
 fn other(message: &Message) -> Message {
     let mut record = message.record().clone();
     record.event_id = Some(EventId(Uuid::from_u128(99)));
@@ -20,7 +20,7 @@ fn three_at(number: i64) -> [Message; 3] {
     [record_without_id(&channel(1), number), other(&first), first]
 }
 
-/// Gives the table the key that older versions made it with.
+/// Gives the table the key of older versions.
 fn put_back(place: &Place) {
     let database = place.reader();
     let sql = "select sql from sqlite_schema where name = 'order'";

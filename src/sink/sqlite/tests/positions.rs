@@ -1,7 +1,7 @@
 use super::*;
 use crate::Confirmed;
 
-/// What the ledger records of a lane that has delivered up to `through`.
+/// The record of a lane that has delivered up to `through`.
 fn confirmed(through: i64) -> Recorded {
     let confirmed = Confirmed { position: Some(offset(through)), last: None };
     Recorded { confirmed: Some(confirmed), ..recorded(1, through) }
@@ -22,7 +22,7 @@ fn displaced(answer: Result<(), Undelivered>) -> String {
     }
 }
 
-/// Events 1 to 7, and a backup from when there were 3.
+/// Delivers events 1 to 7, and makes a backup after event 3.
 async fn seven(place: &Place, sink: &Sqlite) -> std::path::PathBuf {
     let backup = place.directory.path().join("backup.db");
     deliver(sink, &channel(1), &records(&channel(1), 1..=3)).await.unwrap();
@@ -33,7 +33,8 @@ async fn seven(place: &Place, sink: &Sqlite) -> std::path::PathBuf {
     backup
 }
 
-/// Waits until a write gives a file another time than the database has: file systems count time in steps.
+/// Waits until a new file gets another modification time than the database, because file systems store times with a limited
+/// resolution.
 async fn until_time_moves(place: &Place) {
     let other = place.directory.path().join("now");
     let modified = |path: &std::path::Path| std::fs::metadata(path).unwrap().modified().unwrap();
@@ -46,7 +47,8 @@ async fn until_time_moves(place: &Place) {
     }
 }
 
-/// The next delivery is refused, and the missing events are delivered again from the position of the database.
+/// Asserts that the next delivery is refused, and that the missing events can be delivered again from the database's
+/// position.
 async fn assert_noticed(place: &Place, sink: &Sqlite) {
     let eighth = [record(&channel(1), 8)];
     let why = displaced(deliver_after(sink, &channel(1), Some(offset(7)), &eighth).await);
@@ -125,7 +127,7 @@ async fn a_backup_that_is_copied_over_the_open_database_is_noticed_by_the_next_d
         let backup = seven(&place, &sink).await;
         if !has_log {
             place.until_log_is_empty().await;
-            // The writer answers once it has finished that. A lane without a row changes nothing.
+            // The writer answers after it has finished the earlier job. A lane without a row changes nothing.
             let other = Recorded { lane: lane(&channel(9)), ..confirmed(7) };
             assert!(matches!(resumed(&sink, &other).await, Position::Missing(_)));
         }

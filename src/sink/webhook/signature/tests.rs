@@ -10,7 +10,7 @@ fn private_key(seed: u8, public_key_of: Option<u8>) -> String {
 
 #[test]
 fn the_signature_is_that_of_the_specification() {
-    // The example that the specification's reference libraries are tested with.
+    // This example is from the tests of the specification's reference libraries.
     let keys = SigningKeys::parse(&format!("{SPECIFIED}\n")).unwrap();
     let signature = keys.sign("msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, br#"{"test": 2432232314}"#);
     assert_eq!(signature.as_deref(), Some("v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="));

@@ -1,4 +1,4 @@
-//! Batches against a real server.
+//! Tests batches against a real server.
 
 use super::*;
 use crate::tests::{lines, record, shaped};
@@ -45,7 +45,7 @@ async fn a_batch_is_no_larger_than_it_may_be_unless_one_event_is() {
     let server = Server::answering([]).await;
     let batch = records(&channel(1), 1..7);
     let one = batch[0].body().len();
-    // Two events, the comma between them and the brackets around them.
+    // Exactly two events, with the comma between them and the brackets around them.
     deliver(&batching(&server, 10, 2 * one + 3), &channel(1), &batch).await.unwrap();
     deliver(&batching(&server, 10, 2 * one + 2), &channel(1), &batch[..2]).await.unwrap();
     deliver(&batching(&server, 10, 1), &channel(1), &batch[..2]).await.unwrap();
@@ -62,7 +62,7 @@ async fn a_batch_keeps_its_id_and_no_other_has_it() {
     let refused = deliver(&webhook, &channel(1), &batch).await.unwrap_err();
     assert_eq!(refusal(&refused), (2, "answered 503", None));
     deliver(&webhook, &channel(1), &batch[2..]).await.unwrap();
-    // As after a restart, and in other parts.
+    // A new sink, as after a restart, and then other batches of the same events.
     deliver(&batching(&server, 2, usize::MAX), &channel(1), &batch[2..]).await.unwrap();
     for other in [&batch[..1], &batch[1..3], &batch[..4]] {
         deliver(&batching(&server, 9, usize::MAX), &channel(1), other).await.unwrap();

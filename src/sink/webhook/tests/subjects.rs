@@ -1,4 +1,4 @@
-//! Several requests at a time against a real server.
+//! Tests concurrent requests against a real server.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,7 +13,7 @@ fn concurrent(url: &Url, concurrency: usize) -> Webhook {
     Webhook::new(WebhookSettings { dispatch: Dispatch::Single { concurrency }, ..settings(url) }).unwrap()
 }
 
-/// Records at 1, 2, 3 and so on, about these wallets.
+/// Records at the offsets 1, 2, 3 and so on, one about each of these wallets.
 fn about(wallets: &[&str]) -> Vec<Message> {
     (1..).zip(wallets).map(|(offset, wallet)| record_about(&channel(1), offset, wallet)).collect()
 }
@@ -42,7 +42,7 @@ async fn so_many_requests_go_at_a_time_and_no_more() {
     let together = move || async move {
         let (pair, now, most) = &*counted;
         most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-        // A request alone gets no answer.
+        // A request gets no response until a second one is in progress.
         pair.wait().await;
         now.fetch_sub(1, Ordering::SeqCst);
     };

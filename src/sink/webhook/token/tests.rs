@@ -59,7 +59,7 @@ fn an_id_and_a_secret_are_encoded_before_they_become_a_header() {
 
 #[tokio::test]
 async fn where_no_new_token_can_be_had_the_one_that_holds_is_used_on() {
-    // Nothing listens there.
+    // No server listens on this port.
     let token_url: Url = "http://127.0.0.1:1/token".parse().unwrap();
     let settings = OAuth2 {
         client_id: "c".into(),

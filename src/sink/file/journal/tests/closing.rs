@@ -1,4 +1,4 @@
-//! Files that are closed, and crashes around that. Seen from a directory: what a consumer of all its files has.
+//! Tests closing files, and crashes during closing, from the view of a consumer that reads all files of the directory.
 
 use std::collections::HashSet;
 use std::io::Read;
@@ -16,7 +16,7 @@ use crate::file::upkeep::Upkeep;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// So long that a batch of two fits and one of four does not.
+/// A size limit that a batch of two events fits into, and a batch of four does not.
 const SIZE: u64 = 1200;
 
 pub(super) fn rotation(compression: Option<Compression>) -> Rotation {
@@ -49,7 +49,7 @@ impl Place {
             .run(&self.files(), &UpkeepFailures::default())
     }
 
-    /// Everything that is there, each closed file once.
+    /// The content of all files, each closed file once.
     fn all(&self) -> Vec<u8> {
         let mut all = Vec::new();
         for closed in self.closed() {
@@ -60,7 +60,7 @@ impl Place {
         all
     }
 
-    /// Which names there are.
+    /// The names in the directory.
     fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.directory.path()).unwrap();
         let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -69,15 +69,15 @@ impl Place {
     }
 }
 
-/// The lines, whether or not the last one has its line break.
+/// The lines. The last one may lack its line break.
 fn each_line(bytes: Vec<u8>) -> Vec<String> {
     String::from_utf8(bytes).unwrap().lines().map(str::to_owned).collect()
 }
 
-/// In how many ways a closed file may stand there after a crash.
+/// The number of forms in which a crash can leave a closed file.
 const FORMS: usize = 6;
 
-/// Puts the only closed file into one of these forms.
+/// Brings the only closed file into one of these forms.
 pub(super) fn transform(place: &Place, form: usize) {
     let files = place.files();
     let [closed] = &place.closed()[..] else { panic!("{:?}", place.closed()) };
@@ -110,7 +110,7 @@ fn a_file_is_closed_before_a_batch_that_would_make_it_too_long() {
     assert!(closed[0].name.ends_with("-1-2.jsonl"), "{closed:?}");
     assert!(closed.is_sorted_by_key(|closed| closed.name.clone()), "{closed:?}");
 
-    // A batch that is too long by itself is one file all the same, and what was passed over closes none.
+    // A single batch that exceeds the size limit is still written to one file.
     journal.append(ours.id, &records(&ours, 9..30)).unwrap();
     assert_eq!(place.bytes(), lines(&records(&ours, 9..30)));
     journal.append(ours.id, &records(&ours, [30])).unwrap();
@@ -126,7 +126,7 @@ fn wherever_a_crash_comes_around_a_rotation_each_event_is_there_exactly_once() {
             records(&ours, offsets).iter().map(|record| shaped(record, format)).collect()
         };
         let batch = shape(4..7);
-        // A batch of another channel, which the format must tell, or of none.
+        // The next batch is of another channel. A raw line does not name its channel, so with this format no batch follows.
         let next = if format == Format::Raw { Vec::new() } else { lines(&[shaped(&record(&other, 1), format)]) };
         let cuts = [0, 1, next.len() / 2, next.len().saturating_sub(1), next.len()];
         for recorded_through in [3, 4, 6] {
@@ -134,7 +134,7 @@ fn wherever_a_crash_comes_around_a_rotation_each_event_is_there_exactly_once() {
                 for step in 0..3 + cuts.len() {
                     let place = Place::holding(&[lines(&shape(1..4)), lines(&batch)].concat());
                     if step > 0 {
-                        // Renamed, then made anew, then written to.
+                        // The file is renamed (step 1), created again, and then written to.
                         let mut journal = place.open_with(rotation(None));
                         journal.settings.rotation.as_mut().unwrap().size = Some(1);
                         journal.close_if_due(1).unwrap();
@@ -183,7 +183,7 @@ fn lines_of_a_channel_that_stood_still_are_found_many_files_back() {
         assert_eq!(found(&other, Some(36)), [offset(37), offset(38), offset(39)].into());
         assert!(found(&channel(3), None).is_empty());
     }
-    // What cannot hold anything of a channel is not even opened.
+    // A closed file that cannot contain events of a channel is not opened.
     let closed = place.closed();
     fs::write(place.files().path(&closed[3].name, Some(Compression::Gzip)), "not gzip").unwrap();
     assert!(journal.snapshot().unwrap().compare(&recorded(&ours, Some(1), &[])).is_ok());
@@ -226,7 +226,7 @@ fn a_file_that_is_there_plain_and_compressed_and_differs_is_left_alone() {
     transform(&place, 4);
     let closed = &place.closed()[0];
     let plain = place.files().path(&closed.name, None);
-    // As while it is decompressed.
+    // The same happens while an operator decompresses the file.
     let whole = fs::read(&plain).unwrap();
     for (held, left) in [(&whole[..9], true), (b"", true), (&[&whole[..], b"x"].concat(), true), (&whole, false)] {
         fs::write(&plain, held).unwrap();
@@ -316,7 +316,7 @@ fn the_clock_of_a_file_server_closes_and_deletes_nothing() {
         let mut journal = place.open_with(daily.clone());
         for number in restart * 10..restart * 10 + 10 {
             journal.append(ours.id, &records(&ours, [number])).unwrap();
-            // The server is behind, so that the file seems to be of an earlier period.
+            // The file server's clock is behind, so the file seems to belong to an earlier period.
             journal.active().unwrap().tail.disk.set_modified(SystemTime::now() - 2 * DAY).unwrap();
             journal.close_by_the_clock().unwrap();
             place.look_after(daily.clone()).unwrap();
@@ -345,7 +345,7 @@ fn after_a_start_a_file_is_of_the_period_in_which_its_last_events_were_received(
         (line(1, received(2)).replace("received", "at"), 0, "it is not said"),
     ] {
         let place = Place::holding(held.as_bytes());
-        // The modification time is not compared.
+        // The modification time must have no effect.
         let file = OpenOptions::new().write(true).open(place.path()).unwrap();
         file.set_modified(SystemTime::now() - 2 * DAY).unwrap();
         place.open_with(daily()).append(ours.id, &records(&ours, [3])).unwrap();

@@ -1,4 +1,5 @@
-//! Files that were restored, replaced, moved away or emptied: which position a lane has in them, and what it writes again.
+//! Tests the position of a lane, and the events that it writes again, after a file was restored, replaced, moved away or
+//! emptied.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::file::index::Index;
 use crate::tests::record_of_another;
 use record::Message;
 
-/// What is recorded of a lane that delivered in order up to this event, which was the last.
+/// The recorded state of a lane that delivered in order, and that wrote this event last.
 fn confirmed(last: &Message) -> Recorded {
     let channel = &last.record().channel;
     let confirmed = Confirmed { position: Some(last.offset()), last: Some(last.event_key()) };
@@ -21,7 +22,7 @@ fn at(number: i64) -> Position {
     Position::At(Some(offset(number)))
 }
 
-/// A file to which channel 1 has written these events, one batch each.
+/// A file to which channel 1 has written these events, one event per batch.
 fn written(offsets: impl IntoIterator<Item = i64>) -> (Place, Journal) {
     let place = Place::new();
     let mut journal = place.open();
@@ -49,9 +50,9 @@ fn a_file_that_was_restored_while_stopped_has_the_position_of_its_newest_line() 
         for (held, last, position, again) in [
             (&[1, 2, 3][..], 7, at(3), &[][..]),
             (&[5], 7, at(5), &[]),
-            // The newest line is a late delivery: what is above it is skipped.
+            // The newest line is a late delivery: the events above it are skipped.
             (&[1, 2, 4, 5, 3], 7, at(3), &[4, 5]),
-            // The event that was written last was a late delivery, and is lost.
+            // The event that was written last was a late delivery, and it is lost.
             (&[1, 2, 4, 5, 6], 3, at(2), &[4, 5, 6]),
             (&[1, 2, 3], 0, Position::At(None), &[1, 2, 3]),
         ] {
@@ -79,14 +80,14 @@ fn a_file_in_which_the_last_event_is_found_has_the_confirmed_position() {
     let many = |channel, count: i64| lines(&records(channel, 100..100 + count));
     for (held, last, found) in [
         (lines(&records(&ours, 1..8)), 7, &[][..]),
-        // A batch that was not recorded.
+        // The file has a batch that was not recorded.
         (lines(&records(&ours, 1..10)), 7, &[8, 9]),
-        // Late deliveries, before and after it.
+        // The file has late deliveries, before and after the last event.
         (lines(&records(&ours, [1, 2, 4, 3, 5, 6, 7])), 7, &[]),
         (lines(&records(&ours, [1, 2, 4, 5, 6, 7, 3])), 7, &[]),
         (lines(&records(&ours, [1, 2, 4, 5, 6, 7, 3])), 3, &[]),
         (lines(&records(&ours, [7, 1, 2, 3])), 7, &[]),
-        // Another channel goes on, so that it stands far before the end.
+        // Another channel has written many events, so the last event is far before the end of the file.
         ([lines(&records(&ours, 1..8)), many(&other, 3000)].concat(), 7, &[]),
         ([lines(&records(&ours, 1..9)), many(&other, 3000)].concat(), 7, &[8]),
     ] {
@@ -106,7 +107,7 @@ fn a_file_that_was_moved_away_or_emptied_keeps_the_confirmed_position() {
         (Some(Vec::new()), &[]),
         (Some(lines(&records(&other, 1..4))), &[]),
         (Some(b"{\"note\":\"rotated\"}\n".to_vec()), &[]),
-        // A batch that was not recorded went to the new file.
+        // The new file has a batch that was not recorded.
         (Some(lines(&records(&ours, 8..10))), &[8, 9]),
     ] {
         let place = Place::new();
@@ -157,14 +158,14 @@ fn the_last_event_is_looked_for_in_closed_files_of_every_form() {
             if indexed {
                 Index::update(&place.files(), &CancellationToken::new()).unwrap();
             }
-            // 4 and 2 are covered, as late deliveries that the state does not name.
+            // Events 4 and 2 count as recorded: they are late deliveries that the state does not name.
             let recorded = |last| Recorded { through: Some(offset(9)), ..confirmed(&record(&ours, last)) };
             assert_eq!(compare(&mut journal, &recorded(3)).0, at(3), "{form} {indexed}");
             assert_eq!(compare(&mut journal, &recorded(7)), (at(2), [offset(3), offset(4)].into()), "{form} {indexed}");
             assert_eq!(journal.snapshot().unwrap().position(ours.id).unwrap(), at(4));
             assert_eq!(journal.snapshot().unwrap().position(channel(2).id).unwrap(), Position::Untracked);
 
-            // An operator has moved the closed file away, and what was not recorded is in the new one.
+            // An operator has moved the closed file away, and the events that were not recorded are in the new one.
             for closed in place.closed() {
                 closed.forms.keys().for_each(|form| fs::remove_file(place.files().path(&closed.name, *form)).unwrap());
             }
@@ -186,7 +187,7 @@ fn a_channel_without_state_has_the_highest_offset_of_its_lines() {
     }
     assert_eq!(position(b""), Position::Untracked);
     assert_eq!(position(&lines(&records(&other, 1..4))), Position::Untracked);
-    // They may be of an earlier channel, whose offsets say nothing about this one.
+    // Raw lines may belong to an earlier channel. Its offsets do not apply to this channel.
     assert_eq!(position(&lines(&[shaped(&record(&ours, 9), Format::Raw)])), Position::Untracked);
 }
 
@@ -207,14 +208,14 @@ fn two_events_at_one_offset_are_both_written_and_each_is_skipped_once_after_a_cr
     let ours = channel(1);
     for format in FORMATS {
         let [one, two] = [record(&ours, 5), record_of_another(&ours, 5)].map(|record| shaped(&record, format));
-        // The cursor was moved back, because the service was restored: the file has the first one already.
+        // The cursor was moved back, because the service was restored. The file already has the first event.
         let place = Place::holding(&lines([&shaped(&record(&ours, 4), format), &one]));
         let mut journal = place.open();
         compare(&mut journal, &recorded(&ours, Some(4), &[]));
         journal.append(ours.id, std::slice::from_ref(&two)).unwrap();
         drop(journal);
 
-        // It crashed before that was recorded.
+        // The daemon crashed before the batch was recorded.
         let mut journal = place.open();
         compare(&mut journal, &recorded(&ours, Some(4), &[]));
         journal.append(ours.id, &[one.clone(), two.clone()]).unwrap();
@@ -244,7 +245,7 @@ fn a_backup_that_is_copied_over_the_file_displaces_each_lane_once() {
         let words = if replaced { "was replaced by another one" } else { "is shorter than what was written to it" };
         assert!(reason.contains(words) && reason.contains("events.jsonl"), "{reason}");
         assert_eq!(place.bytes(), backup, "nothing is appended");
-        // Until it has compared.
+        // The lane gets this error until it has compared its position.
         displaced(&mut journal, &ours, &records(&ours, [8]));
         assert_eq!(compare(&mut journal, &confirmed(&record(&ours, 7))).0, at(3));
         journal.append(ours.id, &records(&ours, 4..9)).unwrap();

@@ -14,10 +14,11 @@ use crate::{SinkError, Undelivered, stream};
 use proof::event::{EventKey, Offset};
 use record::{Field, Message};
 
-/// The most bytes in one transaction, unless one event has more. The library keeps a copy of them until it ends.
+/// The most bytes in one transaction, unless one event is larger. The library keeps a copy of them until the transaction
+/// ends.
 pub(super) const BYTES: usize = 4 << 20;
 
-/// What a batch of one record adds to the record, at the most, and each header to its texts.
+/// Upper bounds of the overhead in bytes: of a batch of one record, and of each header without its texts.
 const OVERHEAD: usize = 128;
 const HEADER_OVERHEAD: usize = 10;
 
@@ -30,14 +31,14 @@ struct Event {
 }
 
 impl Event {
-    /// Its size as a broker counts it, or a little more.
+    /// The size as a broker counts it, or slightly more.
     fn size(&self) -> usize {
         let headers = self.headers.iter().map(|(name, value)| name.len() + value.len() + HEADER_OVERHEAD);
         OVERHEAD + self.key.len() + self.body.len() + headers.sum::<usize>()
     }
 }
 
-/// A delivery, as it is given to the thread that produces it.
+/// An owned copy of a delivery, for the thread that produces it.
 pub(in crate::kafka::publisher) struct Offer {
     pub(in crate::kafka::publisher) epoch: u64,
     pub(in crate::kafka::publisher) after: Option<Offset>,
@@ -46,7 +47,7 @@ pub(in crate::kafka::publisher) struct Offer {
 }
 
 impl Offer {
-    /// The position once all messages before this index are delivered.
+    /// The position after all messages before this index are delivered.
     fn reached(&self, end: usize) -> Option<Offset> {
         let through = if end == self.messages.len() {
             Some(self.through)
@@ -60,9 +61,9 @@ impl Offer {
 /// The messages of a delivery that are produced next.
 struct Chunk {
     events: Vec<Event>,
-    /// All messages before this index are in the topic once these are.
+    /// When these are in the topic, all messages before this index are.
     end: usize,
-    /// Why the message at `end` cannot be produced at all, if that is so.
+    /// Why the message at `end` can never be produced, if so.
     unfit: Option<SinkError>,
 }
 
@@ -86,7 +87,7 @@ impl Lane {
         if self.position.lane.through != offer.after {
             return Err(self.displaced(shared).error());
         }
-        // Events that are in the topic and not recorded stay named.
+        // Events that are in the topic, but not recorded as delivered, stay named in the position.
         let mut named = self.position.lane.events();
         named.retain(|key| self.held.contains(key));
         let base = self.position.lane.keeping(&named);
@@ -101,7 +102,7 @@ impl Lane {
                 if has_looked {
                     return Err(error);
                 }
-                // An operator may have changed the topic meanwhile.
+                // An operator may have raised the limit of the topic meanwhile.
                 self.look_again(shared).map_err(Failure::error)?;
                 has_looked = true;
                 continue;
@@ -115,7 +116,7 @@ impl Lane {
                     named = all;
                     *settled = end;
                 }
-                // One of them is refused. The halves tell which.
+                // One of the events is refused. Smaller transactions show which one.
                 Err(Broken { failure: Failure::Event { is_too_large, .. }, is_aborted: true }) if events.len() > 1 => {
                     limit = events.iter().map(Event::size).sum::<usize>().div_ceil(2);
                     if is_too_large {
@@ -163,7 +164,7 @@ impl Lane {
         Chunk { events, end: messages.len(), unfit: None }
     }
 
-    /// The largest batch that the topic takes, if the brokers have said it.
+    /// The largest batch that the topic accepts, if the brokers say it.
     fn largest(&self) -> Option<usize> {
         self.claim.as_ref()?.topic.largest
     }
@@ -177,12 +178,13 @@ impl Lane {
         Ok(())
     }
 
-    /// That a broker has refused an event that stood alone.
+    /// The error for an event that was produced alone and that a broker refused.
     fn refused(&mut self, event: &Event, said: &str, is_too_large: bool, shared: &Shared) -> SinkError {
         if !is_too_large {
             return SinkError::refused(format!("the topic {} refuses it: {said}", shared.brokers.settings.topic));
         }
-        // What it takes was not known, or has changed. Where it cannot be asked now, one size is said.
+        // The limit of the topic was not known, or has changed. If it cannot be read now, the message states the old limit
+        // or none.
         let _ = self.look_again(shared);
         self.too_large(event, Some(said), shared)
     }
@@ -198,7 +200,7 @@ impl Lane {
         })
     }
 
-    /// Produces events and the lane's position as one.
+    /// Produces events and the lane's position in one transaction.
     fn transact(&mut self, shared: &Shared, events: &[Event], mut position: Position) -> Result<(), Broken> {
         let settings = &shared.brokers.settings;
         let Some(claim) = &self.claim else { return Err(Broken { failure: Failure::Fenced, is_aborted: false }) };

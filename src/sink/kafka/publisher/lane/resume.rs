@@ -1,4 +1,4 @@
-//! Comparing the lane's position with the record when the lane is resumed.
+//! Resuming a lane: compares its position with the recorded cursor.
 
 use std::collections::BTreeSet;
 
@@ -12,16 +12,16 @@ use crate::stream::{self, Unrecorded};
 use crate::{Position as Place, Recorded};
 use proof::event::EventKey;
 
-/// The lane was resumed, so far.
+/// The result of the first step of resuming a lane.
 pub(in crate::kafka::publisher) enum Begun {
-    /// There is no position, although the record knows of one.
+    /// The lane has no position, although the state has a confirmed one.
     Missing(String),
-    /// The lane is claimed. The search, if there is one, finds further events in the topic.
+    /// The lane is claimed. If a search is given, it must run to find further events in the topic.
     Claimed(Option<Search>),
 }
 
 impl Lane {
-    /// The position, without a claim.
+    /// Reads the position without claiming the lane.
     pub(in crate::kafka::publisher) fn position(&self, shared: &Shared) -> Result<Place, Failure> {
         if shared.seen.facts(&shared.brokers, false)?.is_none() {
             return Ok(Place::Missing(missing_topic(shared)));
@@ -69,7 +69,7 @@ impl Lane {
                 return Ok(Begun::Missing(why));
             }
         }
-        // Events that earlier deliveries have put into the topic are not named any more.
+        // The position no longer names events of earlier deliveries, so only a search finds them.
         let unrecorded = Unrecorded::new(recorded, self.position.lane.through);
         let is_needed = self.position.lane.prior > recorded.through
             || self.was_missing
@@ -78,7 +78,7 @@ impl Lane {
         search.transpose().map(Begun::Claimed)
     }
 
-    /// The position to continue. Without a confirmed one the recorded cursor is written as the position.
+    /// The position at which the lane continues. If no position is confirmed, the recorded cursor is written as the position.
     fn adopted(
         &self,
         shared: &Shared,
@@ -96,7 +96,7 @@ impl Lane {
         }
         position.lane.through = recorded.through;
         position.lane.epoch = recorded.epoch;
-        // The topic may be another one now.
+        // The topic may be a different one now.
         position.ends = Vec::new();
         if let Some(claim) = &self.claim {
             let (record, brokers) = (body(&position), &shared.brokers);
@@ -106,7 +106,8 @@ impl Lane {
         Ok(Some(position))
     }
 
-    /// Whether the topic of events ends before records of this lane: it was deleted and made again, or truncated.
+    /// Checks whether the topic of events ends before records of this lane. If so, it was deleted and created again, or
+    /// truncated, and the reason is returned.
     fn cut(&self, shared: &Shared, partitions: usize) -> Result<Option<String>, Failure> {
         let topic = &shared.brokers.settings.topic;
         let has_delivered = !self.position.lane.delivery.is_nil();
@@ -125,7 +126,8 @@ impl Lane {
         Ok(is_empty.then(|| format!("the topic {topic} has never had a record, although this lane had produced some")))
     }
 
-    /// Gives the events that the topic has and that are not recorded. `found` are those that were searched for.
+    /// Returns the events that are in the topic, but that the state does not record as delivered. `found` contains the
+    /// events that the search has found.
     pub(in crate::kafka::publisher) fn taken_over(
         &mut self,
         recorded: &Recorded,
