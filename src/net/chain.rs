@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-/// An error with all its causes, in one line.
+/// An error with all its causes, on one line.
 pub struct Chain<'a>(pub &'a dyn Error);
 
 impl fmt::Display for Chain<'_> {

@@ -1,14 +1,14 @@
-//! What all HTTP clients share: user agent, TLS, no redirects, `Retry-After`.
+//! The common parts of all HTTP clients: user agent, TLS, no redirects, `Retry-After`.
 //!
-//! Over TLS they speak HTTP/2 where the server agrees (ALPN), otherwise HTTP/1.1.
+//! Over TLS the clients use HTTP/2 if the server agrees (ALPN), otherwise HTTP/1.1.
 //!
 //! # Invariants
 //!
 //! * **No redirects.** Keys and events go only to the configured server.
-//! * **One list of authorities.** Those that an operator names replace the system's: a certificate of a public authority is
-//!   then not enough.
-//! * **Public means every address.** Where only public addresses may be reached, all addresses of a look-up are checked and
-//!   then connected to, and no proxy is used, because a proxy looks names up by itself.
+//! * **One list of authorities.** The authorities that an operator names replace the system's. A certificate of a public
+//!   authority is then not accepted.
+//! * **Public means every address.** If only public addresses are allowed, the client checks all addresses of a lookup and
+//!   connects only to these. It uses no proxy, because a proxy looks up names itself.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -43,24 +43,24 @@ use tls::CertificateResolver;
 
 const USER_AGENT: &str = concat!("channeld/", env!("CARGO_PKG_VERSION"));
 
-/// Between two pings of an HTTP/2 connection, and how long a pong may take: all requests share the connection, and would
-/// wait for a dead one.
+/// The time between two pings of an HTTP/2 connection, and the longest wait for a pong. All requests share the connection,
+/// and without pings they would all wait for a dead one.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
-/// How a server is reached.
+/// How to reach a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Connection {
     /// The authorities that TLS trusts instead of the system's.
     pub authorities: Option<Authorities>,
-    /// The client's certificate, where the server asks for one.
+    /// The client's certificate, for servers that ask for one.
     pub identity: Option<Identity>,
-    /// Directly or through a proxy.
+    /// Whether to use a proxy.
     pub proxy: Proxy,
-    /// Whether addresses that are not of the public internet are refused.
+    /// Whether to refuse addresses that are not on the public internet.
     pub public_only: bool,
 }
 
-/// A client for `url`.
+/// Returns a client builder for `url` with default settings.
 ///
 /// # Errors
 /// If the system's certificates cannot be used.
@@ -68,11 +68,11 @@ pub fn client_for(url: &Url) -> Result<ClientBuilder, rustls::Error> {
     Ok(client_with(tls(url, &Connection::default(), Arc::default())?))
 }
 
-/// A client for `url` by these settings. `asked` becomes true where the server asks it for a certificate: a server that
-/// refuses a certificate often just closes the connection, and this then tells why.
+/// Returns a client builder for `url` with these settings. `asked` becomes true when the server asks for a client
+/// certificate. A server that refuses a certificate often just closes the connection, and `asked` then explains why.
 ///
 /// # Errors
-/// If the certificates or the proxy cannot be used, or the address is one that may not be reached.
+/// If the certificates or the proxy cannot be used, or if the address is not allowed.
 pub fn client_by(
     url: &Url,
     connection: &Connection,
@@ -83,7 +83,7 @@ pub fn client_by(
     }
     let mut client = client_with(tls(url, connection, asked)?);
     if connection.public_only {
-        // A proxy of the environment would look the name up by itself.
+        // A proxy from the environment would look up the name itself.
         client = client.no_proxy().dns_resolver(Arc::new(PublicOnly));
     }
     Ok(connection.proxy.apply(client).map_err(reqwest::Error::without_url)?)
@@ -98,7 +98,8 @@ fn client_with(tls: ClientConfig) -> ClientBuilder {
         .http2_keep_alive_timeout(KEEP_ALIVE)
 }
 
-/// TLS to a database server, which may ask for the client's certificate. Where it `is_used`, the server's is checked.
+/// Configures TLS for a database server, which may ask for the client's certificate. The system's authorities are loaded
+/// only if TLS `is_used`.
 ///
 /// # Errors
 /// If the certificates cannot be used.
@@ -122,9 +123,9 @@ fn tls_builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, rustls::E
     ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()
 }
 
-/// TLS by ring, for this client and not for the process.
+/// Configures TLS with ring, for this client and not for the whole process.
 ///
-/// A client of plain http needs no certificates, and works where none are installed.
+/// A client of plain http needs no certificates, so it works on systems without any.
 fn tls(url: &Url, connection: &Connection, asked: Arc<AtomicBool>) -> Result<ClientConfig, rustls::Error> {
     let builder = tls_builder()?;
     let builder: ConfigBuilder<_, WantsClientCert> = match &connection.authorities {

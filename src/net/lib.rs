@@ -1,12 +1,12 @@
-//! What channeld's clients and tasks share.
+//! Network access and helpers for channeld's clients and tasks.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
-//! | [`secret`] | a text that does not show itself |
+//! | [`secret`] | a text that is never shown |
 //! | [`http`] | TLS, proxies and headers of every client |
-//! | [`postgres`] | connecting to a PostgreSQL server: the state's database, and the ones that sinks write to |
+//! | [`postgres`] | connecting to a PostgreSQL server: the state's database and the databases of sinks |
 //! | [`tasks`] | waiting for a newer value, joining a task, locking |
-//! | [`memory`] | the memory of all channels together, and of each |
+//! | [`memory`] | the memory limit of all channels together, and of each |
 //! | [`retry`] | waits that grow |
 //! | [`time`] | a time as an operator writes it |
 

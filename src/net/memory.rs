@@ -1,18 +1,19 @@
-//! The memory that pages, events in hand and what waits for sinks take, of all channels together.
+//! Bounds the memory of all channels together: pages, events in progress, and events that wait for sinks.
 //!
-//! Counted are the bodies of the service's answers, the lines of records, and the copies of events that are set aside or
-//! quarantined. Each byte counts twice, and what is counted gives them back when it is dropped.
+//! The limit covers the bodies of the service's responses, the lines of records, and the copies of events that are set
+//! aside or quarantined. Each byte counts twice. A reservation returns its bytes when it is dropped.
 //!
 //! # Invariants
 //!
-//! * **Every channel has a floor.** A channel may always hold as much as its floor, whatever the others hold. Floors are half
-//!   of the memory, at the most.
-//! * **The rest is common.** What channels hold above their floors stays within it. Where there are several channels, each
-//!   holds a quarter of it at the most, or a single body.
-//! * **In order of arrival.** While a channel waits for common memory, no other is given any. It waits so for five seconds at
-//!   the most, and then goes behind the others: no two channels wait for each other for ever.
-//! * **What has been read goes on.** Lines and copies are counted, and never wait. There are no more of them than of the
-//!   bodies that they are made of.
+//! * **Every channel has a floor.** A channel can always use its floor, no matter how much the other channels use. All
+//!   floors together are at most half of the memory.
+//! * **The rest is common.** Channels share the memory above their floors, and their use stays within it. Each channel uses
+//!   at most a quarter of it, or a single body. If there are fewer than four channels, the common memory is divided by
+//!   their number instead.
+//! * **In order of arrival.** While a channel waits for common memory, no other channel gets any. After at most five
+//!   seconds the channel goes to the back of the queue, so two channels never wait for each other forever.
+//! * **Data that was read does not wait.** Lines and copies are counted, but they never wait. They take no more bytes than
+//!   the bodies that they are made of.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -23,30 +24,30 @@ use tokio::time::timeout;
 
 use crate::tasks::lock;
 
-/// A byte is counted for itself, and for what is made of it: records of a body, a sink's own form of a record, a store's
-/// pages of a copy.
+/// Each byte counts once for itself and once for the data made from it: records from a body, a sink's own encoding of a
+/// record, a store's pages for a copy.
 const COPIES: usize = 2;
 
-/// The largest floor.
+/// The largest floor, in bytes.
 const FLOOR: usize = 1 << 20;
 
-/// How long a channel waits for what it holds itself, and how long others wait for it when it is its turn.
+/// How long a channel waits until it has freed its own memory, and how long other channels wait for it when it is next.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 
-/// The parts of the common memory, of which each channel may hold one.
+/// The number of shares of the common memory. Each channel may use one.
 const SHARES: usize = 4;
 
-/// The memory of all channels; without a limit until one is set.
+/// The memory of all channels. It has no limit until [`Memory::share_among`] sets one.
 #[derive(Debug, Default)]
 pub struct Memory {
     bounds: Mutex<Bounds>,
-    /// Fires when common memory was given back, and no channel waits for its turn.
+    /// Notified when common memory is freed while no channel is next in line for it.
     freed: Notify,
-    /// Fires when common memory was given back, for the channel whose turn it is.
+    /// Notified when common memory is freed, for the channel that is next in line.
     freed_for_next: Notify,
-    /// Held by the channel that waits for common memory.
+    /// Locked by the channel that is next in line for common memory.
     turn: tokio::sync::Mutex<()>,
-    /// Held while an event is read that there is no memory for.
+    /// Locked while a channel reads an event that exceeds the limit.
     beyond: tokio::sync::Mutex<()>,
 }
 
@@ -54,13 +55,13 @@ pub struct Memory {
 struct Bounds {
     floor: usize,
     common: usize,
-    /// The most common memory of one channel.
+    /// The most common memory that one channel may use.
     share: usize,
-    /// What is held of the common memory.
+    /// The common memory in use.
     used: usize,
-    /// What is held of the floors.
+    /// The floor memory in use, of all channels.
     in_floors: usize,
-    /// A channel waits for common memory.
+    /// Whether a channel is next in line for common memory.
     awaited: bool,
 }
 
@@ -76,7 +77,7 @@ pub struct ChannelMemory {
     all: Arc<Memory>,
     held: Mutex<Held>,
     waits: Mutex<Waits>,
-    /// Fires when this channel has given back memory.
+    /// Notified when this channel frees memory.
     freed: Notify,
 }
 
@@ -86,12 +87,12 @@ struct Held {
     common: usize,
 }
 
-/// How a channel waits for memory.
+/// Who waits for memory in a channel, and when the last wait ended.
 #[derive(Debug, Default)]
 struct Waits {
-    /// So many of its parts wait now.
+    /// The number of waits now.
     now: usize,
-    /// When one of them last ended its wait.
+    /// When a wait last ended.
     ended: Option<Instant>,
 }
 
@@ -113,7 +114,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Memory of a channel, until this is dropped.
+/// Memory that is reserved for a channel until this value is dropped.
 #[derive(Debug)]
 pub struct Reserved {
     of: Arc<ChannelMemory>,
@@ -121,19 +122,19 @@ pub struct Reserved {
     limit: Limit,
 }
 
-/// What limits a reservation.
+/// The limit of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Limit {
-    /// What is free.
+    /// Limited to free memory.
     Free,
-    /// What is free, and awaited by this one.
+    /// Limited to free memory. This reservation is next in line, so the channel's share does not apply.
     Awaited,
-    /// Nothing.
+    /// Not limited.
     None,
 }
 
 impl Memory {
-    /// Sets the limit, in bytes, and the number of channels. What is held stays.
+    /// Sets the limit in bytes and the number of channels. Existing reservations stay.
     pub fn share_among(&self, limit: u64, channels: usize) {
         let (limit, channels) = (usize::try_from(limit).unwrap_or(usize::MAX), channels.max(1));
         let floor = FLOOR.min(limit / 2 / channels);
@@ -145,7 +146,7 @@ impl Memory {
         self.freed_for_next.notify_waiters();
     }
 
-    /// How many bytes are held, of all channels together, as they are counted.
+    /// The counted bytes in use, of all channels together.
     pub fn held(&self) -> usize {
         let bounds = lock(&self.bounds);
         bounds.used.saturating_add(bounds.in_floors)
@@ -153,12 +154,12 @@ impl Memory {
 }
 
 impl ChannelMemory {
-    /// The memory of a channel that holds nothing.
+    /// Creates the memory of a channel, with nothing reserved.
     pub fn of(all: &Arc<Memory>) -> Arc<Self> {
         Arc::new(Self { all: all.clone(), ..Self::default() })
     }
 
-    /// A reservation of nothing, which can grow as far as memory is free.
+    /// Creates an empty reservation that can grow while memory is free.
     pub fn free(self: &Arc<Self>) -> Reserved {
         self.nothing(Limit::Free)
     }
@@ -167,16 +168,17 @@ impl ChannelMemory {
         Reserved { of: self.clone(), held: Held::default(), limit }
     }
 
-    /// Waits for a reservation of so many bytes, or of the [largest](Self::largest) body.
+    /// Waits until `bytes` can be reserved. A request above the [largest](Self::largest) body waits only for that size.
     ///
     /// # Cancellation
     ///
-    /// At any point: nothing is held.
+    /// Can be cancelled at any point. Nothing stays reserved.
     pub async fn reserve(self: &Arc<Self>, bytes: usize) -> Reserved {
         let _waiting = Waiting::begin(self);
         let mut free = self.free();
         loop {
-            // First for what the channel holds in common, which a sink that refuses can keep for long: others go first.
+            // First wait for the channel's own common memory. A sink that refuses records can keep it for long, so other
+            // channels go first.
             let mine = async {
                 loop {
                     let (mine, any) = (self.freed.notified(), self.all.freed.notified());
@@ -192,7 +194,7 @@ impl ChannelMemory {
             }
             let _turn = tokio::select! {
                 biased;
-                // While others are in front, what is free of the floor may do.
+                // While other channels are ahead, free floor memory may be enough.
                 () = until(&self.freed, || free.grow(bytes)) => return free,
                 turn = self.all.turn.lock() => turn,
             };
@@ -206,7 +208,7 @@ impl ChannelMemory {
         }
     }
 
-    /// A reservation of so many bytes, free or not. It grows alike.
+    /// Reserves `bytes` even if they are not free. The reservation can also grow without a limit.
     pub fn exceed(self: &Arc<Self>, bytes: usize) -> Reserved {
         let mut reserved = self.nothing(Limit::None);
         reserved.grow(bytes);
@@ -219,24 +221,24 @@ impl ChannelMemory {
         self.all.beyond.lock().await
     }
 
-    /// Whether it waits for memory.
+    /// Whether the channel waits for memory.
     pub fn waits(&self) -> bool {
         lock(&self.waits).now > 0
     }
 
-    /// Until when it has waited for memory: until now, where it waits.
+    /// When the channel last waited for memory: now, if it still waits. `None` if it never waited.
     pub fn waited_until(&self) -> Option<Instant> {
         let waits = lock(&self.waits);
         if waits.now > 0 { Some(Instant::now()) } else { waits.ended }
     }
 
-    /// A copy of an event, counted for as long as it is kept.
+    /// Copies an event's JSON. The copy is counted as long as it is kept.
     pub fn copy(self: &Arc<Self>, json: &[u8]) -> Bytes {
         Bytes::from_owner(Copied { json: json.into(), _reserved: self.exceed(json.len()) })
     }
 
-    /// For how long a body there is memory now, with the records that are made of it. Half of the floor is left to events
-    /// that are read again.
+    /// The longest body that fits into free memory now, including the records that are made from it. Half of the floor is
+    /// reserved for events that are read again.
     pub fn room(&self) -> usize {
         let (bounds, held) = (lock(&self.all.bounds), lock(&self.held));
         let floor = (bounds.floor / 2).saturating_sub(held.floor);
@@ -244,25 +246,25 @@ impl ChannelMemory {
         floor.saturating_add(if bounds.awaited { 0 } else { free }) / COPIES / 2
     }
 
-    /// Whether half of what the channel may hold is free, and half of what is common.
+    /// Whether the channel uses at most half of its share, and all channels together use at most half of the common memory.
     pub fn is_half_free(&self) -> bool {
         let (bounds, held) = (lock(&self.all.bounds), lock(&self.held));
         held.common <= bounds.share / 2 && bounds.used <= bounds.common / 2
     }
 
-    /// The longest body that there can be memory for.
+    /// The longest body that can ever fit.
     pub fn largest(&self) -> usize {
         lock(&self.all.bounds).common / COPIES
     }
 }
 
 impl Reserved {
-    /// How many bytes it is for.
+    /// The number of reserved bytes, not counted twice.
     pub fn bytes(&self) -> usize {
         (self.held.floor + self.held.common) / COPIES
     }
 
-    /// Gives back what is more than so many bytes.
+    /// Returns the memory above `bytes`.
     pub fn shrink_to(&mut self, bytes: usize) {
         let surplus = (self.bytes() - bytes.min(self.bytes())) * COPIES;
         let common = surplus.min(self.held.common);
@@ -272,7 +274,7 @@ impl Reserved {
         drop(Self { of: self.of.clone(), held: surplus, limit: self.limit });
     }
 
-    /// Adds so many bytes; `false` where they are not free, and none are added.
+    /// Adds `bytes`. Returns `false` and adds nothing if the limit does not allow it.
     pub fn grow(&mut self, bytes: usize) -> bool {
         let (mut bounds, mut held) = (lock(&self.of.all.bounds), lock(&self.of.held));
         let bytes = bytes.saturating_mul(COPIES);
@@ -314,7 +316,7 @@ impl Drop for Reserved {
     }
 }
 
-/// Waits until something holds, which can come true whenever memory was freed.
+/// Waits until a condition is true. The condition is checked again each time that memory is freed.
 async fn until(freed: &Notify, mut holds: impl FnMut() -> bool) {
     loop {
         let freed = freed.notified();
@@ -325,7 +327,7 @@ async fn until(freed: &Notify, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A wait for common memory. Dropping it ends the wait.
+/// The turn of a channel that waits for common memory. Dropping it ends the turn.
 struct Awaited<'a>(&'a Memory);
 
 impl<'a> Awaited<'a> {
@@ -342,7 +344,7 @@ impl Drop for Awaited<'_> {
     }
 }
 
-/// An event's JSON, and what it takes.
+/// An event's JSON and its reservation.
 struct Copied {
     json: Box<[u8]>,
     _reserved: Reserved,

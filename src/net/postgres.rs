@@ -1,16 +1,16 @@
-//! Reaching a PostgreSQL server: the state's database, and those that sinks write to.
+//! Connects to a PostgreSQL server: the state's database, and the databases of sinks.
 //!
 //! # Invariants
 //!
-//! * **TLS is checked.** Where TLS is used, the server shows a certificate of the system's authorities, or of the operator's
-//!   alone. Where the operator names authorities or a client certificate, nothing goes over a network without TLS, unless
-//!   the address says `sslmode=disable`.
-//! * **No answer is an answer.** A server that says nothing for [`ANSWER_TIMEOUT`] is taken for dead.
-//! * **Secrets are silent.** No error and no `Debug` shows a password or a key.
+//! * **TLS is checked.** With TLS, the server must present a certificate of the system's authorities or, if the operator
+//!   names authorities, of these alone. If the operator names authorities or a client certificate, no data crosses a
+//!   network without TLS, unless the address says `sslmode=disable`.
+//! * **Silence is an error.** A server that does not answer within [`ANSWER_TIMEOUT`] counts as unreachable.
+//! * **Secrets are silent.** No error and no `Debug` output shows a password or a key.
 //!
 //! # Cancellation
 //!
-//! A statement whose future is dropped may still be carried out.
+//! If the future of a statement is dropped, the server may still execute the statement.
 
 use std::fmt;
 use std::str::FromStr;
@@ -31,34 +31,34 @@ pub use advice::{advice_on_standby, advised};
 /// The longest wait for an answer.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The longest wait for a server that is asked to give a statement up.
+/// The longest wait for a request to cancel a statement.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Which database, and how it is reached.
+/// The database and the settings of the connection to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerSettings {
     /// `url`. Its `Debug` shows no password.
     pub config: tokio_postgres::Config,
     /// `ca_file`: the authorities that TLS trusts instead of the system's.
     pub authorities: Option<Authorities>,
-    /// `client_certificate_file` and `client_key_file`, where the server asks for a certificate.
+    /// `client_certificate_file` and `client_key_file`, for servers that ask for a certificate.
     pub identity: Option<Identity>,
 }
 
 impl ServerSettings {
-    /// Which database it is, without what is secret.
+    /// The database and its hosts, without secrets.
     pub fn place(&self) -> String {
         let host = |host: &Host| match host {
             Host::Tcp(name) => name.clone(),
             Host::Unix(path) => path.display().to_string(),
         };
         let hosts: Vec<_> = self.config.get_hosts().iter().map(host).collect();
-        // As libpq has it: the role's name is the default.
+        // As in libpq, the database name defaults to the role's name.
         let database = self.config.get_dbname().or(self.config.get_user()).unwrap_or_default();
         format!("{database} on {}", hosts.join(","))
     }
 
-    /// Whether the operator asks for TLS by more than the address, which may leave it to the server.
+    /// Whether the operator's certificates require TLS although the address leaves the choice to the server.
     fn requires_tls(&self) -> bool {
         let by_network = self.config.get_hosts().iter().any(|host| matches!(host, Host::Tcp(_)));
         let is_named = self.authorities.is_some() || self.identity.is_some();
@@ -66,7 +66,7 @@ impl ServerSettings {
     }
 }
 
-/// A URL alone.
+/// Parses a URL. The other settings get their defaults.
 impl FromStr for ServerSettings {
     type Err = tokio_postgres::Error;
 
@@ -75,35 +75,35 @@ impl FromStr for ServerSettings {
     }
 }
 
-/// Why there is no answer.
+/// Why a request to the database failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DatabaseError {
-    /// There is no connection, or the server refuses.
+    /// The connection failed, or the server returned an error.
     #[error("the database cannot be used")]
     Server(#[from] tokio_postgres::Error),
-    /// It has said nothing for so long.
+    /// The server did not answer within this time.
     #[error("no answer for {} s", .0.as_secs())]
     Silent(Duration),
 }
 
-/// Makes connections to one database.
+/// Opens connections to one database.
 pub struct Connector {
     config: tokio_postgres::Config,
     tls: MakeRustlsConnect,
 }
 
-/// A connection that is open.
+/// An open connection.
 pub struct Open {
-    /// Carries statements out.
+    /// Executes statements.
     pub client: Client,
     _driver: AbortOnDropHandle<()>,
 }
 
 impl Connector {
-    /// Nothing is connected yet.
+    /// Creates a connector. It does not connect yet.
     ///
     /// # Errors
-    /// If no certificate can be checked.
+    /// If TLS cannot be set up with these certificates.
     pub fn new(server: &ServerSettings) -> Result<Self, rustls::Error> {
         let mut config = server.config.clone();
         if server.requires_tls() {
@@ -114,19 +114,20 @@ impl Connector {
         Ok(Self { config, tls: MakeRustlsConnect::new(tls) })
     }
 
-    /// A new connection.
+    /// Opens a new connection.
     ///
     /// # Errors
-    /// If there is none to be had now.
+    /// If the server cannot be reached or refuses the connection.
     pub async fn connect(&self) -> Result<Open, DatabaseError> {
         let connected = answered(self.config.connect(self.tls.clone())).await;
         let (client, connection) = connected?;
-        // Its error is that of every statement that waits for an answer.
+        // Every statement that waits for an answer gets the connection's error, so the driver drops it.
         let driver = tokio::spawn(async { drop(connection.await) });
         Ok(Open { client, _driver: AbortOnDropHandle::new(driver) })
     }
 
-    /// Asks the server to give up the statement that a connection waits for. Whether it does is not known.
+    /// Asks the server to cancel the statement that the connection waits for. The caller does not learn whether the server
+    /// does so.
     pub async fn cancel(&self, open: &Open) {
         drop(timeout(CANCEL_TIMEOUT, open.client.cancel_token().cancel_query(self.tls.clone())).await);
     }
@@ -144,15 +145,15 @@ impl fmt::Debug for Open {
     }
 }
 
-/// A number as PostgreSQL has it. Epochs and versions stay far below the largest.
+/// Converts a number to PostgreSQL's `bigint`. Epochs and versions stay far below its maximum.
 pub fn bigint(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// An answer in time, or that there is none.
+/// Waits for an answer for at most [`ANSWER_TIMEOUT`].
 ///
 /// # Errors
-/// The server's, or [`DatabaseError::Silent`].
+/// The server's error, or [`DatabaseError::Silent`].
 pub async fn answered<T>(answer: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T, DatabaseError> {
     match timeout(ANSWER_TIMEOUT, answer).await {
         Ok(answer) => Ok(answer?),

@@ -1,7 +1,7 @@
 //! The wait before a retry: growing, jittered and bounded.
 //!
-//! The only file that uses the `backoff` crate. It corrects two of its defaults: giving up after fifteen minutes, and jitter
-//! beyond the maximum.
+//! Only this file uses the `backoff` crate. It corrects two behaviors of the crate: it gives up after fifteen minutes by
+//! default, and jitter can exceed the maximum.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use backoff::exponential::{ExponentialBackoff, ExponentialBackoffBuilder};
 const GROWTH: f64 = 2.0;
 const JITTER: f64 = 0.2;
 
-/// The first and the longest wait.
+/// The first and the longest wait before a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// After the first failure.
+    /// The wait after the first failure.
     pub wait: Duration,
     /// The longest wait.
     pub max_wait: Duration,
 }
 
-/// The waits of one thing that fails repeatedly.
+/// The retries of one operation.
 #[derive(Debug)]
 pub struct Retry {
     policy: RetryPolicy,
@@ -35,7 +35,7 @@ impl Retry {
         Self::with_jitter(policy, JITTER)
     }
 
-    /// Tests that have to be repeatable do without jitter.
+    /// Like [`Retry::new`] with another jitter. Tests that must be repeatable use no jitter.
     pub fn with_jitter(policy: RetryPolicy, jitter: f64) -> Self {
         let waits = ExponentialBackoffBuilder::new()
             .with_initial_interval(policy.wait)
@@ -47,21 +47,22 @@ impl Retry {
         Self { policy, waits, attempt: 0 }
     }
 
-    /// The next wait: within the policy's bounds, or longer where the other side `asked` for that.
+    /// Returns the next wait. It is within the policy's bounds, or longer if the other side `asked` for a longer wait.
     pub fn next_wait(&mut self, asked: Option<Duration>) -> Duration {
         self.attempt = self.attempt.saturating_add(1);
         let wait = self.waits.next_backoff().unwrap_or(self.policy.max_wait);
-        // The crate adds a random part of a nanosecond even without jitter, which rounding can turn into one.
+        // Truncate the wait to milliseconds. Even without jitter, the crate adds a random fraction of a nanosecond, and
+        // rounding can turn it into a whole one.
         let wait = wait.saturating_sub(Duration::from_nanos(u64::from(wait.subsec_nanos() % 1_000_000)));
         wait.clamp(self.policy.wait, self.policy.max_wait.max(self.policy.wait)).max(asked.unwrap_or_default())
     }
 
-    /// How many waits there have been since the last success.
+    /// The number of waits since the last success.
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// A success: the next failure waits the first wait again.
+    /// Records a success. The wait after the next failure is the first wait again.
     pub fn reset(&mut self) {
         self.waits.reset();
         self.attempt = 0;

@@ -20,7 +20,7 @@ impl Secret {
         Self(text.into())
     }
 
-    /// The text, for the one place that needs it.
+    /// The text, for the code that must use it.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -46,7 +46,7 @@ impl Serialize for Secret {
 
 #[cfg(test)]
 mod tests {
-    //! A secret stays one, however it is printed.
+    //! A secret stays hidden in every output format.
 
     use super::*;
 

@@ -1,4 +1,5 @@
-//! A time as an operator writes it, in every command: RFC 3339, a day or a minute in UTC, Unix seconds, or how long ago.
+//! Parses a time that an operator writes in a command: RFC 3339, a day or a minute in UTC, Unix seconds, or a duration
+//! before now.
 
 use jiff::civil::{Date, DateTime};
 use jiff::fmt::friendly::SpanParser;
@@ -8,24 +9,24 @@ use jiff::{SignedDuration, Timestamp};
 const NEEDED: &str =
     "must be a time, such as 2026-05-14T12:00:00Z, 2026-05-14, 1778760000 (Unix seconds) or 1h (that long ago)";
 
-/// The time that a text says.
+/// Parses a time.
 ///
 /// # Errors
-/// What it must be.
+/// A description of the accepted formats.
 pub fn parse(text: &str) -> Result<Timestamp, &'static str> {
     at(text, Timestamp::now()).ok_or(NEEDED)
 }
 
-/// The time that a text says, in Unix seconds; not before 1970.
+/// Parses a time and returns it in Unix seconds. Times before 1970 are rejected.
 ///
 /// # Errors
-/// What it must be.
+/// A description of the accepted formats.
 pub fn seconds(text: &str) -> Result<i64, &'static str> {
     let time = parse(text)?.as_second();
     if time < 0 { Err(NEEDED) } else { Ok(time) }
 }
 
-/// The time that a text says, where it is `now`.
+/// Parses a time, with `now` as the current time.
 pub fn at(text: &str, now: Timestamp) -> Option<Timestamp> {
     if let Ok(time) = text.parse::<Timestamp>() {
         return Some(time);

@@ -1,11 +1,11 @@
-//! Ids, offsets and events, as the service gives them. Nothing here has been proved.
+//! Ids, offsets and events, as the service returns them. Nothing in this module has been verified.
 //!
 //! # Invariants
 //!
-//! * **Bytes survive.** A [`RawEvent`] keeps the service's JSON as it came, with unknown fields.
-//! * **One reading.** A record that two JSON readers could read differently (a known name twice, or spelled in another
-//!   case) is [`Malformed`]: the reference verifier takes the last spelling, others take the first, and a proof must
-//!   not hold for one of them only.
+//! * **Bytes survive.** A [`RawEvent`] keeps the service's JSON as it arrived, including unknown fields.
+//! * **One reading.** A record is [`Malformed`] if two JSON readers could read it differently, because a known name occurs
+//!   twice or in another case. The reference verifier takes the last spelling, and other readers take the first. A proof
+//!   must not be valid for only one of them.
 //! * **No I/O, no clock.**
 
 use std::fmt;
@@ -26,7 +26,7 @@ pub use proof::{OcrProof, Proofs};
 
 pub use json::{Object, is_nested_too_deeply};
 
-/// A UUID of the service with a meaning of its own.
+/// A UUID of the service, as a separate type.
 macro_rules! id {
     ($(#[doc = $doc:literal] $name:ident;)*) => {$(
         #[doc = $doc]
@@ -57,16 +57,16 @@ id! {
     EventId;
 }
 
-/// An event's place in its channel: larger is newer. The service's number, never negative.
+/// The position of an event in its channel. A larger offset is newer. The service assigns it, and it is never negative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Offset(i64);
 
 impl Offset {
-    /// The smallest offset there can be.
+    /// The smallest possible offset.
     pub const ZERO: Self = Self(0);
 
-    /// `None` for a negative number, which the service does not use.
+    /// Returns `None` for a negative number, which the service does not use.
     pub fn new(value: i64) -> Option<Self> {
         (value >= 0).then_some(Self(value))
     }
@@ -104,14 +104,14 @@ impl<'de> Deserialize<'de> for Offset {
 }
 
 impl EventType {
-    /// Those that this version knows, as the service writes them.
+    /// The types that this version knows, as the service writes them.
     pub const KNOWN: [&str; 5] =
         ["watcher.event", "watcher.status", "operation.status", "wallet.status", "query.status"];
 }
 
-/// What happened, by the service's `headers.type`.
+/// The type of an event, from the service's `headers.type`.
 ///
-/// New kinds appear over time. An unknown kind is kept by its name and treated as a notice, which is never signed.
+/// New types appear over time. An unknown type keeps its name and is treated as a notice, which is never signed.
 #[derive(Clone, Debug, PartialEq, Eq, AsRefStr, Display, EnumString, Deserialize)]
 #[serde(from = "String")]
 pub enum EventType {
@@ -130,7 +130,7 @@ pub enum EventType {
     /// A chain query's state changed.
     #[strum(serialize = "query.status")]
     QueryStatus,
-    /// A kind that this version does not know.
+    /// A type that this version does not know.
     #[strum(default, transparent)]
     Other(Box<str>),
 }
@@ -149,8 +149,8 @@ impl Serialize for EventType {
 
 /// Identifies an event of a channel. Keys sort by offset.
 ///
-/// An offset alone does not identify an event: a service that was restored from a backup uses offsets again. Two events at one
-/// offset are the same event only if their ids are the same.
+/// An offset alone does not identify an event, because a service that was restored from a backup reuses offsets. Two events
+/// at one offset are the same event only if their ids are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct EventKey {
     /// `headers.offset`.
@@ -180,32 +180,33 @@ impl fmt::Display for EventKey {
     }
 }
 
-/// A record as the service returned it: only its offset and id have been read.
+/// A record as the service returned it. Only its offset and id have been read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawEvent {
     /// `headers.offset`.
     pub offset: Offset,
-    /// `event_id`, where there is one that can be read.
+    /// `event_id`, if the record has a readable one.
     pub id: Option<EventId>,
-    /// The record's JSON, byte for byte. Not necessarily well formed beyond its offset, not even UTF-8.
+    /// The record's JSON, byte for byte. Only its offset is known to be readable. The rest may not be well-formed or even
+    /// UTF-8.
     pub json: Bytes,
 }
 
 impl RawEvent {
-    /// Reads the offset and the id of a record. `None` where the offset cannot be read.
+    /// Reads the offset and the id of a record. Returns `None` if the offset cannot be read.
     ///
-    /// Lenient: a record that is malformed elsewhere still has to be quarantined under its offset.
+    /// This is lenient, because a record that is malformed elsewhere must still be quarantined under its offset.
     pub fn locate(json: Bytes) -> Option<Self> {
         let (offset, id) = Self::place(std::str::from_utf8(&json).ok()?)?;
         Some(Self { offset, id, json })
     }
 
-    /// Which event it is.
+    /// The offset and id of the event.
     pub fn event_key(&self) -> EventKey {
         EventKey { offset: self.offset, id: self.id }
     }
 
-    /// The offset and the id in a record's text.
+    /// Reads the offset and the id from a record's text.
     pub fn place(json: &str) -> Option<(Offset, Option<EventId>)> {
         let [headers, id] = json::last(json, ["headers", "event_id"])?;
         let [offset] = json::last(headers?.get(), ["offset"])?;
@@ -214,26 +215,26 @@ impl RawEvent {
     }
 }
 
-/// A well-formed event. Nothing about it has been proved.
+/// A well-formed event. Nothing in it has been verified.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// The record as it came.
+    /// The record as it arrived.
     pub raw: RawEvent,
-    /// What happened.
+    /// The event's type.
     pub kind: EventType,
-    /// The proofs that came with it.
+    /// The proofs that arrived with the event.
     pub proofs: Proofs,
-    /// What is read of its payload.
+    /// The fields of the payload that channeld uses.
     pub payload: Payload,
 }
 
 impl Event {
-    /// Reads a record in full.
+    /// Reads a record completely.
     ///
     /// # Errors
-    /// [`Malformed`] where a field that this version knows is missing, ambiguous or of the wrong shape. Stricter than
-    /// the reference in what two readers could read differently, or one of them not at all; unknown fields
-    /// and kinds are tolerated.
+    /// [`Malformed`] if a field that this version knows is missing, ambiguous or of the wrong shape. This is stricter than
+    /// the reference for JSON that two readers could read differently or that one of them could not read. Unknown fields
+    /// and types are accepted.
     pub fn parse(json: Bytes) -> Result<Self, Malformed> {
         json::check(&json)?;
         let record = Object::read(&json)?;
@@ -247,19 +248,19 @@ impl Event {
         Ok(Self { raw: RawEvent { offset, id, json }, kind, proofs, payload })
     }
 
-    /// Whether a proof is due for this event, so that its absence means "not yet" and not "never" (spec/wire.md,
+    /// Whether this event must have a proof. If so, a missing proof means "not yet" instead of "never" (spec/wire.md,
     /// "Which events carry a proof").
     pub fn proof_is_due(&self) -> bool {
         match (&self.kind, self.payload.status.as_deref()) {
             (EventType::WatcherEvent, _)
             | (EventType::OperationStatus, Some("confirmed_latest" | "confirmed_safe" | "confirmed"))
             | (EventType::QueryStatus, Some("completed")) => true,
-            // Text to be signed without a proof is a proof that has not come, whatever the status.
+            // A text to sign without a proof means that the proof has not arrived yet, for any status.
             _ => self.payload.signed.is_some(),
         }
     }
 
-    /// Whether this kind of event can be proved at all.
+    /// Whether this type of event can have a proof at all.
     pub fn can_be_proved(&self) -> bool {
         matches!(self.kind, EventType::WatcherEvent | EventType::OperationStatus | EventType::QueryStatus)
     }

@@ -1,34 +1,37 @@
-//! Proof or no proof: the only place that makes a [`Verified`] event.
+//! Verifies events. Only this module can make a [`Verified`] event.
 //!
-//! An event is verified when at least `min_required_signatures` distinct members of the signer set signed a report that
-//! names the expected workflow owner and the hash of the event's signed text. The steps and their order are those of
-//! spec/wire.md, "Verification"; `tests/vectors.rs` holds them against the reference's recorded verdicts.
+//! An event is verified if at least `min_required_signatures` distinct members of the signer set signed a report that names
+//! the expected workflow owner and the hash of the event's signed text. The steps and their order follow spec/wire.md,
+//! "Verification". `tests/vectors.rs` compares them with the reference's recorded verdicts.
 //!
 //! # Invariants
 //!
-//! * **Only here.** [`Verified`] and [`Unsigned`] have private fields and no other constructor: what a sink is given has
-//!   been verified.
-//! * **Never laxer than the reference.** Stricter in four things, each said where it is decided: text without `0x` is not
-//!   taken for hex, a report ends with the hash, every item of `proofs` counts, and ambiguous JSON is malformed.
+//! * **Only here.** [`Verified`] and [`Unsigned`] have private fields and no other constructor, so every event that reaches
+//!   a sink has passed the verifier.
+//! * **Never laxer than the reference.** It is stricter in four ways, and each is explained in the code that decides it:
+//!   text without `0x` is not accepted as hex, a report ends with the hash, every item of `proofs` counts, and ambiguous
+//!   JSON is malformed.
 //! * **Pure.** No I/O, no clock, no configuration file: the same event and [`Verifier`] give the same [`Verdict`].
-//! * **Known signers change nothing.** Which keys are known, what has been made ready for them and what was learned of the
-//!   order that they sign in decide how long a verdict takes, and nothing of the verdict.
+//! * **Known signers change nothing.** Known keys, their precomputed tables and the learned order of signatures affect how
+//!   long a verdict takes. They never affect the verdict itself.
 //!
 //! # How signatures are checked
 //!
-//! A signature does not name its key. *Recovery*, by k256's own operations, computes the key from the signature, which is most of
-//! what a verdict costs. A network has few signers, always the same, so with the feature `fast`:
+//! A signature does not name its key. *Recovery*, with k256's own operations, computes the key from the signature. This is
+//! the largest part of a verdict's cost. A network has few signers, and they are always the same. The feature `fast` uses
+//! this:
 //!
-//! 1. `prepared` keeps a key that was recovered often enough. [`Verifier::prepare`] makes its `multiples`: a table with which
-//!    a product is the sum of some thirty points.
-//! 2. From then on `asking` asks the opposite question: did that member make this signature? That is the equation that
-//!    recovery solves, with the key put in. Members are asked one after the other, in the `order` in which the network lists
-//!    its signatures. The proofs of many events ask at the same time, so that `sums` adds many points at once.
-//! 3. A signature that no member has made is recovered: only recovery finds strangers, repeats and malformed signatures.
+//! 1. `prepared` keeps a key that was recovered often enough. [`Verifier::prepare`] computes its `multiples`, a table that
+//!    turns a product into the sum of some thirty points.
+//! 2. From then on `asking` asks the opposite question: did this member make this signature? This is the equation that
+//!    recovery solves, with the key inserted. Members are asked one after another, in the `order` in which the network
+//!    lists its signatures. The proofs of many events ask at the same time, so that `sums` adds many points at once.
+//! 3. If no member made a signature, its key is recovered. Only recovery finds strangers, repeats and malformed signatures.
 //!
-//! Why a "yes" of the second step can be trusted: the key comes from recovery and its address is a member's; and
-//! `(z/s)·G + (r/s)·Q = R` holds for one Q only, so recovery would have found the same key. A "no" is never a verdict. Without
-//! the feature every signature is recovered. The vectors, the mutations and a comparison with k256 run in both builds.
+//! A "yes" in the second step can be trusted for two reasons. The key comes from recovery and its address belongs to a
+//! member. And `(z/s)·G + (r/s)·Q = R` is true for only one Q, so recovery would have found the same key. A "no" is never a
+//! verdict. Without the feature every key is recovered. The vectors, the mutations and a comparison with k256 run in both
+//! builds.
 
 use serde::Serialize;
 use strum::{IntoStaticStr, VariantNames};
@@ -59,20 +62,20 @@ use plain as preparing;
 use reading::Signatures;
 use signers::Counted;
 
-/// What is known of an event after its proof has been looked at.
+/// The result of verifying an event.
 #[derive(Clone, Debug)]
 pub enum Verdict {
-    /// The proof holds.
+    /// The proof is valid.
     Verified(Verified),
-    /// Its type and status never carry a proof.
+    /// Events of this type and status never carry a proof.
     Unsigned(Unsigned),
-    /// A proof is due and has not come.
+    /// A proof is expected but has not arrived.
     Pending(RawEvent),
-    /// The proof does not hold, or the record is malformed.
+    /// The proof is not valid, or the record is malformed.
     Rejected(RawEvent, Reason),
 }
 
-/// An event whose proof holds.
+/// An event with a valid proof.
 #[derive(Clone, Debug)]
 pub struct Verified {
     event: Event,
@@ -85,18 +88,18 @@ impl Verified {
         &self.event
     }
 
-    /// What was proved.
+    /// The verified proof.
     pub fn proof(&self) -> &Proof {
         &self.proof
     }
 
-    /// The event as it came, and what was proved.
+    /// Splits this into the event as it arrived and the proof.
     pub fn into_parts(self) -> (RawEvent, Proof) {
         (self.event.raw, self.proof)
     }
 }
 
-/// A notice of the service that nobody signs.
+/// A notice from the service. Nobody signs notices.
 #[derive(Clone, Debug)]
 pub struct Unsigned {
     event: Event,
@@ -109,26 +112,26 @@ impl Unsigned {
     }
 }
 
-/// What a proof that holds has shown. Its JSON is what a record says of it.
+/// The facts that a valid proof establishes. A record shows them as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Proof {
-    /// What was signed: the report with its context. Two proofs are the same proof exactly where this is the same,
-    /// whichever members signed it and however the signatures are written; the same text proved anew has another.
+    /// The hash that was signed: the report with its context. Two proofs with the same digest are the same proof, no matter
+    /// which members signed it and how the signatures are written. A new proof of the same text has another digest.
     pub digest: Hash,
     /// The members of the signer set whose signatures were counted, in the order of the proof.
     pub signers: Vec<Address>,
-    /// How many were required.
+    /// The number of required signatures.
     pub required: usize,
-    /// Signatures by keys outside the signer set that were read before there were enough.
+    /// The number of signatures by keys outside the signer set that were read before the threshold was reached.
     #[serde(skip)]
     pub strangers: u32,
-    /// The hash of the signed text, which the report binds.
+    /// The hash of the signed text, as named in the report.
     pub event_hash: Hash,
     /// The owner that the report names.
     pub workflow_owner: Address,
-    /// The workflow that the report names: one a watcher.
+    /// The workflow that the report names. Each watcher has its own workflow.
     pub workflow_id: Hash,
-    /// The run of that workflow which made the report.
+    /// The run of the workflow that made the report.
     pub execution_id: Hash,
 }
 
@@ -139,55 +142,56 @@ pub enum Reason {
     /// The record is not a well-formed event.
     #[error("malformed record: {0}")]
     Malformed(#[from] Malformed),
-    /// More than one proof.
+    /// The event has more than one proof.
     #[error("more than one proof")]
     MultipleProofs,
-    /// The one proof is not an OCR proof, or lacks a part.
+    /// The only proof is not an OCR proof or is incomplete.
     #[error("the proof is not a complete OCR proof")]
     MalformedProof,
-    /// The report is not `0x` and hex, or shorter than its fields.
+    /// The report is not `0x` and hex, or is shorter than its fields.
     #[error("the report is not 0x and at least {OCR_REPORT_LENGTH} bytes of hex")]
     MalformedReport,
     /// The context is not `0x` and hex.
     #[error("the report's context is not 0x and hex")]
     MalformedContext,
-    /// There is a proof, but nothing that it could be about.
+    /// The event has a proof but no signed text.
     #[error("there is a proof but no signed text")]
     NothingSigned,
-    /// The report names another owner: the event belongs to somebody else.
+    /// The report names another owner, so the event belongs to somebody else.
     #[error("the report names the workflow owner {found}, not {expected}")]
     WrongOwner {
         /// The configured owner.
         expected: Address,
-        /// The report's.
+        /// The owner that the report names.
         found: Address,
     },
-    /// The report is about another text: the event's content was changed, or the proof taken from elsewhere.
+    /// The report names another text. The event's content was changed, or the proof was copied from another event.
     #[error("the report is not about this event's signed text")]
     EventHashMismatch,
-    /// A signature before the threshold is not 65 bytes of hex with a valid recovery byte, or recovers no key.
+    /// A signature before the threshold is not 65 bytes of hex with a valid recovery byte, or no key can be recovered from
+    /// it.
     #[error("signature {index} of the proof is malformed")]
     MalformedSignature {
-        /// Its place in the proof, from zero.
+        /// The signature's index in the proof, from zero.
         index: usize,
     },
     /// Too few distinct members of the signer set signed.
     #[error("{found} of {required} required signatures are by known signers")]
     TooFewSignatures {
-        /// Distinct known signers.
+        /// The number of distinct known signers.
         found: usize,
         /// The threshold.
         required: usize,
-        /// Signatures by keys outside the signer set.
+        /// The number of signatures by keys outside the signer set.
         strangers: u32,
     },
 }
 
 impl Reason {
-    /// Every [`name`](Self::name) there is.
+    /// All values of [`name`](Self::name).
     pub const NAMES: &[&str] = Self::VARIANTS;
 
-    /// How many signatures by keys outside the signer set were seen over something that is ours.
+    /// The number of signatures by keys outside the signer set, over a report that names our owner and event.
     pub fn strangers(&self) -> u32 {
         match self {
             Self::TooFewSignatures { strangers, .. } => *strangers,
@@ -195,13 +199,13 @@ impl Reason {
         }
     }
 
-    /// A short constant name, fit for a metric's label or a program.
+    /// A short constant name, for metric labels and programs.
     pub fn name(&self) -> &'static str {
         self.into()
     }
 }
 
-/// Whose signatures count, and whose events these are.
+/// The signers that count, and the owner of the events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verifier {
     signers: SignerSet,
@@ -214,34 +218,35 @@ impl Verifier {
         Self { signers, workflow_owner }
     }
 
-    /// Whose signatures count.
+    /// The signer set.
     pub fn signers(&self) -> &SignerSet {
         &self.signers
     }
 
-    /// Whose events these are.
+    /// The workflow owner of the events.
     pub fn workflow_owner(&self) -> Address {
         self.workflow_owner
     }
 
-    /// Whether [`prepare`](Self::prepare) has anything to do. Costs next to nothing.
+    /// Whether [`prepare`](Self::prepare) has work to do. This check is very cheap.
     pub fn wants_preparing(&self) -> bool {
         self.signers.wants_preparing()
     }
 
-    /// Makes it fast to check the signatures of those signers that have signed often. No verdict depends on it. Takes some
-    /// milliseconds a signer, once; run it off the async threads, while what follows is verified.
+    /// Precomputes tables for the signers that have signed often, so that their signatures are checked faster. No verdict
+    /// depends on it. It takes some milliseconds per signer, once. Run it off the async threads, while further events are
+    /// verified.
     pub fn prepare(&self) {
         self.signers.prepare();
     }
 
-    /// Verifies one record. Many at once, by [`verify_all`](Self::verify_all), take much less time.
+    /// Verifies one record. For many records, [`verify_all`](Self::verify_all) takes much less time.
     pub fn verify(&self, raw: RawEvent) -> Verdict {
         self.verify_all(vec![raw]).remove(0)
     }
 
-    /// Verifies records, each for itself; a verdict for each. Costs up to one key recovery per signature up to the threshold:
-    /// run it off the async threads, and [`prepare`](Self::prepare) now and then.
+    /// Verifies records independently and returns one verdict for each. It recovers at most one key per signature, up to
+    /// the threshold. Run it off the async threads, and call [`prepare`](Self::prepare) from time to time.
     pub fn verify_all(&self, records: Vec<RawEvent>) -> Vec<Verdict> {
         let read: Vec<_> = records.into_iter().map(|raw| self.read(raw)).collect();
         let proofs: Vec<_> = read.iter().filter_map(Read::signatures).collect();
@@ -249,7 +254,7 @@ impl Verifier {
         read.into_iter().map(|read| read.verdict(self, &mut counted)).collect()
     }
 
-    /// Everything but the signatures.
+    /// Checks everything except the signatures.
     fn read(&self, raw: RawEvent) -> Read {
         let event = match Event::parse(raw.json.clone()) {
             Ok(event) => event,
@@ -267,7 +272,7 @@ impl Verifier {
         })
     }
 
-    /// What the report binds, where it is about this event and owner.
+    /// Returns the facts that the report binds, if the report names this event and owner.
     fn bound(&self, event: &Event, ocr: &OcrProof) -> Result<Bound, Reason> {
         let report_bytes = hash::bytes_of(&ocr.report).ok_or(Reason::MalformedReport)?;
         let report = Report::parse(&report_bytes).ok_or(Reason::MalformedReport)?;
@@ -276,8 +281,8 @@ impl Verifier {
         if report.workflow_owner != self.workflow_owner {
             return Err(Reason::WrongOwner { expected: self.workflow_owner, found: report.workflow_owner });
         }
-        // Stricter than the reference, which looks at the report's last 32 bytes only: here nothing stands between
-        // the header and the hash.
+        // Stricter than the reference, which compares only the report's last 32 bytes. Here the hash must follow the header
+        // directly.
         if report.payload != event_hash.0 {
             return Err(Reason::EventHashMismatch);
         }
@@ -286,20 +291,21 @@ impl Verifier {
     }
 }
 
-/// A proof taken apart, for a person to look at. No verdict: that is [`Verifier::verify`]'s.
+/// A proof split into its parts, for a person to inspect. It is not a verdict: only [`Verifier::verify`] gives one.
 #[derive(Clone, Debug)]
 pub struct Dissected {
     /// The report's bytes.
     pub report: Vec<u8>,
-    /// What its signatures are over.
+    /// The hash that the signatures sign.
     pub digest: Hash,
-    /// Whose key each signature recovers, in their order; `None` where it is no signature. As many as were asked for.
+    /// The address of each signature's key, in order, for as many signatures as requested. `None` if no key can be
+    /// recovered.
     pub makers: Vec<Option<Address>>,
 }
 
 impl Dissected {
-    /// Takes a proof apart, with the makers of its first `most` signatures. `None` where its report or context cannot be read.
-    /// Costs a key recovery a signature: run it off the async threads.
+    /// Splits a proof and recovers the addresses for its first `most` signatures. Returns `None` if the report or context
+    /// cannot be read. It recovers one key per signature, so run it off the async threads.
     pub fn of(ocr: &OcrProof, most: usize) -> Option<Self> {
         let (report, context) = (hash::bytes_of(&ocr.report)?, hash::bytes_of(&ocr.context)?);
         let digest = signed_digest(&report, &context);
@@ -309,14 +315,14 @@ impl Dissected {
     }
 }
 
-/// A record that was read.
+/// The result of reading a record.
 enum Read {
     Verdict(Verdict),
-    /// It is as good as its signatures.
+    /// The signatures decide the verdict.
     Signed(Event, Bound),
 }
 
-/// What the signatures of a report bind.
+/// The facts that the signatures of a report bind.
 struct Bound {
     event_hash: Hash,
     digest: Hash,
@@ -331,7 +337,7 @@ impl Read {
         Some(Signatures { digest: *digest, texts: &ocr.signatures })
     }
 
-    /// The verdict, with what was `counted` of the records that have signatures.
+    /// Returns the verdict. `counted` yields the result for each record that has signatures.
     fn verdict(self, verifier: &Verifier, counted: &mut impl Iterator<Item = Result<Counted, Reason>>) -> Verdict {
         let (event, Bound { event_hash, digest, workflow_id, execution_id }) = match self {
             Self::Verdict(verdict) => return verdict,
@@ -360,7 +366,7 @@ impl Read {
 }
 
 impl Verdict {
-    /// The record as it came, and the event where it is well formed.
+    /// Returns the record as it arrived, and the event if the record is well-formed.
     pub fn parts(&self) -> (&RawEvent, Option<Event>) {
         match self {
             Self::Verified(Verified { event, .. }) | Self::Unsigned(Unsigned { event }) => {

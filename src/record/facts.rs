@@ -10,10 +10,10 @@ use super::Record;
 use super::line::{UNSIGNED, VERIFIED};
 use proof::event::{EventType, Object};
 
-/// The service that its own signed content names.
+/// The service name in the signed content of the service's own events.
 const OWN_SERVICE: &str = "_crec";
 
-/// One kind of fact. Its name in a configuration is the variant's in snake case.
+/// One kind of fact. Its name in the configuration is the name of the variant in snake case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Field {
@@ -25,7 +25,7 @@ pub enum Field {
     EventName,
     /// The watcher's service.
     Service,
-    /// The chain, by its selector.
+    /// The chain, identified by its selector.
     ChainSelector,
     /// The contract or wallet.
     Address,
@@ -33,9 +33,9 @@ pub enum Field {
     WatcherId,
     /// The wallet.
     WalletId,
-    /// The operation, by its id at the service.
+    /// The operation, identified by the service's id.
     OperationId,
-    /// The operation, by its id in its wallet.
+    /// The operation, identified by its id in its wallet.
     WalletOperationId,
     /// The chain query.
     QueryId,
@@ -44,7 +44,7 @@ pub enum Field {
 }
 
 impl Field {
-    /// Whether its values mean the same in upper and lower case.
+    /// Whether its values are compared without regard to case.
     pub fn ignores_case(self) -> bool {
         matches!(self, Self::Address | Self::WatcherId | Self::WalletId | Self::OperationId | Self::QueryId)
     }
@@ -54,12 +54,13 @@ impl Field {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     fields: BTreeMap<Field, Box<str>>,
-    /// `payload.status_reason`: not signed, and no field to choose by.
+    /// `payload.status_reason`. It is not signed, and filters cannot use it.
     status_reason: Option<Box<str>>,
 }
 
 impl Facts {
-    /// Reads them from a record. A field that cannot be read is absent: only the choice of sinks depends on it.
+    /// Reads the facts from a record. A field that cannot be read is absent, because only the choice of sinks depends on
+    /// it.
     pub(super) fn of(record: &Record) -> Self {
         let mut facts = Self::default();
         let event = record.event();
@@ -92,7 +93,8 @@ impl Facts {
         }
     }
 
-    /// The signed content of the service's own events names their type. A status that it contradicts is no fact.
+    /// Reads the type from the signed content of the service's own events. A status that contradicts this content is
+    /// removed.
     fn read_own(&mut self, decoded: &Object<'_>) {
         match self.get(Field::EventName) {
             Some("OperationConfirmed") => {
@@ -109,22 +111,22 @@ impl Facts {
         }
     }
 
-    /// Sets a field that has a value, in place of an earlier value.
+    /// Sets a field and overwrites an earlier value. Does nothing if `value` is `None`.
     fn put(&mut self, field: Field, value: Option<Box<str>>) {
         self.fields.extend(value.map(|value| (field, value)));
     }
 
-    /// The value of a field, where the event has it.
+    /// The value of a field, if the event has it.
     pub fn get(&self, field: Field) -> Option<&str> {
         self.fields.get(&field).map(|value| &**value)
     }
 
-    /// Why it has its status, in the service's words.
+    /// The service's reason for the status.
     pub fn status_reason(&self) -> Option<&str> {
         self.status_reason.as_deref()
     }
 
-    /// What the event is about, such as `watcher/ID`. A sink delivers the events of one subject in their order.
+    /// The subject of the event, such as `watcher/ID`. A sink delivers the events of one subject in order.
     pub fn subject(&self) -> Option<String> {
         let kind = EventType::from(self.get(Field::Type)?);
         let (subject, field) = match kind {
@@ -138,7 +140,7 @@ impl Facts {
     }
 }
 
-/// A text or, as a chain selector may be written, a number.
+/// Returns a string member. Also accepts a number, because a chain selector may be written as one.
 pub(super) fn text(object: &Object<'_>, name: &'static str) -> Option<Box<str>> {
     let value = object.raw(name).ok().flatten()?.get();
     serde_json::from_str(value).ok().or_else(|| value.bytes().all(|byte| byte.is_ascii_digit()).then(|| value.into()))

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use super::{Facts, Field};
 
-/// Takes an event that one of its rules takes.
+/// Accepts an event if at least one of its rules accepts it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter(pub Vec<Rule>);
 
-/// Takes an event that has one of the named values in each named field.
+/// Accepts an event if each named field has one of the listed values.
 pub type Rule = BTreeMap<Field, Vec<String>>;
 
 impl Filter {
-    /// Failures on the chain or at the service: of watchers, wallets, operations and queries.
+    /// Accepts failures on the chain or at the service: of watchers, wallets, operations and queries.
     pub fn failures() -> Self {
         let failed = |kind: &str, statuses: &[&str]| {
             let statuses = statuses.iter().map(|status| (*status).to_owned()).collect();
@@ -26,12 +26,12 @@ impl Filter {
         ])
     }
 
-    /// Whether every rule names values of that field.
+    /// Whether every rule lists values for this field.
     pub fn names(&self, field: Field) -> bool {
         self.0.iter().all(|rule| rule.contains_key(&field))
     }
 
-    /// Whether an event with these facts is taken.
+    /// Whether the filter accepts an event with these facts.
     pub fn takes(&self, facts: &Facts) -> bool {
         self.0.iter().any(|rule| rule.iter().all(|(field, values)| has_one_of(facts, *field, values)))
     }

@@ -1,10 +1,10 @@
-//! The delivered record: one JSON object on one line, and the other shapes of it that sinks write.
+//! The delivered record: one JSON object on one line, and the other shapes that sinks write.
 //!
 //! # Invariants
 //!
-//! * **Bytes survive.** `event` is the service's JSON and `decoded` the signed JSON, byte for byte, numbers of any size
-//!   included. Only line breaks between two tokens become spaces, so that a record is a line.
-//! * **`decoded` is signed.** Only a verified record has it: without a proof it would be an unsigned claim of the service.
+//! * **Bytes survive.** `event` is the service's JSON and `decoded` is the signed JSON. Both are copied byte for byte,
+//!   including numbers of any size. Only line breaks between two tokens become spaces, so that a record is one line.
+//! * **`decoded` is signed.** Only a verified record has it. Without a proof it would be an unsigned claim of the service.
 
 #![forbid(unsafe_code)]
 
@@ -41,44 +41,44 @@ pub use template::{Below, JSON, Shipped, Source, Template, VOCABULARY};
 use line::{Parts, Verification};
 pub use line::{UNSIGNED, VERIFIED};
 
-/// A channel, by the operator's name for it and the service's id.
+/// A channel: the operator's name for it and the service's id.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelRef {
-    /// The key of its table in the configuration; labels logs, metrics and records.
+    /// The key of its table in the configuration. It labels logs, metrics and records.
     pub name: Arc<str>,
     /// The service's id.
     pub id: ChannelId,
 }
 
-/// An event ready for delivery. Made only of a [`Verified`] or [`Unsigned`] event.
+/// An event that is ready for delivery. It can only be made from a [`Verified`] or [`Unsigned`] event.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// Its channel.
+    /// The event's channel.
     pub channel: ChannelRef,
-    /// The event's place in its channel.
+    /// The event's offset in its channel.
     pub offset: Offset,
-    /// The event's id, where the service gave one.
+    /// The event's id, if the service gave one.
     pub event_id: Option<EventId>,
-    /// What happened.
+    /// The event's type.
     pub kind: EventType,
-    /// When it happened, Unix seconds. Not signed.
+    /// When the event happened, in Unix seconds. Not signed.
     pub time: Option<i64>,
-    /// When it was first read, where that is known.
+    /// When the event was first read, if known.
     pub received: Option<Timestamp>,
-    /// What names its proof: two records with one digest are one event. `None` where nothing is proved.
+    /// Identifies the proof: two records with the same digest are the same event. `None` without a proof.
     pub digest: Option<Hash>,
-    /// The workflow that its report names. `None` where nothing is proved.
+    /// The workflow that the report names. `None` without a proof.
     pub workflow_id: Option<Hash>,
-    /// The JSON object, on one line, without the line break at its end.
+    /// The JSON object, on one line, without a trailing line break.
     pub json: Bytes,
     parts: Parts,
-    /// Read at the first question. Without filters and subjects it stays empty.
+    /// Parsed on first use. Stays empty if no sink uses filters or subjects.
     facts: OnceLock<Box<Facts>>,
     _counted: Option<Arc<Reserved>>,
 }
 
 impl Record {
-    /// The record of an event whose proof holds.
+    /// Makes the record of an event whose proof is valid.
     pub fn verified(channel: &ChannelRef, verified: &Verified, lines: &mut Lines) -> Self {
         let proof = verified.proof();
         let verification = Verification { proof: Some(proof), ..Verification::status(VERIFIED) };
@@ -86,7 +86,7 @@ impl Record {
         Self { digest, workflow_id, ..Self::new(channel, verified.event(), &verification, lines) }
     }
 
-    /// The record of a notice, which is never signed, marked as such.
+    /// Makes the record of a notice. Notices are never signed, and the record is marked as unsigned.
     pub fn unsigned(channel: &ChannelRef, unsigned: &Unsigned, lines: &mut Lines) -> Self {
         Self::new(channel, unsigned.event(), &Verification::status(UNSIGNED), lines)
     }
@@ -112,17 +112,17 @@ impl Record {
         }
     }
 
-    /// Whether it was proved. Otherwise it is a notice, which is never signed.
+    /// Whether the event has a valid proof. Otherwise it is a notice, which is never signed.
     pub fn is_verified(&self) -> bool {
         self.digest.is_some()
     }
 
-    /// Which event it is.
+    /// The offset and id of the event.
     pub fn event_key(&self) -> EventKey {
         EventKey { offset: self.offset, id: self.event_id }
     }
 
-    /// The key for deduplication: the event's id, or else its channel and offset.
+    /// The key for deduplication: the event's id, or its channel and offset if it has no id.
     pub fn key(&self) -> String {
         match self.event_id {
             Some(id) => id.to_string(),
@@ -130,7 +130,7 @@ impl Record {
         }
     }
 
-    /// A copy, which holds no memory of the batch that the record came in.
+    /// Returns a copy that does not keep the batch's memory alive.
     #[must_use]
     pub fn detached(&self) -> Self {
         Self { json: Bytes::copy_from_slice(&self.json), facts: OnceLock::new(), _counted: None, ..self.clone() }
@@ -141,18 +141,18 @@ impl Record {
         self.json.slice(self.parts.event.clone())
     }
 
-    /// The JSON that the network signed, on one line; `None` without a proof, and where what is signed is no JSON.
+    /// The JSON that the network signed, on one line. `None` without a proof, or if the signed text is not JSON.
     pub fn decoded(&self) -> Option<&[u8]> {
         self.parts.decoded.clone().map(|decoded| &self.json[decoded])
     }
 
-    /// Its facts. The JSON is parsed for them once a record.
+    /// The event's facts. The JSON is parsed for them once per record.
     pub fn facts(&self) -> &Facts {
         self.facts.get_or_init(|| Box::new(Facts::of(self)))
     }
 }
 
-/// The record of an event with any verdict, for showing it to a person or a program: never delivered.
+/// Renders an event with any verdict, to show it to a person or a program. The result is never delivered.
 pub fn shown(channel: &ChannelRef, verdict: &Verdict) -> String {
     let (raw, event) = verdict.parts();
     let mut verification = Verification::status(verdict.name());
@@ -163,16 +163,17 @@ pub fn shown(channel: &ChannelRef, verdict: &Verdict) -> String {
     }
     let mut line = Vec::new();
     line::render(&mut line, channel, raw, event.as_ref(), None, &verification);
-    // All its parts are texts, so nothing is lost.
+    // All parts are valid text, so the conversion loses nothing.
     String::from_utf8_lossy(&line).into_owned()
 }
 
-/// The JSON inside the signed text; `None` where the text is not base64 of JSON. That is no fault: the proof covers the text.
+/// Returns the JSON inside the signed text. Returns `None` if the text is not base64 of JSON. That is not an error: the
+/// proof covers the text.
 pub fn decode(signed: &str) -> Option<Box<RawValue>> {
     RawValue::from_string(String::from_utf8(line::decoded(signed)?).ok()?).ok()
 }
 
-/// `None` for a time outside the calendar. The event's own field still has it.
+/// Formats a time. Returns `None` if it is outside the calendar. The event's own field still contains it.
 pub fn rfc3339(unix_seconds: i64) -> Option<String> {
     jiff::Timestamp::from_second(unix_seconds).ok().map(|time| time.to_string())
 }

@@ -1,4 +1,4 @@
-//! The record as one line of JSON.
+//! Renders the record as one line of JSON.
 
 use std::ops::Range;
 
@@ -11,18 +11,18 @@ use super::{ChannelRef, rfc3339};
 use proof::event::{ChannelId, Event, EventId, Offset, RawEvent, is_nested_too_deeply};
 use proof::verify::Proof;
 
-/// The `status` of a record whose proof holds.
+/// The `status` of a record whose proof is valid.
 pub const VERIFIED: &str = "verified";
 /// The `status` of a record that never has a proof.
 pub const UNSIGNED: &str = "unsigned";
 
-/// About the length of what stands before `decoded` and `event`, without the signers.
+/// The approximate length of the members before `decoded` and `event`, without the signers.
 const HEAD: usize = 800;
 
-/// The length of a signer.
+/// The length of one signer in the JSON.
 const SIGNER: usize = 45;
 
-/// What stands before `decoded` and `event`.
+/// The members before `decoded` and `event`.
 #[derive(Serialize)]
 struct Head<'a> {
     channel: &'a str,
@@ -41,9 +41,9 @@ struct Head<'a> {
 #[derive(Serialize)]
 pub(super) struct Verification<'a> {
     pub(super) status: &'static str,
-    /// The members of the record that the network has signed.
+    /// The members of the record that the network signed.
     pub(super) covers: &'static [&'static str],
-    /// Why it was rejected.
+    /// Why the event was rejected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<&'static str>,
     #[serde(flatten)]
@@ -56,14 +56,14 @@ impl Verification<'_> {
     }
 }
 
-/// Where the parts of a record stand in it.
+/// The byte ranges of the parts of a record within its JSON.
 #[derive(Clone, Debug)]
 pub(super) struct Parts {
     pub(super) decoded: Option<Range<usize>>,
     pub(super) event: Range<usize>,
 }
 
-/// Writes a record into an empty `json`.
+/// Writes a record into `json`, which must be empty.
 pub(super) fn render(
     json: &mut Vec<u8>,
     channel: &ChannelRef,
@@ -98,12 +98,12 @@ pub(super) fn render(
     });
     let event = member(json, "event", |json| append_event(json, raw, event));
     json.push(b'}');
-    // Where there is none, an empty one at the end.
+    // An event that is not JSON gets an empty range at the end.
     let event = event.unwrap_or(json.len() - 1..json.len() - 1);
     Parts { decoded, event }
 }
 
-/// Appends a member, and says where its value stands; nothing where there is no value.
+/// Appends a member and returns the range of its value. Appends nothing if `append` returns no value.
 fn member(json: &mut Vec<u8>, name: &str, append: impl FnOnce(&mut Vec<u8>) -> Option<()>) -> Option<Range<usize>> {
     let before = json.len();
     json.extend_from_slice(b",\"");
@@ -117,11 +117,13 @@ fn member(json: &mut Vec<u8>, name: &str, append: impl FnOnce(&mut Vec<u8>) -> O
     Some(start..json.len())
 }
 
-/// The JSON inside a signed text, on one line; `None` where the text is not base64 of JSON, or of JSON too deep.
+/// Returns the JSON inside a signed text, on one line. Returns `None` if the text is not base64 of JSON, or if the JSON is
+/// nested too deeply.
 pub(super) fn decoded(signed: &str) -> Option<Vec<u8>> {
-    // What its readers could not read stands in the event alone.
+    // JSON that is too deep for the readers of the record appears only inside `event`.
     let mut decoded = STANDARD.decode(signed).ok().filter(|decoded| !is_nested_too_deeply(decoded))?;
-    // Checked before line breaks are replaced: a line break inside a text makes it invalid, and must not be repaired.
+    // Check the JSON before line breaks are replaced. A line break inside a string makes it invalid and must not be
+    // repaired.
     let length = serde_json::from_slice::<&RawValue>(&decoded).ok()?.get().len();
     let space = decoded.len() - decoded.trim_ascii_start().len();
     decoded.drain(..space);
@@ -130,11 +132,11 @@ pub(super) fn decoded(signed: &str) -> Option<Vec<u8>> {
     Some(decoded)
 }
 
-/// Appends the service's JSON, where it is JSON.
+/// Appends the service's JSON. Returns `None` if the bytes are not JSON.
 fn append_event(json: &mut Vec<u8>, raw: &RawEvent, event: Option<&Event>) -> Option<()> {
     let start = json.len();
     if event.is_some() {
-        // It was read as JSON before, so only space can stand around it.
+        // This was already parsed as JSON, so only white space can surround it.
         json.extend_from_slice(raw.json.trim_ascii());
         put_on_one_line(&mut json[start..]);
     } else {
@@ -145,10 +147,10 @@ fn append_event(json: &mut Vec<u8>, raw: &RawEvent, event: Option<&Event>) -> Op
     Some(())
 }
 
-/// In JSON a raw line break stands only between tokens, where a space means the same.
+/// Replaces line breaks with spaces. In JSON a raw line break occurs only between tokens, and a space means the same.
 fn put_on_one_line(json: &mut [u8]) {
     for byte in json {
-        // An unconditional store: the compiler vectorises it.
+        // The store is unconditional so that the compiler vectorizes the loop.
         *byte = if matches!(*byte, b'\n' | b'\r') { b' ' } else { *byte };
     }
 }

@@ -1,8 +1,8 @@
 //! Memory for the lines of a batch.
 //!
-//! A line is made on one thread and freed on another, and lives longer than the rest of its event. One allocation a line
-//! fragments the heap: memory then grows for as long as a channel catches up. Other allocators do not help; the buffers for
-//! bodies (`src/api/buffers.rs`) have the figures.
+//! A line is allocated on one thread and freed on another, and it outlives the rest of its event. One allocation per line
+//! fragments the heap: memory then grows for as long as a channel catches up. Other allocators do not help. The
+//! measurements are in `src/api/buffers.rs`, which allocates the buffers for bodies.
 
 use std::sync::Arc;
 
@@ -11,48 +11,49 @@ use jiff::Timestamp;
 
 use net::memory::{ChannelMemory, Reserved};
 
-/// The most memory that is allocated ahead of the lines that need it.
+/// The most memory, in bytes, that is allocated in advance for later lines.
 const AHEAD: usize = 256 << 10;
 
-/// Writes lines one behind the other into shared memory, which is freed with the last of them.
+/// Writes lines one after another into a shared block of memory. The block is freed when its last line is dropped.
 #[derive(Debug, Default)]
 pub struct Lines {
     expected: usize,
-    /// When the events were first read, and that as a text.
+    /// When the events were first read, as a timestamp and as text.
     pub(super) received: Option<(Timestamp, Arc<str>)>,
     /// The line that is being written.
     line: Vec<u8>,
     block: BytesMut,
-    /// What the block counts as.
+    /// The reservation that accounts for the block.
     counted: Option<Arc<Reserved>>,
     memory: Arc<ChannelMemory>,
 }
 
 impl Lines {
-    /// For about so many lines.
+    /// Prepares for about `expected` lines.
     pub fn of(expected: usize) -> Self {
         Self { expected, ..Self::default() }
     }
 
-    /// These lines, of events that were first read at that time.
+    /// Sets the time when the events of these lines were first read.
     #[must_use]
     pub fn received(self, at: Timestamp) -> Self {
         Self { received: Some((at, format!("{at:.3}").into())), ..self }
     }
 
-    /// These lines, counted as that channel's memory.
+    /// Counts the lines as memory of this channel.
     #[must_use]
     pub fn counted_by(self, memory: Arc<ChannelMemory>) -> Self {
         Self { memory, ..self }
     }
 
-    /// The line that `write` puts into an empty buffer, its result, and what has to be kept as long as the line.
+    /// Passes an empty buffer to `write`. Returns the line, the result of `write`, and the reservation, which must be kept
+    /// as long as the line.
     pub(super) fn write<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> (Bytes, T, Option<Arc<Reserved>>) {
         self.line.clear();
         let written = write(&mut self.line);
         let length = self.line.len();
         if self.block.capacity() < length {
-            // Assumes that the lines to come are as long.
+            // Assume that the remaining lines have the same length.
             let ahead = AHEAD.min(length.saturating_mul(self.expected));
             self.block = BytesMut::with_capacity(ahead.max(length));
             self.counted = Some(Arc::new(self.memory.exceed(ahead.max(length))));

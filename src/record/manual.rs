@@ -1,14 +1,14 @@
-//! channeld-record(5): the manual page of the record, as far as it is written by hand.
+//! channeld-record(5): the hand-written part of the record's manual page.
 //!
 //! # Invariants
 //!
-//! * **Whole.** Every field that can be written has its paragraph, and nothing else has: a test renders records with every
-//!   field.
+//! * **Complete.** Every field that can be written has a paragraph, and no other paragraph exists. A test renders records with
+//!   every field and compares them with the page.
 
-/// What is said of the record, its fields and the other formats, in the language of manual pages.
+/// The description of the record, its fields and the other formats, as roff source.
 pub const MANUAL: &str = include_str!("manual.roff");
 
-/// A record, broken into lines.
+/// A sample record, broken into lines.
 pub const EXAMPLE: &str = include_str!("example.json");
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! The readable line of an event: the format `text`, and what `channeld demo` prints.
+//! The readable line of an event: the format `text`, and the output of `channeld demo`.
 //!
 //! # Invariants
 //!
-//! * **One line,** whatever an event holds: no control character, nothing that turns the direction of the text around, and
-//!   of each text of others a bounded part.
+//! * **One line,** no matter what an event contains: no control characters and no characters that change the text
+//!   direction. Each text from outside is cut to a limit.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,30 +16,30 @@ use super::line::{UNSIGNED, VERIFIED};
 use super::{Field, Record, rfc3339};
 use proof::event::{Object, Offset};
 
-/// The longest type, and the longest description of what happened, in UTF-16 units.
+/// The longest type and the longest description, in UTF-16 units.
 const KIND_LIMIT: usize = 64;
 const WHAT_LIMIT: usize = 200;
 
-/// An event for people: the parts of its line.
+/// The parts of an event's readable line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Readable {
     /// `verified` or `unsigned`.
     pub verdict: Cow<'static, str>,
     /// The channel's name.
     pub channel: String,
-    /// Its place in the channel.
+    /// The event's offset in the channel.
     pub offset: Offset,
-    /// When it happened; empty where that is not known.
+    /// When the event happened. Empty if the time is unknown.
     pub time: String,
-    /// Its type.
+    /// The event's type.
     pub kind: String,
-    /// `service.name` of what was signed, or else the status and its reason; empty where there is neither.
+    /// `service.name` from the signed content, otherwise the status and its reason. Empty if the event has neither.
     pub what: String,
-    /// How many signatures it has, or that it has none.
+    /// The number of signatures, or a note that the event has no proof.
     pub proof: String,
 }
 
-/// What a record says of its proof.
+/// The part of a record's JSON that describes its proof.
 #[derive(Deserialize)]
 struct Head {
     verification: Verification,
@@ -53,7 +53,7 @@ struct Verification {
 }
 
 impl Readable {
-    /// The parts of a record's line.
+    /// Extracts the parts of a record's line.
     pub fn of(record: &Record) -> Self {
         let what = signed_name(record).or_else(|| outcome(record)).unwrap_or_default();
         Self {
@@ -76,14 +76,14 @@ impl fmt::Display for Readable {
     }
 }
 
-/// `service.name`, as far as the network has signed them.
+/// Returns `service.name`, if the network signed these fields.
 fn signed_name(record: &Record) -> Option<String> {
     let decoded = Object::read(record.decoded()?).ok()?;
     let parts: Vec<_> = ["service", "name"].into_iter().filter_map(|name| text(&decoded, name)).collect();
     Some(parts.join(".")).filter(|what| !what.is_empty())
 }
 
-/// The status and, where there is one, its reason.
+/// Returns the status and, if present, its reason.
 fn outcome(record: &Record) -> Option<String> {
     let status = record.facts().get(Field::Status)?;
     Some(match status_reason(record) {
@@ -92,7 +92,7 @@ fn outcome(record: &Record) -> Option<String> {
     })
 }
 
-/// Why the status is what it is, where the service says so.
+/// Returns the service's reason for the status, if it gave one.
 pub(super) fn status_reason(record: &Record) -> Option<Box<str>> {
     let event = record.event();
     let payload = Object::read(&event).ok()?.get::<Object<'_>>("payload").ok()??;
@@ -109,8 +109,8 @@ fn proof(record: &Record) -> String {
     }
 }
 
-/// A text of others, safe for a line that a person reads: without control characters, line breaks, and characters that turn
-/// the direction of the text around.
+/// Makes a text from outside safe for a line that a person reads. Replaces control characters, line breaks, and characters
+/// that change the text direction.
 pub fn printable(text: &str) -> String {
     let is_unsafe = |c: char| {
         c.is_control()
@@ -119,8 +119,8 @@ pub fn printable(text: &str) -> String {
     text.replace(is_unsafe, "\u{fffd}")
 }
 
-/// The beginning of a text: at most so many UTF-16 units, in which no target counts more than in its own way. What is cut off
-/// shows as `…`.
+/// Cuts a text to at most `limit` UTF-16 units. No target's own way of counting gives a larger number. A cut text ends with
+/// `…`.
 pub(super) fn limited(text: &str, limit: usize) -> String {
     if text.len() <= limit || text.encode_utf16().count() <= limit {
         return text.to_owned();

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * **It cannot be taken for an event.** Its type is `channeld.test`, its channel has an id that no channel has, and it is not
-//!   said to be proved.
+//! * **It cannot be mistaken for a real event.** Its type is `channeld.test`, its channel id belongs to no channel, and it
+//!   is marked as unsigned.
 
 use jiff::Timestamp;
 use serde_json::json;
@@ -13,14 +13,14 @@ use super::line::{UNSIGNED, Verification};
 use super::{ChannelRef, Lines, Record};
 use proof::event::{ChannelId, Event};
 
-/// Its type.
+/// The event's type.
 const TEST_TYPE: &str = "channeld.test";
 
-/// The name of its channel.
+/// The name of the event's channel.
 const TEST_CHANNEL: &str = "channeld-test";
 
 impl Record {
-    /// A notice that says of itself that it is a test of that sink, with that id, made at that time.
+    /// Makes a notice whose text says that it is a test of the sink `sink`. `id` is its event id and `at` its time.
     ///
     /// # Panics
     /// Never: the event is well-formed.

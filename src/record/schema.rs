@@ -1,26 +1,26 @@
-//! The record as JSON Schema, made of what channeld-record(5) says of its fields.
+//! The record as JSON Schema, generated from the field descriptions in channeld-record(5).
 //!
 //! # Invariants
 //!
-//! * **One description.** Names, types, and whether a field may be absent are read from the manual page.
+//! * **One description.** The manual page is the only source of names, types, and whether a field may be absent.
 
 use serde_json::{Map, Value, json};
 
 use super::MANUAL;
 
-/// What the paragraph of `verification.digest` says of those after it.
+/// The paragraph of `verification.digest` uses these words to say that the fields after it may be absent too.
 const SO_DO_THE_NEXT: &str = "like the fields that follow";
 
-/// A field as its paragraph says it is.
+/// A field as its paragraph describes it.
 struct Field {
-    /// The object that it is in, and its name.
+    /// The parent object, and the field's name in it.
     within: Option<&'static str>,
     name: &'static str,
     schema: Value,
     is_required: bool,
 }
 
-/// The schema of a record in the format `json`, as sinks are given it and commands show it.
+/// Returns the schema of a record in the format `json`. Sinks receive this schema, and commands show it.
 pub fn schema() -> Value {
     let fields = fields();
     let mut schema = object(&fields, None);
@@ -46,7 +46,7 @@ fn object(fields: &[Field], within: Option<&str>) -> Value {
     json!({"type": "object", "properties": properties, "required": required})
 }
 
-/// The paragraphs of the section about fields.
+/// Parses the paragraphs of the section FIELDS.
 fn fields() -> Vec<Field> {
     let (_, section) = MANUAL.split_once(".SH FIELDS\n").expect("the page has it");
     let (section, _) = section.split_once("\n.SH ").expect("others follow");
@@ -67,7 +67,7 @@ fn fields() -> Vec<Field> {
     section.split(".TP\n.B ").skip(1).map(field).collect()
 }
 
-/// The type that a paragraph begins with.
+/// Derives a field's schema from its paragraph, which begins with the type.
 fn described(text: &str) -> Value {
     let first = text.split(['.', ';']).next().unwrap_or_default();
     let hex = |digits: &str| json!({"type": "string", "pattern": format!("^0x[0-9a-fA-F]{digits}$")});
@@ -94,11 +94,11 @@ fn described(text: &str) -> Value {
     schema
 }
 
-/// Without the language of manual pages.
+/// Removes the markup of manual pages.
 fn plain(text: &str) -> String {
     let line = |line: &str| match line.split_once(' ') {
         Some((".B", rest)) => rest.to_owned(),
-        // Its parts are set without a space between them.
+        // roff prints these parts without a space between them.
         Some((".BR", rest)) => rest.replace(' ', ""),
         _ => line.to_owned(),
     };

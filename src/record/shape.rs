@@ -1,4 +1,4 @@
-//! The shapes of a record that sinks write.
+//! The shapes in which sinks write a record.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::template::{Alert, Below, JSON, Template};
 use super::{Readable, Record, rfc3339};
 use proof::event::{Event, EventKey, Offset, Proofs};
 
-/// What a sink writes for an event.
+/// The format in which a sink writes an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, EnumString, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "lowercase")]
 pub enum Format {
@@ -24,7 +24,7 @@ pub enum Format {
     Raw,
     /// The readable line.
     Text,
-    /// What a template makes of the record.
+    /// The output of a template.
     Template,
 }
 
@@ -33,13 +33,13 @@ pub enum Format {
 pub struct Shape {
     /// The format.
     pub format: Format,
-    /// Whether the record carries the proof beside the event, so that an auditor can verify it years later.
+    /// Whether the record includes the proof in addition to the event, so that an auditor can verify it years later.
     pub include_proof: bool,
-    /// The template, of that format alone.
+    /// The template. Set only for [`Format::Template`].
     pub template: Option<Arc<Template>>,
 }
 
-/// A record in the shape of one sink. Made only of a [`Record`].
+/// A record in the shape of one sink. It can only be made from a [`Record`].
 #[derive(Clone, Debug)]
 pub struct Message {
     record: Arc<Record>,
@@ -49,7 +49,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// The record in that shape.
+    /// Renders the record in this shape.
     pub fn new(record: &Arc<Record>, shape: &Shape) -> Self {
         let (body, unshaped) = match body(record, shape) {
             Ok(body) => (body, None),
@@ -58,7 +58,8 @@ impl Message {
         Self { record: record.clone(), shape: shape.clone(), body, unshaped }
     }
 
-    /// Why the record cannot be put into that shape, for an operator. Such a message has no body, and is offered to no sink.
+    /// Why the record cannot be rendered in this shape, in words for an operator. Such a message has no body and is not
+    /// offered to any sink.
     pub fn unshaped(&self) -> Option<&str> {
         self.unshaped.as_deref()
     }
@@ -68,12 +69,12 @@ impl Message {
         &self.record
     }
 
-    /// The event's place in its channel.
+    /// The event's offset in its channel.
     pub fn offset(&self) -> Offset {
         self.record.offset
     }
 
-    /// Which event it is.
+    /// The offset and id of the event.
     pub fn event_key(&self) -> EventKey {
         self.record.event_key()
     }
@@ -83,18 +84,18 @@ impl Message {
         self.record.key()
     }
 
-    /// What a sink writes, without a line break at its end: one JSON object on one line, but for text and for templates of
-    /// other media types.
+    /// The bytes that a sink writes, without a trailing line break. The body is one JSON object on one line, except for the
+    /// format `text` and for templates of other media types.
     pub fn body(&self) -> &Bytes {
         &self.body
     }
 
-    /// The proof as JSON, where the shape includes it and there is one. The event is read for it.
+    /// Returns the proof as JSON, if the shape includes it and the event has one. This parses the event.
     pub fn proof(&self) -> Option<Bytes> {
         (self.shape.include_proof && self.record.is_verified()).then(|| proof(&self.record).into())
     }
 
-    /// The media type of several such bodies: a JSON array, or lines.
+    /// The media type of a batch of such bodies: a JSON array, or lines.
     pub fn batch_content_type(&self) -> &str {
         match self.shape.format {
             Format::CloudEvents => "application/cloudevents-batch+json",
@@ -122,7 +123,7 @@ impl Message {
         }
     }
 
-    /// What follows the target's address for this event, where its kind of request has an address of its own.
+    /// Returns the path and query to append to the target's address, if this event needs an address of its own.
     pub fn below(&self) -> Option<Below> {
         let shipped = self.shape.template.as_ref()?.shipped()?;
         shipped.below(&Alert::of(&self.record))
@@ -140,7 +141,7 @@ fn body(record: &Record, shape: &Shape) -> Result<Bytes, String> {
     })
 }
 
-/// The record, with its proof where that is asked for.
+/// Returns the record's JSON, with its proof if `include_proof` is set and the event is verified.
 pub(super) fn data(record: &Record, include_proof: bool) -> Bytes {
     if !include_proof || !record.is_verified() {
         return record.json.clone();
@@ -149,7 +150,7 @@ pub(super) fn data(record: &Record, include_proof: bool) -> Bytes {
     [open, br#","proof":"#, &proof(record), b"}"].concat().into()
 }
 
-/// The proof of a verified event.
+/// Returns the proof of a verified event as JSON.
 fn proof(record: &Record) -> Vec<u8> {
     let event = Event::parse(record.event()).expect("it was read before it was verified");
     let Proofs::One(proof) = event.proofs else { unreachable!("a verified event has one proof") };

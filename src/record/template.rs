@@ -1,16 +1,17 @@
-//! Bodies that others prescribe: a Jinja template over the record.
+//! Bodies in a format that the target prescribes: a Jinja template over the record.
 //!
-//! A template sees the members of the record by their names, `alert` (what an alert says of the event) and `values` (the
-//! operator's own). [`VOCABULARY`] lists what it can use.
+//! A template can use the members of the record by name, `alert` (the alert for the event) and `values` (the operator's own
+//! values). [`VOCABULARY`] lists all names and filters.
 //!
 //! # Invariants
 //!
-//! * **Strict.** A name without a value is an error, and so is a filter that does not exist.
-//! * **JSON is JSON.** Where the target takes JSON, each value is written as JSON, a text with its quotes, and what comes out
-//!   is parsed: what is not JSON is not delivered. There is no filter that lets a text through as it is.
-//! * **No text of others becomes markup or a line of its own** where the target takes text: control characters are replaced.
+//! * **Strict.** A name without a value is an error, and so is an unknown filter.
+//! * **JSON is JSON.** If the target takes JSON, each value is written as JSON, and a string gets its quotes. The output is
+//!   parsed, and output that is not JSON is not delivered. No filter passes a text through unescaped.
+//! * **No text from outside becomes markup or a line of its own** if the target takes text: control characters are
+//!   replaced.
 //! * **Bounded,** in steps and in bytes.
-//! * **Nothing leaks.** No error holds a value of the event or of the operator.
+//! * **Nothing leaks.** No error contains a value of the event or of the operator.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
@@ -37,18 +38,18 @@ pub use shipped::{Below, Shipped};
 
 use values::{Map, Origin};
 
-/// The names, filters and tests that a template has beside those of Jinja, for an operator.
+/// The names, filters and tests that a template has in addition to Jinja's, described for an operator.
 pub const VOCABULARY: &str = "the members of the record (channel, channel_id, offset, event_id, type, time, received, \
                               verification, decoded, event), alert (severity, key, resolves, title, reason, facts, \
                               details, line) and values; the filters limit(N), slack and markdown";
 
-/// The largest body.
+/// The largest body, in bytes.
 const MAX_BODY: usize = 8 << 20;
 
 /// The most steps that one rendering takes.
 const MAX_STEPS: u64 = 1_000_000;
 
-/// What the one template of an environment is called.
+/// The name of the only template in an environment.
 const NAME: &str = "template";
 
 /// The longest part of a template that an error shows, in UTF-16 units.
@@ -57,16 +58,16 @@ const SHOWN: usize = 80;
 /// The media type of JSON.
 pub const JSON: &str = "application/json";
 
-/// What a template is made of.
+/// The text that a template is compiled from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// One that is compiled in.
+    /// A template that is compiled into channeld.
     Shipped(Shipped),
-    /// The operator's own.
+    /// The operator's own template.
     Own(Box<str>),
 }
 
-/// A template that has been compiled.
+/// A compiled template.
 pub struct Template {
     source: Source,
     content_type: Box<str>,
@@ -75,10 +76,10 @@ pub struct Template {
 }
 
 impl Template {
-    /// Compiles a template whose bodies have that media type.
+    /// Compiles a template that renders bodies of the media type `content_type`.
     ///
     /// # Errors
-    /// What is wrong with it, for an operator.
+    /// A message for an operator that describes the mistake.
     pub fn new(source: Source, content_type: &str, values: BTreeMap<String, Secret>) -> Result<Self, String> {
         let mut environment = Environment::new();
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
@@ -102,7 +103,7 @@ impl Template {
         Ok(Self { source, content_type: content_type.into(), values, environment })
     }
 
-    /// The target, where the template is one that is compiled in.
+    /// Returns the target if the template is compiled into channeld.
     pub fn shipped(&self) -> Option<Shipped> {
         match self.source {
             Source::Shipped(shipped) => Some(shipped),
@@ -110,23 +111,23 @@ impl Template {
         }
     }
 
-    /// The media type of what it makes.
+    /// The media type of the bodies.
     pub fn content_type(&self) -> &str {
         &self.content_type
     }
 
-    /// Whether what it makes is JSON.
+    /// Whether the bodies are JSON.
     pub fn makes_json(&self) -> bool {
         is_json(&self.content_type)
     }
 
-    /// A text of the target without the operator's values, which it may repeat.
+    /// Removes the operator's values from a text of the target, which may repeat them.
     pub fn redacted(&self, text: String) -> String {
         without(&self.values, text)
     }
 
-    /// What is wrong with it, by samples of the events that `takes` lets through, a sentence each. A mistake that several
-    /// samples show is said once.
+    /// Renders sample events and returns one sentence for each mistake. Uses only the samples that `takes` accepts. If
+    /// several samples show the same mistake, it is returned once.
     pub fn try_samples(&self, include_proof: bool, takes: impl Fn(&Facts) -> bool) -> Vec<String> {
         let samples = samples::all().into_iter().filter(|(_, record)| takes(record.facts()));
         let mut said = BTreeSet::new();
@@ -138,7 +139,7 @@ impl Template {
         tried.collect()
     }
 
-    /// The body for a record, whose JSON with or without its proof is `json`.
+    /// Renders the body for a record. `json` is the record's JSON, with or without its proof.
     pub(super) fn render(&self, record: &Record, json: &[u8]) -> Result<Bytes, String> {
         self.body(record, json, Origin::Event)
     }
@@ -213,7 +214,7 @@ fn is_markup(content_type: &str) -> bool {
     essence.ends_with("html") || essence.ends_with("xml")
 }
 
-/// An error without what a value held: its kind, where, and what of the template it is about.
+/// Describes an error without event or operator values: its kind, its line, and the affected part of the template.
 fn explained(error: &Error, source: &str, values: &BTreeMap<String, Secret>) -> String {
     let line = error.line().map(|line| format!("line {line}: ")).unwrap_or_default();
     let part = error.range().and_then(|range| source.get(range));
@@ -230,7 +231,7 @@ fn explained(error: &Error, source: &str, values: &BTreeMap<String, Secret>) -> 
         }
         ErrorKind::OutOfFuel => format!("takes more than {MAX_STEPS} steps"),
         ErrorKind::WriteFailure => format!("makes more than {} MiB", MAX_BODY >> 20),
-        // Of these the library tells what the template says, and never a value.
+        // For these kinds the library quotes only the template, never a value.
         ErrorKind::SyntaxError
         | ErrorKind::UnknownFilter
         | ErrorKind::UnknownTest
@@ -241,13 +242,13 @@ fn explained(error: &Error, source: &str, values: &BTreeMap<String, Secret>) -> 
     without(values, format!("{line}{said}"))
 }
 
-/// A text without the operator's values.
+/// Replaces the operator's values in a text.
 fn without(values: &BTreeMap<String, Secret>, text: String) -> String {
     let known = values.values().map(Secret::expose).filter(|value| !value.is_empty());
     known.fold(text, |text, value| text.replace(value, "[secret]"))
 }
 
-/// Writes a value into a text: what may break a line is replaced.
+/// Writes a value into a text. Characters that could break a line are replaced.
 fn text(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
     match value.as_str() {
         Some(text) if !value.is_safe() => out.write_str(&printable(text)).map_err(Error::from),
@@ -274,16 +275,16 @@ fn markup(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Res
     Ok(())
 }
 
-/// A text in Slack's markup: no mention and no link of others.
+/// Escapes a text for Slack's markup, so that it cannot contain a mention or a link.
 fn slack(text: &str) -> String {
     printable(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// A text in Markdown, in which nothing is markup.
+/// Escapes a text for Markdown, so that Markdown renders it literally.
 fn markdown(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for (at, c) in printable(text).chars().enumerate() {
-        // What begins a list or a quotation does so at the beginning only.
+        // `-` and `+` start a list, but only at the start of a text.
         if "\\`*_~|<>[]()#".contains(c) || at == 0 && "-+".contains(c) {
             escaped.push('\\');
         }
@@ -292,7 +293,7 @@ fn markdown(text: &str) -> String {
     escaped
 }
 
-/// JSON without the space between its tokens: on one line.
+/// Removes the white space between JSON tokens, so that the JSON is on one line.
 fn compact(mut json: Vec<u8>) -> Vec<u8> {
     let (mut in_text, mut escaped) = (false, false);
     json.retain(|byte| {
@@ -307,7 +308,7 @@ fn compact(mut json: Vec<u8>) -> Vec<u8> {
     json
 }
 
-/// Takes so many bytes, and then no more.
+/// A buffer that accepts at most [`MAX_BODY`] bytes.
 struct Bounded(Vec<u8>);
 
 impl io::Write for Bounded {

@@ -1,4 +1,4 @@
-//! Records, for tests.
+//! Records for tests.
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 
 use base64::Engine;
@@ -11,7 +11,7 @@ use proof::verify::Hash;
 use crate::line::{self, Verification};
 use crate::{ChannelRef, Lines, Record};
 
-/// A channel.
+/// A sample channel.
 pub fn channel() -> ChannelRef {
     ChannelRef { name: "c".into(), id: ChannelId(Uuid::from_u128(1)) }
 }
@@ -27,12 +27,13 @@ pub(crate) fn assembled(event: &Event, status: &'static str) -> Record {
     Record { digest, ..Record::new(&channel(), event, &Verification::status(status), &mut Lines::default()) }
 }
 
-/// The record of a notice of that kind.
+/// Makes the record of a notice of type `kind`.
 pub fn notice(kind: &str, payload: &str) -> Record {
     assembled(&event(kind, "", payload), line::UNSIGNED)
 }
 
-/// The record of a `watcher.event` as if it were proved, with members of its payload, and with what is signed.
+/// Makes a `watcher.event` record as if it were verified. `members` are members of its payload, and `signed` is the signed
+/// text.
 pub fn proved(members: &str, signed: &str) -> Record {
     let proof = r#"{"alg":"a","ocr_report":"0x01","ocr_context":"0x02","signatures":["0x03","0x04"]}"#;
     let payload = format!(r#"{{{members},"verifiable_event":"{}"}}"#, STANDARD.encode(signed));

@@ -1,4 +1,4 @@
-//! What stands behind an error of a request.
+//! Finds and explains the cause of a failed request.
 
 use std::error::Error;
 use std::io;
@@ -6,10 +6,11 @@ use std::iter::successors;
 
 use rustls::CertificateError;
 
-/// How the TLS library calls the certificate of an authority that a server shows as its own.
+/// The TLS library's name for this error: a server uses an authority's certificate as its own.
 const OF_AUTHORITY: &str = "CaUsedAsEndEntity";
 
-/// The first of that type among an error and its sources. What I/O errors wrap, one in another, is not their source.
+/// Finds the first error of type `T` among an error and its sources. An I/O error can wrap another error that is not its
+/// source, so wrapped errors are searched too.
 pub fn find<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e T> {
     let wrapped = |error: &'e (dyn Error + 'static)| {
         let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
@@ -19,7 +20,7 @@ pub fn find<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<
     each.find_map(|error| successors(Some(error), |&error| wrapped(error)).find_map(|error| error.downcast_ref()))
 }
 
-/// An error whose own words do not say what to do, in others.
+/// Explains an error whose own message gives no advice.
 pub fn explained(error: &(dyn Error + 'static)) -> Option<&'static str> {
     match find(error)? {
         rustls::Error::InvalidCertificate(CertificateError::Other(other))
@@ -34,7 +35,7 @@ pub fn explained(error: &(dyn Error + 'static)) -> Option<&'static str> {
     }
 }
 
-/// What to look at after an error that says no more than what happened; or nothing.
+/// Advice to append to an error whose message gives none. Empty if no advice is known.
 pub fn advice(error: &(dyn Error + 'static)) -> &'static str {
     use CertificateError::{Expired, ExpiredContext, NotValidForName, NotValidForNameContext, UnknownIssuer};
     match find(error) {
@@ -50,12 +51,12 @@ pub fn advice(error: &(dyn Error + 'static)) -> &'static str {
     }
 }
 
-/// Why a request failed: an explanation where there is one, or else the innermost error.
+/// Why a request failed: an explanation if one is known, otherwise the innermost error.
 pub fn reason(error: &(dyn Error + 'static)) -> String {
     explained(error).map_or_else(|| root_cause(error), str::to_owned)
 }
 
-/// The innermost error: what the system or the TLS library said.
+/// The innermost error, as the system or the TLS library reports it.
 pub fn root_cause(error: &dyn Error) -> String {
     successors(Some(error), |&error| error.source()).last().unwrap_or(error).to_string()
 }

@@ -1,22 +1,23 @@
-//! What an answer's body begins with, for an operator who asks for it.
+//! The beginning of a response body, for an operator who asks for it.
 
 use std::time::Duration;
 
 use reqwest::Response;
 
-/// The longest part of a body that is read, in bytes.
+/// The most bytes that are read from a body.
 const READ: usize = 4 * 1024;
 
-/// The longest time spent on it.
+/// The longest time that is spent reading a body.
 const READING: Duration = Duration::from_secs(2);
 
-/// The characters that are shown.
+/// The most characters that are shown.
 const SHOWN: usize = 400;
 
-/// What stands in the place of a secret.
+/// Replaces a secret.
 const REDACTED: &str = "[secret]";
 
-/// The beginning of a body as one line: bounded, without control characters, and without these `secrets`.
+/// Returns the beginning of a body as one line. The line is bounded, and contains no control characters and none of the
+/// `secrets`.
 pub async fn excerpt(mut response: Response, secrets: &[&str]) -> String {
     let mut body = Vec::new();
     let reading = async {
@@ -27,7 +28,7 @@ pub async fn excerpt(mut response: Response, secrets: &[&str]) -> String {
             }
         }
     };
-    // What has come until then is shown.
+    // After a timeout, the part that has arrived is shown.
     let _ = tokio::time::timeout(READING, reading).await;
     one_line(&String::from_utf8_lossy(&body), secrets)
 }

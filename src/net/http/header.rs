@@ -1,17 +1,17 @@
-//! Header values that are secret: not shown by `Debug`, and not kept in HTTP/2's tables.
+//! Secret header values: `Debug` does not show them, and HTTP/2 does not keep them in its tables.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::header::HeaderValue;
 
-/// A value that is not shown; `None` where it is no legal one.
+/// Returns a header value that is not shown, or `None` if `value` is not legal in a header.
 pub fn sensitive(value: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(value).ok()?;
     value.set_sensitive(true);
     Some(value)
 }
 
-/// Basic authentication (RFC 7617).
+/// Returns the value for basic authentication (RFC 7617).
 pub fn basic(username: &str, password: &str) -> HeaderValue {
     let encoded = STANDARD.encode(format!("{username}:{password}"));
     sensitive(&format!("Basic {encoded}")).unwrap_or_else(|| unreachable!("a word and base64 are legal in a header"))
@@ -24,7 +24,7 @@ mod tests {
     #[test]
     fn a_value_is_sent_and_not_shown() {
         let value = basic("Aladdin", "open sesame");
-        // The example of RFC 7617.
+        // The example from RFC 7617.
         assert_eq!(value.as_bytes(), b"Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
         assert_eq!(format!("{value:?}"), "Sensitive");
         assert_eq!(sensitive("two\nlines"), None);

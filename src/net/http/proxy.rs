@@ -1,4 +1,4 @@
-//! Proxies.
+//! Proxy settings.
 
 use reqwest::ClientBuilder;
 use reqwest::header::HeaderValue;
@@ -7,17 +7,17 @@ use url::Url;
 /// Whether requests go through a proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Proxy {
-    /// As the environment says: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`.
+    /// As the environment variables say: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`.
     #[default]
     Environment,
-    /// Directly, whatever the environment says.
+    /// No proxy, regardless of the environment.
     Direct,
-    /// Through this one, whatever the environment says. It is asked for a tunnel to an https server (CONNECT), and sees
-    /// the requests to an http server.
+    /// Always this proxy, regardless of the environment. For an https server the client asks the proxy for a tunnel
+    /// (CONNECT). The proxy sees the requests to an http server.
     Named {
-        /// http or https, without credentials.
+        /// The proxy's URL: http or https, without credentials.
         url: Url,
-        /// The credentials for it.
+        /// The credentials for the proxy.
         authorization: Option<HeaderValue>,
     },
 }

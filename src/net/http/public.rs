@@ -1,9 +1,10 @@
-//! Public addresses, and a look-up of names that refuses all others.
+//! Public addresses, and a name lookup that refuses all other addresses.
 //!
 //! # Invariants
 //!
-//! * **The checked addresses are connected to.** A name that resolves to another address a moment later gains nothing.
-//! * **One is enough.** A name is refused where one of its addresses is not public.
+//! * **The client connects to the checked addresses.** A name that resolves to another address a moment later gains
+//!   nothing.
+//! * **One private address is enough.** A name is refused if any of its addresses is not public.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
@@ -12,14 +13,15 @@ use ipnet::IpNet;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
 
-/// An address that may not be reached.
+/// An address that must not be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{address} is no public address, and allow_private is false")]
 pub struct NotPublic {
     address: IpAddr,
 }
 
-/// What is not globally reachable by IANA's registries of special-purpose addresses (RFC 6890), and multicast.
+/// Multicast, and all networks that are not globally reachable according to IANA's registries of special-purpose addresses
+/// (RFC 6890).
 static PRIVATE: LazyLock<Vec<IpNet>> = LazyLock::new(|| {
     let nets = [
         "0.0.0.0/8",
@@ -37,9 +39,10 @@ static PRIVATE: LazyLock<Vec<IpNet>> = LazyLock::new(|| {
         "203.0.113.0/24",
         "224.0.0.0/4",
         "240.0.0.0/4",
-        // Azure's metadata service, which looks public. Those of other clouds are above and below.
+        // Azure's metadata service, which looks public. Other networks in this list cover the metadata services of other
+        // clouds.
         "168.63.129.16/32",
-        // Unspecified, loopback, and IPv4-compatible (RFC 4291), which is deprecated.
+        // Unspecified, loopback, and the deprecated IPv4-compatible addresses (RFC 4291).
         "::/96",
         "64:ff9b:1::/48",
         "100::/64",
@@ -62,10 +65,10 @@ fn check(address: IpAddr) -> Result<(), NotPublic> {
     if PRIVATE.iter().any(|net| net.contains(&end)) { Err(NotPublic { address }) } else { Ok(()) }
 }
 
-/// The IPv4 address that a packet ends at.
+/// The IPv4 address at which packets to an IPv6 address arrive, if any.
 fn inner_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     match address.segments() {
-        // Translated to IPv4 on the way (RFC 6052), or tunnelled to an IPv4 address (RFC 3056).
+        // Translated to IPv4 on the way (RFC 6052), or tunneled to an IPv4 address (RFC 3056).
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
             Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)))
         }
@@ -73,10 +76,10 @@ fn inner_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
-/// Checks a URL that has an address instead of a name: none is looked up for it.
+/// Checks a URL that contains an address instead of a name. Such a URL needs no lookup, so the resolver never sees it.
 ///
 /// # Errors
-/// [`NotPublic`], where that address is no public one.
+/// [`NotPublic`] if the address is not public.
 pub fn check_public(url: &Url) -> Result<(), NotPublic> {
     match url.host() {
         Some(Host::Ipv4(address)) => check(address.into()),
@@ -85,7 +88,7 @@ pub fn check_public(url: &Url) -> Result<(), NotPublic> {
     }
 }
 
-/// Looks names up, and refuses those that are not public.
+/// Looks up names, and refuses a name with an address that is not public.
 #[derive(Debug)]
 pub(super) struct PublicOnly;
 

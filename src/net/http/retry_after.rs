@@ -4,10 +4,10 @@ use std::time::{Duration, SystemTime};
 
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 
-/// A longer wait is cut to this: the service may recover earlier.
+/// The longest wait. A longer wait is shortened to this, because the service may recover earlier.
 pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(60 * 60);
 
-/// How long an answer asks to wait from now on, at most [`MAX_RETRY_AFTER`]. `None` without a readable header.
+/// The wait that a response asks for, counted from now and at most [`MAX_RETRY_AFTER`]. `None` without a readable header.
 pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     read(headers.get(RETRY_AFTER)?.to_str().ok()?, SystemTime::now())
 }
@@ -15,12 +15,12 @@ pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 fn read(text: &str, now: SystemTime) -> Option<Duration> {
     let text = text.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        // More digits than a number holds mean a very long wait too.
+        // A number that does not fit also means a very long wait.
         let seconds = text.parse().map_or(MAX_RETRY_AFTER, Duration::from_secs);
         return Some(seconds.min(MAX_RETRY_AFTER));
     }
     let date = httpdate::parse_http_date(text).ok()?;
-    // A date that has passed asks for no wait.
+    // A date in the past asks for no wait.
     Some(date.duration_since(now).unwrap_or_default().min(MAX_RETRY_AFTER))
 }
 

@@ -2,9 +2,9 @@
 //!
 //! # Invariants
 //!
-//! * **Checked when read.** [`Authorities`] and an [`Identity`] can be used for a connection: unreadable ones, and a key that
-//!   does not fit its certificate, were refused.
-//! * **No secrets shown.** No error quotes the text, and no `Debug` shows a key.
+//! * **Checked when read.** [`Authorities`] and [`Identity`] can always be used for a connection. Unreadable input is
+//!   refused, and so is a key that does not match its certificate.
+//! * **No secrets shown.** No error quotes the text, and no `Debug` output shows a key.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,22 +21,22 @@ use rustls::{RootCertStore, SignatureScheme};
 
 use crate::secret::Secret;
 
-/// The letters on a line of PEM.
+/// The number of characters per line of PEM.
 const LINE: usize = 64;
 
-/// Why a text in PEM cannot be used. Continues the sentence "the file …".
+/// Why a PEM text cannot be used. The message continues the sentence "the file …".
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PemError {
-    /// There is none.
+    /// The text contains no certificate.
     #[error("holds no certificate in PEM (-----BEGIN CERTIFICATE-----)")]
     NoCertificate,
-    /// There is none, or it is encrypted.
+    /// The text contains no private key, or the key is encrypted.
     #[error("holds no private key in PEM (PKCS#8, PKCS#1 or SEC1, and not encrypted)")]
     NoKey,
-    /// Its lines are damaged.
+    /// The PEM encoding is damaged.
     #[error("is not whole PEM")]
     Damaged,
-    /// It is PEM, and what it holds is of no use.
+    /// The PEM encoding is intact, but its contents cannot be used.
     #[error("cannot be used: {0}")]
     Unusable(rustls::Error),
 }
@@ -47,14 +47,14 @@ pub struct Authorities(Vec<CertificateDer<'static>>);
 
 impl Authorities {
     /// # Errors
-    /// [`PemError`], where it holds no certificate, or one that is of no use as an authority's.
+    /// [`PemError`] if the text contains no certificate, or one that cannot be used as an authority.
     pub fn from_pem(text: &str) -> Result<Self, PemError> {
         let authorities = Self(certificates(text)?);
         authorities.store().map_err(PemError::Unusable)?;
         Ok(authorities)
     }
 
-    /// Their certificates in PEM, for a library that reads no other form.
+    /// The certificates in PEM, for a library that accepts no other form.
     pub fn to_pem(&self) -> String {
         self.0.iter().map(|certificate| encoded("CERTIFICATE", certificate)).collect()
     }
@@ -81,7 +81,7 @@ pub struct Identity {
 
 impl Identity {
     /// # Errors
-    /// [`PemError`], where the key is not that of the first certificate, or of a kind that cannot be used.
+    /// [`PemError`] if the key does not belong to the first certificate, or if its kind is not supported.
     pub fn new(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<Self, PemError> {
         let identity = Self { chain, key: Arc::new(key) };
         identity.certified().map_err(PemError::Unusable)?;
@@ -108,11 +108,11 @@ impl Identity {
     }
 }
 
-/// Answers a server that asks for a client certificate.
+/// Answers a server's request for a client certificate.
 #[derive(Debug)]
 pub(super) struct CertificateResolver {
     pub(super) certified: Option<Arc<CertifiedKey>>,
-    /// Set once a server has asked.
+    /// Set when a server asks for a certificate.
     pub(super) asked: Arc<AtomicBool>,
 }
 
@@ -133,27 +133,27 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// Bytes in PEM.
+/// Encodes bytes as PEM.
 fn encoded(label: &str, der: &[u8]) -> String {
     let text = STANDARD.encode(der);
     let lines: Vec<_> = text.as_bytes().chunks(LINE).map(String::from_utf8_lossy).collect();
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
 }
 
-/// Every certificate in a text, in its order; there is at least one.
+/// Returns all certificates in a text, in order. The result has at least one.
 ///
 /// # Errors
-/// [`PemError`], where there is none, or the text is damaged.
+/// [`PemError`] if the text contains no certificate or is damaged.
 pub fn certificates(text: &str) -> Result<Vec<CertificateDer<'static>>, PemError> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
     let found = found.map_err(|_| PemError::Damaged)?;
     if found.is_empty() { Err(PemError::NoCertificate) } else { Ok(found) }
 }
 
-/// The first private key in a text.
+/// Returns the first private key in a text.
 ///
 /// # Errors
-/// [`PemError`], where there is none, or the text is damaged.
+/// [`PemError`] if the text contains no private key or is damaged.
 pub fn private_key(text: &str) -> Result<PrivateKeyDer<'static>, PemError> {
     PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|error| match error {
         pem::Error::NoItemsFound => PemError::NoKey,

@@ -2,7 +2,7 @@ use futures_util::FutureExt;
 
 use super::*;
 
-/// Two channels, whose floors are 100 bytes each, before anything is counted twice.
+/// Two channels with a floor of 100 bytes each, which counts as 200.
 fn two() -> (Arc<Memory>, [Arc<ChannelMemory>; 2]) {
     let memory = Arc::<Memory>::default();
     memory.share_among(800, 2);
@@ -43,7 +43,7 @@ fn a_channel_holds_its_share_of_the_common_memory_or_one_body() {
 #[test]
 fn half_is_free_until_a_channel_holds_half_of_its_share_or_all_hold_half_of_what_is_common() {
     let memory = Arc::<Memory>::default();
-    // Counted twice: floors of 25 bytes and, of 200 that are common, 50 for each channel.
+    // Bytes count twice. Each floor is 25 bytes, and each channel may use 50 of the 200 common bytes.
     memory.share_among(800, 8);
     let channels = [(); 8].map(|()| ChannelMemory::of(&memory));
     let holds = |channel: &Arc<ChannelMemory>, bytes| {

@@ -1,4 +1,4 @@
-//! Why a database cannot be used, in an operator's words, and what to do.
+//! Explains to an operator why a database cannot be used, and gives advice.
 
 use std::error::Error;
 
@@ -9,7 +9,7 @@ use super::ServerSettings;
 use crate::Chain;
 use crate::http;
 
-/// Why there is no connection, and what to do. `at` is the table of the configuration that has the keys, such as `state`.
+/// Returns why the connection failed, with advice. `at` is the configuration table that contains the keys, such as `state`.
 pub fn advised(error: &(dyn Error + 'static), server: &ServerSettings, at: &str) -> String {
     match http::find::<tokio_postgres::Error>(error).and_then(tokio_postgres::Error::as_db_error) {
         Some(said) => format!("the server says: {}; {}", said.message(), advice_on_refusal(said.code(), server, at)),
@@ -17,12 +17,12 @@ pub fn advised(error: &(dyn Error + 'static), server: &ServerSettings, at: &str)
     }
 }
 
-/// What to do where the server takes no writes. `at` is as in [`advised`].
+/// Advice if the server does not accept writes. `at` is the same as in [`advised`].
 pub fn advice_on_standby(at: &str) -> String {
     format!("name the primary in {at}.url, or all hosts and target_session_attrs=read-write")
 }
 
-/// What to do where the server answers, and refuses.
+/// Advice if the server answers but refuses.
 fn advice_on_refusal(code: &SqlState, server: &ServerSettings, at: &str) -> String {
     let role = server.config.get_user().unwrap_or("of this user's name");
     let database = server.config.get_dbname().unwrap_or(role);
@@ -47,7 +47,7 @@ fn advice_on_refusal(code: &SqlState, server: &ServerSettings, at: &str) -> Stri
     }
 }
 
-/// What to do where there is no connection. The client's errors have no kinds, but for their words.
+/// Advice if the connection fails. The client's errors have no kinds, so only their text tells them apart.
 fn advice_on_connecting(error: &(dyn Error + 'static), at: &str) -> String {
     let words = Chain(error).to_string();
     if let Some(explained) = http::explained(error) {
@@ -67,7 +67,7 @@ fn advice_on_connecting(error: &(dyn Error + 'static), at: &str) -> String {
     }
 }
 
-/// What to do where we do not take the server's certificate, or the server does not take ours.
+/// Advice if the server's certificate is not accepted, or if the server does not accept the client's certificate.
 fn advice_on_tls(error: &TlsError, at: &str) -> String {
     use CertificateError::{Expired, ExpiredContext, NotValidForName, NotValidForNameContext};
     match error {

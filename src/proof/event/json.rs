@@ -1,4 +1,4 @@
-//! JSON objects, read so that no other reader can read them differently.
+//! JSON objects, read strictly so that no other reader can read them differently.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,39 +7,39 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// Deeper nesting than this is refused, where the reference refuses 10,000 levels. Many readers take 128, and a record, a
-/// CloudEvents event and a batch come around an event.
+/// The deepest nesting that is accepted. The reference refuses nesting only at 10,000 levels. Many readers accept 128
+/// levels, and a record, a CloudEvents event and a batch add levels around an event.
 pub(super) const MAX_DEPTH: usize = 120;
 
-/// Why a record is not a well-formed event. Says where, never what stood there: bodies are not logged.
+/// Why a record is not a well-formed event. It names the field but never its value, because bodies are not logged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// Not a JSON object at all.
+    /// The record is not a JSON object.
     #[error("the record is not a JSON object")]
     NotAnObject,
-    /// Not every reader could read it.
+    /// The record is nested too deeply for some readers.
     #[error("the record is nested deeper than {MAX_DEPTH} levels")]
     TooDeep,
-    /// Not every reader could read it.
+    /// Some readers cannot read half of a surrogate pair.
     #[error("the record has one half of a surrogate pair (such as \\ud800), which is no character")]
     HalfSurrogate,
     /// A field that every event has is missing.
     #[error("`{0}` is missing")]
     Missing(&'static str),
-    /// A field that this version knows has another shape.
+    /// A known field has another shape.
     #[error("`{0}` has the wrong shape")]
     Shape(&'static str),
-    /// A field stands there twice, or in another spelling of upper and lower case.
+    /// A field occurs twice, or in another case.
     #[error("`{0}` is ambiguous: it stands there twice or in another case")]
     Ambiguous(&'static str),
 }
 
-/// An object's members in their order, each value still as text.
+/// An object's members in order. Each value is still JSON text.
 #[derive(Debug)]
 pub struct Object<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> Object<'a> {
-    /// Reads a text as one object. No depth is too much: members are found without reading their values.
+    /// Reads a JSON text as one object. Any nesting depth is accepted, because values are not parsed.
     ///
     /// # Errors
     /// [`Malformed::NotAnObject`].
@@ -48,7 +48,7 @@ impl<'a> Object<'a> {
         serde_json::from_str(text).map_err(|_| Malformed::NotAnObject)
     }
 
-    /// The member of that name; `null` counts as absent, as it does in the reference.
+    /// Returns the member with this name. `null` counts as absent, as in the reference.
     ///
     /// # Errors
     /// [`Malformed::Ambiguous`] if the name occurs twice or in another case.
@@ -61,37 +61,37 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// The member of that name as a `T`, or `None` if it is absent.
+    /// Returns the member with this name as a `T`, or `None` if it is absent.
     ///
     /// # Errors
-    /// As [`raw`](Self::raw), and [`Malformed::Shape`] if it is no `T`.
+    /// The errors of [`raw`](Self::raw), and [`Malformed::Shape`] if the value is not a `T`.
     pub fn get<T: Deserialize<'a>>(&self, name: &'static str) -> Result<Option<T>, Malformed> {
         let read = |value: &'a RawValue| serde_json::from_str(value.get()).map_err(|_| Malformed::Shape(name));
         self.raw(name)?.map(read).transpose()
     }
 
-    /// The member of that name as a `T`.
+    /// Returns the member with this name as a `T`.
     ///
     /// # Errors
-    /// As [`get`](Self::get), and [`Malformed::Missing`].
+    /// The errors of [`get`](Self::get), and [`Malformed::Missing`] if the member is absent.
     pub fn require<T: Deserialize<'a>>(&self, name: &'static str) -> Result<T, Malformed> {
         self.get(name)?.ok_or(Malformed::Missing(name))
     }
 
-    /// The member of that name as a text.
+    /// Returns the member with this name as a string.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// The errors of [`get`](Self::get).
     pub fn text(&self, name: &'static str) -> Result<Option<Cow<'a, str>>, Malformed> {
         Ok(self.get(name)?.map(|Text(text)| text))
     }
 
-    /// All members in their order.
+    /// Returns all members in order.
     pub fn members(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
         self.0.iter().map(|(name, value)| (name.as_ref(), *value))
     }
 
-    /// All members sorted by name. Members with the same name keep their order.
+    /// Returns all members sorted by name. Members with the same name keep their order.
     pub fn sorted(&self) -> Vec<(&str, &'a RawValue)> {
         let mut members: Vec<_> = self.0.iter().map(|(name, value)| (name.as_ref(), *value)).collect();
         members.sort_by_key(|&(name, _)| name);
@@ -123,32 +123,32 @@ impl<'de> Visitor<'de> for Members {
     }
 }
 
-/// The last members of these names: the ones that most readers take. `None` where the text is no object.
+/// Returns the last member with each of these names, as most readers do. Returns `None` if the text is not an object.
 pub(super) fn last<'a, const N: usize>(json: &'a str, names: [&str; N]) -> Option<[Option<&'a RawValue>; N]> {
     let Object(members) = serde_json::from_str(json).ok()?;
     let last = |name| members.iter().rev().find(|(key, _)| key == name).map(|(_, value)| *value);
     Some(names.map(last))
 }
 
-/// A text, borrowed where it has no escapes.
+/// A string that is borrowed if it has no escapes.
 #[derive(Deserialize)]
 #[serde(transparent)]
 pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
-/// Whether a reader that ignores case (the reference is one) takes `key` for `name`, which is lower-case ASCII.
+/// Whether a case-insensitive reader, such as the reference, takes `key` for `name`. `name` is lower-case ASCII.
 ///
-/// Two characters outside ASCII fold into it: the long s and the Kelvin sign.
+/// Two characters outside ASCII fold to ASCII letters: the long s and the Kelvin sign.
 fn folds_to(key: &str, name: &str) -> bool {
     let fold = |c: char| match c {
         'ſ' => 's',
         '\u{212a}' => 'k',
         c => c.to_ascii_lowercase(),
     };
-    // Both of them are longer in UTF-8 than what they fold into.
+    // Both characters are longer in UTF-8 than the letters that they fold to.
     key.len() >= name.len() && key.chars().map(fold).eq(name.chars())
 }
 
-/// Checks that every reader can read a record that holds this text: Python, Node and jq among them.
+/// Checks that every reader, including Python, Node and jq, can read a record that contains this text.
 pub(super) fn check(json: &[u8]) -> Result<(), Malformed> {
     if is_nested_too_deeply(json) {
         return Err(Malformed::TooDeep);
@@ -156,9 +156,9 @@ pub(super) fn check(json: &[u8]) -> Result<(), Malformed> {
     if has_half_surrogate(json) { Err(Malformed::HalfSurrogate) } else { Ok(()) }
 }
 
-/// Whether the text nests deeper than the 120 levels that an event may have.
+/// Whether the text is nested deeper than the 120 levels that an event may have.
 pub fn is_nested_too_deeply(json: &[u8]) -> bool {
-    // Few texts have that many brackets at any depth.
+    // Few texts have more than this many brackets in total, so most need no scan for depth.
     if json.iter().filter(|byte| matches!(byte, b'{' | b'[')).count() <= MAX_DEPTH {
         return false;
     }
@@ -179,9 +179,9 @@ pub fn is_nested_too_deeply(json: &[u8]) -> bool {
     false
 }
 
-/// Whether an escape stands for one half of a surrogate pair without the other.
+/// Whether an escape encodes half of a surrogate pair without the other half.
 fn has_half_surrogate(json: &[u8]) -> bool {
-    // Found faster than by `position`, where there is none, as in most events.
+    // Most events contain no backslash, and `contains` finds that out faster than `position`.
     let mut rest = if json.contains(&b'\\') { json } else { b"" };
     while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {
         let unit = escaped_unit(&rest[at..]);
@@ -197,7 +197,7 @@ fn has_half_surrogate(json: &[u8]) -> bool {
     false
 }
 
-/// The UTF-16 unit of the escape `\uXXXX` that the text begins with.
+/// Decodes the escape `\uXXXX` at the start of the text to its UTF-16 unit.
 fn escaped_unit(text: &[u8]) -> Option<u16> {
     let digits = text.strip_prefix(b"\\u")?.get(..4)?;
     u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()

@@ -1,4 +1,4 @@
-//! Payloads: the few fields that decide what an event is, and the shapes of all that are known.
+//! Payloads: the few fields that channeld uses, and the shapes of all known fields.
 
 use serde::Deserialize;
 use uuid::Uuid;
@@ -6,13 +6,13 @@ use uuid::Uuid;
 use super::EventType;
 use super::json::{Malformed, Object, Text};
 
-/// What the rest of the program reads of a payload.
+/// The fields of a payload that the rest of the program uses.
 #[derive(Clone, Debug, Default)]
 pub struct Payload {
-    /// The text that the network signs for this kind of event (`verifiable_event` or `verifiable_result`), where it is
-    /// present and not empty.
+    /// The text that the network signs for this type of event: `verifiable_event` or `verifiable_result`. `None` if it is
+    /// absent or empty.
     pub signed: Option<Box<str>>,
-    /// `status`, for the kinds that have one.
+    /// `status`, for the types that have one.
     pub status: Option<Box<str>>,
     /// `timestamp` in Unix seconds. Not signed.
     pub timestamp: Option<i64>,
@@ -31,10 +31,10 @@ struct Transaction<'a> {
 }
 
 impl Payload {
-    /// Reads the payload of an event of that kind.
+    /// Reads the payload of an event of this type.
     ///
-    /// A kind that can be proved has every known field checked, because the reference refuses a proof over a payload
-    /// whose fields have other shapes. A notice, which is never signed, is taken as it is.
+    /// For a type that can have a proof, every known field is checked, because the reference refuses a proof over a payload
+    /// with fields of other shapes. A notice is never signed, so its payload is not checked.
     pub(super) fn read(kind: &EventType, record: &Object<'_>) -> Result<Self, Malformed> {
         let (texts, signed): (&[_], _) = match kind {
             EventType::WatcherEvent => (&WATCHER_TEXTS, "verifiable_event"),
@@ -60,7 +60,7 @@ impl Payload {
         })
     }
 
-    /// Of a notice only the time and the status are of use, and it is delivered without them too.
+    /// Reads the time and the status of a notice. Both are optional, because a notice is delivered without them too.
     fn notice(record: &Object<'_>) -> Self {
         let Ok(Some(payload)) = record.get::<Object<'_>>("payload") else { return Self::default() };
         Self {

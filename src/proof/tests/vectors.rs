@@ -1,6 +1,7 @@
-//! The verifier against the recorded verdicts of the service's own reference verifier (tests/vectors/README.md).
+//! Compares the verifier with the recorded verdicts of the service's own reference verifier (tests/vectors/README.md).
 //!
-//! Never laxer than the reference, and never stricter without a name and a reason in [`STRICTER`].
+//! The verifier is never laxer than the reference. Each case in which it is stricter is listed in [`STRICTER`] with a
+//! reason.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +19,7 @@ use serde_json::value::RawValue;
 const VERDICTS: &str = include_str!("../../../tests/vectors/verdicts.json");
 const RECORDED: &str = include_str!("../../../tests/vectors/recorded.json");
 
-/// The cases that the reference accepts out of laxity and this verifier rejects, each with its reason.
+/// The cases that the reference accepts because it is lax and this verifier rejects, with the reason for each.
 const STRICTER: [(&str, &str); 40] = [
     ("badsig/raw-65-ascii-chars-recoverable-unknown/before-threshold", NO_PREFIX),
     ("context/text-no-prefix-signed-over-ascii-text", NO_PREFIX),
@@ -103,7 +104,7 @@ struct Case<'a> {
     stage: String,
 }
 
-/// What a case has set otherwise than the defaults.
+/// The settings of a case that differ from the defaults.
 #[derive(Default, Deserialize)]
 struct Config {
     signers: Option<Vec<String>>,
@@ -126,7 +127,7 @@ impl Verdicts<'_> {
         serde_json::from_str(VERDICTS).unwrap()
     }
 
-    /// The verifier that a case configures; `None` where its configuration is refused.
+    /// The verifier that a case configures. `None` if its configuration is refused.
     fn verifier(&self, config: &Config) -> Option<Verifier> {
         let signers = config.signers.as_ref().unwrap_or(&self.signers);
         let owner = match config.org_id.as_deref().filter(|org_id| !org_id.is_empty()) {
@@ -145,7 +146,7 @@ impl Case<'_> {
         }
     }
 
-    /// Whether the case asks for another verify step than the one that the event's type decides.
+    /// Whether the case asks for another verify step than the event's type requires.
     fn asks_for_another_step(&self) -> bool {
         let step = match Event::parse(self.bytes()).map(|event| event.kind) {
             Ok(EventType::WatcherEvent) => "Verify",
@@ -162,7 +163,7 @@ fn verifier(signers: &[String], required: usize, owner: Address) -> Option<Verif
     Some(Verifier::new(SignerSet::new(addresses, required).ok()?, owner))
 }
 
-/// `None` where the record has no readable place, and so is never verified.
+/// `None` if the record has no readable offset and is therefore never verified.
 fn verdict(verifier: &Verifier, json: Bytes) -> Option<Verdict> {
     RawEvent::locate(json).map(|raw| verifier.verify(raw))
 }
@@ -200,7 +201,7 @@ fn no_verdict_is_laxer_than_the_reference_and_none_stricter_without_a_reason() {
     assert_eq!(seen, STRICTER.len(), "every name in the table is a case");
 }
 
-/// A verdict as a text: whose signatures were counted, or why none would do.
+/// Formats a verdict: the counted signatures, or the reason for the rejection.
 fn told(verdict: Option<Verdict>) -> String {
     match verdict {
         Some(Verdict::Verified(event)) => format!("{:?}", event.proof()),
@@ -209,7 +210,7 @@ fn told(verdict: Option<Verdict>) -> String {
     }
 }
 
-/// In the first round keys are recovered, and all the more in the later ones signers are known.
+/// The first round recovers keys. In each later round more signers are known.
 #[test]
 fn every_verdict_is_the_same_once_the_signers_are_known() {
     let verdicts = Verdicts::read();
@@ -294,7 +295,7 @@ fn refuses_every_flip(verifier: &Verifier, event: &Value, parts: &[String]) {
     }
 }
 
-/// The bytes, once for each byte and each of three ways to flip bits of it.
+/// Returns a copy of the bytes for each byte and each of three ways to flip its bits.
 fn flips(bytes: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let places = (0..bytes.len()).flat_map(|at| [(at, 0x01), (at, 0x80), (at, 0xff)]);
     places.map(|(at, bits)| {

@@ -1,4 +1,4 @@
-//! Checking signatures faster than by recovery, for signers whose keys are known. See "How signatures are checked" in
+//! Checks signatures faster than recovery does, for signers with known keys. See "How signatures are checked" in
 //! [`verify`](super).
 
 mod asking;

@@ -1,4 +1,4 @@
-//! Bytes with a meaning: hashes, addresses, and hex as the service writes it.
+//! Hashes, addresses, and hex as the service writes it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use sha3::{Digest, Keccak256};
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Hash(pub [u8; 32]);
 
-/// A 20-byte account address: of a signer or of a workflow owner.
+/// A 20-byte account address of a signer or a workflow owner.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address(pub [u8; 20]);
 
@@ -19,7 +19,7 @@ pub struct Address(pub [u8; 20]);
 #[error("not an address: 0x and 40 hexadecimal digits")]
 pub struct NotAnAddress;
 
-/// Keccak-256 over the parts, as if they were one text.
+/// The keccak-256 hash of the concatenated parts.
 pub fn keccak256<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Hash {
     let mut hasher = Keccak256::new();
     for part in parts {
@@ -28,14 +28,14 @@ pub fn keccak256<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Hash {
     Hash(hasher.finalize().into())
 }
 
-/// The bytes of a hex text with its required `0x` or `0X`.
+/// Decodes hex with the required prefix `0x` or `0X`.
 ///
-/// Stricter than the reference, which takes a text without the prefix for the bytes themselves.
+/// This is stricter than the reference, which uses a text without the prefix as raw bytes.
 pub(super) fn bytes_of(text: &str) -> Option<Vec<u8>> {
     base16ct::mixed::decode_vec(digits_of(text)?).ok()
 }
 
-/// As [`bytes_of`], where it must be just so many.
+/// Like [`bytes_of`], but returns `None` for any length other than `LENGTH`.
 pub(super) fn exact_bytes_of<const LENGTH: usize>(text: &str) -> Option<[u8; LENGTH]> {
     exact(digits_of(text)?)
 }
@@ -44,7 +44,7 @@ fn digits_of(text: &str) -> Option<&str> {
     text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))
 }
 
-/// Just so many bytes: of fewer digits the rest would stay as it is.
+/// Decodes exactly `LENGTH` bytes. The length is checked because shorter input would leave the rest of the array at zero.
 fn exact<const LENGTH: usize>(digits: &str) -> Option<[u8; LENGTH]> {
     let mut bytes = [0; LENGTH];
     let decoded = base16ct::mixed::decode(digits, &mut bytes).is_ok_and(|decoded| decoded.len() == LENGTH);
@@ -59,7 +59,7 @@ pub struct NotAHash;
 impl FromStr for Hash {
     type Err = NotAHash;
 
-    /// As an address.
+    /// Accepts the same forms as an address.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         exact(digits_of(text).unwrap_or(text)).map(Self).ok_or(NotAHash)
     }
@@ -68,13 +68,13 @@ impl FromStr for Hash {
 impl FromStr for Address {
     type Err = NotAnAddress;
 
-    /// Takes any case, whatever a checksum would say, and the digits with or without `0x`, as the reference does.
+    /// Accepts upper and lower case without checking a checksum, and digits with or without `0x`, as the reference does.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         exact(digits_of(text).unwrap_or(text)).map(Self).ok_or(NotAnAddress)
     }
 }
 
-/// `0x` and lower-case hex for a type that is an array of bytes.
+/// Writes `0x` and lower-case hex for a type that contains an array of bytes.
 macro_rules! written_as_hex {
     ($($type:ident: $length:literal),+) => {$(
         impl $type {

@@ -1,9 +1,9 @@
-//! A signer set's members.
+//! The members of a signer set.
 //!
 //! # Invariants
 //!
-//! * **Shared.** Everything that verifies by the same addresses shares what is known of them, wherever it was made: that changes
-//!   how fast a verdict is reached and nothing else.
+//! * **Shared.** All verifiers with the same addresses share their knowledge about the members, no matter who created them.
+//!   This knowledge affects only the speed of a verdict.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -13,18 +13,18 @@ use super::hash::Address;
 use super::preparing::Prepared;
 use super::signature::address_of;
 
-/// The members of one signer set, and what is known of them beyond their addresses.
+/// The members of one signer set: their addresses and further knowledge about them.
 pub(super) struct Known {
     addresses: Vec<Address>,
-    /// The keys that were recovered often, and what was made of them.
+    /// The keys that were recovered often, and their precomputed tables.
     pub(super) prepared: Prepared,
 }
 
-/// Every set in use.
+/// All sets in use.
 static SETS: Mutex<Vec<Weak<Known>>> = Mutex::new(Vec::new());
 
 impl Known {
-    /// What is known of the members with these addresses, in this order, if the set is in use.
+    /// Returns the shared set with these addresses, in this order. Creates it if it is not in use.
     pub(super) fn of(addresses: Vec<Address>) -> Arc<Self> {
         let mut sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);
         sets.retain(|set| set.strong_count() > 0);
@@ -36,17 +36,17 @@ impl Known {
         })
     }
 
-    /// Nothing is known yet of the members with these addresses.
+    /// A set with these addresses, without further knowledge about the members.
     pub(super) fn nothing(addresses: Vec<Address>) -> Self {
         Self { prepared: Prepared::nothing(addresses.len()), addresses }
     }
 
-    /// The members, as they were listed.
+    /// The members' addresses, in the order of the list.
     pub(super) fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 
-    /// The member whose key was recovered, if it is a member's.
+    /// Records a recovered key. Returns the index of the member with this key, if any.
     pub(super) fn recovered(&self, key: &VerifyingKey) -> Option<usize> {
         let address = address_of(key);
         let member = self.addresses.iter().position(|member| *member == address)?;
@@ -54,17 +54,17 @@ impl Known {
         Some(member)
     }
 
-    /// Whether there are keys that are worth preparing.
+    /// Whether any member's key should get a precomputed table.
     pub(super) fn wants_preparing(&self) -> bool {
         self.prepared.wants_preparing()
     }
 
-    /// Prepares them.
+    /// Precomputes these tables.
     pub(super) fn prepare(&self) {
         self.prepared.prepare();
     }
 
-    /// Learns the order that the network signs in, from the members that signed proofs.
+    /// Learns the order in which the network signs. Each proof lists the members that signed it.
     #[cfg(test)]
     pub(super) fn learn<'a>(&self, proofs: impl IntoIterator<Item = &'a [usize]>) {
         self.prepared.learn(proofs);

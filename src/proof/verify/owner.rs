@@ -1,14 +1,14 @@
-//! The workflow owner of an organisation: what binds an event to its owner.
+//! The workflow owner of an organization. It binds an event to its owner.
 
 use super::hash::{Address, Hash, keccak256};
 
 const DOMAIN: &[u8] = b"Chainlink Runtime Environment GenerateWorkflowOwnerAddress\0";
 const PADDING: [u8; 84] = [0; 84];
 
-/// What an empty tenant id means.
+/// An empty tenant id means this tenant.
 const DEFAULT_TENANT: &str = "1";
 
-/// Derives the owner that reports name for an organisation's workflows (spec/wire.md, "Workflow owner").
+/// Derives the owner that reports name for an organization's workflows (spec/wire.md, "Workflow owner").
 pub fn workflow_owner(org_id: &str, tenant_id: &str) -> Address {
     let prefix = if tenant_id.is_empty() { DEFAULT_TENANT } else { tenant_id };
     let Hash(hash) = keccak256([

@@ -1,4 +1,4 @@
-//! In place of `fast`, in a build without it: nothing is prepared, and every signature is recovered.
+//! Replaces `fast` in a build without it: nothing is precomputed, and every key is recovered.
 #![allow(clippy::unused_self, clippy::unnecessary_wraps, reason = "the same functions as those of `fast`")]
 
 use k256::ecdsa::VerifyingKey;
@@ -13,7 +13,7 @@ pub(super) fn read(_: &Known, _: usize, _: &[Signatures<'_>]) -> Option<Vec<Resu
     None
 }
 
-/// Nothing.
+/// Stores nothing.
 pub(super) struct Prepared;
 
 impl Prepared {

@@ -1,9 +1,10 @@
-//! Who made a proof's signatures, by recovery: the key is computed from the signature, and its address is looked up.
+//! Finds the makers of a proof's signatures by recovery: the key is computed from the signature, and its address is looked
+//! up.
 //!
 //! # Invariants
 //!
-//! * **In order.** Signatures are read in the order of the proof, up to the threshold: what comes after it is never looked
-//!   at.
+//! * **In order.** Signatures are read in the order of the proof, up to the threshold. Signatures after the threshold are
+//!   never read.
 
 use super::Reason;
 use super::hash::Hash;
@@ -12,24 +13,24 @@ use super::preparing;
 use super::signature::Recoverable;
 use super::signers::Counted;
 
-/// A proof's signatures as they are written, and what they are over.
+/// The signatures of a proof as text, and the digest that they sign.
 pub(super) struct Signatures<'a> {
     pub(super) digest: Hash,
     pub(super) texts: &'a [Option<Box<str>>],
 }
 
-/// Reads proofs, each until `required` members are found.
+/// Reads each proof until `required` members are found.
 pub(super) fn read(known: &Known, required: usize, proofs: &[Signatures<'_>]) -> Vec<Result<Counted, Reason>> {
     let by_recovery = || proofs.iter().map(|proof| Reading::new(known, required, proof).finish()).collect();
     preparing::read(known, required, proofs).unwrap_or_else(by_recovery)
 }
 
-/// What was read of a proof so far.
+/// The state of reading one proof.
 pub(super) struct Reading<'a> {
     pub(super) known: &'a Known,
     required: usize,
     pub(super) proof: &'a Signatures<'a>,
-    /// How many were read.
+    /// The number of signatures read so far.
     pub(super) read: usize,
     /// The members that have signed, in the order of the proof.
     pub(super) found: Vec<usize>,
@@ -47,13 +48,13 @@ impl<'a> Reading<'a> {
         self.malformed || self.found.len() == self.required || self.read == self.proof.texts.len()
     }
 
-    /// The next signature is a member's.
+    /// Records that a member made the next signature.
     pub(super) fn found(&mut self, member: usize) {
         self.found.push(member);
         self.read += 1;
     }
 
-    /// Reads the next signature by the key that it recovers; `signature` is that one if it has been read already.
+    /// Reads the next signature and recovers its key. `signature` is the parsed signature, if it was parsed before.
     pub(super) fn recover(&mut self, signature: Option<&Recoverable>) {
         let digest = &self.proof.digest;
         let key = match signature {
@@ -73,7 +74,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Reads to the end.
+    /// Reads the remaining signatures.
     pub(super) fn finish(mut self) -> Result<Counted, Reason> {
         while !self.is_over() {
             self.recover(None);

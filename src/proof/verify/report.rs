@@ -1,4 +1,4 @@
-//! The OCR report: what the network signed.
+//! The OCR report, which the network signs.
 
 use super::hash::{Address, Hash, keccak256};
 
@@ -12,36 +12,36 @@ const OWNER: std::ops::Range<usize> = 87..107;
 const REPORT_ID: std::ops::Range<usize> = 107..109;
 const PAYLOAD: usize = 109;
 
-/// The shortest report: the header's 109 bytes and a hash.
+/// The length of the shortest report: a header of 109 bytes and a hash.
 pub const OCR_REPORT_LENGTH: usize = PAYLOAD + 32;
 
-/// A report's fields. A verdict depends on the owner and the payload alone.
+/// The fields of a report. A verdict depends only on the owner and the payload.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Report<'a> {
     /// The version of this layout.
     pub version: u8,
-    /// When the network made it, Unix seconds.
+    /// When the network made the report, in Unix seconds.
     pub timestamp: u32,
-    /// The oracle network.
+    /// The id of the oracle network.
     pub don_id: u32,
-    /// The version of that network's configuration.
+    /// The version of the oracle network's configuration.
     pub don_config_version: u32,
-    /// The workflow's name, ten bytes, as the network shortens it.
+    /// The workflow's name, as the network shortens it to ten bytes.
     pub workflow_name: &'a [u8],
-    /// Which of the workflow's reports it is, two bytes.
+    /// The id of the report within the workflow, two bytes.
     pub report_id: &'a [u8],
-    /// The run of the workflow that emitted it.
+    /// The run of the workflow that emitted the report.
     pub execution_id: Hash,
     /// The workflow.
     pub workflow_id: Hash,
-    /// Whose workflow it is.
+    /// The owner of the workflow.
     pub workflow_owner: Address,
-    /// What it is about: an event hash.
+    /// The subject of the report: an event hash.
     pub payload: &'a [u8],
 }
 
 impl<'a> Report<'a> {
-    /// `None` where it is shorter than [`OCR_REPORT_LENGTH`].
+    /// Returns `None` if the report is shorter than [`OCR_REPORT_LENGTH`].
     pub fn parse(report: &'a [u8]) -> Option<Self> {
         if report.len() < OCR_REPORT_LENGTH {
             return None;
@@ -65,12 +65,12 @@ impl<'a> Report<'a> {
     }
 }
 
-/// The hash that a report about this text carries: of the text itself, not of what its base64 decodes to.
+/// The hash that a report about this text contains. It covers the text itself and not the base64-decoded content.
 pub fn event_hash(signed: &str) -> Hash {
     keccak256([signed.as_bytes()])
 }
 
-/// What each signature of a proof is over.
+/// The hash that each signature of a proof signs.
 pub fn signed_digest(report: &[u8], context: &[u8]) -> Hash {
     let report_hash = keccak256([report]);
     keccak256([&report_hash.0[..], context])

@@ -1,4 +1,4 @@
-//! One signature: as it is written, and which key made it, by recovery on k256's own operations.
+//! Parses one signature and recovers its key with k256's own operations.
 
 use k256::ecdsa::{RecoveryId, Signature, VerifyingKey};
 
@@ -6,14 +6,14 @@ use super::hash::{Address, Hash, exact_bytes_of, keccak256};
 
 const LENGTH: usize = 65;
 
-/// A signature that can be a key's: r and s are neither zero nor as large as the group's order.
+/// A signature in the valid range: r and s are neither zero nor as large as the group's order.
 pub(super) struct Recoverable {
     pub(super) signature: Signature,
     pub(super) recovery: RecoveryId,
 }
 
 impl Recoverable {
-    /// Reads `0x r || s || v` with v in {0, 1, 27, 28}; `None` where the text is no signature.
+    /// Parses `0x r || s || v` with v in {0, 1, 27, 28}. Returns `None` if the text is not a signature.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let bytes: [u8; LENGTH] = exact_bytes_of(text)?;
         let recovery = match bytes[LENGTH - 1] {
@@ -25,16 +25,16 @@ impl Recoverable {
         Some(Self { signature, recovery: RecoveryId::from_byte(recovery)? })
     }
 
-    /// The key that signed `digest`; `None` where there is none.
+    /// Returns the key that signed `digest`. Returns `None` if no key can be recovered.
     ///
-    /// A high `s` is as good as a low one, as in the reference: recovery, unlike k256's verification, asks nothing of `s`
-    /// but its range.
+    /// A high `s` is accepted like a low one, as in the reference. Unlike k256's verification, recovery only requires that
+    /// `s` is in its range.
     pub(super) fn recover(&self, digest: &Hash) -> Option<VerifyingKey> {
         VerifyingKey::recover_from_prehash(&digest.0, &self.signature, self.recovery).ok()
     }
 }
 
-/// Whose key a signature over `digest` recovers; `None` where it is no signature.
+/// The address of the key that recovery finds for a signature over `digest`. Returns `None` if no key can be recovered.
 pub(super) fn maker(text: &str, digest: &Hash) -> Option<Address> {
     Recoverable::parse(text)?.recover(digest).map(|key| address_of(&key))
 }

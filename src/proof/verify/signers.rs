@@ -1,4 +1,4 @@
-//! The signer set: whose signatures count, and how many of them an event needs.
+//! The signer set: the signers that count, and how many of them must sign an event.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,27 +14,27 @@ mod tests;
 /// The oracle network's signers and the threshold. Never empty, no duplicates, 0 < required <= signers.
 #[derive(Clone)]
 pub struct SignerSet {
-    /// The addresses, and what else is known of the signers.
+    /// The addresses, and further knowledge about the signers.
     known: Arc<Known>,
     required: usize,
 }
 
-/// What the signatures of a proof that suffice have shown.
+/// The result of counting a proof with enough signatures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Counted {
-    /// Distinct members by their places in the set, exactly as many as are required, in the order of the proof.
+    /// The indexes of distinct members in the set, exactly as many as required, in the order of the proof.
     pub(super) members: Vec<usize>,
-    /// Signatures among them by keys that are no members'.
+    /// The number of signatures among them by keys outside the set.
     pub(super) strangers: u32,
 }
 
-/// Why a list and a threshold are no signer set.
+/// Why a list and a threshold are not a valid signer set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignerSetError {
-    /// A threshold of zero would accept anything.
+    /// A threshold of zero would accept any event.
     #[error("the minimum of required signatures must be greater than 0")]
     NothingRequired,
-    /// More signatures required than there are signers: nothing could ever be verified.
+    /// More signatures are required than the set has signers, so no event could ever be verified.
     #[error("{required} signatures are required but there are only {signers} signers")]
     TooManyRequired {
         /// The threshold.
@@ -42,16 +42,16 @@ pub enum SignerSetError {
         /// The number of signers.
         signers: usize,
     },
-    /// An address is listed twice.
+    /// An address occurs twice.
     #[error("the signer {0} is listed twice")]
     Duplicate(Address),
 }
 
 impl SignerSet {
-    /// Checks the specification's rules on a signer set.
+    /// Checks the specification's rules for a signer set.
     ///
     /// # Errors
-    /// [`SignerSetError`], where a rule does not hold.
+    /// [`SignerSetError`] if a rule is violated.
     pub fn new(addresses: Vec<Address>, required: usize) -> Result<Self, SignerSetError> {
         let twice = addresses.iter().enumerate().find(|(at, address)| addresses[..*at].contains(address));
         if let Some((_, address)) = twice {
@@ -66,37 +66,37 @@ impl SignerSet {
         Ok(Self { known: Known::of(addresses), required })
     }
 
-    /// How many distinct signers an event needs.
+    /// The number of distinct signers that an event needs.
     pub fn required(&self) -> usize {
         self.required
     }
 
-    /// The signers, in the order they were listed.
+    /// The signers, in the order of the list.
     pub fn addresses(&self) -> &[Address] {
         self.known.addresses()
     }
 
-    /// Of each proof, the distinct members that signed, exactly as many as are required. Many proofs at once take much less
-    /// time than each by itself.
+    /// Returns the distinct members that signed each proof, exactly as many as required. Counting many proofs at once takes
+    /// much less time than one by one.
     ///
-    /// Signatures are read in order, and reading stops at the threshold: what comes after it is never looked at.
-    /// Strangers and repeats are passed over.
+    /// Signatures are read in order until the threshold is reached. Signatures after it are never read. Strangers and
+    /// repeats are skipped.
     pub(super) fn count(&self, proofs: &[Signatures<'_>]) -> Vec<Result<Counted, Reason>> {
         reading::read(&self.known, self.required, proofs)
     }
 
-    /// Whether [`prepare`](Self::prepare) has anything to do.
+    /// Whether [`prepare`](Self::prepare) has work to do.
     pub(super) fn wants_preparing(&self) -> bool {
         self.known.wants_preparing()
     }
 
-    /// Makes it fast to check the signatures of those that have signed often.
+    /// Precomputes tables for the signers that have signed often, so that their signatures are checked faster.
     pub(super) fn prepare(&self) {
         self.known.prepare();
     }
 }
 
-/// Two sets are the same by what they say, whatever is known of the signers.
+/// Two sets are equal if their addresses and thresholds are equal. Further knowledge about the signers is ignored.
 impl PartialEq for SignerSet {
     fn eq(&self, other: &Self) -> bool {
         (self.addresses(), self.required) == (other.addresses(), other.required)

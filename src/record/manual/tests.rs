@@ -10,10 +10,10 @@ use crate::{Format, JSON, Message, Shape, Source, Template};
 use proof::event::Event;
 use proof::verify::{Address, Hash, Proof};
 
-/// The members of these that hold what others have made.
+/// Members whose contents are defined by others.
 const OPAQUE: [&str; 2] = ["decoded", "event"];
 
-/// Each member of an object, and of the objects in it, by its path.
+/// Collects the path of each member of an object, including nested objects.
 fn paths(value: &Value, before: &str, into: &mut BTreeSet<String>) {
     for (name, value) in value.as_object().into_iter().flatten() {
         let path = format!("{before}{name}");
@@ -30,14 +30,14 @@ fn paths_of(json: &[u8]) -> BTreeSet<String> {
     found
 }
 
-/// The terms of a section.
+/// Returns the terms of a section.
 fn documented(section: &str) -> BTreeSet<String> {
     let section = MANUAL.split("\n.SH ").find(|text| text.starts_with(section)).expect("it is there");
     let terms = section.split("\n.TP\n.B ").skip(1);
     terms.map(|term| term.lines().next().unwrap().to_owned()).collect()
 }
 
-/// A record with every field that there is: more than any event has.
+/// Renders a record with every possible field, which is more than any real event has.
 fn every_field() -> Vec<u8> {
     let hash = Hash([7; 32]);
     let proof = Proof {

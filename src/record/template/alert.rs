@@ -1,10 +1,11 @@
-//! What an alert says of an event: the name `alert` in templates.
+//! The alert for an event: the name `alert` in templates.
 //!
 //! # Invariants
 //!
-//! * **Everything of it is the event's own.** Severity, key and title depend on nothing else: the same event makes the same
-//!   alert at each attempt and on each instance.
-//! * **An alert that ends has the key of the one that began.** The key of a status is that of what it is about.
+//! * **An alert depends only on its event.** Severity, key and title depend on nothing else. The same event produces the
+//!   same alert at each attempt and on each instance.
+//! * **An alert that resolves has the same key as the alert that it ends.** The key of a status event names the subject of
+//!   the status.
 //! * **Bounded and printable,** like the readable line.
 
 use minijinja::Value;
@@ -15,10 +16,10 @@ use crate::readable::{limited, printable, status_reason};
 use crate::{Facts, Field, Readable, Record};
 use proof::event::EventType;
 
-/// The longest key that `PagerDuty` takes. Opsgenie takes twice as many.
+/// The longest key that `PagerDuty` accepts, in bytes. Opsgenie accepts keys of twice this length.
 const KEY_LIMIT: usize = 255;
 
-/// The ids of what has a longer name are made in this namespace (RFC 9562, version 5).
+/// If a key is too long or is not printable ASCII, a UUID in this namespace replaces its subject (RFC 9562, version 5).
 const NAMESPACE: Uuid = Uuid::from_u128(0x3f1c_27d8_90aa_4c61_8e55_0b7d_6a12_c9f4);
 
 const TITLE_LIMIT: usize = 120;
@@ -28,14 +29,14 @@ const FACT_LIMIT: usize = 300;
 /// The most facts that Slack shows in a section.
 const FACTS: usize = 10;
 
-/// What is said of an event.
+/// The alert for one event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Alert {
     /// `critical`, `error`, `warning` or `info`.
     pub(super) severity: &'static str,
-    /// What alerts of the same thing have in common.
+    /// The same for all alerts about the same subject.
     pub(crate) key: String,
-    /// Whether what failed is in order again, or was never anything else.
+    /// Whether the subject has recovered, or never failed.
     pub(crate) resolves: bool,
     title: String,
     reason: String,
@@ -59,7 +60,7 @@ impl Alert {
         }
     }
 
-    /// As a template sees it.
+    /// The alert as templates see it.
     pub(super) fn value(&self) -> Value {
         let pair = |name: &str, value: &str| {
             Map::from_iter([("name".into(), Value::from(name)), ("value".into(), value.into())])
@@ -81,7 +82,8 @@ impl Alert {
     }
 }
 
-/// A watcher that failed sends no more events; without an alert that goes unnoticed. What expired can be sent again.
+/// The severity of an event. A failed watcher sends no more events, and without an alert nobody notices. An expired
+/// operation or query can be sent again.
 fn severity(kind: &str, status: &str) -> &'static str {
     match (kind, status) {
         ("watcher.status", "failed") => "critical",
@@ -93,7 +95,7 @@ fn severity(kind: &str, status: &str) -> &'static str {
     }
 }
 
-/// The statuses after which nothing is wrong with what they are about.
+/// Whether nothing is wrong with the subject after this status.
 fn resolves(kind: &str, status: &str) -> bool {
     matches!(
         (kind, status),
@@ -107,7 +109,7 @@ fn resolves(kind: &str, status: &str) -> bool {
 fn key(record: &Record) -> String {
     let channel = record.channel.id;
     let is_event = EventType::from(record.facts().get(Field::Type).unwrap_or_default()) == EventType::WatcherEvent;
-    // What a watcher has seen is no state of the watcher.
+    // An event that a watcher saw is not a state of the watcher.
     let subject = record.facts().subject().filter(|_| !is_event).map(|subject| subject.replacen('/', ":", 1));
     let subject = subject.unwrap_or_else(|| format!("event:{}", record.key()));
     let key = format!("channeld:{channel}:{subject}");
@@ -152,7 +154,7 @@ fn listed(record: &Record, readable: &Readable) -> Vec<(&'static str, String)> {
     said.filter(|(_, value)| !value.is_empty()).take(FACTS).collect()
 }
 
-/// What it is about, by its kind.
+/// Returns the name and id of the subject, according to its kind.
 fn about(facts: &Facts) -> (&'static str, String) {
     let fields = [
         ("Operation", Field::OperationId),

@@ -1,7 +1,7 @@
-//! Events that a template is tried with before any comes: their records are rendered and go nowhere.
+//! Sample events for trying a template before real events arrive. Their records are rendered but never delivered.
 //!
-//! They have what the documentation of the service says that each kind has. Between them they leave out everything that an
-//! event may lack.
+//! Each sample has the fields that the service documents for its kind. Every field that an event may lack is missing in at
+//! least one sample.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -20,17 +20,17 @@ const HASH: &str = "0x97bb6198b18008ed8707408b39620e87ef2e76cb1e2b7787db8f54bc1b
 const CHAIN: &str = "16015286601757825753";
 const SECONDS: i64 = 1_715_688_015;
 
-/// What a sample says of itself.
+/// The definition of a sample.
 struct Sample {
     name: &'static str,
     kind: &'static str,
     is_verified: bool,
-    /// Whether it has an id, and is known when it was read.
+    /// Whether it has an event id and a time when it was read.
     is_complete: bool,
     payload: Value,
 }
 
-/// Each by its name.
+/// Returns each sample with its name.
 pub(super) fn all() -> Vec<(&'static str, Record)> {
     let operation = |status: &str, reason: &str, signed: Option<&str>| {
         let mut payload = json!({

@@ -1,10 +1,10 @@
-//! The templates that are compiled in.
+//! The templates that are compiled into channeld.
 
 use strum::{EnumString, IntoStaticStr, VariantArray, VariantNames};
 
 use super::alert::Alert;
 
-/// A target whose body is known.
+/// A target with a built-in template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, IntoStaticStr, VariantArray, VariantNames)]
 #[strum(serialize_all = "lowercase")]
 pub enum Shipped {
@@ -16,7 +16,7 @@ pub enum Shipped {
     Discord,
     /// `PagerDuty`'s Events API v2.
     PagerDuty,
-    /// Opsgenie's Alert API, which Jira Service Management has too.
+    /// Opsgenie's Alert API, which Jira Service Management also offers.
     Opsgenie,
 }
 
@@ -31,17 +31,17 @@ impl Shipped {
         }
     }
 
-    /// What follows the target's address for this alert: segments of the path, and a query.
+    /// Returns the path segments and the query to append to the target's address for this alert.
     pub(crate) fn below(self, alert: &Alert) -> Option<Below> {
         let closes = self == Self::Opsgenie && alert.resolves;
         closes.then(|| Below { path: vec![alert.key.clone(), "close".to_owned()], query: "identifierType=alias" })
     }
 }
 
-/// What follows a target's address.
+/// The path and query to append to a target's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Below {
-    /// Segments of the path, not yet encoded.
+    /// Path segments, not yet encoded.
     pub path: Vec<String>,
     /// The query, encoded.
     pub query: &'static str,

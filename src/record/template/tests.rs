@@ -39,7 +39,7 @@ fn failed() -> Record {
     notice("operation.status", payload)
 }
 
-/// Events whose every text is hostile.
+/// Events in which every text is hostile.
 fn hostile() -> Vec<Record> {
     let text = "\\\" }, {{ 7 * 7 }} {% raw %} <!channel> @everyone [x](http://e.vil) `*_~|&<>\\\\ \\u0000\\u001b[31m\\n\\u202e";
     let texts = [
@@ -74,7 +74,7 @@ fn hostile() -> Vec<Record> {
     records
 }
 
-/// Every text of a JSON, with its path.
+/// Collects every string in a JSON value, with its path.
 fn texts(value: &Json, path: &str, found: &mut Vec<(String, String)>) {
     match value {
         Json::String(text) => found.push((path.to_owned(), text.clone())),
@@ -106,7 +106,7 @@ fn each_shipped_template_keeps_the_limits_of_its_target_whatever_an_event_holds(
             texts(&json, "", &mut found);
             let total: usize = found.iter().map(|(_, text)| text.encode_utf16().count()).sum();
             for (path, text) in &found {
-                // A plain text, in which Slack looks for no markup.
+                // A plain text field, which Slack does not parse as markup.
                 let is_header = path == ".blocks.text.text" && json["blocks"][0]["text"]["text"] == text.as_str();
                 let limit = match (target, path.as_str()) {
                     (Shipped::Slack, ".blocks.text.text") if is_header => 150,
@@ -124,7 +124,7 @@ fn each_shipped_template_keeps_the_limits_of_its_target_whatever_an_event_holds(
                     (Shipped::Opsgenie, _) => 15_000,
                 };
                 assert!(!text.is_empty() && text.encode_utf16().count() <= limit, "{target:?} {path}: {}", text.len());
-                // Nothing of it notifies anyone, is a link, or turns a line around.
+                // The text must not notify anyone, contain a link, or change the text direction.
                 let is_markup = target == &Shipped::Slack && text.contains('<') && !is_header
                     || target == &Shipped::Discord && text.contains("](");
                 assert!(!is_markup && !text.contains('\u{202e}'), "{target:?} {path}: {text}");
@@ -214,7 +214,8 @@ fn what_is_no_json_is_an_error_and_never_a_body() {
     let unescaped = template("{% autoescape false %}{\"a\": \"{{ event.payload.status_reason }}\"}{% endautoescape %}");
     assert_eq!(json(&unescaped, &failed()), json!({"a": "out of gas"}));
     for record in hostile() {
-        // An operator who turns escaping off gets an error where it matters, not another body.
+        // If an operator turns escaping off and this would change the body, rendering fails. It does not produce a
+        // different body.
         assert!(rendered(&unescaped, &record).is_err());
     }
     assert!(!unescaped.try_samples(false, |_| true).is_empty());
@@ -281,7 +282,7 @@ fn samples_have_what_a_contract_names_and_only_those_are_tried_that_a_filter_tak
     assert_eq!(own.try_samples(false, verified), Vec::<String>::new());
     let all = own.try_samples(false, |_| true);
     assert!(all[0].ends_with("(in a sample: a verified event whose signed text is no JSON)"), "{all:?}");
-    // Many samples lack the same value: it is said once.
+    // Many samples lack the same value, but the mistake is reported once.
     assert_eq!(all.len(), 2, "{all:?}");
     let misspelt = template("{\"a\": {{ decoded.chain_event.adress }}}");
     assert_eq!(misspelt.try_samples(false, verified).len(), 1);

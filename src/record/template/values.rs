@@ -1,9 +1,11 @@
-//! JSON as a template sees it.
+//! JSON values as templates see them.
 //!
 //! # Invariants
 //!
-//! * **Nothing is rounded.** A number that neither 128 bits nor a double hold exactly is a text of its digits.
-//! * **Nothing fails.** What cannot be read, such as a text with half a character in it, is a text as it stands there.
+//! * **Nothing is rounded.** A number that neither 128 bits nor a double can represent exactly becomes a string of its
+//!   digits.
+//! * **Nothing fails.** JSON that cannot be read, such as a string with half a surrogate pair, becomes a string of its
+//!   source text.
 
 use std::sync::Arc;
 
@@ -14,25 +16,25 @@ use serde_json::value::RawValue;
 
 use proof::event::Object;
 
-/// The members whose names the contracts of the operator decide: in a sample they cannot be known.
+/// The members whose names the operator's contracts define. A sample cannot know these names.
 const OPEN: [&str; 2] = ["params", "data"];
 
-/// What a name has in a sample that the sample does not have.
+/// The value of a name that the sample does not contain.
 const ANY: &str = "1500000";
 
-/// An object, its members in their order.
+/// An object, with its members in order.
 pub(super) type Map = IndexMap<Value, Value>;
 
-/// Where a JSON comes from.
+/// The origin of a JSON value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     /// An event.
     Event,
-    /// A sample: of what a contract names, every name is there.
+    /// A sample: inside the members that a contract defines, every name has a value.
     Sample,
 }
 
-/// The value of a JSON text.
+/// Converts JSON text to a template value.
 pub(super) fn value(json: &str, origin: Origin) -> Value {
     let json = json.trim();
     read(json, origin).unwrap_or_else(|| json.into())
@@ -68,7 +70,7 @@ fn number(digits: &str) -> Option<Value> {
     whole.ok().or_else(|| digits.parse().ok().filter(exact).map(Value::from))
 }
 
-/// A sample's members that a contract names.
+/// The members of a sample whose names a contract defines.
 #[derive(Debug)]
 struct Open(Value);
 

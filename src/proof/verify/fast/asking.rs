@@ -1,17 +1,18 @@
-//! Who made the signatures of many proofs at once, by asking members whose keys are known.
+//! Finds the makers of the signatures of many proofs at once, by testing members with known keys.
 //!
-//! Recovery looks for the key Q with r·Q = s·R − z·G, where R is the point that the signature names, z the digest and G the
-//! group's generator. There is exactly one such Q, because the group's order is a prime. If Q is known, it is the answer exactly if
-//! (z/s)·G + (r/s)·Q is R, and that takes only multiples that were made beforehand. What the signature says of R, its first
-//! coordinate and whether the second is odd, is compared with the sum: R itself need not be found.
+//! Recovery looks for the key Q with r·Q = s·R − z·G. R is the point that the signature names, z is the digest, and G is
+//! the group's generator. Exactly one such Q exists, because the group's order is a prime. If Q is known, it is the answer
+//! exactly if (z/s)·G + (r/s)·Q equals R, and computing this sum needs only precomputed multiples. The signature contains
+//! the first coordinate of R and whether the second is odd. Both are compared with the sum, so R itself need not be
+//! computed.
 //!
-//! A signature does not name its key, so members are asked one after the other. A member costs some thirty additions, and all
-//! proofs ask at the same time: their additions share inversions and vectors (see [`sums`](super::sums)).
+//! A signature does not name its key, so members are tested one after another. Each test costs some thirty additions. All
+//! proofs test at the same time, so that their additions share inversions and vectors (see [`sums`](super::sums)).
 //!
 //! # Invariants
 //!
-//! * **As recovery decides.** What no asked member has made is recovered. So which members are asked, and in which order,
-//!   changes nothing.
+//! * **Same result as recovery.** If no tested member made a signature, its key is recovered. The choice and order of the
+//!   tested members therefore change nothing.
 
 use std::cell::Cell;
 use std::sync::LazyLock;
@@ -33,19 +34,19 @@ use crate::verify::signers::Counted;
 #[cfg(test)]
 mod tests;
 
-/// The generator's multiples, for the whole process.
+/// The generator's multiples, shared by the whole process.
 pub(super) static GENERATOR: LazyLock<Multiples> =
     LazyLock::new(|| Multiples::of(&AffinePoint::GENERATOR, Window::GENERATOR));
 
-/// Signatures that are made ready together: of many, the memory that a thread keeps would be large.
+/// How many signatures are prepared together. A larger number would make the memory that each thread keeps large.
 const TOGETHER: usize = 48;
 
 thread_local! {
-    /// The memory of one batch after the other.
+    /// Memory that is reused from batch to batch.
     static LISTS: Cell<Lists> = Cell::default();
 }
 
-/// Reads proofs, each until `required` members are found; `None` if there is no member whose multiples have been made.
+/// Reads each proof until `required` members are found. Returns `None` if no member has precomputed multiples.
 pub(in crate::verify) fn read(
     known: &Known,
     required: usize,
@@ -55,7 +56,7 @@ pub(in crate::verify) fn read(
     let places = prepared.window().filter(|_| prepared.has_multiples()).map(Window::places)?;
     let mut readings: Vec<_> = proofs.iter().map(|proof| AskedReading::new(known, required, proof)).collect();
     let (order, mut lists) = (prepared.order().snapshot(), LISTS.take());
-    // If many signers sign in no order that can be learned, a recovery costs less than asking.
+    // If many signers sign in no learnable order, recovery costs less than testing members.
     if order.expected() * places < lists.additions_of_a_recovery() {
         prepare(&mut readings, &mut lists);
         while ask(&mut readings, &order, &mut lists) {}
@@ -66,7 +67,7 @@ pub(in crate::verify) fn read(
     Some(counted)
 }
 
-/// Makes the first signatures of all proofs ready to be asked for: so many are read in any case.
+/// Prepares the first signatures of all proofs, as many as are required. These signatures are read in any case.
 fn prepare(readings: &mut [AskedReading<'_>], lists: &mut Lists) {
     let signatures = readings.iter().flat_map(|reading| &reading.signatures);
     let inverses = inverses(signatures.map(|asked| &asked.signature));
@@ -86,7 +87,7 @@ fn prepare(readings: &mut [AskedReading<'_>], lists: &mut Lists) {
     }
 }
 
-/// Asks one member for each proof's next signature. `false` where no member is left to ask.
+/// Tests one member for each proof's next signature. Returns `false` if no member is left to test.
 fn ask(readings: &mut [AskedReading<'_>], order: &Snapshot, lists: &mut Lists) -> bool {
     let mut asking = Vec::with_capacity(readings.len());
     for reading in readings {
@@ -109,7 +110,7 @@ fn as_scalar(digest: &Hash) -> Scalar {
     <Scalar as Reduce<FieldBytes>>::reduce(&digest.0.into())
 }
 
-/// A signature for which members are asked.
+/// A signature for which members are tested.
 struct Asked {
     signature: Recoverable,
     /// r/s.
@@ -118,18 +119,18 @@ struct Asked {
     from_digest: Option<Point>,
 }
 
-/// A proof for whose signatures members are asked.
+/// A proof that is read by testing members.
 struct AskedReading<'a> {
     reading: Reading<'a>,
-    /// The first signatures, as many as are required, up to one that is malformed.
+    /// The first signatures, as many as are required. The list ends before a malformed signature.
     signatures: Vec<Asked>,
-    /// How many members were considered for the next one.
+    /// The number of members that were considered for the next signature.
     considered: usize,
 }
 
 impl<'a> AskedReading<'a> {
     fn new(known: &'a Known, required: usize, proof: &'a Signatures<'a>) -> Self {
-        // Zero has no multiple: a digest that is zero is left to recovery.
+        // Zero has no multiples, so a proof with a zero digest is left to recovery.
         let texts = proof.texts.iter().take(if as_scalar(&proof.digest) == Scalar::ZERO { 0 } else { required });
         let signatures = texts.map_while(|text| Recoverable::parse(text.as_deref()?));
         let asked = |signature| Asked { signature, factor: Scalar::ZERO, from_digest: None };
@@ -137,7 +138,7 @@ impl<'a> AskedReading<'a> {
         Self { reading: Reading::new(known, required, proof), signatures, considered: 0 }
     }
 
-    /// The next member to ask for the next signature. A signature that no member has made is recovered.
+    /// Returns the next member to test for the next signature. If no member made a signature, its key is recovered.
     fn next_to_ask(&mut self, order: &Snapshot) -> Option<(usize, &'a Multiples)> {
         while !self.reading.is_over() && self.reading.read < self.signatures.len() {
             while self.signatures[self.reading.read].from_digest.is_some()
@@ -165,7 +166,7 @@ impl<'a> AskedReading<'a> {
         self.considered = 0;
     }
 
-    /// Reads to the end, by recovery.
+    /// Reads the remaining signatures by recovery.
     fn finish(mut self) -> Result<Counted, Reason> {
         while !self.reading.is_over() {
             self.recover();

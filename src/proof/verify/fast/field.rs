@@ -1,20 +1,20 @@
-//! Numbers of the curve's field, modulo p = 2^256 - 2^32 - 977, as they are kept in tables.
+//! Numbers of the curve's field, modulo p = 2^256 - 2^32 - 977, in the form that tables store.
 
 use k256::elliptic_curve::hazmat::FieldArithmetic;
 use k256::{FieldBytes, Secp256k1};
 
-/// k256's number.
+/// A field element in k256's own representation.
 pub(super) type Number = <Secp256k1 as FieldArithmetic>::FieldElement;
 
-/// A number of 256 bits in words of 64, the lowest first.
+/// A 256-bit number in 64-bit words, lowest word first.
 pub(super) type Words = [u64; 4];
 
 /// 2^256 modulo p.
 pub(super) const BEYOND_WORDS: u64 = (1 << 32) + 977;
 
-/// The negative, modulo p, of a number below p that is not zero.
+/// Returns the negative modulo p of a number below p that is not zero.
 pub(super) fn negative(words: &Words) -> Words {
-    // p less the number is 2^256 - 1 less the number, less what p is below 2^256 - 1.
+    // p − n is (2^256 − 1 − n) − (2^256 − 1 − p), and the second part is BEYOND_WORDS − 1.
     let (mut borrowed, mut less) = (false, BEYOND_WORDS - 1);
     words.map(|word| {
         let negative;
@@ -24,12 +24,12 @@ pub(super) fn negative(words: &Words) -> Words {
     })
 }
 
-/// k256's number of words that are below p.
+/// Converts words below p to a k256 field element.
 pub(super) fn number_of(words: &Words) -> Number {
     Number::from_bytes(&bytes_of(words)).expect("it is less than the prime")
 }
 
-/// As coordinates are written: the highest byte first.
+/// Converts words to the byte format of coordinates: highest byte first.
 pub(super) fn bytes_of(words: &Words) -> FieldBytes {
     let mut bytes = FieldBytes::default();
     for (bytes, word) in bytes.rchunks_exact_mut(8).zip(words) {
@@ -38,7 +38,7 @@ pub(super) fn bytes_of(words: &Words) -> FieldBytes {
     bytes
 }
 
-/// The words of a coordinate.
+/// Converts a coordinate to words.
 pub(super) fn words_from(bytes: &FieldBytes) -> Words {
     let mut words = Words::default();
     for (bytes, word) in bytes.rchunks_exact(8).zip(&mut words) {
@@ -49,11 +49,11 @@ pub(super) fn words_from(bytes: &FieldBytes) -> Words {
 
 #[cfg(test)]
 mod tests {
-    //! Words are what k256 says of them.
+    //! Words agree with k256's numbers.
 
     use super::*;
 
-    /// p, the lowest word first.
+    /// p, lowest word first.
     const P: Words = [u64::MAX - (1 << 32) - 976, u64::MAX, u64::MAX, u64::MAX];
 
     #[test]

@@ -1,13 +1,13 @@
-//! A point's multiples, made beforehand: a product with a scalar is then the sum of a few of them.
+//! Precomputed multiples of a point. A product with a scalar is then the sum of a few of them.
 //!
-//! An odd scalar is read as odd digits of a few bits each, below zero or above: with bits of one or minus one, there is
-//! exactly one way. The table holds d·2^(w·i) times the point for every place i and every odd digit d above zero; a negative
-//! costs nothing. So a product is the sum of exactly one point a place. An even scalar is taken for its negative, which is odd
-//! as the group's order is.
+//! An odd scalar is written with odd digits of a few bits each, positive or negative. Its bits are one or minus one, so
+//! there is exactly one way to write it. The table contains d·2^(w·i) times the point for every position i and every
+//! positive odd digit d. A negative multiple costs nothing. A product is therefore the sum of exactly one point per
+//! position. An even scalar is replaced with its negative, which is odd because the group's order is odd.
 //!
 //! # Invariants
 //!
-//! * **Not for secrets.** The time that a product takes depends on the scalar. Those of a signature are public.
+//! * **Not for secrets.** The time that a product takes depends on the scalar. The scalars of a signature are public.
 
 use std::iter;
 use std::ops::RangeInclusive;
@@ -23,43 +23,43 @@ use super::sums::Point;
 #[cfg(test)]
 mod tests;
 
-/// The bits of a scalar.
+/// The number of bits in a scalar.
 const BITS: usize = 256;
 
-/// The bytes of a scalar.
+/// The number of bytes in a scalar.
 const BYTES: usize = BITS / 8;
 
-/// Those of the narrowest window.
+/// The number of positions with the narrowest window.
 const MOST_PLACES: usize = Window(*Window::KEYS.start()).places();
 
-/// How many bits of a scalar a digit stands for.
+/// The number of bits of a scalar that one digit represents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window(usize);
 
 impl Window {
-    /// For the generator, which everything shares.
+    /// The window for the generator, whose table is shared by all sets.
     pub(super) const GENERATOR: Self = Self(8);
 
-    /// For keys. With still narrower digits little is left of what a table gains.
+    /// The windows for keys. With narrower digits a table would save little.
     const KEYS: RangeInclusive<usize> = 5..=10;
 
-    /// The widest with which the tables of so many points take at most so many bytes; `None` where even the narrowest
-    /// take more.
+    /// The widest window with which the tables of `points` points take at most `bytes` bytes. Returns `None` if even the
+    /// narrowest takes more.
     pub(super) fn fitting(points: usize, bytes: usize) -> Option<Self> {
         Self::KEYS.rev().map(Self).find(|window| points.saturating_mul(window.bytes()) <= bytes)
     }
 
-    /// The memory of one point's table.
+    /// The size of one point's table, in bytes.
     pub(super) const fn bytes(self) -> usize {
         self.places() * self.digits() * size_of::<Point>()
     }
 
-    /// The digits of a scalar.
+    /// The number of digits in a scalar.
     pub(super) const fn places(self) -> usize {
         BITS.div_ceil(self.0)
     }
 
-    /// The digits above zero that a place may have.
+    /// The number of positive digits for one position.
     const fn digits(self) -> usize {
         1 << (self.0 - 1)
     }
@@ -68,12 +68,12 @@ impl Window {
 /// The multiples of one point.
 pub(super) struct Multiples {
     window: Window,
-    /// The first place's by 1, 3, 5 and so on; then those of the next place.
+    /// The first position's multiples by 1, 3, 5 and so on, followed by the multiples for the next positions.
     points: Vec<Point>,
 }
 
 impl Multiples {
-    /// Of a point that is not the identity. Takes some milliseconds.
+    /// Computes the multiples of a point, which must not be the identity. It takes some milliseconds.
     pub(super) fn of(point: &AffinePoint, window: Window) -> Self {
         let mut points = Vec::with_capacity(window.bytes() / size_of::<Point>());
         let mut first = *point;
@@ -85,14 +85,14 @@ impl Multiples {
         Self { window, points }
     }
 
-    /// The points whose sum is the point times `scalar`, which is not zero: one a place.
+    /// Returns the points whose sum is the point times `scalar`, one point per position. `scalar` must not be zero.
     pub(super) fn terms(&self, scalar: &Scalar) -> impl Iterator<Item = Point> {
         debug_assert_ne!(*scalar, Scalar::ZERO, "the identity is no sum");
         let is_negative: bool = scalar.is_even().into();
         let odd = if is_negative { -scalar } else { *scalar };
         let digits = digits(words_from(&odd.to_bytes()), self.window);
-        // First as they stand in the table, one right after the other: most are far from the processor, and it fetches many at
-        // the same time.
+        // First copy the entries from the table in one pass. Most are far from the processor, and it can fetch many at the
+        // same time.
         let terms: ArrayVec<(Point, bool), MOST_PLACES> = digits
             .enumerate()
             .map(|(place, (half, is_below_zero))| (self.points[place * self.window.digits() + half], is_below_zero))
@@ -100,32 +100,34 @@ impl Multiples {
         terms.into_iter().map(move |(point, is_below_zero)| point.signed(is_below_zero != is_negative))
     }
 
-    /// The memory that it takes.
+    /// The size of the table, in bytes.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         self.points.capacity() * size_of::<Point>()
     }
 }
 
-/// A point times 1, 3, 5 and so on, and times the double of their number.
+/// Returns the point times 1, 3, 5 and so on, `number` values in total, and the point times 2·`number`.
 fn odd_multiples(point: &AffinePoint, number: usize) -> (Vec<AffinePoint>, AffinePoint) {
     let twice = ProjectivePoint::from(*point).double();
     let multiples = iter::successors(Some(ProjectivePoint::from(*point)), |multiple| Some(*multiple + twice));
     let mut multiples: Vec<_> = multiples.take(number + 1).collect();
-    // The last of all is by one more than the double of their number.
+    // The last multiple is 2·`number` + 1, so subtract the point once.
     multiples[number] -= point;
     let mut multiples = ProjectivePoint::batch_normalize_vartime(multiples.as_slice());
     let next = multiples.pop().expect("there is one");
     (multiples, next)
 }
 
-/// The digits of an odd scalar, the lowest first: half of each, rounded down, without its sign, and whether it is below zero.
+/// Splits an odd scalar into digits, lowest first. Each digit is returned as half of its absolute value, rounded down, and
+/// whether it is negative.
 ///
-/// With bits of one or minus one a scalar is twice the bits that are one less all that there are. So its half with a bit above
-/// all others has those bits, and a digit is twice a few of them less all that these could be.
+/// Written with bits of one and minus one, a scalar of k bits is 2·U − (2^k − 1), where U has the bits that are one. U is
+/// therefore half the scalar, rounded down, with bit k − 1 set. A digit of w bits is 2·u − (2^w − 1), where u is the
+/// digit's w bits of U.
 fn digits(odd: Words, Window(width): Window) -> impl Iterator<Item = (usize, bool)> {
     let places = Window(width).places();
-    // The half, the lowest byte first, and zeros above the highest.
+    // Half of the scalar, lowest byte first, padded with zeros.
     let mut bytes = [0; BYTES + size_of::<u32>()];
     for (at, bytes) in bytes[..BYTES].chunks_exact_mut(size_of::<u64>()).enumerate() {
         let above = odd.get(at + 1).copied().unwrap_or_default();

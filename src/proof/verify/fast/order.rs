@@ -1,7 +1,8 @@
-//! The order that a network lists its signatures in, learned from its proofs: whom to ask first for a signature.
+//! The order in which a network lists its signatures, learned from its proofs. It tells which member to test first for a
+//! signature.
 //!
-//! After each member, and at the beginning of a proof, it is counted which member came next. A network that lists its
-//! signatures in an order of its own is asked for them in that order; where there is none, any order is as good.
+//! For each member, and for the start of a proof, the members that came next are counted. If the network lists its
+//! signatures in a fixed order, members are tested in that order. If it does not, any order is equally good.
 //!
 //! # Invariants
 //!
@@ -9,19 +10,21 @@
 
 use std::sync::{Mutex, PoisonError};
 
-/// A count at which those of its row are halved: another order is learned as the first was.
+/// When a count reaches this value, all counts in its row are halved. A new order is then learned as easily as the first
+/// one.
 const ENOUGH: u16 = 1 << 10;
 
-/// What is known of a network's order.
+/// The learned order of a network.
 #[derive(Debug)]
 pub(super) struct Order {
     rows: Mutex<Rows>,
 }
 
-/// By the member that came before, or none: the members with how often they came next, the most frequent first.
+/// A row for each previous member, and a last row for the start of a proof. Each row lists the members with how often they
+/// came next, the most frequent first.
 type Rows = Vec<Vec<(usize, u16)>>;
 
-/// The order as it is known at one time.
+/// A copy of the order at one time.
 pub(super) struct Snapshot(Rows);
 
 impl Order {
@@ -34,7 +37,7 @@ impl Order {
         Snapshot(self.rows.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
 
-    /// Learns from proofs: the members that made the signatures of each.
+    /// Learns from proofs. Each item lists the members that made the signatures of one proof.
     pub(super) fn learn<'a>(&self, proofs: impl IntoIterator<Item = &'a [usize]>) {
         let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         for found in proofs {
@@ -60,7 +63,8 @@ fn count(row: &mut [(usize, u16)], member: usize) {
 }
 
 impl Snapshot {
-    /// How many members are asked for a signature on average, by what was learned; 0 where nothing was.
+    /// The average number of members to test for one signature, according to the learned order. Returns 0 if nothing was
+    /// learned.
     pub(super) fn expected(&self) -> usize {
         let places = || self.0.iter().flat_map(|row| (1..).zip(row));
         let times: usize = places().map(|(_, (_, times))| usize::from(*times)).sum();
@@ -68,7 +72,7 @@ impl Snapshot {
         asked.checked_div(times).unwrap_or_default()
     }
 
-    /// The member to ask as number `turn` for the signature that comes after those of the members `found`.
+    /// Returns the member to test as number `turn` for the signature after those of the members `found`.
     pub(super) fn likely(&self, found: &[usize], turn: usize) -> Option<usize> {
         let row = &self.0[found.last().copied().unwrap_or(self.0.len() - 1)];
         row.get(turn).map(|(member, _)| *member)
@@ -77,7 +81,7 @@ impl Snapshot {
 
 #[cfg(test)]
 mod tests {
-    //! Whom to ask first.
+    //! Which member to test first.
 
     use super::*;
 

@@ -1,11 +1,10 @@
-//! The keys of members that were recovered often, their multiples, and the order that the network signs in.
+//! The keys of members that were recovered often, their multiples, and the order in which the network signs.
 //!
 //! # Invariants
 //!
-//! * **Never seen in a verdict.** What is known, or not yet, changes how fast a verdict is reached and nothing else.
-//! * **Keys come from recovery.** Only a key that was recovered from a signature, and whose address is a member's, is that
-//!   member's key.
-//! * **Bounded.** The multiples of a set take at most [`MEMORY`], however many members it has.
+//! * **Never visible in a verdict.** This knowledge affects only the speed of a verdict.
+//! * **Keys come from recovery.** A member's key was recovered from a signature, and its address is the member's address.
+//! * **Bounded.** The multiples of a set take at most [`MEMORY`] bytes, for any number of members.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{LazyLock, OnceLock};
@@ -20,16 +19,18 @@ use super::order::Order;
 #[cfg(test)]
 mod tests;
 
-/// The most bytes that the multiples of a set take, with those of the generator, which all sets share. For ten members 5 MiB would
-/// save a tenth of the additions and 6 % of the time (measured): more of the points are then far from the processor.
+/// The most bytes for the multiples of a set, including the generator's multiples, which all sets share. For ten members, 5
+/// MiB would save 10 % of the additions but only 6 % of the time (measured), because more of the points are then far from
+/// the processor.
 const MEMORY: usize = 3 << 20;
 
-/// Who has signed so often will sign more. Making a key's multiples takes about as long as fifty recoveries.
+/// A key that was recovered this often gets multiples, because its signer will probably sign again. Computing the multiples
+/// takes about as long as fifty recoveries.
 const WORTH_MULTIPLES: u32 = 8;
 
-/// What is known of the members of one signer set.
+/// The knowledge about the members of one signer set.
 pub(in crate::verify) struct Prepared {
-    /// `None` if there are too many members.
+    /// `None` if the set has too many members.
     window: Option<Window>,
     members: Vec<Member>,
     order: Order,
@@ -38,46 +39,46 @@ pub(in crate::verify) struct Prepared {
 #[derive(Default)]
 struct Member {
     recovered: AtomicU32,
-    /// Set once it was recovered so often that its multiples are worth it.
+    /// Set when the key has been recovered [`WORTH_MULTIPLES`] times.
     key: OnceLock<AffinePoint>,
     multiples: OnceLock<Multiples>,
 }
 
 impl Prepared {
-    /// Nothing is known yet of so many members.
+    /// Creates an entry for each of `members` members, without any knowledge.
     pub(in crate::verify) fn nothing(members: usize) -> Self {
         let window = Window::fitting(members, MEMORY - Window::GENERATOR.bytes());
-        // Without multiples no member is asked.
+        // Without multiples no member is tested.
         let order = Order::new(if window.is_some() { members } else { 0 });
         Self { window, members: (0..members).map(|_| Member::default()).collect(), order }
     }
 
-    /// The order that they sign in.
+    /// The order in which the members sign.
     pub(super) fn order(&self) -> &Order {
         &self.order
     }
 
-    /// Learns the order that the network signs in, from the members that signed proofs.
+    /// Learns the order in which the network signs. Each proof lists the members that signed it.
     pub(in crate::verify) fn learn<'a>(&self, proofs: impl IntoIterator<Item = &'a [usize]>) {
         self.order.learn(proofs);
     }
 
-    /// The width of the members' digits; `None` if there are too many members.
+    /// The width of the members' digits. `None` if the set has too many members.
     pub(super) fn window(&self) -> Option<Window> {
         self.window
     }
 
-    /// Whether the multiples of any member have been made.
+    /// Whether any member has multiples.
     pub(super) fn has_multiples(&self) -> bool {
         self.members.iter().any(|member| member.multiples.get().is_some())
     }
 
-    /// The multiples of a member's key, if they have been made.
+    /// The multiples of a member's key, if they have been computed.
     pub(super) fn multiples(&self, member: usize) -> Option<&Multiples> {
         self.members[member].multiples.get()
     }
 
-    /// A member's key was recovered.
+    /// Records that a member's key was recovered.
     pub(in crate::verify) fn recovered(&self, member: usize, key: &VerifyingKey) {
         let member = &self.members[member];
         if self.window.is_some() && member.recovered.load(Relaxed) < WORTH_MULTIPLES {
@@ -88,12 +89,13 @@ impl Prepared {
         }
     }
 
-    /// Whether there are keys that are worth multiples and have none.
+    /// Whether any member was recovered often enough and has no multiples yet.
     pub(in crate::verify) fn wants_preparing(&self) -> bool {
         self.members.iter().any(Member::wants_multiples)
     }
 
-    /// Makes the multiples that are worth it and have not been made. Takes some milliseconds for each.
+    /// Computes the missing multiples for the members that were recovered often enough. It takes some milliseconds for
+    /// each.
     pub(in crate::verify) fn prepare(&self) {
         let Some(window) = self.window else { return };
         for member in self.members.iter().filter(|member| member.wants_multiples()) {

@@ -1,4 +1,4 @@
-//! Signatures as the terms of an equation.
+//! The parts of a signature as terms of an equation.
 
 use k256::Scalar;
 
@@ -15,17 +15,19 @@ pub(super) fn s(signature: &Recoverable) -> Scalar {
     *signature.signature.split_scalars().1
 }
 
-/// Whether that is the point that the signature names: the one whose first coordinate is r and whose second is as odd
-/// as the recovery byte says. r is that coordinate itself: with the accepted recovery bytes, the order was not subtracted from it.
+/// Whether the signature names this point. The point's first coordinate must be r, and its second must be odd or even as
+/// the recovery byte says. r is the coordinate itself, because with the accepted recovery bytes the order was not
+/// subtracted from it.
 pub(super) fn names(signature: &Recoverable, point: &Point) -> bool {
     let (x, _) = signature.signature.split_bytes();
     point.x() == x && point.y_is_odd() == signature.recovery.is_y_odd()
 }
 
-/// 1/s of every signature, at the price of one inversion and a few products.
+/// Returns 1/s of every signature, for the cost of one inversion and a few products.
 pub(super) fn inverses<'a>(signatures: impl Iterator<Item = &'a Recoverable>) -> Vec<Scalar> {
     let scalars: Vec<_> = signatures.map(s).collect();
-    // What stands before each, multiplied; then the inverse of it all, freed of one after the other from the end.
+    // First compute the product of all scalars before each one. Then invert the total product, and remove one scalar after
+    // another from the end.
     let products = |product: &mut Scalar, scalar: &Scalar| Some(std::mem::replace(product, *product * scalar));
     let mut inverses: Vec<_> = scalars.iter().scan(Scalar::ONE, products).collect();
     let all: Scalar = scalars.iter().product();

@@ -1,21 +1,20 @@
 //! Sums of points, many at once.
 //!
-//! An addition of two affine points takes one inversion and three products. Inversions of many numbers at once take one
-//! inversion together and three products each, so that an addition comes to six products; k256's own addition, which needs
-//! no inversion and knows no exception, takes twelve. Each list is summed as a tree, all lists level by level, so that few
-//! inversions are taken also where there are few lists: five for a list of 32.
+//! An addition of two affine points takes one inversion and three products. Many inversions at once take one common
+//! inversion and three products each, so an addition costs six products. k256's own addition needs no inversion and has no
+//! exceptions, but it takes twelve products. Each list is summed as a tree, and all lists advance level by level. This
+//! needs few inversions even for few lists: five for a list of 32.
 //!
-//! On a processor with AVX2 [`four`] lists are added side by side, in a third of the time. On any other it is a [`single`] one
-//! after the other, by k256's numbers.
+//! On a processor with AVX2 [`four`] lists are added side by side, in a third of the time. On other processors a [`single`]
+//! list is added after another, with k256's numbers.
 //!
-//! A sum takes the place of its first point, and the same memory serves one batch of lists after the other. Where each level
-//! had memory of its own, the daemon took 14 to 27 % more processor time (measured, with single lists).
+//! A sum replaces its first point, and the same memory is used for each batch of lists. With separate memory for each
+//! level, the daemon took 14 to 27 % more processor time (measured, with single lists).
 //!
 //! # Invariants
 //!
-//! * **An exception has no sum.** A point and itself, or its negative, cannot be added like this. Only the owner of a
-//!   key can bring that about, for signatures by that key. Then no list of the batch has a sum, and the caller
-//!   does without.
+//! * **An exception has no sum.** This method cannot add a point to itself or to its negative. Only the owner of a key can
+//!   cause this, with signatures by that key. Then no list of the batch has a sum, and the caller works without sums.
 
 use std::iter;
 
@@ -32,7 +31,7 @@ mod single;
 #[cfg(test)]
 mod tests;
 
-/// A point of the curve that is not the identity.
+/// A point of the curve. It is not the identity.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Point {
     x: Words,
@@ -40,14 +39,15 @@ pub(super) struct Point {
 }
 
 impl From<&AffinePoint> for Point {
-    /// Of a point that is not the identity.
+    /// Converts a point, which must not be the identity.
     fn from(point: &AffinePoint) -> Self {
         Self { x: words_from(&point.x()), y: words_from(&point.y()) }
     }
 }
 
 impl Point {
-    /// The point, or its negative. Without a branch: half of the points are negative, in no order.
+    /// Returns the point or its negative. It uses no branch, because half of the points are negative, in no predictable
+    /// order.
     pub(super) fn signed(&self, is_negative: bool) -> Self {
         let negative = negative(&self.y);
         Self { x: self.x, y: std::array::from_fn(|at| if is_negative { negative[at] } else { self.y[at] }) }
@@ -64,7 +64,7 @@ impl Point {
     }
 }
 
-/// Lists of points, all of one length, each to be summed.
+/// Lists of points to sum. All lists have the same length.
 pub(super) enum Lists {
     #[cfg(target_arch = "x86_64")]
     Four(four::Lists),
@@ -72,7 +72,7 @@ pub(super) enum Lists {
 }
 
 impl Default for Lists {
-    /// For this processor.
+    /// Selects the implementation for this processor.
     fn default() -> Self {
         #[cfg(target_arch = "x86_64")]
         if let Some(avx2) = Level::new().as_avx2() {
@@ -83,7 +83,7 @@ impl Default for Lists {
 }
 
 impl Lists {
-    /// A recovery takes as long as so many additions (measured).
+    /// The number of additions that take as long as one recovery (measured).
     pub(super) fn additions_of_a_recovery(&self) -> usize {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -92,7 +92,7 @@ impl Lists {
         }
     }
 
-    /// Adds a list, which is as long as the others and has a point.
+    /// Adds a list. It must have at least one point and the same length as the other lists.
     pub(super) fn push(&mut self, list: impl IntoIterator<Item = Point>) {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -101,7 +101,7 @@ impl Lists {
         }
     }
 
-    /// The sum of each list; `None` where any list has no sum. No list is left.
+    /// Returns the sum of each list and removes all lists. Each sum is `None` if any list has no sum.
     pub(super) fn take_sums(&mut self) -> Vec<Option<Point>> {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -111,12 +111,12 @@ impl Lists {
     }
 }
 
-/// How far apart the points are that are added at each level of lists of this length.
+/// The distance between the points that are added at each level, for lists of this length.
 fn levels(length: usize) -> impl Iterator<Item = usize> {
     iter::successors(Some(1), |distance| Some(2 * distance)).take_while(move |distance| *distance < length)
 }
 
-/// The places of points that are added: of those at a multiple of `distance`, every two.
+/// The indexes of the points that are added. Only points at multiples of `distance` count, in pairs.
 fn pairs(length: usize, distance: usize) -> impl DoubleEndedIterator<Item = (usize, usize)> + ExactSizeIterator {
     let number = length.div_ceil(distance) / 2;
     (0..number).map(move |pair| (2 * pair * distance, (2 * pair + 1) * distance))

@@ -1,5 +1,5 @@
-//! Known signers change nothing: whatever is known of a set and was learned of its order, signatures are counted as by
-//! recovery alone.
+//! Known signers change nothing: signatures are counted as with recovery alone, for any knowledge about a set and its
+//! order.
 
 use std::sync::LazyLock;
 
@@ -16,11 +16,12 @@ const ORDER: [u8; 32] = *b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\
 /// The prime of the field.
 const PRIME: [u8; 32] = *b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xfc\x2f";
 
-/// What the field's prime is more than the group's order.
+/// The field's prime minus the group's order.
 const BETWEEN: [u8; 32] =
     *b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\x45\x51\x23\x19\x50\xb7\x5f\xc4\x40\x2d\xa1\x72\x2f\xc9\xba\xee";
 
-/// Six members, among them the keys one, two and minus one, for which sums meet their own terms; then three strangers.
+/// Six members, then three strangers. The members include the keys one, two and minus one, for which sums contain equal
+/// points.
 static KEYS: LazyLock<Vec<SigningKey>> = LazyLock::new(|| {
     let small = |byte| std::array::from_fn(|at| if at == 31 { byte } else { 0 });
     let keys: [[u8; 32]; 9] =
@@ -30,7 +31,7 @@ static KEYS: LazyLock<Vec<SigningKey>> = LazyLock::new(|| {
 
 const MEMBERS: usize = 6;
 
-/// Sets that differ in how many of their members have multiples.
+/// Sets that differ in how many of their members have precomputed multiples.
 static SETS: LazyLock<Vec<Arc<Known>>> = LazyLock::new(|| {
     let addresses: Vec<_> = KEYS[..MEMBERS].iter().map(|key| address_of(key.verifying_key())).collect();
     let prepared = |members: &[usize]| {
@@ -60,7 +61,7 @@ fn plus(number: [u8; 32], more: i16) -> [u8; 32] {
     sum
 }
 
-/// The specification: one signature after the other is recovered, and nothing is known or learned.
+/// The specification: keys are recovered one after another, and nothing is remembered or learned.
 fn by_recovery(
     members: &[Address],
     required: usize,
@@ -96,7 +97,7 @@ fn recovered(digest: &Hash, text: &str) -> Option<Address> {
     Some(address_of(&key))
 }
 
-/// A signature of a proof.
+/// A signature in a proof.
 #[derive(Clone, Debug)]
 enum Item {
     Signed { key: usize, high: bool, flipped: bool, v_offset: u8 },
@@ -134,7 +135,7 @@ fn written(r_and_s: &[u8], v: u8) -> String {
     format!("0x{}{v:02x}", hex::encode(r_and_s))
 }
 
-/// A number at an edge of the field or of the group's order, or any.
+/// A number near an edge of the field or of the group's order, or a random number.
 fn number() -> impl Strategy<Value = [u8; 32]> {
     let edge = prop_oneof![Just([0; 32]), Just(ORDER), Just(PRIME), Just(BETWEEN), Just([0xff; 32]), Just([0x7f; 32])];
     prop_oneof![3 => (edge, -3_i16..=3).prop_map(|(edge, more)| plus(edge, more)), 1 => any::<[u8; 32]>()]
@@ -183,7 +184,7 @@ proptest! {
     }
 }
 
-/// The proofs of a network, in whatever order it signs: what is learned from some is used for those after them.
+/// The proofs of a network that signs in changing orders. The order learned from some proofs is used for later ones.
 #[test]
 fn an_order_that_is_kept_changed_and_broken_changes_no_count() {
     for known in &*SETS {

@@ -1,4 +1,4 @@
-//! Asking and recovering are the same question.
+//! Testing members gives the same result as recovery.
 
 use k256::ProjectivePoint;
 use k256::ecdsa::{SigningKey, VerifyingKey};
@@ -12,8 +12,8 @@ fn signature(r: &FieldBytes, s: &Scalar, v: u8) -> Option<Recoverable> {
     Recoverable::parse(&format!("0x{}{}{v:02x}", hex::encode(r), hex::encode(s.to_bytes())))
 }
 
-/// Whether the key is found by its multiples. Of the narrowest window, which are made the fastest. A digest that is zero, and
-/// what has no sum, is left to recovery.
+/// Whether the key is found with its multiples. They use the narrowest window, because its table is the fastest to compute.
+/// A zero digest, or points without a sum, are left to recovery.
 fn asked(digest: &Hash, signature: &Recoverable, key: &AffinePoint) -> bool {
     let recovers = || signature.recover(digest).is_some_and(|recovered| recovered.as_affine() == key);
     if as_scalar(digest) == Scalar::ZERO {
@@ -26,10 +26,10 @@ fn asked(digest: &Hash, signature: &Recoverable, key: &AffinePoint) -> bool {
     lists.take_sums()[0].map_or_else(recovers, |sum| names(signature, &sum))
 }
 
-/// Scalars at the edges, and the digests that are them.
+/// Scalars near the edges. The tests also use them as digests.
 fn edges() -> Vec<Scalar> {
     let half = Scalar::TWO_INV;
-    // What the field's prime is more than the order: r is less in the rare signatures that have two points.
+    // The field's prime minus the order. Rare signatures with two possible points have an r below it.
     let between = Scalar::from(0x4551_2319_50b7_5fc4_402d_a172_2fc9_baee_u128) + Scalar::from(u128::MAX) + Scalar::ONE;
     let edges = [Scalar::ONE, Scalar::from(2_u32), Scalar::from(3_u32), half, between];
     edges.into_iter().flat_map(|edge| [edge, edge - Scalar::ONE, -edge]).filter(|edge| *edge != Scalar::ZERO).collect()
@@ -55,7 +55,7 @@ fn the_key_that_recovery_finds_is_found_at_every_edge_and_its_negative_or_the_ot
     assert!(recovered > 100, "{recovered}");
 }
 
-/// The sum is the identity where the key is -z/r.
+/// If the key is -z/r, the sum is the identity.
 #[test]
 fn a_sum_that_is_no_point_is_nobodys() {
     let signed = SigningKey::from_slice(&[7; 32]).unwrap().sign_prehash_recoverable(&[9; 32]).0;
@@ -69,20 +69,20 @@ fn a_sum_that_is_no_point_is_nobodys() {
     }
 }
 
-/// The point's coordinate is compared as it is, not less the order, though plain ECDSA would do that.
+/// The point's coordinate is compared directly, without subtracting the order as plain ECDSA would.
 #[test]
 fn a_point_beyond_the_order_is_not_named_by_what_is_left_of_it() {
     let between = |more: u32| -Scalar::ONE + Scalar::from(more);
     let mut tried = 0;
     for left in 1..40_u32 {
-        // The order and what is left, as a coordinate: no scalar, so it is added up as bytes.
+        // The order plus `left`, as a coordinate. It is not a scalar, so it is added on bytes.
         let mut x = (-Scalar::ONE).to_bytes();
         let low = u64::from_be_bytes(x[24..].try_into().unwrap()) + 1 + u64::from(left);
         x[24..].copy_from_slice(&low.to_be_bytes());
         let Some(point) = AffinePoint::decompress(&x, 0.into()).into_option() else { continue };
         assert_eq!(point.x(), x);
         assert_eq!(between(left + 1), Scalar::from(left));
-        // The key for which s·R = z·G + r·Q with that point, and with r being what is left.
+        // The key for which s·R = z·G + r·Q, with this point as R and `left` as r.
         let (r, s, z) = (Scalar::from(left), Scalar::from(77_u32), Scalar::from(5_u32));
         let key = (point * s - ProjectivePoint::GENERATOR * z) * r.invert().unwrap();
         let (key, digest) = (key.to_affine(), Hash(z.to_bytes().into()));

@@ -1,4 +1,4 @@
-//! Products by additions alone are products.
+//! A product that is computed with additions alone is correct.
 
 use k256::U256;
 use k256::elliptic_curve::group::GroupEncoding;
@@ -11,7 +11,7 @@ fn scalar(bytes: [u8; 32]) -> Scalar {
     Scalar::reduce(&U256::from_be_slice(&bytes))
 }
 
-/// Digits at their largest and smallest, and both ends of the order.
+/// Scalars with the largest and smallest digits, and from both ends of the order.
 fn edges() -> Vec<Scalar> {
     let powers = iter::successors(Some(Scalar::ONE), |power| Some(power + power)).take(256);
     let patterns = [0x00, 0x0f, 0x55, 0x7f, 0x80, 0xaa, 0xff].map(|byte| scalar([byte; 32]));

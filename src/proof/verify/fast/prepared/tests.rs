@@ -1,4 +1,4 @@
-//! What a signer set may take, and what of it is shared.
+//! The memory of a signer set, and which knowledge about it is shared.
 
 use k256::ecdsa::SigningKey;
 

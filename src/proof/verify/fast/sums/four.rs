@@ -1,7 +1,7 @@
-//! Four lists side by side, in the registers of a processor with AVX2.
+//! Adds four lists side by side, in the registers of a processor with AVX2.
 //!
-//! Which processor it is, is found out at run time. `fearless_simd` makes that safe: its token shows that the processor has
-//! AVX2, and only with it can the instructions be called.
+//! The processor is detected at run time. `fearless_simd` makes this safe: its token proves that the processor has AVX2,
+//! and the instructions can only be called with the token.
 
 #![expect(clippy::inline_always, reason = "what is not inlined may be made for a processor without AVX2")]
 
@@ -15,10 +15,10 @@ mod elements;
 
 use elements::{Elements, Rows};
 
-/// Lists that are added side by side.
+/// The number of lists that are added side by side.
 const SIDE_BY_SIDE: usize = 4;
 
-/// Products that are taken side by side: one factor after the other, each product would wait for the one before.
+/// The number of products that are computed side by side. In a single chain, each product would wait for the previous one.
 const CHAINS: usize = 4;
 
 /// A point of each of four lists.
@@ -28,16 +28,16 @@ struct Points {
     y: Rows,
 }
 
-/// Lists of points, all of one length.
+/// Lists of points. All lists have the same length.
 pub(in crate::verify) struct Lists {
     avx2: Avx2,
     length: usize,
     number: usize,
-    /// Lists of which there are not four yet.
+    /// The latest lists, until there are four of them.
     latest: Vec<Point>,
-    /// Of all four lists side by side, one four after the other.
+    /// The points of all lists that are side by side, one group of four lists after another.
     points: Vec<Points>,
-    /// For the pairs of a level: the products of the differences before each.
+    /// For each pair of a level, the product of the differences before it.
     products: Vec<Rows>,
 }
 
@@ -62,7 +62,7 @@ impl Lists {
         if self.number == 0 {
             return Vec::new();
         }
-        // The last list fills up the last four.
+        // The last list is repeated until the last group has four lists.
         while !self.latest.is_empty() {
             let last = self.latest.len() - self.length;
             self.latest.extend_from_within(last..);
@@ -82,7 +82,7 @@ impl Lists {
         sums
     }
 
-    /// Puts the latest four lists side by side, where there are four.
+    /// Puts the latest lists side by side if there are four.
     fn align_full(&mut self) {
         if self.latest.len() == SIDE_BY_SIDE * self.length {
             self.avx2.vectorize(
@@ -106,14 +106,15 @@ impl Lists {
         latest.clear();
     }
 
-    /// Adds to every other point of each list the one after it, where only those at a multiple of `distance` count. `false`
-    /// where two points have no sum.
+    /// Adds pairs of points in each list, and stores each sum in the first point of the pair. Only points at multiples of
+    /// `distance` count. Returns `false` if two points have no sum.
     #[inline(always)]
     fn add_pairs(&mut self, distance: usize) -> bool {
         let Self { avx2, length, points, products, .. } = self;
         let (avx2, length) = (*avx2, *length);
         products.resize(points.len() / length * pairs(length, distance).len(), Rows::default());
-        // The products of all differences; then their inverses, freed of one difference after the other from the end.
+        // First compute the products of all differences. Then invert them, and remove one difference after another from the
+        // end.
         let mut product = [Elements::one(avx2); CHAINS];
         let mut befores = products.iter_mut().enumerate();
         for list in points.chunks_exact(length) {
@@ -139,7 +140,7 @@ impl Lists {
     }
 }
 
-/// The inverse of each chain's product, by one inversion; `None` where one of them is zero.
+/// Returns the inverse of each chain's product, with one inversion. Returns `None` if any product is zero.
 #[inline(always)]
 fn inverses(avx2: Avx2, [a, b, c, d]: &[Elements; CHAINS]) -> Option<[Elements; CHAINS]> {
     let (ab, cd) = (a.times(avx2, b), c.times(avx2, d));
@@ -148,13 +149,14 @@ fn inverses(avx2: Avx2, [a, b, c, d]: &[Elements; CHAINS]) -> Option<[Elements; 
     Some([of_ab.times(avx2, b), of_ab.times(avx2, a), of_cd.times(avx2, d), of_cd.times(avx2, c)])
 }
 
-/// How far the first coordinates are apart.
+/// The difference of the first coordinates.
 #[inline(always)]
 fn apart(avx2: Avx2, one: &Points, other: &Points) -> Elements {
     Elements::load(avx2, &other.x).less(avx2, Elements::load(avx2, &one.x))
 }
 
-/// Adds the others to the ones, where `inverse` is 1 through how far they are [`apart`].
+/// Adds the points `others` to the points `ones`. `inverse` is 1 divided by the difference of their first coordinates, see
+/// [`apart`].
 #[inline(always)]
 fn add(avx2: Avx2, ones: &mut Points, others: &Points, inverse: &Elements) {
     let (x, y) = (Elements::load(avx2, &ones.x), Elements::load(avx2, &ones.y));

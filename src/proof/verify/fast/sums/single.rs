@@ -1,9 +1,9 @@
-//! One list after the other, by k256's numbers: for a processor without AVX2.
+//! Adds one list after another with k256's numbers, for processors without AVX2.
 
 use super::{Point, levels, pairs};
 use crate::verify::fast::field::{Number, number_of, words_from};
 
-/// A point in k256's numbers, both of magnitude 1 in its terms.
+/// A point in k256's numbers. Both coordinates have magnitude 1 in k256's terms.
 #[derive(Clone, Copy, Debug)]
 struct Affine {
     x: Number,
@@ -24,12 +24,13 @@ impl From<&Affine> for Point {
 }
 
 impl Affine {
-    /// How far the first coordinates are apart.
+    /// The difference of the first coordinates.
     fn apart(&self, other: &Self) -> Number {
         other.x + self.x.negate(1)
     }
 
-    /// The sum of two points, where `inverse` is 1 through how far they are [`apart`](Self::apart).
+    /// The sum of two points. `inverse` is 1 divided by the difference of their first coordinates, see
+    /// [`apart`](Self::apart).
     fn plus(&self, other: &Self, inverse: &Number) -> Self {
         let slope = (other.y + self.y.negate(1)).mul(inverse);
         let x = (slope.square() + (self.x + other.x).negate(2)).normalize_weak();
@@ -38,13 +39,13 @@ impl Affine {
     }
 }
 
-/// Lists of points, all of one length.
+/// Lists of points. All lists have the same length.
 #[derive(Default)]
 pub(in crate::verify) struct Lists {
     length: usize,
-    /// Of all lists, one after the other.
+    /// The points of all lists, one list after another.
     points: Vec<Affine>,
-    /// For the pairs of a level: the product of the differences before each.
+    /// For each pair of a level, the product of the differences before it.
     products: Vec<Number>,
 }
 
@@ -69,11 +70,12 @@ impl Lists {
         sums
     }
 
-    /// Adds to every other point of each list the one after it, where only those at a multiple of `distance` count. `false`
-    /// where two points have no sum.
+    /// Adds pairs of points in each list, and stores each sum in the first point of the pair. Only points at multiples of
+    /// `distance` count. Returns `false` if two points have no sum.
     fn add_pairs(&mut self, distance: usize) -> bool {
         self.products.clear();
-        // The product of all differences; then its inverse, freed of one difference after the other from the end.
+        // First compute the product of all differences. Then invert it, and remove one difference after another from the
+        // end.
         let mut product = Number::ONE;
         for list in self.points.chunks_exact(self.length) {
             for (one, other) in pairs(self.length, distance) {

@@ -1,4 +1,4 @@
-//! Sums are those of k256's complete formulas, or none.
+//! A sum equals the result of k256's complete formulas, or is missing.
 
 use k256::elliptic_curve::ops::Reduce;
 use k256::{ProjectivePoint, Scalar, U256};
@@ -10,7 +10,7 @@ fn multiple(of: u64) -> AffinePoint {
     (ProjectivePoint::GENERATOR * Scalar::from(of)).to_affine()
 }
 
-/// As this processor does it, and as every one can.
+/// The implementation for this processor, and the implementation for every processor.
 fn both_ways() -> [Lists; 2] {
     [Lists::default(), Lists::Single(single::Lists::default())]
 }
@@ -58,7 +58,7 @@ fn a_negative_is_added_as_such() {
     }
 }
 
-/// At the first level, at another one, and beside lists that have sums.
+/// The exception occurs at the first level, at a later level, and beside lists that have sums.
 #[test]
 fn a_point_and_itself_or_its_negative_have_no_sum() {
     for list in [vec![7, 7], vec![1, 2, 3], vec![1, 4, 2, 3]] {

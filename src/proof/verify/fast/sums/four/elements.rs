@@ -1,14 +1,15 @@
 //! Four elements of the curve's field side by side.
 //!
-//! An element modulo the prime p = 2^256 - 2^32 - 977 is written in nine limbs of 29 bits, the lowest first. So a product of
-//! two limbs has 58 bits, and a 64-bit number holds the sum of nine. The processor multiplies limbs of four elements by one
-//! instruction: with AVX2 a product takes a third of the time of k256's, which works on one element after the other.
+//! An element modulo the prime p = 2^256 - 2^32 - 977 is written in nine limbs of 29 bits, lowest limb first. A product of
+//! two limbs therefore has 58 bits, and a 64-bit number can contain the sum of nine. One instruction multiplies a limb of
+//! four elements. With AVX2 a product takes a third of the time of k256's, which processes one element after another.
 //!
 //! # Invariants
 //!
-//! * **Reduced, or a difference.** The limbs of a *reduced* element are at most 2^29; it may still be p or more. Those of a
-//!   *difference* are below 2^32. A product takes at most one difference, and is reduced.
-//! * **k256 decides.** Inverses are taken by k256, and what leaves this module is a number below p.
+//! * **Reduced, or a difference.** The limbs of a *reduced* element are at most 2^29, and the element may still be p or
+//!   more. The limbs of a *difference* are below 2^32. At most one factor of a product is a difference, and the product is
+//!   reduced.
+//! * **k256 decides.** k256 computes inverses, and every number that this module returns is below p.
 
 #![expect(clippy::inline_always, reason = "what is not inlined may be made for a processor without AVX2")]
 
@@ -21,29 +22,30 @@ mod tests;
 
 const LIMBS: usize = 9;
 
-/// The bits of a limb.
+/// The number of bits in a limb.
 const WIDTH: u32 = 29;
 
 const LIMB: u64 = (1 << WIDTH) - 1;
 
-/// In which word each limb begins, and at which bit of it.
+/// The word in which each limb begins, and the bit within that word.
 const PLACES: [(usize, u32); LIMBS] = [(0, 0), (0, 29), (0, 58), (1, 23), (1, 52), (2, 17), (2, 46), (3, 11), (3, 40)];
 
-/// The columns of a product, by the places of their limbs added.
+/// The number of columns in a product. The column of a product of two limbs is the sum of their indexes.
 const COLUMNS: usize = 2 * LIMBS - 1;
 
-/// 2^261 modulo p is this and 2^37, which is 2^8 in the next limb.
+/// 2^261 modulo p is the first number plus 2^37, and 2^37 is 2^8 in the next limb. The second number is the exponent 8.
 const BEYOND_LIMBS: (u64, u32) = (977 << 5, 8);
 
-/// 128·p, in limbs that are larger than the sum of two reduced elements': with it no difference is negative.
+/// 128·p, in limbs that are larger than the limbs of the sum of two reduced elements. Adding it keeps differences from
+/// becoming negative.
 const MULTIPLE_OF_P: [u64; LIMBS] = {
-    // In limbs below 2^29 but for the last: 2^263 less 128·(2^32 + 977).
+    // 2^263 − 128·(2^32 + 977), in limbs below 2^29 except for the last.
     let low = 128 * BEYOND_WORDS;
     let mut limbs = [LIMB; LIMBS];
     limbs[0] = LIMB + 1 - (low & LIMB);
     limbs[1] = LIMB - (low >> WIDTH);
     limbs[LIMBS - 1] = (1 << 31) - 1;
-    // Each limb borrows three of the next.
+    // Each limb borrows 3 from the next limb.
     let mut at = 0;
     while at + 1 < LIMBS {
         limbs[at] += 3 << WIDTH;
@@ -53,15 +55,15 @@ const MULTIPLE_OF_P: [u64; LIMBS] = {
     limbs
 };
 
-/// Four elements in limbs, as they are kept in memory.
+/// Four elements in limbs, in the form that memory stores.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(32))]
 pub(super) struct Rows([[u64; 4]; LIMBS]);
 
-/// A limb of each of four elements.
+/// One limb of each of four elements.
 type Four = u64x4<Avx2>;
 
-/// The products of limbs, which are below 2^32.
+/// The products of limbs. The limbs must be below 2^32.
 #[inline(always)]
 fn product(one: Four, other: Four) -> Four {
     kernel!(
@@ -88,7 +90,8 @@ fn splat(avx2: Avx2, number: u64) -> Four {
 pub(super) struct Elements([Four; LIMBS]);
 
 impl Elements {
-    /// By limb. A loop, since what the standard library calls for each place of an array may not be inlined.
+    /// Builds elements limb by limb. This is a loop because closures that the standard library calls for array items may
+    /// not be inlined.
     #[inline(always)]
     fn by_limb(avx2: Avx2, limb: impl Fn(usize) -> Four) -> Self {
         let mut limbs = [splat(avx2, 0); LIMBS];
@@ -98,7 +101,7 @@ impl Elements {
         Self(limbs)
     }
 
-    /// Four times one. Reduced.
+    /// Four times the number one. Reduced.
     #[inline(always)]
     pub(super) fn one(avx2: Avx2) -> Self {
         Self::by_limb(
@@ -108,7 +111,7 @@ impl Elements {
         )
     }
 
-    /// Numbers of 256 bits. Reduced.
+    /// Converts numbers of 256 bits. Reduced.
     #[inline(always)]
     pub(super) fn of_words(avx2: Avx2, numbers: [&Words; 4]) -> Self {
         let limb = splat(avx2, LIMB);
@@ -123,7 +126,7 @@ impl Elements {
             |at| {
                 let (word, shift) = PLACES[at];
                 let low = words[word] >> shift;
-                // The last limb has no bits beyond the last word.
+                // The last limb ends within the last word.
                 let is_whole = shift + WIDTH <= 64 || word == 3;
                 (if is_whole { low } else { low | words[word + 1] << (64 - shift) }) & limb
             },
@@ -146,7 +149,7 @@ impl Elements {
         }
     }
 
-    /// This one less a reduced one. A difference.
+    /// Subtracts a reduced element. Returns a difference.
     #[inline(always)]
     pub(super) fn less(self, avx2: Avx2, other: Self) -> Self {
         Self::by_limb(
@@ -156,7 +159,7 @@ impl Elements {
         )
     }
 
-    /// The negative of the sum of two reduced ones. A difference.
+    /// The negative of the sum of two reduced elements. Returns a difference.
     #[inline(always)]
     pub(super) fn minus_both(avx2: Avx2, one: Self, other: Self) -> Self {
         Self::by_limb(
@@ -166,7 +169,7 @@ impl Elements {
         )
     }
 
-    /// The negative of a reduced one. A difference.
+    /// The negative of a reduced element. Returns a difference.
     #[inline(always)]
     pub(super) fn minus(self, avx2: Avx2) -> Self {
         Self::by_limb(
@@ -181,7 +184,7 @@ impl Elements {
         reduced(avx2, columns(&self.0, &other.0))
     }
 
-    /// The inverse of each, by one inversion; `None` where one of them is zero. Of reduced elements.
+    /// The inverse of each reduced element, with one inversion. Returns `None` if any of them is zero.
     #[inline(always)]
     pub(super) fn inverses(&self, avx2: Avx2) -> Option<Self> {
         let one_other = self.each_lane(
@@ -212,20 +215,20 @@ impl Elements {
         )
     }
 
-    /// The product and another difference.
+    /// The product plus another difference.
     #[inline(always)]
     pub(super) fn times_and(&self, avx2: Avx2, other: &Self, more: &Self) -> Self {
         reduced(avx2, with(columns(&self.0, &other.0), more))
     }
 
-    /// The square, of a reduced one, and another difference.
+    /// The square of a reduced element plus a difference.
     #[inline(always)]
     pub(super) fn square_and(&self, avx2: Avx2, more: &Self) -> Self {
         reduced(avx2, with(columns_of_square(&self.0), more))
     }
 }
 
-/// The columns of a product with those of an element added.
+/// Adds the limbs of an element to the columns of a product.
 #[inline(always)]
 fn with(mut columns: [Four; COLUMNS], more: &Elements) -> [Four; COLUMNS] {
     for (column, limb) in columns.iter_mut().zip(&more.0) {
@@ -234,8 +237,8 @@ fn with(mut columns: [Four; COLUMNS], more: &Elements) -> [Four; COLUMNS] {
     columns
 }
 
-/// For each column the sum of the products of limbs whose places add up to its own. Written one by one: of a loop the compiler
-/// keeps the sums in memory, and it takes twice as long.
+/// For each column, the sum of the products of limbs whose indexes add up to the column's index. The columns are listed one
+/// by one because the compiler keeps the sums of a loop in memory, which takes twice as long.
 #[inline(always)]
 fn columns(a: &[Four; LIMBS], b: &[Four; LIMBS]) -> [Four; COLUMNS] {
     [
@@ -269,7 +272,7 @@ fn column<const AT: usize>(a: &[Four; LIMBS], b: &[Four; LIMBS]) -> Four {
     sum
 }
 
-/// As [`columns`], of an element with itself.
+/// Like [`columns`], for an element multiplied by itself.
 #[inline(always)]
 fn columns_of_square(a: &[Four; LIMBS]) -> [Four; COLUMNS] {
     let mut twice = *a;
@@ -300,7 +303,7 @@ fn columns_of_square(a: &[Four; LIMBS]) -> [Four; COLUMNS] {
 #[inline(always)]
 fn column_of_square<const AT: usize>(a: &[Four; LIMBS], twice: &[Four; LIMBS]) -> Four {
     let first = AT.saturating_sub(LIMBS - 1);
-    // The middle, where there is one, then the pairs beside it.
+    // First the middle limb if there is one, then the pairs around it.
     let mut sum = product(a[AT / 2], if AT.is_multiple_of(2) { a[AT / 2] } else { twice[AT / 2 + 1] });
     for at in first..AT / 2 {
         sum += product(a[at], twice[AT - at]);
@@ -308,12 +311,12 @@ fn column_of_square<const AT: usize>(a: &[Four; LIMBS], twice: &[Four; LIMBS]) -
     sum
 }
 
-/// The element that columns say. Their sums are below 2^63.6, the last below 2^60.4.
+/// Reduces columns to an element. The sums must be below 2^63.6, the last one below 2^60.4.
 #[inline(always)]
 fn reduced(avx2: Avx2, mut columns: [Four; COLUMNS]) -> Elements {
     let limb = splat(avx2, LIMB);
     let (factor, shift) = (splat(avx2, BEYOND_LIMBS.0), BEYOND_LIMBS.1);
-    // What is beyond the limbs, in limbs of its own. The last has up to 32 bits.
+    // The part above the limbs, in limbs of its own. The last one has up to 32 bits.
     let mut beyond = [limb; LIMBS];
     for at in 0..LIMBS - 1 {
         beyond[at] = columns[at + LIMBS] & limb;
@@ -335,7 +338,7 @@ fn reduced(avx2: Avx2, mut columns: [Four; COLUMNS]) -> Elements {
         limbs[at + 1] += limbs[at] >> WIDTH;
         limbs[at] &= limb;
     }
-    // And what is beyond them once more: below 2^40.
+    // The part above the limbs again. It is below 2^40.
     let more = (beyond[LIMBS - 1] << shift) + (limbs[LIMBS - 1] >> WIDTH);
     limbs[LIMBS - 1] &= limb;
     let (low, high) = (more & limb, more >> WIDTH);
@@ -350,7 +353,7 @@ fn reduced(avx2: Avx2, mut columns: [Four; COLUMNS]) -> Elements {
 }
 
 impl Rows {
-    /// The four numbers below p that reduced elements are.
+    /// Converts reduced elements to four numbers below p.
     pub(super) fn words(&self) -> [Words; 4] {
         [self.number(0), self.number(1), self.number(2), self.number(3)]
     }
@@ -364,9 +367,9 @@ impl Rows {
     }
 }
 
-/// The number below p of limbs that are at most 2^29.
+/// Converts limbs of at most 2^29 to a number below p.
 fn words_of(limbs: [u64; LIMBS]) -> Words {
-    // In words, and what is beyond them.
+    // Collect the limbs in words. The fifth word is the part above 256 bits.
     let mut words = [0_u64; 5];
     for (limb, (word, shift)) in limbs.into_iter().zip(PLACES) {
         let (sum, is_carried) = words[word].overflowing_add(limb << shift);
@@ -376,14 +379,14 @@ fn words_of(limbs: [u64; LIMBS]) -> Words {
     let [words @ .., beyond] = words;
     let (words, carried) = plus(words, beyond * BEYOND_WORDS);
     let (words, _) = plus(words, if carried { BEYOND_WORDS } else { 0 });
-    // Below 2^256: less p where it is p or more.
+    // The number is below 2^256. Subtract p if it is p or more.
     match plus(words, BEYOND_WORDS) {
         (less, true) => less,
         (_, false) => words,
     }
 }
 
-/// The sum, and whether it is 2^256 or more, which is taken off.
+/// Returns the sum modulo 2^256, and whether it was 2^256 or more.
 fn plus(mut words: Words, number: u64) -> (Words, bool) {
     let (mut carried, mut number) = (false, number);
     for word in &mut words {

@@ -1,14 +1,14 @@
-//! Four elements at once are what k256 makes of each. On a processor without AVX2 there is nothing to try.
+//! Operations on four elements agree with k256. On a processor without AVX2 these tests check nothing.
 
 use proptest::prelude::*;
 
 use super::*;
 use fearless_simd::Level;
 
-/// p, the lowest word first.
+/// p, lowest word first.
 const P: Words = [u64::MAX - (1 << 32) - 976, u64::MAX, u64::MAX, u64::MAX];
 
-/// Runs where the processor has AVX2.
+/// Runs `check` if the processor has AVX2.
 fn with_avx2(check: impl FnOnce(Avx2)) {
     if let Some(avx2) = Level::new().as_avx2() {
         check(avx2);
@@ -21,7 +21,7 @@ fn rows(elements: &Elements) -> Rows {
     rows
 }
 
-/// What k256 makes of limbs, however large they are.
+/// Converts limbs of any size with k256.
 fn number(limbs: &[u64; LIMBS]) -> Number {
     let base = Number::from_u64(1 << WIDTH);
     limbs.iter().rev().fold(Number::ZERO, |sum, limb| (sum.mul(&base) + Number::from_u64(*limb)).normalize())
@@ -33,7 +33,7 @@ fn lane(rows: &Limbs, at: usize) -> [u64; LIMBS] {
     rows.map(|row| row[at])
 }
 
-/// All that can be made of two reduced elements and a difference.
+/// Checks every operation on two reduced elements and a difference.
 fn check(one: &Limbs, other: &Limbs, difference: &Limbs) {
     with_avx2(|avx2| {
         let load = |limbs: &Limbs| Elements::load(avx2, &Rows(*limbs));
@@ -68,7 +68,7 @@ fn check(one: &Limbs, other: &Limbs, difference: &Limbs) {
     });
 }
 
-/// Limbs as large as they may be, where a sum or product would overflow first; and the smallest.
+/// The largest limbs, for which a sum or product would overflow first, and the smallest limbs.
 #[test]
 fn the_largest_limbs_do_not_overflow() {
     let largest_difference = MULTIPLE_OF_P.map(|limb| [limb + (1 << WIDTH); 4]);
@@ -109,11 +109,11 @@ fn what_leaves_is_below_the_prime() {
     });
 }
 
-/// A reduced element may be 32 times the prime, and is zero then.
+/// A reduced element can be up to 32 times the prime, and then represents zero.
 #[test]
 fn a_multiple_of_the_prime_is_zero() {
     for times in 0..=32_u64 {
-        // times·2^256 less times·(2^32 + 977), borrowed from limb to limb.
+        // times·2^256 − times·(2^32 + 977), with borrows from limb to limb.
         let mut limbs = [0, 0, 0, 0, 0, 0, 0, 0, (times << 24).cast_signed()];
         limbs[0] -= (times * (BEYOND_WORDS & LIMB)).cast_signed();
         limbs[1] -= (times * (BEYOND_WORDS >> WIDTH)).cast_signed();
