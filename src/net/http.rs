@@ -98,8 +98,8 @@ fn client_with(tls: ClientConfig) -> ClientBuilder {
         .http2_keep_alive_timeout(KEEP_ALIVE)
 }
 
-/// Configures TLS for a database server, which may ask for the client's certificate. The system's authorities are loaded
-/// only if TLS `is_used`.
+/// Configures TLS for a database server, which may ask for the client's certificate. If TLS `is_used`, the server's
+/// certificate is checked against `authorities`, or against the system's if there are none.
 ///
 /// # Errors
 /// If the certificates cannot be used.

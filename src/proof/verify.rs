@@ -9,8 +9,8 @@
 //! * **Only here.** [`Verified`] and [`Unsigned`] have private fields and no other constructor, so every event that reaches
 //!   a sink has passed the verifier.
 //! * **Never laxer than the reference.** It is stricter in four ways, and each is explained in the code that decides it:
-//!   text without `0x` is not accepted as hex, a report ends with the hash, every item of `proofs` counts, and ambiguous
-//!   JSON is malformed.
+//!   text without `0x` is not accepted as hex, a report ends with the hash, every item of `proofs` counts, and JSON is
+//!   malformed if readers could read it differently or not at all.
 //! * **Pure.** No I/O, no clock, no configuration file: the same event and [`Verifier`] give the same [`Verdict`].
 //! * **Known signers change nothing.** Known keys, their precomputed tables and the learned order of signatures affect how
 //!   long a verdict takes. They never affect the verdict itself.
