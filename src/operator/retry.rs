@@ -108,12 +108,12 @@ fn fate(
     let Some(json) = json else { return Fate::NotThere };
     match verifier.verify(RawEvent { offset, id, json }) {
         Verdict::Verified(verified) => {
-            if let Err(not) = expect.check_event(channel.id, &verified) {
-                return kept(not.reason(), not.to_string());
-            }
             let (raw, proof, signed) = (&verified.event().raw, verified.proof(), channel::decoded(&verified));
             let signed = signed.as_ref().map(|signed| signed.get().as_bytes());
-            match recent.belongs(known.channel.id, raw, proof, signed, expect, |other| others.get(&other).cloned()) {
+            if let Err(not) = expect.check(channel.id, proof, signed) {
+                return kept(not.reason(), not.to_string());
+            }
+            match recent.belongs(channel.id, raw, proof, signed, expect, |other| others.get(&other).cloned()) {
                 Ok(_) => Fate::Delivering,
                 Err(alarm) => kept(alarm.name(), alarm.to_string()),
             }

@@ -18,6 +18,7 @@ const PAGE: usize = 10;
 const SMALL: &str = "24KiB";
 
 const NEGLECTED: &str = "closed files cannot be looked after: trying again, events are not affected";
+const REFUSED: &str = "sink refused: its events wait and are offered again";
 const IN_FORCE: &str = "configuration read again: in force";
 
 async fn service(events: u64) -> Simulator {
@@ -52,7 +53,7 @@ async fn closed_files_are_what_gzip_and_zstd_take_and_hold_each_event_once() {
         setup.set("sinks.file.mode", "0604");
         setup.set("sinks.file.latest_link", link.display().to_string());
         let mut daemon = setup.start();
-        // Each time a file is closed, however many of the events are delivered at once.
+        // A file is closed after each step, no matter how the events are batched.
         for times in 1..=5 {
             simulator.publish(0, 20);
             until_kept(&mut daemon, &files, times * 20, ending).await;
@@ -104,7 +105,7 @@ async fn what_the_bounds_do_not_keep_is_deleted_and_what_is_marked_is_not() {
     let simulator = service(0).await;
     let (mut setup, files) = rotating(&simulator);
     let mut daemon = setup.start();
-    // Each time a file is closed, however many of the events are delivered at once.
+    // A file is closed after each step, no matter how the events are batched.
     for times in 1..=5 {
         simulator.publish(0, 20);
         daemon.until("they arrive", |_| files.lines() == times * 20).await;
@@ -154,18 +155,18 @@ async fn a_disk_that_is_full_while_files_are_closed_and_compressed_blocks_the_la
     let mut daemon = setup.start();
     daemon.until_logged(NEGLECTED).await;
     simulator.publish(0, 10);
-    daemon.until_logged("sink refused: its events wait and are offered again").await;
+    daemon.until_logged(REFUSED).await;
     let report = setup.tell(&["status", "--json"]).await.json().remove(0);
     let lane = &report["channels"][0]["lanes"][0];
     assert_eq!((&report["ready"], &lane["state"]), (&json!(false), &json!("blocked")), "{report:#}");
     assert!(report["reasons"][0].as_str().unwrap().contains("No space left on device"), "{report:#}");
 
-    // Room for a part of what comes now: it comes to its end between two batches, in a rotation or in a compression.
+    // There is room for some of the next events. The disk fills between two batches, in a rotation or in a compression.
     let room = std::fs::OpenOptions::new().write(true).open(&filling).unwrap();
     room.set_len(room.metadata().unwrap().len() - 60 * 1024).unwrap();
     daemon.until("what waited arrives", |_| files.lines() == 30).await;
     simulator.publish(0, 50);
-    let refused = |daemon: &Daemon| daemon.log().lines("sink refused: its events wait and are offered again").len();
+    let refused = |daemon: &Daemon| daemon.log().lines(REFUSED).len();
     daemon.until("some more arrives, or is refused", |daemon| files.lines() > 30 || refused(daemon) > 1).await;
     drop(room);
     std::fs::remove_file(filling).unwrap();
@@ -185,7 +186,7 @@ async fn files_are_given_to_others_by_root_alone_and_otherwise_that_is_said() {
         let metadata = std::fs::metadata(setup.path("events.jsonl")).unwrap();
         assert_eq!((metadata.uid(), metadata.gid()), (12345, 23456));
     } else {
-        daemon.until_logged("sink refused: its events wait and are offered again").await;
+        daemon.until_logged(REFUSED).await;
         assert!(daemon.log().0.contains("only root, or a process with CAP_CHOWN"), "{}", daemon.log().0);
         assert_eq!(setup.lines(), 0);
     }
@@ -207,7 +208,7 @@ async fn a_configuration_that_is_read_again_while_files_are_compressed_costs_not
     until_kept(&mut daemon, &files, 200, ".gz").await;
     let log = daemon.stop().await;
     assert_eq!(files.offsets(), deliverable(&simulator, 0));
-    assert!(log.lines("sink refused: its events wait and are offered again").is_empty(), "{}", log.0);
+    assert!(log.lines(REFUSED).is_empty(), "{}", log.0);
 }
 
 #[tokio::test]

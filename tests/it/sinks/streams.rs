@@ -183,8 +183,7 @@ pub(super) async fn away(stream: &impl Stream) {
     stream.assert_whole(&simulator, &[]).await;
 }
 
-/// What the server answers is lost again and again, after it has done what it was asked for, and now and then the server is
-/// killed with its answer.
+/// Answers of the server are lost repeatedly, after the server has carried out the request. Sometimes the server is killed too.
 pub(super) async fn answers_lost<S: Stream>(stream: &S, relay: &Relay) {
     let ((events, _), troubles) = if everything() { (FULL, 10 * TROUBLES) } else { (SAMPLE, TROUBLES) };
     let simulator = service(events / 2).await;
@@ -196,7 +195,7 @@ pub(super) async fn answers_lost<S: Stream>(stream: &S, relay: &Relay) {
     let mut daemon = setup.start();
     daemon.until_logged("channel started").await;
     for trouble in 1..=troubles {
-        // However many events the daemon delivers at once, some are left for this time.
+        // New events for this round, no matter how many the daemon has delivered at once.
         simulator.publish(0, events / 2 / u64::try_from(troubles).unwrap());
         let done = stream.count().await;
         // Held answers come late, cut ones never.

@@ -65,17 +65,15 @@ impl Lane {
             }
         };
         self.is_sure = true;
-        let position = if let Position::At(position) = position { Some(position) } else { None };
-        let has_lost = match position {
-            Some(position) => self.compare(&recorded, position).await?,
-            None => false,
+        let (position, has_lost) = match position {
+            Position::At(position) => (position, self.compare(&recorded, position).await?),
+            Position::Untracked | Position::Missing(_) => (None, false),
         };
         // These events are settled before anything new is delivered, because a sink looks back only as far as the record
         // goes. The position that includes these events is recorded with them.
         for key in held.intersection(&recorded.owed) {
             self.settle(*key, None, None).await?;
         }
-        let position = position.flatten();
         if has_lost {
             return self.move_back(position).await;
         }

@@ -91,15 +91,16 @@ fn prepare(readings: &mut [AskedReading<'_>], lists: &mut Lists) {
 fn ask(readings: &mut [AskedReading<'_>], order: &Snapshot, lists: &mut Lists) -> bool {
     let mut asking = Vec::with_capacity(readings.len());
     for reading in readings {
-        if let Some((member, multiples)) = reading.next_to_ask(order) {
-            let asked = &reading.signatures[reading.reading.read];
-            lists.push(asked.from_digest.into_iter().chain(multiples.terms(&asked.factor)));
+        if let Some((member, multiples)) = reading.next_to_ask(order)
+            && let Some(next) = reading.next()
+        {
+            lists.push(next.from_digest.into_iter().chain(multiples.terms(&next.factor)));
             asking.push((reading, member));
         }
     }
     let asks = !asking.is_empty();
     for ((reading, member), sum) in asking.into_iter().zip(lists.take_sums()) {
-        if sum.is_some_and(|sum| names(&reading.signatures[reading.reading.read].signature, &sum)) {
+        if sum.zip(reading.next()).is_some_and(|(sum, next)| names(&next.signature, &sum)) {
             reading.found(member);
         }
     }
@@ -138,12 +139,18 @@ impl<'a> AskedReading<'a> {
         Self { reading: Reading::new(known, required, proof), signatures, considered: 0 }
     }
 
+    /// Returns the next signature, if it is one of the first.
+    fn next(&self) -> Option<&Asked> {
+        self.signatures.get(self.reading.read)
+    }
+
     /// Returns the next member to test for the next signature. If no member made a signature, its key is recovered.
     fn next_to_ask(&mut self, order: &Snapshot) -> Option<(usize, &'a Multiples)> {
-        while !self.reading.is_over() && self.reading.read < self.signatures.len() {
-            while self.signatures[self.reading.read].from_digest.is_some()
-                && let Some(member) = order.likely(&self.reading.found, self.considered)
-            {
+        while !self.reading.is_over()
+            && let Some(next) = self.next()
+        {
+            let is_prepared = next.from_digest.is_some();
+            while is_prepared && let Some(member) = order.likely(&self.reading.found, self.considered) {
                 self.considered += 1;
                 if !self.reading.found.contains(&member)
                     && let Some(multiples) = self.reading.known.prepared.multiples(member)
