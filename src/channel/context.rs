@@ -76,8 +76,10 @@ impl RunContext {
         }
     }
 
-    /// Changes the ledger, and returns when the change is durable.
+    /// Changes the ledger, and returns when the change is durable. Events that become late are then requested. This is
+    /// also the case if the future is dropped, because a started commit is not undone.
     pub(super) async fn commit(&self, changes: Vec<Change>) -> Result<(), ChannelError> {
+        let _added = self.late.add_after(&changes);
         Ok(self.owned.claim.commit(Commit(changes)).await?)
     }
 

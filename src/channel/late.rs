@@ -58,6 +58,20 @@ struct Waiting {
     due: Instant,
 }
 
+/// Adds late events to the queue when it is dropped.
+pub(super) struct AddAfter<'a> {
+    queue: &'a LateQueue,
+    asked_for: Vec<EventKey>,
+    stored: Vec<EventKey>,
+}
+
+impl Drop for AddAfter<'_> {
+    fn drop(&mut self) {
+        self.queue.insert(self.asked_for.drain(..));
+        self.queue.insert_now(self.stored.drain(..));
+    }
+}
+
 impl LateQueue {
     pub(super) fn new(machine: Arc<dyn Machine>) -> Self {
         Self { machine, waiting: Mutex::default(), added: Notify::new(), removed: Notify::new() }
@@ -71,6 +85,21 @@ impl LateQueue {
     /// Adds late events whose bytes are stored. They are due immediately, because no request to the service is needed.
     pub(super) fn insert_now(&self, events: impl IntoIterator<Item = EventKey>) {
         self.add(events, |_| Duration::ZERO);
+    }
+
+    /// Adds the events that `changes` make late when the returned guard is dropped. Some may turn out not to be late, for
+    /// example if the changes were not made: those are removed when they are due.
+    pub(super) fn add_after(&self, changes: &[Change]) -> AddAfter<'_> {
+        let (mut asked_for, mut stored) = (Vec::new(), Vec::new());
+        for change in changes {
+            match change {
+                Change::Owe { event, .. } if event.appeared => stored.push(event.event_key()),
+                Change::Owe { event, .. } => asked_for.push(event.event_key()),
+                Change::Release { key, .. } => stored.push(*key),
+                _ => {}
+            }
+        }
+        AddAfter { queue: self, asked_for, stored }
     }
 
     fn add(&self, events: impl IntoIterator<Item = EventKey>, wait: impl Fn(&mut Retry) -> Duration) {

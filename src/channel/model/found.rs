@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::history::{
-    Damage, End, Event, EventKind, Fault, Forgery, History, Reload, Restored, Run, SinkPlan, SinkTrouble,
+    Damage, End, Event, EventKind, Fault, Forgery, History, Paused, Reload, Restored, Run, SinkPlan, SinkTrouble,
 };
 use super::live;
 use super::totals::Totals;
@@ -258,6 +258,27 @@ fn a_gap_is_not_forgotten_when_its_batch_is_read_again() {
         hidden: vec![(0, 1)],
         runs: vec![Run { step: 24, ends: End::Stop }],
         reloads: vec![(11, Reload::Page(2))],
+        ..History::plain()
+    });
+}
+
+/// The defect: after a restart, a lane that was behind delivered the event, which the other lanes had passed while it was
+/// quarantined. They had to deliver it late, but nothing requested it before the next start.
+#[test]
+fn an_event_of_an_accepted_history_that_one_lane_delivers_reaches_the_lanes_that_have_passed_it() {
+    passes(History {
+        events: events(11),
+        page: 9,
+        backlog: 11,
+        proof_timeout: 30,
+        sinks: vec![
+            SinkPlan { at_once: 1, ..SinkPlan::plain() },
+            SinkPlan { delays: vec![1], ..SinkPlan::plain() },
+            SinkPlan { unusable: 1, ..SinkPlan::plain() },
+        ],
+        restored: Some(Restored { request: 6, events: 2, seconds: 0 }),
+        runs: vec![Run { step: 20, ends: End::Crash }, Run { step: 33, ends: End::CrashWhileStopping(4) }],
+        pauses: vec![(21, Paused::Channel, 1)],
         ..History::plain()
     });
 }

@@ -295,9 +295,7 @@ async fn appear(shared: &RunContext, found: &[RawEvent]) -> Result<(), ChannelEr
     let _closing = shared.gaps.closing.lock().await;
     let found: Vec<&RawEvent> = found.iter().filter(|event| shared.gaps.take(event.offset)).collect();
     let changes: Vec<_> = found.iter().flat_map(|event| appeared(shared, event, None)).collect();
-    shared.commit(changes).await?;
-    shared.late.insert_now(found.iter().map(|event| event.event_key()));
-    Ok(())
+    shared.commit(changes).await
 }
 
 /// Returns changes for events that a lane, reading for itself, has found in gaps. They make the events late for the other

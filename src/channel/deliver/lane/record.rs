@@ -9,7 +9,7 @@ use crate::deliver::batch::Batch;
 use crate::deliver::lane::Lane;
 use crate::read::gaps;
 use crate::verify::recent::{Alarm, digest_of};
-use ledger::{Change, Cursor, DeadLetter, Pending, Proof};
+use ledger::{Change, Cursor, DeadLetter, Proof};
 use proof::event::{EventKey, Offset};
 use record::Record;
 
@@ -27,10 +27,8 @@ impl Lane {
         }
         let shared = self.shared.clone();
         let _closing = if self.reads { Some(shared.gaps.closing.lock().await) } else { None };
-        let (mut changes, owed) = self.changes(batch, through, letter);
-        let found = self.found_in_gaps(batch, through);
-        let appeared: Vec<_> = found.iter().filter_map(owed_event).collect();
-        changes.splice(0..0, found);
+        let mut changes = self.found_in_gaps(batch, through);
+        changes.extend(self.changes(batch, through, letter));
         let recording = batch.trace_at(through).part("record");
         recording.note("sink", self.outlet.name.to_string());
         recording.note("offset", through.get());
@@ -39,8 +37,6 @@ impl Lane {
         let before = self.through.replace(through);
         self.shared.channel.handle.board().lane_recorded(&self.outlet.name, Some(through));
         self.held.retain(|offset| *offset > through);
-        self.shared.late.insert(owed);
-        self.shared.late.insert_now(appeared);
         let (channel, sink) = (&self.identity.channel.name, &self.identity.sink);
         for (end, trace) in batch.parts.iter().skip_while(|(end, _)| Some(*end) <= before) {
             debug!(%channel, %sink, trace_id = %trace.id(), offset = end.min(&through).get(), "batch recorded");
@@ -50,6 +46,7 @@ impl Lane {
         }
         Ok(())
     }
+
     /// Returns the changes for events found in gaps. A lane that reads for itself may read an event in order that was not
     /// yet visible when the other lanes read that range.
     fn found_in_gaps(&self, batch: &Batch, through: Offset) -> Vec<Change> {
@@ -61,9 +58,8 @@ impl Lane {
         gaps::found_by(&self.shared, &self.identity.sink, &records)
     }
 
-    /// Returns the changes that record a batch up to `through`, and its pending events, which the lane then has to deliver
-    /// late.
-    fn changes(&self, batch: &Batch, through: Offset, letter: Option<DeadLetter>) -> (Vec<Change>, Vec<EventKey>) {
+    /// Returns the changes that record a batch up to `through`.
+    fn changes(&self, batch: &Batch, through: Offset, letter: Option<DeadLetter>) -> Vec<Change> {
         let sink = &self.identity.sink;
         let new = |offset: Offset| !self.has_passed(offset) && offset <= through;
         let pending = || batch.pending.iter().filter(|pending| new(pending.offset));
@@ -103,8 +99,7 @@ impl Lane {
         let (recent, channel) = (&self.shared.channel.parts.recent, self.identity.channel.id);
         let workflows = self.shared.look(|ledger| recent.workflows.unrecorded(channel, ledger));
         let changes = changes.chain(workflows).chain([Change::Read(known), Change::Delivered(delivered), advance]);
-        let changes = changes.chain(self.confirm()).collect();
-        (changes, pending().map(Pending::event_key).collect())
+        changes.chain(self.confirm()).collect()
     }
 
     /// Records that a late event of the lane is settled: the sink accepted it or, with a dead letter, the lane gave up on
@@ -124,10 +119,6 @@ impl Lane {
         self.shared.channel.handle.board().lane_offers(&self.outlet.name, None);
         Ok(())
     }
-}
-
-fn owed_event(change: &Change) -> Option<EventKey> {
-    if let Change::Owe { event, .. } = change { Some(event.event_key()) } else { None }
 }
 
 /// Returns the proof of a verified event.
