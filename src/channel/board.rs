@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use tracing::error;
 
-use crate::comparison::daily::Comparisons;
-use crate::controls::{Handle, Owned, Pauses};
-use crate::deliver::upcoming::Waiting;
+use crate::comparison::results::Comparisons;
+use crate::deliver::hub::Waiting;
 use crate::hour::Hour;
 use crate::late::deliveries::LateDeliveries;
 use crate::newest::Newest;
 use crate::pace::{Pace, Progress, seconds_left};
+use crate::pauses::Pauses;
 use crate::read::gaps::Gaps;
 use crate::settings::Settings;
 use crate::status::{Activity, ChannelStatus, Kept, LaneState, LaneStatus, POLLS_IN_VAIN, SignerStatus};
@@ -37,8 +37,6 @@ pub struct Board {
     pub hour: Hour,
     /// The channel's late deliveries.
     pub late: LateDeliveries,
-    /// The owned channel, while this process has its lease.
-    pub(super) owned: Weak<Owned>,
     /// The status, without the fields that are read from the ledger on request: see [`Board::status`].
     pub(super) status: ChannelStatus,
     pub(super) newest: Newest,
@@ -225,6 +223,18 @@ impl Board {
         self.status.newest_below = read;
     }
 
+    /// Records that a poll was sent at `asked`.
+    pub(super) fn poll_begins(&mut self, asked: Instant) {
+        self.asked.push(asked);
+    }
+
+    /// Records that the poll that was sent at `asked` is over, with or without an answer.
+    pub(super) fn poll_ends(&mut self, asked: Instant) {
+        if let Some(at) = self.asked.iter().position(|other| *other == asked) {
+            self.asked.swap_remove(at);
+        }
+    }
+
     /// Records that a poll, sent at `asked`, got no usable answer.
     pub(super) fn not_answered(&mut self, asked: Instant) {
         self.unanswered = self.unanswered.or(Some(self.silent_since(asked)));
@@ -292,6 +302,24 @@ impl Board {
         self.comparisons.replayed(sink, keys);
     }
 
+    /// Records that a run of the channel `name` begins.
+    pub(super) fn run_begins(&mut self, name: &Arc<str>) {
+        self.status.channel = name.clone();
+        self.says(Activity::Reading);
+    }
+
+    /// Records that the run has ended.
+    pub(super) fn run_ends(&mut self) {
+        if self.status.activity != Activity::Gone {
+            self.status.activity = Activity::Stopped;
+        }
+        self.lanes.clear();
+        self.status.late_error = None;
+        self.unanswered = None;
+        self.status.newest_below = None;
+        self.status.polls_in_vain = 0;
+    }
+
     /// Sets the channel's activity.
     pub(super) fn says(&mut self, activity: Activity) {
         if let Some(problem) = activity.problem() {
@@ -339,54 +367,4 @@ impl Board {
 fn distance(newest: Offset, cursor: Option<Offset>) -> u64 {
     let processed = cursor.map_or(-1, Offset::get);
     u64::try_from(newest.get().saturating_sub(processed)).unwrap_or(0)
-}
-
-/// A poll in progress. Dropping it ends the poll, with or without an answer.
-pub(super) struct Polling<'a> {
-    handle: &'a Handle,
-    pub(super) asked: Instant,
-}
-
-impl<'a> Polling<'a> {
-    pub(super) fn begin(handle: &'a Handle) -> Self {
-        let asked = Instant::now();
-        handle.board().asked.push(asked);
-        Self { handle, asked }
-    }
-}
-
-impl Drop for Polling<'_> {
-    fn drop(&mut self) {
-        let asked = &mut self.handle.board().asked;
-        if let Some(at) = asked.iter().position(|asked| *asked == self.asked) {
-            asked.swap_remove(at);
-        }
-    }
-}
-
-/// A run of a channel. When it is dropped, the board shows that the run has ended.
-pub(super) struct RunOnBoard<'a>(&'a Handle);
-
-impl<'a> RunOnBoard<'a> {
-    /// Begins a run of the channel `name`.
-    pub(super) fn begin(handle: &'a Handle, name: &Arc<str>) -> Self {
-        let mut board = handle.board();
-        board.status.channel = name.clone();
-        board.says(Activity::Reading);
-        Self(handle)
-    }
-}
-
-impl Drop for RunOnBoard<'_> {
-    fn drop(&mut self) {
-        let mut board = self.0.board();
-        if board.status.activity != Activity::Gone {
-            board.status.activity = Activity::Stopped;
-        }
-        board.lanes.clear();
-        board.status.late_error = None;
-        board.unanswered = None;
-        board.status.newest_below = None;
-        board.status.polls_in_vain = 0;
-    }
 }

@@ -29,6 +29,7 @@ use record::Record;
 use sink::{Oldest, SinkError};
 
 pub(super) mod daily;
+pub(super) mod results;
 #[cfg(test)]
 mod tests;
 

@@ -4,20 +4,22 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::channel::Channel;
 use crate::controls::Owned;
 use crate::deliver::hub::Hub;
-use crate::late::LateQueue;
+use crate::error::ChannelError;
+use crate::late::queue::LateQueue;
 use crate::read::gaps::Gaps;
 use crate::read::source::Source;
 use crate::settings::{Plan, Settings};
-use crate::verify::Rejection;
-use crate::{Channel, ChannelError};
+use crate::verify::{Checked, Rejection};
 use ledger::{Change, Commit, History, Ledger};
 use net::tasks::lock;
-use proof::event::Offset;
+use proof::event::{Offset, RawEvent};
 
 /// The state that the parts of one run share.
 #[derive(Debug)]
@@ -140,5 +142,16 @@ impl ReadPlan {
         channel.metrics.may_reject(Rejection::reasons());
         let (settings, source, logged) = (settings.clone(), source.clone(), Mutex::default());
         Arc::new(Self { channel: channel.clone(), settings, source, logged, over: CancellationToken::new() })
+    }
+
+    /// Checks consecutive events that were first read at `received`. The results have the same order.
+    pub(super) async fn check(&self, received: Timestamp, events: Vec<RawEvent>) -> Result<Vec<Checked>, ChannelError> {
+        let Channel { parts, handle, .. } = &*self.channel;
+        parts.machine.check(&self.settings, received, events, &handle.memory).await
+    }
+
+    /// Returns whether an event has waited for its proof for the maximum time that the configuration allows.
+    pub(crate) fn is_timed_out(&self, waited: Duration) -> bool {
+        waited >= self.settings.verification.proof_timeout
     }
 }

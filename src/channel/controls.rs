@@ -1,8 +1,8 @@
 //! An operator's controls of a running channel, and access to its claim.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -12,10 +12,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::board::Board;
+use crate::pauses::Pauses;
 use crate::status::Problem;
 use crate::tail::Tail;
 use crate::verify::recent::RecentEvents;
-use ledger::{Change, Claim, Claimed, Commit, CommitError, Pause, Paused, SinkName};
+use ledger::{Change, Claim, Claimed, Commit, CommitError, Pause, SinkName};
 use net::memory::{ChannelMemory, Memory};
 use net::tasks::lock;
 use proof::event::ChannelId;
@@ -28,6 +29,8 @@ const LOOK_AT_CLOCK: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub struct Handle {
     board: Mutex<Board>,
+    /// The owned channel, while this process has its lease.
+    owned: Mutex<Weak<Owned>>,
     pauses: watch::Sender<Pauses>,
     /// Notified when an operator requests a poll.
     polls: Notify,
@@ -44,23 +47,6 @@ pub struct Owned {
     pub released: Notify,
     /// Locked while the channel runs, and while an operator moves its cursors.
     pub running: tokio::sync::Mutex<()>,
-}
-
-/// The paused parts of a channel.
-#[derive(Clone, Debug, Default)]
-pub struct Pauses {
-    /// The pauses that the ledger stores.
-    pub paused: Paused,
-    /// Sinks that accept no more events, and why. They are offered nothing until an operator resumes them.
-    pub(super) gone: BTreeMap<String, Problem>,
-    /// How often an operator has resumed each sink.
-    resumed: BTreeMap<String, u64>,
-}
-
-impl Pauses {
-    pub(super) fn sink_goes_on(&self, sink: &str) -> bool {
-        !self.paused.sinks.contains_key(sink) && !self.gone.contains_key(sink)
-    }
 }
 
 impl Handle {
@@ -131,7 +117,7 @@ impl Handle {
 
     /// Returns the owned channel, or `None` if this process does not own it.
     pub fn owned(&self) -> Option<Arc<Owned>> {
-        self.board().owned.upgrade()
+        lock(&self.owned).upgrade()
     }
 
     /// Takes over a claimed channel. Makes its delivered proofs known to all other channels, its ledger readable, and the
@@ -146,10 +132,8 @@ impl Handle {
         let owned = Arc::new(Owned { claim, released: Notify::new(), running: tokio::sync::Mutex::default() });
         let paused = owned.claim.ledger().paused().clone();
         self.pauses.send_modify(|pauses| pauses.paused = paused);
-        let mut board = self.board();
-        board.ledger = Some(owned.claim.ledger.clone());
-        board.owned = Arc::downgrade(&owned);
-        drop(board);
+        self.board().ledger = Some(owned.claim.ledger.clone());
+        *lock(&self.owned) = Arc::downgrade(&owned);
         owned
     }
 }

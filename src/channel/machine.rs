@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::ChannelError;
+use crate::error::ChannelError;
 use crate::settings::Settings;
 use crate::verify::Checked;
 use net::memory::ChannelMemory;

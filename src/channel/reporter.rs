@@ -1,6 +1,7 @@
 //! Reports the activity of each part of a channel's loop to the status board.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::controls::Handle;
 use crate::status::Activity;
@@ -47,5 +48,42 @@ impl StatusReporter {
         if self.reads_first() {
             self.handle.board().newest.nothing_above();
         }
+    }
+}
+
+/// A poll in progress, on the board until it is dropped.
+pub(super) struct Polling<'a> {
+    handle: &'a Handle,
+    pub(super) asked: Instant,
+}
+
+impl<'a> Polling<'a> {
+    pub(super) fn begin(handle: &'a Handle) -> Self {
+        let asked = Instant::now();
+        handle.board().poll_begins(asked);
+        Self { handle, asked }
+    }
+}
+
+impl Drop for Polling<'_> {
+    fn drop(&mut self) {
+        self.handle.board().poll_ends(self.asked);
+    }
+}
+
+/// A run of a channel. When it is dropped, the board shows that the run has ended.
+pub(super) struct RunOnBoard<'a>(&'a Handle);
+
+impl<'a> RunOnBoard<'a> {
+    /// Begins a run of the channel `name`.
+    pub(super) fn begin(handle: &'a Handle, name: &Arc<str>) -> Self {
+        handle.board().run_begins(name);
+        Self(handle)
+    }
+}
+
+impl Drop for RunOnBoard<'_> {
+    fn drop(&mut self) {
+        self.0.board().run_ends();
     }
 }

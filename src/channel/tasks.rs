@@ -11,7 +11,7 @@ use tokio::task::{Id, JoinSet};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::ChannelError;
+use crate::error::ChannelError;
 
 /// A set of tasks, each with the object that it works on.
 pub struct Tasks<W> {

@@ -1,18 +1,23 @@
 //! Tests the status board over virtual time, and how far a channel reads ahead.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use jiff::Timestamp;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::*;
+use crate::deliver::hub::QUEUE_BATCHES;
 use crate::deliver::upcoming::MAX_JOINED;
 use crate::machine::{Machine, ThisMachine};
 use crate::read::source::Source;
+use crate::reporter::RunOnBoard;
+use crate::settings::Plan;
 use crate::verify::Checked;
 use api::{ApiError, Page};
 use ledger::testing::{Disk, Gate, Write};
@@ -21,6 +26,7 @@ use net::memory::ChannelMemory;
 use net::retry::{Retry, RetryPolicy};
 use proof::event::{ChannelId, EventId, Offset, RawEvent};
 use proof::verify::{Address, SignerSet, Verifier};
+use record::ChannelRef;
 use sink::{Delivery, Sink, Undelivered};
 use telemetry::metrics::Metrics;
 

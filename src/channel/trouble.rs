@@ -9,7 +9,7 @@ use tracing::field::display;
 use tracing::{debug, error, info, warn};
 
 use crate::context::ReadPlan;
-use crate::read::reader::ReadError;
+use crate::read::error::ReadError;
 use crate::reporter::StatusReporter;
 use crate::status::{Activity, Problem};
 use net::Chain;

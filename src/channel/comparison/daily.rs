@@ -14,28 +14,26 @@
 //!
 //! Safe at any point: a comparison that did not end is started again.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::future::pending;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, error, info, warn};
 
+use super::results::{Comparisons, Found, NAMED};
 use super::{Accounts, Comparison, NotCompared, Scope, SinkComparison};
-use crate::ChannelError;
 use crate::context::{ReadPlan, RunContext};
 use crate::controls::Handle;
+use crate::error::ChannelError;
+use crate::read::error::ReadError;
 use crate::read::history::{History, first_since};
-use crate::read::reader::ReadError;
-use crate::read::source::{Service, Source};
-use crate::status::Compared;
+use crate::read::service::Service;
+use crate::read::source::Source;
 use ledger::Ledger;
 use net::Chain;
 use net::tasks::lock;
-use proof::event::{EventKey, Offset};
 
 /// The time between two pages.
 const BETWEEN_PAGES: Duration = Duration::from_secs(1);
@@ -45,29 +43,6 @@ const RETRY: Duration = Duration::from_secs(60);
 
 /// The number of events in one request to the sinks.
 const PIECE: usize = 20_000;
-
-/// The maximum number of offsets in a log line and in the status.
-const NAMED: usize = 5;
-
-/// The results of a channel's comparisons in this process.
-#[derive(Debug, Default)]
-pub(crate) struct Comparisons {
-    /// When the next comparison begins.
-    due: Option<Instant>,
-    /// When the last successful comparison began.
-    last: Option<Instant>,
-    sinks: BTreeMap<Arc<str>, Found>,
-}
-
-/// The result of the last comparison for a sink.
-#[derive(Debug)]
-struct Found {
-    at: Timestamp,
-    events: u64,
-    missing: u64,
-    /// The first missing events.
-    listed: BTreeSet<EventKey>,
-}
 
 /// Why a comparison was not successful.
 enum Failed {
@@ -86,30 +61,6 @@ impl From<ReadError> for Failed {
 impl From<ChannelError> for Failed {
     fn from(error: ChannelError) -> Self {
         Self::Channel(error)
-    }
-}
-
-impl Comparisons {
-    /// Returns the result for a sink, for an operator.
-    pub(crate) fn of(&self, sink: &str) -> Option<Compared> {
-        self.sinks.get(sink).map(|found| Compared {
-            at: found.at,
-            events: found.events,
-            missing: found.missing,
-            first_missing: found.listed.iter().take(NAMED).map(|key| key.offset).collect(),
-        })
-    }
-
-    /// Records that these events will be delivered late to a sink: they are not missing any more.
-    pub(crate) fn replayed(&mut self, sink: &str, keys: impl IntoIterator<Item = EventKey>) {
-        if let Some(found) = self.sinks.get_mut(sink) {
-            let replayed = keys.into_iter().filter(|key| found.listed.remove(key)).count();
-            found.missing = found.missing.saturating_sub(replayed as u64);
-        }
-    }
-
-    fn lowest_missing(&self, sink: &str) -> Option<Offset> {
-        self.sinks.get(sink)?.listed.first().map(|key| key.offset)
     }
 }
 

@@ -10,6 +10,7 @@
 //!   last batch that was passed on. A lane rejoins with its cursor at that batch, and receives every later batch.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,11 +19,13 @@ use tokio::sync::mpsc::{self, error::TryRecvError};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info};
 
-use crate::QUEUE_BATCHES;
 use crate::deliver::batch::{Batch, LateRecord, Work};
 use net::tasks::lock;
 use proof::event::Offset;
 use record::ChannelRef;
+
+/// The number of batches that can wait for one lane. If more arrive, reading waits.
+pub(crate) const QUEUE_BATCHES: usize = 2;
 
 /// How long the other lanes wait for a lane whose queue is full.
 const MAX_WAIT: Duration = Duration::from_millis(250);
@@ -55,6 +58,13 @@ pub(crate) struct LaneInput {
     hub: Arc<Hub>,
     sink: Arc<str>,
     queue: mpsc::Receiver<Work>,
+}
+
+/// Counts the batches that wait for a lane's sink.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    queue: mpsc::WeakSender<Work>,
+    ready: Arc<AtomicUsize>,
 }
 
 impl Hub {
@@ -202,5 +212,18 @@ impl LaneInput {
         let work = self.queue.try_recv();
         self.hub.changed.notify_one();
         work
+    }
+}
+
+impl Waiting {
+    /// `ready` counts the batches that were taken from the queue and prepared.
+    pub(super) fn new(queue: mpsc::WeakSender<Work>, ready: Arc<AtomicUsize>) -> Self {
+        Self { queue, ready }
+    }
+
+    /// Returns the number of batches that were read and wait for the sink. Returns 0 after the lane has ended.
+    pub(crate) fn batches(&self) -> usize {
+        let queued = self.queue.upgrade().map(|queue| queue.max_capacity() - queue.capacity());
+        queued.map_or(0, |queued| queued + self.ready.load(Ordering::Relaxed))
     }
 }

@@ -23,10 +23,10 @@ use std::time::SystemTime;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use crate::ChannelError;
 use crate::context::RunContext;
 use crate::deliver::batch::Batch;
 use crate::deliver::upcoming::{Next, Prepared, Upcoming};
+use crate::error::ChannelError;
 use crate::settings::Outlet;
 use ::record::Message;
 use ledger::{Confirmed, Cursor};
@@ -37,12 +37,13 @@ use sink::{Delivery, LaneRef, SinkError, Undelivered};
 use telemetry::trace::{Part, Trace, TraceId};
 
 mod catch_up;
+mod give_up;
 mod late;
 mod position;
 mod record;
 mod refusal;
 
-use refusal::GiveUpTimer;
+use give_up::GiveUpTimer;
 
 pub(crate) struct Lane {
     shared: Arc<RunContext>,

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::ChannelError;
 use crate::context::RunContext;
 use crate::deliver::lane::Lane;
+use crate::error::ChannelError;
 use crate::read::start;
 use crate::settings::{Outlet, Plan};
 use crate::tasks::{Task, Tasks};

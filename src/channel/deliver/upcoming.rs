@@ -24,7 +24,7 @@ use tokio::sync::mpsc::error::TryRecvError;
 use tokio::time::{Instant, timeout_at};
 
 use crate::deliver::batch::{Batch, LateRecord, Work};
-use crate::deliver::hub::LaneInput;
+use crate::deliver::hub::{LaneInput, Waiting};
 use crate::settings::Outlet;
 use net::memory::ChannelMemory;
 use proof::event::Offset;
@@ -56,13 +56,6 @@ pub(crate) struct Upcoming {
     ready: Arc<AtomicUsize>,
 }
 
-/// Counts the batches that wait for a lane's sink.
-#[derive(Debug)]
-pub(crate) struct Waiting {
-    queue: WeakSender<Work>,
-    ready: Arc<AtomicUsize>,
-}
-
 /// The next step of a lane.
 pub(super) enum Next {
     Batch(Prepared),
@@ -86,7 +79,7 @@ impl Upcoming {
 
     /// Returns a counter of the queued and prepared batches, which all wait for the sink.
     pub(super) fn waiting(&self, queue: WeakSender<Work>) -> Waiting {
-        Waiting { queue, ready: self.ready.clone() }
+        Waiting::new(queue, self.ready.clone())
     }
 
     /// Waits for the next work. If a batch has fewer messages than the sink accepts at once, also waits for the sink's
@@ -174,14 +167,6 @@ impl Upcoming {
     /// Returns the number of prepared messages.
     fn offers(&self) -> usize {
         self.batch.as_ref().map_or(0, |prepared| prepared.messages.len())
-    }
-}
-
-impl Waiting {
-    /// Returns the number of batches that were read and wait for the sink. Returns 0 after the lane has ended.
-    pub(crate) fn batches(&self) -> usize {
-        let queued = self.queue.upgrade().map(|queue| queue.max_capacity() - queue.capacity());
-        queued.map_or(0, |queued| queued + self.ready.load(Ordering::Relaxed))
     }
 }
 

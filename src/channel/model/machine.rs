@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::ChannelError;
+use crate::error::ChannelError;
 use crate::machine::Machine;
 use crate::settings::Settings;
 use crate::verify::Checked;

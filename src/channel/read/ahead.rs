@@ -21,9 +21,10 @@ use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::ChannelError;
 use crate::context::ReadPlan;
-use crate::read::reader::{Range, ReadError, Reader};
+use crate::error::ChannelError;
+use crate::read::error::ReadError;
+use crate::read::reader::{Range, Reader};
 use crate::verify::Checked;
 use net::tasks::joined;
 use proof::event::{Offset, RawEvent};

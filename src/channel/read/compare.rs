@@ -21,11 +21,11 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tracing::error;
 
-use crate::ChannelError;
 use crate::context::{ReadPlan, RunContext};
 use crate::deliver::batch::Outcome;
-use crate::read::reader::ReadError;
-use crate::verify::{Rejection, StageContext};
+use crate::error::ChannelError;
+use crate::read::error::ReadError;
+use crate::verify::{Rejection, Stage};
 use api::{ApiError, Page, SMALLEST_PAGE};
 use ledger::{Change, Contradiction, History, KnownEvent};
 use net::tasks::lock;
@@ -72,11 +72,10 @@ impl From<ChannelError> for NotCompared {
 /// `position` is compared even if it was not shown.
 pub(crate) async fn compare(
     shared: &RunContext,
-    read_plan: &ReadPlan,
+    stage: &Stage<'_>,
     overlap: &[RawEvent],
     position: Option<Offset>,
     thorough: bool,
-    context: StageContext<'_>,
 ) -> Result<(), NotCompared> {
     if (overlap.is_empty() && !thorough) || shared.look(|ledger| ledger.contradiction().is_some()) {
         return Ok(());
@@ -93,8 +92,8 @@ pub(crate) async fn compare(
     };
     // Read a second time, because a proxy can have damaged the page.
     let Some(event) = known.iter().find(|event| event.key.offset == suspect) else { return Ok(()) };
-    let Found::Other(found) = find(read_plan, event).await? else { return Ok(()) };
-    contradict(shared, read_plan, &known, event, found, context).await
+    let Found::Other(found) = find(&stage.read_plan, event).await? else { return Ok(()) };
+    contradict(shared, stage, &known, event, found).await
 }
 
 /// Returns whether the service shows another event at a known offset.
@@ -136,17 +135,16 @@ async fn find(read_plan: &ReadPlan, known: &KnownEvent) -> Result<Found, ApiErro
 /// Records the contradiction, with the highest known event up to which the histories agree.
 async fn contradict(
     shared: &RunContext,
-    read_plan: &ReadPlan,
+    stage: &Stage<'_>,
     known: &[KnownEvent],
     event: &KnownEvent,
     mut found: Option<EventId>,
-    context: StageContext<'_>,
 ) -> Result<(), NotCompared> {
     let (mut agree, mut differ) = (0, known.partition_point(|other| other.key.offset < event.key.offset));
     // The histories agree below every event that is the same in both.
     while agree < differ {
         let middle = agree + (differ - agree) / 2;
-        match find(read_plan, &known[middle]).await? {
+        match find(&stage.read_plan, &known[middle]).await? {
             Found::Same => agree = middle + 1,
             Found::Other(other) => (differ, found) = (middle, other),
         }
@@ -157,9 +155,9 @@ async fn contradict(
     let contradiction = Contradiction { offset, known: first.key.id, found, agrees_through, since: machine.now() };
     let mut changes = vec![Change::Contradict(contradiction)];
     if let Some(id) = found
-        && let Ok(raw) = read_plan.source.event(id).await
+        && let Ok(raw) = stage.read_plan.source.event(id).await
     {
-        changes.push(Change::Quarantine(read_plan.quarantine(raw, Rejection::contradicted(contradiction), context)));
+        changes.push(Change::Quarantine(stage.quarantine(raw, Rejection::contradicted(contradiction))));
     }
     shared.commit(changes).await?;
     let (known, found) = (first.key.id.map(tracing::field::display), found.map(tracing::field::display));
@@ -169,14 +167,8 @@ async fn contradict(
 
 /// While the service's history is contradicted, its events are quarantined above the offset up to which both histories agree.
 /// Lanes that are behind continue up to there.
-pub(crate) fn quarantined(
-    read_plan: &ReadPlan,
-    contradiction: Contradiction,
-    outcomes: Vec<Outcome>,
-    context: StageContext<'_>,
-) -> Vec<Outcome> {
-    let quarantine =
-        |raw| Outcome::Rejected(read_plan.quarantine(raw, Rejection::contradicted(contradiction), context));
+pub(crate) fn quarantined(stage: &Stage<'_>, contradiction: Contradiction, outcomes: Vec<Outcome>) -> Vec<Outcome> {
+    let quarantine = |raw| Outcome::Rejected(stage.quarantine(raw, Rejection::contradicted(contradiction)));
     let agrees = |offset| Some(offset) <= contradiction.agrees_through;
     let outcome = |outcome| match outcome {
         Outcome::Deliver(record) if agrees(record.offset) => Outcome::Deliver(record),

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::read::reader::{Range, ReadError, Reader};
-use crate::read::source::{Service, Source};
+use crate::read::error::ReadError;
+use crate::read::reader::{Range, Reader};
+use crate::read::service::Service;
+use crate::read::source::Source;
 use api::windows::SKEW;
 use api::{ApiError, Client};
 use proof::event::{ChannelId, Offset, RawEvent};

@@ -29,15 +29,16 @@ use tracing::{debug, error, info, warn};
 
 use crate::context::{ReadPlan, RunContext};
 use crate::deliver::batch::{Batch, Outcome, Sorted};
+use crate::error::ChannelError;
+use crate::late::queue::PROOF_RETRY;
 use crate::read::ahead::{Ahead, ReadRange};
 use crate::read::compare::{self, NotCompared};
-use crate::read::reader::ReadError;
+use crate::read::error::ReadError;
 use crate::read::source::Source;
 use crate::reporter::{Part, StatusReporter};
-use crate::status::Activity;
+use crate::status::{Activity, NONE_VERIFIED};
 use crate::trouble::Trouble;
-use crate::verify::{Checked, PROOF_RETRY, PROOF_TIMEOUT, StageContext};
-use crate::{ChannelError, NONE_VERIFIED};
+use crate::verify::{Checked, PROOF_TIMEOUT, Stage};
 use api::ApiError;
 use ledger::{Blocker, Change, Ledger, Pending, QUARANTINE, QuarantinedEvent};
 use net::tasks::{joined, lock};
@@ -158,24 +159,24 @@ impl Intake {
             self.shared.commit(vec![Change::Asked(self.shared.asked()), Change::Block(blocker)]).await?;
         }
         let asked_at = known.map_or_else(|| Some(self.shared.asked()), |known| known.asked_at);
-        let (read_plan, context) = (&self.read_plan, self.context(received, self.trace.as_ref()));
-        let trace_id = context.trace.map(display);
+        let stage = self.stage(received, self.trace.as_ref());
+        let trace_id = stage.trace.map(display);
         warn!(channel = %self.shared.channel.identity.name, trace_id, offset = offset.get(), "proof pending: later events wait for it");
         let mut retry = self.shared.channel.parts.machine.retry(PROOF_RETRY);
         loop {
             self.reporter.says(Activity::AwaitingProof { offset });
             // It may have timed out while it waited behind another event. Its proof may exist: request it before rejecting.
-            let is_timed_out = || read_plan.is_timed_out(self.shared.asked_since(asked_at));
+            let is_timed_out = || self.read_plan.is_timed_out(self.shared.asked_since(asked_at));
             if !is_timed_out() {
                 sleep(retry.next_wait(None)).await;
                 // Record the time, so that a restart does not begin the wait again.
                 self.shared.commit(vec![Change::Asked(self.shared.asked())]).await?;
             }
             let is_last = is_timed_out();
-            match read_plan.ask_for_proof(key, is_last, context).await? {
+            match stage.ask_for_proof(key, is_last).await? {
                 None | Some(Outcome::Pending(_)) if is_last => {
                     let raw = RawEvent { offset, id: key.id, json };
-                    return Ok(Outcome::Rejected(read_plan.proof_timeout(raw, context)));
+                    return Ok(Outcome::Rejected(stage.proof_timeout(raw)));
                 }
                 None | Some(Outcome::Pending(_)) => {}
                 Some(outcome) => return Ok(outcome),
@@ -245,11 +246,11 @@ impl Intake {
     }
 
     async fn compare(&self, range: &ReadRange) -> Result<(), NotCompared> {
-        let (position, context) = (self.position, self.context(None, None));
+        let (position, stage) = (self.position, self.stage(None, None));
         // New events without the last known event. A walk was compared when it began.
         let is_apart = range.overlap.is_empty() && !range.is_walked && (range.last.is_some() || range.more);
         let thorough = !self.is_compared || is_apart;
-        compare::compare(&self.shared, &self.read_plan, &range.overlap, position, thorough, context).await
+        compare::compare(&self.shared, &stage, &range.overlap, position, thorough).await
     }
 
     /// Reads the next range. Returns `false` if the service has no more events for now.
@@ -287,11 +288,11 @@ impl Intake {
         let trace = self.shared.channel.parts.traces.begin(&self.shared.channel.identity, range.took.start);
         trace.past("poll", range.took.clone());
         let verifying = trace.part("verify");
-        let mut outcomes = self.read_plan.page(checked, self.context(Some(range.received), Some(&trace))).await?;
+        let stage = self.stage(Some(range.received), Some(&trace));
+        let mut outcomes = stage.page(checked).await?;
         drop(verifying);
         if let Some(contradiction) = self.shared.look(Ledger::contradiction) {
-            let context = self.context(Some(range.received), Some(&trace));
-            outcomes = compare::quarantined(&self.read_plan, contradiction, outcomes, context);
+            outcomes = compare::quarantined(&stage, contradiction, outcomes);
         }
         if let Some(far) = leave_out_far(&mut outcomes, self.position) {
             self.ahead.forget();
@@ -326,9 +327,10 @@ impl Intake {
         none.then_some(ReadError::NoneVerified { rejected, events: checked.len(), reason })
     }
 
-    fn context(&self, received: Option<Timestamp>, trace: Option<&Trace>) -> StageContext<'_> {
+    fn stage(&self, received: Option<Timestamp>, trace: Option<&Trace>) -> Stage<'_> {
         let received = received.unwrap_or_else(|| self.shared.channel.parts.machine.time());
-        StageContext { reporter: &self.reporter, received, trace: trace.map(Trace::id) }
+        let (read_plan, trace) = (self.read_plan.clone(), trace.map(Trace::id));
+        Stage { read_plan, reporter: &self.reporter, received, trace }
     }
 
     fn log_verified(&self, trace: &Trace, outcomes: &[Outcome]) {

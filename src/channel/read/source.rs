@@ -2,16 +2,11 @@
 //! an in-memory service that produces every possible answer.
 
 use std::fmt;
-use std::sync::Arc;
-use std::time::Instant;
 
 use async_trait::async_trait;
 
-use crate::board::Polling;
-use crate::controls::Handle;
-use api::{ApiError, Client, Created, Filter, Page};
-use proof::event::{ChannelId, EventId, Offset, RawEvent};
-use telemetry::metrics::{ChannelMetrics, Endpoint};
+use api::{ApiError, Client, Page};
+use proof::event::{EventId, Offset, RawEvent};
 
 /// The source of a channel's events.
 #[async_trait]
@@ -35,61 +30,5 @@ pub trait Source: Send + Sync + fmt::Debug {
     /// Returns the client that sends the requests, or `None` for an in-memory service.
     fn client(&self) -> Option<&Client> {
         None
-    }
-}
-
-/// The real service. Counts the requests, and shows the answers on the channel's board.
-#[derive(Debug)]
-pub(crate) struct Service {
-    pub(crate) api: Client,
-    pub(crate) channel: ChannelId,
-    pub(crate) handle: Arc<Handle>,
-    pub(crate) metrics: Arc<ChannelMetrics>,
-}
-
-impl Service {
-    async fn counted<T>(
-        &self,
-        endpoint: Endpoint,
-        request: impl Future<Output = Result<T, ApiError>>,
-    ) -> Result<T, ApiError> {
-        let began = Instant::now();
-        let answer = request.await;
-        self.metrics.asked(endpoint, began.elapsed(), answer.as_ref().err().map(ApiError::kind));
-        answer
-    }
-}
-
-#[async_trait]
-impl Source for Service {
-    async fn poll(&self, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError> {
-        let polling = Polling::begin(&self.handle);
-        let page = self.counted(Endpoint::Poll, self.api.poll(self.channel, offset, limit)).await;
-        let page = page.inspect_err(|error| {
-            // The service did answer if only the memory for the answer was missing.
-            if !matches!(error, ApiError::TooLong { .. }) {
-                self.handle.board().not_answered(polling.asked);
-            }
-        })?;
-        self.handle.board().polled(offset, &page);
-        Ok(page)
-    }
-
-    async fn created(&self, after: Option<i64>, through: i64, limit: u16) -> Result<Page, ApiError> {
-        let created = Created { gt: after, lte: Some(through), ..Created::default() };
-        let filter = Filter { created, ..Filter::default() };
-        self.counted(Endpoint::Search, self.api.search(self.channel, &filter, limit, None)).await
-    }
-
-    async fn event(&self, id: EventId) -> Result<RawEvent, ApiError> {
-        self.counted(Endpoint::Event, self.api.event(self.channel, id)).await
-    }
-
-    fn room(&self) -> usize {
-        self.handle.memory.room()
-    }
-
-    fn client(&self) -> Option<&Client> {
-        Some(&self.api)
     }
 }

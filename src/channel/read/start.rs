@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
-use crate::ChannelError;
 use crate::context::{ReadPlan, RunContext};
+use crate::error::ChannelError;
 use crate::reporter::{Part, StatusReporter};
 use crate::settings::{Outlet, Start};
 use crate::status::{Activity, Problem};

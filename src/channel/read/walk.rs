@@ -13,7 +13,7 @@
 //!
 //! Safe at any point: events that were not returned are not lost.
 
-use crate::read::reader::ReadError;
+use crate::read::error::ReadError;
 use crate::read::source::Source;
 use api::ApiError;
 use api::windows::{BEFORE_TIME, Direction, END_OF_TIME, Windows};

@@ -1,39 +1,28 @@
 //! Reads an event again by its id: before it is rejected, and until its proof arrives.
 
 use std::slice;
-use std::time::Duration;
 
 use tracing::debug;
 
-use crate::ChannelError;
-use crate::context::ReadPlan;
 use crate::deliver::batch::Outcome;
+use crate::error::ChannelError;
 use crate::trouble::Trouble;
-use crate::verify::{Checked, PROOF_TIMEOUT, Rejection, StageContext};
+use crate::verify::{Checked, PROOF_TIMEOUT, Rejection, Stage};
 use api::ApiError;
 use ledger::QuarantinedEvent;
 use net::Chain;
-use net::retry::RetryPolicy;
 use proof::event::{EventId, EventKey, Offset, RawEvent};
 
 /// How often to wait for a usable answer about one event. After that, the event counts as unconfirmed, so that it does not
 /// block its channel.
 const MAX_WAITS: u32 = 3;
 
-/// The waits between two requests for a missing proof.
-pub(crate) const PROOF_RETRY: RetryPolicy =
-    RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60) };
-
-impl ReadPlan {
+impl Stage<'_> {
     /// If an event was rejected, reads and verifies it a second time.
-    pub(super) async fn second_look(
-        &self,
-        checked: &mut Checked,
-        context: StageContext<'_>,
-    ) -> Result<(), ChannelError> {
+    pub(super) async fn second_look(&self, checked: &mut Checked) -> Result<(), ChannelError> {
         if let Checked::Rejected(raw, rejection) = checked {
-            *checked = match self.read_again(raw, context).await {
-                Some(again) => self.check_one(context.received, again).await?,
+            *checked = match self.read_again(raw).await {
+                Some(again) => self.check_one(again).await?,
                 None => Checked::Unconfirmed(raw.clone(), rejection.clone()),
             };
         }
@@ -42,14 +31,14 @@ impl ReadPlan {
 
     /// Reads an event by its id until the service answers. Returns `None` if no such event exists at that offset, or if the
     /// event has no id.
-    pub(super) async fn read_again(&self, event: &RawEvent, context: StageContext<'_>) -> Option<RawEvent> {
-        self.until_answered(event.offset, event.id?, context).await
+    pub(super) async fn read_again(&self, event: &RawEvent) -> Option<RawEvent> {
+        self.until_answered(event.offset, event.id?).await
     }
 
-    async fn until_answered(&self, offset: Offset, id: EventId, context: StageContext<'_>) -> Option<RawEvent> {
-        let mut trouble = Trouble::new(self, context.reporter, context.trace);
+    async fn until_answered(&self, offset: Offset, id: EventId) -> Option<RawEvent> {
+        let mut trouble = Trouble::new(&self.read_plan, self.reporter, self.trace);
         loop {
-            let answer = self.source.event(id).await;
+            let answer = self.read_plan.source.event(id).await;
             let waited = trouble.retry.attempt() >= MAX_WAITS;
             match answer {
                 Ok(again) => {
@@ -68,7 +57,7 @@ impl ReadPlan {
         match error {
             ApiError::Malformed(_) | ApiError::TooLong { .. } => true,
             ApiError::Refused(answer) => !matches!(answer.status, 401 | 403),
-            ApiError::Transient { .. } => self.source.poll(None, 1).await.is_ok(),
+            ApiError::Transient { .. } => self.read_plan.source.poll(None, 1).await.is_ok(),
             ApiError::ChannelGone(_) | ApiError::NotFound(_) | ApiError::RateLimited { .. } => false,
         }
     }
@@ -79,36 +68,31 @@ impl ReadPlan {
         &self,
         EventKey { offset, id }: EventKey,
         is_last: bool,
-        context: StageContext<'_>,
     ) -> Result<Option<Outcome>, ChannelError> {
         let Some(event_id) = id else { return Ok(None) };
         let again = if is_last {
-            self.until_answered(offset, event_id, context).await
+            self.until_answered(offset, event_id).await
         } else {
-            let answer = self.source.event(event_id).await.inspect_err(|error| {
-                debug!(channel = %self.settings.channel.name, offset = offset.get(), error = %Chain(error), "no answer about a late proof");
+            let answer = self.read_plan.source.event(event_id).await.inspect_err(|error| {
+                debug!(channel = %self.read_plan.settings.channel.name, offset = offset.get(), error = %Chain(error), "no answer about a late proof");
             });
             answer.ok().filter(|again| again.offset == offset)
         };
         let Some(again) = again else { return Ok(None) };
-        let mut checked = self.check_one(context.received, again).await?;
-        self.second_look(&mut checked, context).await?;
+        let mut checked = self.check_one(again).await?;
+        self.second_look(&mut checked).await?;
         self.show(slice::from_ref(&checked)).await;
-        self.admit(checked, context).await.map(Some)
+        self.admit(checked).await.map(Some)
     }
 
     /// Returns the outcome from an event's stored bytes, or `None` if a request to the service is needed.
-    pub(crate) async fn by_kept_bytes(
-        &self,
-        kept: RawEvent,
-        context: StageContext<'_>,
-    ) -> Result<Option<Outcome>, ChannelError> {
-        Ok(match self.check_one(context.received, kept).await? {
+    pub(crate) async fn by_kept_bytes(&self, kept: RawEvent) -> Result<Option<Outcome>, ChannelError> {
+        Ok(match self.check_one(kept).await? {
             Checked::Pending(_) => None,
             Checked::Rejected(raw, _) if raw.id.is_some() => None,
             checked => {
                 self.show(slice::from_ref(&checked)).await;
-                let (channel, recent) = (self.settings.channel.id, &self.channel.parts.recent);
+                let (channel, recent) = (self.read_plan.settings.channel.id, &self.read_plan.channel.parts.recent);
                 match &checked {
                     Checked::Verified(raw, proof, record) => {
                         self.claim(raw, proof, record);
@@ -117,18 +101,13 @@ impl ReadPlan {
                     Checked::Unsigned(unsigned, _) => recent.accept_notice(channel, unsigned),
                     _ => {}
                 }
-                Some(self.settle_finally(checked, context))
+                Some(self.settle_finally(checked))
             }
         })
     }
 
-    /// Returns whether an event has waited for its proof for the maximum time that the configuration allows.
-    pub(crate) fn is_timed_out(&self, waited: Duration) -> bool {
-        waited >= self.settings.verification.proof_timeout
-    }
-
     /// Rejects an event whose proof did not arrive in time.
-    pub(crate) fn proof_timeout(&self, raw: RawEvent, context: StageContext<'_>) -> QuarantinedEvent {
-        self.quarantine(raw, Rejection::new(PROOF_TIMEOUT, "its proof has not come in time"), context)
+    pub(crate) fn proof_timeout(&self, raw: RawEvent) -> QuarantinedEvent {
+        self.quarantine(raw, Rejection::new(PROOF_TIMEOUT, "its proof has not come in time"))
     }
 }

@@ -1,18 +1,11 @@
-//! Defines why an event is rejected, and counts, logs and quarantines it.
+//! Defines why an event is rejected.
 
-use bytes::Bytes;
-use tracing::error;
-use tracing::field::display;
-
-use crate::context::ReadPlan;
-use crate::verify::StageContext;
 use crate::verify::expect::NotOfChannel;
 use crate::verify::recent::Alarm;
-use ledger::{Contradiction, Place, Quarantined, QuarantinedEvent};
-use net::tasks::lock;
-use proof::event::{Event, EventType, RawEvent};
+use bytes::Bytes;
+use ledger::{Contradiction, Place};
+use proof::event::{Event, EventType};
 use proof::verify::{Hash, Proof, Reason};
-use telemetry::metrics::Sort;
 
 /// The reason for an event whose proof has not arrived in time.
 pub const PROOF_TIMEOUT: &str = "proof-timeout";
@@ -20,21 +13,18 @@ pub const PROOF_TIMEOUT: &str = "proof-timeout";
 /// The reason for an event whose proof can never arrive.
 pub(super) const PENDING_WITHOUT_ID: &str = "pending-without-id";
 
-/// The number of rejected events that are remembered as logged.
-const MAX_LOGGED: usize = 10_000;
-
 /// Why an event is rejected.
 #[derive(Clone, Debug)]
 pub struct Rejection {
     /// A short constant name.
     pub(super) reason: &'static str,
-    detail: String,
+    pub(super) detail: String,
     /// The place that showed its proof, or other content at its offset, before.
-    original: Option<Place>,
+    pub(super) original: Option<Place>,
     /// The proof's digest, if another channel has shown the proof or may show it.
-    digest: Option<Hash>,
+    pub(super) digest: Option<Hash>,
     /// The number of signatures by keys outside the signer set.
-    strangers: u32,
+    pub(super) strangers: u32,
 }
 
 impl Rejection {
@@ -73,43 +63,6 @@ impl Rejection {
 impl From<Alarm> for Rejection {
     fn from(alarm: Alarm) -> Self {
         Self { original: Some(alarm.original()), digest: alarm.digest(), ..Self::new(alarm.name(), &alarm.to_string()) }
-    }
-}
-
-impl ReadPlan {
-    pub(crate) fn quarantine(
-        &self,
-        raw: RawEvent,
-        rejection: Rejection,
-        context: StageContext<'_>,
-    ) -> QuarantinedEvent {
-        let RawEvent { offset, id, json } = raw;
-        let Rejection { reason, detail, original, digest, strangers } = rejection;
-        let mut logged = lock(&self.logged);
-        if logged.len() >= MAX_LOGGED {
-            logged.clear();
-        }
-        if logged.insert(offset) {
-            self.channel.metrics.verdict(kind_of(&json).as_ref(), Sort::Rejected);
-            self.channel.metrics.rejected(reason);
-            // The proof is valid, but belongs to another channel's event. The board does not count it.
-            if reason != Alarm::PROOF_OF_CHANNEL {
-                self.channel.handle.board().rejected(reason);
-            }
-            self.channel.metrics.unknown_signers(strangers);
-            let (event_id, trace_id) = (id.map(display), context.trace.map(display));
-            error!(channel = %self.settings.channel.name, trace_id, offset = offset.get(), event_id, reason, detail, "event rejected: not delivered");
-        }
-        if let Some(original) = original.filter(|original| original.channel_id != self.settings.channel.id) {
-            error!(channel_id = %original.channel_id, offset = original.offset.get(), other = %self.settings.channel.name, other_offset = offset.get(), "a proof of this channel was shown in another one too: one of them was shown an event that is not its own");
-        }
-        let (reason, at, bytes) = (reason.to_owned(), self.channel.parts.machine.now(), json.len() as u64);
-        // The bytes are copied, as for an event that is set aside.
-        let json = self.channel.handle.memory.copy(&json);
-        let digest = digest.map(|digest| digest.to_string());
-        let received = Some(context.received);
-        let facts = Quarantined { offset, event_id: id, reason, detail, at, received, original, digest, bytes };
-        QuarantinedEvent { facts, json }
     }
 }
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tracing::debug;
 
-use crate::ChannelError;
 use crate::deliver::batch::Batch;
 use crate::deliver::lane::Lane;
-use crate::read::gaps;
+use crate::error::ChannelError;
+use crate::read::gap_search;
 use crate::verify::recent::{Alarm, digest_of};
 use ledger::{Change, Cursor, DeadLetter, Proof};
 use proof::event::{EventKey, Offset};
@@ -55,7 +55,7 @@ impl Lane {
         }
         let new = |record: &&Arc<Record>| !self.has_passed(record.offset) && record.offset <= through;
         let records: Vec<_> = batch.records.iter().filter(new).collect();
-        gaps::found_by(&self.shared, &self.identity.sink, &records)
+        gap_search::found_by(&self.shared, &self.identity.sink, &records)
     }
 
     /// Returns the changes that record a batch up to `through`.

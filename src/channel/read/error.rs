@@ -1,0 +1,76 @@
+//! Why a range cannot be read.
+
+use crate::verify::expect::NotOfChannel;
+use api::ApiError;
+use proof::event::Offset;
+
+/// Why no range was read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The service did not answer with a page.
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    /// Events that the service did not show may exist between two offsets.
+    #[error(
+        "whether there are events {}below offset {below} cannot be told: the range is in doubt, nothing is passed over",
+        .above.map_or_else(String::new, |above| format!("above offset {above} and "))
+    )]
+    InDoubt {
+        /// The last offset read.
+        above: Option<Offset>,
+        /// The lowest offset that was shown.
+        below: Offset,
+    },
+    /// The channel has never had a verified event, and none of its events can be verified.
+    #[error(
+        "{rejected} of {events} events rejected ({reason}), and none of the channel verified before: nothing is quarantined yet; \
+         check {}", what_to_check(.reason)
+    )]
+    NoneVerified {
+        /// The number of rejected events.
+        rejected: usize,
+        /// The number of events that were read.
+        events: usize,
+        /// The reason for the last rejection.
+        reason: &'static str,
+    },
+    /// The service's newest event is far above all others.
+    #[error(
+        "the event at offset {at} is far above every other, the last of which is at {above}: it is passed once another \
+         one follows it; if the service means it, run `channeld cursor set`"
+    )]
+    FarAbove {
+        /// The last offset below it.
+        above: Offset,
+        /// The offset of the event.
+        at: Offset,
+    },
+}
+
+/// Returns the configuration keys that may be wrong if no event is verified.
+pub fn what_to_check(reason: &str) -> &'static str {
+    if NotOfChannel::reasons().any(|known| known == reason) {
+        return "the channel's id and its `expect`: `channeld channels pin` shows what its events name";
+    }
+    "valid_signers, min_required_signatures and the workflow owner"
+}
+
+impl ReadError {
+    /// Returns a short constant name.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Api(error) => error.kind(),
+            Self::InDoubt { .. } => "range-in-doubt",
+            Self::FarAbove { .. } => "far-above",
+            Self::NoneVerified { .. } => "none-verified",
+        }
+    }
+
+    /// Returns whether the error is expected to resolve without an operator.
+    pub(crate) fn heals(&self) -> bool {
+        match self {
+            Self::Api(error) => !matches!(error, ApiError::Refused(_) | ApiError::ChannelGone(_)),
+            Self::InDoubt { .. } | Self::FarAbove { .. } | Self::NoneVerified { .. } => false,
+        }
+    }
+}

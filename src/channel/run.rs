@@ -1,0 +1,159 @@
+//! Runs a channel: claims it, starts its lanes, and reads.
+
+use std::sync::Arc;
+
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+use crate::channel::Channel;
+use crate::comparison::daily;
+use crate::context::{ReadPlan, RunContext};
+use crate::controls::Owned;
+use crate::deliver::lanes::Lanes;
+use crate::error::ChannelError;
+use crate::late;
+use crate::parts::SharedParts;
+use crate::read::gap_search;
+use crate::read::intake::{Intake, LOOK_AHEAD_TIMEOUT, look_ahead};
+use crate::read::schedule::until_next_poll;
+use crate::read::start;
+use crate::reporter::{Part, RunOnBoard};
+use crate::status::Activity;
+use net::tasks::newer;
+
+impl Channel {
+    /// Claims the channel, and runs until `stop` fires or the channel ends by itself. Returns when every lane has finished
+    /// its current batch. While the channel is paused, it neither reads nor delivers. After a resume, it begins from its
+    /// cursors.
+    ///
+    /// # Errors
+    /// [`ChannelError`] if the channel ended without being stopped.
+    pub async fn run(self: &Arc<Self>, stop: &CancellationToken) -> Result<(), ChannelError> {
+        let SharedParts { ledgers, recent, .. } = &self.parts;
+        let claiming = ledgers.claim(self.identity.id, recent.proofs_each());
+        let claimed = tokio::select! { biased; () = stop.cancelled() => return Ok(()), claimed = claiming => claimed? };
+        let owned = self.handle.own(&self.identity, claimed.ok_or(ChannelError::Lost)?, recent);
+        let ended = tokio::select! {
+            biased;
+            ended = self.work(&owned, stop) => ended,
+            ended = owned.end_pauses(&self.handle, &self.identity) => ended.map(|never| match never {}).map_err(Into::into),
+            () = owned.claim.lease.lost.cancelled() => Err(ChannelError::Lost),
+        };
+        let lease = &owned.claim.lease;
+        if lease.is_shared() {
+            if let Err(ChannelError::Gone) = ended {
+                // Keep the lease: otherwise every other instance claims the channel, only to find out that it is gone.
+                tokio::select! { () = stop.cancelled() => {}, () = lease.lost.cancelled() => {} }
+            }
+            self.handle.board().ledger = None;
+        }
+        ended
+    }
+
+    async fn work(self: &Arc<Self>, owned: &Arc<Owned>, stop: &CancellationToken) -> Result<(), ChannelError> {
+        while self.handle.until(|pauses| pauses.paused.channel.is_none(), stop).await {
+            let pausing = stop.child_token();
+            let mut running = Box::pin(self.run_once(owned, &pausing));
+            tokio::select! {
+                biased;
+                ended = &mut running => return ended,
+                paused = self.handle.until(|pauses| pauses.paused.channel.is_some(), stop) => if paused { pausing.cancel() },
+            }
+            running.await?;
+            if !stop.is_cancelled() {
+                info!(channel = %self.identity.name, "channel paused");
+            }
+        }
+        Ok(())
+    }
+
+    async fn run_once(self: &Arc<Self>, owned: &Arc<Owned>, stop: &CancellationToken) -> Result<(), ChannelError> {
+        let _running = owned.running.lock().await;
+        let _on_board = RunOnBoard::begin(&self.handle, &self.identity.name);
+        let (mut plans, stop) = (self.plan.subscribe(), stop.child_token());
+        let mut plan = plans.borrow_and_update().clone();
+        let shared = Arc::new(RunContext::new(self, owned, &plan));
+        let positions = loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(()),
+                positions = start::positions(&shared, &plan.outlets) => break positions?,
+                newer = newer(&mut plans) => {
+                    shared.follow(&newer);
+                    plan = newer;
+                }
+            }
+        };
+        let after = positions.iter().flatten().filter_map(|cursor| cursor.through).min();
+        info!(channel = %self.identity.name, after = after.map(proof::event::Offset::get), "channel started");
+
+        shared.look(|ledger| shared.gaps.begin(ledger.history(), shared.hub.position(), plan.settings.settle));
+        let mut lanes = Lanes::begin(shared.clone(), plan, positions, stop.clone());
+        let ended = {
+            let mut reading = Box::pin(read(&shared, &stop));
+            loop {
+                tokio::select! {
+                    biased;
+                    ended = &mut reading => break ended,
+                    ended = lanes.ended() => break ended,
+                    newer = newer(&mut plans) => lanes.follow(newer),
+                }
+            }
+        };
+        if let Err(ChannelError::Gone) = ended {
+            let (channel, channel_id) = (&self.identity.name, self.identity.id);
+            error!(%channel, %channel_id, "channel does not exist or is archived: stopped, the others go on");
+            self.handle.board().says(Activity::Gone);
+        } else {
+            // This also stops the other lanes if one lane ended: they must not wait for their sinks.
+            stop.cancel();
+        }
+        shared.hub.close();
+        lanes.drain(ended).await
+    }
+}
+
+/// Feeds the lanes, and requests late proofs, until `stop` fires.
+async fn read(shared: &Arc<RunContext>, stop: &CancellationToken) -> Result<(), ChannelError> {
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => Ok(()),
+        ended = shared.by_plan(|read_plan| feed(shared, read_plan)) => ended,
+        ended = late::settle(shared) => ended,
+        ended = gap_search::watch(shared) => ended.map(|never| match never {}),
+        ended = daily::watch(shared) => ended.map(|never| match never {}),
+    }
+}
+
+/// Reads from the hub's position, and feeds every lane that keeps up.
+async fn feed(shared: &Arc<RunContext>, read_plan: Arc<ReadPlan>) -> Result<(), ChannelError> {
+    let Channel { identity, parts, .. } = &*shared.channel;
+    let (source, every) = (read_plan.source.clone(), read_plan.settings.idle_wait);
+    let mut intake = Intake::new(shared.clone(), read_plan, shared.hub.position(), Part::Channel);
+    let mut next_look = Instant::now();
+    loop {
+        let batch = intake.next().await?;
+        if next_look <= Instant::now() {
+            let _ = timeout(LOOK_AHEAD_TIMEOUT, look_ahead(shared, &*source, &mut next_look)).await;
+        }
+        if let Some(batch) = batch {
+            let handing_on = async {
+                intake.during(shared.hub.hand_on(batch)).await;
+                if late::is_full(shared) {
+                    intake.forget();
+                    late::room(shared, &intake.reporter).await;
+                }
+            };
+            let looking_ahead = async {
+                loop {
+                    look_ahead(shared, &*source, &mut next_look).await;
+                }
+            };
+            tokio::select! { biased; () = handing_on => {}, () = looking_ahead => {} }
+        } else {
+            let next = sleep(until_next_poll(identity.id, parts.machine.began(), every));
+            tokio::select! { biased; () = shared.channel.handle.poll_asked() => {}, () = next => {} }
+        }
+    }
+}
