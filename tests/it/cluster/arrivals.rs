@@ -1,4 +1,4 @@
-//! What arrived at a webhook from all instances, and whether that is what they promise.
+//! Collects the events that a webhook receives from all instances, and checks them against the promises.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -7,17 +7,17 @@ use simulator::Simulator;
 
 use crate::support::{Database, Receiver, deliverable};
 
-/// What a webhook's lane has in hand: requests between two records of what has arrived.
+/// The number of events that a webhook's lane delivers between two commits.
 pub(super) const BATCH: usize = 8;
 
-/// What arrived, by channel.
+/// The events that the webhook received, per channel.
 pub(super) struct Arrivals {
     channels: Vec<Channel>,
 }
 
 #[derive(Clone, Default)]
 struct Channel {
-    /// In their order.
+    /// Every received event in order of arrival, including repeats.
     arrived: Vec<(Instant, i64)>,
     offsets: BTreeSet<i64>,
 }
@@ -27,7 +27,7 @@ impl Arrivals {
         Self { channels: vec![Channel::default(); channels] }
     }
 
-    /// Takes what has come since the last time.
+    /// Adds the requests that the webhook received since the last call.
     pub(super) fn gather(&mut self, receiver: &Receiver) {
         for post in receiver.drain() {
             for record in post.delivered() {
@@ -38,28 +38,28 @@ impl Arrivals {
         }
     }
 
-    /// How many events have arrived of a channel, each counted once.
+    /// The number of distinct events received from a channel.
     pub(super) fn count(&self, channel: usize) -> usize {
         self.channels[channel].offsets.len()
     }
 
-    /// How many have arrived of all channels.
+    /// The number of distinct events received from all channels.
     pub(super) fn total(&self) -> usize {
         self.channels.iter().map(|channel| channel.offsets.len()).sum()
     }
 
-    /// How many came again.
+    /// The number of repeated deliveries.
     pub(super) fn repeats(&self) -> usize {
         self.channels.iter().map(Channel::repeats).sum()
     }
 
-    /// From a moment to the next arrival of a channel.
+    /// The time from `moment` to the next arrival of an event of the channel.
     pub(super) fn next_after(&self, channel: usize, moment: Instant) -> Option<Duration> {
         let arrived = &self.channels[channel].arrived;
         arrived.iter().map(|(at, _)| *at).filter(|at| *at > moment).min().map(|at| at - moment)
     }
 
-    /// The longest time without an arrival of a channel, of those that overlap with a time.
+    /// The longest time without an arrival in one channel. Only gaps that overlap with the given period count.
     pub(super) fn longest_gap(&self, from: Instant, to: Instant) -> Duration {
         let gap = |pair: &[(Instant, i64)]| {
             let ((before, _), (after, _)) = (pair[0], pair[1]);
@@ -68,7 +68,7 @@ impl Arrivals {
         self.channels.iter().flat_map(|channel| channel.arrived.windows(2).map(gap)).max().unwrap_or_default()
     }
 
-    /// Asserts that everything arrived, and nothing forged.
+    /// Asserts that every deliverable event arrived, and no other event.
     pub(super) fn assert_all_arrived(&self, simulator: &Simulator) {
         for (number, channel) in self.channels.iter().enumerate() {
             let expected: BTreeSet<_> = deliverable(simulator, number).into_iter().collect();
@@ -78,8 +78,8 @@ impl Arrivals {
         }
     }
 
-    /// Asserts that everything arrived, that no more came again than a batch for each time that a channel was claimed anew,
-    /// and that SQL finds nothing wrong.
+    /// Asserts that every deliverable event arrived, that a channel has at most one batch of repeats for each claim
+    /// after the first, and that the audit found no breach.
     pub(super) async fn assert_whole(&self, simulator: &Simulator, database: &Database) {
         database.assert_sound().await;
         self.assert_all_arrived(simulator);

@@ -1,10 +1,10 @@
-//! What the other tests assert in SQL is found where it is so.
+//! Tests the audit that other tests rely on: it finds each breach, and does not report a takeover.
 
 use crate::support::Database;
 
 const CHANNEL: &str = "00000000-0000-0000-0000-000000000007";
 
-/// A commit by an owner under an epoch, which makes it so many.
+/// A commit by `owner` under `epoch` that makes the version of the channel `version`.
 fn commit(owner: u8, epoch: u8, version: u8, cursor: &str) -> String {
     format!(
         "update channeld.channels set owner = '00000000-0000-0000-0000-00000000000{owner}', epoch = {epoch}, version = {version};

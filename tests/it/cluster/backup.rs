@@ -1,4 +1,5 @@
-//! A database that is put back from a copy is older than what was delivered: events come again, and none is lost.
+//! A database that was restored from a dump is older than the sink. The events since the dump are delivered again, and
+//! none is lost.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! A proof that two channels show, which two instances work: one of the channels delivers it, and both are not ready.
+//! Two instances run two channels that show the same proof. One of the channels delivers the event, and both are not
+//! ready.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -10,7 +11,7 @@ use crate::support::{Admin, Daemon, Database, LONGEST_WAIT, Receiver, Setup};
 
 const PROVED: EventSpec = EventSpec::Honest(Kind::WatcherEvent);
 
-/// Two instances, each of which works one of two channels.
+/// Two instances that own one channel each.
 struct Pair {
     database: Database,
     simulator: Simulator,
@@ -41,7 +42,7 @@ impl Pair {
         Some(pair)
     }
 
-    /// Shows events of the first channel in the second one.
+    /// Copies events of the first channel into the second one, with new ids and the same proofs.
     fn steal(&self, offsets: std::ops::RangeInclusive<i64>) {
         for offset in offsets {
             self.simulator.replay(0, offset, 1, ReplayedId::New);
@@ -64,7 +65,7 @@ impl Pair {
         self.daemons[0].until("these are delivered", all).await;
     }
 
-    /// Waits until `/readyz` of all instances together says so.
+    /// Waits until `holds` accepts the `/readyz` answers of all instances, joined into one text.
     async fn until_reasons(&self, what: &str, holds: impl Fn(&str) -> bool) {
         let deadline = Instant::now() + LONGEST_WAIT;
         loop {
@@ -80,14 +81,14 @@ impl Pair {
         }
     }
 
-    /// Each channel's instance says why it is not ready, once.
+    /// Waits until both channels report the shared proofs as a reason, once each.
     async fn until_both_say_so(&self) {
         let held_back = "of its events have a proof that channel c0 showed before";
         let first = "of its events have a proof that channel c1 showed too";
         self.until_they_say_so([("c1", held_back), ("c0", first)]).await;
     }
 
-    /// Waits until each of these channels has that reason, once.
+    /// Waits until each of these channels reports its reason exactly once.
     async fn until_they_say_so(&self, reasons: [(&str, &str); 2]) {
         let says = |said: &str, (channel, why): (&str, &str)| {
             said.lines().filter(|line| line.contains(&format!("channel {channel}: ")) && line.contains(why)).count()

@@ -1,4 +1,4 @@
-//! The state moves from one backend to the other, and back: nothing is lost, nothing comes twice, nothing is overwritten.
+//! `channeld state copy` moves the state between sled and PostgreSQL. Nothing is lost, delivered twice or overwritten.
 
 use serde_json::Value;
 use simulator::{EventSpec, Kind, Options, Simulator, Tampering};
@@ -14,7 +14,7 @@ const SEASON: [EventSpec; 5] = [
     EventSpec::Honest(Kind::WatcherEvent),
 ];
 
-/// What operators see of it.
+/// The cursors and the quarantine, as the commands show them.
 async fn remembered(setup: &Setup) -> Vec<Value> {
     let mut all = Vec::new();
     for arguments in [
@@ -77,10 +77,10 @@ async fn a_state_that_is_copied_to_postgres_and_back_goes_on_where_it_was() {
     assert_eq!(offsets, [1, 3, 4, 5, 6, 7], "nothing is lost, nothing comes twice");
 }
 
-/// The channels of an interrupted copy.
+/// The number of channels in the tests of an interrupted copy.
 const CHANNELS: usize = 5;
 
-/// A machine that has delivered ten events of each channel, with its state in sled, and reaches the database by a relay.
+/// Delivers ten events of each channel with the state in sled. The setup reaches the database through the relay.
 async fn delivered(database: &Database) -> (Simulator, Relay, Setup) {
     let simulator = Simulator::start(Options { channels: CHANNELS, events: 10, ..Options::default() }).await.unwrap();
     let relay = Relay::before(database.server.socket()).await;
@@ -93,7 +93,7 @@ async fn delivered(database: &Database) -> (Simulator, Relay, Setup) {
     (simulator, relay, setup)
 }
 
-/// Kills a copy when it comes to the third channel.
+/// Kills the copy at its first statement with the id of the third channel.
 async fn interrupt(simulator: &Simulator, relay: &Relay, setup: &Setup, to: &str) {
     let mut channels = simulator.announcement().channels.clone();
     channels.sort_unstable();
@@ -109,7 +109,7 @@ async fn copy(setup: &Setup, to: &str) {
     assert_eq!(copied["channels"], CHANNELS, "{copied:#}");
 }
 
-/// What `check --connect` says against the state.
+/// The error that `check --connect` reports for the state or its database, if any.
 async fn complaint(setup: &Setup) -> Option<String> {
     let (_, asked) = connect(setup).await;
     let of_state = |what: &str| what.starts_with("database ") || what.starts_with("state ");

@@ -1,4 +1,5 @@
-//! A network that loses packets for a while: what is sent again by the kernel arrives after what the instance has sent again.
+//! A network loses packets for a while. The kernel retransmits statements after the instance has already sent them
+//! again.
 
 use std::time::Duration;
 
@@ -8,10 +9,10 @@ use tokio::time::{Instant, sleep};
 use super::{instance, offsets};
 use crate::support::{Database, Network, Receiver, Relay, deliverable};
 
-/// Longer than a statement is waited for, and much shorter than the lease.
+/// Longer than the instance waits for a statement, and much shorter than the lease.
 const OUTAGE: Duration = Duration::from_secs(15);
 
-/// By then the kernel has sent everything again that was lost.
+/// After this time the kernel has retransmitted every lost packet.
 const SETTLED: Duration = Duration::from_secs(40);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -22,7 +23,8 @@ async fn statements_that_the_network_delivers_late_turn_nothing_back() {
     let listener = network.listener();
     let address = listener.local_addr().unwrap();
     let _relay = Relay::listening(listener, database.server.socket());
-    // Nothing but commits is waited for: events without proofs are not noted in the database before they are delivered.
+    // All events are unsigned, so the instance waits for commits only. For verified events it would also store proofs in
+    // the database before it delivers.
     let options = Options { channels: 2, events: 20, unsigned: 1.0, ..Options::default() };
     let (simulator, receiver) = (Simulator::start(options).await.unwrap(), Receiver::start().await);
     let setup = instance("only", &simulator, &database, &receiver)
@@ -33,7 +35,7 @@ async fn statements_that_the_network_delivers_late_turn_nothing_back() {
         |channel: usize| offsets(&receiver, &format!("c{channel}")).len() >= deliverable(&simulator, channel).len();
     daemon.until("the first are delivered", |_| all(0) && all(1)).await;
 
-    // Something is always on its way.
+    // Publish all the time, so that a statement is always in flight.
     let began = Instant::now();
     let mut is_down = false;
     while began.elapsed() < SETTLED {

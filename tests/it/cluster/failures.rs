@@ -1,5 +1,5 @@
-//! What must not lose an event, nor let two instances work one channel: a process that is stopped and thawed, a database
-//! that is away.
+//! Faults that must not lose an event or let two instances run one channel: a process that is stopped and continued, a
+//! database that is down, hangs or refuses a commit.
 
 use rustix::process::Signal;
 use std::sync::Arc;

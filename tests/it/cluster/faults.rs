@@ -1,4 +1,4 @@
-//! Faults of instances and of their database: how each begins and ends.
+//! Faults of the instances and of their database: how each fault begins and ends.
 
 use std::time::{Duration, Instant};
 
@@ -9,47 +9,49 @@ use rustix::process::Signal;
 use super::instances::Instances;
 use crate::support::Line;
 
-/// Instances that run where there is no fault. One more joins at times.
+/// The number of instances that run if no fault is active. [`Kind::Join`] starts one more.
 pub(super) const RUNNING: usize = 3;
 
-/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::EnumIter)]
 pub(super) enum Kind {
-    /// An instance is killed.
+    /// An instance is killed, and later started again.
     Kill,
-    /// It is stopped for longer than its lease, and goes on.
+    /// An instance is stopped for longer than its lease, and then continued.
     Freeze,
-    /// Nothing comes from its database any more.
+    /// Nothing passes between an instance and the database. The connections stay open.
     Silence,
-    /// Its connections end again and again.
+    /// The connections of an instance to the database are cut again and again.
     Resets,
-    /// The answers to what it asks are cut off.
+    /// The database executes the requests of an instance, but the connection ends before the answer arrives.
     CutAnswers,
-    /// The database ends all connections, again and again.
+    /// The database terminates all connections again and again.
     Terminations,
-    /// The database is killed.
+    /// The database is killed, and later started again.
     Database,
     /// Every instance is stopped and started, one after the other.
     RollingRestart,
-    /// Another instance joins, and leaves.
+    /// Another instance joins, and later leaves.
     Join,
-    /// One is stopped, and started again.
+    /// An instance is stopped, and later started again.
     Leave,
 }
 
-/// A fault that goes on.
+/// An active fault.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) kind: Kind,
     pub(super) began: Instant,
     pub(super) until: Instant,
     instance: usize,
-    /// The channels that its instance owned when it was killed.
+    /// The channels that the instance owned when it was killed. Empty for other kinds of fault.
     pub(super) owned: Vec<usize>,
 }
 
 impl Fault {
-    /// Begins it at an instance that has no other fault; `None` where there is none, or the kind goes on already.
+    /// Begins a fault at a random instance that has no fault, or at the additional instance for [`Kind::Join`].
+    ///
+    /// Returns `None` if no instance is free, if a fault of this kind is already active, or if a rolling restart would
+    /// overlap with another fault.
     pub(super) async fn begin(
         kind: Kind,
         instances: &mut Instances,
@@ -98,7 +100,7 @@ impl Fault {
         Some(fault)
     }
 
-    /// What happens as long as it goes on. The database may be away.
+    /// Repeats the action of a fault that consists of repeated actions. The database may be down.
     pub(super) async fn go_on(&self, instances: &mut Instances) {
         match self.kind {
             Kind::Resets => instances.get(self.instance).relay.cut(),

@@ -1,4 +1,4 @@
-//! An instance that has lost a channel writes nothing of it, and an answer that is lost is no question.
+//! An instance that lost a channel writes nothing more for it. A lost answer neither loses nor repeats an event.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::support::{Database, Line, Receiver, Relay, deliverable, random};
 
 pub(super) const CHANNEL: ChannelId = ChannelId(Uuid::from_u128(7));
 
-/// An instance's store, with a lease that is over soon where there is no heartbeat.
+/// The store of an instance without a daemon. It sends no heartbeat unless the test calls [`beat`](Self::beat).
 pub(super) struct Instance {
     pub(super) store: Postgres,
     _directory: TempDir,
@@ -45,7 +45,7 @@ impl Instance {
         self.store.beat(&Arc::default()).await.unwrap();
     }
 
-    /// Claims the channel as soon as it can be.
+    /// Sends heartbeats and tries to claim the channel until it succeeds.
     pub(super) async fn claim(&self) -> (Lease, Ledger) {
         loop {
             self.beat().await;
@@ -128,7 +128,7 @@ async fn commits_that_a_failover_has_lost_are_noticed_and_the_channel_is_loaded_
     assert!(matches!(instance.advance(&lease, &mut ledger, 1).await, Outcome::Ok));
     let before = ledger.clone();
     assert!(matches!(instance.advance(&lease, &mut ledger, 2).await, Outcome::Ok));
-    // The server that has taken over does not have the last commit.
+    // As if a standby without the last commit had been promoted.
     database.query("update channeld.channels set version = version - 1").await;
     database.query("update channeld.entries set value = '1' where kind = 'cursors'").await;
     assert!(matches!(
@@ -146,7 +146,7 @@ async fn answers_and_connections_that_are_lost_lose_no_event_and_repeat_none() {
     let relay = Relay::before(database.server.socket()).await;
     let (simulator, receiver) = (service(2, 300).await, Receiver::start().await);
     let setup = instance("only", &simulator, &database, &receiver).with("state.url", database.url_by(relay.address()));
-    // Longer than the line is ever bad: what a lease that is over repeats is not looked at here.
+    // Longer than the connection is ever interrupted, because an expired lease would repeat events.
     let setup = setup.with("cluster.lease", "60s");
     let mut daemon = setup.start();
     let (mut random, mut cuts) = (random(0x16), 0);

@@ -1,4 +1,4 @@
-//! A state that has gone, or was replaced, is not taken for a new one.
+//! A state that was deleted or replaced is not accepted as a new one.
 
 use simulator::Simulator;
 
@@ -25,7 +25,7 @@ async fn until_not_ready(daemon: &mut Daemon, why: &str) {
     admin.until(daemon, "/readyz", "it says why", says).await;
 }
 
-/// What `check --connect` says of the database.
+/// The result of `check --connect` for the database.
 async fn examined(setup: &Setup) -> (bool, String) {
     let (_, asked) = connect(setup).await;
     asked.into_iter().find(|(what, ..)| what.starts_with("database ")).map(|(_, ok, said)| (ok, said)).unwrap()
@@ -60,7 +60,7 @@ async fn a_schema_that_is_dropped_is_not_created_again_and_once_restored_it_goes
 async fn a_state_that_another_instance_began_anew_is_refused_until_an_operator_decides() {
     let Some((database, simulator, receiver, setup, mut daemon)) = used().await else { return };
     database.change("drop schema channeld cascade").await;
-    // An instance on a machine that knows nothing of the state.
+    // This instance has no `state.json`, so it creates a new state.
     let another = instance("another", &simulator, &database, &receiver).with("channels.c0.start", "latest");
     let mut other = another.start();
     other.until_logged("channel started").await;

@@ -1,4 +1,4 @@
-//! Several instances, each with a relay of its own before the database, that deliver to one webhook.
+//! Several instances that deliver to one webhook. Each reaches the database through its own relay.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use super::arrivals::Arrivals;
 use super::{LOOK_AGAIN, instance};
 use crate::support::{Daemon, Database, LONGEST_WAIT, Log, Receiver, Relay, Setup, deliverable};
 
-/// How much of each log is shown where a test fails.
+/// The number of log lines per instance in a failure message.
 const SHOWN_LINES: usize = 60;
 
-/// How often channels are asked for more.
+/// How long a channel without new events waits before the next poll.
 const IDLE_WAIT: &str = "500ms";
 
-/// The instances, and everything around them.
+/// The instances of a test, and the services that they use.
 pub(super) struct Instances {
     pub(super) simulator: Arc<Simulator>,
     pub(super) database: Database,
@@ -28,7 +28,7 @@ pub(super) struct Instances {
     all: Vec<Instance>,
 }
 
-/// One of them, whether or not it runs.
+/// An instance, which may be running or not.
 pub(super) struct Instance {
     pub(super) setup: Setup,
     pub(super) relay: Relay,
@@ -36,7 +36,7 @@ pub(super) struct Instance {
 }
 
 impl Instances {
-    /// So many, of which none runs yet. Everything that they record is written down.
+    /// Creates the instances without starting them, and starts the audit of the database.
     pub(super) async fn new(database: Database, count: usize, options: Options) -> Self {
         let channels = options.channels;
         let simulator = Arc::new(Simulator::start(options).await.unwrap());
@@ -54,7 +54,7 @@ impl Instances {
         Self { simulator, database, receiver, arrivals: Arrivals::of(channels), all }
     }
 
-    /// With a key of the configuration set on each.
+    /// Sets a configuration key of every instance.
     pub(super) fn with(mut self, key: &str, value: impl Into<serde_json::Value>) -> Self {
         let value = value.into();
         self.all.iter_mut().for_each(|instance| instance.setup.set(key, value.clone()));
@@ -79,12 +79,12 @@ impl Instances {
         self.all[instance].daemon.is_some()
     }
 
-    /// SIGTERM, and a clean end.
+    /// Stops an instance with SIGTERM. It must exit cleanly, and its log must not contain a defect.
     pub(super) async fn stop(&mut self, instance: usize) {
         without_defects(&self.all[instance].daemon.take().unwrap().stop().await);
     }
 
-    /// SIGKILL.
+    /// Kills an instance with SIGKILL. Its log must not contain a defect.
     pub(super) async fn kill(&mut self, instance: usize) {
         without_defects(&self.all[instance].daemon.take().unwrap().kill().await);
     }
@@ -93,7 +93,7 @@ impl Instances {
         self.all[instance].daemon.as_ref().unwrap().signal(signal);
     }
 
-    /// Ends those that run.
+    /// Stops all running instances.
     pub(super) async fn stop_all(&mut self) {
         for instance in 0..self.all.len() {
             if self.is_running(instance) {
@@ -102,7 +102,7 @@ impl Instances {
         }
     }
 
-    /// Waits for a number that a query gives, while those that run do so.
+    /// Waits until the query returns this number. No instance may exit meanwhile.
     pub(super) async fn until_number(&mut self, what: &str, query: &str, number: i64) {
         let began = Instant::now();
         while self.database.number(query).await != number {
@@ -112,13 +112,13 @@ impl Instances {
         }
     }
 
-    /// Waits until so many instances live, by the database.
+    /// Waits until this number of instances has an unexpired lease in the database.
     pub(super) async fn until_live(&mut self, count: i64) {
         let live = "select count(*) from channeld.instances where heartbeat + lease > clock_timestamp()";
         self.until_number(&format!("{count} instances live"), live, count).await;
     }
 
-    /// Waits until every event that is there has arrived, for as long as some arrive.
+    /// Waits until every deliverable event has arrived. Fails if no event arrives for [`LONGEST_WAIT`].
     pub(super) async fn until_all_arrived(&mut self) {
         let (mut total, mut since) = (0, Instant::now());
         loop {
@@ -138,7 +138,7 @@ impl Instances {
         }
     }
 
-    /// Waits until what has arrived is such, while those that run do so.
+    /// Waits until `holds` accepts the arrivals. No instance may exit meanwhile.
     pub(super) async fn until(&mut self, what: &str, mut holds: impl FnMut(&Arrivals) -> bool) {
         let since = Instant::now();
         loop {
@@ -151,7 +151,7 @@ impl Instances {
         }
     }
 
-    /// What there is to see of them where a test fails.
+    /// The channels and the last log lines of each instance, for a failure message.
     async fn shown(&self) -> String {
         let mut shown = String::new();
         for (number, instance) in self.all.iter().enumerate() {
@@ -163,7 +163,7 @@ impl Instances {
         shown
     }
 
-    /// The channels that an instance owns, by the database; none where that is away.
+    /// The channels that an instance owns according to the database. Empty if the database is down.
     pub(super) async fn owned_by(&self, instance: usize) -> Vec<usize> {
         let owned = format!(
             "select channel_id from channeld.channels c join channeld.instances i on i.id = c.owner \
@@ -175,14 +175,14 @@ impl Instances {
         channels.filter(|(_, channel)| owned.contains(channel)).map(|(number, _)| number).collect()
     }
 
-    /// The database ends every connection but ours. Nothing where it is away.
+    /// Terminates every other connection to the database. Does nothing if the database is down.
     pub(super) async fn terminate_connections(&self) {
         let terminate = "select pg_terminate_backend(pid) from pg_stat_activity \
                          where datname = current_database() and pid <> pg_backend_pid()";
         drop(self.database.try_query(terminate).await);
     }
 
-    /// For so long, while those that run do so.
+    /// Waits for this time. No instance may exit meanwhile.
     pub(super) async fn go_on_for(&mut self, time: Duration) {
         let until = Instant::now() + time;
         while Instant::now() < until {
@@ -191,7 +191,7 @@ impl Instances {
         }
     }
 
-    /// Gathers what has arrived, and asserts that none has ended by itself.
+    /// Collects the arrivals, and asserts that no instance has exited.
     pub(super) async fn look(&mut self) {
         self.arrivals.gather(&self.receiver);
         for daemon in self.all.iter_mut().filter_map(|instance| instance.daemon.as_mut()) {
@@ -199,7 +199,7 @@ impl Instances {
         }
     }
 
-    /// Events come in every channel, one each in such a time, until what is given is dropped.
+    /// Publishes one event per channel in each interval of this length, until the returned handle is dropped.
     pub(super) fn publish_every(&self, time: Duration) -> AbortOnDropHandle<()> {
         let simulator = self.simulator.clone();
         let channels = simulator.announcement().channels.len();
@@ -212,7 +212,7 @@ impl Instances {
         }))
     }
 
-    /// Asserts what holds at the end: see [`Arrivals::assert_whole`].
+    /// See [`Arrivals::assert_whole`].
     pub(super) async fn assert_whole(&mut self) {
         self.arrivals.gather(&self.receiver);
         self.arrivals.assert_whole(&self.simulator, &self.database).await;

@@ -1,4 +1,4 @@
-//! Instances come and go, have other clocks, and are without their database for longer than their leases: nothing is lost.
+//! Instances join and leave, have wrong clocks, and lose their database for longer than a lease. No event is lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ async fn instances_that_join_and_leave_every_two_seconds_lose_nothing_and_repeat
     instances.until_live(1).await;
     let changes = if everything() { 300 } else { 10 };
     for change in 0..changes {
-        // One leaves that has been there for four seconds, another one joins.
+        // Instances 1 and 2 alternate: each joins, and leaves four seconds later.
         let instance = 1 + change % 2;
         if instances.is_running(instance) {
             instances.stop(instance).await;
@@ -55,7 +55,7 @@ async fn instances_whose_clocks_are_two_hours_apart_share_channels_and_take_over
     let owners = "select count(distinct owner) from channeld.channels c join channeld.instances i on i.id = c.owner \
                   where i.heartbeat + i.lease > clock_timestamp()";
     instances.until_number("they share the channels", owners, 2).await;
-    // The one that is ahead dies: by its own clock its last heartbeat is to come.
+    // Kill the instance whose clock is ahead. If heartbeats used its clock, its last one would be in the future.
     instances.kill(1).await;
     instances.until_live(1).await;
     instances.until_number("one has all channels", owners, 1).await;

@@ -1,5 +1,5 @@
-//! kill -9 between a delivery and its record: another instance takes over, nothing is lost, and no more comes again than was
-//! in hand.
+//! An instance is killed between a delivery and its commit. Another instance takes over, no event is lost, and at most
+//! one batch is repeated.
 
 use simulator::Options;
 
@@ -7,14 +7,14 @@ use super::arrivals::BATCH;
 use super::instances::Instances;
 use crate::support::{Database, Line, Reply, eventually};
 
-/// How far a batch had come.
+/// The step at which the instance is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Point {
-    /// The sink has it, and the instance does not know.
+    /// The sink has received events, but its answer has not arrived.
     Delivered,
-    /// The commit is on its way. It arrives when another instance has taken over.
+    /// The commit was sent. It reaches the database after another instance has taken over.
     Committing,
-    /// It is recorded, and the instance does not know.
+    /// The database has executed the commit, but its answer has not arrived.
     Committed,
 }
 
@@ -59,7 +59,7 @@ async fn killed_at(point: Point) {
     let last = i64::try_from(OLD + 2 * NEW).unwrap();
     instances.until_number("all is recorded by the other", RECORDED, last).await;
 
-    // What the dead instance has sent arrives now.
+    // Now the last statements of the dead instance reach the database.
     instances.get(0).relay.becomes(Line::Good);
     let relay = &instances.get(0).relay;
     eventually("it has arrived", || (relay.connections() == 0).then_some(())).await;
@@ -76,6 +76,6 @@ async fn killed_at(point: Point) {
 
 #[tokio::test]
 async fn killed_at_each_step_from_delivery_to_record_an_instance_loses_nothing_and_repeats_a_batch_at_most() {
-    // Side by side: most of the time they wait for a lease to be over.
+    // Concurrently, because each of them mostly waits for a lease to expire.
     tokio::join!(killed_at(Point::Delivered), killed_at(Point::Committing), killed_at(Point::Committed));
 }

@@ -1,4 +1,4 @@
-//! Statements that a server executes late, after their sender has given them up: they change nothing that is newer.
+//! Statements that the server executes after the client has stopped waiting for them. They must not change newer data.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use super::fencing::{CHANNEL, Instance, advance, cursor};
 use super::until;
 use crate::support::{Database, Line, Relay};
 
-/// Longer than a statement is waited for.
+/// Longer than the client waits for a statement.
 const LEASE: Duration = Duration::from_secs(60);
 
-/// What each statement contains, and no other.
+/// Text that occurs in only one kind of statement.
 const COMMIT: &[u8] = b"set version = given.version";
 const CLAIM: &[u8] = b"set owner = $2, epoch";
 const ASK: &[u8] = b"(instance, method, path, body";
@@ -32,7 +32,7 @@ async fn commit(instance: &Instance, lease: &Lease, effects: Effects) -> Outcome
     instance.store.commit(Arc::new(vec![(lease.clone(), effects)])).await.remove(0)
 }
 
-/// What is sent when a commit that was given up is sent again, with a newer one.
+/// The effects that are sent if a commit was not answered and is sent again together with a newer one.
 fn merged(mut earlier: Effects, newer: Effects) -> Effects {
     earlier.changes.extend(newer.changes);
     Effects { changes: earlier.changes, summary: newer.summary }
@@ -51,7 +51,7 @@ async fn a_late_copy_of_a_commit_does_not_replace_newer_ones() {
     let given_up = advance(&mut ledger, 7);
     relay.holds_next(COMMIT);
     assert!(matches!(commit(&instance, &lease, given_up.clone()).await, Outcome::Unavailable(_)));
-    // An operator sets the cursor meanwhile, and is told that it is recorded.
+    // Meanwhile an operator sets the cursor, and the database acknowledges it.
     let retried = merged(given_up, set(&mut ledger, 3));
     assert!(matches!(commit(&instance, &lease, retried).await, Outcome::Ok));
     relay.delivers_late().await;
@@ -133,7 +133,7 @@ async fn requests_and_answers_whose_statement_was_not_answered_are_read_again_an
     assert_eq!(database.number("select count(*) from channeld.requests").await, 0, "nothing is left");
 }
 
-/// A transaction of another copy that has done the same as a commit, and is not over.
+/// Starts a transaction that executes another copy of a commit, and leaves the transaction open.
 async fn executing(database: &Database, lease: &Lease, late: &str) -> Client {
     let client = database.server.client(&database.name).await;
     let channel = lease.channel;

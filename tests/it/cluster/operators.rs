@@ -1,4 +1,4 @@
-//! Commands work from any instance, and from a machine where none runs: the owner of the channel carries them out.
+//! Commands work from any instance, and from a machine without a daemon. The owner of the channel executes them.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use simulator::Simulator;
 use super::{instance, service, until, until_status};
 use crate::support::{Admin, Answered, Daemon, Database, LONGEST_WAIT, Receiver, Setup};
 
-/// Two instances that own one channel each, which have delivered everything.
+/// Two instances that own one channel each and have delivered everything.
 struct Pair {
     database: Database,
     receiver: Receiver,
@@ -36,7 +36,7 @@ impl Pair {
         Some(Self { database, receiver, setups, daemons, simulator })
     }
 
-    /// The names of the channels that each instance owns.
+    /// The name of the channel that each instance owns.
     async fn owned(&self) -> [String; 2] {
         let cluster = self.setups[0].tell(&["cluster", "--json"]).await.json().remove(0);
         ["a", "b"].map(|name| {

@@ -1,4 +1,4 @@
-//! A standby takes over that lacks the last commits, and the last claims.
+//! A standby is promoted that lacks the last commits and claims.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,8 @@ async fn a_promoted_standby_that_lacks_commits_and_claims_makes_instances_load_a
     let primary = instances.database.server.clone();
     primary.is_followed_by(&standby).await;
 
-    // The standby hears no more of it: that an instance dies, that the other claims its channels, and what it records.
+    // From now on the standby receives nothing: not the death of an instance, the claims of the other instance, or its
+    // commits.
     replication.becomes(Line::Silent);
     instances.kill(0).await;
     instances.until_live(1).await;

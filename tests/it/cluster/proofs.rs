@@ -1,4 +1,5 @@
-//! The proofs that instances have noted: which channel has one, which are remembered, and whether they are durable.
+//! The proofs that instances store in the database: which channel owns a proof, which proofs are remembered, and
+//! whether they survive a crash.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use uuid::Uuid;
 use super::until;
 use crate::support::{Database, Server, skip};
 
-/// Those that are noted by one statement.
+/// The number of proofs in one statement.
 const AT_ONCE: u32 = 1_000;
 
 fn store(database: &Database) -> Postgres {
@@ -25,7 +26,7 @@ fn store(database: &Database) -> Postgres {
     Postgres::open(None, settings).unwrap()
 }
 
-/// Proofs that are known by these numbers.
+/// Proofs whose digests and offsets are derived from these numbers.
 fn proofs(numbers: impl Iterator<Item = u32>) -> Vec<Proof> {
     let digest = |number: u32| -> Digest { u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes() };
     numbers.map(|number| Proof { digest: digest(number), offset: Offset::new(number.into()).unwrap() }).collect()
@@ -54,7 +55,7 @@ async fn of_two_channels_that_show_the_same_proofs_at_once_each_proof_has_one() 
 async fn a_proof_that_was_shown_is_known_after_the_server_was_killed() {
     let Some(server) = Server::start() else { return skip("PostgreSQL") };
     let database = Database::on(Arc::new(server)).await;
-    // What need not be on the disk is not.
+    // Delay background flushes, so that a kill loses every commit that did not wait for its own flush.
     for setting in ["wal_writer_delay = '10s'", "wal_writer_flush_after = '1GB'"] {
         database.change(&format!("alter system set {setting}")).await;
     }
@@ -100,7 +101,7 @@ async fn conflicts_that_use_up_numbers_make_no_proof_forgotten() {
     let store = store(&database);
     let [first, second] = [1, 2].map(|id| ChannelId(Uuid::from_u128(id)));
     show_all(&store, first, 0..10_000).await;
-    // As if each had been shown many times.
+    // As if many conflicting inserts had used up sequence numbers.
     database.change("select setval(pg_get_serial_sequence('channeld.proofs', 'number'), 1000000)").await;
     show_all(&store, first, 0..10_000).await;
     show_all(&store, first, 10_000..20_000).await;

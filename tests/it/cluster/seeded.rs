@@ -1,5 +1,5 @@
-//! Three instances share twelve channels while they and their database fail in ways that are drawn from a seed: nothing is lost,
-//! nothing forged, and no more comes again than what was in hand.
+//! Three instances share twelve channels while faults that are drawn from a seed hit them and their database. No event
+//! is lost, no forged event is delivered, and each change of owner repeats at most one batch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,30 +17,30 @@ use crate::support::{Database, Files, Server, deliverable, everything, random, s
 
 const CHANNELS: usize = 12;
 
-/// Each channel has an event in such a time.
+/// The time between two events of a channel.
 const ONE_EVENT: Duration = Duration::from_millis(500);
 
-/// An hour's worth, with the default lease; or each kind of fault once, with the shortest lease.
+/// The duration of the run and the lease: an hour with the default lease, or each kind of fault once with the shortest
+/// lease.
 const FULL: (Duration, Duration) = (Duration::from_secs(60 * 60), Duration::from_secs(6));
 const SAMPLE: (Duration, Duration) = (Duration::ZERO, Duration::from_secs(3));
 
-/// What is measured where a fault comes alone.
+/// Counts all faults, and measures faults that do not overlap with another fault.
 #[derive(Default)]
 struct Measured {
     faults: BTreeMap<Kind, usize>,
-    /// From the kill to the next delivery of a channel.
+    /// The time from a kill to the next delivery, for each channel that the killed instance owned.
     failovers: Vec<Duration>,
-    /// The longest time that a channel was held up.
+    /// The longest time without an event of a channel, for each rolling restart.
     restarts: Vec<Duration>,
 }
 
-/// A run.
 struct Run {
     instances: Instances,
     lease: Duration,
     random: StdRng,
     active: Vec<Fault>,
-    /// Kinds that are still to come before any comes again.
+    /// The kinds of fault that are left in this cycle. Each kind occurs once per cycle.
     next: Vec<Kind>,
     measured: Measured,
 }
@@ -62,7 +62,7 @@ impl Run {
         Self { instances, lease, random: random(0x1616), active, next, measured }
     }
 
-    /// The next fault, and at times a second beside it.
+    /// Runs the next fault, sometimes together with a second one, and waits until every channel delivers again.
     async fn round(&mut self) {
         if self.next.is_empty() {
             self.next = Kind::iter().collect();
@@ -103,7 +103,7 @@ impl Run {
         Some(begun)
     }
 
-    /// Until every channel moves again.
+    /// Waits until every channel delivers again.
     async fn recover(&mut self) {
         let since = Instant::now();
         self.instances
@@ -125,7 +125,7 @@ impl Run {
         }
     }
 
-    /// Asserts that the files of all instances together have every event, and nothing else.
+    /// Asserts that the files of all instances together contain every deliverable event, and no other.
     fn assert_files(&self) {
         let files: Vec<_> = self.instances.iter().map(|it| Files::of(it.setup.path("events.jsonl"))).collect();
         for channel in 0..CHANNELS {

@@ -1,4 +1,4 @@
-//! Instances share the channels evenly, and take over from one that dies.
+//! Instances share the channels evenly. If an instance dies, another one takes over its channels.
 
 use super::{instance, offsets, service, until};
 use crate::support::{Database, Receiver, deliverable};

@@ -1,4 +1,4 @@
-//! One instance with its state in PostgreSQL: what it promises with sled.
+//! A single instance with its state in PostgreSQL keeps the same promises as with sled.
 
 use std::collections::BTreeSet;
 
