@@ -1,4 +1,4 @@
-//! `channeld check --connect` says yes, or no and what to do, and leaves nothing behind.
+//! `channeld check --connect` reports success, or each problem and its remedy, and leaves nothing behind.
 
 use axum::Router;
 use axum::http::{HeaderMap, StatusCode};
@@ -13,7 +13,7 @@ async fn service() -> Simulator {
     Simulator::start(Options { events: 10, unsigned: 0.2, ..Options::default() }).await.unwrap()
 }
 
-/// The exit code, and what came of asking, by what was asked.
+/// The exit code and the result of each check: its name, whether it succeeded, and its message.
 pub(crate) async fn connect(setup: &Setup) -> (Option<i32>, Vec<(String, bool, String)>) {
     setup.write();
     let told = setup.tell(&["check", "--connect", "--json"]).await;
@@ -91,7 +91,7 @@ async fn a_wrong_configuration_is_not_tried_out() {
     assert_eq!((told.code, &shown["valid"], &shown["asked"]), (Some(78), &json!(false), &Value::Null));
 }
 
-/// What `check` prints beside what would run.
+/// The notes in the output of `check`.
 async fn notes(setup: &Setup) -> Vec<String> {
     let told = setup.tell(&["check", "--json"]).await;
     let shown: Value = serde_json::from_slice(&told.out).unwrap_or_else(|_| panic!("{told:?}"));
@@ -190,7 +190,7 @@ async fn the_state_directory_is_looked_at_as_run_would_find_or_make_it() {
     }
 }
 
-/// An endpoint that gives every request this answer, with the headers that it was sent at its end.
+/// An endpoint that answers every request with this status and body, followed by the request's `Authorization` header.
 async fn endpoint(status: u16, body: &'static str) -> (String, AbortOnDropHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());

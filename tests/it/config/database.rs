@@ -1,4 +1,5 @@
-//! `channeld check --connect` where the state is in PostgreSQL: what it finds there, or what is wrong and what to do.
+//! `channeld check --connect` with the state in PostgreSQL: it reports what a start would change, or the problem and
+//! its remedy.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use simulator::{Options, Simulator};
 use super::check::connect;
 use crate::support::{Database, Pooler, Receiver, Relay, Server, Setup, skip};
 
-/// How many schemas of ours there are.
+/// Counts the schemas named `channeld`.
 const SCHEMAS: &str = "select count(*) from pg_namespace where nspname = 'channeld'";
 
 fn reading(simulator: &Simulator, receiver: &Receiver, database: &Database) -> Setup {
@@ -17,7 +18,7 @@ fn reading(simulator: &Simulator, receiver: &Receiver, database: &Database) -> S
     setup
 }
 
-/// What is said of the database, and whether it is well. All else is.
+/// The result of the check of the database. Asserts that every other check succeeds.
 async fn examined(setup: &Setup) -> (bool, String) {
     let (code, mut asked) = connect(setup).await;
     let at = asked.iter().position(|(what, ..)| what.starts_with("database ")).unwrap();
@@ -58,10 +59,10 @@ async fn it_says_what_a_start_will_make_and_makes_nothing_itself() {
     assert!(ok && said.contains("a pooler of transactions stands between, which is fine"), "{said}");
 }
 
-/// Changes the database for an instance that has not used it before.
+/// Changes the database, and makes the instance forget that it has used it.
 async fn begin_anew(setup: &Setup, database: &Database, statements: &str) {
     database.change(statements).await;
-    // Before the first start, there is none.
+    // The file does not exist before the first start.
     let _ = std::fs::remove_file(setup.path("state/state.json"));
 }
 
@@ -73,7 +74,8 @@ async fn rights_that_are_missing_are_given_by_the_sql_that_it_prints() {
     database.change(&format!("create role {role} login")).await;
     let mut setup = reading(&simulator, &receiver, &database);
     setup.set("state.url", database.url_as(&role));
-    // Without the schema, without rights in one that another has made, and without rights to its tables.
+    // No schema; a schema of another role, without any rights to it; tables of another role, without any rights to
+    // them.
     for before in ["select 1", "drop schema channeld; create schema channeld", "made by another"] {
         if before == "made by another" {
             setup.set("state.url", database.url());

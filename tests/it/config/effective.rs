@@ -1,4 +1,4 @@
-//! `channeld check --effective` lists what is in effect with the place where it was set, and shows no secret.
+//! `channeld check --effective` lists each effective setting and its origin, and shows no secret.
 
 use std::process::{Command, Output};
 
@@ -27,7 +27,7 @@ url = "https://ledger.internal/hooks"
 secret_file = "SECRET"
 "#;
 
-/// Runs it over the file of that directory.
+/// Runs `channeld check` on the configuration file of the setup, and asserts that it prints no secret.
 fn check(setup: &Setup, flags: &[&str], variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_channeld"));
     command.args(["check", "-c"]).arg(setup.path("channeld.toml")).args(flags);

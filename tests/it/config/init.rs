@@ -1,4 +1,4 @@
-//! `channeld init` writes what works and nothing else, and overwrites nothing.
+//! `channeld init` writes a working configuration and nothing else. It overwrites a file only with `--force`.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -12,7 +12,7 @@ use tokio::process::Command;
 
 use crate::support::{LONGEST_WAIT, programs};
 
-/// The exit code, and all that was said.
+/// The exit code, and the text on standard output and standard error.
 async fn init(directory: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_channeld"));
     command.arg("init").args(arguments).current_dir(directory).env_clear().stdin(Stdio::null());
@@ -21,7 +21,7 @@ async fn init(directory: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(said).unwrap())
 }
 
-/// A service, and a directory with what it has announced.
+/// A service, and a directory that contains its announcement.
 async fn service() -> (Simulator, TempDir) {
     let simulator = Simulator::start(Options { events: 5, ..Options::default() }).await.unwrap();
     let directory = tempfile::tempdir().unwrap();
@@ -73,10 +73,10 @@ async fn where_nobody_can_be_asked_each_flag_that_is_missing_is_named() {
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
-/// `channeld init` at a terminal, which util-linux's `script` gives it.
+/// `channeld init` on a pseudo-terminal, which `script` of util-linux provides.
 struct Terminal {
     program: tokio::process::Child,
-    /// What it has shown.
+    /// The output until now.
     shown: String,
 }
 
@@ -89,7 +89,7 @@ impl Terminal {
         Self { program: script.spawn().unwrap(), shown: String::new() }
     }
 
-    /// Waits until it has asked that, and answers.
+    /// Waits for the question, and answers it.
     async fn answer(&mut self, question: &str, answer: &str) {
         let from = self.shown.len();
         while !in_one_line(&self.shown[from..]).contains(question) {
@@ -102,7 +102,7 @@ impl Terminal {
         self.program.stdin.as_mut().unwrap().write_all(format!("{answer}\n").as_bytes()).await.unwrap();
     }
 
-    /// Waits until it ends: the exit code, and all that was shown.
+    /// Waits until the program exits. Returns its exit code and all output.
     async fn ended(mut self) -> (Option<i32>, String) {
         let mut rest = Vec::new();
         let ending = async {
@@ -114,7 +114,7 @@ impl Terminal {
     }
 }
 
-/// What a terminal shows, without colours, and as if it were wide enough.
+/// The output without colors and line breaks, because the wrapping depends on the width of the terminal.
 fn in_one_line(shown: &str) -> String {
     let plain = anstream::adapter::strip_str(shown).to_string();
     plain.split_whitespace().collect::<Vec<_>>().join(" ")
@@ -127,7 +127,7 @@ async fn at_a_terminal_it_asks_and_says_at_once_how_each_channel_is() {
     }
     let (simulator, directory) = service().await;
     let known = simulator.announcement();
-    // The published signers have not signed these.
+    // The service does not sign with the published keys.
     let signers: Vec<_> = known.valid_signers.iter().map(ToString::to_string).collect();
     let flags =
         format!("--valid-signers {} --min-required-signatures {}", signers.join(","), known.min_required_signatures);

@@ -1,4 +1,5 @@
-//! Mistakes are named, all of them, before anything starts; and each kind of end has its exit code.
+//! All mistakes are reported before anything starts. The exit code distinguishes a wrong configuration from wrong
+//! arguments.
 
 use proof::event::ChannelId;
 use serde_json::Value;
@@ -13,7 +14,7 @@ fn setup() -> Setup {
     Setup::of("http://127.0.0.1:9/v1", "key-of-a-test", &[ChannelId(Uuid::from_u128(1))])
 }
 
-/// Exit code, standard output and standard error.
+/// The exit code, standard output and standard error.
 async fn run(arguments: &[&str], setup: &Setup) -> (Option<i32>, String, String) {
     let secrets = ["key-of-a-test".to_owned()];
     let (daemon, mut stdout) = Daemon::run_piped(arguments, Some(&setup.write()), &secrets);
@@ -154,7 +155,7 @@ async fn two_sinks_whose_files_meet_are_refused_however_their_paths_are_spelled(
             );
         }
     }
-    // Another file, whose closed ones are taken for those of the first by their names.
+    // A different file, but the names of its rotated files match the pattern of the first sink.
     setup.set("sinks.b.path", link.join("b.jsonl").display().to_string());
     setup.set("sinks.b.rotate_size", "1MiB");
     setup.set("sinks.b.rotated_name", "closed-{time}.jsonl");

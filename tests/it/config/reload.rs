@@ -1,5 +1,5 @@
-//! Another configuration for a daemon that runs: a valid one takes effect as a whole, an invalid one not at all, and
-//! what did not change does not notice.
+//! Reloading the configuration of a running daemon. A valid configuration takes effect as a whole, an invalid one not
+//! at all. Channels and sinks whose settings did not change keep running.
 
 use std::path::PathBuf;
 
@@ -80,7 +80,7 @@ async fn an_invalid_one_changes_nothing_and_is_said() {
     assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0));
 }
 
-/// A daemon that has read everything with a key from a file, of which the service knows no more.
+/// A daemon that has read everything with an API key from a file. The service no longer accepts this key.
 async fn with_an_old_key(simulator: &Simulator) -> (Setup, PathBuf, Daemon) {
     let mut setup = Setup::reading(simulator);
     let key_file = setup.path("api-key");
@@ -130,7 +130,7 @@ async fn many_at_once_lose_and_repeat_nothing() {
     }
 }
 
-/// The second configuration has another timeout for the sink that hangs.
+/// The new configuration changes the timeout of the hanging sink, so its lane must restart.
 #[tokio::test]
 async fn a_lane_that_does_not_end_within_the_grace_is_followed_all_the_same() {
     let simulator = service().await;
@@ -179,7 +179,7 @@ async fn the_last_one_holds_where_one_follows_another() {
     daemon.stop().await;
 }
 
-/// The request that hangs would be made anew if its lane had been, and so would the wait of the one that was refused.
+/// A restarted lane would send the hanging request again, and would retry the refused request too early.
 #[tokio::test]
 async fn what_did_not_change_does_not_notice() {
     let simulator = service().await;
@@ -257,7 +257,7 @@ async fn secrets_that_change_on_the_disk_are_noticed_and_the_file_is_not() {
     setup.write_but("api.page_limit", json!("half a chan"));
     std::fs::write(&key_file, "").unwrap();
     daemon.until_logged("files of the configuration changed and cannot be used: nothing changes").await;
-    // As a mounted secret is replaced: by another file under its name.
+    // Rename a new file over the old one, as the update of a mounted secret does.
     let next = setup.path("next");
     std::fs::write(&next, "rotated-key\n").unwrap();
     std::fs::rename(&next, &key_file).unwrap();

@@ -1,5 +1,5 @@
-//! The schemas that are printed describe what is read and what is delivered: a validator of JSON Schema, which is not ours,
-//! holds them against the shipped configurations and against records.
+//! The printed JSON schemas describe the configuration and the delivered records. An independent validator checks them
+//! against the shipped configurations and against records.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ use simulator::{Options, Simulator};
 
 use crate::support::{Setup, deliverable, run, skip};
 
-/// Validates the instances of each file by the schema: TOML, or a JSON value a line. Prints what is wrong, a line each.
+/// Validates each file against the schema. A file is TOML, or has a JSON value on each line. Prints one error per line.
 const VALIDATE: &str = r#"
 import json, sys, tomllib
 from jsonschema import Draft202012Validator as Validator
@@ -24,7 +24,7 @@ for name in sys.argv[2:]:
             print(name, error.json_path, error.message[:200])
 "#;
 
-/// A Python that has the validator, such as the one that `.ci/run` puts into target/tools.
+/// A Python with the validator, for example the Python that `.ci/run` installs into target/tools.
 fn python() -> Option<PathBuf> {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/bin/python3");
     let has = |python: &PathBuf| {
@@ -41,7 +41,7 @@ fn schema(what: &str) -> Vec<u8> {
     run(Command::new(env!("CARGO_BIN_EXE_channeld")).args(["schema", what]).env_clear())
 }
 
-/// What the validator says of some files, which are a name and a text each.
+/// The errors that the validator reports. A file is its name and its text.
 fn problems(python: &Path, what: &str, files: &[(String, String)]) -> String {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
@@ -59,7 +59,7 @@ fn shipped(path: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
 }
 
-/// The documented keys, with those that stand there as comments.
+/// `config/default.toml` with its commented keys uncommented.
 fn documented() -> String {
     let line = |line: &str| match line.strip_prefix('#') {
         Some(key) if !key.starts_with(' ') => key.to_owned(),
@@ -68,7 +68,7 @@ fn documented() -> String {
     shipped("config/default.toml").lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Records of a daemon, verified ones with their proof and notices, and what a command shows of every event.
+/// Records with proofs from a file sink, followed by the output of `search`, which also shows rejected events.
 async fn delivered() -> String {
     let options = Options { events: 40, unsigned: 0.2, forged: 0.2, ..Options::default() };
     let simulator = Simulator::start(options).await.unwrap();

@@ -1,6 +1,6 @@
-//! Mistakes that are made, each with the words of its message: what is wrong, where, and what to do.
+//! A table of mistakes, each with words that its message must contain: the problem, its place, and the remedy.
 //!
-//! In a value `~` is the test's directory. In it, `open` is a text file, `empty` an empty one.
+//! In a value, `~` is the directory of the test. It contains the text file `open` and the empty file `empty`.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -12,9 +12,9 @@ use uuid::Uuid;
 
 const CHANNEL: &str = "00000000-0000-0000-0000-00000000000a";
 
-/// A key that is wrong: its value, and what is said. `null` takes it away.
+/// A wrong key: its value, and words of the message. The value `null` removes the key.
 const KEYS: &[(&str, &str, &[&str])] = &[
-    // What stands in the wrong place.
+    // Unknown keys
     ("api2.x", "1", &["api2", "did you mean api?"]),
     ("api.idle_wiat", r#""5s""#, &["api.idle_wiat", "did you mean api.idle_wait?"]),
     ("channels.a.limits.late", "1", &["channels.a.limits", "config/default.toml"]),
@@ -74,7 +74,7 @@ const KEYS: &[(&str, &str, &[&str])] = &[
     ("channels.a.expect.address", r#"["0x1"]"#, &["number 1 is not 40 hexadecimal digits"]),
     ("channels.a.expect.address", "[]", &["is empty, so that every event would be rejected", "remove it"]),
     ("channels.a.expect.workflow_id", r#"["0x1"]"#, &["number 1 is not 64 hexadecimal digits"]),
-    // Every sink
+    // All sinks
     ("sinks.out.type", r#""fiel""#, &["sinks.out.type", r#"must be "stdout" or "file""#]),
     ("sinks.out.type", "null", &["sinks.out.type: is missing; set it in the file or as CHANNELD_SINKS__OUT__TYPE"]),
     ("sinks.out.format", r#""xml""#, &["sinks.out.format", r#""json" or "cloudevents" or "raw""#]),
@@ -88,14 +88,14 @@ const KEYS: &[(&str, &str, &[&str])] = &[
     ("sinks.out.filter.address", r#"["0x1"]"#, &["number 1", "0x and 40 hexadecimal digits"]),
     ("sinks.out.filter.watcher_id", r#"["mine"]"#, &["number 1", "an id, as the service shows it"]),
     ("sinks.out.filter.verification", r#"["yes"]"#, &["number 1", "\"verified\" or \"unsigned\""]),
-    // Files
+    // File sinks
     ("sinks.out.path", "null", &["sinks.out.path: is missing; set it"]),
     ("sinks.out.mode", r#""999""#, &["octal permissions such as \"0640\""]),
     ("sinks.out.rotate_size", r#""100""#, &["a size with its unit", "\"100MiB\""]),
     ("sinks.out.rotate_every", r#""7h""#, &["divide it evenly, such as \"15m\""]),
     ("sinks.out.rotated_name", r#""events.jsonl""#, &["must have {time}"]),
     ("sinks.out.keep_files", "3", &["never closed: set sinks.out.rotate_size or sinks.out.rotate_every too"]),
-    // The rest
+    // Other tables
     ("admin.listen", r#""9464""#, &["an IP address and a port, such as \"127.0.0.1:9464\"", "\"\" turns it off"]),
     ("admin.listen", r#""localhost:9464""#, &["an IP address and a port"]),
     ("state.backend", r#""mysql""#, &[r#"must be "sled" or "postgres""#]),
@@ -107,7 +107,7 @@ const KEYS: &[(&str, &str, &[&str])] = &[
     ("shutdown_grace", "30", &["shutdown_grace", "a duration with its unit"]),
 ];
 
-/// A sink that is wrong: its keys but `out` in the place of the file, and what is said.
+/// A wrong sink: the keys below `sinks.out`, which replace the file sink, and words of the message.
 const SINKS: &[(&str, &[&str])] = &[
     (r#"{"type": "webhook"}"#, &["sinks.out.url: is missing; set it in the file or as CHANNELD_SINKS__OUT__URL"]),
     (r#"{"type": "webhook", "url": "ledger"}"#, &["must be a URL, such as \"https://"]),
@@ -193,7 +193,7 @@ const SINKS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// A variable that is wrong.
+/// A wrong environment variable: its name, its value, and words of the message.
 const VARIABLES: &[(&str, &str, &[&str])] = &[
     (
         "CHANNELD_API__IDLE_WIAT",
@@ -210,7 +210,7 @@ const VARIABLES: &[(&str, &str, &[&str])] = &[
     ),
 ];
 
-/// A command line that is wrong, its exit code, and what is said. Where `-c` stands the file is the good one.
+/// A wrong command line, its exit code, and words of the message. A `-c` at the end names the valid configuration.
 const COMMANDS: &[(&str, i32, &[&str])] = &[
     ("chekc", 64, &["'chekc'", "'check'", "--help"]),
     ("check --conect", 64, &["'--conect'", "'--connect'"]),
@@ -302,7 +302,7 @@ const COMMANDS: &[(&str, i32, &[&str])] = &[
     ("init ~/channeld.toml --org-id o", 64, &["is there already; name another file, or overwrite it with --force"]),
 ];
 
-/// A configuration without a mistake, and a place for it.
+/// A directory that contains the configuration of a test, which is valid at first.
 struct Place {
     directory: TempDir,
 }
@@ -336,7 +336,8 @@ impl Place {
         text.replace('~', &self.directory.path().display().to_string())
     }
 
-    /// JSON's texts, numbers and lists are TOML's too, and an object is what is below the key.
+    /// Writes the keys as TOML. Strings, numbers and lists are the same in JSON and TOML. An object becomes dotted
+    /// keys.
     fn write(&self, keys: &BTreeMap<String, Value>) {
         let line = |(key, value): (&String, &Value)| match value {
             Value::Object(inner) => inner.iter().map(|(name, value)| lines(&format!("{key}.{name}"), value)).collect(),
@@ -346,7 +347,7 @@ impl Place {
         std::fs::write(self.directory.path().join("channeld.toml"), text).unwrap();
     }
 
-    /// Runs a command, and holds its exit code and what it says on standard error to what is expected.
+    /// Runs a command, and asserts its exit code and the words on standard error.
     fn must_say(&self, command: &str, variable: Option<(&str, &str)>, code: i32, words: &[&str]) {
         let arguments =
             command.strip_suffix(" -c").map_or(command.to_owned(), |given| format!("{given} -c ~/channeld.toml"));
