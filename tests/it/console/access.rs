@@ -1,4 +1,4 @@
-//! Who is let in.
+//! Access to the console: addresses that work once, cookies, origins, form tokens, and the read-only mode.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -30,7 +30,7 @@ async fn an_address_lets_one_browser_in_once_and_nobody_else_sees_anything() {
     assert!(stolen.body.contains("used before"), "{stolen:?}");
     assert_eq!(visitor.get("/").await.status, StatusCode::OK, "who was first stays in");
 
-    // Another browser, by an address that this one asks for.
+    // A second browser enters with an address that the first browser requests.
     let invited = visitor.submit("/invite", "/invite", &[]).await;
     let address = invited.attribute("value");
     let mut second = Visitor::without_cookie(console.base());
@@ -76,7 +76,7 @@ async fn another_name_another_origin_and_another_form_are_refused() {
     for origin in ["http://evil.example", "null", "http://127.0.0.1:1"] {
         assert_eq!(by(origin).await.status, StatusCode::FORBIDDEN, "{origin}");
     }
-    // The cookie alone changes nothing.
+    // The cookie alone does not authorize a change.
     let own = visitor.base.clone();
     let page = visitor.get("/do/pause?channel=c0").await;
     let token = page.attribute(r#"name="form" value"#);
@@ -95,7 +95,7 @@ async fn another_name_another_origin_and_another_form_are_refused() {
         let answer = Answer::of(request).await;
         assert_eq!(answer.status, StatusCode::FORBIDDEN, "{origin:?} {form}: {answer:?}");
     }
-    // The form of one browser is not another's.
+    // A form token is valid only in the browser that requested the form.
     let other = {
         let invited = visitor.submit("/invite", "/invite", &[]).await.attribute("value");
         let mut other = Visitor::without_cookie(console.base());
@@ -146,7 +146,7 @@ async fn the_address_is_opened_in_the_desktops_browser_where_that_is_asked_for()
     let (programs, opened) = (setup.path("programs"), setup.path("opened"));
     std::fs::create_dir(&programs).unwrap();
     let browser = programs.join(if cfg!(target_os = "macos") { "open" } else { "xdg-open" });
-    // A whole file appears at once.
+    // Rename the file when it is complete, because the test waits until it exists.
     let script = format!("#!/bin/sh\nprintf %s \"$1\" > {0}.part && /bin/mv {0}.part {0}\n", opened.display());
     std::fs::write(&browser, script).unwrap();
     std::fs::set_permissions(&browser, Permissions::from_mode(0o755)).unwrap();
@@ -155,7 +155,7 @@ async fn the_address_is_opened_in_the_desktops_browser_where_that_is_asked_for()
     assert_eq!(asked, console.address);
     assert_eq!(console.enter().await.get("/").await.status, StatusCode::OK);
 
-    // Without a browser the address is printed all the same.
+    // Without a browser, the console still starts and prints its address.
     let empty = setup.path("empty");
     std::fs::create_dir(&empty).unwrap();
     let console = Console::start_with(&["console", "--open"], Some(&config), &[("PATH", &empty)]).await;

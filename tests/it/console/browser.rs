@@ -1,4 +1,4 @@
-//! In a real browser.
+//! The console in a real browser.
 
 use serde_json::json;
 
@@ -26,7 +26,7 @@ async fn a_newcomer_finds_an_event_by_a_word_sees_that_it_is_real_and_redelivers
     browser.press("Search").await;
     browser.until("one is found", "return document.querySelectorAll('a.open').length == 1").await;
     assert_eq!(browser.offsets().await, [offset]);
-    // Why it is a hit.
+    // The list shows which field matched.
     let why = browser.run("return document.querySelector('.why').innerText").await;
     assert_eq!(why, json!(format!("tx_hash: {}", decoded["chain_event"]["tx_hash"].as_str().unwrap())));
     let marked = browser.run("return document.querySelector('.why mark').innerText").await;
@@ -70,7 +70,7 @@ async fn filters_are_chosen_by_hand_and_stay_in_the_address() {
     let others =
         "return [...document.querySelectorAll('td[data-label=Type]')].every(cell => cell.innerText == 'watcher.event')";
     browser.until("only those", others).await;
-    // And by keys.
+    // The key `j` moves to the next event.
     browser.run("document.activeElement.blur()").await;
     browser.type_keys("jj").await;
     let second = "return document.activeElement === document.querySelectorAll('a.open')[1]";
@@ -138,7 +138,7 @@ async fn two_browsers_and_a_daemon_that_restarts_under_them() {
     let daemon = daemon_with_rows(&setup, 3).await;
     let console = setup.console(&[]).await;
     browser.enter(&console.address).await;
-    // The address was used, and works no more.
+    // An address works only once.
     other.go(&console.address).await;
     other.until("it is refused", "return document.body.innerText.includes('used before')").await;
     browser.press("Open in another browser").await;
@@ -184,7 +184,7 @@ async fn no_text_of_an_event_runs_in_a_browser() {
             &format!("if (!document.querySelector('.side')) return false; {is_text}"),
         )
         .await;
-    // Also where a script gets into a page, it does not run.
+    // A script does not run even if it gets into a page.
     browser.run("const script = document.createElement('script'); script.textContent = 'document.title = \"pwned\"'; document.body.append(script)").await;
     assert_ne!(browser.run("return document.title").await, json!("pwned"));
     daemon.stop().await;
@@ -220,7 +220,7 @@ async fn pages_break_no_rule_of_accessibility_light_or_dark_narrow_or_wide() {
         browser.look(scheme, width).await;
         for page in pages {
             browser.go(&format!("{}{page}", console.base())).await;
-            // What opens is looked at too.
+            // Open all collapsed parts except menus, so that they are checked too.
             browser
                 .run("document.querySelectorAll('details').forEach(it => it.open = !it.classList.contains('menu'))")
                 .await;

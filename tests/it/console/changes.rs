@@ -1,4 +1,4 @@
-//! What is changed: each change is confirmed, carried out by the daemon, and logged with who asked.
+//! Changes that an operator makes in the console: each is confirmed, executed by the daemon, and logged with the user.
 
 use reqwest::StatusCode;
 
@@ -76,7 +76,7 @@ async fn dead_letters_and_delivered_events_are_redelivered_and_sinks_paused_and_
     assert!(held.body.contains("Dropped: 1 event.") && held.body.contains("/held/dead/c0/hook/3"), "{held:?}");
     assert!(!held.body.contains("/held/dead/c0/hook/1\"") && !held.body.contains("/held/dead/c0/hook/2\""), "{held:?}");
 
-    // An event of the table, from its own page.
+    // Deliver an event of the table again, from its own page.
     let list = visitor.get("/").await;
     let path = list.link("class=\"open\" href=\"").unwrap();
     let page = visitor.get(&path).await;
@@ -101,7 +101,8 @@ async fn dead_letters_and_delivered_events_are_redelivered_and_sinks_paused_and_
     );
     simulator.publish(0, 1);
     visitor.until("/", "the table goes on", |page| page.offsets().len() == 4).await;
-    // What is asked for now has not arrived when the browser is answered. Its way is asked for again and again, and says so.
+    // The sink is paused, so the event has not arrived when the browser is answered. The page then requests the
+    // progress of the event repeatedly.
     visitor.submit(&format!("/do/redeliver?{to}"), "/do/redeliver", &members).await;
     assert!(visitor.get(&path).await.body.contains("On its way to hook once more, and not there yet."));
     let way = format!("{path}?part=way");

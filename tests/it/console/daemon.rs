@@ -1,16 +1,16 @@
-//! The daemon's page: the hour that the daemon remembers, and several instances.
+//! The page about the daemon: its history of the last hour, and several instances. Also the history of a late event.
 
 use simulator::{EventSpec, Kind, Options, Simulator};
 
 use super::{FORGED, PROVED, daemon_with_rows, into_table, with_table};
 use crate::support::{Admin, Answer, Answered, Database, Setup};
 
-/// Since when the daemon has noted what a page draws.
+/// The time at which the daemon started to record the history, according to the page.
 fn since(page: &Answer) -> String {
     page.link("noted it since <time datetime=\"").unwrap_or_else(|| panic!("it does not say since when: {page:?}"))
 }
 
-/// The lines of the page's pictures.
+/// The number of trend lines on the page.
 fn lines(page: &Answer) -> usize {
     page.body.matches("class=\"trend\"").count()
 }
@@ -46,7 +46,7 @@ async fn a_console_that_is_opened_anew_shows_the_hour_that_the_daemon_has_noted(
     assert_eq!(admin.get("/hour?channels=%5B%22nowhere%22%5D").await.status, 400);
     daemon.stop().await;
 
-    // Another process knows nothing of the time before.
+    // A new process starts a new history.
     let mut daemon = setup.start();
     daemon.until_logged("channeld starts").await;
     let page = visitor.until("/daemon", "it is back", |page| page.body.contains("noted it since")).await;
@@ -86,7 +86,7 @@ async fn the_page_of_one_instance_shows_all_of_them_and_who_owns_what() {
     north.stop().await;
 }
 
-/// How many channels the page says that an instance owns.
+/// The number of channels that an instance owns, according to the page.
 fn owned(page: &Answer, instance: &str) -> usize {
     let Some((_, owners)) = page.body.split_once("Owners of channels") else { return 0 };
     owners.matches(&format!("data-label=\"Owner\"><bdi>{instance}</bdi>")).count()
@@ -124,7 +124,7 @@ async fn the_way_of_a_late_event_is_told_while_it_waits_and_afterwards() {
     daemon.stop().await;
 }
 
-/// The page of the first event as the service shows it, by a console that reads no table.
+/// The page of the first event as the service shows it, from a console without a table.
 async fn service_page(setup: &Setup) -> Answer {
     setup.write_but("channels.c0.sinks", vec!["file"]);
     let console = setup.console(&[]).await;

@@ -1,4 +1,4 @@
-//! What is shown: the list, its filters and pages, what has arrived, one event, and what is taken away as a file.
+//! The list with its filters and pages, the count of new events, the page of one event, and exports.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use simulator::Simulator;
 use super::{daemon_with_rows, into_table, with_table};
 use crate::support::{Setup, Visitor, serving, signed};
 
-/// Every offset of a list, page after page.
+/// The offsets on all pages of a list.
 async fn all(visitor: &Visitor, first: &str) -> Vec<i64> {
     let (mut offsets, mut next) = (Vec::new(), Some(first.to_owned()));
     while let Some(path) = next {
@@ -33,7 +33,7 @@ async fn pages_hold_every_event_once_and_filters_let_through_what_they_say() {
     assert_eq!(offsets.iter().collect::<BTreeSet<_>>().len(), 150, "{offsets:?}");
     assert_eq!(offsets.len(), 150);
 
-    // Each column by each of its values: together they are all events that have one.
+    // Filter by the most frequent values of each column, one at a time and all together.
     let rows = rusqlite::Connection::open(setup.path("events.db")).unwrap();
     for (facet, column) in [
         ("verdict", "verification"),
@@ -71,7 +71,7 @@ async fn pages_hold_every_event_once_and_filters_let_through_what_they_say() {
     assert_eq!(all(&visitor, &format!("/?from={time}")).await.len(), usize::try_from(later).unwrap());
     assert!(visitor.get("/?from=yesterday").await.body.contains("is no time"));
 
-    // A word of its content leads to an event.
+    // A word of the signed content finds the event.
     let (decoded, offset): (String, i64) = rows
         .query_row("select decoded, event_offset from events where name is not null limit 1", [], |row| {
             Ok((row.get(0)?, row.get(1)?))
@@ -87,7 +87,7 @@ async fn pages_hold_every_event_once_and_filters_let_through_what_they_say() {
         assert!(page.body.contains(&format!("<bdi>tx_hash</bdi>: <bdi>{shown}")), "why it is a hit: {page:?}");
     }
     assert!(!visitor.get("/").await.body.contains("<mark>"), "nothing was searched");
-    // How many there are is said, also where a page does not hold them.
+    // The page shows the total number of hits, even if it cannot list all of them.
     let page = visitor.get("/?rows=20&q=params").await;
     let count: u32 = rows
         .query_row("select count(*) from events_search where events_search match 'params*'", [], |row| row.get(0))
@@ -219,7 +219,7 @@ async fn texts_of_an_event_are_texts_whatever_they_are() {
     for page in [&list, &one, &search, &found] {
         assert_eq!(page.status, StatusCode::OK);
         assert!(!page.body.contains("<script>") && !page.body.contains("<img"), "{page:?}");
-        // The value of a box to tick is not shown: it is what is asked for.
+        // Ignore the values of form fields: they are sent back, not displayed.
         let shown = page.body.split(" value=\"").map(|part| part.split_once('"').map_or(part, |(_, rest)| rest));
         let shown = shown.collect::<String>();
         assert!(!shown.contains('\u{1b}') && !shown.contains('\u{202e}'), "{page:?}");
@@ -247,6 +247,5 @@ async fn without_a_table_the_service_is_searched_and_the_page_says_what_is_missi
     assert!(one.body.contains("what the service shows now"), "{one:?}");
     let watchers = visitor.get("/?type=watcher.event").await;
     assert!(!watchers.body.contains("<bdi>query.status</bdi></td>"), "{watchers:?}");
-    // No daemon runs: its page says so.
     assert!(visitor.get("/daemon").await.body.contains("No daemon answers"));
 }

@@ -1,4 +1,4 @@
-//! A million rows, and how fast they answer.
+//! The response times of a table with up to a million rows.
 
 use std::time::{Duration, Instant};
 
@@ -7,16 +7,16 @@ use rusqlite::Connection;
 use super::with_table;
 use crate::support::{Visitor, everything};
 
-/// A page's rows from the server.
+/// The time limit for a page of the unfiltered list.
 const PAGE: Duration = Duration::from_millis(100);
 
-/// Any answer over all rows.
+/// The time limit for a page with a filter or a search.
 const ANY: Duration = Duration::from_millis(200);
 
-/// A machine that is busy with other tests, and a program that is not optimised, take so many times as long at the most.
+/// The factor by which the limits are relaxed, because the test runs an unoptimized build on a busy machine.
 const SLACK: u32 = 10;
 
-/// Fills the table that the daemon has made.
+/// Fills the table that the daemon created.
 fn fill(file: &std::path::Path, rows: u32) {
     let database = Connection::open(file).unwrap();
     database
@@ -38,7 +38,8 @@ fn fill(file: &std::path::Path, rows: u32) {
         .unwrap();
 }
 
-/// How long a page takes, the fastest of some; and its rows, with those that are found if it looks for longer.
+/// The shortest time of several requests for a page, and the number of its rows. If the page stops early, a patient
+/// search counts the rows.
 async fn fastest(visitor: &Visitor, path: &str) -> (Duration, usize) {
     let mut best = (Duration::MAX, 0);
     for _ in 0..5 {
@@ -48,7 +49,7 @@ async fn fastest(visitor: &Visitor, path: &str) -> (Duration, usize) {
         assert_eq!(page.status, reqwest::StatusCode::OK, "{path}: {page:?}");
         best = best.min((took, page.offsets().len()));
     }
-    // Where its time was over before it had found them, it says so and offers to look further.
+    // If the time of the search has run out, the page offers to look further back.
     let page = visitor.get(path).await;
     if page.body.contains("Look further back") {
         best.1 = visitor.get(&format!("{path}&patient=1")).await.offsets().len();
@@ -74,7 +75,7 @@ async fn a_million_rows_answer_at_once() {
         ("/?q=Event7+amount+1234567", ANY, 0),
         ("/?q=00000400-0000-4000-8000-000000000000", ANY, 1),
         ("/?q=amount+277777", ANY, 1),
-        // Words that every row has, whole and begun, and a word that many rows have.
+        // Words that every row contains, complete or as a prefix, and a word that many rows contain.
         ("/?rows=200&q=amou", ANY, 200),
         ("/?rows=200&q=amount*", ANY, 200),
         ("/?rows=200&q=4000+8000", ANY, 200),

@@ -1,4 +1,4 @@
-//! The same of a table in PostgreSQL, whatever is indexed in it.
+//! The list, the search and the count of new events with a PostgreSQL table, for each kind of search index.
 
 use serde_json::Value;
 use simulator::{Options, Simulator};
@@ -60,7 +60,7 @@ async fn a_table_in_postgresql_is_listed_searched_and_counted() {
         let count =
             |new: &crate::support::Answer| serde_json::from_str::<Value>(&new.body).is_ok_and(|new| new["count"] == 4);
         visitor.until(&new, "they are counted", count).await;
-        // On a machine that is busy with other tests a page may end before its first row.
+        // On a busy machine, the time of a page can run out before its first row.
         let list = visitor.until("/", "it lists them", |page| !page.offsets().is_empty()).await;
         let path = list.link("class=\"open\" href=\"").unwrap();
         let one = visitor.get(&path).await;
