@@ -1,5 +1,5 @@
-//! The clock of the machine is stepped while the daemon runs, back or forward. Waits for proofs do not depend on it: nothing is
-//! rejected, nothing is lost, and nothing comes twice.
+//! The system clock is stepped back or forward while the daemon runs. The proof timeout does not depend on the clock:
+//! no event is rejected, lost or delivered twice.
 
 use std::time::SystemTime;
 
@@ -14,7 +14,7 @@ const DAY: i64 = 24 * HOUR;
 const LATE: EventSpec = EventSpec::Late(Kind::WatcherEvent);
 const REJECTED: &str = "event rejected: not delivered";
 
-/// A service, and a machine that reads it into a file and a webhook.
+/// A service, and a setup that delivers its events to a file and a webhook.
 struct Rig {
     simulator: Simulator,
     receiver: Receiver,
@@ -33,7 +33,7 @@ impl Rig {
         Some(Self { simulator, receiver, setup, clock, late: Vec::new() })
     }
 
-    /// Events, one of them to be proved later.
+    /// Publishes events. One of them gets its proof later.
     fn publish(&mut self) {
         self.simulator.publish(0, 4);
         self.late.push(self.simulator.publish_one(0, LATE));
@@ -44,7 +44,7 @@ impl Rig {
         self.simulator.prove(0, self.late[number]);
     }
 
-    /// Until both sinks have what can be delivered, and it is recorded.
+    /// Waits until both sinks have every deliverable event and both cursors are committed.
     async fn until_all(&self, daemon: &mut Daemon, what: &str) {
         let all = deliverable(&self.simulator, 0).len();
         daemon.until(what, |_| self.setup.lines() >= all && self.receiver.received() >= all).await;
@@ -54,7 +54,7 @@ impl Rig {
         daemon.until("it is recorded", |_| recorded(&std::fs::read_to_string(&mirror).unwrap_or_default())).await;
     }
 
-    /// Until the daemon's clock, by its log, is so many seconds ahead of ours.
+    /// Waits until the daemon's log shows a clock that is this number of seconds ahead of the system clock.
     async fn until_clock(&self, daemon: &mut Daemon, seconds: i64) {
         let shows = |daemon: &Daemon| {
             let log = daemon.log().0;
@@ -67,7 +67,7 @@ impl Rig {
         daemon.until("its clock is stepped", shows).await;
     }
 
-    /// Holds both sinks and the state against the service, with nothing waiting and nothing quarantined.
+    /// Asserts that both sinks have every deliverable event exactly once, and that no event is pending or quarantined.
     async fn assert_whole(&self) {
         let expected = deliverable(&self.simulator, 0);
         for mut delivered in [self.setup.offsets("c0"), offsets(&self.receiver.delivered())] {
@@ -128,7 +128,7 @@ async fn a_clock_set_forward_by_two_days_times_nothing_out() {
     rig.until_all(&mut daemon, "a proof comes after the step").await;
     assert!(daemon.stop().await.lines(REJECTED).is_empty());
 
-    // The other event has been seen in a future that is two days away again.
+    // The other late event was first seen when the clock was two days ahead.
     rig.clock.set(0);
     let mut daemon = rig.setup.start();
     rig.publish();

@@ -1,5 +1,5 @@
-//! The machine fails under the daemon: a full disk, a state directory that is gone or cannot be written. Each ends in a
-//! clear message, and nothing is lost.
+//! The machine fails under the daemon: a full disk, or a state directory that is gone or read-only. The daemon waits or
+//! exits with a clear message, and no event is lost.
 
 use simulator::{Options, Simulator};
 
@@ -58,7 +58,7 @@ async fn a_state_on_a_full_or_read_only_disk_ends_the_daemon_with_the_reason_and
         let mut daemon = setup.start();
         daemon.until("the first events arrive", |_| receiver.received() == 20 && setup.lines() == 20).await;
         if case == "read-only" {
-            // A file system with a file open for writing is not remounted: it becomes so between two runs.
+            // A file system cannot become read-only while a file is open for writing, so remount it between two runs.
             daemon.until_logged("batch recorded").await;
             daemon.stop().await;
             spoil(&mount);
@@ -71,7 +71,7 @@ async fn a_state_on_a_full_or_read_only_disk_ends_the_daemon_with_the_reason_and
         assert_eq!(ended.code, Some(1), "{case}: {}", ended.log.0);
         assert!(ended.log.at("ERROR").iter().any(|line| line.to_string().contains(why)), "{case}: {}", ended.log.0);
 
-        // While it lasts it does not start, and says why.
+        // The daemon does not start while the fault lasts, and says why.
         let ended = setup.start().ended().await;
         assert_eq!(ended.code, Some(1), "{case}: {}", ended.log.0);
         assert!(ended.log.at("ERROR").iter().any(|line| line.to_string().contains(why)), "{case}: {}", ended.log.0);
@@ -112,7 +112,7 @@ async fn a_state_directory_that_is_removed_under_it_ends_it_with_the_reason_and_
     let said = ended.log.at("ERROR");
     assert!(said.iter().any(|line| line.to_string().contains("No such file or directory")), "{said:?}");
 
-    // Nothing is left that says where it was, so everything comes again; the file knows by itself.
+    // The state is gone, so the daemon continues from the position of the file.
     let mut daemon = setup.start();
     daemon.until("everything is recorded", |_| recorded(&setup, 25)).await;
     daemon.stop().await;

@@ -1,5 +1,6 @@
-//! Every write, sync and rename that the daemon makes is a numbered point. Killed at each in turn, or with the file system
-//! frozen or failing there, it loses nothing, repeats at most one batch, and the file has everything exactly once.
+//! Every write, sync and rename of the daemon is a numbered point. The daemon is killed at each point in turn, or the
+//! file system freezes or fails there. No event is lost, at most one batch is repeated, and the file contains every
+//! event exactly once.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -17,33 +18,33 @@ use crate::support::{
 
 const PAGE: usize = 10;
 
-/// Events that fill a file.
+/// Enough events to fill a file, so that it is closed.
 const FOLLOWING: u64 = 10;
 
-/// What a webhook's lane has in hand: requests between two records of what has arrived.
+/// The number of events that a webhook's lane delivers between two commits.
 const IN_HAND: usize = 8;
 
-/// Runs at the same time.
+/// The number of concurrent runs.
 const AT_ONCE: u64 = 3;
 
-/// Points that are tried where not everything is asked for, spread over all of them.
+/// The number of points in a sample, which is spread over all points.
 const SAMPLE: u64 = 24;
 
-/// As many of those where files are closed and compressed, for each way to strike.
+/// The number of points in a sample with rotated files, for each kind of strike.
 const SAMPLE_ROTATING: u64 = 5;
 
-/// A daemon that is struck and does not end must have said so, and may wait; for no longer than this is it watched.
+/// How long a daemon that survived a strike may wait before the test kills it.
 const WAITS: Duration = Duration::from_secs(5);
 
-/// What becomes of the file.
+/// Whether the file is rotated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Life {
     Plain,
-    /// Closed after each page or so, compressed, linked to.
+    /// Closed after about one page of events and compressed, with a link to the latest closed file.
     Rotating,
 }
 
-/// A service with every kind of event, and a machine that reads it into a file and a webhook.
+/// A service with every kind of event, and a setup that delivers to a file and a webhook.
 struct Rig {
     simulator: Simulator,
     receiver: Receiver,
@@ -73,7 +74,7 @@ impl Rig {
         Self { simulator, receiver, setup, files, life, late, forged }
     }
 
-    /// Whether both sinks have everything that can be delivered now.
+    /// Whether both sinks have every event that is deliverable now.
     fn has_all(&self) -> bool {
         let expected = deliverable(&self.simulator, 0).len();
         let distinct: BTreeSet<_> = self.receiver.ids().into_iter().collect();
@@ -81,7 +82,8 @@ impl Rig {
         lines >= expected && distinct.len() >= expected
     }
 
-    /// Whether closed files are as they stay.
+    /// Whether several files are closed, all of them are compressed, and the link points to the latest. Always true
+    /// without rotation.
     fn is_kept(&self) -> bool {
         let closed = self.files.closed();
         let linked = || {
@@ -92,14 +94,15 @@ impl Rig {
             || (closed.len() > 1 && closed.iter().all(|path| path.to_string_lossy().ends_with(".zst")) && linked())
     }
 
-    /// Publishes further events where files are closed: the backlog may be a single batch, and no file is closed within one.
+    /// Publishes more events if files are rotated: the backlog can be a single batch, and no file is closed within a
+    /// batch.
     fn follow(&self, events: u64) {
         if self.life == Life::Rotating {
             self.simulator.publish(0, events);
         }
     }
 
-    /// Runs the daemon to a clean end, unless it is struck before.
+    /// Runs the daemon until it stops cleanly or the strike ends it.
     async fn run(&self, strike: Option<(u64, Strike)>) -> Traces {
         let daemon = Traced::start(&self.setup, strike);
         let mut struck = None;
@@ -130,7 +133,8 @@ impl Rig {
         daemon.traces()
     }
 
-    /// Starts it again, unstruck, and holds what has arrived in all against the service. Gives the number of repeats.
+    /// Starts the daemon again without a strike, and compares all deliveries with the service. Returns the number of
+    /// repeats.
     async fn recover(&self, what: &str) -> usize {
         self.simulator.prove(0, self.late);
         let mut daemon = self.setup.start();
@@ -163,14 +167,14 @@ impl Rig {
     }
 }
 
-/// What a sweep over the points came to.
+/// The result of a sweep over the points.
 #[derive(Default)]
 struct Sweep {
     struck: usize,
     repeats: usize,
 }
 
-/// Strikes at the points in turn, each time in a rig of its own.
+/// Strikes at each chosen point, each time in a new rig.
 async fn sweep(life: Life, strikes: &[Strike], sample: u64) {
     if !can_trace() {
         return;
@@ -195,7 +199,7 @@ async fn sweep(life: Life, strikes: &[Strike], sample: u64) {
             }
         }
         println!("{strike:?}: struck at {} of {} points, {} repeats", sweep.struck, whole.points, sweep.repeats);
-        // Commits that meet share their syncs, so that no two runs have quite the same number of points.
+        // Concurrent commits share their syncs, so the number of points differs slightly between runs.
         assert!(sweep.struck * 10 >= points.len() * 8, "{} of {}", sweep.struck, points.len());
     }
 }
@@ -210,7 +214,8 @@ fn chosen(points: u64, sample: u64) -> Vec<u64> {
     (0..points).step_by(usize::try_from(step).unwrap()).map(|from| drawn.random_range(from..from + step) + 1).collect()
 }
 
-/// A run that is struck at a point, and the one after it. Whether it was struck, and the repeats.
+/// Runs the daemon with a strike at a point, then again without. Returns whether it was struck, and the number of
+/// repeats.
 async fn struck(life: Life, point: u64, strike: Strike) -> (bool, usize) {
     let what = format!("{strike:?} at point {point}");
     let rig = Rig::new(life).await;
@@ -263,7 +268,8 @@ async fn killed_or_refused_at_any_change_while_files_are_closed_and_compressed_i
     sweep(Life::Rotating, &strikes, SAMPLE_ROTATING).await;
 }
 
-/// A backlog with late events: the same to the byte in each service that is made from it. Their proofs come so late.
+/// A service with late events, whose proofs arrive after this delay. Every service that this function starts has
+/// exactly the same events.
 async fn backlog_with_late_events(delay: Duration) -> Simulator {
     let late_proofs = Some(LateProofs { share: 0.2, delay });
     Simulator::start(Options { events: 20, late_proofs, ends_at: Some(1_750_000_000), ..Options::default() })
@@ -277,7 +283,7 @@ async fn a_late_event_that_was_written_before_a_kill_is_not_written_again_in_the
     let setup = Setup::reading(&simulator).with("api.page_limit", PAGE);
     setup.run_until_lines(deliverable(&simulator, 0).len()).await;
 
-    // The first life ends by a kill between writing a late event to the file and recording that.
+    // As if the first run had been killed after it wrote a late event to the file and before it committed.
     let proved = backlog_with_late_events(Duration::ZERO).await;
     let elsewhere = Setup::reading(&proved);
     elsewhere.run_until_lines(20).await;
@@ -287,11 +293,11 @@ async fn a_late_event_that_was_written_before_a_kill_is_not_written_again_in_the
     let mut file = std::fs::OpenOptions::new().append(true).open(setup.path("events.jsonl")).unwrap();
     writeln!(file, "{line}").unwrap();
 
-    // The second writes others behind it, and ends before that event is offered again.
+    // The second run writes other events after it, and ends before the late event is offered again.
     simulator.publish(0, 5);
     setup.run_until_lines(deliverable(&simulator, 0).len() + 1).await;
 
-    // In the third it is offered.
+    // The third run offers the late event.
     simulator.prove(0, late);
     let mut daemon = setup.start();
     daemon.until_logged("channel started").await;

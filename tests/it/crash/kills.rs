@@ -1,5 +1,5 @@
-//! kill -9 in the large: a backlog flows through a service full of faults into a file and a webhook that keeps failing,
-//! and the daemon is killed at random moments all the way.
+//! The daemon is killed at random moments while it delivers a backlog from a faulty service to a file and a faulty
+//! webhook.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -15,43 +15,43 @@ use crate::support::{Receiver, Reply, Setup, deliverable, everything, random};
 
 const PAGE: usize = 50;
 
-/// What a webhook's lane has in hand: requests between two records of what has arrived.
+/// The number of events that a webhook's lane delivers between two commits.
 const IN_HAND: usize = 8;
 
-/// Events, and kills.
+/// The number of events, and the number of kills.
 const SAMPLE: (usize, usize) = (2_000, 12);
 const FULL: (usize, usize) = (50_000, 60);
 
-/// Every so many kills one comes while the daemon is starting.
+/// Every kill whose number is a multiple of this comes while the daemon starts.
 const EARLY: usize = 6;
 const STARTING: Duration = Duration::from_millis(60);
 
-/// Longer than this takes: proofs come when it says so.
+/// Longer than the test takes: proofs arrive when the test calls [`Rig::prove`].
 const NEVER: Duration = Duration::from_secs(1_000_000);
 
-/// Where a life ends.
+/// The moment at which a run of the daemon is killed.
 #[derive(Clone, Copy, Debug)]
 enum Moment {
-    /// So long after its beginning, whatever it does.
+    /// This long after its start.
     Early(Duration),
-    /// When the file holds so many lines.
+    /// When the file contains this number of lines.
     Written(usize),
-    /// When the webhook has accepted so many requests.
+    /// When the webhook has accepted this number of requests.
     Posted(usize),
 }
 
-/// Everything but the daemon.
+/// Everything except the daemon.
 struct Rig {
     simulator: Simulator,
     receiver: Receiver,
     setup: Setup,
     written: Lines,
-    /// The events that are to arrive, in the end.
+    /// The number of events that must arrive in the end.
     expected: usize,
-    /// Those whose proof has not come.
+    /// The events whose proof has not arrived.
     unproved: BTreeSet<i64>,
     moments: StdRng,
-    /// Apart, because how often it is asked depends on the machine.
+    /// A separate generator, because the number of draws from it depends on the machine.
     troubles: StdRng,
     asked: Requests,
     posts: usize,
@@ -75,8 +75,8 @@ impl Rig {
         Self { simulator, receiver, setup, written, expected, unproved, moments, troubles, asked, posts }
     }
 
-    /// Draws where the next life ends, so that the kills that are left are spread over the way that is left to go: that of
-    /// the file and that of the webhook by turns, because the webhook goes more slowly.
+    /// Draws the moment of the next kill. The remaining kills are spread evenly over the remaining events. File and
+    /// webhook take turns, because the webhook is slower.
     fn moment(&mut self, kill: usize, kills: usize) -> Moment {
         let (written, posted) = (self.written.count(), self.receiver.received());
         let all = self.expected - self.unproved.len();
@@ -102,7 +102,7 @@ impl Rig {
         }
     }
 
-    /// What the service does instead of answering, and what the webhook answers, every now and then.
+    /// Makes the service and the webhook fail from time to time.
     fn make_trouble(&mut self) {
         let faults = [
             Fault::Reset,
@@ -117,7 +117,7 @@ impl Rig {
         let asked = self.simulator.requests();
         let posts = self.receiver.requests();
         let random = &mut self.troubles;
-        // Only where something was asked meanwhile: faults that no request meets would gather.
+        // Only if there was a request since the last call. Otherwise unused faults would accumulate.
         for (route, was_asked) in
             [(Route::Poll, asked.poll > self.asked.poll), (Route::Event, asked.event > self.asked.event)]
         {
@@ -133,7 +133,7 @@ impl Rig {
         (self.asked, self.posts) = (asked, posts);
     }
 
-    /// Lets some of the proofs come that are waited for by now.
+    /// Proves about half of the late events that the daemon has already read.
     fn prove_some(&mut self) {
         let read = i64::try_from(self.receiver.received()).unwrap();
         let come: Vec<_> = self.unproved.range(..read).copied().filter(|_| self.moments.random_bool(0.5)).collect();
@@ -159,7 +159,7 @@ impl Rig {
             && self.has_recorded(last)
     }
 
-    /// Whether both lanes have recorded everything: what is quarantined is, once the batch that it came in is.
+    /// Whether both lanes have committed the last offset. Quarantined events are then recorded too, with their batch.
     fn has_recorded(&self, last: i64) -> bool {
         let mirror = std::fs::read_to_string(self.setup.path("state/cursors.json")).unwrap_or_default();
         ["file", "hook"].iter().all(|sink| mirror.contains(&format!(r#""{sink}": {last}"#)))
@@ -172,7 +172,7 @@ async fn killed_again_and_again_under_load_it_loses_nothing_and_repeats_no_more_
     let (events, kills) = if everything() { FULL } else { SAMPLE };
     let mut rig = Rig::new(events).await;
     let late = rig.unproved.clone();
-    // Where each life began, by the requests accepted by then.
+    // The number of accepted requests at the start of each run.
     let mut lives = vec![0];
     let mut at = Vec::new();
     for kill in 1..=kills {
@@ -180,7 +180,7 @@ async fn killed_again_and_again_under_load_it_loses_nothing_and_repeats_no_more_
 
         let mut daemon = rig.setup.start();
         if let Moment::Early(after) = moment {
-            // Nothing is waited for: this is the moment.
+            // Not a wait for a result: the end of this sleep is the random moment.
             tokio::time::sleep(after).await;
         }
         daemon
@@ -227,7 +227,7 @@ async fn killed_again_and_again_under_load_it_loses_nothing_and_repeats_no_more_
     );
 }
 
-/// The offsets of one kind.
+/// The offsets of one kind of event.
 fn of(truth: &[(i64, Honesty)], kind: Honesty) -> impl Iterator<Item = i64> {
     truth.iter().filter(move |(_, honesty)| *honesty == kind).map(|(offset, _)| *offset)
 }
@@ -240,7 +240,8 @@ fn in_the_file(setup: &Setup, expected: &[i64], late: &BTreeSet<i64>) {
     assert_eq!(in_file, expected, "each exactly once");
 }
 
-/// Everything came, each repeat with its first id, in another life, and no more than a batch of them for each kill.
+/// Asserts that every event arrived, that each repeat has the original id and comes in a later run, and that each kill
+/// causes at most one batch of repeats. Returns the repeats after each kill.
 fn in_the_webhook(receiver: &Receiver, expected: &[i64], lives: &[usize]) -> Vec<usize> {
     let (posted, ids) = (receiver.delivered(), receiver.ids());
     let mut seen: BTreeMap<i64, (&str, usize)> = BTreeMap::new();
@@ -251,7 +252,8 @@ fn in_the_webhook(receiver: &Receiver, expected: &[i64], lives: &[usize]) -> Vec
             let life = |place| lives.partition_point(|began| *began <= place);
             let mut life_before = life(before);
             if life_before == life(place) {
-                // What was on its way when the daemon was killed may be written down a moment later, as a life's first.
+                // A request that was in flight during the kill can be recorded a moment later, as the first request of
+                // the next run.
                 assert_eq!(before, lives[life_before - 1], "twice in one life: {id}");
                 life_before -= 1;
             }
@@ -263,7 +265,7 @@ fn in_the_webhook(receiver: &Receiver, expected: &[i64], lives: &[usize]) -> Vec
     repeats
 }
 
-/// The lines of a growing file, counted without reading it anew each time.
+/// Counts the lines of a growing file. Reads only the new part of the file each time.
 struct Lines {
     path: PathBuf,
     read: u64,
@@ -280,7 +282,7 @@ impl Lines {
         file.seek(SeekFrom::Start(self.read)).unwrap();
         let mut more = Vec::new();
         file.read_to_end(&mut more).unwrap();
-        // What follows the last line break may be the rest of a kill, and be cut off.
+        // A kill can leave an incomplete line after the last line break. It is truncated later.
         let ends = more.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
         let (lines, end) = ends.fold((0, 0), |(lines, _), end| (lines + 1, end));
         self.whole += lines;

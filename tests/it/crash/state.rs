@@ -1,4 +1,4 @@
-//! The record of where we are: one process's alone, and restored where it is damaged.
+//! The state in sled: only one process uses it, and it is restored if it is damaged.
 
 use std::path::Path;
 
@@ -121,13 +121,13 @@ async fn a_state_that_has_gone_from_its_directory_is_not_taken_for_a_new_one() {
     assert!(said.contains("has gone") && said.contains("state.json"), "{said}");
     assert!(!setup.path("state/sled").exists(), "nothing was made");
 
-    // An operator decides to begin anew.
+    // An operator decides to start with a new state.
     std::fs::remove_file(setup.path("state/state.json")).unwrap();
     simulator.publish(0, 1);
     setup.run_until_lines(46).await;
 }
 
-/// One flipped bit made the database forget what stood behind it, and the daemon was ready all the same.
+/// Once, a flipped bit made the database drop every entry after it, and the daemon still reported ready.
 #[tokio::test]
 async fn what_is_lost_to_a_flipped_bit_is_said_with_numbers_until_an_operator_acknowledges_it() {
     let simulator = service().await;

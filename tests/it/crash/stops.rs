@@ -1,4 +1,4 @@
-//! A stop and a new start lose nothing and repeat nothing, also where a sink hangs or a second signal comes.
+//! A stop and a restart lose nothing. They repeat nothing, except an event that a hanging sink has not answered.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,6 @@
-//! What the daemon counts as done is on the disk by then. No kill shows that, because the system keeps what was written:
-//! here its writes, syncs and renames are held against what a power loss would leave of them.
+//! Everything that the daemon counts as processed is on the disk. A kill cannot test this, because the system keeps
+//! unsynced writes. These tests check the recorded writes, syncs and renames: the daemon must never rely on something
+//! that a power loss would undo.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,25 +15,25 @@ use crate::support::{Change, Files, Scripted, Setup, Traced, can_trace, delivera
 
 const PAGE: usize = 10;
 
-/// They come first: their batches are recorded and nothing is written for them.
+/// These events come first: their batches are committed although nothing is written for them.
 const FORGED: usize = 12;
 
-/// The database keeps a value of this size in a file of its own.
+/// The database stores a value of this size in a separate file.
 const LARGE: usize = 400_000;
 
-/// What a power loss would take.
+/// The changes that a power loss would undo.
 struct Disk {
     directory: PathBuf,
-    /// Files that were written to since they were synced.
+    /// Files that were written since their last sync.
     written: BTreeSet<PathBuf>,
-    /// Names that were made or changed since their directory was synced.
+    /// Names that were created or changed since the last sync of their directory.
     named: BTreeSet<PathBuf>,
-    /// Whether the database has been synced since events were written.
+    /// Whether the database was synced since the last write of events.
     is_recorded: bool,
-    /// How often the mirror was replaced, and a file of events closed.
+    /// How often the mirror was replaced, and how often an event file was closed.
     mirrors: usize,
     closed: usize,
-    /// Files of large values that were synced.
+    /// Synced files with large values.
     blobs: BTreeSet<PathBuf>,
 }
 
@@ -43,7 +44,7 @@ impl Disk {
         Self { directory, written, named, is_recorded: true, mirrors: 0, closed: 0, blobs }
     }
 
-    /// What is left after these changes, none of which relies on something that a power loss would take.
+    /// Applies these changes. Panics if a change relies on something that a power loss would undo.
     fn after(setup: &Setup, changes: &[Change]) -> Self {
         let mut disk = Self::of(setup);
         for (number, change) in changes.iter().enumerate() {
@@ -58,7 +59,7 @@ impl Disk {
         self.directory.join(name)
     }
 
-    /// Makes a change, unless it relies on something that a power loss would take.
+    /// Applies a change. Fails if it relies on something that a power loss would undo.
     fn make(&mut self, change: Change) -> Result<(), String> {
         match change {
             Change::Write(path) => {
@@ -107,15 +108,15 @@ impl Disk {
         path == self.path("state/cursors.json")
     }
 
-    /// Whether the mirror relies on a file.
+    /// Whether the mirror relies on this file.
     fn is_recorded(&self, path: &Path) -> bool {
-        // The active file and closed ones. The index of those can be made anew.
+        // The active file and closed files, but not their index, which can be rebuilt.
         let is_events = path.starts_with(&self.directory)
             && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("events"));
         is_events || path == self.path("state/sled/db") || self.is_large(path)
     }
 
-    /// Whether a file holds a value that is too large for the database.
+    /// Whether the file contains a value that is too large for the main file of the database.
     fn is_large(&self, path: &Path) -> bool {
         ["state/sled/blobs", "state/sled/bodies"].iter().any(|directory| path.starts_with(self.path(directory)))
     }
@@ -128,7 +129,7 @@ impl Disk {
     }
 }
 
-/// Runs the daemon until a file has every event, and to a clean end: what it changed.
+/// Runs the daemon until the file has this number of events, then stops it. Returns the changes that the daemon made.
 async fn changes(setup: &Setup, events: usize) -> Vec<Change> {
     let (daemon, files, mut told) = (Traced::start(setup, None), Files::of(setup.path("events.jsonl")), false);
     let watched = || {

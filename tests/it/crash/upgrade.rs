@@ -1,4 +1,4 @@
-//! A state that an earlier version wrote is gone on with.
+//! The daemon continues with a state that an earlier version wrote.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use simulator::{EventSpec, Kind, LateProofs, Options, Simulator};
 
 use crate::support::{Daemon, Receiver, Setup, offsets};
 
-/// Where a daemon of version 0.1.0 has left a state of format 1: 60 events of this simulated service read, with late and
-/// forged ones, and dead letters of a webhook that refused every offset that ends in 5.
+/// A state of format 1, written by version 0.1.0 after it had read 60 events of this simulated service. It contains
+/// pending and rejected events, and dead letters of a webhook that refused every offset ending in 5.
 const FORMAT_1: &str = "tests/it/crash/format-1";
 const SEED: u64 = 7;
 const LATE: [i64; 6] = [7, 11, 33, 34, 38, 56];
@@ -44,7 +44,7 @@ async fn a_state_of_format_1_goes_on_where_it_was_with_everything_that_it_kept()
         "by a command, without a daemon"
     );
 
-    // Before it starts: it may have waited for years.
+    // Prove them before the start, because their proof timeout may already have expired.
     for offset in LATE {
         simulator.prove(0, offset);
     }
@@ -72,7 +72,7 @@ async fn a_state_of_format_1_goes_on_where_it_was_with_everything_that_it_kept()
     assert_eq!(setup.tell(&["status", "--json"]).await.json()[0].get("lost"), None);
 }
 
-/// Version 0.1.0 kept every late event in `cursors.json`.
+/// Version 0.1.0 stored every pending event in `cursors.json`, so none is lost with the database.
 #[tokio::test]
 async fn where_the_database_of_format_1_is_damaged_no_late_event_is_lost() {
     let simulator = service().await;
@@ -81,7 +81,7 @@ async fn where_the_database_of_format_1_is_damaged_no_late_event_is_lost() {
     std::fs::write(setup.path("state/sled/db"), "nonsense".repeat(10_000)).unwrap();
 
     let mut daemon = setup.start();
-    // Below the lowest that is owed: all above it comes again.
+    // The lowest pending event has offset 7. Reading continues from there, so all later events are delivered again.
     let again = (7..=60).filter(|offset| !FORGED.contains(offset) && !LATE.contains(offset)).count();
     daemon.until("what stands above the lowest late event arrives", |_| setup.lines() == again).await;
     for offset in LATE {
