@@ -1,4 +1,4 @@
-//! A backlog arrives complete, in order and once, whichever way the service works; and each record is as documented.
+//! A backlog is delivered completely, in order and once, however the service behaves. Each record is as documented.
 
 use axum::response::IntoResponse;
 use base64::Engine;
@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::support::{Delivered, Scripted, Setup, deliverable, records};
 
-/// Numbers that no 64-bit float or integer holds, and what else a careless reader would change.
+/// Numbers that no 64-bit float or integer can represent, and other details that a careless reader would change.
 const NOTICE: &str = "{ \"event_id\": \"d290f1ee-6c54-4b01-90e6-d701748f0851\",\n  \"headers\": {\"type\":\"wallet.status\",\
     \"offset\":5,\"proofs\":[],\"seen\":1.10,\"cost\":-0.0},\r\n\t\"payload\":{\"status\":\"deployed\",\
     \"status_reason\":\"\\u00e9 \\/ é\",\"wallet_id\":\"d290f1ee-6c54-4b01-90e6-d701748f0852\",\"address\":\"0x01\",\
@@ -123,7 +123,7 @@ fn proof_of(event: &serde_json::value::RawValue) -> Value {
     serde_json::from_str::<Value>(event.get()).unwrap()["headers"]["proofs"][0].take()
 }
 
-/// What the event's proof says was signed.
+/// The digest that was signed, computed from the proof of the event.
 fn signed_digest_of(event: &serde_json::value::RawValue) -> String {
     let proof = proof_of(event);
     let bytes = |name: &str| hex::decode(&proof[name].as_str().unwrap()[2..]).unwrap();
@@ -141,7 +141,7 @@ async fn numbers_of_any_size_and_spelling_survive() {
 
     setup.run_until_lines(1).await;
 
-    // A record is a line: a line break between two tokens has become a space, and nothing else is changed.
+    // A record is one line, so a line break between two tokens becomes a space. Nothing else changes.
     assert_eq!(setup.delivered()[0].event.get(), NOTICE.replace(['\n', '\r'], " "));
 }
 

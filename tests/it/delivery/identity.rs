@@ -1,4 +1,4 @@
-//! The service's history, the sinks and the state are compared with each other before one of them is believed.
+//! The history of the service, the sinks and the state are compared before any of them is believed.
 
 use std::fs;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ const LOST: &str = "sink has lost data: it holds events up to its position, and 
 const AHEAD: &str = "sink is ahead of the state: events that it has are not delivered again";
 const APPEARED: &str = "an event became visible below events that were read: it is delivered late";
 
-/// The notices that a service shows, by offset and id.
+/// The unsigned events that a service shows, as pairs of offset and id.
 #[derive(Clone, Default)]
 struct Shown(Arc<Mutex<Vec<(i64, u128)>>>);
 
@@ -32,7 +32,8 @@ impl Shown {
         events.sort_unstable();
     }
 
-    /// A service with these events. A page holds the newest or the oldest of the events at or above an offset.
+    /// Starts a service with these events. A page contains the newest or the oldest events above an offset. With
+    /// `inclusive`, the event at the offset belongs to the page too.
     async fn serve(&self, inclusive: bool, newest: bool) -> Scripted {
         let shown = self.clone();
         Scripted::answering(move |asked| {
@@ -222,7 +223,7 @@ async fn a_channel_without_state_continues_where_its_sink_is() {
     assert!(offsets(&receiver.delivered()).into_iter().eq(6..=10), "from where the other sink is");
 }
 
-/// Copies a directory with its files and directories.
+/// Copies a directory recursively.
 fn copy(from: &std::path::Path, to: &std::path::Path) {
     let copied = std::process::Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
     assert!(copied.success());

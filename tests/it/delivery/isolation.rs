@@ -1,4 +1,4 @@
-//! A sink in trouble costs the others nothing, and itself only time.
+//! A failing sink does not affect the other sinks, and receives every event after it recovers.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -116,13 +116,14 @@ async fn lanes_that_were_apart_when_it_ended_each_go_on_from_their_own_cursor() 
     assert_eq!((setup.offsets("c0"), offsets(&receiver.delivered())), (expected.clone(), expected));
 }
 
-/// What a sink in trouble may cost the others.
+/// How much later the other sinks may receive an event because of a failing sink.
 const BEHIND: Duration = Duration::from_secs(1);
 
-/// What a sink costs, it costs each time. A busy machine costs one of two daemons something now and then.
+/// The number of attempts. A real delay occurs in every attempt, but a busy machine delays one of the two daemons only
+/// occasionally.
 const TRIES: usize = 5;
 
-/// How long each event took from its publication to two healthy webhooks, with a third that replies so.
+/// The time from publication to delivery of each event, at two healthy webhooks beside a third one with this reply.
 async fn delays(third: Option<Reply>) -> Vec<Duration> {
     const EVENTS: usize = 100;
     let simulator = Simulator::start(Options::default()).await.unwrap();
@@ -148,7 +149,7 @@ async fn delays(third: Option<Reply>) -> Vec<Duration> {
     daemon.until("the healthy ones have all", |_| healthy.iter().all(|sink| sink.received() == EVENTS)).await;
     if third.is_some() {
         assert!(troubled.requests() > 0, "it was asked");
-        // A request that hangs is given up after its timeout; nothing is learned from waiting for that.
+        // A stop would wait until the hanging request times out.
         daemon.kill().await;
     } else {
         daemon.stop().await;
@@ -165,7 +166,7 @@ async fn beside_a_sink_that_never_accepts_the_others_are_not_a_second_behind() {
     for third in [Reply::Refuse(503, None), Reply::Refuse(429, Some(3600)), Reply::Hang] {
         let mut tries = Vec::new();
         while tries.len() < TRIES && tries.iter().all(|behind| *behind >= BEHIND) {
-            // At the same time: what else the machine does slows down both.
+            // At the same time, so that other load on the machine slows down both.
             let (with, without) = tokio::join!(delays(Some(third)), delays(None));
             assert_eq!(with.len(), without.len());
             let behind = with.iter().zip(&without).map(|(with, without)| with.saturating_sub(*without));
@@ -176,12 +177,13 @@ async fn beside_a_sink_that_never_accepts_the_others_are_not_a_second_behind() {
     }
 }
 
-/// A flood of forged events filled the quarantine of all channels, and the others stood still at their first forged event.
+/// Once, a flood of forged events filled a quarantine that all channels shared. The other channels then stopped at
+/// their next forged event.
 #[tokio::test]
 async fn a_flood_of_forged_events_fills_its_own_channels_quarantine_and_holds_up_no_other() {
     const FLOOD: usize = 10_050;
     let simulator = Simulator::start(Options { channels: 2, ..Options::default() }).await.unwrap();
-    // Of a channel that has never had a verified event, nothing would be quarantined.
+    // A channel that never had a verified event quarantines nothing.
     simulator.publish_one(0, EventSpec::Honest(Kind::WatcherEvent));
     for _ in 0..FLOOD {
         simulator.publish_one(0, EventSpec::Forged(Tampering::ContentChanged));

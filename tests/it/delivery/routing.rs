@@ -1,4 +1,4 @@
-//! Each sink gets the events that it wants, in the shape that it wants.
+//! Each sink receives the events that pass its filter, in its own format.
 
 use cloudevents::AttributesReader;
 use cloudevents::event::SpecVersion;
@@ -86,7 +86,7 @@ async fn each_sink_writes_in_its_own_format_and_an_auditor_gets_the_proof() {
     assert_eq!((&beside["report"], &beside["context"]), (&proof["ocr_report"], &proof["ocr_context"]));
     assert_eq!((&beside["signatures"], &records[1]["proof"]), (&proof["signatures"], &Value::Null));
 
-    // Years later, with nothing but the signers and what each sink has written.
+    // The signers and the output of a sink are enough to verify its events years later.
     for name in all {
         let verified = setup.tell(&["verify", "--json", setup.path(name).to_str().unwrap()]).await;
         let out = String::from_utf8(verified.out).unwrap();

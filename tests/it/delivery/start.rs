@@ -1,4 +1,4 @@
-//! Where reading begins: where `start` says as long as there is no cursor, and never again after that.
+//! `start` decides where reading begins if no cursor exists. After that it has no effect.
 
 use serde_json::{Value, json};
 use simulator::{Options, Simulator};
