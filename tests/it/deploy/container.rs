@@ -1,4 +1,4 @@
-//! The image, the trial and the cluster are looked over by their linters, and what they configure works.
+//! The image, the trial and the cluster manifests pass their linters, and their configurations work.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{read, shipped};
 use crate::support::{Daemon, Database, LONGEST_WAIT, programs, run, skip};
 
-/// Where `.ci/run` puts the linters.
+/// The directory into which `.ci/run` installs the linters.
 fn tools() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/bin")
 }
@@ -35,10 +35,10 @@ fn the_linters_of_what_is_shipped_have_nothing_to_say() {
     run(linter("actionlint").args(workflows));
 }
 
-/// The folders of the cluster: for one pod, and for several instances.
+/// The folders with cluster manifests: for one pod, and for several instances.
 const CLUSTERS: [&str; 2] = ["kubernetes", "kubernetes-instances"];
 
-/// The files of one of them but the one that names them.
+/// The manifests in a folder, without `kustomization.yaml`.
 fn manifests(cluster: &str) -> Vec<PathBuf> {
     let files = std::fs::read_dir(shipped(cluster)).unwrap().map(|entry| entry.unwrap().path());
     let manifest = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "yaml");
@@ -72,7 +72,7 @@ fn instances_are_given_longer_to_end_than_the_daemon_takes_and_none_is_missed_in
     assert!(include_str!("../../../config/default.toml").contains("shutdown_grace = \"30s\""));
 }
 
-/// The operator's environment of a container, whose secrets are mounted at other places.
+/// A command with a shipped configuration. Its environment contains only these variables, which name the secret files.
 fn command(arguments: &[&str], file: &str, secrets: &[(&str, &Path)]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_channeld"));
     command.env_clear().args(arguments).arg("--config").arg(shipped(file)).envs(secrets.iter().copied());
@@ -110,7 +110,7 @@ fn the_configuration_of_the_cluster_is_one() {
     }
 }
 
-/// The simulated service as the trial runs it, but for its address, and what it says of itself.
+/// The simulated service, started with the trial's arguments except for the address, and its base URL.
 struct Service {
     process: std::process::Child,
     base_url: String,
@@ -140,7 +140,7 @@ impl Drop for Service {
     }
 }
 
-/// Where the trial finds things here: its state and its file are in the directory.
+/// The variables that adapt the trial to the test. The state and the file are in this directory.
 fn trial(service: &Service, directory: &Path) -> BTreeMap<&'static str, OsString> {
     let place = |name: &str| directory.join(name).into_os_string();
     BTreeMap::from([
@@ -153,13 +153,13 @@ fn trial(service: &Service, directory: &Path) -> BTreeMap<&'static str, OsString
     ])
 }
 
-/// How many verified events the trial's file has.
+/// The number of verified events in the trial's file.
 fn verified(directory: &Path) -> usize {
     let lines = std::fs::read_to_string(directory.join("events.jsonl")).unwrap_or_default();
     lines.matches(r#""verification":{"status":"verified""#).count()
 }
 
-/// The environment of one of the trial's services.
+/// The environment of a service in `compose.yaml`.
 fn environment<'c>(compose: &'c str, service: &str) -> BTreeMap<&'c str, &'c str> {
     let (_, service) = compose.split_once(&format!("\n  {service}:\n")).unwrap();
     let (_, environment) = service.split_once("\n    environment:\n").unwrap();

@@ -1,6 +1,8 @@
-//! The program of the image, run as an engine would run it: as the Dockerfile says, and with nothing but what is in it.
+//! The program of the image, run as a container engine would run it: with the instructions of the Dockerfile, and with
+//! no files except those in the image.
 //!
-//! `deploy/image/test` builds the image and runs this with its files. Otherwise the program that is tested stands in for them.
+//! `deploy/image/test` builds the image and runs this test with its files. Otherwise, the tested program and its
+//! libraries replace the image.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -12,26 +14,26 @@ use tempfile::TempDir;
 use super::read;
 use crate::support::{LONGEST_WAIT, Setup, eventually, programs, run, skip};
 
-/// The variable that names the directory with the files of an image that was built.
+/// The variable that names the directory with the files of a built image.
 const IMAGE: &str = "CHANNELD_TEST_IMAGE";
 
-/// The image's files.
+/// The files of the image and of its volume.
 struct Image {
     directory: TempDir,
 }
 
-/// The user that the image's program runs as.
+/// The user id of the program in the image.
 const NONROOT: u32 = 65532;
 
-/// What an engine does with a directory: read-only but for the volume, with its own processes, as a user without rights.
-/// The program takes the shell's place, and so is the first process.
+/// Enters the root as a container engine does: read-only except for the volume, with its own `/proc`, as an
+/// unprivileged user. `exec` makes the program the first process.
 const ENGINE: &str = r#"
     mount --bind "$0/root" "$0/root" && mount -o remount,bind,ro "$0/root" &&
     mount --bind "$0/state" "$0/root/var/lib/channeld" && mount -t proc proc "$0/root/proc" &&
     exec chroot --userspec=65532:65532 "$0/root" "$@"
 "#;
 
-/// The program that is tested, what it is linked to, and nothing else.
+/// Copies the tested program and its libraries, and nothing else.
 fn stand_in(root: &Path) {
     let program = env!("CARGO_BIN_EXE_channeld");
     let linked = String::from_utf8(run(Command::new("ldd").arg(program))).unwrap();
@@ -45,7 +47,7 @@ fn place(file: &Path, root: &Path, inside: &str) {
     let inside = root.join(inside.trim_start_matches('/'));
     std::fs::create_dir_all(inside.parent().unwrap()).unwrap();
     std::fs::copy(file, &inside).unwrap();
-    // The loader of libraries is a program too.
+    // The dynamic loader must be executable too.
     std::fs::set_permissions(&inside, PermissionsExt::from_mode(0o755)).unwrap();
 }
 
@@ -65,7 +67,7 @@ impl Image {
         std::fs::create_dir(image.state()).unwrap();
         chown(image.state(), Some(NONROOT), Some(NONROOT)).unwrap();
         std::fs::set_permissions(image.state(), PermissionsExt::from_mode(0o700)).unwrap();
-        // A temporary directory is its maker's alone.
+        // A temporary directory is accessible only to its owner, but the program runs as another user.
         std::fs::set_permissions(image.directory.path(), PermissionsExt::from_mode(0o755)).unwrap();
         image
     }
@@ -74,7 +76,7 @@ impl Image {
         self.directory.path().join("state")
     }
 
-    /// Runs the command of the Dockerfile.
+    /// Runs the entry point of the Dockerfile with its arguments.
     fn start(&self) -> Container {
         let mut unshare = tokio::process::Command::new("unshare");
         unshare.args(["--mount", "--pid", "--fork", "--kill-child", "--", "sh", "-c", ENGINE]);
@@ -96,7 +98,7 @@ impl Image {
     }
 }
 
-/// What the Dockerfile says, in its exec form.
+/// The arguments of an instruction in the Dockerfile, which must be in exec form.
 fn instruction(name: &str) -> Vec<String> {
     let dockerfile = read("Dockerfile");
     let (_, list) = dockerfile.split_once(name).unwrap();
@@ -108,7 +110,7 @@ struct Container {
 }
 
 impl Container {
-    /// The first process, as it is known outside.
+    /// The process id of the container's first process outside of the container, as soon as it is channeld.
     fn first(&self) -> Option<u32> {
         let engine = self.engine.id().unwrap();
         children(engine).first().copied().filter(|first| {
@@ -116,7 +118,7 @@ impl Container {
         })
     }
 
-    /// Runs the health check of the Dockerfile in the container: its exit code and what it prints.
+    /// Runs the health check of the Dockerfile in the container. Returns its exit code and its output.
     fn health(&self) -> Option<(i32, String)> {
         let mut nsenter = Command::new("nsenter");
         nsenter.args(["--pid", "--mount", "--root", "--setuid", "65532", "--setgid", "65532", "--target"]);

@@ -1,4 +1,4 @@
-//! What is made of the command definitions: manual pages that `man` renders, completions that a shell takes.
+//! The files that are generated from the command definitions: manual pages for `man`, and completions for shells.
 
 use std::process::{Command, Stdio};
 
@@ -12,7 +12,7 @@ fn channeld(arguments: &[&str]) -> Command {
     command
 }
 
-/// The pages, in a directory that is made for them.
+/// Generates the manual pages in a temporary directory.
 fn pages() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     run(&mut channeld(&["man", directory.path().join("man").to_str().unwrap()]));
@@ -45,7 +45,7 @@ fn every_command_that_is_listed_has_a_page_and_no_other() {
     let about = page("channeld.1").unwrap().replace('\\', "");
     let help = String::from_utf8(run(&mut channeld(&["--help"]))).unwrap();
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    // What is indented more goes on with what is said of the one before.
+    // A line with a deeper indentation continues the description of the command above it.
     let names = listed.filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')));
     let names: Vec<_> = names.filter_map(|line| line.split(' ').next()).filter(|name| *name != "help").collect();
     assert!(names.contains(&"run") && names.contains(&"status"), "{help}");

@@ -1,4 +1,4 @@
-//! Each alert has its section in the runbook, and its commands exist.
+//! Each alert has a section in the runbook, and the commands and messages in the runbook exist.
 
 use std::ffi::OsString;
 
@@ -7,7 +7,7 @@ use proof::verify::Reason;
 
 use super::{alerts, read};
 
-/// The headings of its sections, and what its links call them.
+/// The headings of the sections, and their link anchors.
 fn sections(runbook: &str) -> Vec<(&str, String)> {
     let headings = runbook.lines().filter_map(|line| line.strip_prefix("## "));
     headings.map(|heading| (heading, heading.to_lowercase().replace(' ', "-"))).collect()
@@ -49,7 +49,7 @@ fn every_command_of_the_runbook_is_one_that_the_program_takes() {
     for command in commands {
         let words = command.split_whitespace().take_while(|word| !["#", ">", "|"].contains(word));
         let parsed = channeld::cli::parse(words.map(OsString::from));
-        // A version is printed, and that is all.
+        // For `--version`, the parser returns no command.
         assert!(parsed.is_ok() || command == "channeld --version", "{command}");
     }
 }
@@ -73,7 +73,7 @@ fn the_bounds_of_a_channel_are_those_of_the_runbook_the_alerts_and_the_configura
     }
 }
 
-/// `10000` as `10,000`.
+/// Formats `10000` as `10,000`.
 fn grouped(number: u64) -> String {
     assert!(number < 1_000_000);
     if number < 1000 { number.to_string() } else { format!("{},{:03}", number / 1000, number % 1000) }
@@ -100,7 +100,7 @@ fn what_is_quoted_of_the_program_is_what_it_says() {
     for document in ["RUNBOOK.md", "OPERATIONS.md"] {
         let text = read(document);
         let prose: String = text.split("```").step_by(2).collect();
-        // Commands, settings and single names are held elsewhere.
+        // Other tests check commands, settings and single names.
         let is_message = |quote: &&str| quote.split_whitespace().count() > 2 && !quote.contains(['=', '/', '<', '-']);
         for quote in prose.split('`').skip(1).step_by(2).filter(is_message) {
             let is_command =
@@ -119,7 +119,7 @@ fn what_is_quoted_of_the_program_is_what_it_says() {
     assert!(quoted > 30, "{quoted}");
 }
 
-/// The program's text on one line, with … for each value.
+/// The source code of the program on one line, with … in place of each value.
 fn said() -> String {
     let mut said = String::new();
     let mut folders = vec![std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
@@ -132,12 +132,12 @@ fn said() -> String {
             }
         }
     }
-    // A text that goes on in the next line.
+    // A backslash at the end of a line continues a string literal.
     let joined: String = said.split("\\\n").map(str::trim_start).collect();
     open(&joined.replace("\\\"", "\""))
 }
 
-/// A text with … for what stands in braces, and for numbers, and one space between words.
+/// Replaces each part in braces and each digit by …, and separates the words by single spaces.
 fn open(text: &str) -> String {
     let (mut out, mut depth) = (String::new(), 0);
     for c in text.chars() {
@@ -155,7 +155,7 @@ fn open(text: &str) -> String {
     out.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// `too many late` as `TooManyLate`.
+/// Formats `too many late` as `TooManyLate`.
 fn variant(words: &str) -> String {
     words
         .split(' ')
@@ -163,7 +163,7 @@ fn variant(words: &str) -> String {
         .collect()
 }
 
-/// The lines of its blocks of commands.
+/// The lines of the `sh` code blocks.
 fn blocks(runbook: &str) -> impl Iterator<Item = &str> {
     let mut within = false;
     runbook.lines().map(str::trim).filter(move |line| {

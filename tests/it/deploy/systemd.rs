@@ -1,5 +1,5 @@
-//! What a service manager is told of the daemon, by the protocol that systemd speaks with its services; and that its two
-//! units agree. What the units do is tried by deploy/debian/test/run.
+//! The daemon's messages to the service manager, in the protocol of systemd. Also checks that the two units agree.
+//! `deploy/debian/test/run` tests the units themselves.
 
 use std::ffi::OsString;
 use std::os::linux::net::SocketAddrExt;
@@ -14,20 +14,20 @@ use simulator::{Options, Simulator};
 
 use crate::support::{Daemon, Receiver, Reply, Setup, can_trace};
 
-/// Signs of life come at half of this.
+/// The watchdog timeout. The daemon sends a watchdog message at half of this interval.
 const WATCHDOG: Duration = Duration::from_millis(400);
 
-/// How long there is silence before it counts as such: far longer than between two signs of life.
+/// How long no watchdog message may arrive before the test counts this as silence: much longer than the interval.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// The service manager's end of the protocol.
+/// The service manager's side of the protocol.
 struct ServiceManager {
     socket: UnixDatagram,
     messages: Vec<String>,
 }
 
 impl ServiceManager {
-    /// Listens at a path of the setup, whose daemons are told of it.
+    /// Listens on a socket in the directory of the setup. The environment of its daemons names the socket.
     fn of(setup: &mut Setup) -> Self {
         let path = setup.path("notify");
         let address = SocketAddr::from_pathname(&path).unwrap();
@@ -41,13 +41,13 @@ impl ServiceManager {
         Self { socket, messages: Vec::new() }
     }
 
-    /// Takes what has come, and gives all messages of the daemon that are no signs of life.
+    /// Receives new messages, and returns all messages except watchdog messages.
     fn told(&mut self) -> Vec<&str> {
         self.listen();
         self.messages.iter().map(String::as_str).filter(|message| *message != "WATCHDOG=1").collect()
     }
 
-    /// How many signs of life have come.
+    /// The number of received watchdog messages.
     fn fed(&mut self) -> usize {
         self.listen();
         self.messages.iter().filter(|message| *message == "WATCHDOG=1").count()
@@ -61,7 +61,7 @@ impl ServiceManager {
         }
     }
 
-    /// Whether a message that has come contains all of these lines.
+    /// Whether a received message contains all of these lines.
     fn was_told(&mut self, lines: &[&str]) -> bool {
         self.times_told(lines) > 0
     }
@@ -244,14 +244,15 @@ fn the_unit_of_several_says_what_the_one_of_one_says() {
     assert_eq!(of_several, directives("channeld.service"));
 }
 
-/// Threads that do the work and have been stopped; they go on when this is dropped.
+/// Stopped worker threads. They continue when this is dropped.
 struct Frozen {
     thaw: Option<mpsc::Sender<()>>,
     tracer: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Frozen {
-    /// The threads of the runtime, the first of the process excepted: that one feeds the watchdog.
+    /// Stops all worker threads of the async runtime. The main thread, which sends the watchdog messages, keeps
+    /// running.
     fn workers_of(pid: u32) -> Self {
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|task| task.unwrap().path());
         let works =
@@ -260,7 +261,7 @@ impl Frozen {
         let threads: Vec<_> = tasks.filter(works).map(id).collect();
         assert!(!threads.is_empty());
         let ((thaw, thawed), (froze, frozen)) = (mpsc::channel(), mpsc::channel());
-        // Only the thread that has stopped another may let it go on.
+        // Only the thread that stopped another thread can continue it.
         let tracer = std::thread::spawn(move || {
             for thread in &threads {
                 ptrace::seize(*thread, ptrace::Options::empty()).unwrap();

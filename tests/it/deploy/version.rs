@@ -1,11 +1,12 @@
-//! The version names the commit where there is one, and a build never fails for want of it.
+//! The version contains the commit if the sources are in a repository, and a build without a repository or Git
+//! succeeds.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::{programs, run};
 
-/// The build script, as a program that can be run anywhere.
+/// The build script, compiled to a program that can run in any directory.
 struct Script {
     directory: tempfile::TempDir,
     program: PathBuf,
@@ -20,7 +21,7 @@ impl Script {
         Self { directory, program }
     }
 
-    /// A directory with what the script looks at.
+    /// Creates a package with the files that the build script examines.
     fn package(&self, name: &str) -> PathBuf {
         let package = self.directory.path().join(name);
         std::fs::create_dir_all(package.join("src")).unwrap();
@@ -30,7 +31,7 @@ impl Script {
         package
     }
 
-    /// The variables that it hands to the compiler.
+    /// The variables that the build script passes to the compiler.
     fn tells(&self, package: &Path, variables: &[(&str, &str)]) -> Vec<String> {
         let mut command = Command::new(&self.program);
         command.current_dir(package).env("CARGO_MANIFEST_DIR", package).env_remove("SOURCE_DATE_EPOCH");
@@ -46,7 +47,7 @@ fn git(package: &Path, arguments: &[&str]) -> String {
     String::from_utf8(run(&mut command)).unwrap().trim_end().to_owned()
 }
 
-/// Makes a repository with one commit, and gives what is shown of it.
+/// Creates a repository with one commit, and returns its abbreviated hash.
 fn repository(package: &Path) -> String {
     git(package, &["init", "--quiet"]);
     git(package, &["add", "."]);

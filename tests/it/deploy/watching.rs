@@ -1,4 +1,4 @@
-//! Alert rules and the dashboard are written against metrics that there are, and say what happens.
+//! The alert rules and the dashboard use metrics that exist, and the alerts fire when they should.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -30,7 +30,7 @@ fn promtool_accepts_the_rules_and_each_alert_speaks_when_it_must_and_only_then()
     }
 }
 
-/// A daemon that has met everything that the dashboard shows, while it was watched.
+/// While Prometheus scrapes it, the daemon produces everything that the dashboard shows.
 #[tokio::test]
 async fn a_prometheus_answers_every_query_of_the_dashboard_and_the_rules() {
     if !programs(&["prometheus"]) {
@@ -64,7 +64,7 @@ async fn a_prometheus_answers_every_query_of_the_dashboard_and_the_rules() {
         let number = |value: &String| value.parse::<f64>().is_ok_and(f64::is_finite);
         prometheus.until_some(&asked, |values| values.iter().any(number).then_some(())).await;
     }
-    // These mark what happened: there may be nothing to mark.
+    // Annotations mark occurrences, so an empty result is allowed.
     for query in queries(&dashboard["annotations"]) {
         prometheus.until_some(&replaced(&query, &variables), |_| Some(())).await;
     }
@@ -82,7 +82,8 @@ async fn a_prometheus_answers_every_query_of_the_dashboard_and_the_rules() {
     daemon.stop().await;
 }
 
-/// The state of each alert, once all were evaluated; none may have failed.
+/// The state of each alert, once every rule was evaluated and two alerts have reached their expected state. No rule may
+/// have failed.
 fn all_evaluated(told: &Value) -> Option<BTreeMap<String, String>> {
     let rules = told["groups"][0]["rules"].as_array()?;
     let of = |rule: &Value, member: &str| rule[member].as_str().unwrap_or_default().to_owned();
@@ -92,11 +93,11 @@ fn all_evaluated(told: &Value) -> Option<BTreeMap<String, String>> {
     let all = rules.iter().all(|rule| rule["health"] == "ok");
     let states: BTreeMap<_, _> = rules.iter().map(|rule| (of(rule, "name"), of(rule, "state"))).collect();
     assert_eq!(states.keys().cloned().collect::<BTreeSet<_>>(), super::alerts().into_iter().collect());
-    // What a rule says lags behind what the dashboard shows by an evaluation.
+    // A rule is evaluated later than the same query of the dashboard.
     (all && states["ChanneldDeadLetters"] == "firing" && states["ChanneldStalled"] == "pending").then_some(states)
 }
 
-/// Every query below a part of the dashboard.
+/// All queries in a part of the dashboard.
 fn queries(part: &Value) -> Vec<String> {
     match part {
         Value::Array(parts) => parts.iter().flat_map(queries).collect(),
@@ -108,7 +109,7 @@ fn queries(part: &Value) -> Vec<String> {
     }
 }
 
-/// What the dashboard's variables stand for, as Grafana writes it into a query: all that there is.
+/// The values of the dashboard's variables, as Grafana inserts them into a query if everything is selected.
 async fn variables(dashboard: &Value, prometheus: &Prometheus) -> BTreeMap<String, String> {
     let mut variables = BTreeMap::from([("__rate_interval", "1m"), ("__interval", "15s")].map(owned));
     for variable in dashboard["templating"]["list"].as_array().unwrap() {
