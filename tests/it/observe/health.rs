@@ -1,4 +1,4 @@
-//! `channeld health` says what the probes say.
+//! `channeld health` reports the same as the probes.
 
 use std::net::TcpListener;
 
@@ -6,7 +6,7 @@ use simulator::{Options, Simulator};
 
 use crate::support::{LONGEST_WAIT, Receiver, Reply, Setup, Told, eventually};
 
-/// A listener whose port is known before the daemon has it.
+/// An address for `admin.listen` with a port that is known before the daemon starts.
 fn listen() -> String {
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     format!("0.0.0.0:{}", free.local_addr().unwrap().port())
@@ -35,7 +35,7 @@ async fn health_is_what_the_daemon_says_whatever_has_become_of_its_file() {
     let reason = "channel c0, sink hook: answered 404";
     assert!(troubled.code == Some(1) && said(&troubled).1.starts_with(reason), "{troubled:?}");
 
-    // The daemon would not start with this file: that says nothing about how it is.
+    // The daemon would not start with this file, but its health does not depend on the file.
     setup.write_but("api.api_kee", "");
     assert_eq!(said(&setup.tell(&["health"]).await), (Some(0), "ok\n"));
     receiver.always(None);

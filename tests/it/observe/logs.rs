@@ -1,4 +1,4 @@
-//! What an operator reads: every line one line, and no line a thousand times.
+//! The log: each message is one line, and after a few repetitions a message is counted instead of written.
 
 use std::collections::BTreeSet;
 
@@ -119,7 +119,8 @@ async fn a_line_of_json_has_its_target_and_numbers_as_numbers_and_nothing_of_a_b
     }
 }
 
-/// Runs the daemon with its standard error in a file that the environment says is the journal's, or is not.
+/// Runs the daemon until its channel has started or it has exited, and returns its log. Standard error is a file.
+/// `is_named` decides whether the environment names this file as the stream of the journal.
 async fn written_to_journal(setup: &Setup, is_named: bool) -> String {
     let (config, path) = (setup.write(), setup.path("stderr"));
     let file = std::fs::File::create(&path).unwrap();
@@ -180,7 +181,7 @@ async fn a_line_for_people_is_one_line_whatever_a_file_is_called() {
     assert!(log.lines().all(begins), "{log}");
 }
 
-/// A directive for `channeld` is repeated for the crates that the program consists of.
+/// A log directive for `channeld` is applied to each crate of the program, so the list of crates must be complete.
 #[test]
 fn every_crate_that_logs_is_one_that_a_directive_for_channeld_is_for() {
     let folders = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src")).unwrap();

@@ -1,4 +1,4 @@
-//! What is measured is what happened, under the names that are documented, in a form that Prometheus takes.
+//! The metrics are correct, have their documented names and labels, and are in a format that Prometheus accepts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use simulator::{EventSpec, Kind, Options, Simulator, Tampering};
 
 use crate::support::{Admin, Answered, Daemon, Prometheus, Receiver, Reply, Setup, programs, value};
 
-/// The table of metrics.
+/// The documentation of the metrics.
 const DOCUMENTED: &str = include_str!("../../../src/telemetry/metrics/table.md");
 
 const PROVED: EventSpec = EventSpec::Honest(Kind::WatcherEvent);
@@ -20,13 +20,13 @@ async fn service(specs: &[EventSpec]) -> Simulator {
     simulator
 }
 
-/// Waits for a sample to have a value, and gives the scrape.
+/// Waits until a sample has this value, and returns the scrape.
 async fn until(admin: &Admin, daemon: &mut Daemon, sample: &str, expected: f64) -> String {
     let holds = |answer: &Answered| value(&answer.text, sample) == Some(expected);
     admin.until(daemon, "/metrics", &format!("{sample} {expected}"), holds).await.text
 }
 
-/// A daemon that has met everything once: verified, unsigned, late and rejected events, two sinks.
+/// A daemon that has processed verified, unsigned, late and rejected events.
 async fn seasoned(simulator: &Simulator, setup: &Setup) -> (Daemon, Admin) {
     let mut daemon = setup.start();
     let admin = Admin::of(&mut daemon).await;
@@ -98,7 +98,7 @@ async fn what_happened_is_what_is_counted() {
     assert!(strangers >= 4.0, "{strangers}");
     let checked = value(&scrape, r#"channeld_verification_duration_seconds_count{channel="c0"}"#).unwrap();
     assert!(checked >= 1.0, "{checked}");
-    // The service's times are whole seconds, and the events were made just now.
+    // The timestamps of the service are whole seconds, and the events were created just now.
     let age = value(&scrape, r#"channeld_delivered_event_age_seconds_sum{channel="c0",sink="file"}"#).unwrap();
     let after = value(&scrape, r#"channeld_delivered_after_reading_seconds_sum{channel="c0",sink="file"}"#).unwrap();
     assert!((0.0..600.0).contains(&age) && (0.0..600.0).contains(&after), "{age} {after}");
@@ -125,10 +125,10 @@ async fn the_documented_metrics_are_those_that_there_are() {
     daemon.stop().await;
 }
 
-/// A type, and labels.
+/// The type of a metric, and the names of its labels.
 type Shape = (String, BTreeSet<String>);
 
-/// The rows of the table.
+/// The documented metrics.
 fn documented() -> BTreeMap<String, Shape> {
     let rows = DOCUMENTED.lines().filter_map(|line| line.strip_prefix("| `"));
     let row = |row: &str| {
@@ -139,7 +139,7 @@ fn documented() -> BTreeMap<String, Shape> {
     rows.map(row).collect()
 }
 
-/// The families of a scrape.
+/// The metrics in a scrape.
 fn served(scrape: &str) -> BTreeMap<String, Shape> {
     let types = scrape.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     let shape = |(name, kind): (&str, &str)| {
@@ -192,7 +192,7 @@ async fn how_far_a_sink_is_behind_shows_in_events_and_in_time_across_a_restart()
             until(&admin, &mut daemon, r#"channeld_lane_processed_offset{channel="c0",sink="file"}"#, 5.0).await;
         let of = |metric: &str, sink| value(&scrape, &format!(r#"{metric}{{channel="c0",sink="{sink}"}}"#)).unwrap();
         assert!(of("channeld_lane_lag_events", "hook") >= 5.0 && of("channeld_lane_lag_events", "file") < 0.5, "{run}");
-        // By the event's own time: no restart makes it young.
+        // The age is computed from the time of the event, so a restart does not reset it.
         let age = age_of_first(&setup);
         let measured = of("channeld_lane_oldest_undelivered_age_seconds", "hook");
         assert!((measured - age).abs() <= 5.0, "{run}: {measured} s, {age} s");
@@ -200,7 +200,7 @@ async fn how_far_a_sink_is_behind_shows_in_events_and_in_time_across_a_restart()
     }
 }
 
-/// How long ago the first event happened, by its own word.
+/// The time since the first event, according to its own timestamp.
 fn age_of_first(setup: &Setup) -> f64 {
     let happened: jiff::Timestamp = setup.delivered()[0].time.parse().unwrap();
     jiff::Timestamp::now().duration_since(happened).as_secs_f64()

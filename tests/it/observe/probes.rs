@@ -1,4 +1,4 @@
-//! What probes are told: a daemon in order is ready, one in trouble says why it is not, and neither looks dead.
+//! A healthy daemon is ready. A daemon in trouble is not ready and says why. Both are live.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -16,7 +16,7 @@ async fn service(events: u64) -> Simulator {
     Simulator::start(Options { events, ..Options::default() }).await.unwrap()
 }
 
-/// Starts a daemon that listens.
+/// Starts a daemon with an admin listener.
 async fn start(setup: &Setup) -> (Daemon, Admin) {
     let mut daemon = setup.start();
     let admin = Admin::of(&mut daemon).await;
@@ -41,7 +41,7 @@ async fn what_is_served_says_what_status_says_and_takes_no_orders() {
     let mut served = admin.until(&mut daemon, "/status", "all is processed", done).await.json();
     let mut told = setup.tell(&["status", "--json"]).await.json().remove(0);
     for report in [&mut served, &mut told] {
-        // These go on meanwhile.
+        // These members change between the two requests.
         report["memory_bytes"].take();
         for member in ["last_poll", "state"] {
             report["channels"][0][member].take();
@@ -93,7 +93,6 @@ async fn each_kind_of_trouble_is_a_reason_not_to_be_ready_and_none_looks_like_a_
         assert_eq!(admin.sample("channeld_ready").await, Some(0.0), "{said}");
         assert_eq!(admin.get("/livez").await.text, "ok\n", "{said}");
         assert_eq!(admin.sample("channeld_live").await, Some(1.0), "{said}");
-        // A channel that is gone is the only one: the daemon ends with it.
         if trouble == Trouble::Gone { drop(daemon.kill().await) } else { drop(daemon.stop().await) }
     }
 }
@@ -113,7 +112,7 @@ impl Trouble {
     async fn service(self) -> Simulator {
         let options = match self {
             Self::InDoubt => Options { events: 1, window: Window::Newest, ..Options::default() },
-            // One channel goes on, so that the daemon does.
+            // The second channel keeps the daemon running.
             Self::Gone => Options { events: 3, channels: 2, ..Options::default() },
             _ => Options { events: 3, ..Options::default() },
         };
@@ -137,7 +136,7 @@ impl Trouble {
     async fn grows(self, simulator: &Simulator, setup: &Setup, daemon: &mut Daemon) {
         if self == Self::InDoubt {
             daemon.until("the first event arrives", |_| setup.lines() == 1).await;
-            // More in a second than search gives at once.
+            // More events in one second than a search of the service returns.
             simulator.publish(0, 5000);
         }
     }
@@ -154,7 +153,7 @@ async fn a_service_that_answers_no_poll_any_more_is_a_reason_until_it_answers() 
         admin.until(&mut daemon, "/readyz", "it is ready", |answer| answer.status == 200).await;
         simulator.fail_next_on(Route::Poll, fault.clone(), times);
         let said = "channel c0: the service has not answered a poll for ";
-        // Without the error, where it was the look for the newest event that was not answered.
+        // Wait for the reason with the error. It has no error if the unanswered request was for the newest event.
         let is_said = |answer: &Answered| {
             answer.status == 503 && answer.text.starts_with(said) && answer.text.contains(" s: reading events: ")
         };
@@ -307,7 +306,7 @@ async fn a_state_directory_that_is_removed_is_a_reason_and_no_hang() {
     let (mut daemon, admin) = start(&setup).await;
     let processed = |answer: &Answered| answer.json()["channels"][0]["processed"] == 3;
     admin.until(&mut daemon, "/status", "all is processed", processed).await;
-    // A daemon that has something to record ends, and what is shown may not be written yet.
+    // A daemon that still has something to commit would exit. The status can show progress before it is committed.
     daemon.until_logged("batch recorded").await;
     assert_eq!(
         (admin.get("/readyz").await.text.as_str(), admin.sample("channeld_state_writable").await),
@@ -376,7 +375,7 @@ async fn a_request_without_end_is_refused() {
         let mut client = TcpStream::connect(admin.address).unwrap();
         let mut answer = Vec::new();
         client.write_all(b"GET /livez HTTP/1.1\r\nHost: here\r\nX-Padding: ").unwrap();
-        // It may be shown out while it still writes.
+        // The server may close the connection while the client is still writing.
         while client.write_all(&[b'x'; 4096]).is_ok() && answer.len() < 256 {
             answer.push(0);
         }
@@ -445,7 +444,7 @@ async fn beside_thousands_of_silent_connections_it_answers_within_a_second() {
     let setup = Setup::reading(&simulator).with_admin();
     let (mut daemon, admin) = start(&setup).await;
     daemon.until("it arrives", |_| setup.lines() == 1).await;
-    // As many as were seen, but other tests of this process need files too.
+    // At most a quarter of the allowed files, because other tests in this process need files too.
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let silent: Vec<_> = (0..8_000.min(files / 4)).map(|_| TcpStream::connect(admin.address).unwrap()).collect();
     for path in ["/livez", "/readyz", "/metrics"] {

@@ -1,4 +1,4 @@
-//! A channel that is behind says how far it has got, how fast it goes on, and how long that takes.
+//! A channel that is behind reports its progress, its rate, and the estimated remaining time.
 
 use std::time::Duration;
 

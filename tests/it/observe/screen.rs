@@ -1,4 +1,4 @@
-//! `channeld status --watch` on a terminal: a screen of its own, which gives the terminal back as it was.
+//! `channeld status --watch` on a terminal: it uses the alternate screen, and restores the terminal when it ends.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -14,15 +14,15 @@ use tokio::process::{Child, Command};
 
 use crate::support::{Setup, eventually, signal};
 
-/// What a program that has taken a terminal over writes at its end.
+/// The escape sequence that leaves the alternate screen.
 const GIVEN_BACK: &str = "\u{1b}[?1049l";
 
-/// A program on a terminal of its own.
+/// A program on its own pseudo-terminal.
 struct OnTerminal {
     child: Child,
     keyboard: File,
     terminal: File,
-    /// The terminal's settings before.
+    /// The settings of the terminal before the program started.
     settings: String,
     written: Arc<Mutex<Vec<u8>>>,
 }
@@ -32,14 +32,14 @@ impl OnTerminal {
         Self::start_in(setup, arguments, &[])
     }
 
-    /// As [`start`](Self::start), with these variables.
+    /// Like [`start`](Self::start), with additional environment variables.
     fn start_in(setup: &Setup, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
         let path = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
         tcsetwinsize(&master, Winsize { ws_col: 80, ws_row: 24, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
-        // Not this process's own terminal.
+        // Do not make it the controlling terminal of the test process.
         let flags = i32::try_from(OFlags::NOCTTY.bits()).unwrap();
         let terminal = File::options().read(true).write(true).custom_flags(flags).open(path).unwrap();
         let settings = settings(&terminal);
@@ -52,7 +52,7 @@ impl OnTerminal {
             .env_clear()
             .env("TERM", "xterm-256color")
             .envs(variables.iter().copied())
-            // A job of its own, which stops by itself.
+            // The program stops its process group on Ctrl-Z. The group must not contain the test process.
             .process_group(0);
         let child = command.stdin(end()).stdout(end()).stderr(end()).kill_on_drop(true).spawn().unwrap();
         let keyboard = File::from(master);
@@ -67,11 +67,11 @@ impl OnTerminal {
         Self { child, keyboard, terminal, settings, written }
     }
 
-    /// Waits until it has written that, since the last time.
+    /// Waits until the program has written this text since the last call.
     async fn shows(&self, text: &str) {
         eventually(text, || {
             let mut written = self.written.lock().unwrap();
-            // Between two words the cursor may be moved in place of writing blanks.
+            // Escape sequences can occur between words.
             let is_there = plain(&written).contains(text);
             is_there.then(|| written.clear())
         })
@@ -82,14 +82,14 @@ impl OnTerminal {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Its exit code, once it has given the terminal back.
+    /// Waits until the program has exited and has restored the terminal. Returns the exit code.
     async fn ended(mut self) -> Option<i32> {
         let code = self.child.wait().await.unwrap().code();
         self.gives_back().await;
         code
     }
 
-    /// Waits until the terminal is as it was before.
+    /// Waits until the program has left the alternate screen, and asserts that the terminal has its original settings.
     async fn gives_back(&self) {
         eventually("the terminal is given back", || {
             let mut written = self.written.lock().unwrap();
@@ -105,7 +105,7 @@ fn settings(terminal: &File) -> String {
     format!("{:?}", tcgetattr(terminal).unwrap())
 }
 
-/// Without escape sequences.
+/// Removes escape sequences.
 fn plain(written: &[u8]) -> String {
     let text = String::from_utf8_lossy(written);
     let mut parts = text.split('\u{1b}');
@@ -169,7 +169,7 @@ async fn ctrl_z_gives_the_terminal_back_and_stops_until_it_is_let_go_on_and_then
         screen.gives_back().await;
         signal(&screen.child, rustix::process::Signal::CONT);
     }
-    // The heading, which a screen that goes on draws once.
+    // The column heading is written again only if the whole screen is redrawn.
     screen.shows("PROCESSED").await;
     screen.press("q");
     assert_eq!(screen.ended().await, Some(0));

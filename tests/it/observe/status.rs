@@ -1,4 +1,4 @@
-//! `channeld status` tells the truth about a daemon that runs, that is in trouble, and that does not run.
+//! `channeld status` is correct for a daemon that is healthy, in trouble, or not running.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use tokio::process::Command;
 
 use crate::support::{Daemon, LONGEST_WAIT, Receiver, Reply, Setup, crowded_second, signal};
 
-/// Asks until the report is as it should be.
+/// Requests the status until `holds` accepts it.
 async fn until(setup: &Setup, daemon: &mut Daemon, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
     let asked = Instant::now();
     loop {
@@ -184,7 +184,7 @@ async fn it_can_be_watched_and_where_it_is_not_a_terminal_nothing_but_text_is_wr
         let lines = BufReader::new(watching.stdout.take().unwrap()).lines();
         (watching, lines)
     };
-    // Before there is a daemon, so that it has to wait for one.
+    // Start watching before the daemon, so that the command must wait for it.
     let (mut watching, mut lines) = watch(&["--watch", "1"]);
     assert!(lines.next_line().await.unwrap().unwrap().starts_with("no daemon answers in "));
     let mut daemon = setup.start();

@@ -1,4 +1,4 @@
-//! `channeld tail` shows what the daemon delivers, or what the service shows, and nothing is slower for it.
+//! `channeld tail` shows the events that the daemon delivers, or the events that the service has.
 
 use std::process::Stdio;
 
@@ -9,7 +9,7 @@ use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
 use crate::support::Setup;
 
-/// A `channeld tail` under way. Killed when it is dropped.
+/// A running `channeld tail`. It is killed when this is dropped.
 struct Tail {
     _child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -36,7 +36,7 @@ impl Tail {
     }
 }
 
-/// Publishes events until the tail has shown one: from then on it watches.
+/// Publishes events until the tail shows one. From then on it shows every event.
 async fn begin(simulator: &Simulator, channel: usize, tail: &mut Tail) -> Value {
     let publish = async {
         loop {
@@ -123,7 +123,7 @@ async fn a_reader_that_leaves_ends_it_quietly() {
     command.args(["tail", "--from-service", "--config"]).arg(setup.path("channeld.toml")).env_clear();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let mut child = command.spawn().unwrap();
-    // The reader has gone before the first line.
+    // The reader is gone before the first line.
     drop(child.stdout.take());
     let output = child.wait_with_output().await.unwrap();
     assert_eq!((output.status.code(), String::from_utf8(output.stderr).unwrap()), (Some(0), String::new()));

@@ -1,4 +1,4 @@
-//! A batch can be followed from the service to each sink in the traces, and delivery never waits for them.
+//! Traces follow each batch from the service to each sink, and never delay a delivery.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
