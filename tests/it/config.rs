@@ -1,4 +1,4 @@
-//! A configuration: mistakes are named before anything starts, and another one takes effect as a whole or not at all.
+//! The configuration: mistakes are reported before anything starts, and a reload takes effect as a whole or not at all.
 
 pub(crate) mod check;
 mod database;

@@ -1,4 +1,4 @@
-//! What the service has arrives: complete, in order, once, at the sinks that want it.
+//! Events are delivered completely, in order and once, to each sink whose filter accepts them.
 
 mod backlog;
 mod identity;

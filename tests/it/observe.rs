@@ -1,4 +1,4 @@
-//! What the daemon says about itself is true: status, probes, metrics, logs, traces.
+//! The daemon describes itself correctly in its status, probes, metrics, log and traces.
 
 mod health;
 mod logs;
