@@ -1,4 +1,4 @@
-//! Several instances on one database: who works which channel, and what becomes of it when one of them dies.
+//! Several instances on one database: they share the channels, and replace an instance that dies.
 
 use std::time::{Duration, Instant};
 
@@ -29,10 +29,10 @@ mod seeded;
 mod sharing;
 mod state;
 
-/// Between two queries.
+/// The wait between two queries.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// A service with so many channels of so many events each.
+/// Starts a service with this many channels and this many events in each.
 async fn service(channels: usize, events: u64) -> Simulator {
     Simulator::start(Options { channels, events, ..Options::default() }).await.unwrap()
 }
@@ -47,13 +47,13 @@ fn instance(name: &str, simulator: &Simulator, database: &Database, receiver: &R
     setup
 }
 
-/// The offsets of a channel, in the order in which they came.
+/// The offsets of a channel, in order of arrival.
 fn offsets(receiver: &Receiver, channel: &str) -> Vec<i64> {
     let delivered = receiver.delivered().into_iter().filter(|record| record.channel == channel);
     delivered.map(|record| record.offset).collect()
 }
 
-/// Waits until an instance says so of all.
+/// Waits until the status that an instance reports satisfies the condition.
 async fn until_status(setup: &Setup, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
     let deadline = Instant::now() + LONGEST_WAIT;
     loop {
@@ -65,12 +65,12 @@ async fn until_status(setup: &Setup, what: &str, holds: impl Fn(&Value) -> bool)
     }
 }
 
-/// Waits until a query gives these numbers.
+/// Waits until a query returns these numbers.
 async fn until(database: &Database, what: &str, query: &str, numbers: &[i64]) {
     let deadline = Instant::now() + LONGEST_WAIT;
     loop {
         let rows = match database.try_query(query).await {
-            // The first instance has not made the tables yet.
+            // The first instance has not created the tables yet.
             Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => Vec::new(),
             rows => rows.unwrap(),
         };

@@ -1,4 +1,4 @@
-//! A configuration: mistakes are named before anything starts, and another one takes effect as a whole or not at all.
+//! Configuration: mistakes are reported before anything starts, and a reload applies completely or not at all.
 
 pub(crate) mod check;
 mod database;

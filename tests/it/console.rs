@@ -1,4 +1,4 @@
-//! `channeld console`: who is let in, what is shown, what is changed; by requests and in a real browser.
+//! `channeld console`: access, content and changes. Tested with requests and in a real browser.
 
 use simulator::{EventSpec, Kind, Options, Simulator, Tampering};
 
@@ -15,7 +15,7 @@ mod postgres;
 const PROVED: EventSpec = EventSpec::Honest(Kind::WatcherEvent);
 const FORGED: EventSpec = EventSpec::Forged(Tampering::ContentChanged);
 
-/// A service with one channel, whose events go into a table of a file with an index of words.
+/// A service with one channel, and a SQLite sink with a full-text index for its events.
 async fn with_table(events: u64) -> (Simulator, Setup) {
     let simulator = Simulator::start(Options { events, unsigned: 0.2, ..Options::default() }).await.unwrap();
     let setup = into_table(Setup::reading(&simulator));
@@ -31,7 +31,7 @@ fn into_table(setup: Setup) -> Setup {
         .with("channels.c0.sinks", vec!["local"])
 }
 
-/// Starts the daemon, and waits until the table has so many rows.
+/// Starts the daemon and waits until the table has at least this many rows.
 async fn daemon_with_rows(setup: &Setup, rows: i64) -> Daemon {
     let mut daemon = setup.start();
     let file = setup.path("events.db");

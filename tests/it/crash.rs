@@ -1,5 +1,5 @@
-//! Ends of every kind lose nothing and repeat no more than promised: stops, kills, failing writes, full disks, a damaged
-//! state, a clock that is stepped.
+//! No way of ending the daemon loses an event or repeats more than promised: stops, kills, failing writes, full disks,
+//! a damaged state, a clock that jumps.
 
 mod clock;
 mod disks;

@@ -1,4 +1,4 @@
-//! What the service has arrives: complete, in order, once, at the sinks that want it.
+//! Every event of the service arrives: complete, in order, once, and at each sink that is configured for it.
 
 mod backlog;
 mod identity;

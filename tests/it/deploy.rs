@@ -1,5 +1,4 @@
-//! What is shipped to run and to watch the daemon does what it says: each file is tried, by the daemon itself or by the
-//! program that it is for.
+//! The files in `deploy/` work. Each one is tested with the daemon itself or with the program that reads it.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +10,7 @@ mod systemd;
 mod version;
 mod watching;
 
-/// A file that is shipped.
+/// The path of a file in `deploy/`.
 fn shipped(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(path)
 }
@@ -20,7 +19,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(shipped(path)).unwrap()
 }
 
-/// The names of the alerts, in the order of their file.
+/// The names of the alerts, in the order of the file.
 fn alerts() -> Vec<String> {
     let rules = read("prometheus/alerts.yaml");
     let alerts: Vec<_> =

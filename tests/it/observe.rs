@@ -1,4 +1,4 @@
-//! What the daemon says about itself is true: status, probes, metrics, logs, traces.
+//! Everything that the daemon reports about itself is true: status, probes, metrics, logs, traces.
 
 mod health;
 mod logs;
