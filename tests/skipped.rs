@@ -1,7 +1,7 @@
-//! Says which tests were skipped, a line each, after all others have run.
+//! Lists the skipped tests, one per line, after all other tests.
 //!
-//! It is a test target of its own because the harness shows nothing of a test that passes. Cargo runs the targets in the
-//! order of their names.
+//! This is a separate test target because the test harness hides the output of tests that pass. Cargo runs the targets
+//! in alphabetical order, so this one runs last.
 
 #![allow(clippy::unwrap_used, reason = "it fails as a test does")]
 
@@ -10,7 +10,7 @@
 mod skip;
 
 fn main() {
-    // A tool that asks which tests there are here.
+    // A tool asks for the list of tests. This target has none.
     if std::env::args().any(|argument| argument == "--list") {
         return;
     }

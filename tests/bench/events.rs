@@ -1,6 +1,7 @@
-//! What an event costs on its way from the page's bytes to a line, apart from its signatures, stage by stage.
+//! The cost of each stage from the bytes of a page to a line, without the verification of signatures.
 //!
-//! `cargo bench --bench events`; a page holds 200 events, so 200 µs are 1 µs an event, and `elem/s` are events a second.
+//! `cargo bench --bench events`. A page contains 200 events, so 200 µs are 1 µs per event. `elem/s` are events per
+//! second.
 
 use std::hint::black_box;
 use std::io;
@@ -18,17 +19,18 @@ use simulator::{Announcement, Options, Simulator};
 use sink::{Delivery, LaneRef, Sink, Stdout};
 use tokio::runtime::Runtime;
 
-/// As many as the service puts on a page.
+/// The most events that the service returns in one page.
 const EVENTS: u16 = 200;
 
-/// A page of the simulator's, and what becomes of it.
+/// A page of the simulator, and the results of its stages.
 struct Sample {
     body: Bytes,
     page: Page,
     channel: ChannelRef,
     verified: Vec<Verified>,
     records: Vec<Arc<Record>>,
-    /// Of another workflow owner: it has looked at all of an event when it comes to the signatures, and rejects it there.
+    /// A verifier that expects another workflow owner. It does all work except for the signatures, and then rejects the
+    /// event.
     stranger: Verifier,
 }
 
@@ -69,7 +71,6 @@ fn proved(verifier: &Verifier, raw: &RawEvent) -> Verified {
     }
 }
 
-/// The page as the service writes it.
 fn body(page: &Page) -> Bytes {
     let records: Vec<_> = page.events.iter().map(|raw| &raw.json[..]).collect();
     [&b"{\"events\":["[..], &records.join(&b","[..]), b"],\"has_more\":false}"].concat().into()
@@ -119,7 +120,7 @@ fn stages(criterion: &mut Criterion) {
             let record = |verified| Record::verified(&sample.channel, verified, &mut lines);
             sample.verified.iter().map(record).collect()
         };
-        // A record reads its facts once.
+        // A record computes its facts only once, so every iteration needs new records.
         bench.iter_batched_ref(
             made,
             |records| {

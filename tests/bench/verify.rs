@@ -1,8 +1,8 @@
-//! What it costs to verify an event, on one core, for each way of signing: `cargo bench --bench verify`.
+//! The cost of verifying an event on one core, for each way of signing: `cargo bench --bench verify`.
 //!
-//! Events are the simulator's, of 2.7 kB, by networks of two sizes and of every kind of signing. The signer list is
-//! shuffled, as an operator's may be. The yardstick is what libsecp256k1 takes to recover the keys of the same signatures,
-//! and nothing else. Both take turns, round by round, and are measured in processor time. Nothing is asserted but that
+//! The simulator creates events of 2.7 kB for networks of two sizes and every way of signing. The list of signers is
+//! shuffled, because an operator can list them in any order. The yardstick is the time in which libsecp256k1 recovers
+//! the keys of the same signatures. Both are measured alternately, in processor time. The benchmark only asserts that
 //! every event is verified.
 
 use std::hint::black_box;
@@ -20,16 +20,16 @@ use secp256k1::Message;
 use secp256k1::ecdsa::{RecoverableSignature, RecoveryId};
 use simulator::{Options, Signing, Simulator};
 
-/// Events of a case.
+/// The number of events per case.
 const EVENTS: u32 = 2_000;
 
-/// Events that are verified together: as many as the daemon takes.
+/// The number of events that are verified together. The daemon verifies shares of 50 to 100 events.
 const TOGETHER: usize = 50;
 
 const ROUNDS: usize = 5;
 
 fn main() {
-    // Without it no client can be made, though this one speaks plain HTTP.
+    // A client cannot be created without a crypto provider, even if it uses plain HTTP.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime starts");
     println!("{:<12} {:<10} {:>9} {:>14} {:>12}", "signers", "signing", "µs/event", "yardstick µs", "of yardstick");
@@ -47,7 +47,7 @@ fn main() {
     }
 }
 
-/// The simulator's events, and a verifier that has seen its signers.
+/// The events of the simulator, and a verifier that has already seen its signers.
 async fn simulated(options: Options) -> (Vec<RawEvent>, Verifier) {
     let simulator = Simulator::start(options).await.expect("the simulator listens");
     let known = simulator.announcement();
@@ -76,7 +76,7 @@ async fn simulated(options: Options) -> (Vec<RawEvent>, Verifier) {
     (events, verifier)
 }
 
-/// Microseconds an event, and the yardstick's.
+/// Microseconds per event, for the verifier and for the yardstick.
 fn measure(events: &[RawEvent], verifier: &Verifier) -> (f64, f64) {
     let signed: Vec<_> = events.iter().map(signatures).collect();
     let (mut ours, mut yardstick) = (Vec::new(), Vec::new());
@@ -94,7 +94,7 @@ fn verify(events: &[RawEvent], verifier: &Verifier) {
     }
 }
 
-/// What was signed, and the signatures.
+/// The signed digest of an event and its signatures.
 fn signatures(event: &RawEvent) -> (Message, Vec<RecoverableSignature>) {
     let event = Event::parse(event.json.clone()).expect("it is well-formed");
     let Proofs::One(ocr) = &event.proofs else { panic!("it has a proof") };
@@ -114,7 +114,7 @@ fn recover((digest, signatures): &(Message, Vec<RecoverableSignature>)) {
     }
 }
 
-/// Microseconds of this thread's processor time an event: what others take of the machine does not count.
+/// Microseconds per event of this thread's processor time, so other processes do not count.
 fn micros(work: impl FnOnce()) -> f64 {
     let now = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("a thread has a clock"));
     let began = now();

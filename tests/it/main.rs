@@ -1,6 +1,6 @@
-//! The whole daemon, held to what it promises: the real binary, a simulated service, sinks as operators have them.
+//! Tests of the whole daemon: the real binary, a simulated service, and sinks as operators use them.
 //!
-//! A folder a theme, a file a promise; `support` is what they stand on.
+//! Each folder is a theme and each file a promise. `support` contains the shared parts.
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test fails as the test does")]
 

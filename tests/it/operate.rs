@@ -1,4 +1,4 @@
-//! What an operator sees and changes, whether or not a daemon runs.
+//! Operator commands work with a running and with a stopped daemon.
 
 use simulator::{EventSpec, Kind, Options, Simulator, Tampering};
 
@@ -13,7 +13,7 @@ const PROVED: EventSpec = EventSpec::Honest(Kind::WatcherEvent);
 const LATE: EventSpec = EventSpec::Late(Kind::WatcherEvent);
 const FORGED: EventSpec = EventSpec::Forged(Tampering::ContentChanged);
 
-/// A service with one channel of these events.
+/// Starts a service with one channel that contains these events.
 async fn service(specs: &[EventSpec]) -> Simulator {
     let simulator = Simulator::start(Options::default()).await.unwrap();
     for spec in specs {

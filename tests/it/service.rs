@@ -1,4 +1,4 @@
-//! Whatever the service answers, nothing is lost, and nothing grows without end.
+//! Whatever the service answers, no event is lost and no resource grows without a bound.
 
 mod faults;
 mod gone;

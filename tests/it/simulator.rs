@@ -1,5 +1,5 @@
-//! The simulator keeps its word: what it says of its events is what the verifier finds, and what it says of the
-//! service is spec/wire.md.
+//! The simulator is correct: the verifier confirms the verdicts that it announces, and its API conforms to
+//! spec/wire.md.
 
 mod client;
 mod content;

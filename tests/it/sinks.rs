@@ -1,4 +1,4 @@
-//! Each sink in production.
+//! Each sink under production conditions.
 
 mod files;
 #[cfg(feature = "kafka")]

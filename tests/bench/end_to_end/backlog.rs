@@ -1,9 +1,9 @@
-//! How fast a backlog becomes durable, and what an event of it costs.
+//! How fast a backlog becomes durable, and how much processor time each event takes.
 //!
-//! The clock runs from the start of the daemon's process until its durable cursor is at the last event, so that its
-//! start-up counts. The yardstick is taken between its runs: recovering the keys of the same signatures by libsecp256k1, on
-//! every core, with nothing else to do. A client that does that for each event, one that checks nothing twice and reads
-//! JSON at no cost, cannot be faster. Each way in which a network can sign is measured: see `channeld simulate --signing`.
+//! The time is measured from the start of the daemon's process until its durable cursor is at the last event, so it
+//! includes the start-up. The yardstick is measured between the runs: libsecp256k1 recovers the keys of the same
+//! signatures on every core, and nothing else runs. No client that recovers the keys of each event with libsecp256k1
+//! can be faster. Every way of signing is measured, see `channeld simulate --signing`.
 
 use std::time::{Duration, Instant};
 
@@ -15,17 +15,17 @@ use super::service::Service;
 use super::table::{Samples, Table, figure, mebibytes, micros};
 use super::yardstick::{alone, by_recovery};
 
-/// So many events are enough for a yardstick: they fit into memory, and take a second or two.
+/// The pages of this many events fit into memory, and the yardstick takes a second or two.
 const YARDSTICK_EVENTS: u32 = 10_000;
 
-/// What a run of the daemon took.
+/// The measurements of one run of the daemon.
 struct Run {
     wall: Duration,
     daemon: Cost,
     service_cpu: Duration,
 }
 
-/// Every run's figures.
+/// The figures of all runs.
 #[derive(Default)]
 struct Figures {
     rate: Samples,
@@ -45,7 +45,7 @@ pub(crate) fn run(events: u32, runs: usize, signing: &[String]) {
         let pages = service.known().pages(0, YARDSTICK_EVENTS.min(events)).collect::<Vec<_>>();
         let verifier = service.known().verifier();
         let mut figures = Figures::default();
-        // The daemon gets to know the signers in its first hundred events.
+        // The verifier learns the signers first. The daemon does so within its first hundred events.
         alone(&pages, &verifier, cores());
         for number in 1..=runs {
             let (alone, recovery) = (alone(&pages, &verifier, cores()), by_recovery(&pages, cores()));

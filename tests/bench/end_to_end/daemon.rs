@@ -1,4 +1,4 @@
-//! `channeld run` with a directory of its own: configuration, state, and the file that events go to.
+//! `channeld run` in its own directory, which contains the configuration, the state and the output files.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -14,27 +14,26 @@ use super::machine::{binary, scratch};
 use super::process::{Cost, Process};
 use super::service::Known;
 
-/// How often it is looked whether something has happened.
+/// The wait between two checks of a condition.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// For so long nothing may happen.
+/// The longest time without progress.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Of a file that is not looked at.
+/// Settings of a file whose content is not checked.
 const KEEP_LITTLE: &str = "rotate_size = \"64MiB\", keep_files = 1";
 
-/// An operator's machine.
+/// A directory for one daemon.
 pub(crate) struct Place {
     directory: TempDir,
 }
 
-/// A daemon that runs in a place.
 pub(crate) struct Daemon<'a> {
     process: Process,
     place: &'a Place,
 }
 
-/// `cursors.json`, as far as it matters here.
+/// The part of `cursors.json` that the benchmarks need.
 #[derive(Deserialize)]
 struct Mirror {
     channels: BTreeMap<String, Cursors>,
@@ -46,8 +45,8 @@ struct Cursors {
 }
 
 impl Place {
-    /// A place in which so many channels of the service go to the first file, and the others to the second, with the keys
-    /// of choice beside.
+    /// The first `first` channels are delivered to the first file, and the others to the second. `keys` are additional
+    /// lines of the configuration.
     pub(crate) fn new(known: &Known, first: usize, keys: &[&str]) -> Self {
         let file = |place: &Self, number| format!("type = \"file\", path = \"{}\"", place.events(number).display());
         let sinks =
@@ -55,7 +54,7 @@ impl Place {
         Self::with_sinks(known, first, sinks, keys)
     }
 
-    /// A place in which every channel goes to one sink, whose table in the configuration `sink` gives.
+    /// Every channel is delivered to one sink. `sink` returns its table in the configuration.
     pub(crate) fn into(known: &Known, sink: impl FnOnce(&Self) -> String) -> Self {
         Self::with_sinks(known, usize::MAX, |place| [sink(place)], &[])
     }
@@ -91,12 +90,12 @@ impl Place {
         place
     }
 
-    /// A file that events go to.
+    /// The path of an output file.
     pub(crate) fn events(&self, file: usize) -> PathBuf {
         self.path(&format!("events{file}.jsonl"))
     }
 
-    /// Where the daemon's admin listener is, once it has said so.
+    /// The address of the daemon's admin listener, after the daemon has logged it.
     pub(crate) fn admin(&self) -> Option<SocketAddr> {
         let log = std::fs::read_to_string(self.path("log")).ok()?;
         let line = log.lines().find(|line| line.contains("health, metrics and status are served"))?;
@@ -113,10 +112,11 @@ impl Place {
         Daemon { process: Process::start(&mut command, Stdio::null(), &self.path("log")), place: self }
     }
 
-    /// How many events are durably dealt with, over all channels, whose offsets begin with 1 and have no gaps.
+    /// The number of durably processed events of all channels. Offsets start at 1 and have no gaps, so this is the sum
+    /// of the cursors.
     pub(crate) fn recorded(&self) -> u64 {
         let mirror = std::fs::read(self.path("state/cursors.json")).unwrap_or_default();
-        // There is none before the state was opened for the first time.
+        // The file does not exist before the state is opened for the first time.
         let mirror: Option<Mirror> = serde_json::from_slice(&mirror).ok();
         mirror
             .iter()
@@ -128,7 +128,7 @@ impl Place {
 }
 
 impl Daemon<'_> {
-    /// Waits until so many events are durably dealt with.
+    /// Waits until this many events are durably processed.
     pub(crate) fn until_recorded(&mut self, events: u64) {
         let (mut seen, mut moved) = (0, Instant::now());
         while seen < events {
@@ -142,7 +142,7 @@ impl Daemon<'_> {
         }
     }
 
-    /// Ends the program unless the daemon still runs.
+    /// Ends the benchmark if the daemon has ended.
     pub(crate) fn must_run(&mut self) {
         self.process.must_run();
     }

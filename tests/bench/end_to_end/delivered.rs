@@ -1,4 +1,4 @@
-//! What arrived, held to what should have.
+//! Checks that the output contains exactly the expected events.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::path::Path;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-/// A delivered record, as far as it matters here.
+/// The part of a delivered record that the benchmarks need.
 #[derive(Deserialize)]
 pub(crate) struct Record<'a> {
     pub(crate) channel: &'a str,
@@ -23,7 +23,7 @@ struct Verification<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The record of a line, which must say that it was verified.
+    /// Parses a line. The record must be verified.
     pub(crate) fn of(line: &'a str) -> Self {
         let record: Self = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
         assert_eq!(record.verification.status, "verified", "{line}");
@@ -31,9 +31,9 @@ impl<'a> Record<'a> {
     }
 }
 
-/// How many events of each channel have arrived, by the channels' names.
+/// The number of delivered events per channel name.
 ///
-/// Ends the program unless the file has each once, in order, verified, and without a gap from offset 1 on.
+/// Ends the benchmark unless the file contains each event once, verified, and in order without gaps from offset 1.
 pub(crate) fn arrived(file: &Path) -> BTreeMap<String, u64> {
     let mut reader = BufReader::with_capacity(1 << 20, File::open(file).unwrap());
     let (mut line, mut reached) = (String::new(), BTreeMap::<String, u64>::new());
@@ -48,7 +48,7 @@ pub(crate) fn arrived(file: &Path) -> BTreeMap<String, u64> {
     reached
 }
 
-/// Ends the program unless exactly these have arrived: so many events of each of the channels.
+/// Ends the benchmark unless the file contains exactly this many events of each of this many channels.
 pub(crate) fn must_be_whole(file: &Path, channels: usize, events: u64) {
     let arrived = arrived(file);
     assert_eq!(arrived.len(), channels, "channels of which events arrived");

@@ -1,4 +1,4 @@
-//! Whether a channel is on time beside 999 that misbehave in every way at once, and what they cost.
+//! Whether one channel is delivered on time beside 999 channels that misbehave in every way, and how much these cost.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,20 +12,21 @@ use super::latency::{Course, Wanted, millis};
 use super::service::Hosted;
 use super::table::{Samples, Table, figure, mebibytes};
 
-/// Channels that misbehave, each in another way than the one before it.
+/// The number of misbehaving channels. They take the ways to misbehave in turn.
 const CROWD: usize = 999;
 
-/// Events a second of the channel beside them.
+/// Events per second of the healthy channel.
 const RATE: f64 = 5.0;
 
-/// How many events of each kind a channel that misbehaves has.
+/// The number of events of each misbehaving channel.
 const EVENTS: u64 = 1_000;
 
-/// The time between two probes, and the longest that one may take.
+/// The wait between two probes, and the timeout of a probe.
 const PROBE_EVERY: Duration = Duration::from_millis(500);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// `limits.memory`, and what the rest of the process may take.
+/// The expected peak is at most the sum of these: for pages and queues (`limits.memory` is 192 MiB by default), and for
+/// the rest of the process.
 const MEMORY_MIB: u64 = 256;
 const REST_MIB: u64 = 64;
 
@@ -65,9 +66,9 @@ pub(crate) fn run(wanted: Wanted) {
     table.print();
 }
 
-/// What became of the probes of `/livez`.
+/// The results of the probes of `/livez`.
 struct Probes {
-    /// How long each took that was answered with 200, in milliseconds.
+    /// The duration of each probe that was answered with 200, in milliseconds.
     times: Samples,
     failed: usize,
 }
@@ -89,7 +90,7 @@ impl Probes {
     }
 }
 
-/// Whether it is answered with 200.
+/// Whether the answer is 200.
 fn probe(admin: SocketAddr) -> std::io::Result<bool> {
     let mut stream = TcpStream::connect_timeout(&admin, PROBE_TIMEOUT)?;
     stream.set_read_timeout(Some(PROBE_TIMEOUT))?;

@@ -1,7 +1,7 @@
-//! What many channels cost that have nothing to do, at the waits that are the default.
+//! The cost of many idle channels with the default waits.
 //!
-//! They catch up first, which leaves memory behind that the allocator keeps, and are then started once more: it is this
-//! second daemon, with state and nothing to deliver, that is measured.
+//! The channels catch up first, and then the daemon is restarted. Only the second daemon is measured: it has state and
+//! nothing to deliver, and its allocator does not keep memory from catching up.
 
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,13 @@ use super::delivered::must_be_whole;
 use super::service::{Hosted, Known};
 use super::table::{Samples, Table, figure, mebibytes};
 
-/// What each channel has delivered before it is idle.
+/// The number of events that each channel has delivered before.
 const EVENTS: u64 = 3;
 
-/// How long everything is left alone before it is measured.
+/// The wait before each measurement.
 const SETTLING: Duration = Duration::from_secs(10);
 
-/// Polls are counted over such times.
+/// The interval for counting polls.
 const BUCKET: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(channels: usize, time: Duration) {
@@ -64,7 +64,7 @@ pub(crate) fn run(channels: usize, time: Duration) {
     table.print();
 }
 
-/// How many polls came in each bucket of the time.
+/// The number of polls in each interval.
 fn polls(service: &Hosted, daemon: &mut Daemon<'_>, time: Duration) -> Samples {
     let (began, mut seen, mut polls) = (Instant::now(), service.simulator.requests().poll, Samples::default());
     let mut due = began + BUCKET;
@@ -78,7 +78,8 @@ fn polls(service: &Hosted, daemon: &mut Daemon<'_>, time: Duration) -> Samples {
     polls
 }
 
-/// How many connections the service has, by the system's table: number, local address, remote one, state.
+/// The number of connections to the service, from `/proc/net/tcp`. Its columns are: number, local address, remote
+/// address, state.
 fn connections(known: &Known) -> usize {
     const ESTABLISHED: &str = "01";
     let (port, table) = (format!(":{:04X}", known.port()), std::fs::read_to_string("/proc/net/tcp").unwrap());

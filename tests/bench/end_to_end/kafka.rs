@@ -1,4 +1,4 @@
-//! A Kafka broker with its own defaults, but for the place, the copies and 1 GiB of memory.
+//! A Kafka broker with its default settings, except for directories, replication factors and 1 GiB of memory.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,19 +14,19 @@ use super::daemon::LOOK_AGAIN;
 use super::machine::scratch;
 use super::process::{Cost, Process};
 
-/// So long a broker may take to start, or a topic to be read.
+/// The longest wait for the start of the broker, and for each record of a topic.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running broker, with data of its own. It ends when this is dropped.
+/// A running broker with its own data. It is stopped on drop.
 pub(crate) struct Kafka {
     process: Process,
     address: SocketAddr,
-    /// What it keeps, until it has ended.
+    /// The data, which must not be deleted before the broker has ended.
     _directory: TempDir,
 }
 
 impl Kafka {
-    /// `None` where `.ci/run` has not put it into target/tools, or there is no Java.
+    /// Returns `None` if `.ci/run` has not installed Kafka in target/tools, or if Java is missing.
     pub(crate) fn start() -> Option<Self> {
         let jars = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/kafka");
         if !jars.exists() {
@@ -63,7 +63,7 @@ impl Kafka {
         Some(Self { process, address, _directory: directory })
     }
 
-    /// The table of a sink that produces to a topic of that name.
+    /// The configuration of a sink that produces to this topic.
     pub(crate) fn sink(&self, topic: &str) -> String {
         format!(
             "{{type = \"kafka\", brokers = [\"{}\"], topic = \"{topic}\", transactional_id = \"{topic}\"}}",
@@ -71,7 +71,7 @@ impl Kafka {
         )
     }
 
-    /// How many committed events a topic holds.
+    /// The number of committed events in a topic.
     pub(crate) fn count(&self, topic: &str) -> usize {
         let reader: BaseConsumer = ClientConfig::new()
             .set("bootstrap.servers", self.address.to_string())
@@ -98,7 +98,6 @@ impl Kafka {
         count
     }
 
-    /// What it has cost until now.
     pub(crate) fn cost(&self) -> Cost {
         self.process.cost()
     }

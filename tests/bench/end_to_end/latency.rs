@@ -1,7 +1,8 @@
-//! How long it takes from an event's publication until its line is in the file.
+//! The time from the publication of an event until its line is in the file.
 //!
-//! The service is in this process, so that the moment of a publication is known; a line counts once this process can read
-//! it. The wait between polls is shortened, for more events in the time: it is part of what is measured, and told apart.
+//! The service runs in this process, so the time of each publication is known. A line counts when this process can read
+//! it. The latency includes the wait between polls, `api.idle_wait`. It is shorter than its default, so that more
+//! events fit into the measurement, and the title of the table shows it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,38 +19,36 @@ use super::process::Cost;
 use super::service::Hosted;
 use super::table::{Samples, Table, figure};
 
-/// How often it is looked whether something has arrived, or has to be published.
+/// The wait between two checks for new lines and due publications.
 const TICK: Duration = Duration::from_millis(1);
 
-/// Channels that are quiet at the same time, each on its own.
+/// The number of quiet channels.
 const QUIET_CHANNELS: usize = 10;
 
-/// The mean time between two events of a quiet channel, in its waits between polls.
+/// The mean time between two events of a quiet channel, as a multiple of `api.idle_wait`.
 const QUIET_SPACING: f64 = 1.0;
 
-/// Events a second of a busy channel.
+/// Events per second of a busy channel.
 const BUSY_RATE: f64 = 500.0;
 
-/// How far behind the other channel is. The simulated service keeps as many records of one of two channels.
+/// The backlog of the other channel. With two channels, the simulator keeps at most this many records of each.
 const FAR_BEHIND: u32 = 100_000;
 
-/// Channels that are behind, with so many events each; of so many of them one is forged.
+/// The number of channels with a backlog, the events of each, and the distance between two forged events.
 const CROWD: usize = 999;
 const CROWD_EVENTS: u64 = 1_000;
 const GENUINE: u64 = 5;
 
-/// Events a second of the channel beside them.
+/// Events per second of the channel beside them.
 const BESIDE_CROWD_RATE: f64 = 20.0;
 
-/// What arrives last is waited for so much longer than the wait between polls.
+/// How much longer than `api.idle_wait` the last event may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What is to be measured.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted {
-    /// For how long events are published.
+    /// How long events are published.
     pub(crate) time: Duration,
-    /// `api.idle_wait`.
     pub(crate) idle_wait: Duration,
 }
 
@@ -70,7 +69,7 @@ pub(crate) fn run(wanted: Wanted) {
     eprintln!("latency: busy beside a channel that is far behind");
     let beside = Hosted::start(Options { channels: 2, ..Options::default() });
     beside.simulator.publish(1, FAR_BEHIND.into());
-    // Read once, they are made and kept.
+    // The simulator creates records when they are read first, and keeps them. Read them before the measurement.
     beside.known().pages(1, FAR_BEHIND).for_each(drop);
     let samples = Course::of(&beside, wanted).until_recorded(FAR_BEHIND.into()).run(1, spacing);
     row(&mut table, "500 events/s beside a backlog", &samples, idle_ms + 250.0);
@@ -93,26 +92,26 @@ fn row(table: &mut Table, name: &str, samples: &Samples, wanted: f64) {
     table.add(&[name, &figure(samples.len() as f64), &middle, &late, &longest, &format!("{wanted:.0} or less")]);
 }
 
-/// Events published, and seen when they arrive.
+/// Publishes events and measures when they arrive.
 pub(crate) struct Course<'a> {
     service: &'a Hosted,
     wanted: Wanted,
-    /// Or until so many events are recorded, of whatever channel.
+    /// The course also ends when this many events of the other channels are recorded.
     recorded: Option<u64>,
-    /// When each event of each channel was published.
+    /// The publication time of each event, by channel name.
     published: BTreeMap<String, Vec<Instant>>,
     samples: Samples,
-    /// From when the daemon had read it, by its own record.
+    /// The latencies from the `received` time in the record.
     read: Samples,
 }
 
-/// What a course has shown.
+/// The results of a course.
 pub(crate) struct Measured {
-    /// Milliseconds from an event's publication until its line is in the file.
+    /// Milliseconds from the publication of an event until its line is in the file.
     pub(crate) published: Samples,
-    /// Milliseconds from when the daemon had read the event's page, by the record, until its line is in the file.
+    /// Milliseconds from the `received` time in the record, when the daemon had read the page, until the line is in the
+    /// file.
     pub(crate) read: Samples,
-    /// What the daemon has cost.
     pub(crate) cost: Cost,
 }
 
@@ -122,25 +121,25 @@ impl<'a> Course<'a> {
         Self { service, wanted, recorded: None, published: BTreeMap::new(), samples, read }
     }
 
-    /// Ends earlier, once so many events are recorded in all channels.
+    /// Also ends the course when this many events of the other channels are recorded.
     fn until_recorded(mut self, events: u64) -> Self {
         self.recorded = Some(events);
         self
     }
 
-    /// Publishes in the first channels, at random distances of which this is the mean.
+    /// Publishes in the first channels, at random intervals with this mean.
     fn run(self, channels: usize, spacing: Duration) -> Samples {
         let place = self.place(channels);
         self.run_in(&place, channels, spacing).published
     }
 
-    /// A place where what is waited for has a file of its own.
+    /// A directory in which the measured channels have their own file.
     pub(crate) fn place(&self, channels: usize) -> Place {
         let idle_wait = format!("api.idle_wait = \"{}ms\"", self.wanted.idle_wait.as_millis());
         Place::new(self.service.known(), channels, &[&idle_wait])
     }
 
-    /// As `run`, in a place for so many channels.
+    /// Like `run`, in this directory.
     pub(crate) fn run_in(mut self, place: &Place, channels: usize, spacing: Duration) -> Measured {
         let polls = || self.service.simulator.requests().poll;
         let before = polls();
@@ -206,11 +205,11 @@ impl<'a> Course<'a> {
     }
 }
 
-/// The lines of a file as they come.
+/// Reads the lines of a file as they are written.
 struct Arrivals {
     path: std::path::PathBuf,
     file: Option<File>,
-    /// The beginning of a line.
+    /// The start of an incomplete line.
     rest: Vec<u8>,
 }
 
@@ -221,7 +220,7 @@ impl Arrivals {
 
     fn each(&mut self, mut arrived: impl FnMut(&Record<'_>, Instant)) {
         if self.file.is_none() {
-            // It is made when the daemon begins.
+            // The daemon creates the file.
             self.file = File::open(&self.path).ok();
         }
         let Some(file) = &mut self.file else { return };

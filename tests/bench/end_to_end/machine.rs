@@ -1,24 +1,22 @@
-//! Where it is measured, and with which build.
+//! The machine and the build that are measured.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
 
-/// Names another build of the daemon.
+/// The variable with the path of another build of the daemon.
 const BINARY: &str = "CHANNELD_BENCH_BIN";
 
-/// The daemon that is measured.
 pub(crate) fn binary() -> PathBuf {
     std::env::var_os(BINARY).map_or_else(|| env!("CARGO_BIN_EXE_channeld").into(), PathBuf::from)
 }
 
-/// A directory on the disk that the build is on: what is usual for temporary files may be memory.
+/// A temporary directory on the disk of the build. The system's temporary directory may be in memory.
 pub(crate) fn scratch() -> TempDir {
     TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-/// How many cores there are for us.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().unwrap().get()
 }
@@ -43,7 +41,7 @@ pub(crate) fn print() {
     println!("disk       {}", file_system(Path::new(env!("CARGO_TARGET_TMPDIR"))));
 }
 
-/// The kind of file system that a path is on.
+/// The type of the file system that contains a path.
 fn file_system(path: &Path) -> String {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let mounts = mounts.lines().filter_map(|line| {

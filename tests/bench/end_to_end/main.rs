@@ -1,22 +1,22 @@
-//! channeld as a whole, measured: real processes, a real disk, and a simulated service over loopback.
+//! Benchmarks of the whole daemon: real processes, a real disk, and a simulated service over loopback.
 //!
 //! ```sh
 //! cargo bench --bench end_to_end                                         # every scenario
-//! cargo bench --bench end_to_end -- backlog --events 100000 --runs 5     # one of them, of a chosen size
-//! cargo bench --features kafka --bench end_to_end -- tables             # with a Kafka topic among the tables
+//! cargo bench --bench end_to_end -- backlog --events 100000 --runs 5     # one scenario with a chosen size
+//! cargo bench --features kafka --bench end_to_end -- tables             # including a Kafka topic
 //! CHANNELD_BENCH_BIN=/usr/bin/channeld cargo bench --bench end_to_end    # another build of the daemon
 //! ```
 //!
-//! Prints tables: medians, the least and the most, ratios, and the machine. Beside them stands what
-//! they should be; nothing is asserted about time.
+//! Prints the machine, and a table per scenario: median, minimum and maximum, ratios, and the expected values. Times
+//! are not asserted.
 //!
 //! # Invariants
 //!
-//! * **What is measured is right.** After each run the sink must hold every event once, in order and verified: otherwise
-//!   the program ends with what was wrong, and no figure.
-//! * **Ratios come from one run.** What two figures are compared for is measured alternately, because machines drift.
-//! * **Costs are told apart.** Where a daemon's speed is the question the service is a process of its own, whose records
-//!   were made before, and what it costs is printed too.
+//! * **Results are correct.** After each run the sink must contain every event once, in order and verified. Otherwise
+//!   the program ends with an error and prints no figures.
+//! * **Compared figures are measured alternately.** The speed of a machine changes over time.
+//! * **Costs are separate.** If a scenario measures the speed of the daemon, the service runs in its own process, has
+//!   created its records before, and its cost is printed too.
 
 #![allow(clippy::unwrap_used, reason = "a bench that cannot go on ends, and says where")]
 #![allow(clippy::cast_precision_loss, reason = "three digits of a figure are shown")]
@@ -52,31 +52,31 @@ struct Args {
     #[arg(value_enum)]
     scenarios: Vec<Scenario>,
 
-    /// backlog, tables: how many events it has
+    /// backlog, tables: the number of events
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     events: u32,
 
-    /// backlog, tables: how often it is read
+    /// backlog, tables: the number of runs
     #[arg(long, value_name = "N", default_value_t = 3)]
     runs: usize,
 
-    /// backlog, tables: how its events are signed, see `channeld simulate` [default: each way]
+    /// backlog, tables: how events are signed, see `channeld simulate` [default: each way]
     #[arg(long, value_delimiter = ',', default_value = "network,arrival,rotating,fixed", hide_default_value = true)]
     signing: Vec<String>,
 
-    /// memory: how many events are far behind
+    /// memory: the number of events in the large backlog
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     far: u64,
 
-    /// memory: how many of those to read [default: all]
+    /// memory: how many of them to read [default: all]
     #[arg(long, value_name = "N")]
     far_until: Option<u64>,
 
-    /// idle: how many channels there are
+    /// idle: the number of channels
     #[arg(long, value_name = "N", default_value_t = 1000)]
     channels: usize,
 
-    /// idle, latency, hostile: for how many seconds each is measured
+    /// idle, latency, hostile: the duration of each measurement, in seconds
     #[arg(long, value_name = "S", default_value_t = 60)]
     seconds: u64,
 
@@ -84,7 +84,7 @@ struct Args {
     #[arg(long, value_name = "MS", default_value_t = 1000)]
     idle_wait: u64,
 
-    /// Cargo says so.
+    /// `cargo bench` passes this flag.
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -93,17 +93,17 @@ struct Args {
 enum Scenario {
     /// How fast a backlog becomes durable, and at what cost
     Backlog,
-    /// How fast a backlog becomes durable in tables and streams, beside a file
+    /// How fast a backlog becomes durable in tables and streams, compared with a file
     Tables,
     /// Whether memory stays flat while a million events are read
     Memory,
-    /// What a thousand channels cost that have nothing to do
+    /// The cost of a thousand idle channels
     Idle,
-    /// How long it takes from publication to the sink
+    /// The time from publication to the sink
     Latency,
-    /// Whether a channel is on time beside 999 that misbehave
+    /// Whether a channel is on time beside 999 channels that misbehave
     Hostile,
-    /// How long it takes until the service is asked for the first time
+    /// The time until the first request to the service
     Startup,
 }
 

@@ -1,7 +1,7 @@
-//! Whether memory stays flat, however far behind a channel is.
+//! Whether memory stays flat, no matter how large the backlog of a channel is.
 //!
-//! The service signs as it is read: a million records would not fit beside it, and speed is not the question here. Most of
-//! the time that this takes is the service's.
+//! The service signs events only when they are read, because a million records would not fit into memory. Speed is not
+//! measured: most of the time is spent in the service.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use super::process::Cost;
 use super::service::Service;
 use super::table::{Table, figure, mebibytes};
 
-/// How far behind a channel is that is not far behind.
+/// The size of the small backlog.
 const NEAR: u64 = 10_000;
 
-/// How long a daemon that has caught up is left alone before it is looked at again.
+/// The wait before the second measurement, after the daemon has caught up.
 const SETTLING: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(far: u64, until: Option<u64>) {
@@ -38,7 +38,7 @@ pub(crate) fn run(far: u64, until: Option<u64>) {
     table.print();
 }
 
-/// What it cost when it had read, and some time after.
+/// Returns the cost right after reading, and some time later.
 fn read(events: u64, until: u64) -> (Cost, Cost) {
     eprintln!("memory: {events} events behind");
     let service = Service::start(&["--events", &events.to_string()]);

@@ -1,4 +1,4 @@
-//! A process of ours: started, looked at through `/proc`, ended.
+//! A child process that is measured through `/proc`.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -7,35 +7,34 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// What `/proc` counts processor time in: the same on every architecture that this is likely to run on.
+/// The unit of processor time in `/proc`. It is the same on all common architectures.
 const TICK: Duration = Duration::from_millis(10);
 
-/// How much of a log is shown where something went wrong.
+/// The number of log lines in an error message.
 const SHOWN_LINES: usize = 20;
 
-/// A process. Killed when it is dropped.
+/// A process that is killed on drop.
 pub(crate) struct Process {
     child: Child,
     log: PathBuf,
 }
 
-/// What a process has cost until now.
+/// The resources that a process has used since its start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
     /// User and system time.
     pub(crate) cpu: Duration,
-    /// Bytes in memory now.
+    /// Resident bytes now.
     pub(crate) resident: u64,
-    /// The most bytes that were in memory at once.
+    /// The largest number of resident bytes since the start.
     pub(crate) peak: u64,
 }
 
 impl Cost {
-    /// Of a process that runs.
     pub(crate) fn of(pid: u32) -> Self {
         let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap();
         let (stat, status) = (read("stat"), read("status"));
-        // The name of the program is in brackets and may have spaces in it.
+        // The program's name is in parentheses and may contain spaces.
         let fields: Vec<_> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
         let ticks: u32 = fields[11..13].iter().map(|field| field.parse::<u32>().unwrap()).sum();
         let kibibytes = |name: &str| -> u64 {
@@ -48,7 +47,7 @@ impl Cost {
 }
 
 impl Process {
-    /// Starts a program without an environment. Its standard error goes to the file.
+    /// Starts a program without environment variables. Its standard error is written to `log`.
     pub(crate) fn start(command: &mut Command, stdout: Stdio, log: &Path) -> Self {
         let errors = File::create(log).unwrap();
         let child = command.env_clear().stdin(Stdio::null()).stdout(stdout).stderr(errors).spawn();
@@ -64,14 +63,14 @@ impl Process {
         Cost::of(self.child.id())
     }
 
-    /// Ends the program unless it still runs.
+    /// Ends the benchmark if the process has ended.
     pub(crate) fn must_run(&mut self) {
         if let Some(ended) = self.child.try_wait().unwrap() {
             panic!("it has ended ({ended}):\n{}", self.log_tail());
         }
     }
 
-    /// SIGTERM, and a clean end.
+    /// Sends SIGTERM and asserts that the process succeeds.
     pub(crate) fn stop(mut self) {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
         kill_process(pid, Signal::TERM).unwrap();
@@ -79,7 +78,7 @@ impl Process {
         assert!(ended.success(), "it ended badly ({ended}):\n{}", self.log_tail());
     }
 
-    /// The end of what it logged.
+    /// The last lines of the log.
     pub(crate) fn log_tail(&self) -> String {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<_> = log.lines().collect();
@@ -89,7 +88,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

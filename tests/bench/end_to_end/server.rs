@@ -1,4 +1,5 @@
-//! A PostgreSQL server with its own defaults, but for the place: it syncs what it commits.
+//! A PostgreSQL server with its default settings, except for the directory and the socket. It syncs its commits to the
+//! disk.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -13,29 +14,29 @@ use tempfile::TempDir;
 
 use super::machine::scratch;
 
-/// Where Debian keeps the programs of each version.
+/// The directory in which Debian installs the programs of each version.
 const VERSIONS: &str = "/usr/lib/postgresql";
 
-/// The server does not run as root. Debian's package makes this user.
+/// The server refuses to run as root. Debian's package creates this user.
 const USER: &str = "postgres";
 
-/// What `/proc` counts processor time in.
+/// The unit of processor time in `/proc`.
 const TICK: Duration = Duration::from_millis(10);
 
-/// A running server. It ends when this is dropped.
+/// A running server. It is stopped on drop.
 pub(crate) struct Server {
     directory: TempDir,
     programs: PathBuf,
 }
 
-/// A database of one run.
+/// The database of one run.
 pub(crate) struct Database<'a> {
     server: &'a Server,
     pub(crate) url: String,
 }
 
 impl Server {
-    /// `None` where its programs are not on this machine.
+    /// Returns `None` if PostgreSQL is not installed.
     pub(crate) fn start() -> Option<Self> {
         let versions = fs::read_dir(VERSIONS).ok()?.flatten();
         let programs = versions.map(|version| version.path().join("bin")).max()?;
@@ -63,14 +64,14 @@ impl Server {
         Database { server: self, url }
     }
 
-    /// The processor time of all its processes, those that have ended included.
+    /// The processor time of all processes of the server, including processes that have ended.
     pub(crate) fn cpu(&self) -> Duration {
         let data = self.data().canonicalize().unwrap();
         let ticks = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
             let is_ours = fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == data);
             let stat = fs::read_to_string(entry.path().join("stat")).ok().filter(|_| is_ours)?;
             let fields: Vec<_> = stat.rsplit(')').next()?.split_whitespace().collect();
-            // Its own, and those of the children that it has waited for.
+            // The times of the process and of the children that it has waited for.
             fields[11..15].iter().map(|field| field.parse::<u32>().ok()).sum::<Option<u32>>()
         });
         TICK * ticks.sum::<u32>()
@@ -80,10 +81,10 @@ impl Server {
         self.directory.path().join("data")
     }
 
-    /// Runs one of its programs to its good end, and gives what it printed.
+    /// Runs a program of PostgreSQL, asserts that it succeeds, and returns its output.
     fn run(&self, program: &str, arguments: &[&str]) -> String {
         let mut command = Command::new(self.programs.join(program));
-        // What goes on running must not hold a pipe of ours.
+        // The server keeps the standard output of `pg_ctl` open, so it must not be a pipe.
         let log = fs::File::options().create(true).append(true).open(self.directory.path().join("log")).unwrap();
         command.args(arguments).current_dir("/").stdin(Stdio::null()).stderr(log.try_clone().unwrap());
         if program == "pg_ctl" {
@@ -108,7 +109,6 @@ impl Server {
 }
 
 impl Database<'_> {
-    /// What psql prints for a question.
     pub(crate) fn ask(&self, question: &str) -> String {
         self.server.run("psql", &["-X", "-A", "-t", "-d", &self.url, "-c", question])
     }
@@ -123,7 +123,7 @@ impl Drop for Server {
     }
 }
 
-/// The user to be, where this one is root.
+/// The user for the server's processes if this process runs as root.
 fn user() -> Option<User> {
     if !nix::unistd::geteuid().is_root() {
         return None;

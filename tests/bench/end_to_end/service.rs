@@ -1,4 +1,4 @@
-//! The simulated service, as a process of its own or in this one, and what a client has to know of it.
+//! The simulated service, as a separate process or in this process, and its announcement.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -14,24 +14,23 @@ use tokio::runtime::Runtime;
 use super::machine::scratch;
 use super::process::{Cost, Process};
 
-/// The most events that a page holds.
+/// The most events in a page.
 const PAGE: u32 = 200;
 
-/// `channeld simulate`, in a process of its own.
+/// `channeld simulate` in a separate process.
 pub(crate) struct Service {
     process: Process,
     known: Known,
     _directory: TempDir,
 }
 
-/// The service in this process, for what must be seen from within: when an event is published, when a request comes.
+/// The service in this process. This allows a benchmark to publish events and to count requests.
 pub(crate) struct Hosted {
     pub(crate) simulator: Simulator,
     known: Known,
     _runtime: Runtime,
 }
 
-/// What it announces.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Known {
     pub(crate) base_url: String,
@@ -44,7 +43,7 @@ pub(crate) struct Known {
 }
 
 impl Service {
-    /// Starts it, and waits until it answers.
+    /// Starts the service and waits for its announcement.
     pub(crate) fn start(arguments: &[&str]) -> Self {
         let directory = scratch();
         let mut command = Command::new(env!("CARGO_BIN_EXE_channeld"));
@@ -79,7 +78,7 @@ impl Hosted {
 }
 
 impl Known {
-    /// A channel's oldest events, as the pages that hold them.
+    /// The pages with the oldest events of a channel.
     pub(crate) fn pages(&self, channel: usize, events: u32) -> impl Iterator<Item = Bytes> {
         (0..events).step_by(PAGE as usize).map(move |offset| self.page(channel, offset, PAGE.min(events - offset)))
     }
@@ -101,13 +100,12 @@ impl Known {
         Bytes::from(answer).slice(head + 4..)
     }
 
-    /// Where it listens.
     pub(crate) fn port(&self) -> u16 {
         let host = self.base_url.trim_start_matches("http://").split('/').next().unwrap_or_default();
         host.rsplit(':').next().unwrap_or_default().parse().unwrap()
     }
 
-    /// Whose signatures count.
+    /// The addresses of the valid signers.
     pub(crate) fn signers(&self) -> Vec<Address> {
         self.valid_signers.iter().map(|signer| signer.parse().unwrap()).collect()
     }

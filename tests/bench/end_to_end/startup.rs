@@ -1,4 +1,4 @@
-//! How long it takes until the service is asked for the first time, and how large the program is.
+//! The time until the first request to the service, and the size of the program.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use super::machine::binary;
 use super::service::Hosted;
 use super::table::{Table, figure, mebibytes};
 
-/// How often it is started.
+/// The number of starts with and without state.
 const STARTS: usize = 11;
 
-/// How often it is looked whether the service has been asked.
+/// The wait between two checks for a request.
 const LOOK_AGAIN: Duration = Duration::from_micros(100);
 
 pub(crate) fn run() {
@@ -31,7 +31,7 @@ pub(crate) fn run() {
     table.print();
 }
 
-/// Milliseconds from the start of the process until it polls.
+/// Milliseconds from the start of the process until its first poll.
 fn start(service: &Hosted, place: &Place) -> f64 {
     let polls = || service.simulator.requests().poll;
     let (before, started) = (polls(), Instant::now());

@@ -1,4 +1,4 @@
-//! A NATS server with JetStream, with its own defaults, but for the place.
+//! A NATS server with JetStream and default settings, except for the directory.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,19 +13,19 @@ use super::daemon::LOOK_AGAIN;
 use super::machine::scratch;
 use super::process::{Cost, Process};
 
-/// So long a server may take to start.
+/// The longest wait for the start of the server.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running server, with a store of its own. It ends when this is dropped.
+/// A running server with its own data. It is stopped on drop.
 pub(crate) struct Nats {
     process: Process,
     address: SocketAddr,
-    /// What it keeps, until it has ended.
+    /// The data, which must not be deleted before the server has ended.
     _directory: TempDir,
 }
 
 impl Nats {
-    /// `None` where its program is not on this machine.
+    /// Returns `None` if nats-server is not installed.
     pub(crate) fn start() -> Option<Self> {
         let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/bin/nats-server");
         let program = if own.exists() { own } else { "nats-server".into() };
@@ -44,7 +44,7 @@ impl Nats {
         Some(Self { process, address, _directory: directory })
     }
 
-    /// The table of a sink that publishes to a stream of that name.
+    /// The configuration of a sink that publishes to this stream.
     pub(crate) fn sink(&self, stream: &str) -> String {
         format!(
             "{{type = \"nats\", url = \"nats://{}\", stream = \"{stream}\", subject = \"{stream}.{{channel}}.{{type}}\", \
@@ -53,7 +53,7 @@ impl Nats {
         )
     }
 
-    /// How many events a stream holds: messages that are no positions.
+    /// The number of events in a stream, without position messages.
     pub(crate) fn count(&self, stream: &str) -> usize {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let answer = runtime.block_on(async {
@@ -66,7 +66,6 @@ impl Nats {
         counts.map(|count| usize::try_from(count.as_u64().unwrap()).unwrap()).sum()
     }
 
-    /// What it has cost until now.
     pub(crate) fn cost(&self) -> Cost {
         self.process.cost()
     }

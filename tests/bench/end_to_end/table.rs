@@ -1,12 +1,11 @@
-//! Figures as people read them.
+//! Tables for the terminal.
 
 use std::time::Duration;
 
-/// What was measured several times.
+/// The values of a repeated measurement.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Samples(Vec<f64>);
 
-/// A table: texts in columns.
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
 }
@@ -16,7 +15,7 @@ impl Samples {
         self.0.push(value);
     }
 
-    /// The value below which this share of the samples lies.
+    /// The quantile for this share of the samples.
     pub(crate) fn at(&self, share: f64) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -41,7 +40,7 @@ impl Samples {
         self.at(0.5)
     }
 
-    /// One by one.
+    /// Combines the samples of the same runs.
     pub(crate) fn zip(&self, other: &Self, with: impl Fn(f64, f64) -> f64) -> Self {
         self.0.iter().zip(&other.0).map(|(&one, &other)| with(one, other)).collect()
     }
@@ -54,7 +53,7 @@ impl FromIterator<f64> for Samples {
 }
 
 impl Table {
-    /// An empty one, under its title and the heads of its columns.
+    /// Prints the title and creates a table with these column heads.
     pub(crate) fn new(title: &str, heads: &[&str]) -> Self {
         println!("\n{title}\n");
         let mut table = Self { rows: Vec::new() };
@@ -62,12 +61,10 @@ impl Table {
         table
     }
 
-    /// For what is measured several times.
     pub(crate) fn of_runs(title: &str) -> Self {
         Self::new(title, &["", "median", "least to most", "should be"])
     }
 
-    /// For what is measured once.
     pub(crate) fn of_figures(title: &str) -> Self {
         Self::new(title, &["", "", "should be"])
     }
@@ -76,18 +73,17 @@ impl Table {
         self.rows.push(texts.iter().map(|text| (*text).to_owned()).collect());
     }
 
-    /// A row of runs, with what it should be where somebody has said.
+    /// Adds a row for a repeated measurement. `wanted` is the expected value, or empty.
     pub(crate) fn runs(&mut self, what: &str, samples: &Samples, wanted: &str) {
         let spread = format!("{} to {}", figure(samples.at(0.0)), figure(samples.at(1.0)));
         self.add(&[what, &figure(samples.median()), &spread, wanted]);
     }
 
-    /// A row of one figure.
     pub(crate) fn figure(&mut self, what: &str, value: f64, wanted: &str) {
         self.add(&[what, &figure(value), wanted]);
     }
 
-    /// Names to the left, figures to the right, and what they should be, in the last column, to the left again.
+    /// Prints the table. The first and the last column are aligned to the left, and the others to the right.
     pub(crate) fn print(&self) {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or_default();
         let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
@@ -101,7 +97,7 @@ impl Table {
     }
 }
 
-/// A number with three digits that count, and thousands apart.
+/// A number with three significant digits, or without decimals, and with separators for thousands.
 pub(crate) fn figure(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),

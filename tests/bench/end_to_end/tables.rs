@@ -1,8 +1,8 @@
-//! How fast a backlog becomes durable in tables and streams, beside the file sink in the same run.
+//! How fast a backlog becomes durable in tables and streams, compared with a file in the same run.
 //!
-//! As for [`backlog`](super::backlog) the clock runs from the start of the daemon's process until its durable cursor is at the
-//! last event. The servers are on the same machine, and what they cost is printed too: they share the processor with the
-//! daemon and the service.
+//! As in [`backlog`](super::backlog), the time is measured from the start of the daemon's process until its durable
+//! cursor is at the last event. The servers share the processor with the daemon and the service, so their cost is
+//! printed too.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -17,11 +17,11 @@ use super::service::Service;
 use super::stream::Nats;
 use super::table::{Samples, Table, figure, micros};
 
-/// What is asked of a table: how many events, how many offsets, the highest, how many are verified.
+/// Selects the number of events and of distinct offsets, the highest offset, and the number of verified events.
 const QUESTION: &str = "select count(*), count(distinct event_offset), max(event_offset), \
                         sum(case verification when 'verified' then 1 end) from events";
 
-/// The servers that are on this machine.
+/// The servers that are installed on this machine.
 struct Servers {
     postgres: Option<Server>,
     nats: Option<Nats>,
@@ -29,7 +29,6 @@ struct Servers {
     kafka: Option<Kafka>,
 }
 
-/// Where events go.
 #[derive(Clone, Copy)]
 enum Target<'a> {
     File,
@@ -40,7 +39,7 @@ enum Target<'a> {
     Kafka(&'a Kafka),
 }
 
-/// Where the events of one run go.
+/// The destination of one run.
 enum Destination<'a> {
     File,
     Sqlite,
@@ -50,7 +49,7 @@ enum Destination<'a> {
     Kafka(&'a Kafka, String),
 }
 
-/// Every run's figures of one target.
+/// The figures of all runs for one target.
 #[derive(Default)]
 struct Figures {
     rate: Samples,
@@ -86,7 +85,7 @@ pub(crate) fn run(events: u32, runs: usize, signing: &[String]) {
 }
 
 impl Servers {
-    /// The file first: the others are compared to it.
+    /// The file is first, because all other targets are compared to it.
     fn targets(&self) -> Vec<Target<'_>> {
         let postgres = self.postgres.as_ref().map(Target::Postgres);
         let nats = self.nats.as_ref().map(Target::JetStream);
@@ -103,7 +102,6 @@ impl Servers {
 }
 
 impl<'a> Target<'a> {
-    /// Its rows of what is printed.
     fn add_to(self, table: &mut Table, figures: &Figures, file: &Samples) {
         let (name, wanted) = match self {
             Self::File => ("a file", ""),
@@ -123,7 +121,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// What its server has cost until now, where it has one.
+    /// The processor time of the target's server since its start. `None` if the target has no server.
     fn server_cpu(self) -> Option<Duration> {
         match self {
             Self::File | Self::Sqlite => None,
@@ -134,7 +132,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// An empty one.
+    /// A new, empty destination.
     fn new_destination(self) -> Destination<'a> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         match self {
@@ -162,7 +160,7 @@ impl Destination<'_> {
         })
     }
 
-    /// Ends the program unless each event is there, once.
+    /// Ends the benchmark unless the destination contains every event once.
     fn must_be_whole(&self, place: &Place, events: u32) {
         let whole = format!("{events}|{events}|{events}|{events}");
         match self {
@@ -192,7 +190,7 @@ impl Figures {
 }
 
 fn read(service: &Service, target: Target<'_>, events: u32) -> (Duration, Cost, Duration) {
-    // Else the disk may still be writing what the run before left to it.
+    // Otherwise the disk may still write data of the previous run.
     rustix::fs::sync();
     let destination = target.new_destination();
     let place = destination.place(service);

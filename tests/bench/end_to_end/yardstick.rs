@@ -1,4 +1,5 @@
-//! What a daemon is held against: the same events verified and nothing else, and their keys recovered by libsecp256k1.
+//! Yardsticks for the daemon: verification of the same events without anything else, and recovery of their keys with
+//! libsecp256k1.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,16 +15,16 @@ use secp256k1::ecdsa::{RecoverableSignature, RecoveryId};
 use super::process::Cost;
 use super::table::micros;
 
-/// What something takes.
+/// How fast some work is.
 pub(crate) struct Pace {
-    /// Events a second.
+    /// Events per second.
     pub(crate) rate: f64,
-    /// Microseconds of processor time an event: what a busy machine changes little.
+    /// Microseconds of processor time per event. Other processes have little influence on this value.
     pub(crate) cpu: f64,
 }
 
 impl Pace {
-    /// Of work that deals with so many events, while this process does nothing else.
+    /// Measures work that returns its number of events. This process must do nothing else meanwhile.
     fn of(work: impl FnOnce() -> usize) -> Self {
         let cpu = || Cost::of(std::process::id()).cpu;
         let (before, started) = (cpu(), Instant::now());
@@ -33,7 +34,7 @@ impl Pace {
     }
 }
 
-/// What reading the pages and verifying their events takes on so many cores, with nothing else to do.
+/// Reads the pages and verifies their events on this many cores.
 pub(crate) fn alone(pages: &[Bytes], verifier: &Verifier, cores: usize) -> Pace {
     let (next, verified) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let work = || {
@@ -57,7 +58,7 @@ fn verified_of(body: &Bytes, verifier: &Verifier) -> usize {
     held
 }
 
-/// What recovering the keys of the same events' signatures takes libsecp256k1 on so many cores, and nothing else.
+/// Recovers the keys of the signatures on this many cores with libsecp256k1.
 pub(crate) fn by_recovery(pages: &[Bytes], cores: usize) -> Pace {
     let signed: Vec<_> =
         pages.iter().flat_map(|body| Page::read(body).unwrap().events).map(|raw| signatures(&raw)).collect();
@@ -75,7 +76,7 @@ pub(crate) fn by_recovery(pages: &[Bytes], cores: usize) -> Pace {
     })
 }
 
-/// What was signed, and the signatures.
+/// The signed digest of an event and its signatures.
 fn signatures(raw: &RawEvent) -> (Message, Vec<RecoverableSignature>) {
     let event = Event::parse(raw.json.clone()).unwrap();
     let Proofs::One(ocr) = &event.proofs else { panic!("the simulator proves its events") };

@@ -1,4 +1,4 @@
-//! Positions are shown and moved by an operator: what is repeated or passed over is announced first.
+//! An operator shows and moves cursors. The command first says which events will be repeated or skipped.
 
 use super::{PROVED, service};
 use crate::support::{Receiver, Setup, offsets};

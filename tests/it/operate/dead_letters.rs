@@ -1,4 +1,4 @@
-//! What a sink gives up on is kept, shown and delivered once more, or dropped.
+//! Dead letters are stored and shown, and an operator can replay or drop them.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::support::{Delivered, FILLER, Receiver, Reply, Setup, offsets, records
 
 const GIVEN_UP: &str = "given up: it is a dead letter now, see `channeld dead-letters list`";
 
-/// The webhook gives up after a second of refusals.
+/// A webhook that turns an event into a dead letter after one second of refusals.
 fn giving_up_soon(simulator: &Simulator, receiver: &Receiver) -> Setup {
     Setup::reading(simulator).with_webhook("hook", receiver).with("sinks.hook.give_up_after", "1s")
 }
@@ -67,7 +67,7 @@ async fn one_event_that_is_always_refused_holds_up_no_other_and_is_dropped_only_
     daemon.stop().await;
     assert_eq!(offsets(&receiver.delivered()), [1, 3]);
 
-    // The daemon is stopped now: the command opens the state itself.
+    // The daemon is stopped, so the command opens the state itself.
     let drop = ["dead-letters", "drop", "c0", "--sink", "hook", "--all"];
     assert_eq!(setup.tell(&drop).await.code, Some(64));
     assert_eq!(setup.tell(&["dead-letters", "list", "c0", "--sink", "hook", "--json"]).await.each("offset"), [2]);
@@ -75,7 +75,7 @@ async fn one_event_that_is_always_refused_holds_up_no_other_and_is_dropped_only_
     assert!(setup.tell(&["dead-letters", "list", "--json"]).await.json().is_empty());
 }
 
-/// Leaves no room for another dead letter of a channel.
+/// Fills the dead letters of a channel, so that no other one fits.
 async fn fill_dead_letters(setup: &Setup, channel: ChannelId) {
     let (offset, reason) = (Offset::new(FILLER).unwrap(), "a test".to_owned());
     let facts = GivenUp { offset, event_id: None, reason, attempts: 1, since: 0, at: 0, received: None, bytes: 0 };
@@ -95,7 +95,7 @@ async fn a_channel_whose_dead_letters_are_full_gives_up_nothing_until_there_is_r
     let mut daemon = setup.start();
     let refused = "sink refused: its events wait and are offered again";
     daemon.until_logged(refused).await;
-    // It is refused for as long as each of these is, and they are given up.
+    // The event of c0 is refused for longer than the events of c1, which become dead letters.
     simulator.publish(1, 3);
     daemon.until("the other channel gives up", |daemon| daemon.log().lines(GIVEN_UP).len() >= 3).await;
     assert!(daemon.log().lines(GIVEN_UP).iter().all(|line| line["channel"] == "c1"), "{}", daemon.log().0);

@@ -1,4 +1,4 @@
-//! A channel or a sink is paused and resumed: nothing is lost, and the others go on.
+//! A channel or a sink is paused and resumed. No event is lost, and the other channels and sinks continue.
 
 use super::{PROVED, service};
 use crate::support::{Admin, Receiver, Setup, deliverable, offsets, value};

@@ -1,4 +1,4 @@
-//! Quarantined events are listed, shown, dropped, and tried again once the reason has gone.
+//! Quarantined events are listed, shown, dropped, and retried after the reason is gone.
 
 use proof::event::Offset;
 use simulator::{EventSpec, Options, Simulator};
@@ -8,13 +8,13 @@ use crate::support::{FILLER, Receiver, Setup, deliverable, fill_quarantine, offs
 
 const STRANGER: &str = "0x00000000000000000000000000000000000000aa";
 
-/// As it was before the rotation: of the network's signers none is known.
+/// A configuration from before a signer rotation: it contains none of the network's signers.
 fn with_signers_of_yesterday(simulator: &Simulator) -> Setup {
     let setup = Setup::reading(simulator).with("verification.valid_signers", vec![STRANGER]);
     setup.with("verification.min_required_signatures", 1)
 }
 
-/// The signers of now.
+/// Configures the current signers.
 fn correct(setup: &mut Setup, simulator: &Simulator) {
     let signers: Vec<_> = simulator.announcement().valid_signers.iter().map(ToString::to_string).collect();
     setup.set("verification.valid_signers", signers);
@@ -22,7 +22,7 @@ fn correct(setup: &mut Setup, simulator: &Simulator) {
     setup.write();
 }
 
-/// Runs until the quarantine holds so much, and everything read is recorded.
+/// Runs the daemon until this many events are quarantined and the batch is recorded.
 async fn run_until_quarantined(setup: &Setup, events: usize) {
     let mut daemon = setup.start();
     let rejected = "event rejected: not delivered";
@@ -158,7 +158,7 @@ async fn a_late_event_whose_proof_does_not_hold_waits_while_the_quarantine_is_fu
     setup.set("verification.min_required_signatures", 1);
 
     let (mut daemon, asked) = (setup.start(), simulator.requests().event);
-    // A proof that does not hold is read once more before it is rejected.
+    // An event whose proof does not hold is fetched once more before it is rejected.
     daemon.until("it is asked for again", |_| simulator.requests().event >= asked + 3).await;
     let report = setup.tell(&["status", "--json"]).await.json().remove(0);
     let shown = &report["channels"][0];

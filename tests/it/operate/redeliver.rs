@@ -1,4 +1,4 @@
-//! What was delivered can be delivered again on purpose: to one sink, with the same ids, across a crash.
+//! Delivered events can be replayed: to one sink, with the same ids, also if the daemon crashes meanwhile.
 
 use simulator::{Options, Simulator};
 
@@ -10,7 +10,7 @@ fn has_recorded(daemon: &Daemon, sink: &str, offset: i64) -> bool {
     recorded.iter().any(|line| line["sink"] == sink && line["offset"] == offset)
 }
 
-/// A daemon whose file and webhook have the channel's events, and have recorded it.
+/// A daemon that has delivered all events to its file and its webhook. The cursor of the webhook is recorded.
 async fn all_delivered(simulator: &Simulator, events: usize) -> (Receiver, Setup, Daemon) {
     let receiver = Receiver::start().await;
     let setup = Setup::reading(simulator).with_webhook("hook", &receiver).with("api.page_limit", 7);

@@ -1,4 +1,4 @@
-//! Commands reach a running daemon at its socket, and the state of a stopped one.
+//! Commands use the socket of a running daemon, or open the state of a stopped one.
 
 use super::{FORGED, PROVED, service};
 use crate::support::{Setup, records};

@@ -1,4 +1,4 @@
-//! Whatever the service answers, nothing is lost: it is said, waited out, and read again.
+//! Every fault of the service is reported and retried, and no event is lost.
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,7 @@ async fn each_fault_is_survived_and_everything_arrives() {
         let simulator = service(40).await;
         let mut setup = Setup::reading(&simulator).with("api.page_limit", 15);
         if let Fault::Slow(_) = fault {
-            // A busy machine must not be slow in its place.
+            // Shorter than the delay of 8 s, but so long that a busy machine alone does not exceed it.
             setup.set("api.request_timeout", "2s");
         }
         simulator.fail_next(fault.clone(), 2);

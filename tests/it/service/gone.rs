@@ -1,4 +1,5 @@
-//! A channel that is gone stops alone; where all are gone, the daemon ends and says so.
+//! A channel that does not exist any more stops without affecting the others. If all channels are gone, the daemon
+//! exits and says so.
 
 use simulator::{Fault, Options, Simulator};
 

@@ -1,4 +1,5 @@
-//! Malformed, endless and broken answers of the service cost time, but no memory without bound, no busy loop and no event.
+//! Malformed, endless and broken answers of the service cost time. They never cause unbounded memory, a busy loop or a
+//! lost event.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -12,7 +13,7 @@ use uuid::Uuid;
 
 use crate::support::{Daemon, Scripted, Setup, deliverable};
 
-/// What the daemon may use at its worst: an answer is read up to 64 MiB, into a buffer that doubles.
+/// An answer has at most 64 MiB and is read into a buffer that grows by doubling. The rest is reserve.
 const MOST_MEMORY_KB: u64 = 256 * 1024;
 
 fn notice(offset: i64) -> String {
@@ -31,7 +32,7 @@ async fn service(channels: usize, events: u64) -> Simulator {
     Simulator::start(Options { channels, events, ..Options::default() }).await.unwrap()
 }
 
-/// Ten requests take as long as the waits between them, with `api.idle_wait` at 100 ms.
+/// Asserts that ten requests take at least 800 ms, because the daemon waits 100 ms (`api.idle_wait`) between polls.
 async fn until_it_idles(daemon: &mut Daemon, requests: impl Fn() -> u64) {
     let (began, before) = (Instant::now(), requests());
     daemon.until("it idles", |_| requests() >= before + 10).await;
@@ -166,7 +167,8 @@ async fn nonsense_far_above_everything_loses_nothing_that_comes_after_it() {
     assert_eq!(setup.tell(&["status", "--json"]).await.json()[0]["channels"][0]["newest"], 3, "it is not believed");
     let (began, before) = (Instant::now(), service.requests());
     daemon.until("it idles", |_| service.requests() >= before + 12).await;
-    // Up to five for each poll: nothing that is known is in a page of nonsense, so the newest known event is asked for.
+    // One poll can take up to five requests: a page of nonsense contains no known event, so the daemon also requests
+    // the newest known event.
     assert!(began.elapsed() > Duration::from_millis(150), "twelve requests in {:?}", began.elapsed());
 
     newest.store(6, Ordering::Relaxed);
@@ -197,12 +199,12 @@ async fn one_event_far_above_all_others_does_not_move_the_cursor_alone() {
     assert!(said.contains("is far above every other, the last of which is at 3"), "{said}");
     assert_eq!(setup.offsets("c0"), [1, 2, 3]);
 
-    // It has gone: what comes below it is not lost.
+    // The far event is gone. The daemon must not have skipped the events below it.
     far.store(0, Ordering::Relaxed);
     newest.store(6, Ordering::Relaxed);
     daemon.until("what comes below it arrives", |_| setup.lines() == 6).await;
     daemon.until_logged("works again").await;
-    // Two of them: the service means it.
+    // A second event at such an offset confirms the first one.
     far.store(FAR + 1, Ordering::Relaxed);
     daemon.until("they arrive", |_| setup.lines() == 8).await;
     daemon.stop().await;

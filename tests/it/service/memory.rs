@@ -1,4 +1,4 @@
-//! What the service sends takes no more memory than `limits.memory`, and no channel keeps another's.
+//! Answers of the service use at most `limits.memory`, and no channel keeps memory that another one needs.
 
 use std::fs;
 
@@ -8,10 +8,10 @@ use crate::support::{Daemon, Setup, deliverable};
 
 const LIMIT: u64 = 64 << 20;
 
-/// What the rest of the process may take.
+/// The memory that the rest of the process may use.
 const REST: u64 = 64 << 20;
 
-/// A healthy channel, and others that misbehave alike.
+/// One healthy channel, and others that all misbehave in the same way.
 async fn crowd(others: usize, how: Misbehaviour) -> (Simulator, Setup) {
     let options = Options { channels: 1 + others, events: 1_000, ..Options::default() };
     let simulator = Simulator::start(options).await.unwrap();
@@ -26,7 +26,7 @@ async fn crowd(others: usize, how: Misbehaviour) -> (Simulator, Setup) {
     (simulator, setup)
 }
 
-/// A line of the process's status, in bytes.
+/// The value of a line in `/proc/PID/status`, in bytes.
 fn memory(daemon: &Daemon, line: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
     let value = status.lines().find_map(|found| found.strip_prefix(line)).unwrap();
@@ -43,7 +43,7 @@ async fn large_pages_take_what_they_may_and_give_it_back() {
         let peak = memory(&daemon, "VmHWM");
         assert!(peak < LIMIT + REST, "{how:?}: {peak} bytes");
         (1..=8).for_each(|other| simulator.misbehave(other, None));
-        // Without the pages of the program itself, of which a debug build has many.
+        // `RssAnon` excludes the pages of the executable, which is large in a debug build.
         daemon.until("memory is given back", |daemon| memory(daemon, "RssAnon") < REST).await;
         daemon.stop().await;
         assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0), "{how:?}");
@@ -54,7 +54,7 @@ async fn large_pages_take_what_they_may_and_give_it_back() {
 async fn channels_that_stand_still_keep_no_memory_that_another_needs() {
     for how in [Misbehaviour::WithheldProofs, Misbehaviour::SamePage, Misbehaviour::SlowBody] {
         let (simulator, mut setup) = crowd(8, how).await;
-        // Its events need common memory, each of them.
+        // Each event of this channel needs memory from the shared budget.
         simulator.misbehave(1, Some(Misbehaviour::LargeNotices));
         setup.set("channels.c1.sinks", vec!["file"]);
         setup.set("channels.c0.sinks", vec!["other"]);

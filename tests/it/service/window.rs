@@ -1,4 +1,4 @@
-//! A service that shows the newest events first and leaves out older ones: nothing is skipped because of it.
+//! The service shows the newest events first and omits older ones. The daemon skips no event because of this.
 
 use simulator::{Options, Simulator, Window};
 

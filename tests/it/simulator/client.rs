@@ -1,4 +1,4 @@
-//! A client of the service, as plain as can be.
+//! A minimal client of the service.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use simulator::{Options, Simulator};
 
-/// When the backlogs of these tests end, so that they are the same in every run.
+/// The time of the newest backlog event. It is fixed so that every run has the same events.
 pub(crate) const ENDS_AT: i64 = 1_750_000_000;
 
-/// How long a condition may take to come true.
+/// The longest time that a test waits for a condition.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 pub(crate) struct Client {
@@ -70,7 +70,8 @@ impl Client {
         self.verifier.verify(RawEvent::locate(Bytes::from(record.to_owned())).unwrap())
     }
 
-    /// Every event there is, oldest first, by walking up from offset 0 (window oldest, exclusive).
+    /// All events, oldest first. Reads pages upwards from offset 0, which requires `Window::Oldest` and an exclusive
+    /// `offset`.
     pub(crate) async fn everything(&self) -> Vec<(i64, String)> {
         let (mut events, mut offset) = (Vec::new(), 0);
         loop {

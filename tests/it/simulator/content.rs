@@ -1,4 +1,4 @@
-//! The signed content of events is what spec/wire.md says, "The decoded content".
+//! The signed content of events conforms to spec/wire.md, "The decoded content".
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -8,7 +8,7 @@ use simulator::{EventSpec, Kind, Options, Simulator};
 
 use super::client::{Client, json};
 
-/// The payloads of some events of a kind, and what is signed of them.
+/// The payloads of 40 events of this kind, each with its signed content.
 async fn published(kind: Kind) -> Vec<(Value, Value)> {
     let simulator = Simulator::start(Options::default()).await.unwrap();
     for _ in 0..40 {
@@ -24,14 +24,14 @@ async fn published(kind: Kind) -> Vec<(Value, Value)> {
     page.records.iter().map(read).collect()
 }
 
-/// The names in an object, sorted.
+/// The member names of an object, sorted.
 fn members(value: &Value) -> Vec<&str> {
     let mut names: Vec<_> = value.as_object().unwrap().keys().map(String::as_str).collect();
     names.sort_unstable();
     names
 }
 
-/// `Name(type,type)` with a topic that is its hash.
+/// Asserts that the signature is the name of the event with its types, and that the topic is the hash of the signature.
 fn assert_is_signature(event: &Value) {
     let signature = event["chain_event"]["event_signature"].as_str().unwrap();
     let types = signature.strip_prefix(event["name"].as_str().unwrap()).unwrap();

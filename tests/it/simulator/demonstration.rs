@@ -1,4 +1,4 @@
-//! What a newcomer sees first: the demonstration, and the simulated service as a program.
+//! `channeld demo`, and the simulated service as a separate program.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 
 use crate::support::Daemon;
 
-/// In the story that the demonstration tells, the event that was changed after it was signed.
+/// The offset of the event that the demonstration changes after it was signed.
 const FORGED: &str = "10";
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Events are what the simulator says they are.
+//! The events of the simulator have the properties that it reports for them.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Refusals and faults are those that a client will meet.
+//! The refusals and faults that a client of the service has to handle.
 
 use std::time::Duration;
 

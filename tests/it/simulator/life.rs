@@ -1,4 +1,4 @@
-//! Starting, telling, stopping.
+//! Start, announcement and stop of the simulator.
 
 use proof::verify::workflow_owner;
 use simulator::{Fault, Options, Route, Simulator, WatcherStatus};
@@ -59,7 +59,7 @@ async fn a_watcher_is_waited_for_until_it_is_active_or_has_failed() {
 
 #[tokio::test]
 async fn stopping_or_dropping_frees_the_port_and_cuts_what_is_open() {
-    // An address that no other test uses, so that none takes the port meanwhile.
+    // No other test uses this address, so none can take the port meanwhile.
     let listen = "127.0.0.2:0".parse().unwrap();
     let first = Simulator::start(Options { listen, ..backlog(1) }).await.unwrap();
     let client = Client::of(&first);

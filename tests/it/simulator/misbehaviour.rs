@@ -1,4 +1,4 @@
-//! A channel that misbehaves does what its way says, and those beside it do not.
+//! A misbehaving channel behaves as configured, and the other channels are not affected.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use super::client::{Client, backlog, id_of};
 
 const MIB: usize = 1 << 20;
 
-/// So long nothing comes that is not going to come.
+/// If no byte arrives within this time, the request hangs. The slow answers take longer than this.
 const A_WHILE: Duration = Duration::from_millis(500);
 
 async fn misbehaving(how: Misbehaviour) -> (Simulator, Client) {
@@ -25,7 +25,7 @@ async fn answer(client: &Client) -> Response {
     client.get(&format!("/channels/{}/events", client.channels[0])).await
 }
 
-/// The first bytes of the answer, as they come.
+/// The first bytes of the raw answer.
 async fn bytes<const N: usize>(client: &Client) -> [u8; N] {
     let host = client.base.trim_start_matches("http://").trim_end_matches("/v1");
     let mut stream = TcpStream::connect(host).await.unwrap();
@@ -36,7 +36,7 @@ async fn bytes<const N: usize>(client: &Client) -> [u8; N] {
     bytes
 }
 
-/// Reads so much of the body at least.
+/// Reads at least this many bytes of the body.
 async fn read(mut answer: Response, wanted: usize) -> Vec<u8> {
     let mut body = Vec::new();
     while body.len() < wanted {

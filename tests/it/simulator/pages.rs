@@ -1,4 +1,4 @@
-//! Poll reads `offset` as the options say (spec/wire.md, "`offset` on poll").
+//! Poll interprets `offset` as the options say (spec/wire.md, "`offset` on poll").
 
 use simulator::{HasMore, Options, Simulator, Window};
 

@@ -1,4 +1,4 @@
-//! Search knows every filter of spec/wire.md.
+//! Search supports every filter in spec/wire.md.
 
 use proof::verify::Verdict;
 use serde_json::Value;

@@ -1,5 +1,5 @@
-//! A file sink in production: rotated, compressed, deleted, taken away by other programs, on a full disk. Over all files
-//! there are, each event is there exactly once.
+//! File sinks in production: rotation, compression, deletion, files that other programs remove, full disks. All files
+//! together contain each event exactly once.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::support::{Daemon, Files, Mount, Setup, deliverable, fill, place, prog
 
 const PAGE: usize = 10;
 
-/// About what one page takes.
+/// About the size of one page.
 const SMALL: &str = "24KiB";
 
 const NEGLECTED: &str = "closed files cannot be looked after: trying again, events are not affected";
@@ -31,7 +31,7 @@ fn rotating(simulator: &Simulator) -> (Setup, Files) {
     (setup, files)
 }
 
-/// Waits until everything is in the files, and closed ones are as they stay.
+/// Waits until the files contain all events and every closed file has its final ending.
 async fn until_kept(daemon: &mut Daemon, files: &Files, lines: usize, ending: &str) {
     daemon
         .until("everything is there, compressed", |_| {
@@ -149,7 +149,7 @@ async fn a_disk_that_is_full_while_files_are_closed_and_compressed_blocks_the_la
     daemon.until("the first events arrive", |_| files.lines() == 20).await;
     daemon.stop().await;
 
-    // Nothing can be compressed, and nothing taken.
+    // The disk is full: closed files cannot be compressed, and events cannot be written.
     setup.set("sinks.file.compress", "zstd");
     let filling = fill(&mount.at);
     let mut daemon = setup.start();
@@ -161,7 +161,8 @@ async fn a_disk_that_is_full_while_files_are_closed_and_compressed_blocks_the_la
     assert_eq!((&report["ready"], &lane["state"]), (&json!(false), &json!("blocked")), "{report:#}");
     assert!(report["reasons"][0].as_str().unwrap().contains("No space left on device"), "{report:#}");
 
-    // There is room for some of the next events. The disk fills between two batches, in a rotation or in a compression.
+    // Only some of the next events fit on the disk. It fills up again between two batches, during a rotation or during
+    // a compression.
     let room = std::fs::OpenOptions::new().write(true).open(&filling).unwrap();
     room.set_len(room.metadata().unwrap().len() - 60 * 1024).unwrap();
     daemon.until("what waited arrives", |_| files.lines() == 30).await;
@@ -223,7 +224,7 @@ async fn a_file_whose_directory_became_that_of_another_sink_is_not_opened() {
     }
     setup.set("sinks.other.keep_files", 1);
     setup.set("channels.c0.sinks", vec!["file", "other"]);
-    // As it is read, the directory of the other is not there.
+    // The directory of the other sink does not exist yet when the daemon reads its configuration.
     let mut daemon = setup.start();
     daemon.until("all are in the one", |_| files.lines() == 60).await;
     std::os::unix::fs::symlink(elsewhere.parent().unwrap(), &elsewhere).unwrap();

@@ -1,6 +1,7 @@
-//! A Kafka topic in production: each event exactly once for readers of what is committed, whatever is killed, lost or away.
+//! Kafka topics in production. Readers of committed records see each event exactly once, even if processes are killed,
+//! answers are lost, or the broker is unavailable.
 //!
-//! The broker is Apache's own, and what is there is read by a client of another language than ours.
+//! The broker is Apache Kafka. The topics are read with a Python client.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -19,7 +20,8 @@ fn setup(simulator: &Simulator, topic: &Topic) -> Setup {
     Setup::reading(simulator).producing(1, topic, &topic.broker.address()).with("api.page_limit", 50)
 }
 
-/// Every event that is to be delivered is there, once, and those of a partition that were not late in their order.
+/// Asserts that the topic contains every deliverable event exactly once, and that each partition is in order apart from
+/// late deliveries.
 fn assert_whole(topic: &Topic, simulator: &Simulator, late: &[i64]) {
     let records = topic.all();
     let late: BTreeSet<_> = late.iter().copied().collect();
@@ -71,7 +73,7 @@ impl Stream for Topic {
     }
 }
 
-/// A broker of one test, with a relay before it.
+/// A broker for one test, behind a relay.
 async fn relayed() -> Option<(Topic, Relay)> {
     let before = async |address| {
         let relay = Relay::before_address(address).await;

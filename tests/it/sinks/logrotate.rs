@@ -1,4 +1,5 @@
-//! A file sink whose file is taken away by logrotate: it goes on, and over all files each event is there exactly once.
+//! logrotate moves or truncates the file of a file sink. The sink continues, and all files together contain each event
+//! exactly once.
 
 use crate::support::{Setup, deliverable, place, programs, run};
 use simulator::{Options, Simulator};
@@ -15,7 +16,7 @@ async fn service(events: u64) -> Simulator {
 /// Runs logrotate on the file, as a daily job does.
 fn logrotate(setup: &Setup, directives: &str, postrotate: &str) {
     let path = setup.path("events.jsonl");
-    // Root has to say whose files it rotates; others may not.
+    // If logrotate runs as root, it needs a `su` directive. Other users cannot use one.
     let su = if rustix::process::geteuid().is_root() { "su root root\n" } else { "" };
     let text =
         format!("{} {{\n{su}rotate 5\nsize 1\n{directives}\npostrotate\n{postrotate}\nendscript\n}}\n", path.display());
@@ -59,7 +60,7 @@ async fn after_logrotate_it_goes_on_in_a_new_file_at_once_and_no_event_is_lost_o
 
         simulator.publish(0, 20);
         daemon.until("what is new goes to the new file", |_| setup.lines() == 20).await;
-        // Without a signal it is noticed at the next event.
+        // Without a signal, the daemon notices the rotation at the next event.
         logrotate(&setup, directives, "true");
         simulator.publish(0, 5);
         daemon.until("what is new goes to the third", |_| setup.lines() == 5).await;
@@ -75,7 +76,7 @@ async fn after_logrotate_it_goes_on_in_a_new_file_at_once_and_no_event_is_lost_o
     }
 }
 
-/// What is written while logrotate copies is lost by it: so this is only where nothing is written.
+/// logrotate loses lines that are written between its copy and the truncation. This test writes nothing meanwhile.
 #[tokio::test]
 async fn a_file_that_logrotate_copies_and_empties_goes_on_from_its_beginning() {
     if !programs(&["logrotate", "gzip"]) {

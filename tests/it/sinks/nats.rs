@@ -1,4 +1,5 @@
-//! A JetStream stream in production: each event exactly once, whatever is killed, lost or away.
+//! JetStream streams in production. The stream contains each event exactly once, even if processes are killed, answers
+//! are lost, or the server is unavailable.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -15,7 +16,7 @@ mod logins;
 mod positions;
 mod stream;
 
-/// How a stream takes the events of a delivery.
+/// The settings of a stream that accepts a delivery as one atomic batch.
 fn batches() -> Value {
     json!({})
 }
@@ -24,7 +25,7 @@ fn one_by_one() -> Value {
     json!({"allow_atomic": false})
 }
 
-/// A server with such a stream, or nothing where the test is skipped.
+/// A server with this stream, or `None` if the test is skipped.
 async fn made(stream: Value) -> Option<Nats> {
     let nats = Nats::start()?;
     nats.make(stream).await;
@@ -35,7 +36,7 @@ fn setup(simulator: &Simulator, address: SocketAddr) -> Setup {
     Setup::reading(simulator).publishing(1, address).with("api.page_limit", 50)
 }
 
-/// Every event that is to be delivered is in the stream, once, and those that were not late in their order.
+/// Asserts that the stream contains every deliverable event exactly once, in order apart from late deliveries.
 async fn assert_whole(nats: &Nats, simulator: &Simulator, late: &[i64]) {
     let mut offsets = nats.offsets().await;
     let late: BTreeSet<_> = late.iter().collect();

@@ -1,4 +1,4 @@
-//! The receivers that the documentation shows do what it says of them.
+//! The example receivers in the documentation work as described.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::support::{Daemon, Receiver, Setup, eventually, programs};
 const PAGE: &str = include_str!("../../../src/sink/webhook/receivers.md");
 const SECRET: &str = "whsec_b25seSBhIHRlc3Qga25vd3MgdGhpcyBzZWNyZXQ=";
 
-/// The program that the page shows in a language.
+/// The example program for a language in the documentation.
 fn shown(language: &str) -> &'static str {
     let (_, rest) = PAGE.split_once(&format!("```{language}\n")).unwrap();
     rest.split_once("```").unwrap().0
@@ -28,7 +28,7 @@ async fn receives(program: &str, language: &str) {
     }
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let url = format!("http://127.0.0.1:{port}/hook");
-    // For the secret; its own address is not used.
+    // This receiver is not used. `with_webhook` sets the keys of the sink; the URL and the secret are replaced.
     let setup = Setup::reading(&simulator).with_webhook("hook", &Receiver::start().await);
     let setup = setup.with("sinks.hook.secret", SECRET).with("sinks.hook.url", url.as_str());
     let config = setup.write();
@@ -37,8 +37,8 @@ async fn receives(program: &str, language: &str) {
     let source = setup.path("receiver");
     std::fs::write(&source, shown(language)).unwrap();
     let mut receiver = Command::new(program);
-    // What the tests are told by CHANNELD_TEST_… would be configuration for it.
-    // Of a configuration it needs what says whose signatures count, and nothing else.
+    // The receiver runs without the environment of the tests, because `channeld` would read CHANNELD_TEST_… variables
+    // as configuration. Its configuration contains only the `verification` keys, which are all that it needs.
     let own = setup.path("of-receiver");
     std::fs::create_dir(&own).unwrap();
     let verification: Vec<_> = std::fs::read_to_string(&config).unwrap().lines().map(str::to_owned).collect();

@@ -1,4 +1,4 @@
-//! `channeld test-sink`: a sample to one sink, beside a daemon that runs.
+//! `channeld test-sink` sends a sample to one sink while the daemon runs.
 
 use serde_json::{Value, json};
 use simulator::{Options, Simulator};

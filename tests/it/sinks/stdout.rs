@@ -1,4 +1,5 @@
-//! Standard output as a sink: its reader may leave and come back.
+//! Standard output as a sink. The daemon ends when the reader closes the pipe, and continues
+//! after a restart.
 
 use std::process::Stdio;
 

@@ -1,5 +1,6 @@
-//! What the sinks that publish to a stream promise, `nats` and `kafka`: each event is there exactly once, whatever is killed, lost
-//! or away, and whatever instance publishes. Each is held to the same.
+//! The promises of the sinks that publish to a stream, `nats` and `kafka`. The stream contains each event exactly once,
+//! even if processes are killed, answers are lost, the server is unavailable, or another instance takes over. The same
+//! tests run for both sinks.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -13,89 +14,87 @@ use crate::support::{Daemon, Database, Line, Mount, Relay, Setup, deliverable, e
 pub(super) mod direct;
 pub(super) mod positions;
 
-/// Events, and kills.
+/// The number of events and of kills.
 const SAMPLE: (u64, usize) = (600, 8);
 const FULL: (u64, usize) = (6_000, 25);
 
-/// How often the line is bad.
+/// How often the connection fails.
 const TROUBLES: usize = 10;
 
-/// Every so many times the server is killed then.
+/// The server is also killed at every fourth failure of the connection.
 const KILLED: usize = 4;
 
-/// Longer than this takes: proofs come when a test says so.
+/// Longer than any test: a proof arrives only when the test releases it.
 const NEVER: Duration = Duration::from_secs(1_000_000);
 
-/// How long another sink may take for what this one does not: far longer than it does, and less than anything waits here.
+/// The time limit for the file sink while the stream is unavailable. The file sink normally needs far less.
 const ON_TIME: Duration = Duration::from_secs(20);
 
-/// A stream that events are published to, and its server.
+/// A stream and its server.
 pub(super) trait Stream {
-    /// The sink's name in configurations.
+    /// The name of the sink in the configuration.
     const SINK: &str;
 
-    /// How long a daemon is to wait for an answer, where answers are lost.
+    /// The `timeout` of the sink in tests that lose answers.
     const TIMEOUT: &str;
 
     fn address(&self) -> SocketAddr;
 
-    /// With the stream as a sink that no channel uses yet, by this address.
+    /// Adds the stream as a sink, reached at this address. No channel uses it yet.
     fn beside(&self, setup: Setup, address: SocketAddr) -> Setup;
 
-    /// How many events it has, for readers of what is committed.
+    /// The number of committed events in the stream.
     async fn count(&self) -> usize;
 
-    /// Waits until it has so many events, or more.
+    /// Waits until the stream contains at least this many events.
     async fn until_count(&self, count: usize);
 
-    /// Asserts that every event that is to be delivered is there, once, and those that were not late in their order.
+    /// Asserts that the stream contains every deliverable event exactly once, in order apart from late deliveries.
     async fn assert_whole(&self, simulator: &Simulator, late: &[i64]);
 
-    /// Kills the server.
     fn kill(&self);
 
-    /// Starts the server on the data that is there.
+    /// Starts the server on its existing data.
     fn run(&self);
 }
 
-/// A service with forged events, notices and events whose proofs come late.
+/// A service with forged events, notices and pending events.
 pub(super) async fn service(events: u64) -> Simulator {
     let late_proofs = Some(LateProofs { share: 0.05, delay: NEVER });
     let options = Options { events, unsigned: 0.2, forged: 0.02, late_proofs, ..Options::default() };
     Simulator::start(options).await.unwrap()
 }
 
-/// A service whose events all have their proofs.
+/// A service whose events all have proofs.
 pub(super) async fn proved(events: u64) -> Simulator {
     Simulator::start(Options { events, ..Options::default() }).await.unwrap()
 }
 
-/// The offsets of the events without proofs.
+/// The offsets of the pending events.
 pub(super) fn late(simulator: &Simulator) -> Vec<i64> {
     let pending = |(offset, honesty): (i64, Honesty)| (honesty == Honesty::Pending).then_some(offset);
     simulator.offsets(0).into_iter().filter_map(pending).collect()
 }
 
-/// With the stream as the only sink, by this address.
+/// The stream as the only sink, reached at this address.
 fn only<S: Stream>(stream: &S, simulator: &Simulator, address: SocketAddr, page_limit: usize) -> Setup {
     let mut setup = stream.beside(Setup::reading(simulator), address).with("channels.c0.sinks", vec![S::SINK]);
     setup.remove("sinks.file");
     setup.with("api.page_limit", page_limit)
 }
 
-/// With the stream and a file. An event that the stream refused for a second would become a dead letter.
+/// The stream and a file as sinks. An event that the stream refuses for one second becomes a dead letter.
 fn with_file<S: Stream>(stream: &S, simulator: &Simulator) -> Setup {
     let setup = stream.beside(Setup::reading(simulator), stream.address());
     let setup = setup.with("channels.c0.sinks", vec!["file", S::SINK]).with("api.page_limit", 20);
     setup.with(&format!("sinks.{}.give_up_after", S::SINK), "1s").with(&format!("sinks.{}.timeout", S::SINK), "2s")
 }
 
-/// Waits until the stream has everything.
 async fn until_all(stream: &impl Stream, simulator: &Simulator) {
     stream.until_count(deliverable(simulator, 0).len()).await;
 }
 
-/// Publishes, and asserts that the file has it on time.
+/// Publishes events, and asserts that the file contains them within [`ON_TIME`].
 async fn other_is_on_time(daemon: &mut Daemon, setup: &Setup, simulator: &Simulator, events: u64) {
     let began = Instant::now();
     simulator.publish(0, events);
@@ -107,7 +106,7 @@ async fn assert_none_given_up(setup: &Setup) {
     assert!(setup.tell(&["dead-letters", "list", "--json"]).await.json().is_empty(), "no event was given up");
 }
 
-/// Kills the daemon again and again, and lets proofs come in between.
+/// Kills the daemon repeatedly. Some proofs arrive between the kills.
 pub(super) async fn killed_again_and_again(stream: &impl Stream) {
     let (events, kills) = if everything() { FULL } else { SAMPLE };
     let simulator = service(events).await;
@@ -133,7 +132,7 @@ pub(super) async fn killed_again_and_again(stream: &impl Stream) {
     stream.assert_whole(&simulator, &late).await;
 }
 
-/// The server is killed in the middle, and comes back.
+/// The server is killed during deliveries, and started again.
 pub(super) async fn restarted_in_the_middle(stream: &impl Stream) {
     let simulator = service(SAMPLE.0).await;
     let (late, mut random) = (late(&simulator), random(42));
@@ -154,7 +153,7 @@ pub(super) async fn restarted_in_the_middle(stream: &impl Stream) {
     stream.assert_whole(&simulator, &late).await;
 }
 
-/// The server is away when the daemon starts, and once more later. The other sink goes on.
+/// The server is unavailable when the daemon starts, and again later. The file sink continues.
 pub(super) async fn away(stream: &impl Stream) {
     let simulator = proved(50).await;
     let setup = with_file(stream, &simulator);
@@ -183,7 +182,8 @@ pub(super) async fn away(stream: &impl Stream) {
     stream.assert_whole(&simulator, &[]).await;
 }
 
-/// Answers of the server are lost repeatedly, after the server has carried out the request. Sometimes the server is killed too.
+/// Answers of the server are repeatedly lost after the server has carried out the request. Sometimes the server is
+/// killed too.
 pub(super) async fn answers_lost<S: Stream>(stream: &S, relay: &Relay) {
     let ((events, _), troubles) = if everything() { (FULL, 10 * TROUBLES) } else { (SAMPLE, TROUBLES) };
     let simulator = service(events / 2).await;
@@ -195,10 +195,10 @@ pub(super) async fn answers_lost<S: Stream>(stream: &S, relay: &Relay) {
     let mut daemon = setup.start();
     daemon.until_logged("channel started").await;
     for trouble in 1..=troubles {
-        // New events for this round, no matter how many the daemon has delivered at once.
+        // Each round has new events, even if the daemon has already delivered all earlier ones.
         simulator.publish(0, events / 2 / u64::try_from(troubles).unwrap());
         let done = stream.count().await;
-        // Held answers come late, cut ones never.
+        // Held answers arrive late. Cut answers never arrive.
         relay.becomes(if random.random() { Line::CutsAnswers } else { Line::HoldsAnswers });
         tokio::time::sleep(Duration::from_millis(random.random_range(0..400))).await;
         if trouble % KILLED == 0 {
@@ -220,8 +220,8 @@ pub(super) async fn answers_lost<S: Stream>(stream: &S, relay: &Relay) {
     stream.assert_whole(&simulator, &late).await;
 }
 
-/// Two instances with one lane: the older one stands still in the middle of a delivery, and goes on when the newer one has taken
-/// over.
+/// Two instances run the same lane. The older one is stopped during a delivery, and continues after the newer one has
+/// taken over.
 pub(super) async fn frozen_and_thawed<S: Stream>(stream: &S, relay: &Relay, database: &Database) {
     let simulator = proved(200).await;
     let setup = |name: &str, address| {
@@ -232,7 +232,7 @@ pub(super) async fn frozen_and_thawed<S: Stream>(stream: &S, relay: &Relay, data
     let mut older = older_setup.start();
     older.until_logged("channel started").await;
     stream.until_count(30).await;
-    // What it sends from now on stands in the relay.
+    // From now on the relay withholds the requests of the older instance.
     relay.becomes(Line::Silent);
     simulator.publish(0, 20);
     older.until("a delivery stands in the relay", |_| relay.withheld() > 0).await;
@@ -243,10 +243,10 @@ pub(super) async fn frozen_and_thawed<S: Stream>(stream: &S, relay: &Relay, data
     until_all(stream, &simulator).await;
     simulator.publish(0, 20);
     until_all(stream, &simulator).await;
-    // What the older one has sent arrives now, and it wakes up.
+    // The withheld requests arrive, and the older instance continues.
     relay.becomes(Line::Good);
     older.signal(Signal::CONT);
-    // By the server's answer or by its lease, whichever comes first.
+    // It notices either from the answer of the server or from its lease.
     let words = ["another instance", "the lease of the channel is lost"];
     older.until("it has noticed", |older| words.iter().any(|words| older.log().0.contains(words))).await;
     simulator.publish(0, 20);
@@ -256,8 +256,8 @@ pub(super) async fn frozen_and_thawed<S: Stream>(stream: &S, relay: &Relay, data
     stream.assert_whole(&simulator, &[]).await;
 }
 
-/// Two daemons that do not share their state take the lane from each other. Neither clocks nor leases keep them apart: the
-/// server does.
+/// Two daemons with separate states take the lane from each other. Only the server prevents both of them from
+/// writing.
 pub(super) async fn taken_from_each_other(stream: &impl Stream) {
     let simulator = proved(100).await;
     let setup = || only(stream, &simulator, stream.address(), 10);
@@ -277,7 +277,7 @@ pub(super) async fn taken_from_each_other(stream: &impl Stream) {
     stream.assert_whole(&simulator, &[]).await;
 }
 
-/// The disk under the server is full. With room again, the server is restarted: it has given up.
+/// The disk of the server is full. The server stops because of that, so the test restarts it after freeing the disk.
 pub(super) async fn disk_full(stream: &impl Stream, mount: &Mount) {
     let simulator = proved(20).await;
     let setup = with_file(stream, &simulator);

@@ -1,6 +1,6 @@
-//! The sinks that write tables, `postgres` and `sqlite`: each event is there exactly once, whatever fails.
+//! The sinks that write tables, `postgres` and `sqlite`. Each table contains each event exactly once, whatever fails.
 //!
-//! Both are held to the same at the same time. They are read by psql and by python.
+//! Most tests run both sinks at the same time. They read the tables with psql and Python.
 
 use std::time::{Duration, Instant};
 
@@ -20,10 +20,10 @@ mod restored;
 mod search;
 mod tls;
 
-/// Longer than this takes: proofs come when a test says so.
+/// Longer than any test: a proof arrives only when the test releases it.
 const NEVER: Duration = Duration::from_secs(1_000_000);
 
-/// `None` where the test is skipped.
+/// Returns `None` if the test is skipped.
 async fn tables(options: Options) -> Option<(Simulator, Setup, Tables)> {
     let database = Database::new().await?;
     if !programs(&["psql", "python3"]) {
@@ -34,7 +34,7 @@ async fn tables(options: Options) -> Option<(Simulator, Setup, Tables)> {
     Some((simulator, setup, tables))
 }
 
-/// Waits until it holds, while the daemon runs.
+/// Waits until the condition is true. Fails if the daemon ends.
 async fn until(daemon: &mut Daemon, what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let deadline = Instant::now() + LONGEST_WAIT;
     while !holds().await {

@@ -1,4 +1,4 @@
-//! A webhook in production: what it answers, and events in batches or several at a time. How it is reached stands beside.
+//! Webhooks in production: the answers of the endpoint, batches, and concurrent requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ fn webhook_only(simulator: &Simulator, receiver: &Receiver) -> Setup {
     setup
 }
 
-/// Asks for the status until the lane of that sink is in that state.
+/// Reads the status until the lane of this sink is in this state.
 async fn until_lane_is(setup: &Setup, daemon: &mut Daemon, sink: &str, state: &str) -> Value {
     daemon.until_logged("channel started").await;
     let asked = Instant::now();
@@ -123,13 +123,13 @@ async fn batches_are_complete_and_ascending_over_kills_and_a_repeat_has_the_same
     const BATCH: usize = 8;
     let simulator = service(480).await;
     let receiver = Receiver::start().await;
-    // Pages of whole batches, each page beginning with an event of the one before: what a kill leaves unrecorded comes in
-    // the same batch again.
+    // Each page repeats the last event of the previous page, so the limit of 25 makes three whole batches. A batch that
+    // was not recorded before a kill therefore has the same events when it is sent again.
     let setup = webhook_only(&simulator, &receiver)
         .with("api.page_limit", 3 * BATCH + 1)
         .with("sinks.hook.batch_events", BATCH)
         .with("log.level", "info");
-    // Time for a kill between the delivery of a batch and its record.
+    // A slow answer leaves time for a kill between the delivery of a batch and its record.
     receiver.always(Some(Reply::Slow(Duration::from_millis(10))));
     for kill in 1..=5 {
         receiver.reply(Reply::Refuse(503, None), 2);
@@ -189,7 +189,7 @@ async fn a_batch_waits_for_more_and_a_stop_does_not_wait_for_a_batch() {
     assert_eq!(offsets(&receiver.delivered()), deliverable(&simulator, 0));
 }
 
-/// What an event is about: a watcher, a wallet, an operation or a query; or else its type.
+/// The subject of an event: its watcher, wallet, operation or query. Events without one use their type.
 fn subject(delivered: &Delivered) -> String {
     let event: Value = serde_json::from_str(delivered.event.get()).unwrap();
     let (about, _) = delivered.kind.split_once('.').unwrap();
@@ -198,7 +198,7 @@ fn subject(delivered: &Delivered) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_several_requests_at_a_time_a_refused_subject_holds_up_no_other_and_each_keeps_its_order() {
-    // More than the sink is offered at once: the next page does not join it.
+    // A page alone has more events than the sink is offered at once (8 × 4), so the next page is not joined to it.
     const PAGE: i64 = 40;
     let simulator = service(150).await;
     let receiver = Receiver::start().await;

@@ -1,4 +1,5 @@
-//! A proof belongs to its channel: what is signed is compared with what the channel is about.
+//! A proof belongs to one channel: the signed content is compared with the workflows, chains and contracts that the
+//! channel expects.
 
 use proof::event::Offset;
 use serde_json::Value;
@@ -14,12 +15,12 @@ pub(super) async fn service(channels: usize) -> Simulator {
     Simulator::start(Options { channels, ..Options::default() }).await.unwrap()
 }
 
-/// The ids of the workflows that make a channel's reports.
+/// The ids of the workflows that create the reports of a channel.
 pub(super) fn workflows(simulator: &Simulator, channel: usize) -> Vec<String> {
     simulator.workflow_ids(channel).iter().map(ToString::to_string).collect()
 }
 
-/// The offsets and reasons of what a channel has in its quarantine.
+/// The offsets and reasons of the quarantined events of a channel.
 pub(super) async fn quarantined(setup: &Setup, simulator: &Simulator, channel: usize) -> Vec<(i64, String)> {
     let ledger = setup.ledger(simulator.announcement().channels[channel]).await;
     ledger.quarantined().iter().map(|(key, facts)| (key.offset.get(), facts.reason.clone())).collect()
@@ -33,7 +34,6 @@ pub(super) async fn until_rejected(daemon: &mut Daemon, events: usize) {
     daemon.until(&format!("{events} rejected"), |daemon| daemon.log().lines(REJECTED).len() >= events).await;
 }
 
-/// The running daemon's status.
 pub(super) async fn status(setup: &Setup) -> Value {
     setup.tell(&["status", "--json"]).await.json().remove(0)
 }

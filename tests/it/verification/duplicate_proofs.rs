@@ -1,5 +1,5 @@
-//! What the service says about a proof's place is compared with what it said before: duplicate proofs and contradictions are
-//! quarantined, and repeats of the same event are not.
+//! Each proof and each offset is compared with the events that the service showed before. Duplicate proofs and
+//! contradictions are quarantined. Repeats of the same event are not.
 
 use proof::event::Offset;
 use rustix::process::Signal;
@@ -16,21 +16,22 @@ async fn service(channels: usize) -> Simulator {
     Simulator::start(Options { channels, ..Options::default() }).await.unwrap()
 }
 
-/// What is in a channel's quarantine: offsets, reasons and details.
+/// The quarantined events of a channel: offsets, reasons and details.
 async fn quarantined(setup: &Setup, simulator: &Simulator, channel: usize) -> Vec<(i64, String, String)> {
     let ledger = setup.ledger(simulator.announcement().channels[channel]).await;
     let kept = ledger.quarantined().iter();
     kept.map(|(key, facts)| (key.offset.get(), facts.reason.clone(), facts.detail.clone())).collect()
 }
 
-/// What the quarantine says of an event whose proof was let through elsewhere.
+/// The quarantine entry of the event at offset `at`, whose proof was accepted before at `offset` of `channel`.
 fn duplicate_of(simulator: &Simulator, channel: usize, offset: i64, at: i64) -> (i64, String, String) {
     let channel = simulator.announcement().channels[channel];
     let detail = format!("its proof was shown before, at offset {offset} of channel {channel}");
     (at, "duplicate-proof".to_owned(), detail)
 }
 
-/// As [`duplicate_of`], where the proof was let through in another channel.
+/// Like [`duplicate_of`], if the proof was accepted in another channel. The detail then contains the digest of the
+/// proof.
 fn shown_in(setup: &Setup, simulator: &Simulator, channel: usize, offset: i64, at: i64) -> (i64, String, String) {
     let shown = setup.offsets(&format!("c{channel}")).iter().position(|delivered| *delivered == offset).unwrap();
     let delivered = setup.delivered().into_iter().filter(|one| one.channel == format!("c{channel}"));
@@ -41,7 +42,7 @@ fn shown_in(setup: &Setup, simulator: &Simulator, channel: usize, offset: i64, a
     (at, "proof-of-channel".to_owned(), detail)
 }
 
-/// And of one whose place was another's.
+/// The quarantine entry of an event at offset `at`, if the service showed another event at this offset before.
 fn contradiction(simulator: &Simulator, channel: usize, at: i64) -> (i64, String, String) {
     let channel = simulator.announcement().channels[channel];
     let detail = format!("another event, or other content of it, was shown before at offset {at} of channel {channel}");
@@ -60,7 +61,7 @@ async fn a_proof_under_another_offset_is_quarantined_and_holds_nothing_up() {
         for spec in [EventSpec::Honest(kind), PROVED] {
             simulator.publish_one(0, spec);
         }
-        // In the same page, and in a later one.
+        // The service repeats a proof in the same page, and later in other pages.
         simulator.replay(0, 1, 0, ReplayedId::New);
         simulator.publish_one(0, PROVED);
         let mut daemon = setup.start();
@@ -160,7 +161,7 @@ async fn other_content_under_a_processed_offset_is_quarantined_for_a_lane_that_r
     behind.always(None);
     daemon.until("it has caught up", |_| behind.received() == 38).await;
     daemon.until_logged("lane has caught up").await;
-    // The service has come to its senses: what is new is read as ever.
+    // The service is consistent again, so new events are read as usual.
     simulator.prove(0, 31);
     simulator.publish_one(0, PROVED);
     daemon.until("all keep up", |_| behind.received() == 39 && setup.lines() == 41).await;
@@ -213,7 +214,7 @@ async fn an_event_whose_proof_comes_late_is_delivered_though_a_duplicate_of_it_c
     until_lines(&mut daemon, 1, &setup).await;
     simulator.prove(0, 1);
     daemon.until_logged("late event delivered").await;
-    // From now on the duplicate is known as one.
+    // The proof is known now, so another replay is recognized as a duplicate.
     simulator.replay(0, 1, 0, ReplayedId::New);
     simulator.publish_one(0, PROVED);
     until_lines(&mut daemon, 3, &setup).await;
@@ -235,7 +236,7 @@ async fn after_a_restart_a_lane_that_is_behind_takes_the_original_for_the_origin
     until_lines(&mut daemon, 30, &setup).await;
     daemon.stop().await;
 
-    // Nothing is remembered of the original: a lane that reads the duplicate first takes it for the original.
+    // The daemon reads the duplicate of event 25 before the lane that is behind reads event 25 itself.
     simulator.replay(0, 25, 0, ReplayedId::New);
     simulator.publish_one(0, PROVED);
     let mut daemon = setup.start();
@@ -258,7 +259,7 @@ async fn a_proof_that_was_delivered_is_a_duplicate_after_a_restart_too_and_a_ret
     }
     setup.run_until_lines(2).await;
 
-    // Under another offset and id, and in another channel.
+    // The proofs reappear at other offsets, with a new id and with the same id, and in another channel.
     simulator.replay(0, 1, 0, ReplayedId::New);
     simulator.replay(0, 2, 0, ReplayedId::Same);
     simulator.publish_one(0, PROVED);

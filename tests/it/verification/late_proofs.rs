@@ -1,4 +1,4 @@
-//! An event whose proof comes late is delivered late, or quarantined in the end; in strict order the others wait for it.
+//! A pending event is delivered late, or it is quarantined after the timeout. In strict order later events wait for it.
 
 use super::{LATE, PROVED};
 use crate::support::{Receiver, Setup, offsets, records};
@@ -27,7 +27,7 @@ async fn a_late_proof_is_delivered_late_and_holds_nothing_back() {
     let set_aside = jiff::Timestamp::now();
     simulator.prove(0, 2);
     daemon.until("the late one arrives", |_| setup.lines() == 4 && receiver.received() == 4).await;
-    // The other is still waited for by the next process.
+    // The next process continues to wait for the proof of event 4.
     daemon.stop().await;
     simulator.prove(0, 4);
     simulator.publish_one(0, PROVED);
@@ -84,7 +84,7 @@ async fn in_strict_order_a_restart_does_not_wait_anew() {
     daemon.until("the proof is waited for", |daemon| daemon.has_logged(HELD) && setup.lines() == 1).await;
     daemon.stop().await;
 
-    // As if it had been asked for two hours.
+    // Simulate that the proof has been requested for two hours, which is longer than the timeout.
     let channel = simulator.announcement().channels[0];
     let blocker = setup.ledger(channel).await.blocker().unwrap();
     assert_eq!(blocker.offset.get(), 2);
@@ -107,7 +107,7 @@ async fn a_proof_that_does_not_come_in_time_costs_only_its_own_event() {
         let mut daemon = setup.start();
         let rejected = "event rejected: not delivered";
         daemon.until("it is given up", |daemon| daemon.has_logged(rejected) && setup.lines() == 2).await;
-        // It is said before it is recorded.
+        // The rejection is logged before it is recorded.
         let mirror = || std::fs::read_to_string(setup.path("state/cursors.json")).unwrap_or_default();
         daemon.until("that is recorded", |_| mirror().contains(r#""quarantined": 1"#)).await;
         daemon.stop().await;

@@ -1,4 +1,4 @@
-//! A proof, or a workflow, that is shown in two channels.
+//! The service shows the same proof, or the same workflow, in two channels.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -12,14 +12,15 @@ use crate::support::{LONGEST_WAIT, Setup, deliverable};
 
 const SHARED: &str = "a workflow that another channel showed first: it may be right, and is said once; `channeld channels pin` says what each channel is about";
 
-/// The reasons for which each channel is not ready.
+/// The reasons why the daemon is not ready.
 async fn reasons(setup: &Setup) -> Vec<String> {
     let seen = status(setup).await;
     assert_eq!(seen["ready"], seen["reasons"] == json!([]));
     seen["reasons"].as_array().unwrap().iter().map(|reason| reason.as_str().unwrap().to_owned()).collect()
 }
 
-/// Waits until the reasons are such: an event is delivered a moment before that is recorded.
+/// Waits until the reasons satisfy the condition. A delivered event is recorded a moment later, so the first status can
+/// be too early.
 async fn until_reasons(setup: &Setup, what: &str, hold: impl Fn(&[String]) -> bool) {
     let deadline = Instant::now() + LONGEST_WAIT;
     loop {
@@ -31,7 +32,7 @@ async fn until_reasons(setup: &Setup, what: &str, hold: impl Fn(&[String]) -> bo
     }
 }
 
-/// Both channels say that, and why: each names the other and the proof.
+/// Waits until both channels report the proof. Each reason names the other channel and the digest of the proof.
 async fn until_both_say_so(setup: &Setup, digest: &Value) {
     let digest = digest.as_str().unwrap();
     let says = |reason: &String, channel: &str, other: &str| {

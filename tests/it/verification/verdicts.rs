@@ -1,4 +1,4 @@
-//! What is not proved never arrives as proved: forged, malformed and unsigned events, each treated as promised.
+//! An event without a valid proof is never delivered as verified. Covers forged, malformed and unsigned events.
 
 use proof::event::Offset;
 use simulator::{EventSpec, Kind, Options, Simulator, Tampering};
@@ -6,7 +6,7 @@ use simulator::{EventSpec, Kind, Options, Simulator, Tampering};
 use super::PROVED;
 use crate::support::{Delivered, Receiver, Setup, deliverable, offsets, records};
 
-/// What each way to spoil an event is called in the quarantine.
+/// The reason that the quarantine shows for each kind of invalid event.
 const REASONS: [(EventSpec, &str); 10] = [
     (EventSpec::Forged(Tampering::ContentChanged), "event-hash-mismatch"),
     (EventSpec::Forged(Tampering::Strangers), "too-few-signatures"),

@@ -1,4 +1,4 @@
-//! What an event may be: any bytes that the service sends, of any size. One that the topic does not take is refused alone.
+//! Events may contain any bytes and have any size. An event that the topic does not accept does not affect the others.
 
 use proof::event::ChannelId;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::sinks::nats::content::notices;
 use crate::sinks::streams::proved;
 use crate::support::{Broker, Record, Scripted, Setup, Topic};
 
-/// What the tests' topic takes.
+/// `max.message.bytes` of the test topic.
 const LARGEST: usize = 64 * 1024;
 
 fn setup(service: &Scripted, topic: &Topic) -> Setup {
@@ -53,13 +53,13 @@ async fn whatever_a_type_is_its_event_arrives_under_its_subject_or_its_type() {
     assert_eq!(events[0].headers, expected);
 }
 
-/// The reason that a lane's status gives.
+/// The error message in the status of the lane.
 async fn reason(setup: &Setup) -> String {
     let status = setup.tell(&["status", "--json"]).await.json().remove(0);
     status["channels"][0]["lanes"][0]["error"]["message"].as_str().unwrap_or_default().to_owned()
 }
 
-/// The numbers in it.
+/// The numbers in an error message.
 fn sizes(reason: &str) -> Vec<usize> {
     reason.split(' ').filter_map(|word| word.parse().ok()).collect()
 }

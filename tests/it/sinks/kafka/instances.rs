@@ -1,4 +1,4 @@
-//! Lanes of several instances, and of one, at the same broker.
+//! Several lanes, of one or several instances, on one broker.
 
 use std::collections::BTreeSet;
 
@@ -43,8 +43,8 @@ async fn lanes_that_begin_at_the_same_time_hinder_each_other_in_nothing() {
     assert_eq!((records.len(), each.len()), (2 * CHANNELS * 3, 2 * CHANNELS * 3));
 }
 
-/// Behind another lane's open transaction the stable end of the topic of positions stands still, and a position that was
-/// committed since is not to be seen.
+/// While another lane has an open transaction, the last stable offset of the positions topic does not advance.
+/// Positions that were committed after the transaction began are not visible.
 #[tokio::test]
 async fn a_position_behind_an_open_transaction_of_another_lane_is_waited_for() {
     let Some(broker) = Broker::shared() else { return };
@@ -55,7 +55,7 @@ async fn a_position_behind_an_open_transaction_of_another_lane_is_waited_for() {
     let held = topic.hold_positions();
     simulator.publish(0, 20);
     topic.until_count(70).await;
-    // What it has recorded may be less than what is there.
+    // The recorded cursor may be lower than the position in the topic.
     daemon.kill().await;
     let mut daemon = setup.start();
     daemon.until("it waits", |daemon| daemon.log().0.contains("another lane's transaction is open there")).await;

@@ -1,4 +1,4 @@
-//! The position record of a lane, and topics that are deleted or restored behind the sink's back.
+//! The position record of a lane, and topics that someone else deletes or restores.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,7 +84,7 @@ async fn a_topic_of_positions_that_was_restored_tells_the_earlier_position() {
     let earlier = topic.stored(&lane).await.unwrap();
     lane.deliver(&keys(4..=6)).await.unwrap();
     topic.store(&lane, Some(&earlier)).await;
-    // While the daemon runs, and after a restart.
+    // The earlier position is noticed in the same process and after a restart.
     assert_eq!(lane.resume().await.unwrap().position, at(3));
     let mut lane = lane.restarted(topic.sink());
     assert_eq!(lane.resume().await.unwrap().position, at(3));
@@ -99,7 +99,7 @@ async fn a_topic_of_positions_that_was_made_again_is_noticed_while_the_daemon_ru
     topic.delete_positions();
     topic.make_positions(&["cleanup.policy=compact"]);
     let resumed = loop {
-        // The broker tells a moment later that the old topic is gone.
+        // The broker reports the deletion of the old topic after a short delay.
         match lane.resume().await {
             Ok(resumed) => break resumed,
             Err(error) => println!("{error}"),
@@ -128,7 +128,7 @@ async fn a_topic_of_events_that_was_deleted_or_made_again_is_noticed() {
         };
         assert!(is_missing(&resumed.position), "{resumed:?}");
         assert_eq!(topic.settings(&topic.name).contains("\"partitions\": 0"), !is_made, "it is not made again");
-        // An operator has it filled again.
+        // An operator chooses to refill the topic.
         lane = other;
         lane.put(None);
         assert_eq!(lane.resume().await.unwrap().position, Position::At(None));

@@ -1,4 +1,4 @@
-//! The topics and the way to them: made or looked at, deleted, asked again, behind TLS and logins.
+//! Topics: created or only checked, deleted, examined by `check --connect`, and reached through TLS and logins.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::{assert_whole, setup};
 use crate::sinks::streams::proved;
 use crate::support::{Broker, PASSWORD, Setup, Topic, USER, deliverable};
 
-/// Delivers everything there is.
+/// Runs the daemon until the topic contains this many events.
 async fn deliver_all(topic: &Topic, setup: &Setup, count: usize) {
     let mut daemon = setup.start();
     daemon.until_logged("channel started").await;
@@ -14,7 +14,7 @@ async fn deliver_all(topic: &Topic, setup: &Setup, count: usize) {
     daemon.stop().await;
 }
 
-/// What `check --connect` says, and whether all is well.
+/// Runs `check --connect`. Returns whether it succeeded, and its output.
 async fn checked(setup: &Setup) -> (bool, String) {
     setup.write();
     let told = setup.tell(&["check", "--connect"]).await;
@@ -126,7 +126,8 @@ async fn a_broker_that_asks_for_a_login_or_a_certificate_is_given_it_and_no_secr
             deliver_all(&topic, &with, 3).await;
         }
     }
-    // The broker proves itself by the private authority, and takes clients with a certificate of it alone.
+    // The broker has a certificate of the private authority, and accepts only clients with a certificate of the same
+    // authority.
     let (topic, directory) = (broker.topic(), tempfile::tempdir().unwrap());
     let path = |name: &str| directory.path().join(name);
     let (authority, ca) = broker.authority();

@@ -1,4 +1,4 @@
-//! Three servers that keep the stream together.
+//! A stream with replicas on three servers.
 
 use rand::Rng;
 use serde_json::json;

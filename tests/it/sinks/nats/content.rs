@@ -1,4 +1,4 @@
-//! What an event may be: any bytes that the service sends, of any size. One that the stream does not take is refused alone.
+//! Events may contain any bytes and have any size. An event that the stream does not accept does not affect the others.
 
 use axum::response::IntoResponse;
 use proof::event::ChannelId;
@@ -7,10 +7,11 @@ use uuid::Uuid;
 
 use crate::support::{Nats, Published, Scripted, Setup};
 
-/// What the tests' server takes.
+/// `max_payload` of the test server.
 const MAX_PAYLOAD: usize = 64 * 1024;
 
-/// A service with one channel of these types, notices all, the reason of each status being `filler` bytes long.
+/// A service with one channel that contains a notice for each of these types. The status reason of each notice is
+/// `filler(offset)` bytes long.
 pub(in crate::sinks) async fn notices(types: &[&str], filler: impl Fn(i64) -> usize) -> Scripted {
     let notice = |(kind, offset): (&&str, i64)| {
         let id = Uuid::from_u128(u128::try_from(offset).unwrap());

@@ -1,4 +1,4 @@
-//! Whom a server lets in: by a login, or by a certificate.
+//! Clients that a server accepts: with a login, or with a certificate.
 
 use std::path::PathBuf;
 
@@ -11,14 +11,15 @@ use crate::support::{Authority, Nats, Operator, Setup};
 
 const PASSWORD: &str = "hunter2-of-a-test";
 
-/// What `check --connect` says, and whether all is well.
+/// Runs `check --connect`. Returns whether it succeeded, and its output.
 async fn checked(setup: &Setup) -> (bool, String) {
     setup.write();
     let told = setup.tell(&["check", "--connect"]).await;
     (told.code == Some(0), format!("{}{}", String::from_utf8_lossy(&told.out), told.errors))
 }
 
-/// A server lets in those who log in with these keys, and not those who do so with the same ones but for the last.
+/// Asserts that a server with this login accepts the sink with these keys, and refuses it without them or with a wrong
+/// value of the last key.
 async fn login(lines: &str, login: Value, wrong: &str, keys: &[(&str, &str)]) {
     let Some(nats) = Nats::start_with(lines, login) else { return };
     let simulator = proved(3).await;
@@ -75,8 +76,8 @@ async fn what_a_user_may_not_do_is_said_by_its_name() {
     daemon.stop().await;
 }
 
-/// A server that shows a certificate of `localhost`, and takes clients with one of the same authority. Other clients than the
-/// sink may do without TLS.
+/// A server with a certificate for `localhost`. It accepts clients with a certificate of the same authority. The test's
+/// own client may connect without TLS.
 struct Secured {
     nats: Nats,
     directory: tempfile::TempDir,

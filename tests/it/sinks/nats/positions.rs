@@ -1,4 +1,4 @@
-//! The position message of a lane, and the stream that is restored, purged, limited or filled up behind the sink's back.
+//! The position message of a lane, and streams that someone else restores, purges, limits or fills up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::sinks::streams::direct::{DirectLane, at, key, keys, offset};
 use crate::sinks::streams::positions::{self, Altered, delivered, is_missing, lane_of};
 use crate::support::{Nats, STREAM};
 
-/// Long enough for a server to know an id again.
+/// A duplicate window, in nanoseconds, during which the server still recognizes the message ids of the test.
 const WINDOW: u64 = 120_000_000_000;
 
 fn settings(nats: &Nats, login: Login) -> NatsSettings {
@@ -66,7 +66,7 @@ impl Altered for Nats {
     }
 }
 
-/// Waits until the sink is connected again, and gives what came of the delivery.
+/// Repeats the delivery until the sink is connected again. Returns the error of that delivery.
 async fn outcome(lane: &mut DirectLane, events: &[EventKey]) -> SinkError {
     loop {
         let error = lane.deliver(events).await.unwrap_err().error;
@@ -114,7 +114,7 @@ async fn a_stream_that_was_restored_is_delivered_to_again_from_its_own_position(
         running.deliver(&keys(4..=7)).await.unwrap();
         nats.restore(&copy);
         nats.count().await;
-        // While the daemon runs.
+        // The stream is restored while the daemon runs.
         let error = outcome(&mut running, &keys(8..=8)).await;
         assert!(matches!(error, SinkError::Displaced(_)), "{error}");
         assert_eq!(nats.keys(&lane).await, keys(1..=3));
@@ -122,7 +122,7 @@ async fn a_stream_that_was_restored_is_delivered_to_again_from_its_own_position(
         assert_eq!((resumed.position, resumed.held.len()), (at(3), 0));
         running.deliver(&keys(4..=8)).await.unwrap();
         assert_eq!(nats.keys(&lane).await, keys(1..=8));
-        // While it is stopped.
+        // The stream is restored while the daemon is stopped.
         nats.restore(&copy);
         nats.count().await;
         lane = running.restarted(nats.sink());
@@ -148,7 +148,7 @@ async fn a_stream_that_is_deleted_or_purged_is_neither_made_nor_filled_again_by_
             let info = nats.api(&format!("STREAM.INFO.{STREAM}"), json!({})).await;
             assert_eq!(info["error"]["err_code"].as_u64().is_some(), is_deleted, "{info}");
             assert!(is_deleted || info["state"]["messages"] == 0, "{info}");
-            // An operator has it filled again from an offset on.
+            // An operator chooses to refill the stream above offset 1.
             lane.put(Some(1));
             assert_eq!(lane.resume().await.unwrap().position, at(1));
             lane.deliver(&keys(2..=4)).await.unwrap();
@@ -171,7 +171,7 @@ async fn events_that_a_consumer_or_a_limit_has_deleted_are_not_published_again()
         assert_eq!((resumed.position, resumed.held), (at(5), keys(4..=5).into_iter().collect()));
         lane.deliver(&keys(4..=6)).await.unwrap();
         assert_eq!(nats.keys(&lane).await, keys(6..=6));
-        // Unless an operator moves the cursor back.
+        // They are published again if an operator moves the cursor back.
         lane.put(None);
         lane.resume().await.unwrap();
         lane.deliver(&keys(1..=7)).await.unwrap();
@@ -189,13 +189,14 @@ async fn a_position_that_the_limits_of_the_stream_have_deleted_is_started_again_
     assert_eq!(quiet.resume().await.unwrap().position, at(3));
     quiet.deliver(&keys(4..=4)).await.unwrap();
     assert_eq!(nats.keys(&quiet).await, keys(4..=4));
-    // One that was made again with such limits has deleted nothing yet.
+    // A stream that was deleted and created again with such limits has deleted nothing yet, so the limits do not
+    // explain the missing position.
     nats.api(&format!("STREAM.DELETE.{STREAM}"), json!({})).await;
     nats.make(json!({"max_msgs": 5, "discard": "old"})).await;
     assert!(is_missing(&quiet.restarted(nats.sink()).resume().await.unwrap().position));
 }
 
-/// Stores the messages of these events as a batch of the lane does that the server keeps in part.
+/// Publishes messages like the first part of a batch, as if the server had stored only that part.
 async fn keep_part(nats: &Nats, lane: &DirectLane, events: &[EventKey]) {
     for event in events {
         let (id, channel) = (event.id.unwrap(), lane.lane.channel.id);
@@ -214,13 +215,14 @@ async fn keep_part(nats: &Nats, lane: &DirectLane, events: &[EventKey]) {
 #[tokio::test]
 async fn a_part_of_a_batch_that_the_server_has_kept_is_not_published_again() {
     let Some(nats) = made(json!({"duplicate_window": WINDOW})).await else { return };
-    // The ids are known when the delivery is offered again at once.
+    // The server still recognizes the message ids if the delivery is repeated at once.
     let mut lane = delivered(&nats, 1..=3).await;
     keep_part(&nats, &lane, &keys(4..=6)).await;
     lane.deliver(&keys(4..=9)).await.unwrap();
     assert_eq!(nats.keys(&lane).await, keys(1..=9));
     assert_eq!(lane.sink.position(&lane.lane).await.unwrap(), at(9));
-    // After a restart they are found, however many there are and whatever the server remembers.
+    // After a restart the sink finds the stored events itself, even if the server does not recognize their ids any
+    // more.
     keep_part(&nats, &lane, &keys(10..=12)).await;
     nats.change(json!({"duplicate_window": 100_000_000})).await;
     let mut lane = lane.restarted(nats.sink());
@@ -247,7 +249,8 @@ async fn an_id_that_is_known_from_another_lane_is_published_all_the_same() {
     }
 }
 
-/// An account whose storage fills up within a batch: NATS 2.15 keeps the first events of the batch and refuses the rest.
+/// The storage of the account fills up within a batch. NATS 2.15 then stores the first events of the batch and refuses
+/// the rest.
 #[tokio::test]
 async fn an_account_that_fills_up_within_a_batch_has_each_event_once() {
     let lines = "accounts { A { jetstream: { max_file: 300000, max_mem: 0 }, users: [{ user: me, password: it }] } }";

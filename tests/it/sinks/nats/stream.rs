@@ -1,4 +1,4 @@
-//! The stream: made or looked at, purged, full, and asked again.
+//! The stream: created or only checked, purged, full, and examined by `check --connect`.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::{assert_whole, setup};
 use crate::sinks::streams::proved;
 use crate::support::{Daemon, Nats, STREAM, Setup, deliverable};
 
-/// Delivers everything there is.
+/// Runs the daemon until the stream contains this many events.
 pub(super) async fn deliver_all(nats: &Nats, setup: &Setup, count: usize) {
     let mut daemon = setup.start();
     daemon.until_logged("channel started").await;

@@ -1,4 +1,4 @@
-//! A lane without a daemon: its calls of the sink are those of a lane, and a test decides what is recorded.
+//! A lane without a daemon. It calls the sink as a real lane does, but the test decides which deliveries are recorded.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use record::{ChannelRef, Lines, Message, Record, Shape};
 use sink::{Confirmed, Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Undelivered};
 use uuid::Uuid;
 
-/// A lane, with what its state records.
+/// A lane and its recorded state.
 #[derive(Clone)]
 pub(crate) struct DirectLane {
     pub(crate) sink: Arc<dyn Sink>,
@@ -17,7 +17,7 @@ pub(crate) struct DirectLane {
     pub(crate) epoch: u64,
     /// The recorded cursor.
     pub(crate) through: Option<Offset>,
-    /// The sink's position as it was confirmed last.
+    /// The last position that the sink confirmed.
     pub(crate) confirmed: Option<Confirmed>,
     pub(crate) owed: BTreeSet<EventKey>,
 }
@@ -26,12 +26,12 @@ pub(crate) fn offset(number: i64) -> Offset {
     Offset::new(number).unwrap()
 }
 
-/// The event at an offset with the id of that number.
+/// The event at this offset with this id.
 pub(crate) fn key(at: i64, id: u128) -> EventKey {
     EventKey { offset: offset(at), id: Some(EventId(Uuid::from_u128(id))) }
 }
 
-/// The events at these offsets. No two have one id.
+/// Events at these offsets. Each has a different id.
 pub(crate) fn keys(offsets: impl IntoIterator<Item = i64>) -> Vec<EventKey> {
     offsets.into_iter().map(|at| key(at, u128::from(at.unsigned_abs()))).collect()
 }
@@ -41,19 +41,19 @@ pub(crate) fn at(position: i64) -> Position {
 }
 
 impl DirectLane {
-    /// A lane of a new channel, of which nothing is recorded.
+    /// A lane of a new channel, with nothing recorded.
     pub(crate) fn new(sink: Arc<dyn Sink>, name: &str) -> Self {
         let channel = ChannelRef { name: "c0".into(), id: ChannelId(Uuid::new_v4()) };
         let lane = LaneRef { channel, sink: name.into() };
         Self { sink, lane, epoch: 1, through: None, confirmed: None, owed: BTreeSet::new() }
     }
 
-    /// The same lane in the next run of the process.
+    /// The same lane after a restart of the process.
     pub(crate) fn restarted(&self, sink: Arc<dyn Sink>) -> Self {
         Self { sink, ..self.clone() }
     }
 
-    /// With a cursor that an operator has chosen.
+    /// Sets the cursor, as an operator does.
     pub(crate) fn put(&mut self, cursor: Option<i64>) {
         (self.through, self.confirmed) = (cursor.map(offset), None);
     }
@@ -67,7 +67,7 @@ impl DirectLane {
         Ok(resumed)
     }
 
-    /// Delivers these events, and records that.
+    /// Delivers these events and records the delivery.
     pub(crate) async fn deliver(&mut self, events: &[EventKey]) -> Result<(), Undelivered> {
         let through = self.deliver_unrecorded(events).await?;
         let last = events.last().copied();
@@ -76,7 +76,7 @@ impl DirectLane {
         Ok(())
     }
 
-    /// Delivers these events, and crashes before that is recorded.
+    /// Delivers these events without recording the delivery, as if the process crashed in between.
     pub(crate) async fn deliver_unrecorded(&self, events: &[EventKey]) -> Result<Offset, Undelivered> {
         let messages: Vec<_> = events.iter().map(|event| message(&self.lane.channel, *event)).collect();
         let through = events.last().unwrap().offset.max(self.through.unwrap_or(Offset::ZERO));
@@ -90,7 +90,7 @@ impl DirectLane {
     }
 }
 
-/// A notice as a sink is offered it.
+/// A notice in the form in which a sink receives it.
 fn message(channel: &ChannelRef, EventKey { offset, id }: EventKey) -> Message {
     let id = id.map(|id| format!(r#""event_id":"{id}","#)).unwrap_or_default();
     let json = format!(r#"{{{id}"headers":{{"type":"wallet.status","offset":{offset},"proofs":[]}},"payload":{{}}}}"#);

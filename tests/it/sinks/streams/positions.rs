@@ -1,5 +1,5 @@
-//! The position that a stream keeps of a lane is compared with the record before it is believed, and an event is identified by
-//! its offset and its id.
+//! A stream stores the position of each lane. The position is compared with the recorded state before it is used. An
+//! event is identified by its offset and its id.
 
 use std::sync::Arc;
 
@@ -9,15 +9,15 @@ use sink::{Position, Sink, SinkError, Undelivered};
 
 use super::direct::{DirectLane, at, key, keys, offset};
 
-/// A stream whose contents a test looks at and changes behind the sink's back.
+/// A stream whose contents the test reads and changes directly.
 pub(crate) trait Altered {
-    /// A sink of a new run of the process.
+    /// A new sink, as after a restart of the process.
     fn sink(&self) -> Arc<dyn Sink>;
 
     /// The events of a lane that readers see, in ascending order.
     async fn keys(&self, lane: &DirectLane) -> Vec<EventKey>;
 
-    /// The position of a lane as it is stored.
+    /// The stored position of a lane.
     async fn stored(&self, lane: &DirectLane) -> Option<Value>;
 
     /// Stores a position, or deletes it.
@@ -44,7 +44,7 @@ pub(crate) fn is_displaced(error: &Undelivered) -> bool {
     matches!(error, Undelivered { delivered: 0, error: SinkError::Displaced(_), .. })
 }
 
-/// The position states how far the lane has got, and can be read without taking the lane over.
+/// The position contains the offset that the lane has reached. It can be read without taking over the lane.
 pub(crate) async fn states_how_far_it_has_got(stream: &impl Altered) {
     let mut lane = lane_of(stream);
     assert!(is_missing(&lane.sink.position(&lane.lane).await.unwrap()));
@@ -53,7 +53,7 @@ pub(crate) async fn states_how_far_it_has_got(stream: &impl Altered) {
     lane.deliver(&keys(7..=9)).await.unwrap();
     let other = stream.sink();
     assert_eq!(other.position(&lane.lane).await.unwrap(), at(9));
-    // A late event does not move it.
+    // A late delivery does not change the position.
     lane.deliver(&keys(6..=6)).await.unwrap();
     assert_eq!(other.position(&lane.lane).await.unwrap(), at(9));
     lane.deliver(&keys(10..=12)).await.unwrap();
@@ -61,7 +61,7 @@ pub(crate) async fn states_how_far_it_has_got(stream: &impl Altered) {
     assert_eq!(stream.keys(&lane).await, keys(6..=12));
 }
 
-/// Two events at one offset are both published and both found.
+/// Two events at one offset are both published, and both are found again.
 pub(crate) async fn tells_two_events_at_one_offset_apart(stream: &impl Altered) {
     let mut lane = lane_of(stream);
     lane.resume().await.unwrap();
@@ -71,7 +71,7 @@ pub(crate) async fn tells_two_events_at_one_offset_apart(stream: &impl Altered) 
     assert_eq!(lane.resume().await.unwrap().held, keys(2..=3).into_iter().collect());
     lane.deliver_unrecorded(&[key(2, 22), key(3, 33)]).await.unwrap();
     assert_eq!(stream.keys(&lane).await, [key(1, 1), key(2, 2), key(2, 22), key(3, 3), key(3, 33)]);
-    // After a crash all four are known to be there.
+    // After a crash, the sink finds all four events.
     let mut lane = lane.restarted(stream.sink());
     let held = lane.resume().await.unwrap().held;
     assert_eq!(held, [key(2, 2), key(2, 22), key(3, 3), key(3, 33)].into());
@@ -79,7 +79,7 @@ pub(crate) async fn tells_two_events_at_one_offset_apart(stream: &impl Altered) 
     assert_eq!(stream.keys(&lane).await, [key(1, 1), key(2, 2), key(2, 22), key(3, 3), key(3, 33), key(4, 4)]);
 }
 
-/// Pending events that are there are named with their ids.
+/// A pending event that the stream already contains is recognized by its offset and id.
 pub(crate) async fn settles_a_pending_event_by_its_identity(stream: &impl Altered) {
     let mut lane = delivered(stream, 1..=5).await;
     lane.owed = [key(2, 2), key(3, 33)].into();
@@ -88,7 +88,7 @@ pub(crate) async fn settles_a_pending_event_by_its_identity(stream: &impl Altere
     assert_eq!(lane.resume().await.unwrap().held, [key(2, 2)].into());
 }
 
-/// The format of earlier versions names offsets alone.
+/// The position format of earlier versions contains only offsets.
 pub(crate) async fn reads_the_position_of_an_older_version(stream: &impl Altered) {
     let mut lane = delivered(stream, 1..=4).await;
     let mut old = stream.stored(&lane).await.unwrap();
@@ -109,7 +109,7 @@ pub(crate) async fn reads_the_position_of_an_older_version(stream: &impl Altered
     assert_eq!(lane.sink.position(&lane.lane).await.unwrap(), at(5));
 }
 
-/// Without its position a lane does nothing until an operator has decided, and then repeats no event.
+/// A lane whose position is missing delivers nothing until an operator decides. Afterwards it repeats no event.
 pub(crate) async fn asks_if_the_position_is_deleted(stream: &impl Altered) {
     let lane = delivered(stream, 1..=3).await;
     stream.store(&lane, None).await;
@@ -129,20 +129,20 @@ pub(crate) async fn asks_if_the_position_is_deleted(stream: &impl Altered) {
     assert_eq!(stream.keys(&lane).await, keys(1..=4));
 }
 
-/// An earlier position is a stream that was restored.
+/// An earlier position means that the stream was restored from a backup.
 pub(crate) async fn returns_an_earlier_position(stream: &impl Altered) {
     let mut lane = delivered(stream, 1..=3).await;
     let earlier = stream.stored(&lane).await.unwrap();
     lane.deliver(&keys(4..=6)).await.unwrap();
     stream.store(&lane, Some(&earlier)).await;
-    // While it runs, and after a restart.
+    // The earlier position is noticed in the same process and after a restart.
     assert!(is_displaced(&lane.deliver(&keys(7..=7)).await.unwrap_err()));
     assert_eq!(lane.resume().await.unwrap().position, at(3));
     assert_eq!(lane.restarted(stream.sink()).resume().await.unwrap().position, at(3));
     assert_eq!(stream.keys(&lane).await, keys(1..=6), "nothing was published");
 }
 
-/// A lane that delivers to a position other than the expected one is refused.
+/// The sink refuses a delivery if the stored position differs from the expected one.
 pub(crate) async fn refuses_a_delivery_after_another_position(stream: &impl Altered) {
     let mut lane = delivered(stream, 1..=3).await;
     let expected = lane.confirmed;
@@ -154,7 +154,7 @@ pub(crate) async fn refuses_a_delivery_after_another_position(stream: &impl Alte
     assert_eq!(stream.keys(&lane).await, keys(1..=4));
 }
 
-/// An instance that another one has overtaken says so, and does not take the lane back under the same lease.
+/// An instance reports that another one has overtaken it, and does not take the lane back under the same lease.
 pub(crate) async fn does_not_take_the_lane_back(stream: &impl Altered) {
     let mut older = delivered(stream, 1..=3).await;
     let mut newer = older.restarted(stream.sink());
@@ -164,7 +164,7 @@ pub(crate) async fn does_not_take_the_lane_back(stream: &impl Altered) {
     assert!(older.deliver(&keys(4..=5)).await.is_err());
     assert!(matches!(older.resume().await, Err(SinkError::Overtaken(_))));
     newer.deliver(&keys(6..=6)).await.unwrap();
-    // With a lease of its own it has the right to.
+    // With a new lease it may take the lane back.
     older.epoch = 3;
     assert_eq!(older.resume().await.unwrap().position, at(6));
     assert_eq!(stream.keys(&older).await, keys(1..=6));

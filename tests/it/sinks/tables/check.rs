@@ -1,5 +1,5 @@
-//! `channeld check --connect` says what a table lacks, as SQL that can be pasted; and filters, formats, reload and the
-//! operator's commands work as with every sink.
+//! `channeld check --connect` reports missing parts of a table as SQL to run. Filters, formats, reload and operator
+//! commands work as for every sink.
 
 use rustix::process::Signal;
 use simulator::Options;
@@ -9,7 +9,7 @@ use super::tables;
 use crate::config::check::connect;
 use crate::support::{Delivered, Setup, deliverable};
 
-/// What is said of the sink `warehouse`, and whether it is well.
+/// Whether the check of the sink `warehouse` succeeded, and its message.
 async fn examined(setup: &Setup) -> (bool, String) {
     let (_, mut asked) = connect(setup).await;
     let at = asked.iter().position(|(what, ..)| what == "sink warehouse").unwrap();
@@ -56,7 +56,7 @@ async fn without_leave_to_make_tables_the_sql_is_printed_and_pasted_and_then_all
     daemon.stop().await;
     tables.assert_each_once(&deliverable(&simulator, 0), 25);
 
-    // A table of others.
+    // A table of another application.
     tables.database.psql("create table others (id int)");
     setup.set("sinks.warehouse.table", "others");
     let (ok, said) = examined(&setup).await;
@@ -90,14 +90,14 @@ async fn filters_formats_proofs_reload_and_replay_work_as_with_every_sink() {
     }
     assert_eq!(tables.both("select count(*) from events where proof is null"), [["0"], ["0"]]);
 
-    // A sample would be a row for ever.
+    // A sample would remain in the table as a row, so these sinks refuse it.
     for sink in ["warehouse", "local"] {
         let told = setup.tell(&["test-sink", sink, "--json"]).await;
         assert_eq!(told.each("delivered"), [false], "{told:?}");
     }
     assert_eq!(tables.rows().await, [verified, verified].map(|rows| i64::try_from(rows).unwrap()));
 
-    // Deleted by an operator, and delivered again.
+    // An operator deletes rows and replays them.
     tables.database.psql("delete from events");
     let last = simulator.offsets(0).last().unwrap().0.to_string();
     let told = setup.tell(&["replay", "--channel", "c0", "--sink", "warehouse", "--from", "1", "--to", &last]).await;
@@ -110,7 +110,7 @@ async fn filters_formats_proofs_reload_and_replay_work_as_with_every_sink() {
     setup.write();
     daemon.signal(Signal::HUP);
     daemon.until_logged("configuration read again: in force").await;
-    // Another file has no position: an operator accepts it as it is.
+    // Another file has no position, so the lane waits until an operator accepts it.
     super::until(&mut daemon, "the lane waits", async || {
         lane(&setup, "local").await["error"]["kind"] == "position_missing"
     })

@@ -1,4 +1,4 @@
-//! Databases that are away, full, or changed by others: their lanes wait, and no other lane does.
+//! Databases that are unavailable, full, or changed by someone else. Their lanes wait, and all other lanes continue.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -15,17 +15,17 @@ use crate::support::{
 
 const REFUSED: &str = "sink refused: its events wait and are offered again";
 
-/// How long the other sinks may take for some events while one is away: far longer than they do, and less than is waited for
-/// an answer of one that is.
+/// The time limit for the other sinks while one database is unavailable. They normally need far less. The limit is
+/// shorter than the 10 s that a lane waits for an answer of a database.
 const ON_TIME: Duration = Duration::from_secs(9);
 
-/// Offers again at once.
+/// Makes a refusing sink retry now.
 async fn resume(setup: &Setup, sink: &str) {
     let told = setup.tell(&["resume", "c0", "--sink", sink]).await;
     assert_eq!(told.code, Some(0), "{told:?}");
 }
 
-/// A sink's lane, by the status; null before it has begun.
+/// The lane of a sink in the status, or null before it has started.
 pub(super) async fn lane(setup: &Setup, sink: &str) -> Value {
     let mut report = setup.tell(&["status", "--json"]).await.json().remove(0);
     let mut lanes = report["channels"][0]["lanes"].take();
@@ -33,14 +33,14 @@ pub(super) async fn lane(setup: &Setup, sink: &str) -> Value {
     lane.map(Value::take).unwrap_or_default()
 }
 
-/// The kind of the trouble that a sink has, and its words, by the status; nothing before its lane has begun.
+/// The kind and the message of a lane's error in the status. Empty before the lane has started.
 pub(super) async fn trouble(setup: &Setup, sink: &str) -> (String, String) {
     let lane = lane(setup, sink).await;
     let text = |name: &str| lane["error"][name].as_str().unwrap_or_default().to_owned();
     (text("kind"), text("message"))
 }
 
-/// Waits until a sink's trouble says this.
+/// Waits until the lane is unavailable with an error that contains these words.
 pub(super) async fn until_says(setup: &Setup, daemon: &mut Daemon, sink: &str, words: &str) {
     let deadline = Instant::now() + crate::support::LONGEST_WAIT;
     loop {
@@ -68,7 +68,7 @@ async fn a_server_that_fails_between_its_commit_and_its_answer_or_is_away_loses_
     let mut daemon = setup.start();
     tables.until(&mut daemon, 100).await;
 
-    // It has committed, and the answer is lost with the server.
+    // The server commits, but the relay drops its answers. Then the server is killed.
     relay.becomes(Line::CutsAnswers);
     simulator.publish(0, 20);
     tables.until(&mut daemon, 120).await;
@@ -85,7 +85,7 @@ async fn a_server_that_fails_between_its_commit_and_its_answer_or_is_away_loses_
     resume(&setup, "warehouse").await;
     tables.until(&mut daemon, 140).await;
 
-    // In the middle of many.
+    // The server is killed during the delivery of many events.
     simulator.publish(0, 400);
     super::until(&mut daemon, "some have come", async || tables.rows().await[0] > 140).await;
     tables.database.server.kill();
@@ -97,7 +97,7 @@ async fn a_server_that_fails_between_its_commit_and_its_answer_or_is_away_loses_
     tables.assert_each_once(&deliverable(&simulator, 0), 540);
 }
 
-/// How long the server is away: longer than the longest wait between two offers, where there is time for that.
+/// How long the server is unavailable. In a full run this is longer than the longest wait between two attempts.
 fn away() -> Duration {
     if everything() { Duration::from_secs(60) } else { Duration::from_millis(2_500) }
 }
@@ -131,7 +131,7 @@ async fn a_server_that_is_away_for_a_minute_holds_up_no_other_and_has_each_event
     let (kind, said) = trouble(&setup, "warehouse").await;
     assert!(kind == "unavailable" && said.contains("sinks.warehouse.url"), "{kind}: {said}");
     tables.database.server.run();
-    // By itself: no one resumes it.
+    // The lane retries without an operator.
     tables.until(&mut daemon, rows).await;
     let dead = setup.tell(&["dead-letters", "list", "--json"]).await;
     assert_eq!(dead.json(), [] as [serde_json::Value; 0], "none was given up");
@@ -149,7 +149,7 @@ async fn a_full_disk_is_waited_for_and_holds_up_no_other() {
         return;
     };
     let Some(mount) = Mount::new(setup.path("small"), "32m") else { return };
-    // The way there, for the server's user.
+    // The user of the server needs access to the mount.
     for place in [setup.path(""), mount.at.clone()] {
         std::fs::set_permissions(place, Permissions::from_mode(0o777)).unwrap();
     }
@@ -178,7 +178,7 @@ async fn a_full_disk_is_waited_for_and_holds_up_no_other() {
     tables.until(&mut daemon, 420).await;
     daemon.stop().await;
     tables.assert_each_once(&deliverable(&simulator, 0), 420);
-    // Nothing of the server stands in the mount when that goes.
+    // The server must not have files in the mount when it is unmounted.
     let drop = format!(
         "alter database {name} reset default_tablespace; drop table events, events_progress;",
         name = tables.database.name
@@ -221,7 +221,7 @@ async fn a_table_that_is_changed_under_us_is_said_and_made_whole_where_that_lose
         resume(&setup, "warehouse").await;
         tables.until(&mut daemon, rows).await;
     }
-    // A column that is only missing is made.
+    // The sink creates a missing column.
     tables.database.psql("alter table events drop column proof");
     simulator.publish(0, 5);
     daemon.until_logged(REFUSED).await;
@@ -233,7 +233,7 @@ async fn a_table_that_is_changed_under_us_is_said_and_made_whole_where_that_lose
 #[tokio::test]
 async fn a_table_that_is_locked_for_long_leaves_one_statement_that_waits_and_not_one_for_each_attempt() {
     if !everything() {
-        // Each attempt takes as long as an answer may take.
+        // Slow: every attempt waits for the whole timeout.
         return;
     }
     let Some((simulator, setup, tables)) = tables(Options { events: 20, ..Options::default() }).await else { return };
@@ -241,7 +241,7 @@ async fn a_table_that_is_locked_for_long_leaves_one_statement_that_waits_and_not
     tables.until(&mut daemon, 20).await;
     let client = tables.database.server.client(&tables.database.name).await;
     client.batch_execute("begin; lock table events in exclusive mode").await.unwrap();
-    // More than one statement writes: another is under way behind the one that waits.
+    // These events need several statements, so another statement follows the waiting one.
     simulator.publish(0, 500);
     until_says(&setup, &mut daemon, "warehouse", "no answer for 10 s").await;
     let offers = |daemon: &Daemon| {

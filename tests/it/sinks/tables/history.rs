@@ -1,4 +1,4 @@
-//! `channeld check --history` and the daemon compare the service's history with the sinks.
+//! `channeld check --history` and the daemon compare the history of the service with the sinks.
 
 use std::fs;
 

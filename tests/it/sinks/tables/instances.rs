@@ -1,4 +1,4 @@
-//! Two instances and one lane: the older one writes nothing after the younger one has claimed the lane.
+//! Two instances run one lane. The older one writes nothing after the newer one has claimed the lane.
 
 use rustix::process::Signal;
 use simulator::{Options, Simulator};
@@ -7,11 +7,11 @@ use crate::support::{
     Daemon, Database, Line, Pooler, Relay, Setup, deliverable, eventually, everything, programs, skip,
 };
 
-/// How many rows the table has; none where it is not there.
+/// The number of rows in the table, or 0 if the table does not exist.
 const ROWS: &str = "select case when to_regclass('events') is null then 0 else \
      (xpath('//n/text()', query_to_xml('select count(*) as n from events', false, true, '')))[1]::text::bigint end";
 
-/// What an instance logs that notices, by the table or by its lease, that another one has the lane.
+/// The messages of an instance that notices, from the table or from its lease, that another instance owns the lane.
 const FENCED: [&str; 2] = [
     "another instance delivers to this sink: this one stops",
     "the lease of the channel is lost: it is claimed again when no other instance owns it",
@@ -28,7 +28,7 @@ fn instance(name: &str, simulator: &Simulator, database: &Database) -> Setup {
     setup
 }
 
-/// How often an instance has noticed that.
+/// How often an instance has noticed that another one owns the lane.
 fn fenced(daemon: &Daemon) -> usize {
     FENCED.iter().map(|message| daemon.log().lines(message).len()).sum()
 }
@@ -58,7 +58,7 @@ async fn an_instance_that_was_stopped_in_the_middle_of_a_delivery_writes_nothing
     eventually("its statement is on its way", || (relay.held() > 0).then_some(())).await;
     stopped.signal(Signal::STOP);
     until(&database, &mut other, ROWS, 50).await;
-    // What the statement would write is not there, and would show.
+    // Remove the rows that the delayed statement would insert. If the statement were executed, they would reappear.
     database.change("create table kept as select * from events where event_offset > 30; delete from events where event_offset > 30").await;
     let epoch = database.number("select epoch from events_progress").await;
     relay.becomes(Line::Good);
@@ -79,7 +79,7 @@ async fn an_instance_that_was_stopped_in_the_middle_of_a_delivery_writes_nothing
     assert_eq!(found, deliverable(&simulator, 0).iter().map(ToString::to_string).collect::<Vec<_>>());
 }
 
-/// Writes down each move of a lane's position, by a trigger of the server.
+/// A trigger that records every change of the lane's position.
 const WATCHED: &str = "create table moves (number bigserial, through bigint, epoch bigint); \
     create function note() returns trigger language plpgsql as $$ begin \
     insert into moves (through, epoch) values (new.through, new.epoch); return new; end $$; \
@@ -100,7 +100,7 @@ async fn two_daemons_that_are_frozen_and_thawed_by_turns_write_each_event_once_a
         let mut daemon = setup.start();
         daemon.until_logged("these instances live").await;
         daemons.push((relay, daemon, setup));
-        // The first one has the lane.
+        // The first instance owns the lane.
         let (_, first, _) = &mut daemons[0];
         until(&database, first, ROWS, 30).await;
     }
@@ -117,7 +117,7 @@ async fn two_daemons_that_are_frozen_and_thawed_by_turns_write_each_event_once_a
         until(&database, next, ROWS, rows()).await;
         simulator.publish(0, 20);
         until(&database, next, ROWS, rows()).await;
-        // The statement arrives now, and who has sent it wakes up.
+        // The delayed statement arrives, and the instance that sent it continues.
         relay.becomes(Line::Good);
         frozen.signal(Signal::CONT);
         frozen.until("it says that it is fenced", |frozen| fenced(frozen) > before).await;
@@ -130,7 +130,7 @@ async fn two_daemons_that_are_frozen_and_thawed_by_turns_write_each_event_once_a
     }
     let expected: Vec<_> = deliverable(&simulator, 0).iter().map(ToString::to_string).collect();
     assert_eq!(database.psql("select event_offset from events order by event_offset"), expected);
-    // In the order of their transactions.
+    // Rows in the order of the transactions that inserted them.
     assert_eq!(database.psql("select event_offset from events order by age(xmin) desc, event_offset"), expected);
     let back = "select count(*) from (select through, epoch, lag(through) over (order by number) as earlier, \
                 lag(epoch) over (order by number) as older from moves) m where through < earlier or epoch < older";

@@ -1,4 +1,4 @@
-//! kill -9 at random moments, with forged events and late proofs.
+//! kill -9 at random moments, with forged and pending events.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use simulator::{Honesty, LateProofs, Options};
 use super::{NEVER, tables};
 use crate::support::{deliverable, everything, random};
 
-/// Events, and kills.
+/// The number of events and of kills.
 const SAMPLE: (u64, usize) = (600, 6);
 const FULL: (u64, usize) = (6_000, 25);
 
@@ -30,7 +30,7 @@ async fn killed_at_any_moment_each_event_is_in_each_table_once_and_none_that_is_
         let enough = kill * share + moments.random_range(1..=share);
         let enough = i64::try_from(enough).unwrap() - i64::try_from(forged + unproved.len()).unwrap();
         let mut daemon = setup.start();
-        // Each table by turns: one is ahead of the other.
+        // Wait for the two tables alternately, so that sometimes one and sometimes the other is ahead.
         super::until(&mut daemon, "some rows are there", async || tables.rows().await[kill % 2] >= enough).await;
         daemon.kill().await;
         let come: Vec<_> = unproved.iter().copied().filter(|_| moments.random_bool(0.3)).collect();

@@ -1,4 +1,4 @@
-//! Events that are larger than what a table takes: by a limit of the server's own, or by one that an operator has set.
+//! Events that exceed a limit of the database server, or a limit that an operator has set.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,8 +8,8 @@ use crate::support::{
     Daemon, Database, Delivered, Server, Setup, Tables, everything, programs, serving, signed, skip, sqlite,
 };
 
-/// The words of this are of letters that have four bytes each, and distinct. Each stands beside another one by a hyphen, so
-/// that a `tsvector` holds both and the two as one.
+/// Pairs of distinct words, joined with a hyphen. A `tsvector` stores both words and the compound. All letters have
+/// four bytes.
 fn compounds(letters: usize) -> String {
     const LETTERS: u32 = 200;
     let part = |number: u32| -> String {
@@ -27,7 +27,7 @@ fn words(bytes: usize) -> String {
     words.concat()
 }
 
-/// The error that the sink's lane has, once it is a refusal.
+/// Waits until the sink refuses an event, and returns the error of its lane.
 async fn refusal(setup: &Setup, daemon: &mut Daemon, sink: &str) -> String {
     let deadline = Instant::now() + crate::support::LONGEST_WAIT;
     loop {
@@ -47,7 +47,7 @@ async fn of_more_words_than_a_tsvector_holds_the_first_are_found_and_the_event_i
         return;
     }
     let server = Arc::new(server);
-    // A limit in bytes is reached with letters of several bytes.
+    // UTF-8 is required: the limit in bytes is only reached with letters of several bytes.
     let client = server.client("postgres").await;
     client.batch_execute("create database wide template template0 encoding 'UTF8'").await.unwrap();
     let database = Database { server, name: "wide".to_owned() };
@@ -88,11 +88,11 @@ async fn of_more_words_than_a_tsvector_holds_the_first_are_found_and_the_event_i
     }
 }
 
-/// The size that the operator's limits have, and that of the third event.
+/// The operator's limit, and the size of the content of event 4, in bytes.
 const LIMIT: usize = 100_000;
 const LARGE: usize = 300_000;
 
-/// From now on the tables take no record of more bytes than [`LIMIT`].
+/// Makes both tables refuse records of more than [`LIMIT`] bytes.
 fn limit(tables: &Tables) {
     tables.database.psql(&format!(
         "alter table events add constraint no_more_than_{LIMIT}_bytes check (octet_length(record) <= {LIMIT})"
@@ -114,7 +114,7 @@ async fn an_event_larger_than_a_table_takes_blocks_with_both_sizes_and_is_given_
     let events = (1..=6).map(|offset| signed(offset, &content(offset))).collect();
     let (_service, setup) = serving(events).await;
     let (mut setup, tables) = setup.with_tables(database);
-    // The tables are made for one event, and the state is forgotten.
+    // Deliver one event to create the tables, and delete the state afterwards.
     setup.set("channels.c0.start", 6);
     let mut daemon = setup.start();
     tables.until(&mut daemon, 1).await;
@@ -151,13 +151,13 @@ async fn an_event_larger_than_a_table_takes_blocks_with_both_sizes_and_is_given_
     tables.assert_each_once(&[1, 2, 3, 5, 6], 6);
 }
 
-/// PostgreSQL 15 gives no more than 1 GiB to the elements of one array while it reads them: room for 16,777,216.
+/// While PostgreSQL 15 reads a JSON array, its elements use at most 1 GiB, which is enough for 16,777,216.
 const ELEMENTS: usize = 17_000_000;
 
 #[tokio::test]
 async fn an_event_whose_json_the_server_has_no_memory_for_is_stored_whole_in_its_record() {
     if !everything() {
-        // An event almost as large as the largest that is read takes its time.
+        // The event is almost as large as the largest that the daemon reads, so the test is slow.
         return;
     }
     let Some(database) = Database::new().await else { return };

@@ -1,4 +1,4 @@
-//! Contents that a database may not like.
+//! Contents that a database may refuse.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::NEVER;
 use super::failures::lane;
 use crate::support::{Daemon, Database, Delivered, Server, Setup, Tables, programs, serving, signed, skip};
 
-/// What each is, and whether `jsonb` takes it.
+/// Contents, and whether `jsonb` accepts each of them.
 fn contents() -> Vec<(String, bool)> {
     let long = "x".repeat(300_000);
     [
@@ -73,12 +73,12 @@ async fn what_jsonb_refuses_leaves_its_column_null_and_loses_nothing() {
     assert_eq!(one[0], "Nul\\u0000");
 }
 
-/// How many pages wait for a sink, by the status.
+/// The number of batches in the queue of a sink, from the status.
 async fn queued(setup: &Setup, sink: &str) -> u64 {
     lane(setup, sink).await["queued_batches"].as_u64().unwrap_or_default()
 }
 
-/// 300 events, and a table that is there, which holds the last of them.
+/// A service with 300 events. The tables exist and contain the last event.
 async fn three_hundred(database: Database) -> (impl Sized, Setup, Tables) {
     let events = (1..=300).map(|offset| signed(offset, &format!(r#"{{"name":"n{offset}"}}"#))).collect();
     let (service, setup) = serving(events).await;
@@ -88,19 +88,18 @@ async fn three_hundred(database: Database) -> (impl Sized, Setup, Tables) {
     tables.until(&mut daemon, 1).await;
     daemon.stop().await;
     std::fs::remove_dir_all(setup.path("state")).unwrap();
-    // Otherwise the channel would begin behind that event.
+    // With a stored position, the channel would start above that event.
     tables.database.psql("delete from events_progress");
     sqlite_change(&tables.file, "delete from events_progress");
     setup.set("channels.c0.start", "earliest");
     (service, setup, tables)
 }
 
-/// Changes a file by a statement.
 fn sqlite_change(file: &std::path::Path, statement: &str) {
     rusqlite::Connection::open(file).unwrap().execute_batch(statement).unwrap();
 }
 
-/// Notes the order in which rows come, `before` or `after` each is written.
+/// Adds a trigger to the PostgreSQL table that records the offset `before` or `after` each insertion.
 fn note_rows(tables: &Tables, when: &str) {
     tables.database.psql(&format!(
         "create table public.written (number bigserial, event_offset bigint); \
@@ -110,12 +109,13 @@ fn note_rows(tables: &Tables, when: &str) {
     ));
 }
 
-/// The offsets of the rows that were noted, in that order.
+/// The recorded offsets, in the order of insertion.
 fn noted_rows(tables: &Tables) -> Vec<String> {
     tables.database.psql("select event_offset from public.written order by number")
 }
 
-/// The lane begins when both pages wait for it: they are one delivery, of two statements.
+/// Starts the daemon and lets the lane start only when both pages are queued. They become one delivery of two
+/// statements.
 async fn start_with_two_pages(setup: &Setup, tables: &Tables) -> Daemon {
     let client = tables.database.server.client(&tables.database.name).await;
     client.batch_execute("begin; lock table events_progress in share row exclusive mode").await.unwrap();
@@ -134,9 +134,9 @@ async fn what_counts_as_delivered_outlives_a_crash_of_the_server() {
     }
     let database = Database::on(Arc::new(server)).await;
     let (_service, setup, tables) = three_hundred(database).await;
-    // The first of the second statement.
+    // Refuses the first event of the second statement.
     tables.database.psql("alter table events add constraint mine check (name <> 'n201')");
-    // What need not be on the disk is not.
+    // Data that need not be on the disk yet is written as late as possible, so that the kill loses it.
     for setting in ["wal_writer_delay = '10s'", "wal_writer_flush_after = '1GB'"] {
         tables.database.psql(&format!("alter system set {setting}"));
     }
@@ -163,14 +163,15 @@ async fn where_another_process_of_the_server_answers_what_was_not_on_the_disk_is
         return;
     }
     let (_service, setup, tables) = three_hundred(database).await;
-    // Each statement seems to be carried out by another one, as behind a pooler when the server has crashed in between.
+    // Every statement sees another backend process. The same happens behind a pooler if the server crashes between two
+    // statements.
     let name = &tables.database.name;
     tables.database.psql(&format!(
         "create sequence numbers; create schema pooled; \
          create function pooled.pg_backend_pid() returns bigint language sql as 'select nextval(''public.numbers'')'; \
          alter database {name} set search_path = pooled, pg_catalog, public",
     ));
-    // Each row that is written, and each that would be if it were not there.
+    // A `before` trigger also records a row that is not inserted because it already exists.
     note_rows(&tables, "before");
     let mut daemon = start_with_two_pages(&setup, &tables).await;
     super::until(&mut daemon, "all are recorded", async || lane(&setup, "warehouse").await["cursor"] == 300).await;
@@ -190,9 +191,9 @@ async fn an_event_that_a_table_refuses_becomes_a_dead_letter_alone() {
         return;
     }
     let (_service, mut setup, tables) = three_hundred(database).await;
-    // A rule of the operator's own.
+    // A constraint of the operator.
     tables.database.psql("alter table events add constraint mine check (name <> 'n123')");
-    // As a server does that has a limit for JSON, or no memory for so much of it.
+    // Simulates a server with a limit for JSON, and one that has no memory for a large JSON value.
     tables.database.psql(
         "create function limited() returns trigger language plpgsql as $$ begin \
          if new.name = 'n200' and new.decoded is not null then raise 'not that' using errcode = '54000'; end if; \
@@ -219,7 +220,7 @@ async fn an_event_that_a_table_refuses_becomes_a_dead_letter_alone() {
     daemon.stop().await;
     let expected: Vec<i64> = (1..=300).filter(|offset| *offset != 123).collect();
     tables.assert_each_once(&expected, 300);
-    // Behind a statement that is refused the next one writes nothing, though both are under way.
+    // If a statement is refused, the next one writes nothing, although both were sent together.
     let written = noted_rows(&tables);
     assert_eq!(written, expected[..298].iter().map(ToString::to_string).collect::<Vec<_>>());
     assert_eq!(

@@ -1,5 +1,5 @@
-//! The sink `postgres` by itself: a lane's position is compared with every statement, and an event is identified by its offset
-//! and id.
+//! The sink `postgres` without a daemon. Every statement is compared with the position of the lane, and an event is
+//! identified by its offset and id.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::support::{Database, Line, Relay, Server, programs, skip};
 
-/// What the tables of older versions had instead of their key.
+/// Replaces the key of the table with the key of older versions.
 const OLD_KEY: &str = "drop index events_identity; alter table events add primary key (channel_id, event_offset)";
 
 fn lane() -> LaneRef {
@@ -29,7 +29,7 @@ fn at(number: i64) -> Position {
     Position::At(Some(offset(number)))
 }
 
-/// A notice at an offset, with this id or none.
+/// A notice at this offset, with or without an id.
 fn event(number: i64, id: Option<u128>) -> Message {
     let id = id.map_or_else(String::new, |id| format!(r#""event_id":"{}","#, Uuid::from_u128(id)));
     let json = format!(r#"{{{id}"headers":{{"type":"wallet.status","offset":{number},"proofs":[]}},"payload":{{}}}}"#);
@@ -47,7 +47,7 @@ fn events(offsets: impl IntoIterator<Item = i64>) -> Vec<Message> {
     offsets.into_iter().map(|number| event(number, Some(number.unsigned_abs().into()))).collect()
 }
 
-/// Three events at one offset, the last of them without an id.
+/// Three events at one offset. The last one has no id.
 fn three_at(number: i64) -> [Message; 3] {
     [event(number, Some(1)), event(number, Some(2)), event(number, None)]
 }
@@ -67,7 +67,7 @@ fn sink_at(url: &str) -> Postgres {
     Postgres::new("warehouse", settings(url, true)).unwrap()
 }
 
-/// A new database, and a sink that writes into it.
+/// A new database and a sink for it.
 async fn database() -> Option<(Database, Postgres)> {
     let database = Database::new().await?;
     if !programs(&["psql"]) {
@@ -77,13 +77,13 @@ async fn database() -> Option<(Database, Postgres)> {
     Some((database, sink))
 }
 
-/// What the ledger records of a lane, which nobody has confirmed.
+/// The recorded state of a lane whose position was never confirmed.
 fn recorded(through: Option<i64>) -> Recorded {
     let through = through.map(offset);
     Recorded { lane: lane(), epoch: 1, through, owed: BTreeSet::new(), confirmed: None }
 }
 
-/// What the ledger records of a lane that has delivered up to `through`.
+/// The recorded state of a lane that has delivered up to `through`.
 fn confirmed(through: i64) -> Recorded {
     let confirmed = Confirmed { position: Some(offset(through)), last: None };
     Recorded { confirmed: Some(confirmed), ..recorded(Some(through)) }
@@ -98,7 +98,7 @@ async fn deliver(sink: &Postgres, after: Option<i64>, messages: &[Message]) -> R
     sink.deliver(&Delivery { lane: &lane, epoch: 1, after, through, messages }).await
 }
 
-/// Makes the tables, and delivers events 1 to 7.
+/// Creates the tables and delivers events 1 to 7.
 async fn seven(sink: &Postgres) {
     assert_eq!(resumed(sink, &recorded(None)).await, Position::At(None));
     deliver(sink, None, &events(1..=3)).await.unwrap();
@@ -120,12 +120,12 @@ fn numbers(offsets: impl IntoIterator<Item = i64>) -> Vec<String> {
     offsets.into_iter().map(|number| number.to_string()).collect()
 }
 
-/// As a backup leaves the tables from when there were three events.
+/// Restores the tables to the state after event 3.
 fn restore(database: &Database) {
     database.psql("delete from events where event_offset > 3; update events_progress set through = 3");
 }
 
-/// The keys that tell a table's rows apart.
+/// The unique indexes of the table.
 fn keys(database: &Database) -> Vec<String> {
     database.psql("select indexrelid::regclass from pg_index where indrelid = 'events'::regclass and indisunique")
 }
@@ -193,7 +193,7 @@ async fn two_events_at_one_offset_are_both_kept_and_each_once() {
     let owed = BTreeSet::from([other, without_id, absent]);
     let held = sink.resume(&Recorded { owed, ..confirmed(5) }).await.unwrap().held;
     assert_eq!(held, [other, without_id].into());
-    // A constraint of an operator's own still refuses.
+    // A constraint of the operator still refuses rows.
     database.psql("create unique index mine on events (type) where event_offset > 5");
     let refused = deliver(&sink, Some(5), &events(6..=7)).await.unwrap_err();
     assert!(refused.delivered == 1 && matches!(refused.error, SinkError::Refused { .. }), "{refused:?}");
@@ -221,7 +221,8 @@ async fn a_table_of_an_older_version_gets_the_new_key_and_keeps_its_rows() {
     let Some((database, sink)) = database().await else { return };
     seven(&sink).await;
     database.psql(OLD_KEY);
-    // Both keys are there if a change ends between its two transactions, or an operator has made the new one before.
+    // Both keys exist if a migration stops between its two transactions, or if an operator has already created the new
+    // key.
     for has_both in [false, true] {
         if has_both {
             database.psql("alter table events add constraint old unique (channel_id, event_offset)");
@@ -254,7 +255,7 @@ async fn without_leave_to_change_a_table_of_an_older_version_the_sql_is_printed(
         assert_eq!(keys(&database), ["events_identity"]);
         database.psql(OLD_KEY);
     }
-    // An index of that name that was not finished.
+    // An unfinished index with the expected name.
     database.psql("truncate events; create unique index events_identity on events (channel_id)");
     let said = sink.probe().await.unwrap_err().to_string();
     database.psql(said.split_once(" run: ").unwrap().1);
@@ -306,7 +307,7 @@ async fn a_promoted_standby_without_the_last_deliveries_is_noticed_by_the_next_s
     relay.cut();
     let why = loop {
         match deliver(&sink, Some(7), &events([8])).await {
-            // The connection to the server that is gone.
+            // The sink still has a connection to the killed server.
             Err(Undelivered { error: SinkError::Unavailable { .. }, .. }) => {}
             other => break displaced(other),
         }

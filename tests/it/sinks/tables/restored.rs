@@ -1,4 +1,4 @@
-//! Tables that are restored from a backup or dropped, under a daemon that is stopped or runs.
+//! Tables are restored from a backup or dropped, while the daemon runs or is stopped.
 
 use simulator::Options;
 
@@ -6,7 +6,7 @@ use super::failures::lane;
 use super::{tables, until};
 use crate::support::{Tables, deliverable};
 
-/// Takes both tables back to what they were at an offset, as a restored backup does.
+/// Restores both tables to the state after this offset.
 async fn restore(tables: &Tables, through: i64) {
     let rows = format!("delete from events where event_offset > {through};");
     tables.change(&format!("{rows} update events_progress set through = {through};")).await;

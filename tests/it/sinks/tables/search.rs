@@ -1,4 +1,4 @@
-//! Full-text search, notifications, and what `deploy/TABLES.md` says.
+//! Full-text search, notifications, and the queries in `deploy/TABLES.md`.
 
 use std::future::poll_fn;
 
@@ -52,7 +52,7 @@ async fn words_and_parts_of_words_are_found_in_both() {
     }
 }
 
-/// The queries of `deploy/TABLES.md` for this one.
+/// The queries in `deploy/TABLES.md` that are marked with this language.
 fn queries(language: &str) -> Vec<&'static str> {
     let document = include_str!("../../../../deploy/TABLES.md");
     let blocks = document.split("\n```").skip(1).step_by(2);
@@ -82,7 +82,7 @@ async fn the_questions_of_the_documentation_have_answers_in_both() {
     assert_eq!((in_postgres[0].len(), in_sqlite[0].len(), in_postgres[1].len(), in_sqlite[1].len()), (8, 6, 1, 1));
     let [one, other] = [in_postgres.concat(), in_sqlite.concat()];
     for query in one.iter().map(asked) {
-        // Indexes are made one by one, and not in the transaction of several statements.
+        // `create index concurrently` cannot run in the transaction of several statements, so they run one by one.
         let answers: Vec<_> =
             query.split_inclusive(';').filter(|one| one.trim() != "").map(|one| tables.database.psql(one)).collect();
         assert!(

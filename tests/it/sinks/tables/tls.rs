@@ -1,4 +1,4 @@
-//! PostgreSQL by TLS, with an authority of the operator's own and a client certificate: for a table, and for the state.
+//! PostgreSQL over TLS with a private authority and client certificates, for tables and for the state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use super::failures::until_says;
 use crate::config::check::connect;
 use crate::support::{Authority, Daemon, Database, ROLE, Relay, Server, Setup, deliverable, programs, skip};
 
-/// What says in the configuration how a database is reached, and where.
+/// The configuration tables that describe a connection to a database, and their keys.
 const REACHED: [&str; 2] = ["state", "sinks.warehouse"];
 const KEYS: [&str; 4] = ["url", "ca_file", "client_certificate_file", "client_key_file"];
 
-/// A server that lets clients in by TLS alone, and a daemon that may use it.
+/// A server that accepts only TLS connections, and a daemon that is configured for it.
 struct Secured {
     simulator: Simulator,
     setup: Setup,
     database: Database,
-    /// What is right.
+    /// The correct value of each key.
     keys: BTreeMap<&'static str, String>,
 }
 
@@ -49,7 +49,7 @@ impl Secured {
         Some(Self { simulator, setup, database, keys })
     }
 
-    /// Waits until every event is in the table, and looks at them.
+    /// Waits until every event is in the table, and checks the offsets.
     async fn all_come(&self, daemon: &mut Daemon) {
         let all = deliverable(&self.simulator, 0);
         super::until(daemon, "all have come", async || {
@@ -61,7 +61,7 @@ impl Secured {
     }
 }
 
-/// A database is reached so.
+/// Sets the connection keys in these configuration tables, and removes the other ones.
 fn reach(setup: &mut Setup, tables: &[&str], keys: &BTreeMap<&str, String>) {
     for (table, key) in tables.iter().flat_map(|table| KEYS.map(|key| (table, key))) {
         setup.remove(&format!("{table}.{key}"));
@@ -83,7 +83,7 @@ async fn with_a_private_authority_and_a_client_certificate_the_events_and_the_st
          from pg_stat_ssl join pg_stat_activity using (pid) where usename = '{ROLE}'"
     );
     let connections = &secured.database.query(&connections).await[0];
-    // One for the state at least, and one for the table.
+    // At least one connection for the state and one for the table.
     assert!(connections.get::<_, i64>(0) >= 2 && connections.get::<_, i64>(1) == 0, "{connections:?}");
     daemon.stop().await;
 }
@@ -139,7 +139,7 @@ async fn why_one_side_is_not_trusted_is_said_with_what_to_do_and_no_event_is_giv
     daemon.stop().await;
 }
 
-/// Without that, one that stands between could have everything told in the open.
+/// Otherwise an attacker in the middle could make the daemon send everything without encryption.
 #[tokio::test]
 async fn where_an_authority_is_named_a_server_without_tls_is_given_nothing() {
     let Some(secured) = Secured::start().await else { return };

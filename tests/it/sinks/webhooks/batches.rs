@@ -1,15 +1,15 @@
-//! A batch that the endpoint refuses costs no event that it would take.
+//! If the endpoint refuses a batch, it still receives every event that it would accept.
 
 use super::{Receiver, Setup, service, webhook_only};
 use crate::support::{deliverable, offsets, records};
 
-/// The largest body that Express takes by its default, in bytes.
+/// The largest body that Express accepts by default, in bytes.
 const EXPRESS: usize = 100 * 1024;
 
 const HALVED: &str = "endpoint refused a batch for its content: offering it in halves";
 const TOO_LARGE: &str = "endpoint refused a batch for its size: smaller ones from now on, lower batch_bytes";
 
-/// Batches of ten, of which the first event is given up after a second of refusals.
+/// Batches of ten events. After one second of refusals, the first event of a batch becomes a dead letter.
 async fn giving_up_soon(receiver: &Receiver) -> (simulator::Simulator, Setup) {
     let simulator = service(30).await;
     let setup = webhook_only(&simulator, receiver).with("sinks.hook.batch_events", 10);
@@ -40,7 +40,7 @@ async fn a_batch_that_is_too_large_for_the_endpoint_goes_in_parts_and_no_event_i
     let receiver = Receiver::start().await;
     let (simulator, setup) = giving_up_soon(&receiver).await;
     let largest = records(&simulator, 0).await.into_values().map(|raw| raw.len()).max().unwrap();
-    // Every event alone, and few batches.
+    // Every single event is below the limit, but only few batches are.
     let limit = 2 * largest + 1024;
     receiver.refuse_with(413, move |body| body.len() > limit);
     let mut daemon = setup.start();

@@ -1,4 +1,4 @@
-//! How a webhook is reached: TLS on both sides, signatures, a proxy, and addresses that are none of its business.
+//! The connection to a webhook: TLS with client certificates, signatures, proxies, and forbidden addresses.
 
 use axum::http::Version;
 use base64::Engine;
@@ -10,7 +10,7 @@ use simulator::Simulator;
 use super::{service, until_lane_is, webhook_only};
 use crate::support::{Authority, ForwardProxy, Post, Receiver, Reply, Setup, deliverable, offsets};
 
-/// Gives a webhook an authority to trust, and a certificate of its own.
+/// Configures a private authority and a client certificate for a webhook.
 fn introduce(setup: &mut Setup, sink: &str, authority: &Authority) {
     let ca = authority.write(&setup.path("ca.pem"));
     let [certificate, key] = authority.issue(&setup.path("client.pem"), &setup.path("client-key.pem"));
@@ -19,8 +19,9 @@ fn introduce(setup: &mut Setup, sink: &str, authority: &Authority) {
     setup.set(&format!("sinks.{sink}.client_key_file"), key);
 }
 
-/// Verifies `v1a` as the specification ("Signature scheme", "Webhook headers") lays it out: over the id, the timestamp and
-/// the body, joined by full stops; `v1a,` and base64, among others that spaces separate.
+/// Verifies the `v1a` signature as the Standard Webhooks specification describes ("Signature scheme", "Webhook
+/// headers"). It covers the id, the timestamp and the body, joined with full stops. The header contains several
+/// signatures, separated by spaces.
 fn verify_asymmetric(post: &Post, key: &PublicKey) {
     let signatures = post.headers["webhook-signature"].to_str().unwrap();
     let signature = signatures.split(' ').find_map(|signature| signature.strip_prefix("v1a,")).unwrap();
@@ -136,7 +137,7 @@ async fn through_a_proxy_that_asks_for_a_password_the_endpoint_is_reached_all_th
     assert!(receiver.posts().iter().all(|post| post.version == Version::HTTP_2));
 }
 
-/// With a name for the endpoint's address, which is a private one.
+/// Uses a host name for the endpoint, which resolves to a private address.
 fn by_name(simulator: &Simulator, receiver: &Receiver) -> Setup {
     webhook_only(simulator, receiver).with("sinks.hook.url", receiver.url().replace("127.0.0.1", "localhost"))
 }
@@ -147,7 +148,7 @@ async fn a_name_that_leads_to_a_private_address_is_not_followed_where_that_is_fo
     let receiver = Receiver::start().await;
     let proxy = ForwardProxy::start("").await;
     let mut setup = by_name(&simulator, &receiver).with("sinks.hook.allow_private", false);
-    // It would get around this.
+    // A request through this proxy would bypass the check of the address.
     setup.set_environment("http_proxy", proxy.url());
     setup.set_environment("no_proxy", "127.0.0.1");
     let mut daemon = setup.start();

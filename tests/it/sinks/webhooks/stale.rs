@@ -1,4 +1,4 @@
-//! An endpoint that closes its connections when it likes.
+//! An endpoint that closes connections without notice.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,15 +9,15 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::{Receiver, service, webhook_only};
 
-/// When a connection is closed after its one answer, which does not say so.
+/// When the endpoint closes a connection. It closes each one after one answer, without announcing that in the answer.
 #[derive(Clone, Copy, Debug)]
 enum Closing {
     AtOnce,
-    /// As though that request and the close had crossed.
+    /// As if the request and the close had crossed on the network.
     AtTheNextRequest,
 }
 
-/// Takes one request, and answers it with 204.
+/// Reads one request and answers 204.
 async fn answer_one(connection: &mut BufReader<TcpStream>) {
     let mut length = 0;
     loop {
@@ -33,7 +33,7 @@ async fn answer_one(connection: &mut BufReader<TcpStream>) {
     connection.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
 }
 
-/// The address of an endpoint that closes its connections so, and how many events it has taken.
+/// Starts an endpoint. Returns its URL and the number of events that it has accepted.
 async fn endpoint(closing: Closing) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
@@ -60,7 +60,7 @@ async fn a_connection_that_was_closed_after_its_last_answer_costs_no_wait() {
     for closing in [Closing::AtOnce, Closing::AtTheNextRequest] {
         let simulator = service(60).await;
         let (url, taken) = endpoint(closing).await;
-        // For the secret; its own address is not used.
+        // This receiver is not used. `webhook_only` sets the keys of the sink; the URL is replaced.
         let setup = webhook_only(&simulator, &Receiver::start().await)
             .with("sinks.hook.url", url)
             .with("sinks.hook.retry_wait", "1h")

@@ -1,4 +1,4 @@
-//! Bodies that others prescribe, in production.
+//! Templates for bodies in the format of another system.
 
 use axum::response::IntoResponse;
 use proof::event::ChannelId;
@@ -12,7 +12,7 @@ fn bodies(receiver: &Receiver) -> Vec<Value> {
     receiver.posts().iter().map(|post| serde_json::from_str(&post.body).unwrap()).collect()
 }
 
-/// With a template of one's own.
+/// Configures a custom template.
 fn templated(setup: Setup, template: &str) -> Setup {
     let path = setup.path("body.jinja");
     std::fs::write(&path, template).unwrap();

@@ -1,4 +1,4 @@
-//! Access tokens: fetched, kept, renewed, and refused in the operator's words.
+//! OAuth access tokens are fetched, cached and renewed. Refusals are reported in terms of the configuration.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
