@@ -57,7 +57,7 @@ fn every_command_of_the_runbook_is_one_that_the_program_takes() {
 #[test]
 fn the_bounds_of_a_channel_are_those_of_the_runbook_the_alerts_and_the_configuration() {
     let (runbook, rules) = (read("RUNBOOK.md"), read("prometheus/alerts.yaml"));
-    for (kept, limit) in [("late events: ", LATE), ("quarantine ", QUARANTINE), ("dead letters ", DEAD_LETTERS)] {
+    for (kept, limit) in [("pending events ", LATE), ("quarantine ", QUARANTINE), ("dead letters ", DEAD_LETTERS)] {
         let row = runbook.lines().find(|line| line.starts_with(&format!("| {kept}"))).unwrap();
         let bound = format!("| {} | {} MiB |", grouped(limit.events), limit.bytes >> 20);
         assert!(row.contains(&bound), "{bound} is not in: {row}");
@@ -66,7 +66,7 @@ fn the_bounds_of_a_channel_are_those_of_the_runbook_the_alerts_and_the_configura
     let filling = format!("channeld_quarantined_events > {} or channeld_quarantined_bytes > {}", half.0, half.1);
     assert!(rules.contains(&filling) && rules.contains(&format!("channeld_late_proofs > {tenth}\n")), "{filling}");
     let keys = include_str!("../../../config/default.toml");
-    let said = keys.lines().skip_while(|line| !line.starts_with("# What is remembered")).take(2).collect::<String>();
+    let said = keys.lines().skip_while(|line| !line.starts_with("# The state of each channel")).take(2).collect::<String>();
     for limit in [LATE, QUARANTINE, DEAD_LETTERS] {
         let bytes = format!("{} MiB", limit.bytes >> 20);
         assert!(said.contains(&grouped(limit.events)) && said.contains(&bytes), "{limit:?}: {said}");
