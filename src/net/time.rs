@@ -4,10 +4,10 @@
 use jiff::civil::{Date, DateTime};
 use jiff::fmt::friendly::SpanParser;
 use jiff::tz::TimeZone;
-use jiff::{SignedDuration, Timestamp};
+use jiff::{SpanRelativeTo, Timestamp};
 
 const NEEDED: &str =
-    "must be a time, such as 2026-05-14T12:00:00Z, 2026-05-14, 1778760000 (Unix seconds) or 1h (that long ago)";
+    "must be a time, such as 2026-05-14T12:00:00Z, 2026-05-14, 1778760000 (Unix seconds), 1h or 7d (that long ago)";
 
 /// Parses a time.
 ///
@@ -40,8 +40,8 @@ pub fn at(text: &str, now: Timestamp) -> Option<Timestamp> {
     if let Ok(seconds) = text.parse::<i64>() {
         return Timestamp::from_second(seconds).ok();
     }
-    let ago = SpanParser::new().parse_unsigned_duration(text).ok()?;
-    now.checked_sub(SignedDuration::try_from(ago).ok()?).ok()
+    let ago = SpanParser::new().parse_span(text).ok().filter(|ago| !ago.is_negative())?;
+    now.checked_sub(ago.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?).ok()
 }
 
 #[cfg(test)]
@@ -59,10 +59,12 @@ mod tests {
             ("1778756400", "2026-05-14T11:00:00Z"),
             ("1h", "2026-05-14T11:00:00Z"),
             ("90m", "2026-05-14T10:30:00Z"),
+            ("7d", "2026-05-07T12:00:00Z"),
+            ("1w 2h", "2026-05-07T10:00:00Z"),
         ] {
             assert_eq!(at(text, now), Some(time.parse().unwrap()), "{text}");
         }
-        for text in ["", "yesterday", "5 parsec", "2026-13-01", "-1h"] {
+        for text in ["", "yesterday", "5 parsec", "2026-13-01", "-1h", "1 month"] {
             assert_eq!(at(text, now), None, "{text}");
         }
         assert_eq!(seconds("1100"), Ok(1100));
