@@ -31,6 +31,7 @@ mod known;
 mod problem;
 mod schema;
 mod section;
+pub mod shown;
 mod sink;
 mod sources;
 mod state;

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::json;
 use strum::VariantArray;
 
 use super::filter;
 use super::section::{Reported, Section, all};
+use super::shown::Shown;
 use super::values::{duration, positive_duration};
 use super::verification::Levels;
 use ::channel::{Expect, Named, Start, Verification};
@@ -35,6 +37,32 @@ pub struct Channel {
 }
 
 impl Channel {
+    /// Describes the channel for `channeld check`.
+    pub fn shown(&self) -> Shown {
+        let Self { channel, sinks, start, verification, .. } = self;
+        let signers = verification.verifier.signers();
+        let expect = verification.expect.lists().map(|(what, values)| (<&str>::from(what), values));
+        vec![
+            ("name", json!(channel.name)),
+            ("id", json!(channel.id)),
+            (
+                "start",
+                match start {
+                    Start::Earliest => json!("earliest"),
+                    Start::Latest => json!("latest"),
+                    Start::Offset(offset) => json!(offset),
+                },
+            ),
+            ("sinks", json!(sinks)),
+            ("workflow_owner", json!(verification.verifier.workflow_owner())),
+            ("min_required_signatures", json!(signers.required())),
+            ("valid_signers", json!(signers.addresses())),
+            ("expect", json!(expect.collect::<BTreeMap<_, _>>())),
+            ("unsigned", json!(<&str>::from(verification.unsigned))),
+            ("ordering", json!(<&str>::from(verification.ordering))),
+        ]
+    }
+
     /// The part that an operator's requests need.
     pub fn for_operator(&self) -> ConfiguredChannel {
         ConfiguredChannel {

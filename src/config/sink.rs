@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use strum::{EnumDiscriminants, EnumString, IntoStaticStr, VariantNames};
 
 use super::filter;
 use super::section::{Reported, Section, all};
+use super::shown::Shown;
 use super::values::{positive_duration, word};
 use ::record::{Filter, Shape};
 use ::sink::{
@@ -87,32 +88,29 @@ impl SinkSettings {
             Self::Sqlite(settings) => Arc::new(Sqlite::new(settings.clone(), metrics.upkeep_failures(name))),
         })
     }
+}
 
-    /// The settings for people, in one line that begins with the type. Contains no secret.
-    pub fn shown(&self) -> String {
-        match self {
-            Self::Stdout => "stdout".to_owned(),
-            Self::File(settings) => format!("file {}", file::shown::line(settings)),
-            Self::Webhook(settings) => format!("webhook {}", webhook::shown::line(settings)),
-            Self::Nats(settings) => format!("nats {}", nats::line(settings)),
-            Self::Kafka(settings) => format!("kafka {}", kafka::line(settings)),
-            Self::Postgres(settings) => format!("postgres {}", postgres::line(settings)),
-            Self::Sqlite(settings) => format!("sqlite {}", sqlite::line(settings)),
-        }
-    }
-
-    /// The settings for machines, by name. Contains no secret.
-    pub fn json(&self) -> Value {
-        let mut shown = match self {
-            Self::Stdout => json!({}),
-            Self::File(settings) => file::shown::json(settings),
-            Self::Webhook(settings) => webhook::shown::json(settings),
-            Self::Nats(settings) => nats::json(settings),
-            Self::Kafka(settings) => kafka::json(settings),
-            Self::Postgres(settings) => postgres::json(settings),
-            Self::Sqlite(settings) => sqlite::json(settings),
-        };
-        shown["type"] = <&str>::from(SinkType::from(self)).into();
+impl Sink {
+    /// Describes the sink for `channeld check`.
+    pub fn shown(&self) -> Shown {
+        let Self { settings, shape, filter, .. } = self;
+        let mut shown = vec![("type", json!(<&str>::from(SinkType::from(settings))))];
+        shown.extend(match settings {
+            SinkSettings::Stdout => Vec::new(),
+            SinkSettings::File(settings) => file::shown(settings),
+            SinkSettings::Webhook(settings) => webhook::shown(settings),
+            SinkSettings::Nats(settings) => nats::shown(settings),
+            SinkSettings::Kafka(settings) => kafka::shown(settings),
+            SinkSettings::Postgres(settings) => postgres::shown(settings),
+            SinkSettings::Sqlite(settings) => sqlite::shown(settings),
+        });
+        let template = shape.template.as_ref().and_then(|template| template.shipped());
+        shown.extend([
+            ("format", json!(<&str>::from(shape.format))),
+            ("template", json!(template.map(<&str>::from))),
+            ("include_proof", json!(shape.include_proof)),
+            ("filtered", json!(filter.is_some())),
+        ]);
         shown
     }
 }

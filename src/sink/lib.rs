@@ -12,7 +12,7 @@
 //!   [`Sink`] and is built from the settings. Neither type knows configuration keys.
 //! * In `config/sink/NAME.rs`: the code that reads the keys of the sink's table into the settings, and that shows them in
 //!   `channeld check`. Document the table in `config/default.toml`: tests require the type and each key there.
-//! * In `config/sink.rs`: a variant of `SinkSettings`, and its lines in `build`, `shown`, `json` and `read`.
+//! * In `config/sink.rs`: a variant of `SinkSettings`, and its lines in `build`, `shown` and `read`.
 //!
 //! The optional methods have defaults that suit a new sink: `test` only checks and writes nothing, `pace` does not wait.
 //!

@@ -1,4 +1,4 @@
-//! Reads the keys of a file sink, and checks which files conflict with each other.
+//! Reads and describes the settings of a file sink, and checks which files conflict with each other.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -6,13 +6,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::unistd::{Group, User};
+use serde_json::json;
 
 use super::{Sink, SinkSettings};
 use crate::config::section::{Reading, Reported, Section, all};
+use crate::config::shown::Shown;
 use crate::config::values::{path, positive_duration, size};
 use ::sink::{Access, ClosedName, Compression, FileSettings, Keep, Place, Rotation};
-
-pub(super) mod shown;
 
 /// The default of `compress`.
 pub(super) const NOT_COMPRESSED: &str = "none";
@@ -90,6 +90,29 @@ fn read_rotation(sink: &Section<'_>, file: Option<&Path>) -> Reading<Rotation> {
     }
     let name = name.unwrap_or_else(|| ClosedName::beside(file));
     Ok(Some(Rotation { size: rotate_size, every, name, compression, keep, latest_link }))
+}
+
+pub(super) fn shown(settings: &FileSettings) -> Shown {
+    let FileSettings { path, access, rotation } = settings;
+    let rotation = rotation.as_ref().map(|rotation| {
+        json!({
+            "size": rotation.size,
+            "every_seconds": rotation.every.map(|every| every.as_secs()),
+            "name": rotation.name.to_string(),
+            "compress": rotation.compression.map(<&str>::from),
+            "keep_files": rotation.keep.files,
+            "keep_seconds": rotation.keep.time.map(|time| time.as_secs()),
+            "keep_size": rotation.keep.size,
+            "latest_link": rotation.latest_link,
+        })
+    });
+    vec![
+        ("path", json!(path)),
+        ("mode", json!(access.mode.map(|mode| format!("{mode:04o}")))),
+        ("owner", json!(access.owner)),
+        ("group", json!(access.group)),
+        ("rotation", json!(rotation)),
+    ]
 }
 
 /// Records a problem if the files of the sink `name` and of another sink could be mixed up.

@@ -1,14 +1,15 @@
-//! Reads the keys of a Kafka sink, and formats its settings.
+//! Reads and describes the settings of a Kafka sink.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use url::{Host, Url};
 
 use crate::config::database::read_identity;
 use crate::config::files::read_pem;
 use crate::config::section::{Reported, Section, all};
+use crate::config::shown::Shown;
 use crate::config::values::{is_loopback, positive_duration, whole_number, word};
 use ::sink::{HAS_KAFKA, KafkaSettings, Mechanism, SaslLogin, Security};
 use net::http::Authorities;
@@ -157,34 +158,20 @@ fn bounded(text: &str) -> Result<Duration, String> {
     if legal { Ok(timeout) } else { Err("must be from \"1ms\" to \"5m\"".to_owned()) }
 }
 
-pub(super) fn line(settings: &KafkaSettings) -> String {
+pub(super) fn shown(settings: &KafkaSettings) -> Shown {
     let Security { tls, authorities, identity, login } = &settings.security;
-    let mut parts = vec![format!("positions in {}", settings.positions_topic)];
-    parts.extend(login.as_ref().map(|login| format!("as {} by {}", login.user, <&str>::from(login.mechanism))));
-    parts.extend(tls.then(|| "by TLS".to_owned()));
-    if identity.is_some() {
-        parts.push("with a client certificate".to_owned());
-    }
-    if authorities.is_some() {
-        parts.push("trusting ca_file alone".to_owned());
-    }
-    format!("{} topic {} ({})", settings.shown_brokers(), settings.topic, parts.join(", "))
-}
-
-pub(super) fn json(settings: &KafkaSettings) -> Value {
-    let Security { tls, authorities, identity, login } = &settings.security;
-    json!({
-        "brokers": settings.brokers,
-        "topic": settings.topic,
-        "positions_topic": settings.positions_topic,
-        "transactional_id": settings.transactional_id,
-        "create": settings.create,
-        "partitions": settings.partitions,
-        "replicas": settings.replicas,
-        "tls": tls,
-        "ca_file": authorities.is_some(),
-        "client_certificate": identity.is_some(),
-        "user": login.as_ref().map(|login| &login.user),
-        "mechanism": login.as_ref().map(|login| <&str>::from(login.mechanism)),
-    })
+    vec![
+        ("brokers", json!(settings.brokers)),
+        ("topic", json!(settings.topic)),
+        ("positions_topic", json!(settings.positions_topic)),
+        ("transactional_id", json!(settings.transactional_id)),
+        ("create", json!(settings.create)),
+        ("partitions", json!(settings.partitions)),
+        ("replicas", json!(settings.replicas)),
+        ("tls", json!(tls)),
+        ("ca_file", json!(authorities.is_some())),
+        ("client_certificate", json!(identity.is_some())),
+        ("user", json!(login.as_ref().map(|login| &login.user))),
+        ("mechanism", json!(login.as_ref().map(|login| <&str>::from(login.mechanism)))),
+    ]
 }

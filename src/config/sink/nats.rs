@@ -1,13 +1,14 @@
-//! Reads the keys of a JetStream sink, and formats its settings.
+//! Reads and describes the settings of a JetStream sink.
 
 use std::ops::RangeInclusive;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use url::Url;
 
 use crate::config::database::read_identity;
 use crate::config::files::read_pem;
 use crate::config::section::{Reading, Reported, Section, all};
+use crate::config::shown::Shown;
 use crate::config::values::{is_loopback, positive_duration, whole_number};
 use ::sink::{Login, NatsSettings, Pattern};
 use net::http::Authorities;
@@ -130,30 +131,18 @@ fn positions(text: &str) -> Result<String, String> {
         .ok_or_else(|| "must be words of letters, digits, - and _ with dots between them".to_owned())
 }
 
-pub(super) fn line(settings: &NatsSettings) -> String {
-    let mut parts = vec![format!("subjects {}", settings.subject)];
-    parts.extend(login(settings).map(|login| format!("as {login}")));
-    if settings.identity.is_some() {
-        parts.push("with a client certificate".to_owned());
-    }
-    if settings.authorities.is_some() {
-        parts.push("trusting ca_file alone".to_owned());
-    }
-    format!("{} stream {} ({})", settings.shown_servers(), settings.stream, parts.join(", "))
-}
-
-pub(super) fn json(settings: &NatsSettings) -> Value {
-    json!({
-        "url": settings.shown_servers(),
-        "login": login(settings),
-        "client_certificate": settings.identity.is_some(),
-        "ca_file": settings.authorities.is_some(),
-        "stream": settings.stream,
-        "subject": settings.subject.to_string(),
-        "positions": settings.positions,
-        "create": settings.create,
-        "replicas": settings.replicas,
-    })
+pub(super) fn shown(settings: &NatsSettings) -> Shown {
+    vec![
+        ("url", json!(settings.shown_servers())),
+        ("stream", json!(settings.stream)),
+        ("subject", json!(settings.subject.to_string())),
+        ("positions", json!(settings.positions)),
+        ("create", json!(settings.create)),
+        ("replicas", json!(settings.replicas)),
+        ("login", json!(login(settings))),
+        ("client_certificate", json!(settings.identity.is_some())),
+        ("ca_file", json!(settings.authorities.is_some())),
+    ]
 }
 
 /// The kind of login: the key that sets it, or the name of the user.

@@ -1,9 +1,10 @@
-//! Reads the keys of a PostgreSQL sink, and formats its settings.
+//! Reads and describes the settings of a PostgreSQL sink.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::config::database::{check_url, identifier, read_server};
 use crate::config::section::{Reported, Section, all};
+use crate::config::shown::Shown;
 use crate::config::values::word;
 use ::sink::{PostgresSettings, Search};
 
@@ -36,32 +37,15 @@ fn notify(text: &str) -> Result<Option<String>, String> {
     }
 }
 
-pub(super) fn line(settings: &PostgresSettings) -> String {
-    let PostgresSettings { server, schema, table, create, search, notify } = settings;
-    let parts = [
-        Some(format!("{}, table {schema}.{table}", server.place())),
-        (!create).then(|| "which is not made".to_owned()),
-        shown_search(*search),
-        notify.as_ref().map(|notify| format!("notifies {notify}")),
-        server.identity.as_ref().map(|_| "with a client certificate".to_owned()),
-        server.authorities.as_ref().map(|_| "trusting ca_file alone".to_owned()),
-    ];
-    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
-}
-
-pub(super) fn shown_search(search: Search) -> Option<String> {
-    (search != Search::None).then(|| format!("search by {}", <&str>::from(search)))
-}
-
-pub(super) fn json(settings: &PostgresSettings) -> Value {
-    json!({
-        "database": settings.server.place(),
-        "schema": settings.schema,
-        "table": settings.table,
-        "create": settings.create,
-        "search": <&str>::from(settings.search),
-        "notify": settings.notify,
-        "client_certificate": settings.server.identity.is_some(),
-        "ca_file": settings.server.authorities.is_some(),
-    })
+pub(super) fn shown(settings: &PostgresSettings) -> Shown {
+    vec![
+        ("database", json!(settings.server.place())),
+        ("schema", json!(settings.schema)),
+        ("table", json!(settings.table)),
+        ("create", json!(settings.create)),
+        ("search", json!(<&str>::from(settings.search))),
+        ("notify", json!(settings.notify)),
+        ("client_certificate", json!(settings.server.identity.is_some())),
+        ("ca_file", json!(settings.server.authorities.is_some())),
+    ]
 }

@@ -1,14 +1,14 @@
-//! Reads the keys of a SQLite sink, and formats its settings.
+//! Reads and describes the settings of a SQLite sink.
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::file::shown::{duration_text, size_text};
-use super::postgres::{TABLE, TABLE_LIMIT, shown_search};
+use super::postgres::{TABLE, TABLE_LIMIT};
 use super::{Sink, SinkSettings};
 use crate::config::database::identifier;
 use crate::config::section::{Reported, Section, all};
+use crate::config::shown::Shown;
 use crate::config::values::{path, positive_duration, size, word};
 use ::sink::{Place, Search, SqliteSettings};
 
@@ -20,6 +20,16 @@ pub(super) fn read(sink: &Section<'_>) -> Result<SqliteSettings, Reported> {
         keep_for: sink.optional("keep_for", positive_duration),
         keep_size: sink.optional("keep_size", size),
     })
+}
+
+pub(super) fn shown(settings: &SqliteSettings) -> Shown {
+    vec![
+        ("path", json!(settings.path)),
+        ("table", json!(settings.table)),
+        ("search", json!(<&str>::from(settings.search))),
+        ("keep_seconds", json!(settings.keep_for.map(|time| time.as_secs()))),
+        ("keep_size", json!(settings.keep_size)),
+    ]
 }
 
 /// Records a problem if the sink `name` uses the file of another sink.
@@ -39,25 +49,4 @@ pub(super) fn check_conflicts(sinks: &Section<'_>, name: &str, sink: &Sink, othe
             sinks.section(name).wrong("path", format!("is the file of {other} too; give each sink a file of its own"));
         }
     }
-}
-
-pub(super) fn line(settings: &SqliteSettings) -> String {
-    let SqliteSettings { path, table, search, keep_for, keep_size } = settings;
-    let parts = [
-        Some(format!("{}, table {table}", path.display())),
-        shown_search(*search),
-        keep_for.map(|time| format!("kept for {}", duration_text(time))),
-        keep_size.map(|size| format!("kept up to {}", size_text(size))),
-    ];
-    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
-}
-
-pub(super) fn json(settings: &SqliteSettings) -> Value {
-    json!({
-        "path": settings.path.display().to_string(),
-        "table": settings.table,
-        "search": <&str>::from(settings.search),
-        "keep_seconds": settings.keep_for.map(|time| time.as_secs()),
-        "keep_size": settings.keep_size,
-    })
 }

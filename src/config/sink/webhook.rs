@@ -1,20 +1,23 @@
-//! Reads the keys of a webhook.
+//! Reads and describes the settings of a webhook.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use bytesize::ByteSize;
+use reqwest::header::HeaderName;
+use serde_json::json;
 use url::Url;
 
 use super::file::{NOT_COMPRESSED, compression};
 use crate::config::section::{Reported, Section, all};
+use crate::config::shown::Shown;
 use crate::config::values::{duration, http_url, positive_duration, size_in, whole_number};
 use ::sink::{Dispatch, Rate, SigningKeys, WebhookSettings, has_token};
+use net::http::Proxy;
 
 mod connection;
 mod headers;
 mod oauth2;
-pub(super) mod shown;
 
 /// The default of `timeout`.
 const TIMEOUT: &str = "30s";
@@ -112,4 +115,47 @@ fn rate(text: &str) -> Result<Rate, String> {
         let (least, most) = (RATE.start(), RATE.end());
         format!("must be a number of requests, {least} to {most}, a second, minute or hour, such as \"10/s\", \"100/m\" or \"500/h\"")
     })
+}
+
+pub(super) fn shown(settings: &WebhookSettings) -> Shown {
+    let (symmetric, asymmetric) = settings.keys.counts();
+    let mut headers: Vec<_> = settings.headers.keys().map(HeaderName::as_str).collect();
+    headers.sort_unstable();
+    let connection = &settings.connection;
+    // The configured address: `None` if the environment decides, empty if no proxy is to be used.
+    let proxy = match &connection.proxy {
+        Proxy::Environment => None,
+        Proxy::Direct => Some(""),
+        Proxy::Named { url, .. } => Some(url.as_str()),
+    };
+    let mut shown = vec![
+        ("url", json!(settings.shown_url())),
+        ("signed", json!(symmetric + asymmetric > 0)),
+        ("secrets", json!({"v1": symmetric, "v1a": asymmetric})),
+        ("headers", json!(headers)),
+        ("oauth2", json!(settings.oauth2.as_ref().map(|oauth2| oauth2.token_url.origin().ascii_serialization()))),
+        ("compress", json!(settings.compression.map_or(NOT_COMPRESSED, <&str>::from))),
+        ("rate_limit", json!(settings.rate.map(shown_rate))),
+        ("client_certificate", json!(connection.identity.is_some())),
+        ("ca_file", json!(connection.authorities.is_some())),
+        ("proxy", json!(proxy)),
+        ("allow_private", json!(!connection.public_only)),
+    ];
+    match settings.dispatch {
+        Dispatch::Single { concurrency } => shown.push(("concurrency", json!(concurrency))),
+        Dispatch::Batches { events, bytes, .. } => {
+            shown.extend([("batch_events", json!(events)), ("batch_bytes", json!(bytes))]);
+        }
+    }
+    shown
+}
+
+/// The rate as it is configured.
+fn shown_rate(Rate { requests, per }: Rate) -> String {
+    let unit = match per.as_secs() {
+        1 => "s",
+        60 => "m",
+        _ => "h",
+    };
+    format!("{requests}/{unit}")
 }
