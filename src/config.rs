@@ -16,44 +16,34 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-mod api;
 mod changes;
-mod channel;
-mod daemon;
-mod database;
 mod edit;
 mod effective;
-mod environment;
-mod files;
-mod filter;
 mod key;
-mod known;
 mod problem;
+mod reading;
 mod schema;
-mod section;
 pub mod shown;
-mod sink;
 mod sources;
-mod state;
-mod values;
-mod verification;
+mod tables;
 
-pub use api::Api;
-pub use channel::Channel;
-pub use daemon::{Local, load_both_backends, load_listen};
 pub use edit::{EditError, write_expect};
 pub use effective::{Origin, Setting};
-pub use environment::FILE_VARIABLE;
-pub use files::{Files, Text};
 pub use problem::{ConfigError, Problem};
 pub use schema::schema;
-pub use sink::{KAFKA_NOT_BUILT_IN, Sink, SinkSettings};
-pub use verification::{SignerNames, load_verifier, verification_from_flags};
+pub use sources::environment::FILE_VARIABLE;
+pub use sources::files::{Files, Text};
+pub use tables::api::Api;
+pub use tables::channel::Channel;
+pub use tables::daemon::{Local, load_both_backends, load_listen};
+pub use tables::sink::{KAFKA_NOT_BUILT_IN, Sink, SinkSettings};
+pub use tables::verification::{SignerNames, load_verifier, verification_from_flags};
 
-pub(crate) use sources::DEFAULTS;
-pub(crate) use values::positive_duration;
+pub(crate) use reading::values::positive_duration;
+pub(crate) use sources::layer::DEFAULTS;
 
-use section::{Reader, Reported, Section};
+use reading::{Reader, Reported, Section, values};
+use tables::{channel, daemon, sink, state};
 
 use ::ledger::store::StateSettings;
 use ::record::{Field, Filter, Format};

@@ -12,12 +12,12 @@ use figment::value::Value;
 use serde::Serialize;
 use url::Url;
 
-use super::environment::ENVIRONMENT;
-use super::files::Text;
 use super::key::Key;
 use super::problem::Lines;
-use super::section::{Reader, Section};
-use super::sources::FILE;
+use super::reading::{Reader, Section};
+use super::sources::environment::ENVIRONMENT;
+use super::sources::files::Text;
+use super::sources::layer::FILE;
 
 /// A value in effect.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -9,8 +9,8 @@ use std::path::Path;
 use serde::Serialize;
 use toml_edit::{ImDocument, Key};
 
-use super::files::Text;
-use super::sources::FILE;
+use super::sources::files::Text;
+use super::sources::layer::FILE;
 
 /// One mistake.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]

@@ -6,7 +6,7 @@ use strum::VariantNames;
 
 use super::*;
 use crate::config::key::Key;
-use crate::config::sink::SinkType;
+use crate::config::tables::sink::SinkType;
 use ::sink::HAS_KAFKA;
 
 const EXAMPLE: &str = include_str!("../../../config/channeld.example.toml");

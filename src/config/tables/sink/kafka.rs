@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde_json::json;
 use url::{Host, Url};
 
-use crate::config::database::read_identity;
-use crate::config::files::read_pem;
-use crate::config::section::{Reported, Section, all};
+use crate::config::reading::values::{is_loopback, positive_duration, whole_number, word};
+use crate::config::reading::{Reported, Section, all};
 use crate::config::shown::Shown;
-use crate::config::values::{is_loopback, positive_duration, whole_number, word};
+use crate::config::sources::files::read_pem;
+use crate::config::tables::database::read_identity;
 use ::sink::{HAS_KAFKA, KafkaSettings, Mechanism, SaslLogin, Security};
 use net::http::Authorities;
 use net::secret::Secret;

@@ -10,9 +10,9 @@ use std::path::Path;
 use url::Url;
 
 use super::{Reading, Section};
-use crate::config::files::{is_open_to_all, read_secret};
-use crate::config::sources::FILE;
-use crate::config::values::is_loopback;
+use crate::config::reading::values::is_loopback;
+use crate::config::sources::files::{is_open_to_all, read_secret};
+use crate::config::sources::layer::FILE;
 
 impl Section<'_> {
     /// Reads the secret in the file whose path is the value. The error of `parse` does not quote the secret.

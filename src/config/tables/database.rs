@@ -2,8 +2,8 @@
 
 use std::str::FromStr;
 
-use super::files::{explain_pem, read_pem};
-use super::section::{Reading, Reported, Section, all};
+use crate::config::reading::{Reading, Reported, Section, all};
+use crate::config::sources::files::{explain_pem, read_pem};
 use net::http::{Authorities, Identity, certificates, private_key, root_cause};
 use net::postgres::ServerSettings;
 
@@ -22,7 +22,7 @@ const OPTIONS: [(&str, &str); 4] = [
 ];
 
 /// Reads `url` or `url_file`, and the TLS settings. The result has no hosts if neither key is set.
-pub(super) fn read_server(section: &Section<'_>) -> Result<ServerSettings, Reported> {
+pub(in crate::config) fn read_server(section: &Section<'_>) -> Result<ServerSettings, Reported> {
     all!(ServerSettings {
         config: read_url(section),
         authorities: section.file("ca_file", |path| read_pem(path, Authorities::from_pem)),
@@ -31,7 +31,7 @@ pub(super) fn read_server(section: &Section<'_>) -> Result<ServerSettings, Repor
 }
 
 /// Records a problem if neither `url` nor `url_file` is set.
-pub(super) fn check_url(section: &Section<'_>, server: &ServerSettings) -> Result<(), Reported> {
+pub(in crate::config) fn check_url(section: &Section<'_>, server: &ServerSettings) -> Result<(), Reported> {
     if server.config.get_hosts().is_empty() { Err(section.missing("url")) } else { Ok(()) }
 }
 
@@ -51,7 +51,7 @@ fn unreadable(error: &tokio_postgres::Error) -> String {
 }
 
 /// Reads `client_certificate_file` and `client_key_file`.
-pub(super) fn read_identity(section: &Section<'_>) -> Reading<Identity> {
+pub(in crate::config) fn read_identity(section: &Section<'_>) -> Reading<Identity> {
     const CHAIN: &str = "client_certificate_file";
     const KEY: &str = "client_key_file";
     let chain = section.file(CHAIN, |path| read_pem(path, certificates));
@@ -74,7 +74,7 @@ pub(super) fn read_identity(section: &Section<'_>) -> Reading<Identity> {
 }
 
 /// An identifier of at most `limit` characters that needs no escaping.
-pub(super) fn identifier(limit: usize, example: &'static str) -> impl Fn(&str) -> Result<String, String> {
+pub(in crate::config) fn identifier(limit: usize, example: &'static str) -> impl Fn(&str) -> Result<String, String> {
     move |text| {
         let is_name = text.len() <= limit
             && text.starts_with(|first: char| first.is_ascii_lowercase() || first == '_')

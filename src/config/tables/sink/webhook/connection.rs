@@ -4,10 +4,10 @@
 use url::Url;
 
 use super::headers::read_basic;
-use crate::config::database::read_identity;
-use crate::config::files::read_pem;
-use crate::config::section::{Reported, Section};
-use crate::config::values::http_url;
+use crate::config::reading::values::http_url;
+use crate::config::reading::{Reported, Section};
+use crate::config::sources::files::read_pem;
+use crate::config::tables::database::read_identity;
 use net::http::{self, Authorities, Connection, Proxy};
 
 /// Reads the connection. `url` is the endpoint, if it is valid.

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::problem::ConfigError;
+use crate::config::problem::ConfigError;
 use net::http::PemError;
 
 /// The largest configuration file, in bytes. A thousand channels with their own filters need less.
@@ -21,7 +21,7 @@ const SECRET_LIMIT: usize = 64 * 1024;
 /// The text of a configuration file, and its path; `None` without a file. The text can contain secrets and is never
 /// shown.
 #[derive(Clone, Default)]
-pub struct Text(pub(super) Option<(PathBuf, String)>);
+pub struct Text(pub(in crate::config) Option<(PathBuf, String)>);
 
 impl Text {
     /// The text that `file` will have.
@@ -52,7 +52,7 @@ type Stamp = (u64, u64, u64, (i64, i64), (i64, i64));
 
 impl Files {
     /// Records a file that is about to be read.
-    pub(super) fn note(&mut self, path: &Path) {
+    pub(in crate::config) fn note(&mut self, path: &Path) {
         self.0.entry(path.to_owned()).or_insert_with(|| stamp(path));
     }
 
@@ -70,12 +70,12 @@ fn stamp(path: &Path) -> Option<Stamp> {
 }
 
 /// Whether every user of this machine may read a file.
-pub(super) fn is_open_to_all(path: &Path) -> bool {
+pub(in crate::config) fn is_open_to_all(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|file| file.mode() & 0o004 != 0)
 }
 
 /// Reads a file of at most `bound` bytes, a multiple of 1024, as text. The error continues the sentence "the file …".
-pub(super) fn read_up_to(path: &Path, bound: usize) -> Result<String, String> {
+pub(in crate::config) fn read_up_to(path: &Path, bound: usize) -> Result<String, String> {
     let file = File::open(path).map_err(|error| format!("cannot be opened: {error}"))?;
     let mut bytes = Vec::new();
     file.take(bound as u64 + 1).read_to_end(&mut bytes).map_err(|error| format!("cannot be read: {error}"))?;
@@ -86,7 +86,7 @@ pub(super) fn read_up_to(path: &Path, bound: usize) -> Result<String, String> {
 }
 
 /// Reads the secret in a file, without the line break at its end.
-pub(super) fn read_secret(path: &str) -> Result<String, String> {
+pub(in crate::config) fn read_secret(path: &str) -> Result<String, String> {
     // A secret may be set by mistake instead of the path, and must not reach a log. Only a text that is clearly a path is
     // shown.
     let shown = if path.starts_with(['/', '.']) { format!("the file {path:?}") } else { "the file".to_owned() };
@@ -99,12 +99,12 @@ pub(super) fn read_secret(path: &str) -> Result<String, String> {
 }
 
 /// Reads and parses a certificate file.
-pub(super) fn read_pem<T>(path: &str, parse: impl FnOnce(&str) -> Result<T, PemError>) -> Result<T, String> {
+pub(in crate::config) fn read_pem<T>(path: &str, parse: impl FnOnce(&str) -> Result<T, PemError>) -> Result<T, String> {
     let text = read_up_to(Path::new(path), CERTIFICATES_LIMIT);
     let text = text.map_err(|error| format!("the file {path:?} {error}; create it, or correct the path"))?;
     explain_pem(parse(&text))
 }
 
-pub(super) fn explain_pem<T>(parsed: Result<T, PemError>) -> Result<T, String> {
+pub(in crate::config) fn explain_pem<T>(parsed: Result<T, PemError>) -> Result<T, String> {
     parsed.map_err(|error| format!("the file {error}"))
 }

@@ -9,9 +9,9 @@ use nix::unistd::{Group, User};
 use serde_json::json;
 
 use super::{Sink, SinkSettings};
-use crate::config::section::{Reading, Reported, Section, all};
+use crate::config::reading::values::{path, positive_duration, size};
+use crate::config::reading::{Reading, Reported, Section, all};
 use crate::config::shown::Shown;
-use crate::config::values::{path, positive_duration, size};
 use ::sink::{Access, ClosedName, Compression, FileSettings, Keep, Place, Rotation};
 
 /// The default of `compress`.

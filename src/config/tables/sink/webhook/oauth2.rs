@@ -2,8 +2,8 @@
 
 use reqwest::header::AUTHORIZATION;
 
-use crate::config::section::{Reading, Section};
-use crate::config::values::{http_url, word};
+use crate::config::reading::values::{http_url, word};
+use crate::config::reading::{Reading, Section};
 use ::sink::{Credentials, OAuth2, WebhookSettings};
 use net::http::check_public;
 use net::secret::Secret;

@@ -4,20 +4,20 @@ use std::collections::BTreeSet;
 
 use figment::value::{Dict, Value};
 
-use super::key::Key;
+use crate::config::key::Key;
 
 /// The keys that the configuration may contain.
 #[derive(Default)]
-pub(super) struct Known {
+pub(in crate::config) struct Known {
     /// The keys that were read. Keys below them are part of their values.
-    pub(super) values: BTreeSet<Key>,
+    pub(in crate::config) values: BTreeSet<Key>,
     /// The tables in which keys were looked up.
-    pub(super) tables: BTreeSet<Key>,
+    pub(in crate::config) tables: BTreeSet<Key>,
 }
 
 impl Known {
     /// The keys of a table that were never read. For an unknown table, only the table is returned.
-    pub(super) fn unknown_in(&self, table: &Key, values: &Dict) -> Vec<Key> {
+    pub(in crate::config) fn unknown_in(&self, table: &Key, values: &Dict) -> Vec<Key> {
         let unknown = values.iter().flat_map(|(name, value)| {
             let key = table.at(name);
             match value {
@@ -33,7 +33,7 @@ impl Known {
     /// The known key that was probably meant by an unknown one: a name in the same table with a few different letters, a
     /// variable with `_` between its levels, or the same name in another table. The last rule does not apply to keys of a
     /// sink.
-    pub(super) fn closest(&self, unknown: &Key) -> Option<&Key> {
+    pub(in crate::config) fn closest(&self, unknown: &Key) -> Option<&Key> {
         let (name, table) = unknown.0.split_last()?;
         let most = (name.chars().count() / 3).max(1);
         let known = self.values.iter().chain(&self.tables);

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use strum::VariantNames;
 
 use super::{Sink, SinkSettings, SinkType};
-use crate::config::Channel;
-use crate::config::files::read_up_to;
-use crate::config::section::{Reported, Section};
-use crate::config::values::word;
+use crate::config::reading::values::word;
+use crate::config::reading::{Reported, Section};
+use crate::config::sources::files::read_up_to;
+use crate::config::tables::channel::Channel;
 use ::record::{Filter, Format, JSON, Shape, Shipped, Source, Template, VOCABULARY};
 use ::sink::Dispatch;
 use net::secret::Secret;

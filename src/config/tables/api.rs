@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use url::Url;
 
-use super::section::{Reported, Section, all};
-use super::values::{http_url, positive_duration, whole_number};
+use crate::config::reading::values::{http_url, positive_duration, whole_number};
+use crate::config::reading::{Reported, Section, all};
 use api;
 use net::retry::RetryPolicy;
 use net::secret::Secret;
@@ -28,7 +28,7 @@ pub struct Api {
 }
 
 impl Api {
-    pub(super) fn read(api: &Section<'_>) -> Result<Self, Reported> {
+    pub(in crate::config) fn read(api: &Section<'_>) -> Result<Self, Reported> {
         let api_key = |key: Option<String>| {
             key.ok_or_else(|| {
                 let key = api.key.at("api_key");

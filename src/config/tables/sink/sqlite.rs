@@ -6,10 +6,10 @@ use serde_json::json;
 
 use super::postgres::{TABLE, TABLE_LIMIT};
 use super::{Sink, SinkSettings};
-use crate::config::database::identifier;
-use crate::config::section::{Reported, Section, all};
+use crate::config::reading::values::{path, positive_duration, size, word};
+use crate::config::reading::{Reported, Section, all};
 use crate::config::shown::Shown;
-use crate::config::values::{path, positive_duration, size, word};
+use crate::config::tables::database::identifier;
 use ::sink::{Place, Search, SqliteSettings};
 
 pub(super) fn read(sink: &Section<'_>) -> Result<SqliteSettings, Reported> {

@@ -7,9 +7,9 @@ use std::time::Duration;
 use strum::{EnumString, VariantNames};
 
 use super::database;
-use super::section::{Reported, Section, all};
 use super::sink::{Sink, SinkSettings};
-use super::values::{duration, path};
+use crate::config::reading::values::{duration, path};
+use crate::config::reading::{Reported, Section, all};
 use ::ledger::store::{PostgresSettings, StateSettings};
 
 /// The shortest and the longest lease. A shorter lease would end at any network pause. A longer lease would leave the
@@ -22,14 +22,14 @@ const SCHEMA_LIMIT: usize = 63;
 /// The value of `backend`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, VariantNames)]
 #[strum(serialize_all = "lowercase")]
-pub(super) enum Backend {
+pub(in crate::config) enum Backend {
     Sled,
     Postgres,
 }
 
-pub(super) fn read(root: &Section<'_>) -> Result<StateSettings, Reported> {
+pub(in crate::config) fn read(root: &Section<'_>) -> Result<StateSettings, Reported> {
     let state = root.section("state");
-    let backend = state.required("backend", super::values::word);
+    let backend = state.required("backend", crate::config::reading::values::word);
     // Read this with every backend, so that its keys are known in any case.
     let database = read_database(root);
     let path = state.required("path", path);
@@ -41,7 +41,7 @@ pub(super) fn read(root: &Section<'_>) -> Result<StateSettings, Reported> {
 }
 
 /// Reads the settings of both backends, whichever is in use.
-pub(super) fn read_both(root: &Section<'_>) -> Result<(PathBuf, PostgresSettings), Reported> {
+pub(in crate::config) fn read_both(root: &Section<'_>) -> Result<(PathBuf, PostgresSettings), Reported> {
     let state = root.section("state");
     let path = state.required("path", path);
     let database = read_database(root).and_then(|database| check_url(&state, database));
@@ -77,7 +77,11 @@ fn lease(text: &str) -> Result<Duration, String> {
 }
 
 /// If several instances share the channels, a sink on one machine gets only a part of the events.
-pub(super) fn check_sinks(root: &Section<'_>, state: Option<&StateSettings>, sinks: &BTreeMap<String, Sink>) {
+pub(in crate::config) fn check_sinks(
+    root: &Section<'_>,
+    state: Option<&StateSettings>,
+    sinks: &BTreeMap<String, Sink>,
+) {
     let is_shared = state.is_some_and(|state| state.database.is_some());
     for (name, sink) in sinks {
         if !matches!(sink.settings, SinkSettings::Stdout | SinkSettings::File(_) | SinkSettings::Sqlite(_)) {

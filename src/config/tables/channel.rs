@@ -8,10 +8,10 @@ use serde_json::json;
 use strum::VariantArray;
 
 use super::filter;
-use super::section::{Reported, Section, all};
-use super::shown::Shown;
-use super::values::{duration, positive_duration};
 use super::verification::Levels;
+use crate::config::reading::values::{duration, positive_duration};
+use crate::config::reading::{Reported, Section, all};
+use crate::config::shown::Shown;
 use ::channel::{Expect, Named, Start, Verification};
 use ::record::{ChannelRef, Filter};
 use operator::ConfiguredChannel;
@@ -75,7 +75,7 @@ impl Channel {
 }
 
 /// Reads every channel, in the order of their names. Channels with mistakes are left out.
-pub(super) fn read_all(root: &Section<'_>) -> Vec<Channel> {
+pub(in crate::config) fn read_all(root: &Section<'_>) -> Vec<Channel> {
     let shared = || root.section("verification");
     let (channels, sinks) = (root.section("channels"), root.section("sinks").names().unwrap_or_default());
     let names = channels.names();

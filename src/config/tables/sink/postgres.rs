@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use crate::config::database::{check_url, identifier, read_server};
-use crate::config::section::{Reported, Section, all};
+use crate::config::reading::values::word;
+use crate::config::reading::{Reported, Section, all};
 use crate::config::shown::Shown;
-use crate::config::values::word;
+use crate::config::tables::database::{check_url, identifier, read_server};
 use ::sink::{PostgresSettings, Search};
 
 /// The default name of the table.

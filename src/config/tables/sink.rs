@@ -9,9 +9,9 @@ use serde_json::json;
 use strum::{EnumDiscriminants, EnumString, IntoStaticStr, VariantNames};
 
 use super::filter;
-use super::section::{Reported, Section, all};
-use super::shown::Shown;
-use super::values::{positive_duration, word};
+use crate::config::reading::values::{positive_duration, word};
+use crate::config::reading::{Reported, Section, all};
+use crate::config::shown::Shown;
 use ::record::{Filter, Shape};
 use ::sink::{
     self, File, FileSettings, KafkaSettings, Nats, NatsSettings, OpenFiles, Postgres, PostgresSettings, SinkError,
@@ -24,7 +24,7 @@ mod file;
 mod kafka;
 mod nats;
 mod postgres;
-pub(super) mod shape;
+pub(in crate::config) mod shape;
 mod sqlite;
 mod webhook;
 
@@ -116,7 +116,7 @@ impl Sink {
 }
 
 /// Reads every sink. Sinks with mistakes are left out.
-pub(super) fn read_all(section: &Section<'_>) -> BTreeMap<String, Sink> {
+pub(in crate::config) fn read_all(section: &Section<'_>) -> BTreeMap<String, Sink> {
     let mut sinks = BTreeMap::new();
     for name in section.names().unwrap_or_default() {
         section.check_name(&name);

@@ -5,11 +5,11 @@ use std::ops::RangeInclusive;
 use serde_json::json;
 use url::Url;
 
-use crate::config::database::read_identity;
-use crate::config::files::read_pem;
-use crate::config::section::{Reading, Reported, Section, all};
+use crate::config::reading::values::{is_loopback, positive_duration, whole_number};
+use crate::config::reading::{Reading, Reported, Section, all};
 use crate::config::shown::Shown;
-use crate::config::values::{is_loopback, positive_duration, whole_number};
+use crate::config::sources::files::read_pem;
+use crate::config::tables::database::read_identity;
 use ::sink::{Login, NatsSettings, Pattern};
 use net::http::Authorities;
 use net::secret::Secret;

@@ -10,22 +10,22 @@ use std::ffi::OsString;
 use figment::Figment;
 use figment::value::Value;
 
-use super::key::{Key, PREFIX};
-use super::problem::Problem;
-use super::sources::{Layer, merged};
+use crate::config::key::{Key, PREFIX};
+use crate::config::problem::Problem;
+use crate::config::sources::layer::{Layer, merged};
 
 /// Names the configuration file. The command line uses this variable. It is not a key.
 pub const FILE_VARIABLE: &str = "CHANNELD_CONFIG";
 
 /// The beginning of the origin of a value that a variable has set.
-pub(super) const ENVIRONMENT: &str = "environment variable ";
+pub(in crate::config) const ENVIRONMENT: &str = "environment variable ";
 
 /// OpenTelemetry's own variables, and the keys that they set if nothing else does.
 const TELEMETRY: [(&str, &str); 2] =
     [("OTEL_EXPORTER_OTLP_ENDPOINT", "otlp_endpoint"), ("OTEL_EXPORTER_OTLP_CERTIFICATE", "otlp_ca_file")];
 
 /// Merges OpenTelemetry's own variables over the defaults.
-pub(super) fn add_telemetry(defaults: Figment, variables: &[(OsString, OsString)]) -> Figment {
+pub(in crate::config) fn add_telemetry(defaults: Figment, variables: &[(OsString, OsString)]) -> Figment {
     let set = |name: &str| variables.iter().find(|(variable, _)| *variable == *name)?.1.clone().into_string().ok();
     TELEMETRY.iter().fold(defaults, |layers, (variable, key)| match set(variable) {
         Some(text) if !text.is_empty() => {
@@ -37,7 +37,7 @@ pub(super) fn add_telemetry(defaults: Figment, variables: &[(OsString, OsString)
 }
 
 /// Merges the variables over the layers, in the order of their names. Also returns the problems with them.
-pub(super) fn add(
+pub(in crate::config) fn add(
     mut layers: Figment,
     variables: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> (Figment, Vec<Problem>) {

@@ -13,53 +13,51 @@ use std::path::Path;
 use figment::Figment;
 use figment::value::{Dict, Value};
 
-use super::effective::Seen;
-use super::environment::{self, ENVIRONMENT};
-use super::files::{Files, Text};
-use super::key::Key;
-use super::known::Known;
-use super::problem::{ConfigError, Problem};
-use super::sources::{self, Layer, merged};
-
-mod secrets;
+use crate::config::effective::Seen;
+use crate::config::key::Key;
+use crate::config::problem::{ConfigError, Problem};
+use crate::config::reading::seen::Known;
+use crate::config::sources::environment::{self, ENVIRONMENT};
+use crate::config::sources::files::{Files, Text};
+use crate::config::sources::layer::{self, Layer, merged};
 
 /// The value is missing or unusable, and the problem was recorded. A value that is wrong only in combination with others
 /// is still returned, because a configuration with a problem is never used.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reported;
+pub(in crate::config) struct Reported;
 
 /// Builds a struct whose fields are results. Every field is read, and its mistakes are recorded, before an error ends the
 /// reading. A field can use the results of earlier fields by their names.
 macro_rules! all {
     ($($type:ident)::+ { $($field:ident: $reading:expr),* $(,)? }) => {{
-        $(let $field: Result<_, $crate::config::section::Reported> = $reading;)*
+        $(let $field: Result<_, $crate::config::reading::Reported> = $reading;)*
         // A closure, so that an error ends only this struct and not the surrounding function.
-        let build = || Ok::<_, $crate::config::section::Reported>($($type)::+ { $($field: $field?),* });
+        let build = || Ok::<_, $crate::config::reading::Reported>($($type)::+ { $($field: $field?),* });
         build()
     }};
 }
-pub(super) use all;
+pub(in crate::config) use all;
 
 /// The value of a key; `None` if it is not set.
-pub(super) type Reading<T> = Result<Option<T>, Reported>;
+pub(in crate::config) type Reading<T> = Result<Option<T>, Reported>;
 
 /// The merged layers, the keys that were read, and the problems that were found.
-pub(super) struct Reader {
+pub(in crate::config) struct Reader {
     layers: Figment,
-    pub(super) values: Value,
-    pub(super) known: RefCell<Known>,
+    pub(in crate::config) values: Value,
+    pub(in crate::config) known: RefCell<Known>,
     /// Details about values in effect.
-    pub(super) seen: RefCell<Seen>,
+    pub(in crate::config) seen: RefCell<Seen>,
     /// The files that were read, except the operator's own file.
-    pub(super) files: RefCell<Files>,
+    pub(in crate::config) files: RefCell<Files>,
     problems: RefCell<Vec<Problem>>,
     /// Notes for the operator that are not mistakes.
-    pub(super) notes: RefCell<Vec<String>>,
+    pub(in crate::config) notes: RefCell<Vec<String>>,
 }
 
 impl Reader {
     /// Creates a reader over these layers. `problems` were found while the layers were built.
-    pub(super) fn new(layers: Figment, problems: Vec<Problem>) -> Self {
+    pub(in crate::config) fn new(layers: Figment, problems: Vec<Problem>) -> Self {
         let values = merged(&layers);
         let (known, seen, files, notes) = <_>::default();
         Self { layers, values, known, seen, files, problems: problems.into(), notes }
@@ -69,12 +67,12 @@ impl Reader {
     ///
     /// # Errors
     /// Only if the text is not TOML, because every other problem would follow from that.
-    pub(super) fn open(
+    pub(in crate::config) fn open(
         text: &Text,
         variables: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Self, ConfigError> {
         let variables: Vec<_> = variables.into_iter().collect();
-        let mut layers = environment::add_telemetry(sources::defaults(), &variables);
+        let mut layers = environment::add_telemetry(layer::defaults(), &variables);
         if let Some((path, text)) = &text.0 {
             layers = layers.merge(Layer::file(path, text)?);
         }
@@ -83,12 +81,12 @@ impl Reader {
     }
 
     /// The root table.
-    pub(super) fn root(&self) -> Section<'_> {
+    pub(in crate::config) fn root(&self) -> Section<'_> {
         Section { reader: self, key: Key::default() }
     }
 
     /// Records the keys that were never read.
-    pub(super) fn note_unknown(&self) {
+    pub(in crate::config) fn note_unknown(&self) {
         let known = self.known.borrow();
         for key in self.values.as_dict().map_or(Vec::new(), |values| known.unknown_in(&Key::default(), values)) {
             let message = match known.closest(&key) {
@@ -117,7 +115,7 @@ impl Reader {
     }
 
     /// Ends the reading. Returns the value if no problem was recorded.
-    pub(super) fn finish<T>(self, value: Result<T, Reported>) -> Result<T, ConfigError> {
+    pub(in crate::config) fn finish<T>(self, value: Result<T, Reported>) -> Result<T, ConfigError> {
         match (value, self.problems.into_inner()) {
             (Ok(value), problems) if problems.is_empty() => Ok(value),
             (_, problems) => Err(ConfigError { problems }),
@@ -135,7 +133,7 @@ impl Reader {
     }
 
     /// The origin of a value; `None` if the key has no value.
-    pub(super) fn origin(&self, key: &Key) -> Option<&str> {
+    pub(in crate::config) fn origin(&self, key: &Key) -> Option<&str> {
         Some(&*self.layers.get_metadata(key.find_in(&self.values)?.tag())?.name)
     }
 
@@ -146,29 +144,37 @@ impl Reader {
 }
 
 /// A table of the configuration, whether or not any layer contains it.
-pub(super) struct Section<'r> {
-    pub(super) reader: &'r Reader,
-    pub(super) key: Key,
+pub(in crate::config) struct Section<'r> {
+    pub(in crate::config) reader: &'r Reader,
+    pub(in crate::config) key: Key,
 }
 
 impl<'r> Section<'r> {
     /// The table `name` in this one.
-    pub(super) fn section(&self, name: &str) -> Self {
+    pub(in crate::config) fn section(&self, name: &str) -> Self {
         Section { reader: self.reader, key: self.key.at(name) }
     }
 
     /// Reads a text or a whole number. `parse` checks it, and its error describes the mistake and its correction.
-    pub(super) fn optional<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
+    pub(in crate::config) fn optional<T>(
+        &self,
+        name: &str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Reading<T> {
         self.value(name, |value| parse(&scalar(value).ok_or("must be a text in quotes")?))
     }
 
     /// Like [`optional`](Self::optional), but a missing value is a problem.
-    pub(super) fn required<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<T, Reported> {
+    pub(in crate::config) fn required<T>(
+        &self,
+        name: &str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<T, Reported> {
         self.optional(name, parse)?.ok_or_else(|| self.missing(name))
     }
 
     /// Like [`optional`](Self::optional), with a default that is written as an operator would write it.
-    pub(super) fn or<T>(
+    pub(in crate::config) fn or<T>(
         &self,
         name: &str,
         parse: impl Fn(&str) -> Result<T, String>,
@@ -182,12 +188,12 @@ impl<'r> Section<'r> {
     }
 
     /// Reads a text that must be in quotes, because an unquoted number could have lost digits.
-    pub(super) fn quoted<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
+    pub(in crate::config) fn quoted<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
         self.value(name, |value| parse(value.as_str().ok_or("must be a text in quotes")?))
     }
 
     /// Reads the file whose path is the value. The error of `read` describes the problem with the file.
-    pub(super) fn file<T>(&self, name: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
+    pub(in crate::config) fn file<T>(&self, name: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
         self.optional(name, |path| {
             self.reader.files.borrow_mut().note(Path::new(path));
             read(path)
@@ -195,7 +201,7 @@ impl<'r> Section<'r> {
     }
 
     /// Reads `true` or `false`. In the environment, the value is a text.
-    pub(super) fn boolean(&self, name: &str, default: bool) -> Result<bool, Reported> {
+    pub(in crate::config) fn boolean(&self, name: &str, default: bool) -> Result<bool, Reported> {
         let read = |value: &Value| value.to_bool().or_else(|| scalar(value)?.trim().parse().ok());
         let value = self.value(name, |value| read(value).ok_or_else(|| "must be true or false".to_owned()))?;
         Ok(value.unwrap_or_else(|| {
@@ -205,7 +211,7 @@ impl<'r> Section<'r> {
     }
 
     /// A list of texts, or one text with commas between the items.
-    pub(super) fn list(&self, name: &str) -> Reading<Vec<String>> {
+    pub(in crate::config) fn list(&self, name: &str) -> Reading<Vec<String>> {
         self.value(name, |value| {
             let items = match value.as_array() {
                 Some(items) => items.iter().map(scalar).collect(),
@@ -219,7 +225,7 @@ impl<'r> Section<'r> {
     }
 
     /// Returns which of two exclusive keys is set. A key in the environment takes precedence over one in the file.
-    pub(super) fn either<'n>(&self, one: &'n str, other: &'n str) -> Reading<&'n str> {
+    pub(in crate::config) fn either<'n>(&self, one: &'n str, other: &'n str) -> Reading<&'n str> {
         let is_variable = |name| self.reader.is_variable(&self.key.at(name));
         match (self.find(one)?, self.find(other)?) {
             (None, None) => Ok(None),
@@ -234,32 +240,32 @@ impl<'r> Section<'r> {
     }
 
     /// Whether a value is set at `name`.
-    pub(super) fn is_set(&self, name: &str) -> bool {
+    pub(in crate::config) fn is_set(&self, name: &str) -> bool {
         matches!(self.find(name), Ok(Some(_)))
     }
 
     /// Whether the value at `name` is a table.
-    pub(super) fn is_table(&self, name: &str) -> bool {
+    pub(in crate::config) fn is_table(&self, name: &str) -> bool {
         self.key.at(name).find_in(&self.reader.values).is_some_and(|value| value.as_dict().is_some())
     }
 
     /// The names in this table, in ascending order.
-    pub(super) fn names(&self) -> Result<Vec<String>, Reported> {
+    pub(in crate::config) fn names(&self) -> Result<Vec<String>, Reported> {
         Ok(self.table()?.map_or(Vec::new(), |table| table.keys().cloned().collect()))
     }
 
     /// Marks everything in this table as known, for a table whose valid keys cannot be determined.
-    pub(super) fn pass_over(&self) {
+    pub(in crate::config) fn pass_over(&self) {
         self.reader.known.borrow_mut().values.insert(self.key.clone());
     }
 
     /// Records a problem with a key.
-    pub(super) fn wrong(&self, name: &str, message: impl Into<String>) -> Reported {
+    pub(in crate::config) fn wrong(&self, name: &str, message: impl Into<String>) -> Reported {
         self.reader.wrong(&self.key.at(name), message)
     }
 
     /// Records that a key is not set and has no default.
-    pub(super) fn missing(&self, name: &str) -> Reported {
+    pub(in crate::config) fn missing(&self, name: &str) -> Reported {
         self.wrong(name, format!("is missing; set it in the file or as {}", self.key.at(name).variable()))
     }
 

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use figment::Figment;
 
 use super::daemon::load_part;
-use super::key::Key;
-use super::problem::ConfigError;
-use super::section::{Reader, Reading, Reported, Section};
-use super::sources::{self, Layer};
-use super::values::{positive_duration, word};
+use crate::config::key::Key;
+use crate::config::problem::ConfigError;
+use crate::config::reading::values::{positive_duration, word};
+use crate::config::reading::{Reader, Reading, Reported, Section};
+use crate::config::sources::layer::{self, Layer};
 use ::channel::Verification;
 use proof::verify::{Address, SignerSet, Verifier, workflow_owner};
 
@@ -33,7 +33,7 @@ const LONGEST_NAME: usize = 64;
 pub struct SignerNames(BTreeMap<Address, String>);
 
 impl SignerNames {
-    pub(super) fn read(root: &Section<'_>) -> Result<Self, Reported> {
+    pub(in crate::config) fn read(root: &Section<'_>) -> Result<Self, Reported> {
         let table = root.section("verification").section("signer_names");
         let (mut names, mut outcome) = (BTreeMap::new(), Ok(()));
         for key in table.names()? {
@@ -64,14 +64,14 @@ fn signer_name(text: &str) -> Result<String, String> {
 }
 
 /// A channel's own table, and the table that all channels share.
-pub(super) struct Levels<'r> {
-    pub(super) own: Section<'r>,
-    pub(super) shared: Section<'r>,
+pub(in crate::config) struct Levels<'r> {
+    pub(in crate::config) own: Section<'r>,
+    pub(in crate::config) shared: Section<'r>,
 }
 
 impl Levels<'_> {
     /// Returns `None` if neither level names an owner.
-    pub(super) fn read(&self) -> Reading<Verification> {
+    pub(in crate::config) fn read(&self) -> Reading<Verification> {
         let verifier = self.verifier();
         let unsigned = self.required("unsigned", |level, key| level.optional(key, word));
         let ordering = self.required("ordering", |level, key| level.optional(key, word));
@@ -104,7 +104,7 @@ impl Levels<'_> {
     }
 
     /// Records that neither level names an owner.
-    pub(super) fn without_owner(&self) -> Reported {
+    pub(in crate::config) fn without_owner(&self) -> Reported {
         let other = self.shared.key.at("workflow_owner");
         let message = format!("is missing; set it, or {other}, or one of them in each channel's verification table");
         self.shared.wrong("org_id", message)
@@ -223,7 +223,7 @@ pub fn verification_from_flags<'a>(
         let key = table.at(&flag.trim_start_matches('-').replace('-', "_"));
         Some(Layer::value(format!("flag {flag}"), &key, text?.to_owned()))
     });
-    let reader = Reader::new(given.fold(sources::defaults(), Figment::merge), Vec::new());
+    let reader = Reader::new(given.fold(layer::defaults(), Figment::merge), Vec::new());
     let section = || reader.root().section("verification");
     let levels = Levels { own: section(), shared: section() };
     let verifier = levels.verifier().and_then(|verifier| verifier.ok_or_else(|| levels.without_owner()));

@@ -9,9 +9,9 @@ use serde_json::json;
 use url::Url;
 
 use super::file::{NOT_COMPRESSED, compression};
-use crate::config::section::{Reported, Section, all};
+use crate::config::reading::values::{duration, http_url, positive_duration, size_in, whole_number};
+use crate::config::reading::{Reported, Section, all};
 use crate::config::shown::Shown;
-use crate::config::values::{duration, http_url, positive_duration, size_in, whole_number};
 use ::sink::{Dispatch, Rate, SigningKeys, WebhookSettings, has_token};
 use net::http::Proxy;
 

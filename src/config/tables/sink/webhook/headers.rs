@@ -8,7 +8,7 @@
 
 use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
 
-use crate::config::section::{Reading, Reported, Section};
+use crate::config::reading::{Reading, Reported, Section};
 use net::http::{basic, sensitive};
 
 /// Many servers refuse longer names and values.

@@ -4,13 +4,13 @@ use strum::VariantArray;
 
 use uuid::Uuid;
 
-use super::section::{Reading, Section};
+use crate::config::reading::{Reading, Section};
 use ::record::{Field, Filter, Rule, UNSIGNED, VERIFIED};
 use proof::event::EventType;
 use proof::verify::Address;
 
 /// Reads the filter `name`: either the name of a predefined filter, or a table with the accepted values of each field.
-pub(super) fn read(section: &Section<'_>, name: &str) -> Reading<Filter> {
+pub(in crate::config) fn read(section: &Section<'_>, name: &str) -> Reading<Filter> {
     if !section.is_table(name) {
         return section.optional(name, |text| match text.trim() {
             "failures" => Ok(Filter::failures()),

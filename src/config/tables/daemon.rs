@@ -7,12 +7,12 @@ use bytesize::ByteSize;
 use reqwest::header::{HeaderMap, HeaderName};
 
 use super::channel::{self, Channel};
-use super::files::{Text, read_pem};
-use super::problem::ConfigError;
-use super::section::{Reader, Reading, Reported, Section, all};
 use super::state;
-use super::values::{http_url, size_in, word};
 use super::verification::SignerNames;
+use crate::config::problem::ConfigError;
+use crate::config::reading::values::{http_url, size_in, word};
+use crate::config::reading::{Reader, Reading, Reported, Section, all};
+use crate::config::sources::files::{Text, read_pem};
 use ::ledger::store::{PostgresSettings, StateSettings};
 use net::http::{self, Authorities};
 use telemetry::Log;
@@ -65,7 +65,7 @@ pub fn load_both_backends(file: Option<&Path>) -> Result<(PathBuf, PostgresSetti
     load_part(file, state::read_both)
 }
 
-pub(super) fn load_part<T>(
+pub(in crate::config) fn load_part<T>(
     file: Option<&Path>,
     read: impl FnOnce(&Section<'_>) -> Result<T, Reported>,
 ) -> Result<T, ConfigError> {
@@ -74,12 +74,12 @@ pub(super) fn load_part<T>(
     reader.finish(part)
 }
 
-pub(super) fn read_memory(root: &Section<'_>) -> Result<u64, Reported> {
+pub(in crate::config) fn read_memory(root: &Section<'_>) -> Result<u64, Reported> {
     let range = ByteSize::mib(32)..=ByteSize::tib(1);
     root.section("limits").required("memory", size_in(range)).map(|ByteSize(bytes)| bytes)
 }
 
-pub(super) fn read_listen(root: &Section<'_>) -> Result<Option<SocketAddr>, Reported> {
+pub(in crate::config) fn read_listen(root: &Section<'_>) -> Result<Option<SocketAddr>, Reported> {
     root.section("admin").required("listen", |text| match text.trim() {
         "" => Ok(None),
         address => address.parse().map(Some).map_err(|_| {
@@ -90,7 +90,7 @@ pub(super) fn read_listen(root: &Section<'_>) -> Result<Option<SocketAddr>, Repo
 }
 
 /// The host names that requests to the admin listener may use, in addition to its addresses.
-pub(super) fn read_hosts(root: &Section<'_>) -> Result<Vec<String>, Reported> {
+pub(in crate::config) fn read_hosts(root: &Section<'_>) -> Result<Vec<String>, Reported> {
     let admin = root.section("admin");
     let hosts = admin.list("hosts")?.unwrap_or_default();
     let is_name = |host: &String| {
@@ -102,13 +102,13 @@ pub(super) fn read_hosts(root: &Section<'_>) -> Result<Vec<String>, Reported> {
     Err(admin.wrong("hosts", "must be names of hosts, without a port, such as [\"channeld.internal\"]"))
 }
 
-pub(super) fn read_log(root: &Section<'_>) -> Result<Log, Reported> {
+pub(in crate::config) fn read_log(root: &Section<'_>) -> Result<Log, Reported> {
     let log = root.section("log");
     all!(Log { level: log.required("level", str::parse), format: log.required("format", word) })
 }
 
 /// Where traces are exported.
-pub(super) fn read_otlp(root: &Section<'_>) -> Reading<Otlp> {
+pub(in crate::config) fn read_otlp(root: &Section<'_>) -> Reading<Otlp> {
     let log = root.section("log");
     let endpoint = log.required("otlp_endpoint", |text| match text.trim() {
         "" => Ok(None),
