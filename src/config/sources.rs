@@ -3,3 +3,4 @@
 pub(super) mod environment;
 pub(super) mod files;
 pub(super) mod layer;
+pub(super) mod text;

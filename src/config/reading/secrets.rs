@@ -9,18 +9,15 @@ use std::path::Path;
 
 use url::Url;
 
-use super::{Reading, Section};
-use crate::config::reading::values::is_loopback;
+use super::reader::Reading;
+use super::section::Section;
+use super::values::is_loopback;
 use crate::config::sources::files::{is_open_to_all, read_secret};
-use crate::config::sources::layer::FILE;
+use crate::config::sources::text::FILE;
 
 impl Section<'_> {
     /// Reads the secret in the file whose path is the value. The error of `parse` does not quote the secret.
-    pub(in crate::config) fn secret_file<T>(
-        &self,
-        name: &str,
-        parse: impl FnOnce(&str) -> Result<T, String>,
-    ) -> Reading<T> {
+    pub(crate) fn secret_file<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
         self.file(name, |path| {
             let secret = read_secret(path)?;
             if is_open_to_all(Path::new(path)) {
@@ -32,7 +29,7 @@ impl Section<'_> {
 
     /// Reads the secret `name`, or the secret in the file `name_file`. The error of `parse`
     /// does not quote it.
-    pub(in crate::config) fn secret<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
+    pub(crate) fn secret<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
         let file = format!("{name}_file");
         match self.either(name, &file)? {
             None => Ok(None),
@@ -46,7 +43,7 @@ impl Section<'_> {
     }
 
     /// Adds a note if a secret is set in a file that every user can read.
-    pub(in crate::config) fn note_secret(&self, name: &str) {
+    pub(crate) fn note_secret(&self, name: &str) {
         let origin = self.reader.origin(&self.key.at(name)).and_then(|origin| origin.strip_prefix(FILE));
         if let Some(file) = origin.filter(|file| is_open_to_all(Path::new(file))) {
             let message =
@@ -56,12 +53,12 @@ impl Section<'_> {
     }
 
     /// Adds a note about a key for the operator. A note is not a mistake.
-    pub(in crate::config) fn note(&self, name: &str, message: impl Display) {
+    pub(crate) fn note(&self, name: &str, message: impl Display) {
         self.reader.notes.borrow_mut().push(format!("{}: {message}", self.key.at(name)));
     }
 
     /// Adds a note if `what` is sent in plain text to an address on another machine.
-    pub(in crate::config) fn note_plaintext(&self, name: &str, url: &Url, what: &str) {
+    pub(crate) fn note_plaintext(&self, name: &str, url: &Url, what: &str) {
         if url.scheme() == "http" && !is_loopback(url) {
             let message = format!("plain http: {what} can be read and changed on the way; use https");
             self.note(name, message);

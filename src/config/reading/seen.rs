@@ -1,23 +1,38 @@
-//! Finds unknown keys, and the known key that was probably meant.
+//! The keys that were read: unknown keys can be found, and every value in effect can be listed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use figment::value::{Dict, Value};
 
 use crate::config::key::Key;
 
-/// The keys that the configuration may contain.
+/// The keys that were read, and details about their values.
 #[derive(Default)]
-pub(in crate::config) struct Known {
-    /// The keys that were read. Keys below them are part of their values.
-    pub(in crate::config) values: BTreeSet<Key>,
+pub(crate) struct Seen {
+    /// The keys that were looked up. Keys below them are part of their values.
+    pub(crate) values: BTreeSet<Key>,
     /// The tables in which keys were looked up.
-    pub(in crate::config) tables: BTreeSet<Key>,
+    pub(crate) tables: BTreeSet<Key>,
+    /// How each value that was read is shown.
+    pub(crate) shown: BTreeMap<Key, Presentation>,
+    /// The defaults of keys that are not set.
+    pub(crate) defaults: BTreeMap<Key, Value>,
+    /// Keys of a channel that are not set, with the key whose value they inherit.
+    pub(crate) inherited: BTreeMap<Key, Key>,
+    /// Keys without effect, because another key replaces them.
+    pub(crate) replaced: BTreeSet<Key>,
 }
 
-impl Known {
+/// How a value is shown.
+pub(crate) enum Presentation {
+    AsItIs,
+    As(String),
+    Hidden,
+}
+
+impl Seen {
     /// The keys of a table that were never read. For an unknown table, only the table is returned.
-    pub(in crate::config) fn unknown_in(&self, table: &Key, values: &Dict) -> Vec<Key> {
+    pub(crate) fn unknown_in(&self, table: &Key, values: &Dict) -> Vec<Key> {
         let unknown = values.iter().flat_map(|(name, value)| {
             let key = table.at(name);
             match value {
@@ -33,7 +48,7 @@ impl Known {
     /// The known key that was probably meant by an unknown one: a name in the same table with a few different letters, a
     /// variable with `_` between its levels, or the same name in another table. The last rule does not apply to keys of a
     /// sink.
-    pub(in crate::config) fn closest(&self, unknown: &Key) -> Option<&Key> {
+    pub(crate) fn closest(&self, unknown: &Key) -> Option<&Key> {
         let (name, table) = unknown.0.split_last()?;
         let most = (name.chars().count() / 3).max(1);
         let known = self.values.iter().chain(&self.tables);

@@ -12,7 +12,8 @@ use jiff::fmt::friendly::SpanParser;
 use strum::VariantNames;
 use url::{Host, Url};
 
-use crate::config::reading::{Reported, Section, all};
+use super::reader::{Reported, all};
+use super::section::Section;
 use net::retry::RetryPolicy;
 
 /// The longest duration: a year, which every clock can represent.
@@ -24,7 +25,7 @@ const RETRY: [&str; 2] = ["1s", "1h"];
 /// The longest name of a channel or sink.
 const NAME_LIMIT: usize = 64;
 
-pub(in crate::config) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let duration = SpanParser::new()
         .parse_unsigned_duration(text.trim())
         .map_err(|_| "must be a duration with its unit, such as \"500ms\", \"30s\", \"5m\" or \"24h\"".to_owned())?;
@@ -42,7 +43,7 @@ pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
 }
 
 /// A number of bytes, not zero.
-pub(in crate::config) fn size(text: &str) -> Result<u64, String> {
+pub(crate) fn size(text: &str) -> Result<u64, String> {
     let has_unit = text.trim().ends_with(|c: char| c.is_ascii_alphabetic());
     match text.trim().parse() {
         Ok(ByteSize(bytes @ 1..)) if has_unit => Ok(bytes),
@@ -51,7 +52,7 @@ pub(in crate::config) fn size(text: &str) -> Result<u64, String> {
 }
 
 /// An HTTP address without the parts that could contain a secret.
-pub(in crate::config) fn http_url(text: &str) -> Result<Url, String> {
+pub(crate) fn http_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text.trim()).map_err(|_| "must be a URL, such as \"https://host.example/path\"")?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err("must begin with https:// or http://".to_owned());
@@ -66,7 +67,7 @@ pub(in crate::config) fn http_url(text: &str) -> Result<Url, String> {
 }
 
 /// Whether an address is on this machine.
-pub(in crate::config) fn is_loopback(url: &Url) -> bool {
+pub(crate) fn is_loopback(url: &Url) -> bool {
     match url.host() {
         // For a scheme that the library does not know, it parses an IP address as a name.
         Some(Host::Domain(name)) => {
@@ -81,7 +82,7 @@ pub(in crate::config) fn is_loopback(url: &Url) -> bool {
 }
 
 /// A whole number in a range.
-pub(in crate::config) fn whole_number<T: FromStr + PartialOrd + Display>(
+pub(crate) fn whole_number<T: FromStr + PartialOrd + Display>(
     range: RangeInclusive<T>,
 ) -> impl Fn(&str) -> Result<T, String> {
     move |text| {
@@ -91,7 +92,7 @@ pub(in crate::config) fn whole_number<T: FromStr + PartialOrd + Display>(
 }
 
 /// A number of bytes in a range.
-pub(in crate::config) fn size_in(range: RangeInclusive<ByteSize>) -> impl Fn(&str) -> Result<ByteSize, String> {
+pub(crate) fn size_in(range: RangeInclusive<ByteSize>) -> impl Fn(&str) -> Result<ByteSize, String> {
     move |text| {
         let size = Some(ByteSize(size(text)?)).filter(|size| range.contains(size));
         let (least, most) = (range.start().display().iec(), range.end().display().iec());
@@ -99,7 +100,7 @@ pub(in crate::config) fn size_in(range: RangeInclusive<ByteSize>) -> impl Fn(&st
     }
 }
 
-pub(in crate::config) fn path(text: &str) -> Result<PathBuf, String> {
+pub(crate) fn path(text: &str) -> Result<PathBuf, String> {
     match text {
         "" => Err("is empty; give a path".to_owned()),
         path => Ok(path.into()),
@@ -107,7 +108,7 @@ pub(in crate::config) fn path(text: &str) -> Result<PathBuf, String> {
 }
 
 /// One of the words of an enum.
-pub(in crate::config) fn word<T: FromStr + VariantNames>(text: &str) -> Result<T, String> {
+pub(crate) fn word<T: FromStr + VariantNames>(text: &str) -> Result<T, String> {
     text.trim().parse().map_err(|_| {
         let words: Vec<_> = T::VARIANTS.iter().map(|word| format!("{word:?}")).collect();
         format!("must be {}", words.join(" or "))
@@ -116,12 +117,12 @@ pub(in crate::config) fn word<T: FromStr + VariantNames>(text: &str) -> Result<T
 
 impl Section<'_> {
     /// Reads `retry_wait` and `retry_wait_max`.
-    pub(in crate::config) fn retry_waits(&self) -> Result<RetryPolicy, Reported> {
+    pub(crate) fn retry_waits(&self) -> Result<RetryPolicy, Reported> {
         self.retry_waits_or(RETRY)
     }
 
     /// Like [`retry_waits`](Self::retry_waits), with defaults.
-    pub(in crate::config) fn retry_waits_or(&self, [wait, max_wait]: [&str; 2]) -> Result<RetryPolicy, Reported> {
+    pub(crate) fn retry_waits_or(&self, [wait, max_wait]: [&str; 2]) -> Result<RetryPolicy, Reported> {
         let policy = all!(RetryPolicy {
             wait: self.or("retry_wait", positive_duration, wait),
             max_wait: self.or("retry_wait_max", positive_duration, max_wait),
@@ -134,7 +135,7 @@ impl Section<'_> {
     }
 
     /// Records a problem if the name of a channel or sink cannot be used everywhere that names are used.
-    pub(in crate::config) fn check_name(&self, name: &str) {
+    pub(crate) fn check_name(&self, name: &str) {
         let legal = name.len() <= NAME_LIMIT && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
         let framed = !name.is_empty() && !name.starts_with(['-', '_']) && !name.ends_with(['-', '_']);
         if !legal || !framed || name.contains("__") {

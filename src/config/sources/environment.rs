@@ -18,14 +18,14 @@ use crate::config::sources::layer::{Layer, merged};
 pub const FILE_VARIABLE: &str = "CHANNELD_CONFIG";
 
 /// The beginning of the origin of a value that a variable has set.
-pub(in crate::config) const ENVIRONMENT: &str = "environment variable ";
+pub(crate) const ENVIRONMENT: &str = "environment variable ";
 
 /// OpenTelemetry's own variables, and the keys that they set if nothing else does.
 const TELEMETRY: [(&str, &str); 2] =
     [("OTEL_EXPORTER_OTLP_ENDPOINT", "otlp_endpoint"), ("OTEL_EXPORTER_OTLP_CERTIFICATE", "otlp_ca_file")];
 
 /// Merges OpenTelemetry's own variables over the defaults.
-pub(in crate::config) fn add_telemetry(defaults: Figment, variables: &[(OsString, OsString)]) -> Figment {
+pub(crate) fn add_telemetry(defaults: Figment, variables: &[(OsString, OsString)]) -> Figment {
     let set = |name: &str| variables.iter().find(|(variable, _)| *variable == *name)?.1.clone().into_string().ok();
     TELEMETRY.iter().fold(defaults, |layers, (variable, key)| match set(variable) {
         Some(text) if !text.is_empty() => {
@@ -37,7 +37,7 @@ pub(in crate::config) fn add_telemetry(defaults: Figment, variables: &[(OsString
 }
 
 /// Merges the variables over the layers, in the order of their names. Also returns the problems with them.
-pub(in crate::config) fn add(
+pub(crate) fn add(
     mut layers: Figment,
     variables: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> (Figment, Vec<Problem>) {

@@ -1,4 +1,4 @@
-//! The text of the operator's file, and the files that it names.
+//! The files that the configuration names: secrets, certificates and keys.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
@@ -6,40 +6,13 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::config::problem::ConfigError;
 use net::http::PemError;
-
-/// The largest configuration file, in bytes. A thousand channels with their own filters need less.
-const TEXT_LIMIT: usize = 1024 * 1024;
 
 /// The largest certificate file, in bytes. A system's complete list of authorities has about a fifth of this size.
 const CERTIFICATES_LIMIT: usize = 1024 * 1024;
 
 /// The largest secret file, in bytes.
 const SECRET_LIMIT: usize = 64 * 1024;
-
-/// The text of a configuration file, and its path; `None` without a file. The text can contain secrets and is never
-/// shown.
-#[derive(Clone, Default)]
-pub struct Text(pub(in crate::config) Option<(PathBuf, String)>);
-
-impl Text {
-    /// The text that `file` will have.
-    pub fn written(file: &Path, text: String) -> Self {
-        Self(Some((file.to_owned(), text)))
-    }
-
-    /// Reads `file`, if one is given.
-    ///
-    /// # Errors
-    /// If it cannot be read.
-    pub fn read(file: Option<&Path>) -> Result<Self, ConfigError> {
-        let Some(path) = file else { return Ok(Self(None)) };
-        let text = read_up_to(path, TEXT_LIMIT)
-            .map_err(|error| ConfigError::of_file(path, format!("the file {error}; correct the path or the file")))?;
-        Ok(Self(Some((path.to_owned(), text))))
-    }
-}
 
 /// The files with secrets, certificates and keys that the configuration names, as they were just before they were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,7 +25,7 @@ type Stamp = (u64, u64, u64, (i64, i64), (i64, i64));
 
 impl Files {
     /// Records a file that is about to be read.
-    pub(in crate::config) fn note(&mut self, path: &Path) {
+    pub(crate) fn note(&mut self, path: &Path) {
         self.0.entry(path.to_owned()).or_insert_with(|| stamp(path));
     }
 
@@ -70,12 +43,12 @@ fn stamp(path: &Path) -> Option<Stamp> {
 }
 
 /// Whether every user of this machine may read a file.
-pub(in crate::config) fn is_open_to_all(path: &Path) -> bool {
+pub(crate) fn is_open_to_all(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|file| file.mode() & 0o004 != 0)
 }
 
 /// Reads a file of at most `bound` bytes, a multiple of 1024, as text. The error continues the sentence "the file …".
-pub(in crate::config) fn read_up_to(path: &Path, bound: usize) -> Result<String, String> {
+pub(crate) fn read_up_to(path: &Path, bound: usize) -> Result<String, String> {
     let file = File::open(path).map_err(|error| format!("cannot be opened: {error}"))?;
     let mut bytes = Vec::new();
     file.take(bound as u64 + 1).read_to_end(&mut bytes).map_err(|error| format!("cannot be read: {error}"))?;
@@ -86,7 +59,7 @@ pub(in crate::config) fn read_up_to(path: &Path, bound: usize) -> Result<String,
 }
 
 /// Reads the secret in a file, without the line break at its end.
-pub(in crate::config) fn read_secret(path: &str) -> Result<String, String> {
+pub(crate) fn read_secret(path: &str) -> Result<String, String> {
     // A secret may be set by mistake instead of the path, and must not reach a log. Only a text that is clearly a path is
     // shown.
     let shown = if path.starts_with(['/', '.']) { format!("the file {path:?}") } else { "the file".to_owned() };
@@ -99,12 +72,12 @@ pub(in crate::config) fn read_secret(path: &str) -> Result<String, String> {
 }
 
 /// Reads and parses a certificate file.
-pub(in crate::config) fn read_pem<T>(path: &str, parse: impl FnOnce(&str) -> Result<T, PemError>) -> Result<T, String> {
+pub(crate) fn read_pem<T>(path: &str, parse: impl FnOnce(&str) -> Result<T, PemError>) -> Result<T, String> {
     let text = read_up_to(Path::new(path), CERTIFICATES_LIMIT);
     let text = text.map_err(|error| format!("the file {path:?} {error}; create it, or correct the path"))?;
     explain_pem(parse(&text))
 }
 
-pub(in crate::config) fn explain_pem<T>(parsed: Result<T, PemError>) -> Result<T, String> {
+pub(crate) fn explain_pem<T>(parsed: Result<T, PemError>) -> Result<T, String> {
     parsed.map_err(|error| format!("the file {error}"))
 }

@@ -13,17 +13,15 @@ use figment::providers::{Format, Toml};
 use figment::value::{Dict, Map, Value};
 use figment::{Error, Figment, Metadata, Profile, Provider};
 
+use super::text::FILE;
 use crate::config::key::Key;
 use crate::config::problem::ConfigError;
 
 /// The documented keys with their defaults.
 pub(crate) const DEFAULTS: &str = include_str!("../../../config/default.toml");
 
-/// The beginning of the origin of a value in the operator's file.
-pub(in crate::config) const FILE: &str = "file ";
-
 /// Values and their origin, such as `file /etc/channeld.toml`.
-pub(in crate::config) struct Layer {
+pub(crate) struct Layer {
     origin: String,
     values: Dict,
 }
@@ -33,7 +31,7 @@ impl Layer {
     ///
     /// # Errors
     /// If it is not TOML.
-    pub(in crate::config) fn file(path: &Path, text: &str) -> Result<Self, ConfigError> {
+    pub(crate) fn file(path: &Path, text: &str) -> Result<Self, ConfigError> {
         let values = Toml::from_str(text).map_err(|error| {
             let lines = |at: usize| 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count();
             let line = error.span().map_or(String::new(), |span| format!("line {}: ", lines(span.start)));
@@ -44,7 +42,7 @@ impl Layer {
     }
 
     /// One value, from a variable or a flag.
-    pub(in crate::config) fn value(origin: String, key: &Key, text: String) -> Self {
+    pub(crate) fn value(origin: String, key: &Key, text: String) -> Self {
         let nest = |inner: Value, name: &String| Dict::from([(name.clone(), inner)]).into();
         let values = key.0.iter().rfold(text.into(), nest).into_dict().unwrap_or_default();
         Self { origin, values }
@@ -62,12 +60,12 @@ impl Provider for Layer {
 }
 
 /// The defaults.
-pub(in crate::config) fn defaults() -> Figment {
+pub(crate) fn defaults() -> Figment {
     let values = Toml::from_str(DEFAULTS).expect("a test reads the compiled-in file");
     Figment::from(Layer { origin: "default".to_owned(), values })
 }
 
 /// Merges the layers into one table.
-pub(in crate::config) fn merged(layers: &Figment) -> Value {
+pub(crate) fn merged(layers: &Figment) -> Value {
     layers.find_value("").expect("no layer fails")
 }

@@ -28,7 +28,7 @@ pub struct Api {
 }
 
 impl Api {
-    pub(in crate::config) fn read(api: &Section<'_>) -> Result<Self, Reported> {
+    pub(crate) fn read(api: &Section<'_>) -> Result<Self, Reported> {
         let api_key = |key: Option<String>| {
             key.ok_or_else(|| {
                 let key = api.key.at("api_key");

@@ -75,7 +75,7 @@ impl Channel {
 }
 
 /// Reads every channel, in the order of their names. Channels with mistakes are left out.
-pub(in crate::config) fn read_all(root: &Section<'_>) -> Vec<Channel> {
+pub(crate) fn read_all(root: &Section<'_>) -> Vec<Channel> {
     let shared = || root.section("verification");
     let (channels, sinks) = (root.section("channels"), root.section("sinks").names().unwrap_or_default());
     let names = channels.names();

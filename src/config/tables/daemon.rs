@@ -1,85 +1,23 @@
-//! Settings of the process: its state, its admin address, its log.
+//! `[admin]`, `[limits]` and `[log]`: the process itself.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 
 use bytesize::ByteSize;
 use reqwest::header::{HeaderMap, HeaderName};
 
-use super::channel::{self, Channel};
-use super::state;
-use super::verification::SignerNames;
-use crate::config::problem::ConfigError;
 use crate::config::reading::values::{http_url, size_in, word};
-use crate::config::reading::{Reader, Reading, Reported, Section, all};
-use crate::config::sources::files::{Text, read_pem};
-use ::ledger::store::{PostgresSettings, StateSettings};
+use crate::config::reading::{Reading, Reported, Section, all};
+use crate::config::sources::files::read_pem;
 use net::http::{self, Authorities};
 use telemetry::Log;
 use telemetry::trace::Otlp;
 
-/// The settings for a command that works on the state of this machine. No secret is read, because secrets can be absent
-/// while the daemon does not run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Local {
-    /// `[state]` and `[cluster]`: where the state of the channels is stored.
-    pub state: StateSettings,
-    /// `[log]`: the level and format of the log.
-    pub log: Log,
-    /// `[verification.signer_names]`: the displayed names of signers.
-    pub signer_names: SignerNames,
-    /// `[channels.NAME]`, in the order of their names.
-    pub channels: Vec<Channel>,
-}
-
-impl Local {
-    /// Loads only this part: a mistake elsewhere is not an error.
-    ///
-    /// # Errors
-    /// Every problem with this part. If the file cannot be read, only that problem.
-    pub fn load(file: Option<&Path>) -> Result<Self, ConfigError> {
-        load_part(file, |root| {
-            all!(Self {
-                state: state::read(root),
-                log: read_log(root),
-                signer_names: SignerNames::read(root),
-                channels: Ok(channel::read_all(root)),
-            })
-        })
-    }
-}
-
-/// Loads only `admin.listen`, the address of the health checks: a mistake elsewhere is not an error.
-///
-/// # Errors
-/// Every problem with this part. If the file cannot be read, only that problem.
-pub fn load_listen(file: Option<&Path>) -> Result<Option<SocketAddr>, ConfigError> {
-    load_part(file, read_listen)
-}
-
-/// Loads where each of the two backends keeps its state, whichever is in use: a mistake elsewhere is not an error.
-///
-/// # Errors
-/// Every problem with this part. If the file cannot be read, only that problem.
-pub fn load_both_backends(file: Option<&Path>) -> Result<(PathBuf, PostgresSettings), ConfigError> {
-    load_part(file, state::read_both)
-}
-
-pub(in crate::config) fn load_part<T>(
-    file: Option<&Path>,
-    read: impl FnOnce(&Section<'_>) -> Result<T, Reported>,
-) -> Result<T, ConfigError> {
-    let reader = Reader::open(&Text::read(file)?, std::env::vars_os())?;
-    let part = read(&reader.root());
-    reader.finish(part)
-}
-
-pub(in crate::config) fn read_memory(root: &Section<'_>) -> Result<u64, Reported> {
+pub(crate) fn read_memory(root: &Section<'_>) -> Result<u64, Reported> {
     let range = ByteSize::mib(32)..=ByteSize::tib(1);
     root.section("limits").required("memory", size_in(range)).map(|ByteSize(bytes)| bytes)
 }
 
-pub(in crate::config) fn read_listen(root: &Section<'_>) -> Result<Option<SocketAddr>, Reported> {
+pub(crate) fn read_listen(root: &Section<'_>) -> Result<Option<SocketAddr>, Reported> {
     root.section("admin").required("listen", |text| match text.trim() {
         "" => Ok(None),
         address => address.parse().map(Some).map_err(|_| {
@@ -90,7 +28,7 @@ pub(in crate::config) fn read_listen(root: &Section<'_>) -> Result<Option<Socket
 }
 
 /// The host names that requests to the admin listener may use, in addition to its addresses.
-pub(in crate::config) fn read_hosts(root: &Section<'_>) -> Result<Vec<String>, Reported> {
+pub(crate) fn read_hosts(root: &Section<'_>) -> Result<Vec<String>, Reported> {
     let admin = root.section("admin");
     let hosts = admin.list("hosts")?.unwrap_or_default();
     let is_name = |host: &String| {
@@ -102,13 +40,13 @@ pub(in crate::config) fn read_hosts(root: &Section<'_>) -> Result<Vec<String>, R
     Err(admin.wrong("hosts", "must be names of hosts, without a port, such as [\"channeld.internal\"]"))
 }
 
-pub(in crate::config) fn read_log(root: &Section<'_>) -> Result<Log, Reported> {
+pub(crate) fn read_log(root: &Section<'_>) -> Result<Log, Reported> {
     let log = root.section("log");
     all!(Log { level: log.required("level", str::parse), format: log.required("format", word) })
 }
 
 /// Where traces are exported.
-pub(in crate::config) fn read_otlp(root: &Section<'_>) -> Reading<Otlp> {
+pub(crate) fn read_otlp(root: &Section<'_>) -> Reading<Otlp> {
     let log = root.section("log");
     let endpoint = log.required("otlp_endpoint", |text| match text.trim() {
         "" => Ok(None),

@@ -22,7 +22,7 @@ const OPTIONS: [(&str, &str); 4] = [
 ];
 
 /// Reads `url` or `url_file`, and the TLS settings. The result has no hosts if neither key is set.
-pub(in crate::config) fn read_server(section: &Section<'_>) -> Result<ServerSettings, Reported> {
+pub(crate) fn read_server(section: &Section<'_>) -> Result<ServerSettings, Reported> {
     all!(ServerSettings {
         config: read_url(section),
         authorities: section.file("ca_file", |path| read_pem(path, Authorities::from_pem)),
@@ -31,7 +31,7 @@ pub(in crate::config) fn read_server(section: &Section<'_>) -> Result<ServerSett
 }
 
 /// Records a problem if neither `url` nor `url_file` is set.
-pub(in crate::config) fn check_url(section: &Section<'_>, server: &ServerSettings) -> Result<(), Reported> {
+pub(crate) fn check_url(section: &Section<'_>, server: &ServerSettings) -> Result<(), Reported> {
     if server.config.get_hosts().is_empty() { Err(section.missing("url")) } else { Ok(()) }
 }
 
@@ -51,7 +51,7 @@ fn unreadable(error: &tokio_postgres::Error) -> String {
 }
 
 /// Reads `client_certificate_file` and `client_key_file`.
-pub(in crate::config) fn read_identity(section: &Section<'_>) -> Reading<Identity> {
+pub(crate) fn read_identity(section: &Section<'_>) -> Reading<Identity> {
     const CHAIN: &str = "client_certificate_file";
     const KEY: &str = "client_key_file";
     let chain = section.file(CHAIN, |path| read_pem(path, certificates));
@@ -74,7 +74,7 @@ pub(in crate::config) fn read_identity(section: &Section<'_>) -> Reading<Identit
 }
 
 /// An identifier of at most `limit` characters that needs no escaping.
-pub(in crate::config) fn identifier(limit: usize, example: &'static str) -> impl Fn(&str) -> Result<String, String> {
+pub(crate) fn identifier(limit: usize, example: &'static str) -> impl Fn(&str) -> Result<String, String> {
     move |text| {
         let is_name = text.len() <= limit
             && text.starts_with(|first: char| first.is_ascii_lowercase() || first == '_')

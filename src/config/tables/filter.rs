@@ -10,7 +10,7 @@ use proof::event::EventType;
 use proof::verify::Address;
 
 /// Reads the filter `name`: either the name of a predefined filter, or a table with the accepted values of each field.
-pub(in crate::config) fn read(section: &Section<'_>, name: &str) -> Reading<Filter> {
+pub(crate) fn read(section: &Section<'_>, name: &str) -> Reading<Filter> {
     if !section.is_table(name) {
         return section.optional(name, |text| match text.trim() {
             "failures" => Ok(Filter::failures()),

@@ -22,12 +22,12 @@ const SCHEMA_LIMIT: usize = 63;
 /// The value of `backend`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, VariantNames)]
 #[strum(serialize_all = "lowercase")]
-pub(in crate::config) enum Backend {
+pub(crate) enum Backend {
     Sled,
     Postgres,
 }
 
-pub(in crate::config) fn read(root: &Section<'_>) -> Result<StateSettings, Reported> {
+pub(crate) fn read(root: &Section<'_>) -> Result<StateSettings, Reported> {
     let state = root.section("state");
     let backend = state.required("backend", crate::config::reading::values::word);
     // Read this with every backend, so that its keys are known in any case.
@@ -41,7 +41,7 @@ pub(in crate::config) fn read(root: &Section<'_>) -> Result<StateSettings, Repor
 }
 
 /// Reads the settings of both backends, whichever is in use.
-pub(in crate::config) fn read_both(root: &Section<'_>) -> Result<(PathBuf, PostgresSettings), Reported> {
+pub(crate) fn read_both(root: &Section<'_>) -> Result<(PathBuf, PostgresSettings), Reported> {
     let state = root.section("state");
     let path = state.required("path", path);
     let database = read_database(root).and_then(|database| check_url(&state, database));
@@ -77,11 +77,7 @@ fn lease(text: &str) -> Result<Duration, String> {
 }
 
 /// If several instances share the channels, a sink on one machine gets only a part of the events.
-pub(in crate::config) fn check_sinks(
-    root: &Section<'_>,
-    state: Option<&StateSettings>,
-    sinks: &BTreeMap<String, Sink>,
-) {
+pub(crate) fn check_sinks(root: &Section<'_>, state: Option<&StateSettings>, sinks: &BTreeMap<String, Sink>) {
     let is_shared = state.is_some_and(|state| state.database.is_some());
     for (name, sink) in sinks {
         if !matches!(sink.settings, SinkSettings::Stdout | SinkSettings::File(_) | SinkSettings::Sqlite(_)) {

@@ -4,17 +4,10 @@
 //! channel's table, set by either of the two keys, replaces the shared owner.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
-use figment::Figment;
-
-use super::daemon::load_part;
-use crate::config::key::Key;
-use crate::config::problem::ConfigError;
 use crate::config::reading::values::{positive_duration, word};
-use crate::config::reading::{Reader, Reading, Reported, Section};
-use crate::config::sources::layer::{self, Layer};
+use crate::config::reading::{Reading, Reported, Section};
 use ::channel::Verification;
 use proof::verify::{Address, SignerSet, Verifier, workflow_owner};
 
@@ -33,7 +26,7 @@ const LONGEST_NAME: usize = 64;
 pub struct SignerNames(BTreeMap<Address, String>);
 
 impl SignerNames {
-    pub(in crate::config) fn read(root: &Section<'_>) -> Result<Self, Reported> {
+    pub(crate) fn read(root: &Section<'_>) -> Result<Self, Reported> {
         let table = root.section("verification").section("signer_names");
         let (mut names, mut outcome) = (BTreeMap::new(), Ok(()));
         for key in table.names()? {
@@ -64,14 +57,14 @@ fn signer_name(text: &str) -> Result<String, String> {
 }
 
 /// A channel's own table, and the table that all channels share.
-pub(in crate::config) struct Levels<'r> {
-    pub(in crate::config) own: Section<'r>,
-    pub(in crate::config) shared: Section<'r>,
+pub(crate) struct Levels<'r> {
+    pub(crate) own: Section<'r>,
+    pub(crate) shared: Section<'r>,
 }
 
 impl Levels<'_> {
     /// Returns `None` if neither level names an owner.
-    pub(in crate::config) fn read(&self) -> Reading<Verification> {
+    pub(crate) fn read(&self) -> Reading<Verification> {
         let verifier = self.verifier();
         let unsigned = self.required("unsigned", |level, key| level.optional(key, word));
         let ordering = self.required("ordering", |level, key| level.optional(key, word));
@@ -81,7 +74,8 @@ impl Levels<'_> {
         Ok(Some(Verification { verifier, expect: Arc::default(), unsigned, ordering, proof_timeout }))
     }
 
-    fn verifier(&self) -> Reading<Verifier> {
+    /// The verifier alone. Returns `None` if neither level names an owner.
+    pub(crate) fn verifier(&self) -> Reading<Verifier> {
         let owner = self.inherited(&["org_id", "workflow_owner"], read_owner);
         let tenant_id = self.inherited(&["tenant_id"], |level| level.optional("tenant_id", |text| Ok(text.to_owned())));
         let signers = self.signer_set();
@@ -104,7 +98,7 @@ impl Levels<'_> {
     }
 
     /// Records that neither level names an owner.
-    pub(in crate::config) fn without_owner(&self) -> Reported {
+    pub(crate) fn without_owner(&self) -> Reported {
         let other = self.shared.key.at("workflow_owner");
         let message = format!("is missing; set it, or {other}, or one of them in each channel's verification table");
         self.shared.wrong("org_id", message)
@@ -176,56 +170,4 @@ fn read_signers(table: &Section<'_>, key: &str) -> Reading<Vec<Address>> {
         }
     }
     outcome.map(|()| Some(signers))
-}
-
-/// Loads the verifier of a channel, by its name or id, or the verifier that all channels share. Only `[verification]` and
-/// each `[channels.NAME.verification]` are checked: a mistake elsewhere is not an error. Returns `None` if there is no
-/// such channel.
-///
-/// # Errors
-/// Every problem with this part. If the file cannot be read, only that problem.
-pub fn load_verifier(file: Option<&Path>, channel: Option<&str>) -> Result<Option<Verifier>, ConfigError> {
-    load_part(file, |root| {
-        let (channels, shared) = (root.section("channels"), || root.section("verification"));
-        let has_id = |name: &String, id| channels.section(name).optional("id", |text| Ok(text.trim() == id));
-        let is_meant = |name: &String| match channel {
-            Some(channel) => name == channel || matches!(has_id(name, channel), Ok(Some(true))),
-            None => channels.section(name).is_table("verification"),
-        };
-        let meant = channels.names()?.into_iter().filter(is_meant);
-        let mut own: Vec<_> = meant.map(|name| channels.section(&name).section("verification")).collect();
-        if channel.is_none() && own.len() < channels.names()?.len().max(1) {
-            own.push(shared());
-        }
-        let mut common = None;
-        for own in own {
-            let levels = Levels { own, shared: shared() };
-            let verifier = levels.verifier()?.ok_or_else(|| levels.without_owner())?;
-            if common.get_or_insert_with(|| verifier.clone()) != &verifier {
-                let message = "is not the same for all channels: say which is meant with --channel";
-                return Err(root.wrong("verification", message));
-            }
-        }
-        Ok(common)
-    })
-}
-
-/// Builds a verifier from the flags of `channeld verify`, with the rules and defaults of `[verification]`. Neither the
-/// file nor the environment is read. A flag is the key with `--` in front and `-` instead of `_`.
-///
-/// # Errors
-/// Every problem, named by its key and its flag.
-pub fn verification_from_flags<'a>(
-    flags: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
-) -> Result<Verifier, ConfigError> {
-    let table = Key::default().at("verification");
-    let given = flags.into_iter().filter_map(|(flag, text)| {
-        let key = table.at(&flag.trim_start_matches('-').replace('-', "_"));
-        Some(Layer::value(format!("flag {flag}"), &key, text?.to_owned()))
-    });
-    let reader = Reader::new(given.fold(layer::defaults(), Figment::merge), Vec::new());
-    let section = || reader.root().section("verification");
-    let levels = Levels { own: section(), shared: section() };
-    let verifier = levels.verifier().and_then(|verifier| verifier.ok_or_else(|| levels.without_owner()));
-    reader.finish(verifier)
 }

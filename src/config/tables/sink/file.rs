@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::unistd::{Group, User};
 use serde_json::json;
 
-use super::{Sink, SinkSettings};
+use super::settings::{Sink, SinkSettings};
 use crate::config::reading::values::{path, positive_duration, size};
 use crate::config::reading::{Reading, Reported, Section, all};
 use crate::config::shown::Shown;

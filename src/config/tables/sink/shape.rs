@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use strum::VariantNames;
 
-use super::{Sink, SinkSettings, SinkType};
+use super::settings::{Sink, SinkSettings, SinkType};
 use crate::config::reading::values::word;
 use crate::config::reading::{Reported, Section};
 use crate::config::sources::files::read_up_to;
 use crate::config::tables::channel::Channel;
-use ::record::{Filter, Format, JSON, Shape, Shipped, Source, Template, VOCABULARY};
+use ::record::{Field, Filter, Format, JSON, Shape, Shipped, Source, Template, VOCABULARY};
 use ::sink::Dispatch;
 use net::secret::Secret;
 
@@ -181,8 +181,32 @@ pub(super) fn check_dispatch(sink: &Section<'_>, settings: &SinkSettings, shape:
     }
 }
 
+/// The service's event contains neither its verification nor its channel. A filter must therefore require a verification.
+/// A file must have a single channel, because its events must be told apart after a crash.
+pub(crate) fn check_raw(sinks: &Section<'_>, channels: &[Channel], all: &BTreeMap<String, Sink>) {
+    for (name, sink) in all.iter().filter(|(_, sink)| sink.shape.format == Format::Raw) {
+        let wrong = |message| sinks.section(name).wrong("format", message);
+        let of_sink: Vec<_> = channels.iter().filter(|channel| channel.sinks.contains(name)).collect();
+        let tells = |filter: Option<&Filter>| filter.is_some_and(|filter| filter.names(Field::Verification));
+        let own = sink.filter.as_ref();
+        let all_tell = of_sink.iter().all(|channel| tells(channel.filters.get(name).or(own)));
+        if !all_tell || of_sink.is_empty() && !tells(own) {
+            wrong(
+                "cannot be \"raw\" without a filter on verification: the event alone does not say whether it was proved; add \
+                 filter = { verification = [\"verified\"] }",
+            );
+        }
+        if of_sink.len() > 1 && matches!(sink.settings, SinkSettings::File(_)) {
+            wrong(
+                "cannot be \"raw\" for a file of several channels, whose events could not be told apart; use \"json\", or a \
+                 sink for each channel",
+            );
+        }
+    }
+}
+
 /// Tries the templates with samples of the events that their sinks get.
-pub(in crate::config) fn try_templates(sinks: &Section<'_>, channels: &[Channel], all: &BTreeMap<String, Sink>) {
+pub(crate) fn try_templates(sinks: &Section<'_>, channels: &[Channel], all: &BTreeMap<String, Sink>) {
     for (name, sink) in all {
         let Some(template) = &sink.shape.template else { continue };
         let used = channels.iter().filter(|channel| channel.sinks.contains(name));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::postgres::{TABLE, TABLE_LIMIT};
-use super::{Sink, SinkSettings};
+use super::settings::{Sink, SinkSettings};
 use crate::config::reading::values::{path, positive_duration, size, word};
 use crate::config::reading::{Reported, Section, all};
 use crate::config::shown::Shown;
