@@ -44,3 +44,8 @@ impl fmt::Display for Key {
         Ok(())
     }
 }
+
+/// A name as variables spell it: in lower case, with `_` for `-`.
+pub(crate) fn plain(name: &str) -> String {
+    name.to_ascii_lowercase().replace('-', "_")
+}

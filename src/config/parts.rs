@@ -1,5 +1,6 @@
 //! Loads parts of the configuration, for commands that need no more than a part.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -36,7 +37,7 @@ impl Local {
     /// Loads only this part: a mistake elsewhere is not an error.
     ///
     /// # Errors
-    /// Every problem with this part. If the file cannot be read, only that problem.
+    /// Every problem with this part. If the file cannot be read or is not TOML, only that problem.
     pub fn load(file: Option<&Path>) -> Result<Self, ConfigError> {
         load_part(file, |root| {
             all!(Self {
@@ -52,7 +53,7 @@ impl Local {
 /// Loads only `admin.listen`, the address of the health checks: a mistake elsewhere is not an error.
 ///
 /// # Errors
-/// Every problem with this part. If the file cannot be read, only that problem.
+/// Every problem with this part. If the file cannot be read or is not TOML, only that problem.
 pub fn load_listen(file: Option<&Path>) -> Result<Option<SocketAddr>, ConfigError> {
     load_part(file, read_listen)
 }
@@ -60,15 +61,23 @@ pub fn load_listen(file: Option<&Path>) -> Result<Option<SocketAddr>, ConfigErro
 /// Loads where each of the two backends keeps its state, whichever is in use: a mistake elsewhere is not an error.
 ///
 /// # Errors
-/// Every problem with this part. If the file cannot be read, only that problem.
+/// Every problem with this part. If the file cannot be read or is not TOML, only that problem.
 pub fn load_both_backends(file: Option<&Path>) -> Result<(PathBuf, PostgresSettings), ConfigError> {
     load_part(file, state::read_both)
 }
 
 fn load_part<T>(file: Option<&Path>, read: impl FnOnce(&Section<'_>) -> Result<T, Reported>) -> Result<T, ConfigError> {
-    let reader = Reader::open(&Text::read(file)?, std::env::vars_os())?;
+    read_part(&Text::read(file)?, std::env::vars_os(), read)
+}
+
+fn read_part<T>(
+    text: &Text,
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
+    read: impl FnOnce(&Section<'_>) -> Result<T, Reported>,
+) -> Result<T, ConfigError> {
+    let reader = Reader::open(text, variables)?;
     let part = read(&Section::root(&reader));
-    reader.finish(part)
+    reader.finish_part(part)
 }
 
 /// Loads the verifier of a channel, by its name or id, or the verifier that all channels share. Only `[verification]` and
@@ -76,7 +85,7 @@ fn load_part<T>(file: Option<&Path>, read: impl FnOnce(&Section<'_>) -> Result<T
 /// such channel.
 ///
 /// # Errors
-/// Every problem with this part. If the file cannot be read, only that problem.
+/// Every problem with this part. If the file cannot be read or is not TOML, only that problem.
 pub fn load_verifier(file: Option<&Path>, channel: Option<&str>) -> Result<Option<Verifier>, ConfigError> {
     load_part(file, |root| {
         let (channels, shared) = (root.section("channels"), || root.section("verification"));
@@ -121,4 +130,40 @@ pub fn verification_from_flags<'a>(
     let levels = Levels { own: section(), shared: section() };
     let verifier = levels.verifier().and_then(|verifier| verifier.ok_or_else(|| levels.without_owner()));
     reader.finish(verifier)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The keys of the problems with a part, after the whole environment was read.
+    fn problems<T>(
+        text: &str,
+        variable: (&str, &str),
+        read: impl FnOnce(&Section<'_>) -> Result<T, Reported>,
+    ) -> Vec<String> {
+        let text = Text::written(Path::new("channeld.toml"), text.to_owned());
+        let part = read_part(&text, [(variable.0.into(), variable.1.into())], read);
+        part.err().map_or(Vec::new(), |error| error.problems.into_iter().map(|problem| problem.key).collect())
+    }
+
+    #[test]
+    fn a_mistake_in_a_variable_is_a_problem_of_the_part_that_it_concerns_alone() {
+        let names = "[channels.a-b]\n[channels.A_B]\n";
+        for (variable, key, is_of_listen, is_of_channels) in [
+            ("CHANNELD_API", "api", false, false),
+            ("CHANNELD_ADMIN", "admin", true, false),
+            ("CHANNELD_ADMIN__", "admin.\"\"", false, false),
+            ("CHANNELD_CHANNELS", "channels", false, true),
+            ("CHANNELD_CHANNELS__A_B__ID", "channels.a_b", false, true),
+            ("CHANNELD_VERIFICATION__", "verification.\"\"", false, false),
+            ("CHANNELD_VERIFICATION", "verification", false, true),
+        ] {
+            let found = problems(names, (variable, "x"), read_listen);
+            assert_eq!(found.iter().any(|found| found == key), is_of_listen, "{variable}: {found:?}");
+            assert!(is_of_listen || found.is_empty(), "{variable}: {found:?}");
+            let found = problems(names, (variable, "x"), |root| Ok(channel::read_all(root)));
+            assert_eq!(found.iter().any(|found| found == key), is_of_channels, "{variable}: {found:?}");
+        }
+    }
 }

@@ -46,17 +46,19 @@ pub(crate) struct Reader {
     pub(crate) seen: RefCell<Seen>,
     /// The files that were read, except the operator's own file.
     pub(crate) files: RefCell<Files>,
+    /// The problems with variables, by their keys.
+    of_variables: Vec<(Key, Problem)>,
     problems: RefCell<Vec<Problem>>,
     /// Notes for the operator that are not mistakes.
     pub(crate) notes: RefCell<Vec<String>>,
 }
 
 impl Reader {
-    /// Creates a reader over these layers. `problems` were found while the layers were built.
-    pub(crate) fn new(layers: Figment, problems: Vec<Problem>) -> Self {
+    /// Creates a reader over these layers. `of_variables` are the problems that were found in the environment.
+    pub(crate) fn new(layers: Figment, of_variables: Vec<(Key, Problem)>) -> Self {
         let values = merged(&layers);
-        let (seen, files, notes) = <_>::default();
-        Self { layers, values, seen, files, problems: problems.into(), notes }
+        let (seen, files, problems, notes) = <_>::default();
+        Self { layers, values, seen, files, of_variables, problems, notes }
     }
 
     /// Creates a reader over the defaults, the operator's text and the variables.
@@ -105,12 +107,21 @@ impl Reader {
         kind.find_in(&self.values).filter(|_| sinks == "sinks")?.as_str()
     }
 
-    /// Ends the reading. Returns the value if no problem was recorded.
+    /// Ends the reading. Returns the value if there is no problem.
     pub(crate) fn finish<T>(self, value: Result<T, Reported>) -> Result<T, ConfigError> {
-        match (value, self.problems.into_inner()) {
-            (Ok(value), problems) if problems.is_empty() => Ok(value),
-            (_, problems) => Err(ConfigError { problems }),
+        let of_variables = self.of_variables.into_iter().map(|(_, problem)| problem);
+        let problems: Vec<_> = of_variables.chain(self.problems.into_inner()).collect();
+        match value {
+            Ok(value) if problems.is_empty() => Ok(value),
+            _ => Err(ConfigError { problems }),
         }
+    }
+
+    /// Like [`finish`](Self::finish), after a part was read: problems with other variables are left out.
+    pub(crate) fn finish_part<T>(mut self, value: Result<T, Reported>) -> Result<T, ConfigError> {
+        let seen = self.seen.get_mut();
+        self.of_variables.retain(|(key, _)| seen.concerns(key));
+        self.finish(value)
     }
 
     /// Records a problem with a key.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use figment::value::{Dict, Value};
 
-use crate::config::key::Key;
+use crate::config::key::{Key, plain};
 
 /// The keys that were read, and details about their values.
 #[derive(Default)]
@@ -43,6 +43,14 @@ impl Seen {
             }
         });
         unknown.collect()
+    }
+
+    /// Whether a variable for this key sets a key that was read, or a table around it or in it.
+    pub(crate) fn concerns(&self, key: &Key) -> bool {
+        let is_alike = |known: &Key| known.0.iter().zip(&key.0).all(|(known, name)| plain(known) == plain(name));
+        // Another key of a table around the key that was read does not concern it.
+        let tables = self.tables.iter().filter(|table| table.0.len() >= key.0.len());
+        self.values.iter().chain(tables).any(is_alike)
     }
 
     /// The known key that was probably meant by an unknown one: a name in the same table with a few different letters, a

@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use figment::Figment;
 use figment::value::Value;
 
-use crate::config::key::{Key, PREFIX};
+use crate::config::key::{Key, PREFIX, plain};
 use crate::config::problem::Problem;
 use crate::config::sources::layer::{Layer, merged};
 
@@ -36,11 +36,11 @@ pub(crate) fn add_telemetry(defaults: Figment, variables: &[(OsString, OsString)
     })
 }
 
-/// Merges the variables over the layers, in the order of their names. Also returns the problems with them.
+/// Merges the variables over the layers, in the order of their names. Also returns the problems with them, by their keys.
 pub(crate) fn add(
     mut layers: Figment,
     variables: impl IntoIterator<Item = (OsString, OsString)>,
-) -> (Figment, Vec<Problem>) {
+) -> (Figment, Vec<(Key, Problem)>) {
     let named = variables.into_iter().map(|(name, text)| (name.to_string_lossy().into_owned(), text));
     let (written, mut set, mut problems) = (merged(&layers), BTreeMap::new(), Vec::new());
     for (variable, text) in named.collect::<BTreeMap<_, _>>() {
@@ -63,7 +63,8 @@ pub(crate) fn add(
                 set.insert(key, variable);
             }
             Err((key, message)) => {
-                problems.push(Problem { key: key.to_string(), origin: Some(origin), message });
+                let problem = Problem { key: key.to_string(), origin: Some(origin), message };
+                problems.push((key, problem));
             }
         }
     }
@@ -86,7 +87,6 @@ fn resolve(name: &str, table: Option<&Value>) -> Result<String, String> {
     if name.is_empty() {
         return Err("has an empty level; write __ between levels and nowhere else".to_owned());
     }
-    let plain = |name: &str| name.to_ascii_lowercase().replace('-', "_");
     let names = table.and_then(Value::as_dict).into_iter().flat_map(|table| table.keys());
     let alike: Vec<_> = names.filter(|known| plain(known) == plain(name)).collect();
     match alike[..] {
