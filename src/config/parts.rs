@@ -77,7 +77,7 @@ fn read_part<T>(
 ) -> Result<T, ConfigError> {
     let reader = Reader::open(text, variables)?;
     let part = read(&Section::root(&reader));
-    reader.finish_part(part)
+    reader.finish_part(part).map_err(|error| text.locate(error))
 }
 
 /// Loads the verifier of a channel, by its name or id, or the verifier that all channels share. Only `[verification]` and
@@ -135,6 +135,13 @@ pub fn verification_from_flags<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_problem_with_a_part_names_the_line() {
+        let text = Text::written(Path::new("channeld.toml"), "[admin]\nlisten = \"somewhere\"\n".to_owned());
+        let error = read_part(&text, [], read_listen).expect_err("no address");
+        assert_eq!(error.problems[0].origin.as_deref(), Some("file channeld.toml, line 2"));
+    }
 
     /// The keys of the problems with a part, after the whole environment was read.
     fn problems<T>(
