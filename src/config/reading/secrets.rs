@@ -42,6 +42,24 @@ impl Section<'_> {
         }
     }
 
+    /// Reads a user's name and password. Both keys must be set, or neither.
+    pub(crate) fn login(
+        &self,
+        [user, password]: [&str; 2],
+        parse_user: impl FnOnce(&str) -> Result<String, String>,
+        parse_password: impl FnOnce(&str) -> Result<String, String>,
+    ) -> Reading<(String, String)> {
+        let (name, secret) = (self.optional(user, parse_user), self.secret(password, parse_password));
+        match (name?, secret?) {
+            (None, None) => Ok(None),
+            (Some(name), Some(secret)) => Ok(Some((name, secret))),
+            (None, Some(_)) => Err(self.wrong(user, format!("is missing beside {password}; set both"))),
+            (Some(_), None) => {
+                Err(self.wrong(user, format!("is set without {password}; set {password} or {password}_file")))
+            }
+        }
+    }
+
     /// Adds a note if a secret is set in a file that every user can read.
     pub(crate) fn note_secret(&self, name: &str) {
         let origin = self.reader.origin(&self.key.at(name)).and_then(|origin| origin.strip_prefix(FILE));

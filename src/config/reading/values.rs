@@ -107,6 +107,12 @@ pub(crate) fn path(text: &str) -> Result<PathBuf, String> {
     }
 }
 
+/// A text that can be shown on one line.
+pub(crate) fn visible(text: &str) -> Result<String, String> {
+    let legal = !text.is_empty() && !text.contains(char::is_control);
+    Some(text.to_owned()).filter(|_| legal).ok_or_else(|| "must be a text without control characters".to_owned())
+}
+
 /// One of the words of an enum.
 pub(crate) fn word<T: FromStr + VariantNames>(text: &str) -> Result<T, String> {
     text.trim().parse().map_err(|_| {

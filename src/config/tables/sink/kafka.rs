@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use url::{Host, Url};
 
-use crate::config::reading::values::{is_loopback, positive_duration, whole_number, word};
+use crate::config::reading::values::{is_loopback, positive_duration, visible, whole_number, word};
 use crate::config::reading::{Reported, Section, all};
 use crate::config::shown::Shown;
 use crate::config::sources::files::read_pem;
@@ -116,22 +116,11 @@ fn read_security(security: &Section<'_>) -> Result<Security, Reported> {
 
 fn read_login(security: &Section<'_>) -> Result<Option<SaslLogin>, Reported> {
     let mechanism = security.optional("mechanism", word::<Mechanism>);
-    let user = security.optional("user", visible);
-    let password = security.secret("password", visible);
-    match (user?, password?) {
-        (None, None) => mechanism.map(|_| None),
-        (Some(user), Some(password)) => {
-            let mechanism = security.or("mechanism", word, Mechanism::default().into())?;
-            Ok(Some(SaslLogin { mechanism, user, password: Secret::new(password) }))
-        }
-        (Some(_), None) => Err(security.wrong("user", "is set without password; set password or password_file")),
-        (None, Some(_)) => Err(security.wrong("user", "is missing beside password; set both")),
-    }
-}
-
-fn visible(text: &str) -> Result<String, String> {
-    let legal = !text.is_empty() && !text.contains(char::is_control);
-    Some(text.to_owned()).filter(|_| legal).ok_or_else(|| "must be a text without control characters".to_owned())
+    let Some((user, password)) = security.login(["user", "password"], visible, visible)? else {
+        return mechanism.map(|_| None);
+    };
+    let mechanism = security.or("mechanism", word, Mechanism::default().into())?;
+    Ok(Some(SaslLogin { mechanism, user, password: Secret::new(password) }))
 }
 
 fn is_name(text: &str) -> bool {

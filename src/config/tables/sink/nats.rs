@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 use serde_json::json;
 use url::Url;
 
-use crate::config::reading::values::{is_loopback, positive_duration, whole_number};
-use crate::config::reading::{Reading, Reported, Section, all};
+use crate::config::reading::values::{is_loopback, positive_duration, visible, whole_number};
+use crate::config::reading::{Reported, Section, all};
 use crate::config::shown::Shown;
 use crate::config::sources::files::read_pem;
 use crate::config::tables::database::read_identity;
@@ -77,18 +77,12 @@ fn server_url(text: &str) -> Result<Url, String> {
 
 fn read_login(sink: &Section<'_>) -> Result<Login, Reported> {
     let credentials = sink.secret_file("credentials_file", credentials);
-    let user = sink.optional("user", visible);
-    let password = sink.secret("password", visible);
+    let password = sink.login(["user", "password"], visible, visible);
     let token = sink.secret("token", visible);
-    let password: Reading<_> = match (user?, password?) {
-        (None, None) => Ok(None),
-        (Some(user), Some(password)) => Ok(Some(Login::Password(user, Secret::new(password)))),
-        (Some(_), None) => Err(sink.wrong("user", "is set without password; set password or password_file")),
-        (None, Some(_)) => Err(sink.wrong("user", "is missing beside password; set both")),
-    };
+    let password = password?.map(|(user, password)| ("user", Login::Password(user, Secret::new(password))));
     let credentials = credentials?.map(|text| ("credentials_file", Login::Credentials(Secret::new(text))));
     let token = token?.map(|text| ("token", Login::Token(Secret::new(text))));
-    let mut logins = credentials.into_iter().chain(password?.map(|login| ("user", login))).chain(token);
+    let mut logins = credentials.into_iter().chain(password).chain(token);
     match (logins.next(), logins.next()) {
         (login, None) => Ok(login.map_or(Login::None, |(_, login)| login)),
         (_, Some((key, _))) => {
@@ -103,11 +97,6 @@ fn credentials(text: &str) -> Result<String, String> {
         return Ok(format!("{text}\n"));
     }
     Err("must hold a user's JWT and its NKEY seed, as `nsc generate creds` writes them".to_owned())
-}
-
-fn visible(text: &str) -> Result<String, String> {
-    let legal = !text.is_empty() && !text.contains(char::is_control);
-    Some(text.to_owned()).filter(|_| legal).ok_or_else(|| "must be a text without control characters".to_owned())
 }
 
 fn pattern(text: &str) -> Result<Pattern, String> {

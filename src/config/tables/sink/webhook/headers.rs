@@ -89,17 +89,8 @@ fn bearer(text: &str) -> Result<HeaderValue, String> {
 
 /// Reads the header for a user's name and password. Both keys must be set, or neither.
 pub(super) fn read_basic(sink: &Section<'_>, username: &str, password: &str) -> Reading<HeaderValue> {
-    let user = sink.optional(username, check_username);
-    let secret = sink.secret(password, check_password);
-    match (user?, secret?) {
-        (None, None) => Ok(None),
-        (Some(user), Some(secret)) => Ok(Some(basic(&user, &secret))),
-        (None, Some(_)) => Err(sink.wrong(username, format!("is missing beside {password}; set both"))),
-        (Some(_), None) => {
-            let message = format!("is set without {password}; set {password} or {password}_file");
-            Err(sink.wrong(username, message))
-        }
-    }
+    let login = sink.login([username, password], check_username, check_password)?;
+    Ok(login.map(|(user, secret)| basic(&user, &secret)))
 }
 
 fn check_username(text: &str) -> Result<String, String> {
