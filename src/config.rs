@@ -4,6 +4,15 @@
 //! key and origin and continues, so an operator sees all mistakes at once. The result consists of the settings types of
 //! the modules below, and none of these modules reads this one. A [`Config`] needs no further check.
 //!
+//! | module | contents |
+//! |---|---|
+//! | `sources` | the defaults, the operator's file, the environment, and the files that they name |
+//! | `reading` | reads the merged sources key by key, and records the keys and the mistakes |
+//! | `tables` | one file for each table: reads its keys, and describes the settings for `channeld check` |
+//! | `parts` | loads a part of the configuration, for commands that need no more |
+//! | `effective`, `shown` | the values in effect with their origins; the settings that follow from them |
+//! | `schema`, `edit` | the JSON Schema of the file; changes to the operator's file |
+//!
 //! # Invariants
 //!
 //! * **All or nothing.** A [`Config`] exists only if nothing was wrong, unknown keys included.
