@@ -7,4 +7,5 @@ mod database;
 mod filter;
 pub(super) mod sink;
 pub(super) mod state;
+mod tls;
 pub(super) mod verification;

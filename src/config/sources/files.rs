@@ -6,11 +6,6 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use net::http::PemError;
-
-/// The largest certificate file, in bytes. A system's complete list of authorities has about a fifth of this size.
-const CERTIFICATES_LIMIT: usize = 1024 * 1024;
-
 /// The largest secret file, in bytes.
 const SECRET_LIMIT: usize = 64 * 1024;
 
@@ -69,15 +64,4 @@ pub(crate) fn read_secret(path: &str) -> Result<String, String> {
         "" => Err(format!("{shown} is empty; put the secret into it")),
         text => Ok(text.to_owned()),
     }
-}
-
-/// Reads and parses a certificate file.
-pub(crate) fn read_pem<T>(path: &str, parse: impl FnOnce(&str) -> Result<T, PemError>) -> Result<T, String> {
-    let text = read_up_to(Path::new(path), CERTIFICATES_LIMIT);
-    let text = text.map_err(|error| format!("the file {path:?} {error}; create it, or correct the path"))?;
-    explain_pem(parse(&text))
-}
-
-pub(crate) fn explain_pem<T>(parsed: Result<T, PemError>) -> Result<T, String> {
-    parsed.map_err(|error| format!("the file {error}"))
 }

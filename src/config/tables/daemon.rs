@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use bytesize::ByteSize;
 use reqwest::header::{HeaderMap, HeaderName};
 
+use super::tls::read_authorities;
 use crate::config::reading::values::{http_url, size_in, word};
 use crate::config::reading::{Reading, Reported, Section, all};
-use crate::config::sources::files::read_pem;
-use net::http::{self, Authorities};
+use net::http;
 use telemetry::Log;
 use telemetry::trace::Otlp;
 
@@ -53,7 +53,7 @@ pub(crate) fn read_otlp(root: &Section<'_>) -> Reading<Otlp> {
         address => http_url(address).map(Some),
     });
     let headers = log.secret("otlp_headers", headers);
-    let authorities = log.file("otlp_ca_file", |path| read_pem(path, Authorities::from_pem));
+    let authorities = read_authorities(&log, "otlp_ca_file");
     let (endpoint, headers, authorities) = (endpoint?, headers?.unwrap_or_default(), authorities?);
     if let Some(endpoint) = &endpoint {
         log.note_plaintext("otlp_endpoint", endpoint, "what traces say");

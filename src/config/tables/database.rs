@@ -2,9 +2,9 @@
 
 use std::str::FromStr;
 
+use super::tls::{read_authorities, read_identity};
 use crate::config::reading::{Reading, Reported, Section, all};
-use crate::config::sources::files::{explain_pem, read_pem};
-use net::http::{Authorities, Identity, certificates, private_key, root_cause};
+use net::http::root_cause;
 use net::postgres::ServerSettings;
 
 const ADDRESS: &str =
@@ -25,7 +25,7 @@ const OPTIONS: [(&str, &str); 4] = [
 pub(crate) fn read_server(section: &Section<'_>) -> Result<ServerSettings, Reported> {
     all!(ServerSettings {
         config: read_url(section),
-        authorities: section.file("ca_file", |path| read_pem(path, Authorities::from_pem)),
+        authorities: read_authorities(section, "ca_file"),
         identity: read_identity(section),
     })
 }
@@ -48,29 +48,6 @@ fn unreadable(error: &tokio_postgres::Error) -> String {
     let said = root_cause(error);
     let instead = |(option, instead): &(&str, &'static str)| said.ends_with(&format!("`{option}`")).then_some(*instead);
     OPTIONS.iter().find_map(instead).unwrap_or(ADDRESS).to_owned()
-}
-
-/// Reads `client_certificate_file` and `client_key_file`.
-pub(crate) fn read_identity(section: &Section<'_>) -> Reading<Identity> {
-    const CHAIN: &str = "client_certificate_file";
-    const KEY: &str = "client_key_file";
-    let chain = section.file(CHAIN, |path| read_pem(path, certificates));
-    let key = section.secret_file(KEY, |text| explain_pem(private_key(text)));
-    let chain_key = section.key.at(CHAIN);
-    match (chain?, key?) {
-        (None, None) => Ok(None),
-        (Some(chain), Some(key)) => {
-            let identity = explain_pem(Identity::new(chain, key));
-            identity.map(Some).map_err(|message| {
-                section.wrong(KEY, format!("{message}; it must be the key of the first certificate in {chain_key}"))
-            })
-        }
-        (Some(_), None) => {
-            let message = format!("is set without {}; set both", section.key.at(KEY));
-            Err(section.wrong(CHAIN, message))
-        }
-        (None, Some(_)) => Err(section.wrong(KEY, format!("is set without {chain_key}; set both"))),
-    }
 }
 
 /// An identifier of at most `limit` characters that needs no escaping.

@@ -9,10 +9,8 @@ use url::{Host, Url};
 use crate::config::reading::values::{is_loopback, positive_duration, visible, whole_number, word};
 use crate::config::reading::{Reported, Section, all};
 use crate::config::shown::Shown;
-use crate::config::sources::files::read_pem;
-use crate::config::tables::database::read_identity;
+use crate::config::tables::tls::{read_authorities, read_identity};
 use ::sink::{HAS_KAFKA, KafkaSettings, Mechanism, SaslLogin, Security};
-use net::http::Authorities;
 use net::secret::Secret;
 
 /// The waits while the brokers are unavailable. They are short, because a retry is cheap and the events wait.
@@ -101,7 +99,7 @@ fn is_own(broker: &str) -> bool {
 
 fn read_security(security: &Section<'_>) -> Result<Security, Reported> {
     let read = all!(Security {
-        authorities: security.file("ca_file", |path| read_pem(path, Authorities::from_pem)),
+        authorities: read_authorities(security, "ca_file"),
         identity: read_identity(security),
         login: read_login(security),
         tls: security.boolean("tls", ["ca_file", "client_certificate_file"].iter().any(|key| security.is_set(key))),

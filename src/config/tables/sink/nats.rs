@@ -8,10 +8,8 @@ use url::Url;
 use crate::config::reading::values::{is_loopback, positive_duration, visible, whole_number};
 use crate::config::reading::{Reported, Section, all};
 use crate::config::shown::Shown;
-use crate::config::sources::files::read_pem;
-use crate::config::tables::database::read_identity;
+use crate::config::tables::tls::{read_authorities, read_identity};
 use ::sink::{Login, NatsSettings, Pattern};
-use net::http::Authorities;
 use net::secret::Secret;
 
 /// The waits while a server is unavailable. They are short, because a retry is cheap and the events wait.
@@ -32,7 +30,7 @@ pub(super) fn read(sink: &Section<'_>) -> Result<NatsSettings, Reported> {
     let settings = all!(NatsSettings {
         servers: read_servers(sink),
         login: read_login(sink),
-        authorities: sink.file("ca_file", |path| read_pem(path, Authorities::from_pem)),
+        authorities: read_authorities(sink, "ca_file"),
         identity: read_identity(sink),
         stream: sink.or("stream", stream, "channeld"),
         subject: sink.or("subject", pattern, SUBJECT),

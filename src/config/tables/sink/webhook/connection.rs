@@ -6,13 +6,12 @@ use url::Url;
 use super::headers::read_basic;
 use crate::config::reading::values::http_url;
 use crate::config::reading::{Reported, Section};
-use crate::config::sources::files::read_pem;
-use crate::config::tables::database::read_identity;
-use net::http::{self, Authorities, Connection, Proxy};
+use crate::config::tables::tls::{read_authorities, read_identity};
+use net::http::{self, Connection, Proxy};
 
 /// Reads the connection. `url` is the endpoint, if it is valid.
 pub(super) fn read(sink: &Section<'_>, url: Option<&Url>) -> Result<Connection, Reported> {
-    let authorities = sink.file("ca_file", |path| read_pem(path, Authorities::from_pem));
+    let authorities = read_authorities(sink, "ca_file");
     let identity = read_identity(sink);
     let proxy = read_proxy(sink);
     let allow_private = sink.boolean("allow_private", true);
