@@ -4,6 +4,15 @@
 //! key and origin and continues, so an operator sees all mistakes at once. The result consists of the settings types of
 //! the modules below, and none of these modules reads this one. A [`Config`] needs no further check.
 //!
+//! | module | contents |
+//! |---|---|
+//! | `sources` | the defaults, the operator's file, the environment, and the files that they name |
+//! | `reading` | reads the merged sources key by key, and records the keys and the mistakes |
+//! | `tables` | one file for each table: reads its keys, and describes the settings for `channeld check` |
+//! | `parts` | loads a part of the configuration, for commands that need no more |
+//! | `effective`, `shown` | the values in effect with their origins; the settings that follow from them |
+//! | `schema`, `edit` | the JSON Schema of the file; changes to the operator's file |
+//!
 //! # Invariants
 //!
 //! * **All or nothing.** A [`Config`] exists only if nothing was wrong, unknown keys included.
@@ -16,46 +25,38 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-mod api;
-mod changes;
-mod channel;
-mod daemon;
-mod database;
 mod edit;
 mod effective;
-mod environment;
-mod files;
-mod filter;
 mod key;
-mod known;
+mod parts;
 mod problem;
+mod reading;
 mod schema;
-mod section;
-mod sink;
+pub mod shown;
 mod sources;
-mod state;
-mod values;
-mod verification;
+mod tables;
 
-pub use api::Api;
-pub use channel::Channel;
-pub use daemon::{Local, load_both_backends, load_listen};
 pub use edit::{EditError, write_expect};
 pub use effective::{Origin, Setting};
-pub use environment::FILE_VARIABLE;
-pub use files::{Files, Text};
+pub use parts::{Local, load_both_backends, load_listen, load_verifier, verification_from_flags};
 pub use problem::{ConfigError, Problem};
 pub use schema::schema;
-pub use sink::{KAFKA_NOT_BUILT_IN, Sink, SinkSettings};
-pub use verification::{SignerNames, load_verifier, verification_from_flags};
+pub use sources::environment::FILE_VARIABLE;
+pub use sources::files::Files;
+pub use sources::text::Text;
+pub use tables::api::Api;
+pub use tables::channel::Channel;
+pub use tables::sink::{KAFKA_NOT_BUILT_IN, Sink, SinkSettings};
+pub use tables::verification::SignerNames;
 
-pub(crate) use sources::DEFAULTS;
-pub(crate) use values::positive_duration;
+pub(crate) use reading::values::positive_duration;
+pub(crate) use sources::layer::DEFAULTS;
 
-use section::{Reader, Reported, Section};
+use reading::{Reader, Reported, Section, values};
+use tables::{channel, daemon, sink, state};
 
 use ::ledger::store::StateSettings;
-use ::record::{Field, Filter, Format};
+use operator::{Changes, Difference};
 use telemetry::Log;
 use telemetry::trace::Otlp;
 
@@ -131,11 +132,11 @@ impl Config {
         examine: impl FnOnce(&Reader, &Text) -> T,
     ) -> Result<(Loaded, T), ConfigError> {
         let reader = Reader::open(&text, variables)?;
-        let config = Self::read(&reader.root());
+        let config = Self::read(&Section::root(&reader));
         reader.note_unknown();
         let (files, mut notes) = (reader.files.take(), reader.notes.take());
         let found = examine(&reader, &text);
-        let mut config = reader.finish(config).map_err(|error| error.located_in(&text))?;
+        let mut config = reader.finish(config).map_err(|error| text.locate(error))?;
         notes.extend(unused(&config.channels, &config.sinks));
         config.notes = notes;
         Ok((Loaded { text, config, files }, found))
@@ -151,7 +152,7 @@ impl Config {
         let signer_names = SignerNames::read(root);
         let channels = channel::read_all(root);
         let sinks = sink::read_all(&root.section("sinks"));
-        check_raw(root, &channels, &sinks);
+        sink::shape::check_raw(&root.section("sinks"), &channels, &sinks);
         sink::shape::try_templates(&root.section("sinks"), &channels, &sinks);
         state::check_sinks(root, state.as_ref().ok(), &sinks);
         Ok(Self {
@@ -169,28 +170,22 @@ impl Config {
             notes: Vec::new(),
         })
     }
-}
 
-/// The service's event contains neither its verification nor its channel. A filter must therefore require a verification.
-/// A file must have a single channel, because its events must be told apart after a crash.
-fn check_raw(root: &Section<'_>, channels: &[Channel], sinks: &BTreeMap<String, Sink>) {
-    for (name, sink) in sinks.iter().filter(|(_, sink)| sink.shape.format == Format::Raw) {
-        let wrong = |message| root.section("sinks").section(name).wrong("format", message);
-        let of_sink: Vec<_> = channels.iter().filter(|channel| channel.sinks.contains(name)).collect();
-        let tells = |filter: Option<&Filter>| filter.is_some_and(|filter| filter.names(Field::Verification));
-        let own = sink.filter.as_ref();
-        let all_tell = of_sink.iter().all(|channel| tells(channel.filters.get(name).or(own)));
-        if !all_tell || of_sink.is_empty() && !tells(own) {
-            wrong(
-                "cannot be \"raw\" without a filter on verification: the event alone does not say whether it was proved; add \
-                 filter = { verification = [\"verified\"] }",
-            );
+    /// Returns the differences to another configuration.
+    pub fn changes_to(&self, after: &Self) -> Changes {
+        fn channels(config: &Config) -> BTreeMap<String, &Channel> {
+            config.channels.iter().map(|channel| (channel.channel.name.to_string(), channel)).collect()
         }
-        if of_sink.len() > 1 && matches!(sink.settings, SinkSettings::File(_)) {
-            wrong(
-                "cannot be \"raw\" for a file of several channels, whose events could not be told apart; use \"json\", or a \
-                 sink for each channel",
-            );
+        let others = [
+            ("api", self.api != after.api),
+            ("log", self.log != after.log),
+            ("shutdown_grace", self.shutdown_grace != after.shutdown_grace),
+        ];
+        Changes {
+            channels: difference(&channels(self), &channels(after)),
+            sinks: difference(&self.sinks, &after.sinks),
+            others: others.iter().filter(|(_, changed)| *changed).map(|(name, _)| (*name).to_owned()).collect(),
+            warnings: Vec::new(),
         }
     }
 }
@@ -199,6 +194,18 @@ fn unused(channels: &[Channel], sinks: &BTreeMap<String, Sink>) -> Vec<String> {
     let used: BTreeSet<_> = channels.iter().flat_map(|channel| &channel.sinks).collect();
     let idle = sinks.keys().filter(|name| !used.contains(name));
     idle.map(|name| format!("sinks.{name}: no channel uses this sink")).collect()
+}
+
+fn difference<T: PartialEq>(before: &BTreeMap<String, T>, after: &BTreeMap<String, T>) -> Difference {
+    let missing_in = |those: &BTreeMap<String, T>, these: &BTreeMap<String, T>| {
+        these.keys().filter(|name| !those.contains_key(*name)).cloned().collect()
+    };
+    let changed = after.iter().filter(|(name, one)| before.get(*name).is_some_and(|other| other != *one));
+    Difference {
+        added: missing_in(before, after),
+        removed: missing_in(after, before),
+        changed: changed.map(|(name, _)| name.clone()).collect(),
+    }
 }
 
 #[cfg(test)]

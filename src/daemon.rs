@@ -38,6 +38,7 @@ pub(crate) mod supervisor;
 mod systemd;
 mod verification;
 
+pub(crate) use assembly::StartError;
 pub(crate) use signals::{Signal, Signals};
 pub(crate) use supervisor::Outcome;
 
@@ -90,9 +91,6 @@ pub(crate) async fn run(
     info!(target: ALWAYS, outcome = <&str>::from(outcome), "channeld ends");
     Ok(outcome)
 }
-
-/// Why the daemon could not start, or why a new configuration was rejected.
-pub(crate) type StartError = Box<dyn std::error::Error + Send + Sync>;
 
 struct Daemon {
     /// The operator's configuration file.

@@ -6,24 +6,22 @@
 //!   With `--connect`, the service, the sinks and the database of the state are contacted; nothing is delivered or recorded.
 //! * **No secrets** in the output.
 
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::exit::{Exit, Failure};
 use super::table::failure_for_stderr;
-use crate::config::{Channel, Config, ConfigError, Sink, SinkSettings};
-use channel::Start;
+use crate::config::{Config, ConfigError, SinkSettings};
 use net::Chain;
 use proof::event::Offset;
-use record::Shape;
 use sink::Stdout;
 
 mod connect;
 mod effective;
 mod history;
+mod summary;
 
 pub(super) use connect::Asked;
 
@@ -144,7 +142,7 @@ fn print(
 ) -> io::Result<()> {
     match loaded {
         Ok(config) if json => {
-            let mut shown = json_of(config);
+            let mut shown = summary::json(config);
             if let Some(effective) = effective {
                 shown["effective"] = json!(effective.settings);
             }
@@ -156,7 +154,7 @@ fn print(
         Ok(config) => {
             match effective {
                 Some(effective) => effective.write(out)?,
-                None => write_summary(out, config)?,
+                None => summary::write(out, config)?,
             }
             let Some(asked) = asked else { return Ok(()) };
             writeln!(out)?;
@@ -169,98 +167,6 @@ fn print(
             if json { writeln!(out, "{}", json!({"valid": false, "problems": error.problems})) } else { Ok(()) }
         }
     }
-}
-
-/// Writes a summary of a configuration for people.
-fn write_summary(out: &mut impl Write, config: &Config) -> io::Result<()> {
-    writeln!(out, "The configuration is valid.\n")?;
-    writeln!(out, "service  {}", config.api.client.base_url)?;
-    writeln!(out, "state    {}", shown_state(config))?;
-    writeln!(out, "admin    {}", config.listen.map_or("off".to_owned(), |listen| listen.to_string()))?;
-    for Channel { channel, start, sinks, verification, .. } in &config.channels {
-        let signers = verification.verifier.signers();
-        let start = match start {
-            Start::Earliest => "earliest".to_owned(),
-            Start::Latest => "latest".to_owned(),
-            Start::Offset(offset) => format!("offset {offset}"),
-        };
-        writeln!(out, "\nchannel {} ({})", channel.name, channel.id)?;
-        writeln!(out, "  start     {start}")?;
-        writeln!(out, "  sinks     {}", sinks.join(", "))?;
-        writeln!(out, "  owner     {}", verification.verifier.workflow_owner())?;
-        writeln!(out, "  proof     {} of {} signers", signers.required(), signers.addresses().len())?;
-        if !verification.expect.is_empty() {
-            let lists =
-                verification.expect.lists().map(|(what, values)| format!("{} {}", values.len(), <&str>::from(what)));
-            writeln!(out, "  expects   {}", lists.collect::<Vec<_>>().join(", "))?;
-        }
-        writeln!(out, "  unsigned  {}", <&str>::from(verification.unsigned))?;
-        writeln!(out, "  ordering  {}", <&str>::from(verification.ordering))?;
-    }
-    writeln!(out)?;
-    for (name, Sink { settings, shape, filter, .. }) in &config.sinks {
-        let filtered = if filter.is_some() { ", filtered" } else { "" };
-        writeln!(out, "sink {name}: {}, as {}{filtered}", settings.shown(), shown_shape(shape))?;
-    }
-    config.notes.iter().try_for_each(|note| writeln!(out, "note: {note}"))
-}
-
-fn shown_shape(shape: &Shape) -> String {
-    let format = <&str>::from(shape.format);
-    match shape.template.as_ref().map(|template| template.shipped()) {
-        None => format.to_owned(),
-        Some(Some(shipped)) => format!("{format} {}", <&str>::from(shipped)),
-        Some(None) => format!("{format} of a file"),
-    }
-}
-
-fn shown_state(Config { state, .. }: &Config) -> String {
-    let path = state.path.display();
-    match &state.database {
-        None => path.to_string(),
-        Some(database) => {
-            format!("schema {} of a shared database, as instance {} in {path}", database.schema, database.instance)
-        }
-    }
-}
-
-fn json_of(config: &Config) -> Value {
-    let channels = config.channels.iter().map(|Channel { channel, start, sinks, verification, .. }| {
-        let signers = verification.verifier.signers();
-        json!({
-            "name": &*channel.name,
-            "id": channel.id,
-            "start": match start {
-                Start::Earliest => json!("earliest"),
-                Start::Latest => json!("latest"),
-                Start::Offset(offset) => json!(offset),
-            },
-            "sinks": sinks,
-            "workflow_owner": verification.verifier.workflow_owner(),
-            "min_required_signatures": signers.required(),
-            "valid_signers": signers.addresses(),
-            "expect": verification.expect.lists().map(|(what, values)| (<&str>::from(what), values)).collect::<BTreeMap<_, _>>(),
-            "unsigned": <&str>::from(verification.unsigned),
-            "ordering": <&str>::from(verification.ordering),
-        })
-    });
-    let sinks = config.sinks.iter().map(|(name, Sink { settings, shape, filter, .. })| {
-        let mut shown = settings.json();
-        shown["format"] = <&str>::from(shape.format).into();
-        shown["template"] = shape.template.as_ref().and_then(|template| template.shipped()).map(<&str>::from).into();
-        shown["include_proof"] = shape.include_proof.into();
-        shown["filtered"] = filter.is_some().into();
-        (name.clone(), shown)
-    });
-    json!({
-        "valid": true,
-        "base_url": config.api.client.base_url.as_str(),
-        "state_path": config.state.path.display().to_string(),
-        "admin_listen": config.listen,
-        "channels": channels.collect::<Vec<_>>(),
-        "sinks": sinks.collect::<Map<_, _>>(),
-        "notes": config.notes,
-    })
 }
 
 #[cfg(test)]

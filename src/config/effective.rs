@@ -5,19 +5,17 @@
 //! * **No secret.** A value is shown only if it was read as a value that may be shown. All other values are hidden.
 //! * **No list of its own.** The list contains the keys that were read. A default is recorded where the code applies it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use figment::value::Value;
 use serde::Serialize;
 use url::Url;
 
-use super::environment::ENVIRONMENT;
-use super::files::Text;
 use super::key::Key;
-use super::problem::Lines;
-use super::section::{Reader, Section};
-use super::sources::FILE;
+use super::reading::{Presentation, Reader};
+use super::sources::environment::ENVIRONMENT;
+use super::sources::text::{FILE, Lines, Text};
 
 /// A value in effect.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -56,65 +54,17 @@ pub enum Origin {
     },
 }
 
-/// Details about values, recorded while they are read.
-#[derive(Default)]
-pub(super) struct Seen {
-    /// How each value that was read is shown.
-    shown: BTreeMap<Key, Shown>,
-    /// The defaults of keys that are not set.
-    defaults: BTreeMap<Key, Value>,
-    /// Keys of a channel that are not set, with the key whose value they inherit.
-    inherited: BTreeMap<Key, Key>,
-    /// Keys without effect, because another key replaces them.
-    replaced: BTreeSet<Key>,
-}
-
-enum Shown {
-    AsItIs,
-    As(String),
-    Hidden,
-}
-
-impl Section<'_> {
-    /// Records that a value was read. It is shown, unless it was hidden before.
-    pub(super) fn note_read(&self, name: &str) {
-        self.reader.seen.borrow_mut().shown.entry(self.key.at(name)).or_insert(Shown::AsItIs);
-    }
-
-    /// Shows another text instead of a value.
-    pub(super) fn show_as(&self, name: &str, text: String) {
-        self.reader.seen.borrow_mut().shown.insert(self.key.at(name), Shown::As(text));
-    }
-
-    /// Hides a value, because it is a secret.
-    pub(super) fn hide(&self, name: &str) {
-        self.reader.seen.borrow_mut().shown.insert(self.key.at(name), Shown::Hidden);
-    }
-
-    /// Records the default of a key that is not set.
-    pub(super) fn note_default(&self, name: &str, value: impl Into<Value>) {
-        self.reader.seen.borrow_mut().defaults.insert(self.key.at(name), value.into());
-    }
-
-    /// Records that a key is not set here and inherits the value of `other`.
-    pub(super) fn note_inherited(&self, name: &str, other: &Section<'_>) {
-        self.reader.seen.borrow_mut().inherited.insert(self.key.at(name), other.key.at(name));
-    }
-
-    /// Returns the first of two keys, and records that it replaces the second.
-    pub(super) fn instead<'n>(&self, one: &'n str, other: &str) -> &'n str {
-        self.reader.seen.borrow_mut().replaced.insert(self.key.at(other));
-        one
-    }
-}
-
 /// Returns each value in effect, in the order of the keys.
 pub(super) fn settings(reader: &Reader, text: &Text) -> Vec<Setting> {
     let (seen, lines) = (reader.seen.borrow(), Lines::of(text));
     let mut settings = BTreeMap::new();
     each(&Key::default(), &reader.values, &mut |key, value| {
         if !seen.replaced.contains(&key) {
-            let value = seen.shown.get(&key).and_then(|shown| shown.of(value));
+            let value = match seen.shown.get(&key) {
+                Some(Presentation::AsItIs) => json(value),
+                Some(Presentation::As(text)) => Some(text.as_str().into()),
+                Some(Presentation::Hidden) | None => None,
+            };
             let origin = origin(reader, lines.as_ref(), &key);
             settings.insert(key.clone(), Setting::new(&key, value, origin));
         }
@@ -134,17 +84,6 @@ pub(super) fn settings(reader: &Reader, text: &Text) -> Vec<Setting> {
 impl Setting {
     fn new(key: &Key, value: Option<serde_json::Value>, origin: Origin) -> Self {
         Self { key: key.to_string(), hidden: value.is_none(), value, origin, inherits: None }
-    }
-}
-
-impl Shown {
-    /// The text that is shown for a value.
-    fn of(&self, value: &Value) -> Option<serde_json::Value> {
-        match self {
-            Self::AsItIs => json(value),
-            Self::As(text) => Some(text.as_str().into()),
-            Self::Hidden => None,
-        }
     }
 }
 

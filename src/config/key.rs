@@ -5,30 +5,30 @@ use std::fmt;
 use figment::value::Value;
 
 /// The prefix of all of channeld's variables.
-pub(super) const PREFIX: &str = "CHANNELD_";
+pub(crate) const PREFIX: &str = "CHANNELD_";
 
 /// The names from the root down to a value or table. The key of the root is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key(pub(super) Vec<String>);
+pub(crate) struct Key(pub(crate) Vec<String>);
 
 impl Key {
     /// The key `name` of this table.
-    pub(super) fn at(&self, name: &str) -> Self {
+    pub(crate) fn at(&self, name: &str) -> Self {
         Self(self.0.iter().cloned().chain([name.to_owned()]).collect())
     }
 
     /// The value at this key in the root table.
-    pub(super) fn find_in<'v>(&self, values: &'v Value) -> Option<&'v Value> {
+    pub(crate) fn find_in<'v>(&self, values: &'v Value) -> Option<&'v Value> {
         self.0.iter().try_fold(values, |table, name| table.as_dict()?.get(name))
     }
 
     /// The last of its names.
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.0.last().map_or("", String::as_str)
     }
 
     /// The environment variable that sets it.
-    pub(super) fn variable(&self) -> String {
+    pub(crate) fn variable(&self) -> String {
         format!("{PREFIX}{}", self.0.join("__").replace('-', "_").to_ascii_uppercase())
     }
 }
@@ -43,4 +43,9 @@ impl fmt::Display for Key {
         }
         Ok(())
     }
+}
+
+/// A name as variables spell it: in lower case, with `_` for `-`.
+pub(crate) fn plain(name: &str) -> String {
+    name.to_ascii_lowercase().replace('-', "_")
 }

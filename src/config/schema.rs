@@ -13,9 +13,9 @@ use figment::providers::{Format as _, Toml};
 use serde_json::{Map, Value, json};
 use strum::VariantNames;
 
-use super::DEFAULTS;
-use super::sink::SinkType;
-use super::state::Backend;
+use super::sources::layer::DEFAULTS;
+use super::tables::sink::SinkType;
+use super::tables::state::Backend;
 use ::channel::{Ordering, UnsignedPolicy};
 use ::record::{Format, Shipped};
 use ::sink::{Credentials, Mechanism, Search};

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::StartError;
 use crate::config::{self, Config};
 use api::{Client, SettingsError};
 use channel::{Channel, Outlet, Settings, SharedParts};
@@ -13,6 +12,9 @@ use telemetry::metrics::Metrics;
 /// The part of the memory limit that a channel uses in addition to pages and events: its tasks, and the buffers of its
 /// connections. 999 channels that misbehaved in every way used 90 MiB of this kind.
 const CHANNEL_BYTES: u64 = 48 << 10;
+
+/// Why the daemon could not start, or why a new configuration was rejected.
+pub(crate) type StartError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A valid configuration that cannot be used on this machine.
 #[derive(Debug, thiserror::Error)]

@@ -12,8 +12,6 @@ use net::Chain;
 use telemetry::metrics::Metrics;
 use telemetry::trace::{Export, Otlp, Traces};
 
-use super::StartError;
-
 /// The longest time that exporting the last spans can take out of the remaining grace period.
 const LAST_SPANS: Duration = Duration::from_secs(5);
 
@@ -25,8 +23,8 @@ pub(super) struct Exporting {
 }
 
 impl Exporting {
-    /// Starts the export of the traces that are returned.
-    pub(super) fn begin(otlp: Option<Otlp>, metrics: &Metrics) -> Result<(Traces, Self), StartError> {
+    /// Starts the export of the traces that are returned. The error says why it cannot start.
+    pub(super) fn begin(otlp: Option<Otlp>, metrics: &Metrics) -> Result<(Traces, Self), String> {
         let (mut task, otlp, stop) = (JoinSet::new(), otlp.map(watch::Sender::new), CancellationToken::new());
         let Some(sender) = &otlp else { return Ok((Traces::default(), Self { task, otlp, stop })) };
         let (traces, export) = Export::new(sender.subscribe(), metrics.spans_lost.clone())

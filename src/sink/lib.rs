@@ -10,9 +10,10 @@
 //!
 //! * In this folder, next to `stdout.rs` (the shortest example): a type for the settings, and a type that implements
 //!   [`Sink`] and is built from the settings. Neither type knows configuration keys.
-//! * In `config/sink/NAME.rs`: the code that reads the keys of the sink's table into the settings, and that shows them in
-//!   `channeld check`. Document the table in `config/default.toml`: tests require the type and each key there.
-//! * In `config/sink.rs`: a variant of `SinkSettings`, and its lines in `build`, `shown`, `json` and `read`.
+//! * In `config/tables/sink/NAME.rs`: the code that reads the keys of the sink's table into the settings, and that shows
+//!   them in `channeld check`. Document the table in `config/default.toml`: tests require the type and each key there.
+//! * In `config/tables/sink/settings.rs`: a variant of `SinkSettings`, and its line in `build`. In `config/tables/sink.rs`:
+//!   its lines in `shown` and `read`.
 //!
 //! The optional methods have defaults that suit a new sink: `test` only checks and writes nothing, `pace` does not wait.
 //!

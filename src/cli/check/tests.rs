@@ -1,5 +1,7 @@
 use std::ffi::OsString;
 
+use serde_json::Value;
+
 use super::*;
 use crate::config::Text;
 
@@ -33,11 +35,37 @@ fn a_valid_configuration_is_summed_up_without_its_secrets() {
         }
         assert!(!out.contains("do-not-show") && !out.contains("whsec_"), "{out}");
     }
-    assert!(printed(false, &GOOD).1.contains("4 of 10 signers"));
+}
+
+/// The part of the summary below this heading.
+fn block<'o>(out: &'o str, heading: &str) -> &'o str {
+    let (_, below) = out.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("no {heading} in {out}"));
+    below.split("\n\n").next().unwrap_or(below).trim()
 }
 
 #[test]
-fn what_becomes_of_a_file_is_said() {
+fn a_channel_is_described_by_its_keys() {
+    let expect = [
+        ("CHANNELD_CHANNELS__A__EXPECT__NAME", "Mint, Burn"),
+        ("CHANNELD_CHANNELS__A__EXPECT__SERVICE", "fund"),
+        ("CHANNELD_VERIFICATION__WORKFLOW_OWNER", "0x00000000000000000000000000000000000000aa"),
+    ];
+    let (_, out, errors) = printed(false, &[&GOOD[..1], &GOOD[2..], &expect].concat());
+    let expected = "\
+  id                       7c9e6679-7425-40de-944b-e07fc1f90ae7
+  start                    15520
+  sinks                    hook
+  workflow_owner           0x00000000000000000000000000000000000000aa
+  min_required_signatures  4
+  valid_signers            10 values
+  expect                   name Mint, Burn; service fund
+  unsigned                 deliver
+  ordering                 available";
+    assert_eq!(block(&out, "channel a"), expected, "{out}{errors}");
+}
+
+#[test]
+fn the_settings_of_a_file_are_shown_with_their_units() {
     let file = [
         ("CHANNELD_CHANNELS__A__SINKS", "hook, file"),
         ("CHANNELD_SINKS__FILE__TYPE", "file"),
@@ -46,36 +74,59 @@ fn what_becomes_of_a_file_is_said() {
         ("CHANNELD_SINKS__FILE__ROTATE_EVERY", "1h"),
         ("CHANNELD_SINKS__FILE__COMPRESS", "zstd"),
         ("CHANNELD_SINKS__FILE__KEEP_FILES", "30"),
+        ("CHANNELD_SINKS__FILE__KEEP_SIZE", "1GiB"),
         ("CHANNELD_SINKS__FILE__MODE", "0640"),
     ];
     let variables = [&GOOD[..3], &GOOD[4..], &file].concat();
-    let shown = "file /var/lib/channeld/events.jsonl, closed at 100.0 MiB and every 1h as events-{time}.jsonl, \
-                 compressed with zstd, kept: 30 files, as json";
+    let expected = "\
+  type           file
+  path           /var/lib/channeld/events.jsonl
+  mode           0640
+  rotation       compress zstd; every 1h; keep_files 30; keep_size 1.0 GiB; name events-{time}.jsonl; size 100.0 MiB
+  format         json
+  include_proof  no
+  filtered       no";
     let (_, out, errors) = printed(false, &variables);
-    assert!(out.contains(shown), "{out}{errors}");
+    assert_eq!(block(&out, "sink file"), expected, "{out}{errors}");
     let object: Value = serde_json::from_str(&printed(true, &variables).1).expect("one JSON object");
     let file = &object["sinks"]["file"];
     assert_eq!((&file["mode"], &file["rotation"]["size"]), (&json!("0640"), &json!(104_857_600)));
+    assert_eq!((&file["owner"], &file["rotation"]["keep_seconds"]), (&Value::Null, &Value::Null));
 }
 
 #[test]
-fn of_a_webhook_is_said_what_is_set_and_no_value() {
+fn the_settings_of_a_webhook_are_shown_without_secrets() {
     let secrets =
         "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY= whsk_BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=";
     let more = [
         ("CHANNELD_SINKS__HOOK__SECRET", secrets),
         ("CHANNELD_SINKS__HOOK__HEADERS__TENANT", "value-do-not-show"),
         ("CHANNELD_SINKS__HOOK__BEARER_TOKEN", "token-do-not-show"),
-        ("CHANNELD_SINKS__HOOK__PROXY", "http://proxy:3128"),
+        ("CHANNELD_SINKS__HOOK__PROXY", ""),
         ("CHANNELD_SINKS__HOOK__BATCH_EVENTS", "100"),
         ("CHANNELD_SINKS__HOOK__COMPRESS", "gzip"),
         ("CHANNELD_SINKS__HOOK__RATE_LIMIT", "5/m"),
     ];
     let variables = [&GOOD[..7], &more].concat();
     let (_, out, errors) = printed(false, &variables);
-    let said = "webhook https://ledger.internal/hooks (signed by 1 secret v1 and 1 v1a, headers authorization tenant, \
-                compressed with gzip, 5/m at most, through http://proxy:3128/, batches of 100 at most), as json";
-    assert!(out.contains(said), "{out}{errors}");
+    let expected = "\
+  type                webhook
+  url                 https://ledger.internal/hooks
+  signed              yes
+  secrets             v1 1; v1a 1
+  headers             authorization, tenant
+  compress            gzip
+  rate_limit          5/m
+  client_certificate  no
+  ca_file             no
+  proxy               \"\"
+  allow_private       yes
+  batch_events        100
+  batch_bytes         1.0 MiB
+  format              json
+  include_proof       no
+  filtered            no";
+    assert_eq!(block(&out, "sink hook"), expected, "{out}{errors}");
     let (_, json, _) = printed(true, &variables);
     let object: Value = serde_json::from_str(&json).expect("one JSON object");
     let hook = &object["sinks"]["hook"];

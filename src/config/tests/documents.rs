@@ -6,7 +6,7 @@ use strum::VariantNames;
 
 use super::*;
 use crate::config::key::Key;
-use crate::config::sink::SinkType;
+use crate::config::tables::sink::SinkType;
 use ::sink::HAS_KAFKA;
 
 const EXAMPLE: &str = include_str!("../../../config/channeld.example.toml");
@@ -114,8 +114,8 @@ fn every_key_is_documented_and_every_documented_key_is_read() {
     let file = directory.path().join("channeld.toml");
     fs::write(&file, documented()).expect("a file in it");
     let reader = Reader::open(&Text::read(Some(&file)).expect("a text"), []).expect("TOML");
-    let _ = Config::read(&reader.root());
-    assert_eq!(reader.known.take().values, expected);
+    let _ = Config::read(&Section::root(&reader));
+    assert_eq!(reader.seen.take().values, expected);
 }
 
 #[test]

@@ -1,0 +1,176 @@
+//! Loads parts of the configuration, for commands that need no more than a part.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use figment::Figment;
+
+use super::key::Key;
+use super::problem::ConfigError;
+use super::reading::{Reader, Reported, Section, all};
+use super::sources::layer::{self, Layer};
+use super::sources::text::Text;
+use super::tables::channel::{self, Channel};
+use super::tables::daemon::{read_listen, read_log};
+use super::tables::state;
+use super::tables::verification::{Levels, SignerNames};
+use ::ledger::store::{PostgresSettings, StateSettings};
+use proof::verify::Verifier;
+use telemetry::Log;
+
+/// The settings for a command that works on the state of this machine. No secret is read, because secrets can be absent
+/// while the daemon does not run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Local {
+    /// `[state]` and `[cluster]`: where the state of the channels is stored.
+    pub state: StateSettings,
+    /// `[log]`: the level and format of the log.
+    pub log: Log,
+    /// `[verification.signer_names]`: the displayed names of signers.
+    pub signer_names: SignerNames,
+    /// `[channels.NAME]`, in the order of their names.
+    pub channels: Vec<Channel>,
+}
+
+impl Local {
+    /// Loads only this part: a mistake elsewhere is not an error.
+    ///
+    /// # Errors
+    /// Every problem with this part. If the file cannot be read or is not TOML, only that problem.
+    pub fn load(file: Option<&Path>) -> Result<Self, ConfigError> {
+        load_part(file, |root| {
+            all!(Self {
+                state: state::read(root),
+                log: read_log(root),
+                signer_names: SignerNames::read(root),
+                channels: Ok(channel::read_all(root)),
+            })
+        })
+    }
+}
+
+/// Loads only `admin.listen`, the address of the health checks: a mistake elsewhere is not an error.
+///
+/// # Errors
+/// Every problem with this part. If the file cannot be read or is not TOML, only that problem.
+pub fn load_listen(file: Option<&Path>) -> Result<Option<SocketAddr>, ConfigError> {
+    load_part(file, read_listen)
+}
+
+/// Loads where each of the two backends keeps its state, whichever is in use: a mistake elsewhere is not an error.
+///
+/// # Errors
+/// Every problem with this part. If the file cannot be read or is not TOML, only that problem.
+pub fn load_both_backends(file: Option<&Path>) -> Result<(PathBuf, PostgresSettings), ConfigError> {
+    load_part(file, state::read_both)
+}
+
+fn load_part<T>(file: Option<&Path>, read: impl FnOnce(&Section<'_>) -> Result<T, Reported>) -> Result<T, ConfigError> {
+    read_part(&Text::read(file)?, std::env::vars_os(), read)
+}
+
+fn read_part<T>(
+    text: &Text,
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
+    read: impl FnOnce(&Section<'_>) -> Result<T, Reported>,
+) -> Result<T, ConfigError> {
+    let reader = Reader::open(text, variables)?;
+    let part = read(&Section::root(&reader));
+    reader.finish_part(part).map_err(|error| text.locate(error))
+}
+
+/// Loads the verifier of a channel, by its name or id, or the verifier that all channels share. Only `[verification]` and
+/// each `[channels.NAME.verification]` are checked: a mistake elsewhere is not an error. Returns `None` if there is no
+/// such channel.
+///
+/// # Errors
+/// Every problem with this part. If the file cannot be read or is not TOML, only that problem.
+pub fn load_verifier(file: Option<&Path>, channel: Option<&str>) -> Result<Option<Verifier>, ConfigError> {
+    load_part(file, |root| {
+        let (channels, shared) = (root.section("channels"), || root.section("verification"));
+        let has_id = |name: &String, id| channels.section(name).optional("id", |text| Ok(text.trim() == id));
+        let is_meant = |name: &String| match channel {
+            Some(channel) => name == channel || matches!(has_id(name, channel), Ok(Some(true))),
+            None => channels.section(name).is_table("verification"),
+        };
+        let meant = channels.names()?.into_iter().filter(is_meant);
+        let mut own: Vec<_> = meant.map(|name| channels.section(&name).section("verification")).collect();
+        if channel.is_none() && own.len() < channels.names()?.len().max(1) {
+            own.push(shared());
+        }
+        let mut common = None;
+        for own in own {
+            let levels = Levels { own, shared: shared() };
+            let verifier = levels.verifier()?.ok_or_else(|| levels.without_owner())?;
+            if common.get_or_insert_with(|| verifier.clone()) != &verifier {
+                let message = "is not the same for all channels: say which is meant with --channel";
+                return Err(root.wrong("verification", message));
+            }
+        }
+        Ok(common)
+    })
+}
+
+/// Builds a verifier from the flags of `channeld verify`, with the rules and defaults of `[verification]`. Neither the
+/// file nor the environment is read. A flag is the key with `--` in front and `-` instead of `_`.
+///
+/// # Errors
+/// Every problem, named by its key and its flag.
+pub fn verification_from_flags<'a>(
+    flags: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
+) -> Result<Verifier, ConfigError> {
+    let table = Key::default().at("verification");
+    let given = flags.into_iter().filter_map(|(flag, text)| {
+        let key = table.at(&flag.trim_start_matches('-').replace('-', "_"));
+        Some(Layer::value(format!("flag {flag}"), &key, text?.to_owned()))
+    });
+    let reader = Reader::new(given.fold(layer::defaults(), Figment::merge), Vec::new());
+    let section = || Section::root(&reader).section("verification");
+    let levels = Levels { own: section(), shared: section() };
+    let verifier = levels.verifier().and_then(|verifier| verifier.ok_or_else(|| levels.without_owner()));
+    reader.finish(verifier)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_with_a_part_names_the_line() {
+        let text = Text::written(Path::new("channeld.toml"), "[admin]\nlisten = \"somewhere\"\n".to_owned());
+        let error = read_part(&text, [], read_listen).expect_err("no address");
+        assert_eq!(error.problems[0].origin.as_deref(), Some("file channeld.toml, line 2"));
+    }
+
+    /// The keys of the problems with a part, after the whole environment was read.
+    fn problems<T>(
+        text: &str,
+        variable: (&str, &str),
+        read: impl FnOnce(&Section<'_>) -> Result<T, Reported>,
+    ) -> Vec<String> {
+        let text = Text::written(Path::new("channeld.toml"), text.to_owned());
+        let part = read_part(&text, [(variable.0.into(), variable.1.into())], read);
+        part.err().map_or(Vec::new(), |error| error.problems.into_iter().map(|problem| problem.key).collect())
+    }
+
+    #[test]
+    fn a_mistake_in_a_variable_is_a_problem_of_the_part_that_it_concerns_alone() {
+        let names = "[channels.a-b]\n[channels.A_B]\n";
+        for (variable, key, is_of_listen, is_of_channels) in [
+            ("CHANNELD_API", "api", false, false),
+            ("CHANNELD_ADMIN", "admin", true, false),
+            ("CHANNELD_ADMIN__", "admin.\"\"", false, false),
+            ("CHANNELD_CHANNELS", "channels", false, true),
+            ("CHANNELD_CHANNELS__A_B__ID", "channels.a_b", false, true),
+            ("CHANNELD_VERIFICATION__", "verification.\"\"", false, false),
+            ("CHANNELD_VERIFICATION", "verification", false, true),
+        ] {
+            let found = problems(names, (variable, "x"), read_listen);
+            assert_eq!(found.iter().any(|found| found == key), is_of_listen, "{variable}: {found:?}");
+            assert!(is_of_listen || found.is_empty(), "{variable}: {found:?}");
+            let found = problems(names, (variable, "x"), |root| Ok(channel::read_all(root)));
+            assert_eq!(found.iter().any(|found| found == key), is_of_channels, "{variable}: {found:?}");
+        }
+    }
+}

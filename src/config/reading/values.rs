@@ -1,0 +1,155 @@
+//! Parses and checks values as operators write them. Errors describe the valid values and never quote the value.
+
+use std::fmt::Display;
+use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use jiff::fmt::friendly::SpanParser;
+use strum::VariantNames;
+use url::{Host, Url};
+
+use super::reader::{Reported, all};
+use super::section::Section;
+use net::retry::RetryPolicy;
+
+/// The longest duration: a year, which every clock can represent.
+const DURATION_LIMIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// `retry_wait` and `retry_wait_max` if the compiled-in file has none.
+const RETRY: [&str; 2] = ["1s", "1h"];
+
+/// The longest name of a channel or sink.
+const NAME_LIMIT: usize = 64;
+
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let duration = SpanParser::new()
+        .parse_unsigned_duration(text.trim())
+        .map_err(|_| "must be a duration with its unit, such as \"500ms\", \"30s\", \"5m\" or \"24h\"".to_owned())?;
+    if duration > DURATION_LIMIT {
+        return Err("must not be longer than \"8760h\", a year".to_owned());
+    }
+    Ok(duration)
+}
+
+pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("must be longer than zero, such as \"5s\"".to_owned()),
+        duration => Ok(duration),
+    }
+}
+
+/// A number of bytes, not zero.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let has_unit = text.trim().ends_with(|c: char| c.is_ascii_alphabetic());
+    match text.trim().parse() {
+        Ok(ByteSize(bytes @ 1..)) if has_unit => Ok(bytes),
+        _ => Err("must be a size with its unit, more than nothing, such as \"512KiB\", \"100MiB\" or \"5GiB\"".into()),
+    }
+}
+
+/// An HTTP address without the parts that could contain a secret.
+pub(crate) fn http_url(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text.trim()).map_err(|_| "must be a URL, such as \"https://host.example/path\"")?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err("must begin with https:// or http://".to_owned());
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("must not carry a user or password; remove everything up to the @".to_owned());
+    }
+    if url.fragment().is_some() {
+        return Err("must not have a fragment; remove the # and what follows".to_owned());
+    }
+    Ok(url)
+}
+
+/// Whether an address is on this machine.
+pub(crate) fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        // For a scheme that the library does not know, it parses an IP address as a name.
+        Some(Host::Domain(name)) => {
+            name == "localhost"
+                || name.ends_with(".localhost")
+                || name.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback())
+        }
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.to_canonical().is_loopback(),
+        None => false,
+    }
+}
+
+/// A whole number in a range.
+pub(crate) fn whole_number<T: FromStr + PartialOrd + Display>(
+    range: RangeInclusive<T>,
+) -> impl Fn(&str) -> Result<T, String> {
+    move |text| {
+        let number = text.trim().parse().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| format!("must be a whole number from {} to {}", range.start(), range.end()))
+    }
+}
+
+/// A number of bytes in a range.
+pub(crate) fn size_in(range: RangeInclusive<ByteSize>) -> impl Fn(&str) -> Result<ByteSize, String> {
+    move |text| {
+        let size = Some(ByteSize(size(text)?)).filter(|size| range.contains(size));
+        let (least, most) = (range.start().display().iec(), range.end().display().iec());
+        size.ok_or_else(|| format!("must be a size from \"{least}\" to \"{most}\", such as \"{least}\""))
+    }
+}
+
+pub(crate) fn path(text: &str) -> Result<PathBuf, String> {
+    match text {
+        "" => Err("is empty; give a path".to_owned()),
+        path => Ok(path.into()),
+    }
+}
+
+/// A text that can be shown on one line.
+pub(crate) fn visible(text: &str) -> Result<String, String> {
+    let legal = !text.is_empty() && !text.contains(char::is_control);
+    Some(text.to_owned()).filter(|_| legal).ok_or_else(|| "must be a text without control characters".to_owned())
+}
+
+/// One of the words of an enum.
+pub(crate) fn word<T: FromStr + VariantNames>(text: &str) -> Result<T, String> {
+    text.trim().parse().map_err(|_| {
+        let words: Vec<_> = T::VARIANTS.iter().map(|word| format!("{word:?}")).collect();
+        format!("must be {}", words.join(" or "))
+    })
+}
+
+impl Section<'_> {
+    /// Reads `retry_wait` and `retry_wait_max`.
+    pub(crate) fn retry_waits(&self) -> Result<RetryPolicy, Reported> {
+        self.retry_waits_or(RETRY)
+    }
+
+    /// Like [`retry_waits`](Self::retry_waits), with defaults.
+    pub(crate) fn retry_waits_or(&self, [wait, max_wait]: [&str; 2]) -> Result<RetryPolicy, Reported> {
+        let policy = all!(RetryPolicy {
+            wait: self.or("retry_wait", positive_duration, wait),
+            max_wait: self.or("retry_wait_max", positive_duration, max_wait),
+        })?;
+        if policy.wait > policy.max_wait {
+            let max = self.key.at("retry_wait_max");
+            self.wrong("retry_wait", format!("must not be longer than {max}"));
+        }
+        Ok(policy)
+    }
+
+    /// Records a problem if the name of a channel or sink cannot be used everywhere that names are used.
+    pub(crate) fn check_name(&self, name: &str) {
+        let legal = name.len() <= NAME_LIMIT && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+        let framed = !name.is_empty() && !name.starts_with(['-', '_']) && !name.ends_with(['-', '_']);
+        if !legal || !framed || name.contains("__") {
+            let message = format!(
+                "must be named with letters, digits, - and _ ({NAME_LIMIT} at most, a letter or digit at both ends, no \
+                 __), because the name becomes a metric label, a part of environment variables and of paths"
+            );
+            self.wrong(name, message);
+        }
+    }
+}

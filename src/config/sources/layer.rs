@@ -1,0 +1,71 @@
+//! The sources of values: the compiled-in defaults, the operator's file, the environment. Each overrides the previous one.
+//!
+//! # Invariants
+//!
+//! * **Text stays text.** A variable's value is not parsed here, unlike in figment's own reader of variables: an API key
+//!   that consists of digits is not a number.
+//! * **No values in errors.** The error for a file that is not TOML names the line and does not show it, because the line
+//!   may contain a secret.
+
+use std::path::Path;
+
+use figment::providers::{Format, Toml};
+use figment::value::{Dict, Map, Value};
+use figment::{Error, Figment, Metadata, Profile, Provider};
+
+use super::text::FILE;
+use crate::config::key::Key;
+use crate::config::problem::ConfigError;
+
+/// The documented keys with their defaults.
+pub(crate) const DEFAULTS: &str = include_str!("../../../config/default.toml");
+
+/// Values and their origin, such as `file /etc/channeld.toml`.
+pub(crate) struct Layer {
+    origin: String,
+    values: Dict,
+}
+
+impl Layer {
+    /// The operator's file.
+    ///
+    /// # Errors
+    /// If it is not TOML.
+    pub(crate) fn file(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        let values = Toml::from_str(text).map_err(|error| {
+            let lines = |at: usize| 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count();
+            let line = error.span().map_or(String::new(), |span| format!("line {}: ", lines(span.start)));
+            let message = error.message().replace('\n', ", ");
+            ConfigError::of_file(path, format!("{line}not TOML: {message}; correct the file"))
+        })?;
+        Ok(Self { origin: format!("{FILE}{}", path.display()), values })
+    }
+
+    /// One value, from a variable or a flag.
+    pub(crate) fn value(origin: String, key: &Key, text: String) -> Self {
+        let nest = |inner: Value, name: &String| Dict::from([(name.clone(), inner)]).into();
+        let values = key.0.iter().rfold(text.into(), nest).into_dict().unwrap_or_default();
+        Self { origin, values }
+    }
+}
+
+impl Provider for Layer {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(self.origin.clone())
+    }
+
+    fn data(&self) -> Result<Map<Profile, Dict>, Error> {
+        Ok(Profile::Default.collect(self.values.clone()))
+    }
+}
+
+/// The defaults.
+pub(crate) fn defaults() -> Figment {
+    let values = Toml::from_str(DEFAULTS).expect("a test reads the compiled-in file");
+    Figment::from(Layer { origin: "default".to_owned(), values })
+}
+
+/// Merges the layers into one table.
+pub(crate) fn merged(layers: &Figment) -> Value {
+    layers.find_value("").expect("no layer fails")
+}

@@ -1,0 +1,72 @@
+//! `[api]`: the service.
+
+use std::time::Duration;
+
+use url::Url;
+
+use crate::config::reading::values::{http_url, positive_duration, whole_number};
+use crate::config::reading::{Reported, Section, all};
+use api;
+use net::retry::RetryPolicy;
+use net::secret::Secret;
+
+/// How many events the service can return on one page (spec/wire.md, "Requests").
+const PAGE_LIMIT: std::ops::RangeInclusive<u16> = 1..=200;
+
+/// `[api]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Api {
+    /// The connection to the service. The address has no slash at its end, except for the bare root. The key is visible
+    /// ASCII. No timeout is zero.
+    pub client: api::Settings,
+    /// How many events to request at once: 1 to 200.
+    pub page_limit: u16,
+    /// The waits while errors last. Never zero.
+    pub retry: RetryPolicy,
+    /// The wait for new events after all events were read. Never zero.
+    pub idle_wait: Duration,
+}
+
+impl Api {
+    pub(crate) fn read(api: &Section<'_>) -> Result<Self, Reported> {
+        let api_key = |key: Option<String>| {
+            key.ok_or_else(|| {
+                let key = api.key.at("api_key");
+                api.wrong("api_key", format!("is missing; set it, or {key}_file, or {}", key.variable()))
+            })
+        };
+        let base_url = api.required("base_url", base_url);
+        if let Ok(url) = &base_url {
+            api.note_plaintext("base_url", url, "the API key");
+        }
+        all!(Self {
+            client: all!(api::Settings {
+                base_url: base_url,
+                api_key: api.secret("api_key", check_key).and_then(api_key).map(Secret::new),
+                connect_timeout: api.required("connect_timeout", positive_duration),
+                request_timeout: api.required("request_timeout", positive_duration),
+            }),
+            page_limit: api.required("page_limit", whole_number(PAGE_LIMIT)),
+            retry: api.retry_waits(),
+            idle_wait: api.required("idle_wait", positive_duration),
+        })
+    }
+}
+
+fn base_url(text: &str) -> Result<Url, String> {
+    let mut url = http_url(text)?;
+    if url.query().is_some() {
+        return Err("must not have a query; remove the ? and what follows".to_owned());
+    }
+    let path = url.path().trim_end_matches('/').to_owned();
+    url.set_path(&path);
+    Ok(url)
+}
+
+fn check_key(text: &str) -> Result<String, String> {
+    match text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        _ if text.is_empty() => Err("is empty; give the key that the service issued".to_owned()),
+        true => Ok(text.to_owned()),
+        false => Err("must be visible ASCII without spaces; give the key alone, without \"Apikey\"".to_owned()),
+    }
+}

@@ -1,0 +1,199 @@
+//! `[channels.NAME]`: the channels to read, where each begins, and its sinks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use strum::VariantArray;
+
+use super::filter;
+use super::verification::Levels;
+use crate::config::reading::values::{duration, positive_duration};
+use crate::config::reading::{Reported, Section, all};
+use crate::config::shown::Shown;
+use ::channel::{Expect, Named, Start, Verification};
+use ::record::{ChannelRef, Filter};
+use operator::ConfiguredChannel;
+use proof::event::{ChannelId, Offset};
+
+/// `[channels.NAME]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Channel {
+    /// Its name here and its id at the service. Both are unique.
+    pub channel: ChannelRef,
+    /// The names of its sinks, in the operator's order: at least one, each defined, none twice.
+    pub sinks: Vec<String>,
+    /// Filters for single sinks, which replace the sink's own filter.
+    pub filters: BTreeMap<String, Filter>,
+    /// Where reading begins while the channel has no cursor.
+    pub start: Start,
+    /// How long an event may become visible after a newer one was read. Zero: the channel does not look for such events.
+    pub settle: Duration,
+    /// How often the channel's sinks are compared with the service's history; `None`: never.
+    pub compare: Option<Duration>,
+    /// The requirements for its events.
+    pub verification: Verification,
+}
+
+impl Channel {
+    /// Describes the channel for `channeld check`.
+    pub fn shown(&self) -> Shown {
+        let Self { channel, sinks, start, verification, .. } = self;
+        let signers = verification.verifier.signers();
+        let expect = verification.expect.lists().map(|(what, values)| (<&str>::from(what), values));
+        vec![
+            ("name", json!(channel.name)),
+            ("id", json!(channel.id)),
+            (
+                "start",
+                match start {
+                    Start::Earliest => json!("earliest"),
+                    Start::Latest => json!("latest"),
+                    Start::Offset(offset) => json!(offset),
+                },
+            ),
+            ("sinks", json!(sinks)),
+            ("workflow_owner", json!(verification.verifier.workflow_owner())),
+            ("min_required_signatures", json!(signers.required())),
+            ("valid_signers", json!(signers.addresses())),
+            ("expect", json!(expect.collect::<BTreeMap<_, _>>())),
+            ("unsigned", json!(<&str>::from(verification.unsigned))),
+            ("ordering", json!(<&str>::from(verification.ordering))),
+        ]
+    }
+
+    /// The part that an operator's requests need.
+    pub fn for_operator(&self) -> ConfiguredChannel {
+        ConfiguredChannel {
+            channel: self.channel.clone(),
+            sinks: self.sinks.iter().map(|sink| sink.as_str().into()).collect(),
+            verifier: (*self.verification.verifier).clone(),
+            expect: self.verification.expect.clone(),
+        }
+    }
+}
+
+/// Reads every channel, in the order of their names. Channels with mistakes are left out.
+pub(crate) fn read_all(root: &Section<'_>) -> Vec<Channel> {
+    let shared = || root.section("verification");
+    let (channels, sinks) = (root.section("channels"), root.section("sinks").names().unwrap_or_default());
+    let names = channels.names();
+    if names.as_ref().is_ok_and(Vec::is_empty) {
+        root.wrong("channels", "there is no channel; add a [channels.NAME] table with its id and sinks");
+    }
+    let names = names.unwrap_or_default();
+    if names.is_empty() {
+        // Report the mistakes of this table even without a channel.
+        let _ = Levels { own: shared(), shared: shared() }.read();
+    }
+    let mut ids = BTreeMap::new();
+    let read = |name: &String| {
+        channels.check_name(name);
+        let channel = channels.section(name);
+        let verification = Levels { own: channel.section("verification"), shared: shared() };
+        read(&channel, &verification, &sinks, &mut ids).ok()
+    };
+    names.iter().filter_map(read).collect()
+}
+
+/// `ids` contains the ids of the previous channels, with their keys.
+fn read(
+    table: &Section<'_>,
+    levels: &Levels<'_>,
+    defined: &[String],
+    ids: &mut BTreeMap<ChannelId, String>,
+) -> Result<Channel, Reported> {
+    let (verification, expect) = (levels.read(), read_expect(&table.section("expect")));
+    all!(Channel {
+        channel: read_id(table, ids).map(|id| ChannelRef { name: table.key.name().into(), id }),
+        sinks: read_sinks(table, defined),
+        filters: match &sinks {
+            Ok(sinks) => read_filters(&table.section("filters"), sinks),
+            Err(_) => Ok(BTreeMap::new()),
+        },
+        start: table.or("start", start, "earliest"),
+        settle: table.or("settle", duration, "30s"),
+        compare: table.optional("compare", positive_duration),
+        verification: verification.and_then(|found| {
+            let found = found.ok_or_else(|| levels.without_owner())?;
+            Ok(Verification { expect: Arc::new(expect), ..found })
+        }),
+    })
+}
+
+fn read_id(channel: &Section<'_>, ids: &mut BTreeMap<ChannelId, String>) -> Result<ChannelId, Reported> {
+    let id = channel.required("id", |text| {
+        text.trim().parse().map_err(|_| "must be the channel's UUID as the service shows it".to_owned())
+    })?;
+    if let Some(other) = ids.insert(id, channel.key.at("id").to_string()) {
+        channel.wrong("id", format!("is the same as {other}; read each channel once"));
+    }
+    Ok(id)
+}
+
+fn read_sinks(channel: &Section<'_>, defined: &[String]) -> Result<Vec<String>, Reported> {
+    let names = channel.list("sinks")?.ok_or_else(|| channel.missing("sinks"))?;
+    if names.is_empty() {
+        channel.wrong("sinks", "is empty; name a sink");
+    }
+    for (index, name) in names.iter().enumerate() {
+        if !defined.contains(name) {
+            channel.wrong("sinks", undefined(name, defined));
+        } else if names[..index].contains(name) {
+            channel.wrong("sinks", format!("names the sink {name:?} twice; name each sink once"));
+        }
+    }
+    Ok(names)
+}
+
+fn read_filters(filters: &Section<'_>, sinks: &[String]) -> Result<BTreeMap<String, Filter>, Reported> {
+    let mut read = BTreeMap::new();
+    for name in filters.names()? {
+        let Ok(Some(filter)) = filter::read(filters, &name) else { continue };
+        if !sinks.contains(&name) {
+            let message = format!("is no sink of this channel, whose sinks are: {}", sinks.join(", "));
+            filters.wrong(&name, message);
+        }
+        read.insert(name, filter);
+    }
+    Ok(read)
+}
+
+fn read_expect(expect: &Section<'_>) -> Expect {
+    let mut lists = Vec::new();
+    for what in Named::VARIANTS {
+        let key = <&str>::from(what);
+        let Ok(Some(texts)) = expect.list(key) else { continue };
+        if texts.is_empty() {
+            expect.wrong(key, "is empty, so that every event would be rejected; list values, or remove it");
+        }
+        let mut values = Vec::with_capacity(texts.len());
+        for (number, text) in (1..).zip(&texts) {
+            match what.canonical(text.trim()) {
+                Ok(value) => values.push(value),
+                Err(wrong) => drop(expect.wrong(key, format!("number {number} {wrong}: no event can match it"))),
+            }
+        }
+        lists.push((*what, values));
+    }
+    Expect::of(lists)
+}
+
+fn undefined(name: &str, defined: &[String]) -> String {
+    if defined.is_empty() {
+        return format!("names the sink {name:?}, but none is defined; add a [sinks.NAME] table");
+    }
+    format!("names the sink {name:?}, which is not one of those defined: {}", defined.join(", "))
+}
+
+fn start(text: &str) -> Result<Start, String> {
+    match text.trim() {
+        "earliest" => Ok(Start::Earliest),
+        "latest" => Ok(Start::Latest),
+        number => match number.parse().ok().and_then(Offset::new) {
+            Some(offset) => Ok(Start::Offset(offset)),
+            None => Err("must be \"earliest\", \"latest\" or an offset, a whole number from 0".to_owned()),
+        },
+    }
+}

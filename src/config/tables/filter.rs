@@ -1,0 +1,64 @@
+//! Reads filters, which select the events for a sink.
+
+use strum::VariantArray;
+
+use uuid::Uuid;
+
+use crate::config::reading::{Reading, Section};
+use ::record::{Field, Filter, Rule, UNSIGNED, VERIFIED};
+use proof::event::EventType;
+use proof::verify::Address;
+
+/// Reads the filter `name`: either the name of a predefined filter, or a table with the accepted values of each field.
+pub(crate) fn read(section: &Section<'_>, name: &str) -> Reading<Filter> {
+    if !section.is_table(name) {
+        return section.optional(name, |text| match text.trim() {
+            "failures" => Ok(Filter::failures()),
+            _ => Err("must be \"failures\"".to_owned()),
+        });
+    }
+    let filter = section.section(name);
+    let mut rule = Rule::default();
+    for &field in Field::VARIANTS {
+        let name = field.into();
+        let Ok(Some(values)) = filter.list(name) else { continue };
+        if values.is_empty() {
+            filter.wrong(name, "is empty, and no event would pass; name a value");
+        }
+        for (number, value) in (1..).zip(&values) {
+            if let Err(needed) = possible(field, value) {
+                filter.wrong(name, format!("number {number} is no value that an event can have: it must be {needed}"));
+            } else if let Some(known) = unknown(field, value) {
+                let note =
+                    format!("number {number} is no type that this version knows: {known}; no event may ever have it");
+                filter.note(name, note);
+            }
+        }
+        rule.insert(field, values);
+    }
+    Ok(Some(Filter(vec![rule])))
+}
+
+/// Checks whether an event can have this value. The error describes the valid values.
+fn possible(field: Field, value: &str) -> Result<(), &'static str> {
+    let is_word =
+        |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    let (is_possible, needed) = match field {
+        Field::Type => (value.split('.').all(is_word), "a type, such as \"operation.status\""),
+        Field::Status => (is_word(value), "a status, such as \"confirmed\""),
+        Field::ChainSelector => (value.parse::<u64>().is_ok(), "a chain selector, in decimal digits"),
+        Field::Address => (value.parse::<Address>().is_ok(), "an address, 0x and 40 hexadecimal digits"),
+        Field::WatcherId | Field::WalletId | Field::OperationId | Field::QueryId => {
+            (value.parse::<Uuid>().is_ok(), "an id, as the service shows it")
+        }
+        Field::Verification => (matches!(value, VERIFIED | UNSIGNED), "\"verified\" or \"unsigned\""),
+        Field::EventName | Field::Service | Field::WalletOperationId => (!value.is_empty(), "a text that is not empty"),
+    };
+    if is_possible { Ok(()) } else { Err(needed) }
+}
+
+/// Lists the known types if the value is a type that this version does not know. The service may have more types.
+fn unknown(field: Field, value: &str) -> Option<String> {
+    let is_unknown = field == Field::Type && matches!(value.parse(), Ok(EventType::Other(_)));
+    is_unknown.then(|| EventType::KNOWN.join(", "))
+}

@@ -1,0 +1,164 @@
+//! Reads and describes the settings of a Kafka sink.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use serde_json::json;
+use url::{Host, Url};
+
+use crate::config::reading::values::{is_loopback, positive_duration, visible, whole_number, word};
+use crate::config::reading::{Reported, Section, all};
+use crate::config::shown::Shown;
+use crate::config::tables::tls::{read_authorities, read_identity};
+use ::sink::{HAS_KAFKA, KafkaSettings, Mechanism, SaslLogin, Security};
+use net::secret::Secret;
+
+/// The waits while the brokers are unavailable. They are short, because a retry is cheap and the events wait.
+pub(super) const RETRY: [&str; 2] = ["1s", "10s"];
+
+const TIMEOUT: &str = "10s";
+
+/// By default, brokers abort transactions that are open for longer than 15 minutes, and our transactions can wait for three
+/// answers.
+const TIMEOUT_LIMIT: Duration = Duration::from_secs(5 * 60);
+
+const PARTITIONS: RangeInclusive<u16> = 1..=10_000;
+const REPLICAS: RangeInclusive<u8> = 0..=10;
+
+const TOPIC: &str = "channeld";
+const POSITIONS: &str = "channeld-positions";
+const TRANSACTIONAL_ID: &str = "channeld";
+
+/// The longest topic name.
+const NAME_LIMIT: usize = 249;
+
+/// The port of a broker whose address has no port.
+const PORT: u16 = 9092;
+
+/// The error message for this sink type in a build without Kafka.
+pub const NOT_BUILT_IN: &str = "is \"kafka\", and this channeld was built without it: use a released package or image, or build it \
+                            with `cargo build --release --features kafka`, which needs a C++ compiler and OpenSSL (libssl-dev)";
+
+pub(super) fn read(sink: &Section<'_>) -> Result<KafkaSettings, Reported> {
+    let settings = all!(KafkaSettings {
+        brokers: read_brokers(sink),
+        security: read_security(&sink.section("security")),
+        topic: sink.or("topic", name_of_topic, TOPIC),
+        positions_topic: sink.or("positions_topic", name_of_topic, POSITIONS),
+        transactional_id: sink.or("transactional_id", prefix, TRANSACTIONAL_ID),
+        create: sink.boolean("create", true),
+        partitions: sink.or("partitions", whole_number(PARTITIONS), "6"),
+        replicas: sink.or("replicas", whole_number(REPLICAS), "0"),
+        timeout: sink.or("timeout", bounded, TIMEOUT),
+    });
+    if !HAS_KAFKA {
+        sink.wrong("type", NOT_BUILT_IN);
+    }
+    let settings = settings?;
+    if settings.positions_topic == settings.topic {
+        sink.wrong("positions_topic", "must be another topic than the one of the events, which is not compacted");
+    }
+    let is_beyond = settings.brokers.iter().any(|broker| !is_own(broker));
+    if settings.security.login.is_some() && !settings.security.tls && is_beyond {
+        sink.section("security").note(
+            "tls",
+            "false: the login and the events can be read and changed on the way; let the brokers use TLS, and set true",
+        );
+    }
+    Ok(settings)
+}
+
+fn read_brokers(sink: &Section<'_>) -> Result<Vec<String>, Reported> {
+    let brokers = sink.list("brokers")?.ok_or_else(|| sink.missing("brokers"))?;
+    let brokers: Option<Vec<_>> = brokers.iter().map(|text| broker(text.trim())).collect();
+    brokers.filter(|brokers| !brokers.is_empty()).ok_or_else(|| {
+        sink.wrong(
+            "brokers",
+            "must be hosts with their ports, such as [\"kafka-1.internal:9092\", \"kafka-2.internal:9092\"]",
+        )
+    })
+}
+
+/// Parses a host and its port.
+fn broker(text: &str) -> Option<String> {
+    let url = address(text).filter(|_| !text.contains(['/', '@', '?', '#', ',', ' ']))?;
+    Some(format!("{}:{}", url.host_str()?, url.port().unwrap_or(PORT)))
+}
+
+fn address(text: &str) -> Option<Url> {
+    Url::parse(&format!("kafka://{text}")).ok().filter(|url| url.host_str().is_some_and(|host| !host.is_empty()))
+}
+
+/// Whether a broker is on this machine.
+fn is_own(broker: &str) -> bool {
+    address(broker).is_some_and(|url| match url.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        _ => is_loopback(&url),
+    })
+}
+
+fn read_security(security: &Section<'_>) -> Result<Security, Reported> {
+    let read = all!(Security {
+        authorities: read_authorities(security, "ca_file"),
+        identity: read_identity(security),
+        login: read_login(security),
+        tls: security.boolean("tls", ["ca_file", "client_certificate_file"].iter().any(|key| security.is_set(key))),
+    })?;
+    for key in ["ca_file", "client_certificate_file"] {
+        if !read.tls && security.is_set(key) {
+            security.wrong(key, "counts only with TLS; remove it, or tls = false");
+        }
+    }
+    Ok(read)
+}
+
+fn read_login(security: &Section<'_>) -> Result<Option<SaslLogin>, Reported> {
+    let mechanism = security.optional("mechanism", word::<Mechanism>);
+    let Some((user, password)) = security.login(["user", "password"], visible, visible)? else {
+        return mechanism.map(|_| None);
+    };
+    let mechanism = security.or("mechanism", word, Mechanism::default().into())?;
+    Ok(Some(SaslLogin { mechanism, user, password: Secret::new(password) }))
+}
+
+fn is_name(text: &str) -> bool {
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    !text.is_empty() && text.len() <= NAME_LIMIT && text.chars().all(legal)
+}
+
+fn name_of_topic(text: &str) -> Result<String, String> {
+    let legal = is_name(text) && !matches!(text, "." | "..");
+    Some(text.to_owned())
+        .filter(|_| legal)
+        .ok_or_else(|| format!("must be a topic's name: letters, digits, ., _ and -, {NAME_LIMIT} at most"))
+}
+
+fn prefix(text: &str) -> Result<String, String> {
+    Some(text.to_owned())
+        .filter(|text| is_name(text))
+        .ok_or_else(|| format!("must be of letters, digits, ., _ and -, {NAME_LIMIT} at most"))
+}
+
+fn bounded(text: &str) -> Result<Duration, String> {
+    let timeout = positive_duration(text)?;
+    let legal = timeout >= Duration::from_millis(1) && timeout <= TIMEOUT_LIMIT;
+    if legal { Ok(timeout) } else { Err("must be from \"1ms\" to \"5m\"".to_owned()) }
+}
+
+pub(super) fn shown(settings: &KafkaSettings) -> Shown {
+    let Security { tls, authorities, identity, login } = &settings.security;
+    vec![
+        ("brokers", json!(settings.brokers)),
+        ("topic", json!(settings.topic)),
+        ("positions_topic", json!(settings.positions_topic)),
+        ("transactional_id", json!(settings.transactional_id)),
+        ("create", json!(settings.create)),
+        ("partitions", json!(settings.partitions)),
+        ("replicas", json!(settings.replicas)),
+        ("tls", json!(tls)),
+        ("ca_file", json!(authorities.is_some())),
+        ("client_certificate", json!(identity.is_some())),
+        ("user", json!(login.as_ref().map(|login| &login.user))),
+        ("mechanism", json!(login.as_ref().map(|login| <&str>::from(login.mechanism)))),
+    ]
+}

@@ -1,0 +1,109 @@
+//! Reads the operator's own headers, and the headers that authorize requests.
+//!
+//! # Invariants
+//!
+//! * **Each header has one origin.** The operator cannot set a header that the sink makes itself or that the connection
+//!   needs. No header can be set twice, in whatever case its name is written.
+//! * **No value is shown.** Values are marked as sensitive, including values in the configuration file.
+
+use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
+
+use crate::config::reading::{Reading, Reported, Section};
+use net::http::{basic, sensitive};
+
+/// Many servers refuse longer names and values.
+const NAME_LIMIT: usize = 128;
+const VALUE_LIMIT: usize = 8 * 1024;
+
+/// Reads `bearer_token`, `username` with `password`, `headers` and `header_files`.
+pub(super) fn read(sink: &Section<'_>) -> Result<HeaderMap, Reported> {
+    let mut headers = HeaderMap::new();
+    if let Ok(Some(value)) = read_authorization(sink) {
+        headers.insert(header::AUTHORIZATION, value);
+    }
+    for table in ["headers", "header_files"] {
+        let table = sink.section(table);
+        for name in table.names()? {
+            if let Ok((name, value)) = read_header(&table, &name, &headers) {
+                headers.insert(name, value);
+            }
+        }
+    }
+    Ok(headers)
+}
+
+fn read_header(table: &Section<'_>, key: &str, others: &HeaderMap) -> Result<(HeaderName, HeaderValue), Reported> {
+    let value = match table.key.name() {
+        "headers" => {
+            table.hide(key);
+            table.quoted(key, value)
+        }
+        _ => table.secret_file(key, value),
+    };
+    let name = check_name(key, others).map_err(|message| table.wrong(key, message));
+    Ok((name?, value?.ok_or_else(|| table.missing(key))?))
+}
+
+fn check_name(name: &str, others: &HeaderMap) -> Result<HeaderName, String> {
+    let legal = HeaderName::from_bytes(name.as_bytes()).ok().filter(|name| name.as_str().len() <= NAME_LIMIT);
+    let name = legal.ok_or("is not the name of a header: letters, digits and dashes, 128 at most")?;
+    if is_own(name.as_str()) {
+        return Err("is a header that the sink makes itself; remove it".to_owned());
+    }
+    if others.contains_key(&name) {
+        return Err(match name {
+            header::AUTHORIZATION => "is made of bearer_token, or of username and password; keep one".to_owned(),
+            _ => "is set twice, here or in the other table of headers; keep one".to_owned(),
+        });
+    }
+    Ok(name)
+}
+
+/// Whether the sink or the connection sets this header.
+fn is_own(name: &str) -> bool {
+    let of_connection =
+        matches!(name, "host" | "connection" | "transfer-encoding" | "te" | "trailer" | "upgrade" | "expect");
+    let of_content = matches!(name, "content-type" | "content-length" | "content-encoding");
+    of_connection || of_content || name.starts_with("webhook-")
+}
+
+fn value(text: &str) -> Result<HeaderValue, String> {
+    let legal = text.len() <= VALUE_LIMIT && text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
+    sensitive(text).filter(|_| legal).ok_or_else(|| "must be visible ASCII and spaces, 8 KiB at most".to_owned())
+}
+
+fn read_authorization(sink: &Section<'_>) -> Reading<HeaderValue> {
+    let bearer = sink.secret("bearer_token", bearer);
+    let basic = read_basic(sink, "username", "password");
+    match (bearer?, basic?) {
+        (Some(_), Some(_)) => Err(sink.wrong("username", "is set together with a bearer token; keep one of the two")),
+        (bearer, basic) => Ok(bearer.or(basic)),
+    }
+}
+
+fn bearer(text: &str) -> Result<HeaderValue, String> {
+    let legal = !text.is_empty() && text.len() <= VALUE_LIMIT && text.bytes().all(|byte| byte.is_ascii_graphic());
+    let value = sensitive(&format!("Bearer {text}")).filter(|_| legal);
+    value.ok_or_else(|| "must be visible ASCII without spaces; give the token alone, without \"Bearer\"".to_owned())
+}
+
+/// Reads the header for a user's name and password. Both keys must be set, or neither.
+pub(super) fn read_basic(sink: &Section<'_>, username: &str, password: &str) -> Reading<HeaderValue> {
+    let login = sink.login([username, password], check_username, check_password)?;
+    Ok(login.map(|(user, secret)| basic(&user, &secret)))
+}
+
+fn check_username(text: &str) -> Result<String, String> {
+    match text {
+        "" => Err("is empty; give a name".to_owned()),
+        text if text.contains(|c: char| c == ':' || c.is_control()) => {
+            Err("must not have a colon or a control character in it".to_owned())
+        }
+        text => Ok(text.to_owned()),
+    }
+}
+
+fn check_password(text: &str) -> Result<String, String> {
+    let legal = Some(text.to_owned()).filter(|text| !text.contains(char::is_control));
+    legal.ok_or_else(|| "must not have a control character in it".to_owned())
+}
