@@ -51,7 +51,7 @@ pub use settings::PostgresSettings;
 
 use cells::Parameter;
 use pool::{Borrowed, Pool};
-use refusal::Failure;
+use refusal::{Detail, Refusal};
 use statements::Statements;
 use writer::Writer;
 
@@ -84,7 +84,7 @@ impl Postgres {
         format!("{}.{}", self.settings.schema, progress(&self.settings.table))
     }
 
-    async fn take_over(&self, recorded: &Recorded) -> Result<Resumed, Failure> {
+    async fn take_over(&self, recorded: &Recorded) -> Result<Resumed, SinkError> {
         let Recorded { lane, epoch, through, owed, confirmed } = recorded;
         let (channel, sink) = (lane.channel.id.0, &*lane.sink);
         let (through, numbered) = (through.map(Offset::get), bigint(*epoch));
@@ -105,20 +105,20 @@ impl Postgres {
         let position = match (is_ours, is_there) {
             (true, _) => Position::At(row.get::<_, Option<i64>>(2).and_then(Offset::new)),
             (false, false) if confirmed.is_some() => Position::Missing(without_row(&self.progress_name())),
-            (false, _) => return Err(Failure::Lane(overtaken(lane, *epoch, &self.settings.progress()))),
+            (false, _) => return Err(overtaken(lane, *epoch, &self.settings.progress())),
         };
         let (offsets, ids): (Vec<i64>, Vec<Option<Uuid>>) = (row.get(3), row.get(4));
         Ok(Resumed { position, held: offsets.into_iter().zip(ids).filter_map(key_of).collect() })
     }
 
-    async fn first(&self, channel: ChannelId) -> Result<Oldest, Failure> {
+    async fn first(&self, channel: ChannelId) -> Result<Oldest, Refusal> {
         let parameters: [Parameter<'_>; 1] = [(&channel.0 as _, Type::UUID)];
         let rows = self.pool.borrow_unprepared().await?.query(&self.statements.oldest, &parameters).await?;
         let key = rows.first().and_then(|row| key_of((row.get(0), row.get(1))));
         Ok(key.map_or(Oldest::Nothing, Oldest::Event))
     }
 
-    async fn with_rows(&self, channel: ChannelId, keys: &[EventKey]) -> Result<Vec<EventKey>, Failure> {
+    async fn with_rows(&self, channel: ChannelId, keys: &[EventKey]) -> Result<Vec<EventKey>, SinkError> {
         let (offsets, ids): (Vec<_>, Vec<_>) = keys.iter().map(|key| (key.offset.get(), key.id.map(|id| id.0))).unzip();
         let parameters: [Parameter<'_>; 3] =
             [(&channel.0 as _, Type::UUID), (&offsets as _, Type::INT8_ARRAY), (&ids as _, Type::UUID_ARRAY)];
@@ -127,7 +127,7 @@ impl Postgres {
     }
 
     /// The lane's position and epoch.
-    async fn row_of(&self, connection: &Borrowed<'_>, lane: &LaneRef) -> Result<(Position, i64), Failure> {
+    async fn row_of(&self, connection: &Borrowed<'_>, lane: &LaneRef) -> Result<(Position, i64), Refusal> {
         let (channel, sink) = (lane.channel.id.0, &*lane.sink);
         let parameters: [Parameter<'_>; 2] = [(&channel as _, Type::UUID), (&sink as _, Type::TEXT)];
         let rows = connection.query(&self.statements.position, &parameters).await?;
@@ -144,18 +144,18 @@ impl Postgres {
         connection: &Borrowed<'_>,
         delivery: &Delivery<'_>,
         expected: Option<Offset>,
-    ) -> Failure {
+    ) -> SinkError {
         let found = match self.row_of(connection, delivery.lane).await {
             Ok(found) => found,
-            Err(failure) => return failure,
+            Err(refusal) => return refusal.error,
         };
         let epoch = bigint(delivery.epoch);
-        Failure::Lane(match found {
+        match found {
             (_, later) if epoch != 0 && later > epoch => {
                 overtaken(delivery.lane, delivery.epoch, &self.settings.progress())
             }
             (found, _) => displaced(&self.progress_name(), &found, expected),
-        })
+        }
     }
 }
 
@@ -167,7 +167,7 @@ fn key_of((offset, id): (i64, Option<Uuid>)) -> Option<EventKey> {
 impl Sink for Postgres {
     /// Claims the lane in the table, so that an older claim can no longer write.
     async fn resume(&self, recorded: &Recorded) -> Result<Resumed, SinkError> {
-        self.take_over(recorded).await.map_err(Failure::error)
+        self.take_over(recorded).await
     }
 
     async fn position(&self, lane: &LaneRef) -> Result<Position, SinkError> {
@@ -177,15 +177,15 @@ impl Sink for Postgres {
         };
         match found.await {
             Ok((position, _)) => Ok(position),
-            Err(Failure::NoTable(_)) => Ok(Position::Missing(without_row(&self.progress_name()))),
-            Err(failure) => Err(failure.error()),
+            Err(Refusal { detail: Detail::NoTable, .. }) => Ok(Position::Missing(without_row(&self.progress_name()))),
+            Err(refusal) => Err(refusal.error),
         }
     }
 
     async fn oldest(&self, channel: ChannelId) -> Result<Oldest, SinkError> {
         match self.first(channel).await {
-            Err(Failure::NoTable(_)) => Ok(Oldest::Nothing),
-            first => first.map_err(Failure::error),
+            Err(Refusal { detail: Detail::NoTable, .. }) => Ok(Oldest::Nothing),
+            first => Ok(first?),
         }
     }
 
@@ -193,13 +193,13 @@ impl Sink for Postgres {
         let keys: Vec<_> = keys.iter().copied().collect();
         let mut held = BTreeSet::new();
         for keys in keys.chunks(LOOKED_FOR_AT_ONCE) {
-            held.extend(self.with_rows(channel, keys).await.map_err(Failure::error)?);
+            held.extend(self.with_rows(channel, keys).await?);
         }
         Ok(held)
     }
 
     async fn probe(&self) -> Result<String, SinkError> {
-        self.pool.probe().await.map_err(Failure::error)
+        self.pool.probe().await
     }
 
     fn at_once(&self) -> usize {
@@ -207,7 +207,7 @@ impl Sink for Postgres {
     }
 
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
-        let connection = self.pool.borrow().await.map_err(|failure| Undelivered::after(0, failure.error()))?;
+        let connection = self.pool.borrow().await.map_err(|error| Undelivered::after(0, error))?;
         let written = Writer::new(self, &connection, delivery).write().await;
         written.map_err(|undelivered| with_size(undelivered, delivery.messages))
     }

@@ -31,7 +31,7 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Client, Method, Request, Response};
 use url::Url;
 
-use super::{Delivery, Sink, SinkError, Tested, Undelivered};
+use super::{Delivery, Fault, Sink, SinkError, Tested, Undelivered};
 use net::http;
 use telemetry::metrics::Metrics;
 
@@ -82,9 +82,8 @@ impl Webhook {
     /// # Errors
     /// If TLS or the proxy cannot be set up.
     pub fn new(settings: WebhookSettings) -> Result<Self, SinkError> {
-        let failed = |error: &dyn Error| SinkError::Io {
-            doing: "setting up a webhook's client".to_owned(),
-            source: io::Error::other(http::root_cause(error)),
+        let failed = |error: &dyn Error| {
+            SinkError::io("setting up a webhook's client", io::Error::other(http::root_cause(error)))
         };
         let asked = Arc::<AtomicBool>::default();
         let build = |url: &Url, headers: HeaderMap, idle| {
@@ -98,7 +97,7 @@ impl Webhook {
         let largest = AtomicUsize::new(settings.dispatch.batch_bytes().unwrap_or(usize::MAX));
         let tokens = settings.oauth2.as_ref().map(|oauth2| {
             let client = build(&oauth2.token_url, HeaderMap::new(), usize::MAX)?;
-            Ok(Tokens::new(oauth2.clone(), client, settings.timeout))
+            Ok::<_, SinkError>(Tokens::new(oauth2.clone(), client, settings.timeout))
         });
         Ok(Self {
             tokens: tokens.transpose()?,
@@ -209,7 +208,7 @@ impl Sink for Webhook {
         };
         if let Some(why) = why {
             let message = format!("it can be reached, and answers {status} to HEAD: {why}");
-            return Err(SinkError::Refused { message, retry_after: None, needs_attention: true });
+            return Err(SinkError::Refused { message, retry_after: None, fault: Fault::Operator });
         }
         Ok(format!("it can be reached (HEAD is answered {status}); whether it takes events, only one can tell"))
     }
@@ -225,8 +224,8 @@ impl Sink for Webhook {
         let said = if said.is_empty() { said } else { format!("; the body begins: {said}") };
         match outcome {
             Ok(()) => Ok(Tested::Delivered(format!("answered {status} in {took} ms{said}"))),
-            Err(SinkError::Refused { message, retry_after, needs_attention }) => {
-                Err(SinkError::Refused { message: message + &said, retry_after, needs_attention })
+            Err(SinkError::Refused { message, retry_after, fault }) => {
+                Err(SinkError::Refused { message: message + &said, retry_after, fault })
             }
             Err(other) => Err(other),
         }

@@ -55,7 +55,7 @@ pub(super) trait Doing<T> {
 
 impl<T> Doing<T> for io::Result<T> {
     fn doing(self, what: &str, path: &Path) -> Result<T, SinkError> {
-        self.map_err(|source| SinkError::Io { doing: format!("{what} {}", path.display()), source })
+        self.map_err(|source| SinkError::io(format!("{what} {}", path.display()), source))
     }
 }
 

@@ -96,10 +96,9 @@ impl Webhook {
     /// The body as it is sent: compressed, if the settings ask for it.
     async fn encoded(&self, body: Bytes) -> Result<Bytes, Refusal> {
         let Some(compression) = self.settings.compression else { return Ok(body) };
-        encoded(compression, body).await.map_err(|source| Refusal {
-            error: SinkError::Io { doing: "compressing a body".to_owned(), source },
-            about: About::Endpoint,
-        })
+        encoded(compression, body)
+            .await
+            .map_err(|source| Refusal { error: SinkError::io("compressing a body", source), about: About::Endpoint })
     }
 
     /// Builds a request. The signature is over the uncompressed body.
