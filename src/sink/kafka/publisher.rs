@@ -12,6 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::KafkaSettings;
 use crate::stream::{Lane, Lanes};
 use crate::{Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Undelivered, blocking};
+use net::tasks::lock;
 
 mod brokers;
 mod event;
@@ -20,11 +21,13 @@ mod log;
 mod positions;
 mod producer;
 mod search;
+mod shared;
 mod topics;
 mod writer;
 
 use log::LaneLog;
-use writer::Shared;
+use shared::Shared;
+use writer::Writers;
 
 /// The most events in one delivery.
 const AT_ONCE: usize = 1_000;
@@ -35,6 +38,7 @@ const UPKEEP: Duration = Duration::from_secs(15);
 /// Produces events to a topic, shared by any number of channels.
 pub(super) struct Kafka {
     shared: Arc<Shared>,
+    writers: Arc<Writers>,
     lanes: Lanes<LaneLog>,
     /// The upkeep task, started at the first use.
     upkeep: OnceLock<AbortOnDropHandle<()>>,
@@ -43,13 +47,16 @@ pub(super) struct Kafka {
 impl Kafka {
     /// Makes a sink. It connects to the brokers at the first use.
     pub(super) fn new(settings: KafkaSettings) -> Self {
-        Self { shared: Arc::new(Shared::new(settings)), lanes: Lanes::default(), upkeep: OnceLock::new() }
+        let shared = Arc::new(Shared::new(settings));
+        Self { shared, writers: Arc::default(), lanes: Lanes::default(), upkeep: OnceLock::new() }
     }
 
     async fn lane(&self, identity: &LaneRef) -> OwnedMutexGuard<Lane<LaneLog>> {
-        let upkeep = || AbortOnDropHandle::new(tokio::spawn(upkeep(Arc::downgrade(&self.shared))));
-        self.upkeep.get_or_init(upkeep);
-        self.lanes.lane(identity, || LaneLog::new(self.shared.clone(), identity.clone())).await
+        self.upkeep.get_or_init(|| {
+            let (shared, writers) = (Arc::downgrade(&self.shared), Arc::downgrade(&self.writers));
+            AbortOnDropHandle::new(tokio::spawn(upkeep(shared, writers)))
+        });
+        self.lanes.lane(identity, || LaneLog::new(self.shared.clone(), identity.clone(), &self.writers)).await
     }
 }
 
@@ -86,18 +93,29 @@ impl Sink for Kafka {
 impl Drop for Kafka {
     /// Closing a client waits for the client's threads, so it must not happen on an async thread.
     fn drop(&mut self) {
-        let shared = self.shared.clone();
+        let (shared, writers) = (self.shared.clone(), self.writers.clone());
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             // The handle is dropped: the thread only closes connections, and then ends.
-            drop(runtime.spawn_blocking(move || shared.close()));
+            drop(runtime.spawn_blocking(move || {
+                writers.close();
+                // If the reader is in use, its user closes it.
+                drop(shared.positions.try_lock().ok().and_then(|mut positions| positions.take()));
+            }));
         }
     }
 }
 
-async fn upkeep(shared: Weak<Shared>) {
+/// Serves and closes unused connections.
+async fn upkeep(shared: Weak<Shared>, writers: Weak<Writers>) {
     loop {
         sleep(UPKEEP).await;
-        let Some(shared) = shared.upgrade() else { return };
-        blocking(move || shared.rest()).await;
+        let (Some(shared), Some(writers)) = (shared.upgrade(), writers.upgrade()) else { return };
+        blocking(move || {
+            if let Some(positions) = &mut *lock(&shared.positions) {
+                positions.rest();
+            }
+            writers.rest();
+        })
+        .await;
     }
 }

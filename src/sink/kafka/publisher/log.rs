@@ -6,7 +6,8 @@ use async_trait::async_trait;
 use tracing::info;
 
 use super::event::Event;
-use super::writer::{Capacity, Shared, Writer};
+use super::shared::Shared;
+use super::writer::{Capacity, Writer, Writers};
 use crate::stream::{Appended, Claim, Found, Limits, Log, Position, Unrecorded};
 use crate::{LaneRef, Position as Place, Recorded, SinkError, blocking};
 use net::tasks::lock;
@@ -23,8 +24,8 @@ pub(super) struct LaneLog {
 }
 
 impl LaneLog {
-    pub(super) fn new(shared: Arc<Shared>, identity: LaneRef) -> Self {
-        let writer = shared.writer(identity.clone());
+    pub(super) fn new(shared: Arc<Shared>, identity: LaneRef, writers: &Writers) -> Self {
+        let writer = writers.writer(identity.clone(), &shared);
         Self { shared, identity, writer, capacity: Capacity::default() }
     }
 

@@ -11,18 +11,16 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 
 use super::brokers::{Brokers, Taken};
 use super::event::Event;
 use super::failure::is_too_large;
 use super::positions::{Claim, Known, Position, Positions, body, claim_key};
-use super::producer::{Broken, Outgoing, POSITIONS, Producer};
+use super::producer::{Broken, Outgoing, Producer};
 use super::search::{Search, ends};
-use super::topics::{Facts, Seen};
-use crate::kafka::KafkaSettings;
+use super::shared::Shared;
+use super::topics::Facts;
 use crate::stream::{self, Appended, Unrecorded};
 use crate::{Fault, LaneRef, Position as Place, Recorded, SinkError};
 use net::tasks::lock;
@@ -34,20 +32,6 @@ const KEPT_OPEN: Duration = Duration::from_secs(5 * 60);
 /// The most bytes in one transaction, unless one event is larger. The library keeps a copy of them until the transaction
 /// ends.
 const BYTES: usize = 4 << 20;
-
-/// The most lanes of a sink that work at the same time. Each of them occupies a thread.
-const AT_A_TIME: usize = 16;
-
-/// The state that the lanes of a sink share.
-pub(super) struct Shared {
-    pub(super) brokers: Brokers,
-    seen: Seen,
-    positions: Mutex<Option<Positions>>,
-    /// The run of the process.
-    instance: Uuid,
-    writers: Mutex<Vec<Arc<Mutex<Writer>>>>,
-    threads: Arc<Semaphore>,
-}
 
 /// The writer of a lane.
 pub(super) struct Writer {
@@ -90,79 +74,33 @@ impl Default for Capacity {
     }
 }
 
-impl Shared {
-    pub(super) fn new(settings: KafkaSettings) -> Self {
-        Self {
-            brokers: Brokers::new(Arc::new(settings)),
-            seen: Seen::default(),
-            positions: Mutex::default(),
-            instance: Uuid::new_v4(),
-            writers: Mutex::default(),
-            threads: Arc::new(Semaphore::new(AT_A_TIME)),
-        }
-    }
+/// The writers of a sink's lanes.
+#[derive(Default)]
+pub(super) struct Writers(Mutex<Vec<Arc<Mutex<Writer>>>>);
 
-    pub(super) fn topic(&self) -> &str {
-        &self.brokers.settings.topic
-    }
-
+impl Writers {
     /// Makes the writer of a lane.
-    pub(super) fn writer(&self, identity: LaneRef) -> Arc<Mutex<Writer>> {
-        let writer = Arc::new(Mutex::new(Writer::new(identity, self)));
-        lock(&self.writers).push(writer.clone());
+    pub(super) fn writer(&self, identity: LaneRef, shared: &Shared) -> Arc<Mutex<Writer>> {
+        let writer = Arc::new(Mutex::new(Writer::new(identity, shared)));
+        lock(&self.0).push(writer.clone());
         writer
     }
 
-    /// Waits until a further lane may occupy a thread.
-    pub(super) async fn thread(&self) -> OwnedSemaphorePermit {
-        self.threads.clone().acquire_owned().await.expect("it is never closed")
-    }
-
-    /// A record for the topic of positions.
-    fn position_record<'a>(&'a self, key: &'a str, body: &'a Bytes) -> Outgoing<'a> {
-        let topic = &self.brokers.settings.positions_topic;
-        Outgoing { topic, partition: Some(POSITIONS), key, headers: &[], body }
-    }
-
-    /// The prefix of the transactional ids of a sink's lanes. A sink's name contains no dot.
-    fn prefix(&self, identity: &LaneRef) -> String {
-        format!("{}.{}.", self.brokers.settings.transactional_id, identity.sink)
-    }
-
-    fn id(&self, identity: &LaneRef) -> String {
-        format!("{}{}", self.prefix(identity), identity.channel.id)
-    }
-
-    pub(super) fn displaced(&self, identity: &LaneRef) -> SinkError {
-        SinkError::Displaced(format!(
-            "the lane's position in the topic {}, under the key {}, is not the one that this instance wrote last",
-            self.brokers.settings.positions_topic,
-            self.id(identity)
-        ))
-    }
-
-    fn missing_topic(&self) -> String {
-        let settings = &self.brokers.settings;
-        format!("one of the topics {} and {} does not exist", settings.topic, settings.positions_topic)
-    }
-
-    /// Empties the queues of unused producers, and closes producers and readers that were not used for a long time. Called
-    /// periodically.
+    /// Empties the queues of the writers that are not in use, and closes producers that were not used for a long time.
+    /// Called periodically.
     pub(super) fn rest(&self) {
-        if let Some(positions) = &mut *lock(&self.positions) {
-            positions.rest();
-        }
-        let writers = lock(&self.writers).clone();
-        // A locked writer is in use.
-        writers.iter().filter_map(|writer| writer.try_lock().ok()).for_each(|mut writer| writer.rest());
+        self.unused(Writer::rest);
     }
 
-    /// Closes all connections that are not in use. The user of any other connection closes it.
+    /// Closes the producers that are not in use.
     pub(super) fn close(&self) {
-        drop(self.positions.try_lock().ok().and_then(|mut positions| positions.take()));
-        lock(&self.writers).iter().filter_map(|writer| writer.try_lock().ok()).for_each(|mut writer| {
-            writer.claim = None;
-        });
+        self.unused(|writer| writer.claim = None);
+    }
+
+    /// A locked writer is in use.
+    fn unused(&self, work: impl Fn(&mut Writer)) {
+        let writers = lock(&self.0).clone();
+        writers.iter().filter_map(|writer| writer.try_lock().ok()).for_each(|mut writer| work(&mut writer));
     }
 }
 
