@@ -21,8 +21,8 @@ use serde_json::json;
 use tokio_postgres::Error;
 use tokio_postgres::types::Type;
 
-use super::Postgres;
 use super::cells::{self, Parameter};
+use super::database::Postgres;
 use super::pool::Borrowed;
 use super::refusal::{Detail, Refusal};
 use crate::table::{Parts, Row};

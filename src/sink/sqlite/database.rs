@@ -11,10 +11,9 @@ use tracing::{error, info, warn};
 
 use super::SqliteSettings;
 use super::files::{self, Files};
-use super::lane::Done;
 use super::refusal;
 use super::schema::{self, Statements};
-use super::writer::{Answer, Work};
+use super::work::{Answer, Done, Work};
 use crate::{Fault, Resumed, SinkError, Undelivered};
 use net::Chain;
 use telemetry::metrics::UpkeepFailures;

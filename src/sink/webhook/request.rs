@@ -7,9 +7,9 @@ use bytes::Bytes;
 use reqwest::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use reqwest::{Client, Request, Response, StatusCode};
 
-use super::Webhook;
 use super::answer::{self, About, Refusal};
 use super::encoding::encoded;
+use super::endpoint::Webhook;
 use crate::{LaneRef, Sink, SinkError};
 use record::Below;
 use telemetry::trace::RequestSpan;
