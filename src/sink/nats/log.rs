@@ -14,7 +14,7 @@ use super::message::{
     key_of,
 };
 use super::position::Position;
-use super::server::{DUPLICATE, Failure, NO_STREAM, Refusal, WRONG_SEQUENCE, misconfigured};
+use super::server::{DUPLICATE, NO_STREAM, Refusal, RequestFailure, WRONG_SEQUENCE, misconfigured};
 use super::shared::{BATCH, Shared};
 use super::stream::Facts;
 use crate::stream::{self, Appended, Claim, Found, Limits, Log, Unrecorded};
@@ -95,7 +95,7 @@ impl LaneLog {
     async fn last(&self) -> Result<Option<Last>, SinkError> {
         let Shared { server, settings, .. } = &*self.shared;
         let stored = match server.last(&self.subject).await {
-            Err(Failure::Refused(Refusal { err_code: NO_STREAM, .. })) => None,
+            Err(RequestFailure::Refused(Refusal { err_code: NO_STREAM, .. })) => None,
             stored => stored.map_err(|failure| server.error_in("reading", failure))?,
         };
         let Some(stored) = stored else { return Ok(None) };
@@ -141,7 +141,7 @@ impl LaneLog {
         sequence: u64,
         position: &Position,
         batch: &[(&'static str, &str)],
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestFailure> {
         let mut headers = HeaderMap::new();
         headers.insert(EXPECTED_STREAM, &*self.shared.settings.stream);
         headers.insert(EXPECTED_SEQUENCE, &*sequence.to_string());
@@ -158,7 +158,7 @@ impl LaneLog {
     }
 
     /// Publishes the events of a batch and then the position, all or nothing.
-    async fn publish_batch(&mut self, events: Vec<Outgoing>, position: &Position) -> Result<(), Failure> {
+    async fn publish_batch(&mut self, events: Vec<Outgoing>, position: &Position) -> Result<(), RequestFailure> {
         if events.is_empty() {
             return self.publish_position(self.sequence, position, &[]).await;
         }
@@ -175,7 +175,7 @@ impl LaneLog {
     }
 
     /// Publishes one event under the condition that the lane's position message is still the last one on its subject.
-    async fn publish_alone(&self, mut event: Outgoing) -> Result<(), Failure> {
+    async fn publish_alone(&self, mut event: Outgoing) -> Result<(), RequestFailure> {
         let (server, sequence) = (&self.shared.server, self.sequence);
         loop {
             let mut headers = event.headers.clone();
@@ -203,7 +203,7 @@ impl LaneLog {
             // The server has stored only a part of a batch.
             self.again = None;
         } else if self.again.replace(self.sequence).is_some() {
-            return Err(self.shared.server.error_of_event(Failure::Refused(refusal)));
+            return Err(self.shared.server.error_of_event(RequestFailure::Refused(refusal)));
         }
         Ok(Appended::Held(stored))
     }
@@ -269,7 +269,7 @@ impl Log for LaneLog {
                     self.epoch = Some(recorded.epoch);
                     return Ok(Claim::At(lane));
                 }
-                Err(Failure::Refused(refusal)) if refusal.err_code == WRONG_SEQUENCE => {}
+                Err(RequestFailure::Refused(refusal)) if refusal.err_code == WRONG_SEQUENCE => {}
                 Err(failure) => return Err(self.shared.server.error_in("claiming a lane in", failure)),
             }
         }
@@ -319,8 +319,10 @@ impl Log for LaneLog {
         for (at, event) in alone.into_iter().enumerate() {
             match self.publish_alone(event).await {
                 Ok(()) => {}
-                Err(Failure::Refused(refusal)) if refusal.err_code == WRONG_SEQUENCE => return Err(self.displaced()),
-                Err(failure @ Failure::Unanswered(_)) => return Err(server.error_of_event(failure)),
+                Err(RequestFailure::Refused(refusal)) if refusal.err_code == WRONG_SEQUENCE => {
+                    return Err(self.displaced());
+                }
+                Err(failure @ RequestFailure::Unanswered(_)) => return Err(server.error_of_event(failure)),
                 Err(failure) => {
                     return Ok(Appended::Refused { at: Some(at), error: server.error_of_event(failure) });
                 }
@@ -332,8 +334,10 @@ impl Log for LaneLog {
                 self.again = None;
                 Ok(Appended::All)
             }
-            Err(Failure::Refused(refusal)) if refusal.err_code == WRONG_SEQUENCE => Err(self.displaced()),
-            Err(Failure::Refused(refusal)) if refusal.err_code == DUPLICATE => self.duplicate(&keys, refusal).await,
+            Err(RequestFailure::Refused(refusal)) if refusal.err_code == WRONG_SEQUENCE => Err(self.displaced()),
+            Err(RequestFailure::Refused(refusal)) if refusal.err_code == DUPLICATE => {
+                self.duplicate(&keys, refusal).await
+            }
             Err(failure) if keys.is_empty() => Err(server.error_in("publishing the lane's position to", failure)),
             Err(failure) => match server.error_of_event(failure) {
                 error @ SinkError::Refused { .. } => Ok(Appended::Refused { at: None, error }),

@@ -79,13 +79,8 @@ pub(super) fn of_reader(path: &Path) -> SinkError {
 
 /// The table has the key of an older version, which cannot be replaced.
 pub(super) fn of_key(table: &str) -> SinkError {
-    of_table(format!(
+    SinkError::unusable(format!(
         "table {table} is unique over (channel_id, event_offset), so that of two events at one offset the second would be \
          lost, and its definition was changed: make the table again without that key"
     ))
-}
-
-/// The table does not have the required columns.
-pub(super) fn of_table(message: String) -> SinkError {
-    SinkError::unusable(message)
 }

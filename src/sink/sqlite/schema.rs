@@ -141,7 +141,7 @@ pub(super) fn lacking(found: &[String], settings: &SqliteSettings) -> Result<Vec
     let (table, path) = (&settings.table, &settings.path);
     let is_there = |name: &str| found.iter().any(|column| column == name);
     if let Some(column) = COLUMNS.iter().find(|column| column.is_needed && !is_there(column.name)) {
-        return Err(refusal::of_table(format!(
+        return Err(SinkError::unusable(format!(
             "table {table} of {} has no column {}: it is not channeld's, or was changed; name another table, or rename that one",
             path.display(),
             column.name
