@@ -290,3 +290,6 @@ fn reached(delivery: &Delivery<'_>, end: usize) -> Option<Offset> {
     let through = if end == 0 { None } else { Some(delivery.through_part(&(0..end))) };
     delivery.after.max(through)
 }
+
+#[cfg(test)]
+mod tests;
