@@ -14,6 +14,8 @@
 //!   `channeld check`. Document the table in `config/default.toml`: tests require the type and each key there.
 //! * In `config/sink.rs`: a variant of `SinkSettings`, and its lines in `build`, `shown`, `json` and `read`.
 //!
+//! A sink that publishes to a stream implements `stream::Log`, and `stream::Lane` runs its lanes.
+//!
 //! The optional methods have defaults that suit a new sink: `test` only checks and writes nothing, `pace` does not wait.
 //!
 //! The lane handles order, retries, cursors, filters, formats, dead letters, status and metrics, in the same way for every
