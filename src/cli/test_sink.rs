@@ -91,7 +91,7 @@ async fn test(name: &str, sink: &Sink) -> Result<Tested, SinkError> {
     let messages = [Message::new(&record, &sink.shape)];
     if let Some(why) = messages[0].unshaped() {
         let message = format!("the body could not be made of a test: {why}");
-        return Err(SinkError::Refused { message, retry_after: None, needs_attention: true });
+        return Err(SinkError::refused(message));
     }
     let built = sink.settings.build(name, &OpenFiles::default(), &Metrics::default())?;
     let lane = LaneRef { channel: record.channel.clone(), sink: name.into() };

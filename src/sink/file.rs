@@ -56,24 +56,19 @@ use proof::event::{ChannelId, EventKey};
 use telemetry::metrics::UpkeepFailures;
 
 mod closed;
-mod compression;
 mod holdings;
-mod index;
 mod journal;
 mod lines;
-mod name;
-mod open_files;
 mod opening;
 mod place;
 mod read_back;
 mod settings;
+mod system;
 mod tail;
 mod upkeep;
 
-pub use compression::Compression;
-pub use name::ClosedName;
-pub use open_files::OpenFiles;
-pub use place::Place;
+pub use closed::name::{ClosedName, Compression};
+pub use place::{OpenFiles, Place};
 pub use settings::{Access, FileSettings, Keep, Rotation};
 
 use journal::Journal;

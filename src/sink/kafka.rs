@@ -1,10 +1,12 @@
 //! A Kafka topic: one record for each event, each event exactly once.
 //!
 //! ```text
-//! resume, deliver ──► lane ──► producer      transactions, and whether a failed one was aborted
-//!                      │  └──► topics        the requirements on both topics; how they are created
-//!                      ├─────► positions     the lane's position and claims in the topic of positions
-//!                      └─────► search        the lane's events in the topic, if a cursor was moved back
+//! resume, deliver ──► sink::stream::Lane ──► log         the work of a lane, on threads that may block
+//!                                             ├──► search    the lane's events in the topic, if a cursor was moved back
+//!                                             └──► writer
+//!                                                   ├──► producer    transactions, and whether a failed one was aborted
+//!                                                   ├──► topics      the requirements on both topics; how they are created
+//!                                                   └──► positions   the lane's position and claims in the topic of positions
 //! ```
 //!
 //! # Position

@@ -15,6 +15,8 @@
 //! * In `config/tables/sink/settings.rs`: a variant of `SinkSettings`, and its line in `build`. In `config/tables/sink.rs`:
 //!   its lines in `shown` and `read`.
 //!
+//! A sink that publishes to a stream implements `stream::Log`, and `stream::Lane` runs its lanes.
+//!
 //! The optional methods have defaults that suit a new sink: `test` only checks and writes nothing, `pace` does not wait.
 //!
 //! The lane handles order, retries, cursors, filters, formats, dead letters, status and metrics, in the same way for every
@@ -303,8 +305,21 @@ impl Undelivered {
     }
 }
 
+/// The cause of a failed delivery, and so the party that can end it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// This event: the target refuses it until an operator acts. Another event may be accepted.
+    Event,
+    /// The target, for now. It is expected to recover by itself.
+    Target,
+    /// The target or its configuration, until an operator acts.
+    Operator,
+    /// Another instance, which has taken the lane over.
+    Instance,
+}
+
 /// Why a sink did not accept an event. The variants differ in how the lane continues.
-#[derive(Debug, thiserror::Error, strum::IntoStaticStr)]
+#[derive(Clone, Debug, thiserror::Error, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum SinkError {
     /// The reader has closed its end permanently. The daemon stops cleanly.
@@ -317,9 +332,8 @@ pub enum SinkError {
         message: String,
         /// The wait that the target asked for.
         retry_after: Option<Duration>,
-        /// Whether an operator must act, because the reason is this event or the configuration. Otherwise the problem may
-        /// pass by itself.
-        needs_attention: bool,
+        /// The cause. If it is the target, the problem may pass by itself, as with an HTTP status of 503.
+        fault: Fault,
     },
     /// The target cannot be reached or used. The reason is independent of the event, so no event becomes a dead letter
     /// because of it. The same events are offered again after a wait.
@@ -327,8 +341,8 @@ pub enum SinkError {
     Unavailable {
         /// A description of the failure for an operator. Contains no body and no secret.
         message: String,
-        /// Whether an operator must act, because the problem is not expected to pass by itself.
-        needs_attention: bool,
+        /// The cause: the target or an operator.
+        fault: Fault,
     },
     /// The target has said that it wants no more events. Nothing is offered until an operator resumes the sink.
     #[error("{0}")]
@@ -348,7 +362,7 @@ pub enum SinkError {
         doing: String,
         /// The error of the operating system.
         #[source]
-        source: std::io::Error,
+        source: Arc<std::io::Error>,
     },
 }
 
@@ -360,26 +374,38 @@ impl SinkError {
 
     /// The target is unavailable, and is expected to recover by itself.
     fn away(message: String) -> Self {
-        Self::Unavailable { message, needs_attention: false }
+        Self::Unavailable { message, fault: Fault::Target }
     }
 
     /// The target cannot be used until an operator acts.
     fn unusable(message: String) -> Self {
-        Self::Unavailable { message, needs_attention: true }
+        Self::Unavailable { message, fault: Fault::Operator }
     }
 
     /// The target refuses an event, and will refuse it until an operator acts.
     pub fn refused(message: String) -> Self {
-        Self::Refused { message, retry_after: None, needs_attention: true }
+        Self::Refused { message, retry_after: None, fault: Fault::Event }
+    }
+
+    /// An operating system error during an operation.
+    pub fn io(doing: impl Into<String>, source: std::io::Error) -> Self {
+        Self::Io { doing: doing.into(), source: Arc::new(source) }
+    }
+
+    /// The cause.
+    pub fn fault(&self) -> Fault {
+        match self {
+            Self::Refused { fault, .. } | Self::Unavailable { fault, .. } => *fault,
+            Self::Closed | Self::Gone { .. } | Self::Io { .. } => Fault::Operator,
+            // The lane asks for the position again, which ends it.
+            Self::Displaced { .. } => Fault::Target,
+            Self::Overtaken { .. } => Fault::Instance,
+        }
     }
 
     /// Whether an operator must act, because the problem is not expected to pass by itself.
     pub fn needs_attention(&self) -> bool {
-        match self {
-            Self::Closed | Self::Gone { .. } | Self::Io { .. } => true,
-            Self::Overtaken { .. } | Self::Displaced { .. } => false,
-            Self::Refused { needs_attention, .. } | Self::Unavailable { needs_attention, .. } => *needs_attention,
-        }
+        matches!(self.fault(), Fault::Event | Fault::Operator)
     }
 }
 

@@ -1,10 +1,10 @@
 //! A NATS JetStream stream: one message for each event, each event exactly once.
 //!
 //! ```text
-//! resume, deliver ──► lane ──► server     requests to the servers, refused or without an answer
-//!                      │  └──► stream     the requirements on the stream; how it is created
-//!                      ├─────► position   the last message on the lane's own subject
-//!                      └─────► message    headers ──► subject
+//! resume, deliver ──► sink::stream::Lane ──► log ──► server     requests to the servers, refused or without an answer
+//!                                             │└───► stream     the requirements on the stream; how it is created
+//!                                             ├────► position   the last message on the lane's own subject
+//!                                             └────► message    headers ──► subject
 //! ```
 //!
 //! # Position
@@ -82,60 +82,44 @@
 //!
 //! Safe at any point. A dropped delivery leaves the lane without its claim, and the lane resumes before the next delivery.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use async_trait::async_trait;
-use uuid::Uuid;
+use tokio::sync::OwnedMutexGuard;
 
+use super::stream::{Lane, Lanes};
 use super::{Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Undelivered};
-use net::tasks::lock;
-use proof::event::ChannelId;
 
-mod lane;
+mod log;
 mod message;
 mod position;
 mod server;
 mod settings;
+mod shared;
 mod stream;
 mod subject;
 
-use lane::{Lane, Shared};
-use server::Server;
+use log::LaneLog;
+use shared::Shared;
 
 pub use settings::{Login, NatsSettings};
 pub use subject::Pattern;
 
-/// The most events in one delivery, which the ledger records as one. A delivery has fewer events if the position could not
-/// name this many within the server's limit for one message.
-const AT_ONCE: usize = 2 * BATCH;
-
-/// The most events in one delivery if each event is published alone, because each event takes a round trip.
-const AT_ONCE_ALONE: usize = 100;
-
-/// The most events in one batch. A server accepts 1,000 messages in a batch, and the position is one of them.
-const BATCH: usize = 999;
-
 /// Publishes events to a stream, shared by any number of channels.
 pub struct Nats {
-    shared: Shared,
-    lanes: Mutex<HashMap<ChannelId, Arc<tokio::sync::Mutex<Lane>>>>,
+    shared: Arc<Shared>,
+    lanes: Lanes<LaneLog>,
 }
 
 impl Nats {
     /// Makes a sink. It connects at the first use.
     pub fn new(settings: NatsSettings) -> Self {
-        let settings = Arc::new(settings);
-        let server = Server::new(settings.clone());
-        let (instance, at_once) = (Uuid::new_v4(), AtomicUsize::new(AT_ONCE));
-        Self { shared: Shared { settings, server, instance, at_once }, lanes: Mutex::default() }
+        Self { shared: Arc::new(Shared::new(settings)), lanes: Lanes::default() }
     }
 
-    fn lane(&self, identity: &LaneRef) -> Arc<tokio::sync::Mutex<Lane>> {
-        let new = || Arc::new(tokio::sync::Mutex::new(Lane::new(identity.clone(), &self.shared.settings)));
-        lock(&self.lanes).entry(identity.channel.id).or_insert_with(new).clone()
+    async fn lane(&self, identity: &LaneRef) -> OwnedMutexGuard<Lane<LaneLog>> {
+        self.lanes.lane(identity, || LaneLog::new(self.shared.clone(), identity.clone())).await
     }
 }
 
@@ -148,25 +132,22 @@ impl fmt::Debug for Nats {
 #[async_trait]
 impl Sink for Nats {
     async fn resume(&self, recorded: &Recorded) -> Result<Resumed, SinkError> {
-        let lane = self.lane(&recorded.lane);
-        lane.lock().await.resume(&self.shared, recorded).await
+        self.lane(&recorded.lane).await.resume(recorded).await
     }
 
     async fn position(&self, lane: &LaneRef) -> Result<Position, SinkError> {
-        let lane = self.lane(lane);
-        lane.lock().await.position(&self.shared).await
+        self.lane(lane).await.position().await
     }
 
     async fn probe(&self) -> Result<String, SinkError> {
-        lane::probe(&self.shared).await
+        self.shared.probe().await
     }
 
     fn at_once(&self) -> usize {
-        self.shared.at_once.load(Ordering::Relaxed)
+        self.shared.at_once()
     }
 
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
-        let lane = self.lane(delivery.lane);
-        lane.lock().await.deliver(&self.shared, delivery).await
+        self.lane(delivery.lane).await.deliver(delivery).await
     }
 }

@@ -23,20 +23,15 @@
 //! A statement that is not awaited to its end may still be executed. Its connection is closed.
 
 use std::collections::BTreeSet;
-use std::fmt;
-use std::sync::Arc;
 
 use async_trait::async_trait;
-use tokio_postgres::Row;
-use tokio_postgres::types::Type;
-use uuid::Uuid;
 
-use super::table::{displaced, overtaken, progress, with_size, without_row};
+use super::table::{with_size, without_row};
 use super::{Delivery, LaneRef, Oldest, Position, Recorded, Resumed, Sink, SinkError, Undelivered};
-use net::postgres::bigint;
-use proof::event::{ChannelId, EventId, EventKey, Offset};
+use proof::event::{ChannelId, EventKey};
 
 mod cells;
+mod database;
 mod jsonb;
 mod pool;
 mod refusal;
@@ -47,127 +42,23 @@ mod table;
 mod tests;
 mod writer;
 
+pub use database::Postgres;
 pub use settings::PostgresSettings;
 
-use cells::Parameter;
-use pool::{Borrowed, Pool};
-use refusal::Failure;
-use statements::Statements;
+use refusal::{Detail, Refusal};
 use writer::Writer;
-
-/// The most events in one delivery, which the ledger records as one.
-const AT_ONCE: usize = 2_000;
 
 /// The most events that one query looks up. It is bounded because a lane must not wait long for the connection.
 const LOOKED_FOR_AT_ONCE: usize = 1_000;
 
-/// Writes events into a table, shared by any number of channels and instances.
-pub struct Postgres {
-    settings: Arc<PostgresSettings>,
-    statements: Statements,
-    pool: Pool,
-}
-
-impl Postgres {
-    /// Makes the sink with this name. It connects at the first use.
-    ///
-    /// # Errors
-    /// If no server certificate can be verified.
-    pub fn new(name: &str, settings: PostgresSettings) -> Result<Self, SinkError> {
-        let settings = Arc::new(settings);
-        let (statements, pool) = (Statements::of(&settings), Pool::new(name, settings.clone())?);
-        Ok(Self { settings, statements, pool })
-    }
-
-    /// The name of the table with the positions, for messages.
-    fn progress_name(&self) -> String {
-        format!("{}.{}", self.settings.schema, progress(&self.settings.table))
-    }
-
-    async fn take_over(&self, recorded: &Recorded) -> Result<Resumed, Failure> {
-        let Recorded { lane, epoch, through, owed, confirmed } = recorded;
-        let (channel, sink) = (lane.channel.id.0, &*lane.sink);
-        let (through, numbered) = (through.map(Offset::get), bigint(*epoch));
-        let (offsets, ids): (Vec<_>, Vec<_>) = owed.iter().map(|key| (key.offset.get(), key.id.map(|id| id.0))).unzip();
-        let parameters: [Parameter<'_>; 6] = [
-            (&channel as _, Type::UUID),
-            (&sink as _, Type::TEXT),
-            (&through as _, Type::INT8),
-            (&numbered as _, Type::INT8),
-            (&offsets as _, Type::INT8_ARRAY),
-            (&ids as _, Type::UUID_ARRAY),
-        ];
-        let Statements { adopt, claim, .. } = &self.statements;
-        let statement = if confirmed.is_some() { claim } else { adopt };
-        let rows = self.pool.borrow().await?.query(statement, &parameters).await?;
-        let row = rows.first().expect("an aggregate gives one row");
-        let (is_ours, is_there): (bool, bool) = (row.get(0), row.get(1));
-        let position = match (is_ours, is_there) {
-            (true, _) => Position::At(row.get::<_, Option<i64>>(2).and_then(Offset::new)),
-            (false, false) if confirmed.is_some() => Position::Missing(without_row(&self.progress_name())),
-            (false, _) => return Err(Failure::Lane(overtaken(lane, *epoch, &self.settings.progress()))),
-        };
-        let (offsets, ids): (Vec<i64>, Vec<Option<Uuid>>) = (row.get(3), row.get(4));
-        Ok(Resumed { position, held: offsets.into_iter().zip(ids).filter_map(key_of).collect() })
-    }
-
-    async fn first(&self, channel: ChannelId) -> Result<Oldest, Failure> {
-        let parameters: [Parameter<'_>; 1] = [(&channel.0 as _, Type::UUID)];
-        let rows = self.pool.borrow_unprepared().await?.query(&self.statements.oldest, &parameters).await?;
-        let key = rows.first().and_then(|row| key_of((row.get(0), row.get(1))));
-        Ok(key.map_or(Oldest::Nothing, Oldest::Event))
-    }
-
-    async fn with_rows(&self, channel: ChannelId, keys: &[EventKey]) -> Result<Vec<EventKey>, Failure> {
-        let (offsets, ids): (Vec<_>, Vec<_>) = keys.iter().map(|key| (key.offset.get(), key.id.map(|id| id.0))).unzip();
-        let parameters: [Parameter<'_>; 3] =
-            [(&channel.0 as _, Type::UUID), (&offsets as _, Type::INT8_ARRAY), (&ids as _, Type::UUID_ARRAY)];
-        let rows = self.pool.borrow_unprepared().await?.query(&self.statements.holds, &parameters).await?;
-        Ok(rows.iter().filter_map(|row| key_of((row.get(0), row.get(1)))).collect())
-    }
-
-    /// The lane's position and epoch.
-    async fn row_of(&self, connection: &Borrowed<'_>, lane: &LaneRef) -> Result<(Position, i64), Failure> {
-        let (channel, sink) = (lane.channel.id.0, &*lane.sink);
-        let parameters: [Parameter<'_>; 2] = [(&channel as _, Type::UUID), (&sink as _, Type::TEXT)];
-        let rows = connection.query(&self.statements.position, &parameters).await?;
-        let through = |row: &Row| row.get::<_, Option<i64>>(0).and_then(Offset::new);
-        Ok(match rows.first() {
-            Some(row) => (Position::At(through(row)), row.get(1)),
-            None => (Position::Missing(without_row(&self.progress_name())), 0),
-        })
-    }
-
-    /// Why a statement has not moved the lane from the expected position.
-    async fn why_unmoved(
-        &self,
-        connection: &Borrowed<'_>,
-        delivery: &Delivery<'_>,
-        expected: Option<Offset>,
-    ) -> Failure {
-        let found = match self.row_of(connection, delivery.lane).await {
-            Ok(found) => found,
-            Err(failure) => return failure,
-        };
-        let epoch = bigint(delivery.epoch);
-        Failure::Lane(match found {
-            (_, later) if epoch != 0 && later > epoch => {
-                overtaken(delivery.lane, delivery.epoch, &self.settings.progress())
-            }
-            (found, _) => displaced(&self.progress_name(), &found, expected),
-        })
-    }
-}
-
-fn key_of((offset, id): (i64, Option<Uuid>)) -> Option<EventKey> {
-    Offset::new(offset).map(|offset| EventKey { offset, id: id.map(EventId) })
-}
+/// The most events in one delivery, which the ledger records as one.
+const AT_ONCE: usize = 2_000;
 
 #[async_trait]
 impl Sink for Postgres {
     /// Claims the lane in the table, so that an older claim can no longer write.
     async fn resume(&self, recorded: &Recorded) -> Result<Resumed, SinkError> {
-        self.take_over(recorded).await.map_err(Failure::error)
+        self.take_over(recorded).await
     }
 
     async fn position(&self, lane: &LaneRef) -> Result<Position, SinkError> {
@@ -177,15 +68,15 @@ impl Sink for Postgres {
         };
         match found.await {
             Ok((position, _)) => Ok(position),
-            Err(Failure::NoTable(_)) => Ok(Position::Missing(without_row(&self.progress_name()))),
-            Err(failure) => Err(failure.error()),
+            Err(Refusal { detail: Detail::NoTable, .. }) => Ok(Position::Missing(without_row(&self.progress_name()))),
+            Err(refusal) => Err(refusal.error),
         }
     }
 
     async fn oldest(&self, channel: ChannelId) -> Result<Oldest, SinkError> {
         match self.first(channel).await {
-            Err(Failure::NoTable(_)) => Ok(Oldest::Nothing),
-            first => first.map_err(Failure::error),
+            Err(Refusal { detail: Detail::NoTable, .. }) => Ok(Oldest::Nothing),
+            first => Ok(first?),
         }
     }
 
@@ -193,13 +84,13 @@ impl Sink for Postgres {
         let keys: Vec<_> = keys.iter().copied().collect();
         let mut held = BTreeSet::new();
         for keys in keys.chunks(LOOKED_FOR_AT_ONCE) {
-            held.extend(self.with_rows(channel, keys).await.map_err(Failure::error)?);
+            held.extend(self.with_rows(channel, keys).await?);
         }
         Ok(held)
     }
 
     async fn probe(&self) -> Result<String, SinkError> {
-        self.pool.probe().await.map_err(Failure::error)
+        self.pool.probe().await
     }
 
     fn at_once(&self) -> usize {
@@ -207,14 +98,8 @@ impl Sink for Postgres {
     }
 
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
-        let connection = self.pool.borrow().await.map_err(|failure| Undelivered::after(0, failure.error()))?;
+        let connection = self.pool.borrow().await.map_err(|error| Undelivered::after(0, error))?;
         let written = Writer::new(self, &connection, delivery).write().await;
         written.map_err(|undelivered| with_size(undelivered, delivery.messages))
-    }
-}
-
-impl fmt::Debug for Postgres {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Postgres").field("database", &self.settings.server.place()).finish_non_exhaustive()
     }
 }

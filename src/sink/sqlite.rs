@@ -43,11 +43,13 @@ mod settings;
 #[cfg(test)]
 mod tests;
 mod upkeep;
+mod work;
 mod writer;
 
 pub use settings::SqliteSettings;
 
-use writer::{Task, Work, Writer};
+use work::{Task, Work};
+use writer::Writer;
 
 /// The most events in one delivery, which the ledger records as one.
 const AT_ONCE: usize = 2_000;

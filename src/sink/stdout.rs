@@ -176,7 +176,7 @@ fn io_error(source: io::Error) -> SinkError {
     if is_closed(&source) {
         return SinkError::Closed;
     }
-    SinkError::Io { doing: "writing to standard output".to_owned(), source }
+    SinkError::io("writing to standard output", source)
 }
 
 fn is_closed(error: &io::Error) -> bool {

@@ -9,6 +9,11 @@
 //! Only the position counts. An event that the position covers is not looked up in the stream, because retention,
 //! compaction or a consumer may have deleted it there on purpose. If an operator has chosen the cursor, the stream itself
 //! counts instead: events above the cursor are looked up, and delivered again if they are not there.
+//!
+//! # One lane, several servers
+//!
+//! [`Lane`] is the protocol: claim, position, skipped events, and a delivery whose outcome is unknown. A [`Log`] is a server
+//! that it runs on.
 
 use std::collections::BTreeSet;
 
@@ -16,8 +21,10 @@ use super::{LaneRef, Recorded};
 use proof::event::{ChannelId, EventKey, Offset};
 use record::Message;
 
+mod lane;
 mod position;
 
+pub(super) use lane::{Appended, Claim, Found, Lane, Lanes, Limits, Log};
 pub(super) use position::Position;
 
 const CHANNEL_ID: &str = "Channeld-Channel-Id";

@@ -19,25 +19,18 @@
 //! If a delivery is dropped, the caller does not know whether its events arrived. When they are posted again, they have the
 //! same ids.
 
-use std::error::Error;
-use std::fmt;
-use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
-use reqwest::{Client, Method, Request, Response};
-use url::Url;
+use reqwest::Method;
+use reqwest::header::AUTHORIZATION;
 
-use super::{Delivery, Sink, SinkError, Tested, Undelivered};
-use net::http;
-use telemetry::metrics::Metrics;
+use super::{Delivery, Fault, Sink, SinkError, Tested, Undelivered};
 
 mod answer;
 mod batch;
 mod encoding;
+mod endpoint;
 mod offer;
 mod pace;
 mod request;
@@ -45,11 +38,9 @@ mod settings;
 mod signature;
 mod token;
 
-use answer::Refusal;
-use pace::Pace;
 use request::Offer;
-use token::Tokens;
 
+pub use endpoint::Webhook;
 pub use pace::Rate;
 pub use settings::{Dispatch, WebhookSettings, has_token};
 pub use signature::SigningKeys;
@@ -57,120 +48,6 @@ pub use token::{Credentials, OAuth2};
 
 /// The number of events in one offer, per concurrent request. The lane records the delivered events after each offer.
 const AT_ONCE: usize = 8;
-
-/// Posts events to a URL.
-pub struct Webhook {
-    client: Client,
-    /// Like `client`, but opens a new connection for each request.
-    fresh: Client,
-    settings: WebhookSettings,
-    /// Whether the endpoint has asked for a client certificate.
-    asked: Arc<AtomicBool>,
-    /// Whether the endpoint has ever answered. If so, it accepts our connections.
-    answered: AtomicBool,
-    /// The maximum size of a batch, in bytes: the configured size, or half the size of a batch that the endpoint refused
-    /// for its size.
-    largest: AtomicUsize,
-    tokens: Option<Tokens>,
-    pace: Option<Pace>,
-    metrics: Metrics,
-}
-
-impl Webhook {
-    /// Creates the sink. Nothing is sent yet.
-    ///
-    /// # Errors
-    /// If TLS or the proxy cannot be set up.
-    pub fn new(settings: WebhookSettings) -> Result<Self, SinkError> {
-        let failed = |error: &dyn Error| SinkError::Io {
-            doing: "setting up a webhook's client".to_owned(),
-            source: io::Error::other(http::root_cause(error)),
-        };
-        let asked = Arc::<AtomicBool>::default();
-        let build = |url: &Url, headers: HeaderMap, idle| {
-            let client = http::client_by(url, &settings.connection, asked.clone());
-            let client = client.map_err(|error| failed(&*error))?.timeout(settings.timeout).no_gzip();
-            let client = client.default_headers(headers).pool_max_idle_per_host(idle);
-            client.build().map_err(|error| failed(&error.without_url()))
-        };
-        let of_endpoint = |idle| build(&settings.url, settings.headers.clone(), idle);
-        let (client, fresh) = (of_endpoint(usize::MAX)?, of_endpoint(0)?);
-        let largest = AtomicUsize::new(settings.dispatch.batch_bytes().unwrap_or(usize::MAX));
-        let tokens = settings.oauth2.as_ref().map(|oauth2| {
-            let client = build(&oauth2.token_url, HeaderMap::new(), usize::MAX)?;
-            Ok(Tokens::new(oauth2.clone(), client, settings.timeout))
-        });
-        Ok(Self {
-            tokens: tokens.transpose()?,
-            pace: settings.rate.map(Pace::new),
-            client,
-            fresh,
-            settings,
-            asked,
-            answered: AtomicBool::new(false),
-            largest,
-            metrics: Metrics::default(),
-        })
-    }
-
-    /// Counts the requests in these metrics.
-    #[must_use]
-    pub fn counted_by(self, metrics: Metrics) -> Self {
-        Self { metrics, ..self }
-    }
-
-    fn no_answer(&self, error: reqwest::Error) -> Refusal {
-        // A possible reason why the endpoint refuses our connections. It is ruled out once the endpoint has answered.
-        let suspicion = self.suspicion().filter(|_| !self.answered.load(Ordering::Relaxed));
-        answer::none(error, self.settings.timeout, suspicion)
-    }
-
-    /// The beginning of a response body. The values of the configured headers and the token are removed from it.
-    async fn excerpt(&self, response: Response, token: Option<&HeaderValue>) -> String {
-        let values = self.settings.headers.values().chain(token).filter_map(|value| value.to_str().ok());
-        // The whole value, and the part after the word "Bearer" or "Basic".
-        let secrets: Vec<_> =
-            values.flat_map(|value| [value, value.split_once(' ').map_or("", |(_, rest)| rest)]).collect();
-        http::excerpt(response, &secrets).await
-    }
-
-    /// A request without a body, with an access token if one is configured.
-    async fn authorized(&self, method: Method) -> Result<Request, SinkError> {
-        let mut request = Request::new(method, self.settings.url.clone());
-        if let Some(tokens) = &self.tokens {
-            let token = tokens.authorization().await.map_err(|refusal| refusal.error)?;
-            request.headers_mut().insert(AUTHORIZATION, token);
-        }
-        Ok(request)
-    }
-
-    /// The possible problem if the endpoint has asked for a client certificate. `None` if it has not.
-    fn suspicion(&self) -> Option<&'static str> {
-        self.asked.load(Ordering::Relaxed).then_some(match self.settings.connection.identity {
-            Some(_) => "it asks for a client certificate, and may not accept this one",
-            None => "it asks for a client certificate, and client_certificate_file is not set",
-        })
-    }
-
-    /// The possible problem if a refusal is about a client certificate: the endpoint has asked for a certificate, or its
-    /// response mentions one.
-    async fn certificate_is_missing(&self) -> Option<&'static str> {
-        match self.suspicion() {
-            Some(suspicion) => Some(suspicion),
-            None => self
-                .refusal()
-                .await
-                .filter(|said| said.to_lowercase().contains("certificate"))
-                .map(|_| "it speaks of a certificate: does it ask for a client's? Then set client_certificate_file"),
-        }
-    }
-}
-
-impl fmt::Debug for Webhook {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Webhook").field("host", &self.settings.url.host_str()).finish_non_exhaustive()
-    }
-}
 
 #[async_trait]
 impl Sink for Webhook {
@@ -209,7 +86,7 @@ impl Sink for Webhook {
         };
         if let Some(why) = why {
             let message = format!("it can be reached, and answers {status} to HEAD: {why}");
-            return Err(SinkError::Refused { message, retry_after: None, needs_attention: true });
+            return Err(SinkError::Refused { message, retry_after: None, fault: Fault::Operator });
         }
         Ok(format!("it can be reached (HEAD is answered {status}); whether it takes events, only one can tell"))
     }
@@ -225,8 +102,8 @@ impl Sink for Webhook {
         let said = if said.is_empty() { said } else { format!("; the body begins: {said}") };
         match outcome {
             Ok(()) => Ok(Tested::Delivered(format!("answered {status} in {took} ms{said}"))),
-            Err(SinkError::Refused { message, retry_after, needs_attention }) => {
-                Err(SinkError::Refused { message: message + &said, retry_after, needs_attention })
+            Err(SinkError::Refused { message, retry_after, fault }) => {
+                Err(SinkError::Refused { message: message + &said, retry_after, fault })
             }
             Err(other) => Err(other),
         }

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use ledger::Cursor;
 use proof::event::{EventKey, Offset};
 use record::{ChannelRef, Message};
-use sink::{Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Undelivered};
+use sink::{Delivery, Fault, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Undelivered};
 
 use super::expect::Fate;
 use super::history::{EventKind, SinkPlan, SinkTrouble};
@@ -341,8 +341,8 @@ fn refusal(number: usize) -> SinkError {
         return SinkError::Refused {
             message: "as the history says".to_owned(),
             retry_after: None,
-            needs_attention: false,
+            fault: Fault::Target,
         };
     }
-    SinkError::Io { doing: "writing".to_owned(), source: std::io::Error::other("as the history says") }
+    SinkError::io("writing", std::io::Error::other("as the history says"))
 }

@@ -79,7 +79,7 @@ impl Shown {
         };
         writeln!(anstream::stdout(), "{lines}").map_err(|error| match error.kind() {
             ErrorKind::BrokenPipe => SinkError::Closed,
-            _ => SinkError::Io { doing: "writing to standard output".to_owned(), source: error },
+            _ => SinkError::io("writing to standard output", error),
         })?;
         self.highest = self.highest.max(Some(offset));
         self.verified += u64::from(is_verified);

@@ -15,12 +15,15 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-use super::compression::{Compression, reader};
-use super::index::Index;
-use super::name::{ClosedName, KEEP, UNFINISHED, closing_time};
-use super::opening::{Doing, if_there};
+use super::system::{Doing, if_there};
 use crate::SinkError;
-use proof::event::Offset;
+
+pub(super) mod compression;
+pub(super) mod index;
+pub(super) mod name;
+
+use compression::reader;
+use name::{ClosedName, Compression, KEEP, UNFINISHED, file_name};
 
 /// The directory and the naming scheme of a sink's closed files.
 #[derive(Clone, Debug)]
@@ -90,13 +93,6 @@ impl ClosedFiles {
         Ok(entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok()).collect())
     }
 
-    /// The new path of the file that is being closed now.
-    pub(super) fn next(&self, first: Option<Offset>, last: Option<Offset>) -> Result<PathBuf, SinkError> {
-        let newest = self.list()?.last().map(|closed| closed.time);
-        let time = closing_time(newest.max(Index::load(self)?.seen), Timestamp::now());
-        Ok(self.directory().join(self.name.write(time, first, last)))
-    }
-
     /// Opens a closed file in the form that exists now. Returns `None` if the file was removed.
     pub(super) fn reader(&self, name: &str) -> io::Result<Option<Box<dyn BufRead>>> {
         // The plain form is tried twice: the file may be decompressed between two attempts.
@@ -117,18 +113,8 @@ impl ClosedFiles {
         self.directory().join(format!("{name}{}", form.map_or("", Compression::ending)))
     }
 
-    /// The path of the [`Index`].
+    /// The path of the [index](index::Index).
     pub(super) fn index_path(&self) -> PathBuf {
         self.directory().join(format!(".{}.index", file_name(&self.active)))
     }
-}
-
-/// The temporary path of a file that is later renamed to `path`.
-pub(super) fn unfinished(path: &Path) -> PathBuf {
-    path.with_file_name(format!(".{}{UNFINISHED}", file_name(path)))
-}
-
-/// The last component of a path.
-pub(super) fn file_name(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }

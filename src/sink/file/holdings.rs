@@ -16,9 +16,10 @@ use std::path::Path;
 
 use super::FileSettings;
 use super::closed::ClosedFiles;
-use super::index::Index;
+use super::closed::index::Index;
 use super::lines::{all_lines, event_in, lines};
-use super::opening::{Doing, if_there, require_regular};
+use super::opening::require_regular;
+use super::system::{Doing, if_there};
 use crate::{Oldest, SinkError};
 use proof::event::{ChannelId, EventKey};
 

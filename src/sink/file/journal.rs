@@ -46,11 +46,13 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 
 use super::closed::ClosedFiles;
+use super::closed::index::Index;
 use super::lines::{ends, last_received};
-use super::open_files::{Claim, OpenFiles};
-use super::opening::{self, Doing, if_there, rename_new, sync_directory};
+use super::opening;
+use super::place::{Claim, OpenFiles};
 use super::read_back::Snapshot;
 use super::settings::{FileSettings, Rotation};
+use super::system::{Doing, if_there, rename_new, sync_directory};
 use super::tail::{Tail, release};
 use crate::SinkError;
 use proof::event::{ChannelId, EventKey};
@@ -220,7 +222,7 @@ impl Journal {
         let file = &active.tail.disk;
         let ends = file.sync_data().and_then(|()| ends(file, length));
         let (first, last) = ends.doing("closing", path)?;
-        let closed = active.files.next(first, last).and_then(|closed| {
+        let closed = Index::next_path(&active.files, first, last).and_then(|closed| {
             let renamed = rename_new(&active.files.active, &closed).and_then(|()| sync_directory(&closed));
             renamed.doing("closing", path).map(|()| closed)
         });

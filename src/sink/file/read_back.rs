@@ -30,10 +30,10 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 
+use super::closed::index::Index;
 use super::closed::{Closed, ClosedFiles};
-use super::index::Index;
 use super::lines::{all_lines, event_in, lines, look_back};
-use super::opening::{Doing, if_there};
+use super::system::{Doing, if_there};
 use crate::{Confirmed, Position, Recorded, SinkError};
 use proof::event::{ChannelId, EventKey, Offset};
 

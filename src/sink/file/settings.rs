@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::compression::Compression;
-use super::name::ClosedName;
+use super::closed::name::{ClosedName, Compression};
 use super::place::Place;
 
 /// A file that events are appended to.

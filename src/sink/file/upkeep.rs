@@ -36,12 +36,13 @@ use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::blocking;
-use super::closed::{Closed, ClosedFiles, file_name, unfinished};
-use super::compression::{is_same, pack};
-use super::index::Index;
+use super::closed::compression::{is_same, pack};
+use super::closed::index::Index;
+use super::closed::name::{file_name, unfinished};
+use super::closed::{Closed, ClosedFiles};
 use super::journal::Journal;
-use super::opening::{Doing, if_there, lock};
 use super::settings::Rotation;
+use super::system::{Doing, if_there, lock};
 use crate::SinkError;
 use net::Chain;
 use net::retry::{Retry, RetryPolicy};

@@ -23,8 +23,6 @@ const MORE_HEADERS: usize = 400;
 /// An event that is ready to be published.
 #[derive(Clone, Debug)]
 pub(super) struct Outgoing {
-    /// Its index among the messages of the delivery.
-    pub(super) index: usize,
     pub(super) key: EventKey,
     pub(super) subject: String,
     pub(super) headers: HeaderMap,
@@ -32,7 +30,7 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    pub(super) fn new(index: usize, lane: &LaneRef, message: &Message, stream: &str, pattern: &Pattern) -> Self {
+    pub(super) fn new(lane: &LaneRef, message: &Message, stream: &str, pattern: &Pattern) -> Self {
         let record = message.record();
         let mut headers = HeaderMap::new();
         headers.insert(MESSAGE_ID, &*message_id(record.channel.id, record.event_key()));
@@ -41,7 +39,7 @@ impl Outgoing {
             headers.insert(name, &*value);
         }
         let (subject, body) = (pattern.of(record), message.body().clone());
-        Self { index, key: record.event_key(), subject, headers, body }
+        Self { key: record.event_key(), subject, headers, body }
     }
 
     /// The size of headers and body, as a server compares it with `max_payload`.

@@ -47,7 +47,7 @@ const NO_ROOM: [u64; 10] = [10023, 10028, 10035, 10039, 10047, 10076, 10077, 101
 
 /// Why a request was not carried out, or may not have been carried out.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum RequestFailure {
     /// The server did not answer.
     Unanswered(String),
     /// The server refused the request.
@@ -180,45 +180,45 @@ impl Server {
     }
 
     /// Sends a request to the JetStream API, and returns the answer.
-    async fn ask<T: DeserializeOwned>(&self, what: &str, request: &Value) -> Result<T, Failure> {
-        let client = self.client().await.map_err(|error| Failure::Unanswered(error.to_string()))?;
+    async fn ask<T: DeserializeOwned>(&self, what: &str, request: &Value) -> Result<T, RequestFailure> {
+        let client = self.client().await.map_err(|error| RequestFailure::Unanswered(error.to_string()))?;
         let body = request.to_string().into();
         let answer = timeout(self.settings.timeout, client.request(format!("$JS.API.{what}"), body)).await;
         self.read(answer.ok()).and_then(|answer| serde_json::from_value(answer).map_err(unreadable))
     }
 
     /// The settings and the state of the stream. `None` if it does not exist.
-    pub(super) async fn stream<T: DeserializeOwned>(&self) -> Result<Option<T>, Failure> {
+    pub(super) async fn stream<T: DeserializeOwned>(&self) -> Result<Option<T>, RequestFailure> {
         match self.ask(&format!("STREAM.INFO.{}", self.settings.stream), &json!({})).await {
-            Err(Failure::Refused(Refusal { err_code: NO_STREAM, .. })) => Ok(None),
+            Err(RequestFailure::Refused(Refusal { err_code: NO_STREAM, .. })) => Ok(None),
             answer => answer.map(Some),
         }
     }
 
     /// Creates the stream, unless a stream has its name.
-    pub(super) async fn create(&self, stream: &Value) -> Result<(), Failure> {
+    pub(super) async fn create(&self, stream: &Value) -> Result<(), RequestFailure> {
         match self.ask::<Value>(&format!("STREAM.CREATE.{}", self.settings.stream), stream).await {
-            Err(Failure::Refused(Refusal { err_code: NAME_IN_USE, .. })) => Ok(()),
+            Err(RequestFailure::Refused(Refusal { err_code: NAME_IN_USE, .. })) => Ok(()),
             answer => answer.map(drop),
         }
     }
 
     /// The last message on a subject.
-    pub(super) async fn last(&self, subject: &str) -> Result<Option<Stored>, Failure> {
+    pub(super) async fn last(&self, subject: &str) -> Result<Option<Stored>, RequestFailure> {
         self.message(&json!({"last_by_subj": subject})).await
     }
 
     /// The first message from `sequence` on whose subject matches the filter.
-    pub(super) async fn next(&self, sequence: u64, filter: &str) -> Result<Option<Stored>, Failure> {
+    pub(super) async fn next(&self, sequence: u64, filter: &str) -> Result<Option<Stored>, RequestFailure> {
         self.message(&json!({"seq": sequence, "next_by_subj": filter})).await
     }
 
     /// The message with this sequence number.
-    pub(super) async fn at(&self, sequence: u64) -> Result<Option<Stored>, Failure> {
+    pub(super) async fn at(&self, sequence: u64) -> Result<Option<Stored>, RequestFailure> {
         self.message(&json!({"seq": sequence})).await
     }
 
-    async fn message(&self, request: &Value) -> Result<Option<Stored>, Failure> {
+    async fn message(&self, request: &Value) -> Result<Option<Stored>, RequestFailure> {
         #[derive(Deserialize)]
         struct Answer {
             message: Message,
@@ -233,7 +233,7 @@ impl Server {
         }
         let answer = self.ask::<Answer>(&format!("STREAM.MSG.GET.{}", self.settings.stream), request).await;
         let Message { seq, hdrs, data } = match answer {
-            Err(Failure::Refused(Refusal { err_code: NO_MESSAGE, .. })) => return Ok(None),
+            Err(RequestFailure::Refused(Refusal { err_code: NO_MESSAGE, .. })) => return Ok(None),
             answer => answer?.message,
         };
         let bytes = |text: String| STANDARD.decode(text).map_err(unreadable);
@@ -242,61 +242,69 @@ impl Server {
     }
 
     /// Publishes a message, and waits for the acknowledgement of the stream.
-    pub(super) async fn publish(&self, subject: String, headers: HeaderMap, body: Bytes) -> Result<Ack, Failure> {
-        let client = self.client().await.map_err(|error| Failure::Unanswered(error.to_string()))?;
+    pub(super) async fn publish(
+        &self,
+        subject: String,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Ack, RequestFailure> {
+        let client = self.client().await.map_err(|error| RequestFailure::Unanswered(error.to_string()))?;
         let answer = timeout(self.settings.timeout, client.request_with_headers(subject, headers, body)).await;
         self.read(answer.ok()).and_then(|answer| serde_json::from_value(answer).map_err(unreadable))
     }
 
     /// Publishes a message of a batch without waiting for an answer: the server acknowledges the batch as a whole.
-    pub(super) async fn send(&self, subject: String, headers: HeaderMap, body: Bytes) -> Result<(), Failure> {
-        let client = self.client().await.map_err(|error| Failure::Unanswered(error.to_string()))?;
+    pub(super) async fn send(&self, subject: String, headers: HeaderMap, body: Bytes) -> Result<(), RequestFailure> {
+        let client = self.client().await.map_err(|error| RequestFailure::Unanswered(error.to_string()))?;
         match timeout(self.settings.timeout, client.publish_with_headers(subject, headers, body)).await {
-            Ok(sent) => sent.map_err(|error| Failure::Unanswered(http::root_cause(&error))),
+            Ok(sent) => sent.map_err(|error| RequestFailure::Unanswered(http::root_cause(&error))),
             Err(_) => Err(self.timed_out()),
         }
     }
 
-    fn read(&self, answer: Option<Result<async_nats::Message, async_nats::RequestError>>) -> Result<Value, Failure> {
+    fn read(
+        &self,
+        answer: Option<Result<async_nats::Message, async_nats::RequestError>>,
+    ) -> Result<Value, RequestFailure> {
         let message = answer.ok_or_else(|| self.timed_out())?.map_err(|error| match error.kind() {
             RequestErrorKind::TimedOut => self.timed_out(),
-            RequestErrorKind::NoResponders => Failure::Unanswered(
+            RequestErrorKind::NoResponders => RequestFailure::Unanswered(
                 "nothing answers there: JetStream is off, still starting or without a leader".to_owned(),
             ),
-            _ => Failure::Unanswered(http::root_cause(&error)),
+            _ => RequestFailure::Unanswered(http::root_cause(&error)),
         })?;
         let mut answer: Value = serde_json::from_slice(&message.payload).map_err(unreadable)?;
         match answer.get_mut("error").map(Value::take) {
-            Some(error) => Err(Failure::Refused(serde_json::from_value(error).map_err(unreadable)?)),
+            Some(error) => Err(RequestFailure::Refused(serde_json::from_value(error).map_err(unreadable)?)),
             None => Ok(answer),
         }
     }
 
     /// The failure of a request without an answer. It includes the last reported error, because a server does not answer a
     /// request that the user is not allowed to make, but reports an error.
-    fn timed_out(&self) -> Failure {
+    fn timed_out(&self) -> RequestFailure {
         let said = lock(&self.trouble).take().map(|trouble| format!(": {trouble}")).unwrap_or_default();
-        Failure::Unanswered(format!("no answer within {:?}{said}", self.settings.timeout))
+        RequestFailure::Unanswered(format!("no answer within {:?}{said}", self.settings.timeout))
     }
 
     /// The error for an event that could not be published. A refusal counts as the fault of the event unless its code is
     /// known to have another cause.
-    pub(super) fn error_of_event(&self, failure: Failure) -> SinkError {
+    pub(super) fn error_of_event(&self, failure: RequestFailure) -> SinkError {
         let stream = &self.settings.stream;
         self.error(failure, |said| SinkError::refused(format!("the stream {stream} refuses it: {said}")))
     }
 
     /// The error for a failed request that is not about an event.
-    pub(super) fn error_in(&self, doing: &str, failure: Failure) -> SinkError {
+    pub(super) fn error_in(&self, doing: &str, failure: RequestFailure) -> SinkError {
         let stream = &self.settings.stream;
         self.error(failure, |said| misconfigured(&format!("{doing} the stream {stream}"), &said))
     }
 
-    fn error(&self, failure: Failure, refused: impl FnOnce(String) -> SinkError) -> SinkError {
+    fn error(&self, failure: RequestFailure, refused: impl FnOnce(String) -> SinkError) -> SinkError {
         let stream = &self.settings.stream;
         match failure {
-            Failure::Unanswered(message) => SinkError::away(message),
-            Failure::Refused(Refusal { err_code, description }) => {
+            RequestFailure::Unanswered(message) => SinkError::away(message),
+            RequestFailure::Refused(Refusal { err_code, description }) => {
                 let said = format!("{description} (error {err_code})");
                 match err_code {
                     INCOMPLETE | BATCHES_DISABLED | WRONG_SEQUENCE => SinkError::away(said),
@@ -321,6 +329,6 @@ pub(super) fn misconfigured(doing: &str, message: &str) -> SinkError {
     SinkError::unusable(format!("{doing}: {message}"))
 }
 
-fn unreadable(error: impl std::error::Error) -> Failure {
-    Failure::Unanswered(format!("the answer cannot be read: {error}"))
+fn unreadable(error: impl std::error::Error) -> RequestFailure {
+    RequestFailure::Unanswered(format!("the answer cannot be read: {error}"))
 }

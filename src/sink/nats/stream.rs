@@ -57,7 +57,7 @@ struct Config {
 }
 
 /// The facts about the stream that a lane needs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     /// The subject filters of the stream.
     pub(super) subjects: Vec<String>,

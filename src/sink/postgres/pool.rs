@@ -16,9 +16,9 @@ use tracing::info;
 
 use super::PostgresSettings;
 use super::cells::Parameter;
-use super::refusal::Failure;
+use super::refusal::{self, Refusal};
 use super::table::{Missing, Seen};
-use crate::SinkError;
+use crate::{Fault, SinkError};
 use net::postgres::{ANSWER_TIMEOUT, Connector, DatabaseError, Open, answered};
 use net::tasks::{joined, lock};
 
@@ -70,14 +70,14 @@ impl Pool {
     }
 
     /// Waits for a connection.
-    pub(super) async fn borrow(&self) -> Result<Borrowed<'_>, Failure> {
+    pub(super) async fn borrow(&self) -> Result<Borrowed<'_>, SinkError> {
         let permit = self.turn().await;
         let open = self.open().await?;
         Ok(self.lend(self.prepared(open).await?, permit))
     }
 
     /// Waits for a connection like [`borrow`](Self::borrow), but does not check or change the tables.
-    pub(super) async fn borrow_unprepared(&self) -> Result<Borrowed<'_>, Failure> {
+    pub(super) async fn borrow_unprepared(&self) -> Result<Borrowed<'_>, SinkError> {
         let permit = self.turn().await;
         Ok(self.lend(self.open().await?, permit))
     }
@@ -90,7 +90,7 @@ impl Pool {
         Borrowed { pool: self, open: Some(open), unanswered: AtomicUsize::new(0), _permit: permit }
     }
 
-    async fn open(&self) -> Result<Open, Failure> {
+    async fn open(&self) -> Result<Open, SinkError> {
         let idle = {
             let mut idle = lock(&self.idle);
             idle.retain(|open| !open.client.is_closed());
@@ -102,18 +102,18 @@ impl Pool {
         }
     }
 
-    async fn connect(&self) -> Result<Open, Failure> {
+    async fn connect(&self) -> Result<Open, SinkError> {
         let connected = self.connector.connect().await;
-        connected.map_err(|error| Failure::of_connection(&error, &self.settings.server, &self.at))
+        connected.map_err(|error| refusal::of_connection(&error, &self.settings.server, &self.at))
     }
 
-    async fn look(&self, open: &Open) -> Result<Seen, Failure> {
+    async fn look(&self, open: &Open) -> Result<Seen, SinkError> {
         let seen = Seen::look(&open.client, &self.settings).await;
-        seen.map_err(|error| Failure::of_connection(&error, &self.settings.server, &self.at))
+        seen.map_err(|error| refusal::of_connection(&error, &self.settings.server, &self.at))
     }
 
     /// Checks and completes the tables, unless that was already done.
-    async fn prepared(&self, open: Open) -> Result<Open, Failure> {
+    async fn prepared(&self, open: Open) -> Result<Open, SinkError> {
         let is_ready = || self.is_ready.load(Ordering::Relaxed);
         if is_ready() {
             return Ok(open);
@@ -126,7 +126,7 @@ impl Pool {
 
     /// Completes the tables, or fails with the reason. An old key of the table is dropped in its own transaction, after the
     /// new key was seen. Dropping waits for readers, and the new key may have taken long.
-    async fn prepare(&self, mut open: Open) -> Result<Open, Failure> {
+    async fn prepare(&self, mut open: Open) -> Result<Open, SinkError> {
         let missing = self.missing(&open).await?;
         if !missing.made.is_empty() {
             open = self.run(open, missing.made).await?;
@@ -138,17 +138,17 @@ impl Pool {
         if missing.made.is_empty() {
             self.run(open, missing.dropped).await
         } else {
-            Err(Failure::Database(format!("the table still lacks: {}; trying again", missing.made)))
+            Err(SinkError::away(format!("the table still lacks: {}; trying again", missing.made)))
         }
     }
 
-    async fn missing(&self, open: &Open) -> Result<Missing, Failure> {
-        self.look(open).await?.missing(&self.settings, &self.at).map_err(Failure::Operator)
+    async fn missing(&self, open: &Open) -> Result<Missing, SinkError> {
+        self.look(open).await?.missing(&self.settings, &self.at).map_err(SinkError::unusable)
     }
 
     /// Runs statements that change the tables, as one transaction. If it takes longer than the answer timeout, as an index
     /// on a large table does, this returns an error and the transaction continues.
-    async fn run(&self, open: Open, statements: String) -> Result<Open, Failure> {
+    async fn run(&self, open: Open, statements: String) -> Result<Open, SinkError> {
         info!(sink = self.at, statements, "changing the tables");
         // Several statements in one text are one transaction. Readers of the tables must not wait long behind it. So the
         // limit applies to the locks of the tables, but not to the advisory lock that another instance may have.
@@ -158,30 +158,32 @@ impl Pool {
         let mut running = tokio::spawn(async move { (open.client.batch_execute(&statements).await, open) });
         let Ok(done) = timeout(ANSWER_TIMEOUT, &mut running).await else {
             let what = "the tables are being changed, which takes long if they have many rows: waiting for it";
-            return Err(Failure::Database(what.to_owned()));
+            return Err(SinkError::away(what.to_owned()));
         };
         let (made, open) = joined(done).await;
         match made {
             Ok(()) => Ok(open),
-            Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => Err(Failure::Database(format!(
+            Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => Err(SinkError::away(format!(
                 "the tables have to be changed, and are locked by another session, which may change them: trying again ({error})"
             ))),
-            Err(error) => Err(Failure::of_statement(&DatabaseError::Server(error), &self.settings.server, &self.at)),
+            Err(error) => {
+                Err(refusal::of_statement(&DatabaseError::Server(error), &self.settings.server, &self.at).error)
+            }
         }
     }
 
     /// Describes the state of the tables and the changes that a start will make. Changes nothing.
-    pub(super) async fn probe(&self) -> Result<String, Failure> {
+    pub(super) async fn probe(&self) -> Result<String, SinkError> {
         let open = self.connect().await?;
         let seen = self.look(&open).await?;
-        let missing = seen.missing(&self.settings, &self.at).map_err(Failure::Operator)?;
+        let missing = seen.missing(&self.settings, &self.at).map_err(SinkError::unusable)?;
         Ok(seen.said(&self.settings, &missing.to_string()))
     }
 }
 
 impl Borrowed<'_> {
     /// Executes a statement, and returns its rows.
-    pub(super) async fn query(&self, statement: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Failure> {
+    pub(super) async fn query(&self, statement: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Refusal> {
         self.answer(self.send(statement, parameters)).await
     }
 
@@ -196,11 +198,11 @@ impl Borrowed<'_> {
         answer
     }
 
-    /// Waits for an answer, up to the answer timeout. Converts an error into a [`Failure`].
-    pub(super) async fn answer<T>(&self, sent: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {
+    /// Waits for an answer, up to the answer timeout. Converts an error into a [`Refusal`].
+    pub(super) async fn answer<T>(&self, sent: impl Future<Output = Result<T, Error>>) -> Result<T, Refusal> {
         match answered(sent).await {
             Ok(answer) => Ok(answer),
-            Err(error) => Err(self.failed(&error).await),
+            Err(error) => Err(self.failed(error).await),
         }
     }
 
@@ -225,21 +227,21 @@ impl Borrowed<'_> {
         self.pool.is_pooled.store(true, Ordering::Relaxed);
     }
 
-    async fn failed(&self, error: &DatabaseError) -> Failure {
+    async fn failed(&self, error: DatabaseError) -> Refusal {
         let pool = self.pool;
-        if let DatabaseError::Silent(_) = error {
+        if let DatabaseError::Silent(_) = &error {
             // The statement may be waiting for a lock. Without a cancellation, each further attempt would add one more.
             pool.connector.cancel(self.open()).await;
         }
-        if !matches!(error, DatabaseError::Server(error) if error.as_db_error().is_some()) {
+        if !matches!(&error, DatabaseError::Server(error) if error.as_db_error().is_some()) {
             // The other connections lead to the same server, which may have failed.
             lock(&pool.idle).clear();
         }
-        let failure = Failure::of_statement(error, &pool.settings.server, &pool.at);
-        if !matches!(failure, Failure::Event { .. }) {
+        let refusal = refusal::of_statement(&error, &pool.settings.server, &pool.at);
+        if refusal.error.fault() != Fault::Event {
             pool.is_ready.store(false, Ordering::Relaxed);
         }
-        failure
+        refusal
     }
 
     fn open(&self) -> &Open {

@@ -15,68 +15,83 @@ const TOO_MUCH_MEMORY: &str = "invalid memory alloc request size";
 /// The advice if the table has changed.
 const CHANGED: &str = "the table was changed: `channeld check --connect` prints the SQL for what it lacks";
 
-/// A failure, grouped by its cause.
+/// Why a statement was not executed.
 #[derive(Debug)]
-pub(super) enum Failure {
-    /// This event causes it. Another event may be accepted. `is_json`: the event may be accepted without its JSON.
-    Event { message: String, is_json: bool },
-    /// The database causes it. It can end without an operator.
-    Database(String),
-    /// The database or the settings cause it, until an operator acts.
-    Operator(String),
-    /// A table does not exist. An operator may have dropped it.
-    NoTable(String),
-    /// The statement expected another row of the lane: another instance has the lane, or its position differs.
-    Lane(SinkError),
+pub(super) struct Refusal {
+    pub(super) error: SinkError,
+    pub(super) detail: Detail,
 }
 
-impl Failure {
-    /// The failure to connect, or a lost connection.
-    pub(super) fn of_connection(error: &DatabaseError, server: &ServerSettings, at: &str) -> Self {
-        let message = advised(error, server, at);
-        // Only an operator can change certificates.
-        let is_certificate = http::find::<rustls::Error>(error).is_some();
-        if is_certificate || code(error).is_some_and(is_for_an_operator) {
-            Self::Operator(message)
-        } else {
-            Self::Database(message)
-        }
-    }
+/// A detail of a refusal that this sink handles itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Detail {
+    /// The event may be accepted without its JSON.
+    Json,
+    /// A table does not exist. An operator may have dropped it.
+    NoTable,
+    Other,
+}
 
-    /// The failure of a statement that was not executed, as far as is known.
-    pub(super) fn of_statement(error: &DatabaseError, server: &ServerSettings, at: &str) -> Self {
-        let DatabaseError::Server(source) = error else { return Self::of_connection(error, server, at) };
-        let Some(said) = source.as_db_error() else { return Self::of_connection(error, server, at) };
-        let (code, words) = (said.code(), said.message().chars().take(SHOWN).collect::<String>());
-        let message = |advice: &str| format!("the database says: {words}; {advice}");
-        let is_too_large = *code == SqlState::INTERNAL_ERROR && words.starts_with(TOO_MUCH_MEMORY);
-        if is_of_event(code) || is_too_large {
-            let advice =
-                "a constraint, a trigger or an index of the table, or a limit of the server, refuses this event";
-            return Self::Event { message: message(advice), is_json: is_of_json(code) || is_too_large };
-        }
-        match *code {
-            SqlState::UNDEFINED_TABLE => Self::NoTable(message(CHANGED)),
-            SqlState::UNDEFINED_COLUMN | SqlState::INVALID_COLUMN_REFERENCE => Self::Operator(message(CHANGED)),
-            SqlState::DEPENDENT_OBJECTS_STILL_EXIST => Self::Operator(message(
-                "a foreign key or another object of yours uses the old key of the table, which does not tell two events at one \
-                 offset apart: drop that object",
-            )),
-            SqlState::NOT_NULL_VIOLATION => Self::Operator(message(
-                "give each column that you have added to the table a default, or let it be null",
-            )),
-            SqlState::INSUFFICIENT_PRIVILEGE => Self::Operator(message(
-                "the role needs select and insert on the table, and select, insert and update on its _progress: \
-                 `channeld check --connect` prints the SQL",
-            )),
-            SqlState::DISK_FULL => Self::Operator(message("make room at the server")),
-            SqlState::READ_ONLY_SQL_TRANSACTION => {
-                Self::Database(message(&format!("it is a standby: {}", advice_on_standby(at))))
-            }
-            _ if is_for_an_operator(code) => Self::Operator(advised(error, server, at)),
-            _ => Self::Database(message("trying again")),
-        }
+impl From<SinkError> for Refusal {
+    fn from(error: SinkError) -> Self {
+        Self { error, detail: Detail::Other }
     }
+}
+
+impl From<Refusal> for SinkError {
+    fn from(refusal: Refusal) -> Self {
+        refusal.error
+    }
+}
+
+/// The failure to connect, or a lost connection.
+pub(super) fn of_connection(error: &DatabaseError, server: &ServerSettings, at: &str) -> SinkError {
+    let message = advised(error, server, at);
+    // Only an operator can change certificates.
+    let is_certificate = http::find::<rustls::Error>(error).is_some();
+    if is_certificate || code(error).is_some_and(is_for_an_operator) {
+        SinkError::unusable(message)
+    } else {
+        SinkError::away(message)
+    }
+}
+
+/// The failure of a statement that was not executed, as far as is known.
+pub(super) fn of_statement(error: &DatabaseError, server: &ServerSettings, at: &str) -> Refusal {
+    let DatabaseError::Server(source) = error else { return of_connection(error, server, at).into() };
+    let Some(said) = source.as_db_error() else { return of_connection(error, server, at).into() };
+    let (code, words) = (said.code(), said.message().chars().take(SHOWN).collect::<String>());
+    let message = |advice: &str| format!("the database says: {words}; {advice}");
+    let is_too_large = *code == SqlState::INTERNAL_ERROR && words.starts_with(TOO_MUCH_MEMORY);
+    if is_of_event(code) || is_too_large {
+        let advice = "a constraint, a trigger or an index of the table, or a limit of the server, refuses this event";
+        let detail = if is_of_json(code) || is_too_large { Detail::Json } else { Detail::Other };
+        return Refusal { error: SinkError::refused(message(advice)), detail };
+    }
+    let error = match *code {
+        SqlState::UNDEFINED_TABLE | SqlState::UNDEFINED_COLUMN | SqlState::INVALID_COLUMN_REFERENCE => {
+            SinkError::unusable(message(CHANGED))
+        }
+        SqlState::DEPENDENT_OBJECTS_STILL_EXIST => SinkError::unusable(message(
+            "a foreign key or another object of yours uses the old key of the table, which does not tell two events at one \
+             offset apart: drop that object",
+        )),
+        SqlState::NOT_NULL_VIOLATION => SinkError::unusable(message(
+            "give each column that you have added to the table a default, or let it be null",
+        )),
+        SqlState::INSUFFICIENT_PRIVILEGE => SinkError::unusable(message(
+            "the role needs select and insert on the table, and select, insert and update on its _progress: \
+             `channeld check --connect` prints the SQL",
+        )),
+        SqlState::DISK_FULL => SinkError::unusable(message("make room at the server")),
+        SqlState::READ_ONLY_SQL_TRANSACTION => {
+            SinkError::away(message(&format!("it is a standby: {}", advice_on_standby(at))))
+        }
+        _ if is_for_an_operator(code) => SinkError::unusable(advised(error, server, at)),
+        _ => SinkError::away(message("trying again")),
+    };
+    let detail = if *code == SqlState::UNDEFINED_TABLE { Detail::NoTable } else { Detail::Other };
+    Refusal { error, detail }
 }
 
 fn code(error: &DatabaseError) -> Option<&SqlState> {
@@ -105,15 +120,4 @@ fn is_of_json(code: &SqlState) -> bool {
 fn is_for_an_operator(code: &SqlState) -> bool {
     matches!(class(code), "0A" | "28" | "3D" | "3F" | "42" | "55" | "F0" | "XX")
         && *code != SqlState::LOCK_NOT_AVAILABLE
-}
-
-impl Failure {
-    pub(super) fn error(self) -> SinkError {
-        match self {
-            Self::Event { message, .. } => SinkError::refused(message),
-            Self::Database(message) => SinkError::away(message),
-            Self::Operator(message) | Self::NoTable(message) => SinkError::unusable(message),
-            Self::Lane(error) => error,
-        }
-    }
 }

@@ -21,12 +21,12 @@ use serde_json::json;
 use tokio_postgres::Error;
 use tokio_postgres::types::Type;
 
-use super::Postgres;
 use super::cells::{self, Parameter};
+use super::database::Postgres;
 use super::pool::Borrowed;
-use super::refusal::Failure;
+use super::refusal::{Detail, Refusal};
 use crate::table::{Parts, Row};
-use crate::{Delivery, SinkError, Undelivered};
+use crate::{Delivery, Fault, SinkError, Undelivered};
 use net::postgres::bigint;
 use proof::event::Offset;
 
@@ -166,10 +166,10 @@ impl<'a> Writer<'a> {
                 }
                 Ok(true)
             }
-            Err(Failure::Event { .. }) => {
+            Err(refusal) if refusal.error.fault() == Fault::Event => {
                 self.write_apart(place.start, Arc::unwrap_or_clone(rows)).await.map(|()| false)
             }
-            Err(failure) => Err(self.undelivered(failure.error())),
+            Err(refusal) => Err(self.undelivered(refusal.error)),
         }
     }
 
@@ -185,14 +185,14 @@ impl<'a> Writer<'a> {
             let step = Step { after: self.position, through: delivery.through_part(&place), waits: true };
             match self.answer(step, sender.insert(step, &rows[piece.clone()])).await {
                 Ok(()) => self.durable = place.end,
-                Err(Failure::Event { .. }) if piece.len() > 1 => {
+                Err(refusal) if refusal.error.fault() == Fault::Event && piece.len() > 1 => {
                     let middle = piece.start + piece.len() / 2;
                     pieces.extend([middle..piece.end, piece.start..middle]);
                 }
-                Err(Failure::Event { is_json: true, .. }) if cells::forgo_json(&mut rows[piece.start]) => {
+                Err(Refusal { detail: Detail::Json, .. }) if cells::forgo_json(&mut rows[piece.start]) => {
                     pieces.push(piece);
                 }
-                Err(failure) => return Err(self.undelivered(failure.error())),
+                Err(refusal) => return Err(self.undelivered(refusal.error)),
             }
         }
         Ok(())
@@ -212,13 +212,15 @@ impl<'a> Writer<'a> {
                 Ok(())
             }
             // The statement has no event, so the table of positions has refused it.
-            Err(Failure::Event { message, .. }) => Err(self.undelivered(SinkError::unusable(message))),
-            Err(failure) => Err(self.undelivered(failure.error())),
+            Err(Refusal { error: SinkError::Refused { message, .. }, .. }) => {
+                Err(self.undelivered(SinkError::unusable(message)))
+            }
+            Err(refusal) => Err(self.undelivered(refusal.error)),
         }
     }
 
     /// Waits for the answer to a statement.
-    async fn answer(&mut self, step: Step, sent: impl Future<Output = Result<Written, Error>>) -> Result<(), Failure> {
+    async fn answer(&mut self, step: Step, sent: impl Future<Output = Result<Written, Error>>) -> Result<(), Refusal> {
         let Sender { sink, connection, delivery } = self.sender;
         let Written { has_moved, backend } = connection.answer(sent).await?;
         let is_another = self.backend.replace(backend).is_some_and(|before| Some(before) != self.backend);
@@ -226,10 +228,10 @@ impl<'a> Writer<'a> {
             connection.note_pooler();
             let what = "statements of one delivery were carried out by several processes of the server, as behind a pooler: \
                         trying again, and waiting for the server's disk with each";
-            return Err(Failure::Database(what.to_owned()));
+            return Err(SinkError::away(what.to_owned()).into());
         }
         if !has_moved {
-            return Err(sink.why_unmoved(connection, delivery, step.after).await);
+            return Err(sink.why_unmoved(connection, delivery, step.after).await.into());
         }
         self.position = step.position();
         Ok(())

@@ -11,11 +11,10 @@ use tracing::{error, info, warn};
 
 use super::SqliteSettings;
 use super::files::{self, Files};
-use super::lane::Done;
-use super::refusal::Failure;
+use super::refusal;
 use super::schema::{self, Statements};
-use super::writer::{Answer, Work};
-use crate::{Resumed, SinkError, Undelivered};
+use super::work::{Answer, Done, Work};
+use crate::{Fault, Resumed, SinkError, Undelivered};
 use net::Chain;
 use telemetry::metrics::UpkeepFailures;
 
@@ -55,7 +54,7 @@ struct Open {
 struct Failed {
     /// How many rows of the failed work precede the row that failed.
     after: usize,
-    failure: Failure,
+    failure: SinkError,
 }
 
 impl Database {
@@ -75,8 +74,8 @@ impl Database {
         }
         match written {
             Ok(done) => done.into_iter().map(|done| done.map_err(|error| Undelivered::after(0, error))).collect(),
-            Err(Failed { failure, .. }) if failure.is_of_the_database() => {
-                group.iter().map(|_| Err(Undelivered::after(0, failure.clone().error()))).collect()
+            Err(Failed { failure, .. }) if failure.fault() != Fault::Event => {
+                group.iter().map(|_| Err(Undelivered::after(0, failure.clone()))).collect()
             }
             Err(_) => group.into_iter().map(|work| self.write_one(work)).collect(),
         }
@@ -90,10 +89,10 @@ impl Database {
         };
         if after > 0 {
             work.keep_first(after);
-            let written = self.one(&work).unwrap_or_else(|failed| Err(failed.failure.error()));
+            let written = self.one(&work).unwrap_or_else(|failed| Err(failed.failure));
             written.map_err(|error| Undelivered::after(0, error))?;
         }
-        Err(Undelivered::after(after, failure.error()))
+        Err(Undelivered::after(after, failure))
     }
 
     fn one(&mut self, work: &Work) -> Result<Done, Failed> {
@@ -104,7 +103,7 @@ impl Database {
     fn transaction(&mut self, group: &[Work]) -> Result<Vec<Done>, Failed> {
         let (settings, statements) = (self.settings.clone(), self.statements.clone());
         let opened = self.opened().map_err(|failure| Failed { after: 0, failure });
-        let failed = |error: rusqlite::Error, after| Failed { after, failure: Failure::of(&error, &settings.path) };
+        let failed = |error: rusqlite::Error, after| Failed { after, failure: refusal::of(&error, &settings.path) };
         let written = opened.and_then(|connection| {
             let transaction = Transaction::new(connection, TransactionBehavior::Immediate);
             let transaction = transaction.map_err(|error| failed(error, 0))?;
@@ -115,7 +114,7 @@ impl Database {
             transaction.commit().map_err(|error| failed(error, 0))?;
             Ok(done)
         });
-        if written.as_ref().is_err_and(|failed| failed.failure.is_of_the_database()) {
+        if written.as_ref().is_err_and(|failed| failed.failure.fault() != Fault::Event) {
             // The next use opens the database again and checks its tables. If closing fails, the next use reports it.
             drop(self.close());
         }
@@ -124,20 +123,20 @@ impl Database {
     }
 
     /// The connection. Opens the database if it is not open, or if the path now leads to another file or content.
-    pub(super) fn opened(&mut self) -> Result<&mut Connection, Failure> {
+    pub(super) fn opened(&mut self) -> Result<&mut Connection, SinkError> {
         self.close_changed()?;
         if self.open.is_none() {
             self.open = Some(self.connect()?);
         }
-        self.open.as_mut().map(|open| &mut open.connection).ok_or_else(|| Failure::missing(&self.settings.path))
+        self.open.as_mut().map(|open| &mut open.connection).ok_or_else(|| refusal::missing(&self.settings.path))
     }
 
     pub(super) fn reopen(&mut self) -> Result<(), SinkError> {
-        self.close().and_then(|()| self.opened().map(drop)).map_err(Failure::error)
+        self.close().and_then(|()| self.opened().map(drop))
     }
 
     /// Closes the database if its path leads to another file or content.
-    fn close_changed(&mut self) -> Result<(), Failure> {
+    fn close_changed(&mut self) -> Result<(), SinkError> {
         match &self.open {
             Some(open) if !open.files.is_at_path() => self.close(),
             Some(open) if open.files.is_overwritten() => self.discard(),
@@ -153,7 +152,7 @@ impl Database {
     }
 
     /// Closes the database. If the file was moved, the log, which stays at the path, is first written into it.
-    fn close(&mut self) -> Result<(), Failure> {
+    fn close(&mut self) -> Result<(), SinkError> {
         let Some(Open { connection, files }) = self.open.take() else { return Ok(()) };
         if files.is_at_path() {
             drop(connection);
@@ -169,16 +168,16 @@ impl Database {
                 }
                 Ok(false) => {
                     self.open = Some(Open { connection, files });
-                    return Err(Failure::of_reader(path));
+                    return Err(refusal::of_reader(path));
                 }
                 Err(error) if is_damaged(&error) => {
                     // The damaged file cannot be written. The log stays, so that an operator can repair the database.
                     drop(connection);
-                    return Err(Failure::of(&error, path));
+                    return Err(refusal::of(&error, path));
                 }
                 Err(error) => {
                     self.open = Some(Open { connection, files });
-                    return Err(Failure::of(&error, path));
+                    return Err(refusal::of(&error, path));
                 }
             }
         }
@@ -188,12 +187,12 @@ impl Database {
     }
 
     /// Closes a file whose content was replaced. The log belongs to the previous content, and is not written into the file.
-    fn discard(&mut self) -> Result<(), Failure> {
+    fn discard(&mut self) -> Result<(), SinkError> {
         let Some(Open { connection, files }) = self.open.take() else { return Ok(()) };
         let path = &self.settings.path;
         if let Err(error) = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
             self.open = Some(Open { connection, files });
-            return Err(Failure::of(&error, path));
+            return Err(refusal::of(&error, path));
         }
         drop(connection);
         files.remove_log();
@@ -234,26 +233,26 @@ impl Database {
 
     /// Closes the database for good.
     pub(super) fn end(&mut self) {
-        if let Err(failure) = self.close() {
-            let (path, error) = (self.settings.path.display(), failure.error());
+        if let Err(error) = self.close() {
+            let path = self.settings.path.display();
             error!(%path, error = %Chain(&error), "the database was moved, and its last rows are only in the log at its path: move the log to the moved file, with -wal at its end");
         }
     }
 
-    fn connect(&self) -> Result<Open, Failure> {
+    fn connect(&self) -> Result<Open, SinkError> {
         let path = &*self.settings.path;
         files::check_log(path)?;
         // SQLite would create the file with other permissions.
         let main = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(MODE).open(path);
-        let main = main.map_err(|error| Failure::opening(&error, path))?;
-        let failure = |error| Failure::of(&error, path);
+        let main = main.map_err(|error| refusal::opening(&error, path))?;
+        let failure = |error| refusal::of(&error, path);
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = Connection::open_with_flags(path, flags).map_err(failure)?;
         connection.busy_timeout(BUSY).map_err(failure)?;
         connection.execute_batch(schema::BEFORE_THE_LOG).map_err(failure)?;
         let journal = connection.query_row("pragma journal_mode = wal", [], |row| row.get::<_, String>(0));
         if journal.map_err(failure)? != "wal" {
-            return Err(Failure::without_log(path));
+            return Err(refusal::without_log(path));
         }
         connection.execute_batch(schema::AFTER_THE_LOG).map_err(failure)?;
         schema::prepare(&mut connection, &self.settings)?;

@@ -21,7 +21,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::refusal::Failure;
+use super::refusal;
+use crate::SinkError;
 
 /// The device and inode number of a file.
 pub(super) type Identity = (u64, u64);
@@ -64,15 +65,15 @@ struct LogState {
 
 impl Files {
     /// The files of a database that was just opened through `main`, and whose log exists.
-    pub(super) fn of(path: &Path, main: File) -> Result<Self, Failure> {
-        let failure = |error| Failure::opening(&error, path);
+    pub(super) fn of(path: &Path, main: File) -> Result<Self, SinkError> {
+        let failure = |error| refusal::opening(&error, path);
         let identity = identity_of(&main.metadata().map_err(failure)?);
         let [log_identity, index_identity] = ["-wal", "-shm"].map(|suffix| identity_at(&beside(path, suffix)));
         let index = File::open(beside(path, "-shm")).map_err(failure)?;
         let files = Self { path: path.to_owned(), main, index, identity, log_identity, index_identity, seen: None };
         let owner = format!("{} {}", written(Some(identity)), written(log_identity));
         fs::write(beside(path, "-owner"), owner).map_err(failure)?;
-        if files.is_at_path() { Ok(files) } else { Err(Failure::missing(path)) }
+        if files.is_at_path() { Ok(files) } else { Err(refusal::missing(path)) }
     }
 
     /// Whether the path still leads to the main file.
@@ -142,17 +143,17 @@ impl LogState {
 }
 
 /// Refuses to open a database beside a log that belongs to another file.
-pub(super) fn check_log(path: &Path) -> Result<(), Failure> {
+pub(super) fn check_log(path: &Path) -> Result<(), SinkError> {
     let log = beside(path, "-wal");
     let Some(log) = fs::metadata(log).ok().filter(|log| log.len() > 0) else { return Ok(()) };
     // SQLite would remove a log beside an empty file.
     let Some(main) = fs::metadata(path).ok().filter(|main| main.len() > 0) else {
-        return Err(Failure::of_log(path));
+        return Err(refusal::of_log(path));
     };
     let owner = fs::read_to_string(beside(path, "-owner")).unwrap_or_default();
     let [main, log] = [main, log].map(|file| written(Some(identity_of(&file))));
     match owner.split_once(' ') {
-        Some((its_main, its_log)) if its_log == log && its_main != main => Err(Failure::of_log(path)),
+        Some((its_main, its_log)) if its_log == log && its_main != main => Err(refusal::of_log(path)),
         _ => Ok(()),
     }
 }

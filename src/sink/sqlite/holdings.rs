@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use uuid::Uuid;
 
 use super::probe::read_only;
-use super::refusal::Failure;
+use super::refusal;
 use super::schema::{Statements, columns};
 use super::{SqliteSettings, files};
 use crate::table::quoted;
@@ -28,7 +28,7 @@ pub(super) fn oldest(settings: &SqliteSettings, channel: ChannelId) -> Result<Ol
         let first = connection.query_row(&first, channel, key).optional()?.flatten();
         Ok(first.map_or(Oldest::Nothing, Oldest::Event))
     };
-    Ok(read(settings, find).map_err(Failure::error)?.unwrap_or(Oldest::Nothing))
+    Ok(read(settings, find)?.unwrap_or(Oldest::Nothing))
 }
 
 /// The events among `keys` that have a row in this channel.
@@ -47,16 +47,16 @@ pub(super) fn holds(
         }
         Ok(held)
     };
-    Ok(read(settings, find).map_err(Failure::error)?.unwrap_or_default())
+    Ok(read(settings, find)?.unwrap_or_default())
 }
 
 /// Reads the table. `None` if it does not exist.
 fn read<T>(
     settings: &SqliteSettings,
     read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
-) -> Result<Option<T>, Failure> {
+) -> Result<Option<T>, SinkError> {
     let path = &*settings.path;
-    let failure = |error| Failure::of(&error, path);
+    let failure = |error| refusal::of(&error, path);
     if !path.exists() {
         return Ok(None);
     }

@@ -9,7 +9,8 @@ use rusqlite::Transaction;
 use tracing::info;
 
 use super::SqliteSettings;
-use super::refusal::Failure;
+use super::refusal;
+use crate::SinkError;
 use crate::table::{NO_ID, identity_index, quoted};
 
 /// The constraint of older versions, as it is written in the table's SQL.
@@ -60,9 +61,9 @@ pub(super) fn old(connection: &rusqlite::Connection, table: &str) -> rusqlite::R
 }
 
 /// Creates the key of an existing table, and drops the keys of older versions.
-pub(super) fn replace(transaction: &Transaction<'_>, settings: &SqliteSettings) -> Result<(), Failure> {
+pub(super) fn replace(transaction: &Transaction<'_>, settings: &SqliteSettings) -> Result<(), SinkError> {
     let table = &settings.table;
-    let failure = |error| Failure::of(&error, &settings.path);
+    let failure = |error| refusal::of(&error, &settings.path);
     transaction.execute_batch(&create(table)).map_err(failure)?;
     for key in old(transaction, table).map_err(failure)? {
         let name = if key.origin == "c" {
@@ -70,7 +71,7 @@ pub(super) fn replace(transaction: &Transaction<'_>, settings: &SqliteSettings) 
         } else {
             into_index(transaction, table, &key.name).map_err(failure)?
         };
-        let Some(name) = name else { return Err(Failure::of_key(table)) };
+        let Some(name) = name else { return Err(refusal::of_key(table)) };
         transaction.execute_batch(&format!("drop index {}", quoted(&name))).map_err(failure)?;
         info!(table, "two events at one offset are both kept from now on: the table's key was replaced");
     }

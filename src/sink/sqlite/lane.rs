@@ -6,13 +6,10 @@ use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{OptionalExtension, ToSql, Transaction, params, params_from_iter};
 
 use super::schema::Statements;
-use super::writer::{Task, Work};
+use super::work::{Done, Task, Work};
 use crate::table::{Cell, Row, displaced, overtaken, without_row};
 use crate::{Position, Resumed, SinkError};
 use proof::event::{EventKey, Offset};
-
-/// The result of the work of one lane.
-pub(super) type Done = Result<Resumed, SinkError>;
 
 /// The parameters that identify a lane, and its epoch.
 struct Lane<'a> {

@@ -9,7 +9,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension};
 use rustix::fs::{Access, access};
 
 use super::database::BUSY;
-use super::refusal::Failure;
+use super::refusal;
 use super::schema::{Statements, columns, lacking};
 use super::{SqliteSettings, files, key};
 use crate::table::without_row;
@@ -17,29 +17,25 @@ use crate::{LaneRef, Position, SinkError};
 use proof::event::Offset;
 
 pub(super) fn probe(settings: &SqliteSettings) -> Result<String, SinkError> {
-    seen(settings).map_err(Failure::error)
-}
-
-fn seen(settings: &SqliteSettings) -> Result<String, Failure> {
     let path = &*settings.path;
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let may_write = access(directory, Access::WRITE_OK | Access::EXEC_OK).map_err(std::io::Error::from);
-    may_write.map_err(|error| Failure::opening(&error, directory))?;
+    may_write.map_err(|error| refusal::opening(&error, directory))?;
     match fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             files::check_log(path)?;
             Ok("it is not there yet, and will be made".to_owned())
         }
-        Err(error) => Err(Failure::opening(&error, path)),
+        Err(error) => Err(refusal::opening(&error, path)),
         Ok(found) => look(settings, found.len()),
     }
 }
 
-fn look(settings: &SqliteSettings, size: u64) -> Result<String, Failure> {
+fn look(settings: &SqliteSettings, size: u64) -> Result<String, SinkError> {
     let (path, table) = (&*settings.path, &settings.table);
     let may_write = access(path, Access::READ_OK | Access::WRITE_OK).map_err(std::io::Error::from);
-    may_write.map_err(|error| Failure::opening(&error, path))?;
-    let failure = |error| Failure::of(&error, path);
+    may_write.map_err(|error| refusal::opening(&error, path))?;
+    let failure = |error| refusal::of(&error, path);
     files::check_log(path)?;
     let connection = read_only(path).map_err(failure)?;
     let found = columns(&connection, table).map_err(failure)?;
@@ -57,12 +53,8 @@ fn look(settings: &SqliteSettings, size: u64) -> Result<String, Failure> {
 
 /// A lane's position. Creates nothing.
 pub(super) fn position(settings: &SqliteSettings, lane: &LaneRef) -> Result<Position, SinkError> {
-    found(settings, lane).map_err(Failure::error)
-}
-
-fn found(settings: &SqliteSettings, lane: &LaneRef) -> Result<Position, Failure> {
     let (path, table) = (&*settings.path, &settings.table);
-    let failure = |error| Failure::of(&error, path);
+    let failure = |error| refusal::of(&error, path);
     if !path.exists() {
         return Ok(Position::Missing(format!("there is no database {}", path.display())));
     }

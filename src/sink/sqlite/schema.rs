@@ -3,8 +3,9 @@
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 use tracing::info;
 
-use super::refusal::Failure;
+use super::refusal;
 use super::{SqliteSettings, key};
+use crate::SinkError;
 use crate::table::{COLUMNS, Search, joined, names, progress, quoted, searched};
 
 /// Settings of a new database. They do not change an existing one. Free pages can be returned to the file system.
@@ -136,11 +137,11 @@ pub(super) fn columns(connection: &Connection, table: &str) -> rusqlite::Result<
 }
 
 /// The SQL that adds the columns that a table lacks. Fails if the table belongs to another program.
-pub(super) fn lacking(found: &[String], settings: &SqliteSettings) -> Result<Vec<String>, Failure> {
+pub(super) fn lacking(found: &[String], settings: &SqliteSettings) -> Result<Vec<String>, SinkError> {
     let (table, path) = (&settings.table, &settings.path);
     let is_there = |name: &str| found.iter().any(|column| column == name);
     if let Some(column) = COLUMNS.iter().find(|column| column.is_needed && !is_there(column.name)) {
-        return Err(Failure::of_table(format!(
+        return Err(SinkError::unusable(format!(
             "table {table} of {} has no column {}: it is not channeld's, or was changed; name another table, or rename that one",
             path.display(),
             column.name
@@ -153,8 +154,8 @@ pub(super) fn lacking(found: &[String], settings: &SqliteSettings) -> Result<Vec
 }
 
 /// Creates missing tables, columns and indexes in one transaction.
-pub(super) fn prepare(connection: &mut Connection, settings: &SqliteSettings) -> Result<(), Failure> {
-    let failure = |error| Failure::of(&error, &settings.path);
+pub(super) fn prepare(connection: &mut Connection, settings: &SqliteSettings) -> Result<(), SinkError> {
+    let failure = |error| refusal::of(&error, &settings.path);
     let table = &settings.table;
     let transaction = Transaction::new(connection, TransactionBehavior::Immediate).map_err(failure)?;
     let found = columns(&transaction, table).map_err(failure)?;

@@ -5,6 +5,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 use super::*;
+use crate::Fault;
 use crate::table::Search;
 use crate::tests::{channel, lane, offset, record, record_about, records};
 use proof::event::{EventKey, Offset};
@@ -157,7 +158,7 @@ async fn an_event_that_is_refused_stops_none_before_it_and_no_other_lane() {
     });
     let refused = refused.unwrap_err();
     assert_eq!(refused.delivered, 2);
-    assert!(matches!(refused.error, SinkError::Refused { needs_attention: true, .. }), "{refused:?}");
+    assert!(matches!(refused.error, SinkError::Refused { fault: Fault::Event, .. }), "{refused:?}");
     assert!(refused.error.to_string().contains("no four"), "{refused:?}");
     other.unwrap();
     assert_eq!(place.numbers("select event_offset from \"order\" where channel_id like '%1' order by id"), [1, 2, 3]);
@@ -194,7 +195,7 @@ async fn a_file_that_was_moved_away_is_made_anew_and_a_table_of_others_is_refuse
     assert_eq!(place.offsets(), [2]);
     place.reader().execute_batch("drop table \"order\"; create table \"order\" (a int)").unwrap();
     let refused = deliver(&sink, &channel(1), &records(&channel(1), [3])).await.unwrap_err();
-    assert!(matches!(refused.error, SinkError::Unavailable { needs_attention: true, .. }), "{refused:?}");
+    assert!(matches!(refused.error, SinkError::Unavailable { fault: Fault::Operator, .. }), "{refused:?}");
     let refused = deliver(&sink, &channel(1), &records(&channel(1), [3])).await.unwrap_err();
     assert!(refused.error.to_string().contains("has no column channel_id: it is not channeld's"), "{refused:?}");
     assert!(sink.probe().await.unwrap_err().to_string().contains("has no column channel_id"));

@@ -8,7 +8,7 @@ use tracing::warn;
 
 use super::SqliteSettings;
 use super::database::Database;
-use super::refusal::Failure;
+use super::refusal;
 use super::schema::Statements;
 use net::Chain;
 use telemetry::metrics::Upkeep;
@@ -41,12 +41,12 @@ impl Database {
     /// Runs one step of upkeep.
     pub(super) fn upkeep(&mut self) {
         let (settings, statements) = (self.settings.clone(), self.statements.clone());
-        let failure = |error| Failure::of(&error, &settings.path);
+        let failure = |error| refusal::of(&error, &settings.path);
         let done = self.opened().and_then(|connection| delete(connection, &settings, &statements).map_err(failure));
         self.note();
-        let is_more = done.unwrap_or_else(|failure| {
+        let is_more = done.unwrap_or_else(|error| {
             self.failures.count(Upkeep::Delete);
-            let (path, error) = (settings.path.display(), failure.error());
+            let path = settings.path.display();
             warn!(%path, error = %Chain(&error), "old rows cannot be deleted: trying again, events are not affected");
             false
         });

@@ -2,7 +2,6 @@
 //!
 //! Each lane submits one piece of work at a time, so the number of lanes bounds the queue.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -12,45 +11,12 @@ use tokio::sync::oneshot;
 
 use super::SqliteSettings;
 use super::database::Database;
-use crate::table::{Cell, Row};
-use crate::{LaneRef, Resumed, SinkError, Undelivered};
-use proof::event::{EventKey, Offset};
+use super::work::{Answer, Work};
+use crate::{SinkError, Undelivered};
 use telemetry::metrics::UpkeepFailures;
 
 /// No further work is added to a transaction that has this many rows.
 const MAX_ROWS: usize = 2_000;
-
-/// The work of one lane.
-#[derive(Debug)]
-pub(super) struct Work {
-    pub(super) lane: LaneRef,
-    pub(super) epoch: u64,
-    pub(super) task: Task,
-}
-
-#[derive(Debug)]
-pub(super) enum Task {
-    /// The lane resumes.
-    TakeOver {
-        /// The recorded cursor.
-        through: Option<Offset>,
-        /// Whether the recorded cursor becomes the lane's position in the table.
-        is_adopted: bool,
-        /// The pending events for which the lane asks whether they have a row.
-        pending: BTreeSet<EventKey>,
-    },
-    /// The lane delivers.
-    Deliver {
-        /// The position that the table is expected to have.
-        after: Option<Offset>,
-        /// The position becomes the higher of `after` and this.
-        through: Offset,
-        rows: Vec<Row>,
-    },
-}
-
-/// The state of the lane in the table, or how many rows were written and why no more.
-pub(super) type Answer = Result<Resumed, Undelivered>;
 
 enum Job {
     Write(Work, oneshot::Sender<Answer>),
@@ -61,25 +27,6 @@ enum Job {
 pub(super) struct Writer {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
-}
-
-impl Work {
-    pub(super) fn rows(&self) -> usize {
-        if let Task::Deliver { rows, .. } = &self.task { rows.len() } else { 0 }
-    }
-
-    /// Keeps only the first `count` rows, and lowers the position to the last of them. `count` is at least one.
-    pub(super) fn keep_first(&mut self, count: usize) {
-        if let Task::Deliver { through, rows, .. } = &mut self.task {
-            rows.truncate(count);
-            *through = rows.last().and_then(offset).unwrap_or(*through);
-        }
-    }
-}
-
-/// The offset of a row's event.
-fn offset(row: &Row) -> Option<Offset> {
-    row.0.iter().find_map(|cell| if let Cell::Number(offset) = cell { Offset::new(*offset) } else { None })
 }
 
 impl Writer {

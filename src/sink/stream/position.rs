@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::LaneRef;
+use crate::{LaneRef, Recorded};
 use proof::event::{ChannelId, EventId, EventKey, Offset};
 
 /// The format that this version writes. Format 0 had neither `through` nor `ids`.
@@ -57,6 +57,16 @@ impl Position {
             sink: lane.sink.to_string(),
             ..Self::default()
         }
+    }
+
+    /// The position with which a claim continues: the position in the stream, with the recorded cursor if no position is
+    /// confirmed. `None` if the stream has no position although one is confirmed.
+    pub(crate) fn adopted(known: Option<Self>, recorded: &Recorded) -> Option<Self> {
+        if recorded.confirmed.is_some() {
+            return known;
+        }
+        let position = known.unwrap_or_else(|| Self::first(&recorded.lane, None));
+        Some(Self { through: recorded.through, ..position })
     }
 
     /// Completes a position of format 0, which has no `through`: its highest offset becomes `through`.

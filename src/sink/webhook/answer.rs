@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use reqwest::{Response, StatusCode};
 
-use crate::SinkError;
+use crate::{Fault, SinkError};
 use net::http::{self, NotPublic, find};
 
 /// The largest response body that is read so that the connection can be reused.
@@ -57,11 +57,15 @@ pub(super) fn outcome(response: &Response, suspicion: Option<&str>) -> Result<()
     };
     // All other statuses are about the event or our credentials.
     let temporary = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
-    let needs_attention = !(status.is_server_error() || temporary.contains(&status));
+    let fault = match about {
+        _ if status.is_server_error() || temporary.contains(&status) => Fault::Target,
+        About::Content | About::Size => Fault::Event,
+        About::Endpoint | About::Request => Fault::Operator,
+    };
     let suspicion = suspicion.filter(|_| status == StatusCode::BAD_REQUEST);
     let suspicion = suspicion.map(|suspicion| format!("; {suspicion}")).unwrap_or_default();
     let message = format!("answered {}{hint}{suspicion}", status.as_u16());
-    Err(Refusal { error: SinkError::Refused { message, retry_after, needs_attention }, about })
+    Err(Refusal { error: SinkError::Refused { message, retry_after, fault }, about })
 }
 
 /// A short name for the reason why no response arrived.
@@ -83,25 +87,24 @@ pub(super) fn none(error: reqwest::Error, timeout: Duration, suspicion: Option<&
     let tls = find::<rustls::Error>(&error);
     let alert = matches!(tls, Some(rustls::Error::AlertReceived(_)));
     let suspicion = suspicion.filter(|_| alert || !(error.is_timeout() || error.is_connect()));
-    let (mut message, needs_attention) = unanswered(error, timeout, "could not send the event");
-    let needs_attention = needs_attention || suspicion.is_some();
+    let (mut message, mut fault) = unanswered(error, timeout, "could not send the event");
     if let Some(suspicion) = suspicion {
-        message = format!("{message}; {suspicion}");
+        (message, fault) = (format!("{message}; {suspicion}"), Fault::Operator);
     }
-    Refusal { error: SinkError::Refused { message, retry_after: None, needs_attention }, about: About::Endpoint }
+    Refusal { error: SinkError::Refused { message, retry_after: None, fault }, about: About::Endpoint }
 }
 
-/// Explains why no response arrived, and tells whether an operator must act. `doing` describes the failure if the
-/// connection was established.
-pub(super) fn unanswered(error: reqwest::Error, timeout: Duration, doing: &str) -> (String, bool) {
+/// Explains why no response arrived, and whose fault it is. `doing` describes the failure if the connection was established.
+pub(super) fn unanswered(error: reqwest::Error, timeout: Duration, doing: &str) -> (String, Fault) {
     // Problems with certificates and addresses last until an operator fixes them.
-    let needs_attention = find::<rustls::Error>(&error).is_some() || find::<NotPublic>(&error).is_some();
+    let is_lasting = find::<rustls::Error>(&error).is_some() || find::<NotPublic>(&error).is_some();
+    let fault = if is_lasting { Fault::Operator } else { Fault::Target };
     if error.is_timeout() {
-        return (format!("did not answer within {timeout:?}"), needs_attention);
+        return (format!("did not answer within {timeout:?}"), fault);
     }
     let doing = if error.is_connect() { "could not connect" } else { doing };
     let error = error.without_url();
-    (format!("{doing}: {}{}", http::reason(&error), http::advice(&error)), needs_attention)
+    (format!("{doing}: {}{}", http::reason(&error), http::advice(&error)), fault)
 }
 
 /// Reads a short body to its end, so that the connection can be reused. If the body is long or slow, the connection is

@@ -12,11 +12,13 @@
 use bytes::Bytes;
 use uuid::Uuid;
 
-use super::offer::Queue;
 use record::Message;
 
 /// The UUID namespace of batch ids (RFC 9562, version 5).
 const NAMESPACE: Uuid = Uuid::from_u128(0x5b0f_91a6_2f0e_4f0a_9d38_6c1f_4a57_e2d1);
+
+/// The events of each request, in the order in which the requests are posted.
+pub(super) type Queue<'a> = Vec<&'a [Message]>;
 
 /// Splits messages into batches. Each batch has as many events as the limits allow, and at least one.
 pub(super) fn batches(mut messages: &[Message], events: usize, bytes: usize) -> Queue<'_> {

@@ -23,17 +23,14 @@ use futures_util::StreamExt;
 use futures_util::stream;
 use tracing::{debug, warn};
 
-use super::Webhook;
 use super::answer::{About, Refusal};
-use super::batch::{batch_id, batches, joined};
+use super::batch::{Queue, batch_id, batches, joined};
+use super::endpoint::Webhook;
 use super::request::{Offer, Post};
 use super::settings::Dispatch;
 use crate::{Delivery, LaneRef, SinkError, Undelivered};
 use proof::event::Offset;
 use record::{Field, Message};
-
-/// The events of each request, in the order in which the requests are posted.
-pub(super) type Queue<'a> = Vec<&'a [Message]>;
 
 impl Webhook {
     pub(super) async fn offer(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {

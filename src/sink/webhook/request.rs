@@ -7,9 +7,9 @@ use bytes::Bytes;
 use reqwest::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use reqwest::{Client, Request, Response, StatusCode};
 
-use super::Webhook;
 use super::answer::{self, About, Refusal};
 use super::encoding::encoded;
+use super::endpoint::Webhook;
 use crate::{LaneRef, Sink, SinkError};
 use record::Below;
 use telemetry::trace::RequestSpan;
@@ -96,10 +96,9 @@ impl Webhook {
     /// The body as it is sent: compressed, if the settings ask for it.
     async fn encoded(&self, body: Bytes) -> Result<Bytes, Refusal> {
         let Some(compression) = self.settings.compression else { return Ok(body) };
-        encoded(compression, body).await.map_err(|source| Refusal {
-            error: SinkError::Io { doing: "compressing a body".to_owned(), source },
-            about: About::Endpoint,
-        })
+        encoded(compression, body)
+            .await
+            .map_err(|source| Refusal { error: SinkError::io("compressing a body", source), about: About::Endpoint })
     }
 
     /// Builds a request. The signature is over the uncompressed body.

@@ -1,6 +1,7 @@
 //! Tests webhooks against a real server on a real socket.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -18,7 +19,7 @@ use url::Url;
 use super::answer::DRAINING;
 use super::*;
 use crate::tests::{channel, deliver, record_without_id, records};
-use net::http::Connection;
+use net::http::{self, Connection};
 use record::Message;
 
 mod batches;

@@ -27,7 +27,7 @@ use url::Url;
 use url::form_urlencoded::byte_serialize;
 
 use super::answer::{self, About, Refusal};
-use crate::SinkError;
+use crate::{Fault, SinkError};
 use net::http::{self, basic, sensitive};
 use net::secret::Secret;
 
@@ -160,27 +160,28 @@ impl Tokens {
         let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded").body(form);
         let asked = Instant::now();
         let response = request.send().await.map_err(|error| {
-            let (why, needs_attention) = answer::unanswered(error, self.timeout, "could not ask for one");
-            self.refused(&format!("the token endpoint {why}"), needs_attention, None)
+            let (why, fault) = answer::unanswered(error, self.timeout, "could not ask for one");
+            self.refused(&format!("the token endpoint {why}"), fault, None)
         })?;
         let (status, retry_after) = (response.status(), http::retry_after(response.headers()));
         let body = read(response).await;
         if !status.is_success() {
-            let needs_attention = !(status.is_server_error()
-                || matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS));
-            return Err(self.refused(&refusal(status, body.as_deref()), needs_attention, retry_after));
+            let is_temporary = status.is_server_error()
+                || matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS);
+            let fault = if is_temporary { Fault::Target } else { Fault::Operator };
+            return Err(self.refused(&refusal(status, body.as_deref()), fault, retry_after));
         }
         let granted = body.and_then(|body| serde_json::from_slice(&body).ok());
         granted.and_then(|granted| held(granted, asked)).ok_or_else(|| {
             let message = format!("the token endpoint answered {} without a bearer token", status.as_u16());
-            self.refused(&message, true, None)
+            self.refused(&message, Fault::Operator, None)
         })
     }
 
-    fn refused(&self, message: &str, needs_attention: bool, retry_after: Option<Duration>) -> Refusal {
+    fn refused(&self, message: &str, fault: Fault, retry_after: Option<Duration>) -> Refusal {
         let origin = self.settings.token_url.origin().ascii_serialization();
         let message = format!("no access token from {origin}: {message}");
-        Refusal { error: SinkError::Refused { message, retry_after, needs_attention }, about: About::Endpoint }
+        Refusal { error: SinkError::Refused { message, retry_after, fault }, about: About::Endpoint }
     }
 }
 

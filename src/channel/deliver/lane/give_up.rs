@@ -46,9 +46,10 @@ mod tests {
     use super::*;
     use record::Shape;
     use record::testing::notice;
+    use sink::Fault;
 
     fn refusal() -> SinkError {
-        SinkError::Refused { message: "answered 503".to_owned(), retry_after: None, needs_attention: false }
+        SinkError::Refused { message: "answered 503".to_owned(), retry_after: None, fault: Fault::Target }
     }
 
     #[test]
@@ -67,7 +68,7 @@ mod tests {
     #[test]
     fn without_a_limit_nothing_is_given_up_nor_is_what_the_system_refuses() {
         let event = Message::new(&Arc::new(notice("wallet.status", "{}")), &Shape::default());
-        let io = || SinkError::Io { doing: "writing".to_owned(), source: std::io::ErrorKind::StorageFull.into() };
+        let io = || SinkError::io("writing", std::io::ErrorKind::StorageFull.into());
         let (mut for_ever, mut short) = (GiveUpTimer::new(None), GiveUpTimer::new(Some(Duration::ZERO)));
         assert_eq!(for_ever.ends_with(&event, &refusal(), i64::MAX), None);
         assert_eq!(short.ends_with(&event, &io(), i64::MAX), None);

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 
 use super::*;
-use crate::file::name::ClosedName;
+use crate::file::closed::name::ClosedName;
 use crate::file::settings::Keep;
 
 fn rotation(keep: Keep, every: Option<Duration>) -> Rotation {

@@ -16,8 +16,9 @@ use rdkafka::metadata::Metadata;
 use rdkafka::producer::{DeliveryResult, ProducerContext};
 use tracing::debug;
 
-use super::failure::{Failure, plain};
+use super::failure::{self, plain};
 use crate::kafka::{KafkaSettings, Mechanism, Security};
+use crate::{Fault, SinkError};
 use net::tasks::lock;
 
 /// The longest time that one metadata request may take before the errors that the client has reported are checked.
@@ -36,7 +37,7 @@ pub(super) struct Brokers {
 #[derive(Default)]
 struct Reach {
     is_doubtful: bool,
-    failed: Option<(Instant, Failure)>,
+    failed: Option<(Instant, SinkError)>,
 }
 
 impl Brokers {
@@ -48,7 +49,7 @@ impl Brokers {
     pub(super) fn client<T: FromClientConfigAndContext<Heard>>(
         &self,
         keys: &[(&str, &str)],
-    ) -> Result<(T, Heard), Failure> {
+    ) -> Result<(T, Heard), SinkError> {
         let mut config = config(&self.settings);
         for (key, value) in keys {
             config.set(*key, *value);
@@ -56,18 +57,18 @@ impl Brokers {
         let heard = Heard::default();
         let client = config.create_with_context(heard.clone()).map_err(|error| {
             // The settings were checked before, so the cause is usually a certificate.
-            Failure::Operator(format!("setting up the client of {}: {error}", self.settings.shown_brokers()))
+            SinkError::unusable(format!("setting up the client of {}: {error}", self.settings.shown_brokers()))
         })?;
         Ok((client, heard))
     }
 
     /// A client that requests metadata of topics. It reads no records.
-    pub(super) fn asker(&self) -> Result<Asker, Failure> {
+    pub(super) fn asker(&self) -> Result<Asker, SinkError> {
         let (client, heard) = self.client(&[])?;
         Ok(Asker { client, heard, settings: self.settings.clone() })
     }
 
-    pub(super) fn admin(&self) -> Result<AdminClient<Heard>, Failure> {
+    pub(super) fn admin(&self) -> Result<AdminClient<Heard>, SinkError> {
         self.client(&[]).map(|(client, _)| client)
     }
 
@@ -78,22 +79,22 @@ impl Brokers {
 
     /// Checks that the brokers can be reached, if that is in doubt. If several lanes call this at the same time, only one
     /// of them asks the brokers.
-    pub(super) fn reach(&self) -> Result<(), Failure> {
+    pub(super) fn reach(&self) -> Result<(), SinkError> {
         let mut reach = lock(&self.reach);
         if !reach.is_doubtful {
             return Ok(());
         }
-        if let Some((since, failure)) = &reach.failed
+        if let Some((since, error)) = &reach.failed
             && since.elapsed() < STILL_AWAY
         {
-            return Err(failure.clone());
+            return Err(error.clone());
         }
         let asked = self.asker().and_then(|asker| asker.topic(&self.settings.topic).map(drop));
         match asked {
             Ok(()) => *reach = Reach::default(),
-            Err(failure) => {
-                reach.failed = Some((Instant::now(), failure.clone()));
-                return Err(failure);
+            Err(error) => {
+                reach.failed = Some((Instant::now(), error.clone()));
+                return Err(error);
             }
         }
         Ok(())
@@ -109,30 +110,30 @@ pub(super) struct Asker {
 
 impl Asker {
     /// The metadata of a topic. It has no partitions if the topic does not exist.
-    pub(super) fn topic(&self, name: &str) -> Result<Metadata, Failure> {
+    pub(super) fn topic(&self, name: &str) -> Result<Metadata, SinkError> {
         let deadline = Instant::now() + self.settings.timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.client.fetch_metadata(Some(name), left.min(SLICE)) {
                 Ok(metadata) => return Ok(metadata),
                 Err(error) => {
-                    let failure = self.failure(&error);
-                    if left.is_zero() || matches!(failure, Failure::Operator(_)) {
-                        return Err(failure);
+                    let error = self.error(&error);
+                    if left.is_zero() || error.fault() == Fault::Operator {
+                        return Err(error);
                     }
                 }
             }
         }
     }
 
-    fn failure(&self, error: &KafkaError) -> Failure {
+    fn error(&self, error: &KafkaError) -> SinkError {
         // Polling runs the callbacks for the events that are in the client's queue.
         while self.client.poll(Duration::ZERO).is_some() {}
-        let failure = match self.heard.trouble() {
-            Some((code, said)) => Failure::of_code(code, &said, &self.settings),
-            None => Failure::of(error, None, &self.settings),
+        let error = match self.heard.trouble() {
+            Some((code, said)) => failure::of_code(code, &said, &self.settings),
+            None => failure::of(error, &self.settings),
         };
-        failure.of_connection(&self.settings)
+        failure::of_connection(error, &self.settings)
     }
 }
 

@@ -1,105 +1,80 @@
-//! Failures, grouped by the next action of the caller, with messages for an operator.
+//! The errors of the brokers and of the library, with messages for an operator.
 
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 
-use crate::SinkError;
 use crate::kafka::KafkaSettings;
+use crate::{Fault, SinkError};
 
-/// A failure, grouped by its cause.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
-    /// The brokers cause it. It can end without an operator.
-    Away(String),
-    /// The brokers or the settings cause it, until an operator acts.
-    Operator(String),
-    /// One of the produced records causes it.
-    Event {
-        /// The message of the broker.
-        said: String,
-        /// Whether the record was refused because of its size.
-        is_too_large: bool,
-    },
-    /// The coordinator refuses this producer: a newer producer has its id, or its transaction was open for too long.
-    Fenced,
-    /// Another instance has claimed the lane.
-    Overtaken(String),
-    /// The lane's position is not the expected one.
-    Displaced(String),
+/// Whether the coordinator refuses a producer: a newer producer has its id, or its transaction was open for too long.
+pub(super) fn is_fenced(code: Code) -> bool {
+    matches!(code, Code::Fenced | Code::ProducerFenced | Code::InvalidProducerEpoch)
 }
 
-impl Failure {
-    /// The failure for an error of the library. `reason` replaces the library's own description of the error.
-    pub(super) fn of(error: &KafkaError, reason: Option<String>, settings: &KafkaSettings) -> Self {
-        let said = reason.unwrap_or_else(|| words(error));
-        error.rdkafka_error_code().map_or_else(|| Self::Away(said.clone()), |code| Self::of_code(code, &said, settings))
-    }
+/// Whether a record was refused because of its size.
+pub(super) fn is_too_large(code: Code) -> bool {
+    matches!(code, Code::MessageSizeTooLarge | Code::MessageBatchTooLarge)
+}
 
-    /// The failure for an error code. `said` is the description that the operator sees.
-    pub(super) fn of_code(code: Code, said: &str, settings: &KafkaSettings) -> Self {
-        let KafkaSettings { topic, positions_topic, transactional_id, .. } = settings;
-        let operator = |doing: &str, advice: String| Self::Operator(format!("{doing}: {said}: {advice}"));
-        match code {
-            Code::Fenced | Code::ProducerFenced | Code::InvalidProducerEpoch => Self::Fenced,
-            Code::MessageSizeTooLarge | Code::MessageBatchTooLarge => {
-                Self::Event { said: said.to_owned(), is_too_large: true }
-            }
-            Code::InvalidRecord | Code::InvalidTimestamp | Code::InvalidMessage => {
-                Self::Event { said: said.to_owned(), is_too_large: false }
-            }
-            Code::Authentication | Code::SaslAuthenticationFailed | Code::UnsupportedSASLMechanism => {
-                let advice = "it does not let us in; check security.user, password and mechanism".to_owned();
-                operator(&connecting(settings), advice)
-            }
-            Code::SSL => {
-                let advice = "TLS cannot be set up; check security.tls, ca_file, the client certificate and the names of the brokers";
-                operator(&connecting(settings), advice.to_owned())
-            }
-            Code::TopicAuthorizationFailed => operator(
-                &format!("using the topics {topic} and {positions_topic}"),
-                "the user needs the rights to describe, read and write both, and their configuration to be described"
-                    .to_owned(),
-            ),
-            Code::TransactionalIdAuthorizationFailed => operator(
-                "beginning transactions",
-                format!("the user needs the right to write transactional ids that begin with {transactional_id}."),
-            ),
-            Code::ClusterAuthorizationFailed => operator(
-                "using the cluster",
-                "the user needs the rights to produce idempotently and, with create = true, to make topics".to_owned(),
-            ),
-            Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition => operator(
-                &format!("using the topics {topic} and {positions_topic}"),
-                "one of them was deleted: `channeld check --connect` says what is missing".to_owned(),
-            ),
-            Code::InvalidTransactionTimeout => operator(
-                "beginning transactions",
-                "lower timeout: three of it must not be longer than the brokers' transaction.max.timeout.ms".to_owned(),
-            ),
-            Code::InvalidReplicationFactor | Code::InvalidPartitions | Code::PolicyViolation | Code::InvalidConfig => {
-                operator("making the topics", "make them yourself, or change partitions and replicas".to_owned())
-            }
-            _ => Self::Away(said.to_owned()),
-        }
-    }
+/// The error for an error of the library.
+pub(super) fn of(error: &KafkaError, settings: &KafkaSettings) -> SinkError {
+    let said = words(error);
+    error.rdkafka_error_code().map_or_else(|| SinkError::away(said.clone()), |code| of_code(code, &said, settings))
+}
 
-    /// Adds to an [`Away`](Self::Away) that the brokers cannot be reached.
-    pub(super) fn of_connection(self, settings: &KafkaSettings) -> Self {
-        match self {
-            Self::Away(said) => Self::Away(format!("{} cannot be reached: {said}", settings.shown_brokers())),
-            failure => failure,
+/// The error for an error code. `said` is the description that the operator sees.
+pub(super) fn of_code(code: Code, said: &str, settings: &KafkaSettings) -> SinkError {
+    let KafkaSettings { topic, positions_topic, transactional_id, .. } = settings;
+    let operator = |doing: &str, advice: String| SinkError::unusable(format!("{doing}: {said}: {advice}"));
+    match code {
+        // The lane resumes, which shows whether another instance has claimed it.
+        code if is_fenced(code) => {
+            SinkError::away("the brokers refuse this producer: claiming the lane again".to_owned())
         }
+        Code::InvalidRecord | Code::InvalidTimestamp | Code::InvalidMessage => SinkError::refused(said.to_owned()),
+        code if is_too_large(code) => SinkError::refused(said.to_owned()),
+        Code::Authentication | Code::SaslAuthenticationFailed | Code::UnsupportedSASLMechanism => {
+            let advice = "it does not let us in; check security.user, password and mechanism".to_owned();
+            operator(&connecting(settings), advice)
+        }
+        Code::SSL => {
+            let advice = "TLS cannot be set up; check security.tls, ca_file, the client certificate and the names of the brokers";
+            operator(&connecting(settings), advice.to_owned())
+        }
+        Code::TopicAuthorizationFailed => operator(
+            &format!("using the topics {topic} and {positions_topic}"),
+            "the user needs the rights to describe, read and write both, and their configuration to be described"
+                .to_owned(),
+        ),
+        Code::TransactionalIdAuthorizationFailed => operator(
+            "beginning transactions",
+            format!("the user needs the right to write transactional ids that begin with {transactional_id}."),
+        ),
+        Code::ClusterAuthorizationFailed => operator(
+            "using the cluster",
+            "the user needs the rights to produce idempotently and, with create = true, to make topics".to_owned(),
+        ),
+        Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition => operator(
+            &format!("using the topics {topic} and {positions_topic}"),
+            "one of them was deleted: `channeld check --connect` says what is missing".to_owned(),
+        ),
+        Code::InvalidTransactionTimeout => operator(
+            "beginning transactions",
+            "lower timeout: three of it must not be longer than the brokers' transaction.max.timeout.ms".to_owned(),
+        ),
+        Code::InvalidReplicationFactor | Code::InvalidPartitions | Code::PolicyViolation | Code::InvalidConfig => {
+            operator("making the topics", "make them yourself, or change partitions and replicas".to_owned())
+        }
+        _ => SinkError::away(said.to_owned()),
     }
+}
 
-    pub(super) fn error(self) -> SinkError {
-        match self {
-            Self::Away(message) => SinkError::away(message),
-            Self::Operator(message) => SinkError::unusable(message),
-            Self::Event { said, .. } => SinkError::refused(said),
-            // The lane resumes, which shows whether another instance has claimed it.
-            Self::Fenced => SinkError::away("the brokers refuse this producer: claiming the lane again".to_owned()),
-            Self::Overtaken(message) => SinkError::Overtaken(message),
-            Self::Displaced(message) => SinkError::Displaced(message),
+/// Adds to a temporary error that the brokers cannot be reached.
+pub(super) fn of_connection(error: SinkError, settings: &KafkaSettings) -> SinkError {
+    match error {
+        SinkError::Unavailable { message, fault: Fault::Target } => {
+            SinkError::away(format!("{} cannot be reached: {message}", settings.shown_brokers()))
         }
+        error => error,
     }
 }
 

@@ -19,9 +19,9 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::brokers::{Brokers, Heard};
-use super::failure::Failure;
+use super::failure;
 use super::producer::POSITIONS;
-use crate::stream;
+use crate::{Fault, SinkError, stream};
 
 /// The suffix after a lane's transactional id in the key of its claims.
 const CLAIM: &str = "/claim";
@@ -130,14 +130,14 @@ impl Positions {
     }
 
     /// Reads up to the stable end.
-    pub(super) fn read_to_end(&mut self, brokers: &Brokers) -> Result<(), Failure> {
+    pub(super) fn read_to_end(&mut self, brokers: &Brokers) -> Result<(), SinkError> {
         // A reader that has reached the end before does not report the end again, so a new one is made.
         self.reader = None;
         self.read(brokers, None)
     }
 
     /// Reads until it has read this claim of a lane.
-    pub(super) fn read_to_claim(&mut self, brokers: &Brokers, id: &str, claim: Uuid) -> Result<(), Failure> {
+    pub(super) fn read_to_claim(&mut self, brokers: &Brokers, id: &str, claim: Uuid) -> Result<(), SinkError> {
         // Another lane may have read it.
         if self.known.get(id).is_some_and(|known| known.has_claim(claim)) {
             return Ok(());
@@ -145,7 +145,7 @@ impl Positions {
         self.read(brokers, Some((id, claim)))
     }
 
-    fn read(&mut self, brokers: &Brokers, until: Option<(&str, Uuid)>) -> Result<(), Failure> {
+    fn read(&mut self, brokers: &Brokers, until: Option<(&str, Uuid)>) -> Result<(), SinkError> {
         let deadline = Instant::now() + brokers.settings.timeout;
         let reader = match self.reader.take() {
             Some(reader) => reader,
@@ -158,12 +158,12 @@ impl Positions {
                 None if left.is_zero() => return Err(reader.late(brokers, until.is_some())),
                 None => continue,
                 Some(Err(KafkaError::PartitionEOF(_))) if until.is_none() => break,
-                // A refused consumer group is ignored, because no group is used. `Away` is ignored because the brokers may be
-                // reachable again before the deadline.
-                Some(Err(error)) => match Failure::of(&error, None, &brokers.settings) {
+                // A refused consumer group is ignored, because no group is used. A temporary error is ignored because the
+                // brokers may be reachable again before the deadline.
+                Some(Err(error)) => match failure::of(&error, &brokers.settings) {
                     _ if error.rdkafka_error_code() == Some(Code::GroupAuthorizationFailed) => continue,
-                    Failure::Away(_) => continue,
-                    failure => return Err(failure),
+                    error if error.fault() == Fault::Target => continue,
+                    error => return Err(error),
                 },
                 Some(Ok(message)) => message,
             };
@@ -205,21 +205,21 @@ impl Positions {
 }
 
 impl Reader {
-    fn begin(brokers: &Brokers, next: At) -> Result<Self, Failure> {
+    fn begin(brokers: &Brokers, next: At) -> Result<Self, SinkError> {
         let (client, heard): (BaseConsumer<Heard>, _) = brokers.client(&reading(&brokers.settings.transactional_id))?;
         let mut partitions = TopicPartitionList::new();
         let assigned = partitions
             .add_partition_offset(&brokers.settings.positions_topic, POSITIONS, next)
             .and_then(|()| client.assign(&partitions));
-        assigned.map_err(|error| Failure::of(&error, None, &brokers.settings))?;
+        assigned.map_err(|error| failure::of(&error, &brokers.settings))?;
         Ok(Self { client, heard, used: Instant::now() })
     }
 
     /// The failure if no further record arrives before the deadline.
-    fn late(&self, brokers: &Brokers, is_claimed: bool) -> Failure {
+    fn late(&self, brokers: &Brokers, is_claimed: bool) -> SinkError {
         let topic = &brokers.settings.positions_topic;
         if let Some((code, said)) = self.heard.trouble() {
-            return Failure::of_code(code, &said, &brokers.settings);
+            return failure::of_code(code, &said, &brokers.settings);
         }
         let message = if is_claimed {
             format!(
@@ -230,7 +230,7 @@ impl Reader {
         } else {
             format!("the end of {topic} was not reached within {:?}", brokers.settings.timeout)
         };
-        Failure::Away(message)
+        SinkError::away(message)
     }
 }
 

@@ -5,12 +5,13 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rdkafka::error::KafkaError;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 
 use super::brokers::{Brokers, Heard, Taken};
-use super::failure::Failure;
+use super::failure::{self, is_fenced};
+use crate::{Fault, SinkError};
 
 /// The longest time that one poll waits for delivery reports.
 const TICK: Duration = Duration::from_millis(1);
@@ -36,7 +37,9 @@ pub(super) struct Outgoing<'a> {
 
 /// The failure of a transaction that is not known to be committed.
 pub(super) struct Broken {
-    pub(super) failure: Failure,
+    pub(super) error: SinkError,
+    /// The code of the error, if it has one.
+    pub(super) code: Option<Code>,
     /// Whether the transaction was aborted, so that none of its records is visible and the next transaction can begin.
     /// Otherwise the outcome is not known, and the lane must be claimed again.
     pub(super) is_aborted: bool,
@@ -52,7 +55,7 @@ pub(super) struct Producer {
 impl Producer {
     /// Takes the transactional id over. The coordinator ends the transactions of earlier producers with this id, and
     /// refuses these producers from then on.
-    pub(super) fn claim(brokers: &Brokers, id: &str, largest: Option<usize>) -> Result<Self, Failure> {
+    pub(super) fn claim(brokers: &Brokers, id: &str, largest: Option<usize>) -> Result<Self, SinkError> {
         let timeout = brokers.settings.timeout;
         // The coordinator aborts a transaction that is open for longer. Ours ends earlier, committed or not.
         let open = (3 * timeout).as_millis().to_string();
@@ -71,7 +74,7 @@ impl Producer {
         ])?;
         let producer = Self { client, heard, timeout };
         let claimed = producer.client.init_transactions(timeout);
-        claimed.map_err(|error| producer.failure(&error, brokers))?;
+        claimed.map_err(|error| producer.failed(&error, brokers).error)?;
         Ok(producer)
     }
 
@@ -81,11 +84,11 @@ impl Producer {
         &self,
         brokers: &Brokers,
         records: &[Outgoing<'_>],
-        check: impl FnOnce(&Taken) -> Result<(), Failure>,
+        check: impl FnOnce(&Taken) -> Result<(), SinkError>,
     ) -> Result<(), Broken> {
         self.rest();
         self.heard.begin();
-        let unknown = |error: &KafkaError| Broken { failure: self.failure(error, brokers), is_aborted: false };
+        let unknown = |error: &KafkaError| self.failed(error, brokers);
         self.client.begin_transaction().map_err(|error| unknown(&error))?;
         let deadline = Instant::now() + self.timeout;
         for record in records {
@@ -100,15 +103,15 @@ impl Producer {
                 return Err(self.abort(&error, brokers));
             }
             if Instant::now() >= deadline {
-                let waited = KafkaError::Flush(rdkafka::types::RDKafkaErrorCode::OperationTimedOut);
+                let waited = KafkaError::Flush(Code::OperationTimedOut);
                 return Err(unknown(&waited));
             }
         }
         if let Some(error) = self.heard.refused() {
             return Err(self.abort(&error, brokers));
         }
-        if let Err(failure) = check(&self.heard.taken(&brokers.settings.topic)) {
-            return Err(Broken { is_aborted: self.give_up(), failure });
+        if let Err(error) = check(&self.heard.taken(&brokers.settings.topic)) {
+            return Err(Broken { error, code: None, is_aborted: self.give_up() });
         }
         self.client.commit_transaction(self.timeout).map_err(|error| match &error {
             KafkaError::Transaction(said) if said.txn_requires_abort() => self.abort(&error, brokers),
@@ -129,11 +132,9 @@ impl Producer {
 
     /// Aborts the transaction because of this error.
     fn abort(&self, error: &KafkaError, brokers: &Brokers) -> Broken {
-        let failure = self.failure(error, brokers);
-        if failure == Failure::Fenced {
-            return Broken { failure, is_aborted: false };
-        }
-        Broken { failure, is_aborted: self.give_up() }
+        let broken = self.failed(error, brokers);
+        let is_fenced = broken.code.is_some_and(is_fenced);
+        Broken { is_aborted: !is_fenced && self.give_up(), ..broken }
     }
 
     /// Aborts the transaction. Returns whether that succeeded.
@@ -153,21 +154,23 @@ impl Producer {
         self.client.poll(Duration::ZERO);
     }
 
-    fn failure(&self, error: &KafkaError, brokers: &Brokers) -> Failure {
+    /// The failure of a transaction that was not aborted. If the error does not say more than that the brokers do not answer,
+    /// it is replaced by what the library has reported since.
+    fn failed(&self, error: &KafkaError, brokers: &Brokers) -> Broken {
         self.rest();
-        let failure = Failure::of(error, None, &brokers.settings);
-        let fatal = self.client.client().fatal_error();
-        match (failure, fatal, self.heard.trouble()) {
-            (Failure::Away(_), Some((code, said)), _) => Failure::of_code(code, &said, &brokers.settings),
-            (Failure::Away(_), None, Some((code, trouble))) => {
+        let settings = &brokers.settings;
+        let (code, error) = (error.rdkafka_error_code(), failure::of(error, settings));
+        let says_more = error.fault() != Fault::Target || code.is_some_and(is_fenced);
+        let (code, error) = match (self.client.client().fatal_error(), self.heard.trouble()) {
+            _ if says_more => (code, error),
+            (Some((code, said)), _) => (Some(code), failure::of_code(code, &said, settings)),
+            (None, trouble) => {
                 brokers.doubt();
-                Failure::of_code(code, &trouble, &brokers.settings).of_connection(&brokers.settings)
+                trouble.map_or((code, error), |(code, said)| {
+                    (Some(code), failure::of_connection(failure::of_code(code, &said, settings), settings))
+                })
             }
-            (Failure::Away(said), ..) => {
-                brokers.doubt();
-                Failure::Away(said)
-            }
-            (failure, ..) => failure,
-        }
+        };
+        Broken { error, code, is_aborted: false }
     }
 }

@@ -12,14 +12,17 @@ use rdkafka::message::{BorrowedMessage, Headers, Message as _};
 use rdkafka::{Offset as At, TopicPartitionList};
 
 use super::brokers::{Brokers, Heard};
-use super::failure::Failure;
+use super::failure;
 use super::positions::reading;
-use crate::LaneRef;
 use crate::stream::{self, Unrecorded};
+use crate::{Fault, LaneRef, SinkError};
 use proof::event::EventKey;
 
 /// The interval at which the search checks whether an open transaction has ended.
 const TICK: Duration = Duration::from_millis(20);
+
+/// The longest time that one step of a search takes.
+const SLICE: Duration = Duration::from_secs(1);
 
 /// A search in progress.
 pub(super) struct Search {
@@ -42,7 +45,7 @@ impl Search {
         partitions: usize,
         lane: &LaneRef,
         unrecorded: Unrecorded,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, SinkError> {
         let topic = &brokers.settings.topic;
         let ends = ends(brokers, (0..).take(partitions))?;
         let (client, _) = brokers.client::<BaseConsumer<Heard>>(&reading(&brokers.settings.transactional_id))?;
@@ -50,11 +53,11 @@ impl Search {
         for (&partition, &end) in &ends {
             loop {
                 let stable = client.fetch_watermarks(topic, partition, brokers.settings.timeout);
-                if stable.map_err(|error| Failure::of(&error, None, &brokers.settings))?.1 >= end {
+                if stable.map_err(|error| failure::of(&error, &brokers.settings))?.1 >= end {
                     break;
                 }
                 if Instant::now() >= deadline {
-                    return Err(Failure::Away(format!(
+                    return Err(SinkError::away(format!(
                         "looking for events in {topic}: a transaction is open there, until it ends or has been open for too long"
                     )));
                 }
@@ -65,16 +68,16 @@ impl Search {
         let mut assigned = TopicPartitionList::new();
         for &partition in ends.keys() {
             let added = assigned.add_partition_offset(topic, partition, At::Beginning);
-            added.map_err(|error| Failure::of(&error, None, &brokers.settings))?;
+            added.map_err(|error| failure::of(&error, &brokers.settings))?;
         }
-        client.assign(&assigned).map_err(|error| Failure::of(&error, None, &brokers.settings))?;
+        client.assign(&assigned).map_err(|error| failure::of(&error, &brokers.settings))?;
         let left = ends.into_keys().collect();
         Ok(Self { client, left, lane: lane.clone(), unrecorded, found: BTreeSet::new(), moved: Instant::now() })
     }
 
-    /// Reads for at most `slice`. Returns the events that were found when the whole topic was read, and `None` before that.
-    pub(super) fn go_on(&mut self, brokers: &Brokers, slice: Duration) -> Result<Option<BTreeSet<EventKey>>, Failure> {
-        let until = Instant::now() + slice;
+    /// Reads for a moment. Returns the events that were found when the whole topic was read, and `None` before that.
+    pub(super) fn go_on(&mut self, brokers: &Brokers) -> Result<Option<BTreeSet<EventKey>>, SinkError> {
+        let until = Instant::now() + SLICE;
         while !self.left.is_empty() {
             let left = until.saturating_duration_since(Instant::now());
             match self.client.poll(left) {
@@ -88,14 +91,18 @@ impl Search {
                     self.moved = Instant::now();
                 }
                 Some(Err(error)) => {
-                    if let failure @ Failure::Operator(_) = Failure::of(&error, None, &brokers.settings) {
-                        return Err(failure);
+                    let error = failure::of(&error, &brokers.settings);
+                    if error.fault() == Fault::Operator {
+                        return Err(error);
                     }
                 }
                 None => {}
             }
             if self.moved.elapsed() > brokers.settings.timeout {
-                return Err(Failure::Away(format!("looking for events in {}: nothing comes", brokers.settings.topic)));
+                return Err(SinkError::away(format!(
+                    "looking for events in {}: nothing comes",
+                    brokers.settings.topic
+                )));
             }
             if left.is_zero() {
                 return Ok(None);
@@ -106,11 +113,11 @@ impl Search {
 }
 
 /// The end offsets of these partitions of the topic of events. They include the records of open transactions.
-pub(super) fn ends(brokers: &Brokers, partitions: impl Iterator<Item = i32>) -> Result<BTreeMap<i32, i64>, Failure> {
+pub(super) fn ends(brokers: &Brokers, partitions: impl Iterator<Item = i32>) -> Result<BTreeMap<i32, i64>, SinkError> {
     let (client, ..) = brokers.client::<BaseConsumer<Heard>>(&[("isolation.level", "read_uncommitted")])?;
     let end = |partition| {
         let ends = client.fetch_watermarks(&brokers.settings.topic, partition, brokers.settings.timeout);
-        ends.map(|(_, end)| (partition, end)).map_err(|error| Failure::of(&error, None, &brokers.settings))
+        ends.map(|(_, end)| (partition, end)).map_err(|error| failure::of(&error, &brokers.settings))
     };
     partitions.map(end).collect()
 }

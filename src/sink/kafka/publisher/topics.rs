@@ -11,9 +11,9 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use tracing::info;
 
 use super::brokers::{Asker, Brokers};
-use super::failure::{Failure, described};
-use crate::SinkError;
+use super::failure::{self, described};
 use crate::kafka::KafkaSettings;
+use crate::{Fault, SinkError};
 use net::tasks::lock;
 
 /// How long the facts about the topics are reused, so that many lanes that begin together do not each ask the brokers.
@@ -62,7 +62,7 @@ impl Topic {
 impl Seen {
     /// The facts about the topics. Creates missing topics if the configuration and the caller allow it. Returns `None` if a
     /// topic is missing and the caller does not allow to create it.
-    pub(super) fn facts(&self, brokers: &Brokers, may_make: bool) -> Result<Option<Facts>, Failure> {
+    pub(super) fn facts(&self, brokers: &Brokers, may_make: bool) -> Result<Option<Facts>, SinkError> {
         let mut seen = lock(&self.0);
         if let Some((when, facts)) = &*seen
             && when.elapsed() < STILL_TRUE
@@ -81,7 +81,7 @@ impl Seen {
     }
 }
 
-fn made(brokers: &Brokers, may_make: bool) -> Result<Option<Facts>, Failure> {
+fn made(brokers: &Brokers, may_make: bool) -> Result<Option<Facts>, SinkError> {
     let asker = brokers.asker()?;
     let [mut events, mut positions] = look(brokers, &asker)?;
     if !may_make && (events.is_none() || positions.is_none()) {
@@ -96,11 +96,11 @@ fn made(brokers: &Brokers, may_make: bool) -> Result<Option<Facts>, Failure> {
             [events, positions] = look(brokers, &asker)?;
         }
     }
-    facts(events, positions, &brokers.settings).map(Some).map_err(Failure::Operator)
+    facts(events, positions, &brokers.settings).map(Some).map_err(SinkError::unusable)
 }
 
 /// The topic of events and the topic of positions. `None` for a topic that does not exist.
-fn look(brokers: &Brokers, asker: &Asker) -> Result<[Option<Topic>; 2], Failure> {
+fn look(brokers: &Brokers, asker: &Asker) -> Result<[Option<Topic>; 2], SinkError> {
     let names = [&*brokers.settings.topic, &*brokers.settings.positions_topic];
     let mut found = [None, None];
     for (name, found) in names.iter().zip(&mut found) {
@@ -109,7 +109,7 @@ fn look(brokers: &Brokers, asker: &Asker) -> Result<[Option<Topic>; 2], Failure>
         match topic.error().map(Code::from) {
             None => {}
             Some(Code::UnknownTopicOrPartition | Code::LeaderNotAvailable) => continue,
-            Some(code) => return Err(Failure::of_code(code, &described(code), &brokers.settings)),
+            Some(code) => return Err(failure::of_code(code, &described(code), &brokers.settings)),
         }
         *found = Some(Topic { partitions: topic.partitions().len(), settings: HashMap::new() });
     }
@@ -124,14 +124,14 @@ fn look(brokers: &Brokers, asker: &Asker) -> Result<[Option<Topic>; 2], Failure>
 }
 
 /// The settings of these topics. A topic is left out if the user may not describe its configuration.
-fn settings(brokers: &Brokers, topics: &[&str]) -> Result<HashMap<String, HashMap<String, String>>, Failure> {
+fn settings(brokers: &Brokers, topics: &[&str]) -> Result<HashMap<String, HashMap<String, String>>, SinkError> {
     if topics.is_empty() {
         return Ok(HashMap::new());
     }
     let admin = brokers.admin()?;
     let resources: Vec<_> = topics.iter().map(|name| ResourceSpecifier::Topic(name)).collect();
     let described = await_here(admin.describe_configs(&resources, &options(&brokers.settings)));
-    let described = described.map_err(|error| Failure::of(&error, None, &brokers.settings))?;
+    let described = described.map_err(|error| failure::of(&error, &brokers.settings))?;
     let entries = |resource: rdkafka::admin::ConfigResource| {
         resource.entries.into_iter().filter_map(|entry| Some((entry.name, entry.value?))).collect()
     };
@@ -139,7 +139,7 @@ fn settings(brokers: &Brokers, topics: &[&str]) -> Result<HashMap<String, HashMa
     Ok(told.filter_map(|(name, told)| Some(((*name).to_owned(), entries(told.ok()?)))).collect())
 }
 
-fn create(brokers: &Brokers, events: bool, positions: bool) -> Result<(), Failure> {
+fn create(brokers: &Brokers, events: bool, positions: bool) -> Result<(), SinkError> {
     let KafkaSettings { topic, positions_topic, partitions, replicas, .. } = &*brokers.settings;
     let kept = || TopicReplication::Fixed(if *replicas == 0 { -1 } else { i32::from(*replicas) });
     let mut topics = Vec::new();
@@ -152,15 +152,15 @@ fn create(brokers: &Brokers, events: bool, positions: bool) -> Result<(), Failur
     }
     let admin = brokers.admin()?;
     let made = await_here(admin.create_topics(&topics, &options(&brokers.settings)));
-    for made in made.map_err(|error| Failure::of(&error, None, &brokers.settings))? {
+    for made in made.map_err(|error| failure::of(&error, &brokers.settings))? {
         match made {
             Ok(name) => info!(topic = name, "topic made"),
             Err((_, Code::TopicAlreadyExists)) => {}
             Err((name, code)) => {
                 let said = format!("the topic {name} cannot be made: {}", described(code));
-                return Err(match Failure::of_code(code, &said, &brokers.settings) {
-                    Failure::Away(said) => Failure::Operator(said),
-                    failure => failure,
+                return Err(match failure::of_code(code, &said, &brokers.settings) {
+                    SinkError::Unavailable { message, fault: Fault::Target } => SinkError::unusable(message),
+                    error => error,
                 });
             }
         }
@@ -221,7 +221,7 @@ fn facts(events: Option<Topic>, positions: Option<Topic>, settings: &KafkaSettin
 /// Says whether the topics can be used, without creating them.
 pub(super) fn probe(brokers: &Brokers) -> Result<String, SinkError> {
     let KafkaSettings { topic, positions_topic, partitions, create, .. } = &*brokers.settings;
-    let found = brokers.asker().and_then(|asker| look(brokers, &asker)).map_err(Failure::error)?;
+    let found = brokers.asker().and_then(|asker| look(brokers, &asker))?;
     let missing: Vec<_> = [topic, positions_topic]
         .into_iter()
         .zip(&found)

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::closing::{rotation, transform};
 use super::*;
-use crate::file::index::Index;
+use crate::file::closed::index::Index;
 use crate::tests::record_of_another;
 use record::Message;
 

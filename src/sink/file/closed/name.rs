@@ -1,4 +1,4 @@
-//! The names of closed files.
+//! The names of closed files, plain, compressed and unfinished.
 //!
 //! # Invariants
 //!
@@ -8,13 +8,13 @@
 //!   searched.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan, Unit};
+use strum::{EnumString, IntoStaticStr};
 
-use super::compression::Compression;
 use proof::event::Offset;
 
 /// The format of the time in a name.
@@ -25,9 +25,35 @@ const TIME_LENGTH: usize = "20240514T120015.123456Z".len();
 const NAME_LIMIT: usize = 200;
 
 /// The extension of a mark. An operator creates `NAME.keep` to keep the closed file `NAME`.
-pub(super) const KEEP: &str = ".keep";
+pub(crate) const KEEP: &str = ".keep";
 /// The extension of a file that is not finished yet.
-pub(super) const UNFINISHED: &str = ".tmp";
+pub(crate) const UNFINISHED: &str = ".tmp";
+
+/// How closed files are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, EnumString, IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
+pub enum Compression {
+    /// The format of `gzip`.
+    Gzip,
+    /// The format of `zstd`, with a checksum.
+    Zstd,
+}
+
+impl Compression {
+    /// The file extension of a compressed file.
+    pub fn ending(self) -> &'static str {
+        match self {
+            Self::Gzip => ".gz",
+            Self::Zstd => ".zst",
+        }
+    }
+
+    /// Splits a name into the plain name and the compression that its extension names, if any.
+    pub(crate) fn split(name: &str) -> (&str, Option<Self>) {
+        let packed = [Self::Gzip, Self::Zstd].map(|form| Some((name.strip_suffix(form.ending())?, Some(form))));
+        packed.into_iter().flatten().next().unwrap_or((name, None))
+    }
+}
 
 /// The template for names of closed files. It contains `{time}`, and optionally `{first}` and `{last}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,14 +128,14 @@ impl ClosedName {
     }
 
     /// The name of a file that was closed at `time` and whose first and last events have these offsets.
-    pub(super) fn write(&self, time: Timestamp, first: Option<Offset>, last: Option<Offset>) -> String {
+    pub(crate) fn write(&self, time: Timestamp, first: Option<Offset>, last: Option<Offset>) -> String {
         let number = |offset: Option<Offset>| offset.unwrap_or(Offset::ZERO).to_string();
         let after = self.after.replace("{first}", &number(first)).replace("{last}", &number(last));
         format!("{}{}{after}", self.before, time.strftime(TIME))
     }
 
     /// The time when the file with this name was closed. `None` if this is not the name of a closed file.
-    pub(super) fn read(&self, name: &str) -> Option<Timestamp> {
+    pub(crate) fn read(&self, name: &str) -> Option<Timestamp> {
         let (text, after) = name.strip_prefix(&*self.before)?.split_at_checked(TIME_LENGTH)?;
         let time = DateTime::strptime(TIME, text).ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp();
         (time.strftime(TIME).to_string() == text && fits(&self.after, after)).then_some(time)
@@ -132,10 +158,20 @@ impl fmt::Display for ClosedName {
 }
 
 /// The time in the name of a file that is closed at `now`. It is rounded to microseconds, and is later than `last`.
-pub(super) fn closing_time(last: Option<Timestamp>, now: Timestamp) -> Timestamp {
+pub(crate) fn closing_time(last: Option<Timestamp>, now: Timestamp) -> Timestamp {
     let now = now.round(Unit::Microsecond).unwrap_or(now);
     let next = last.and_then(|last| last.checked_add(1.microsecond()).ok());
     next.map_or(now, |next| next.max(now))
+}
+
+/// The temporary path of a file that is later renamed to `path`.
+pub(crate) fn unfinished(path: &Path) -> PathBuf {
+    path.with_file_name(format!(".{}{UNFINISHED}", file_name(path)))
+}
+
+/// The last component of a path.
+pub(crate) fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

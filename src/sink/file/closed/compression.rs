@@ -16,44 +16,17 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::Path;
 
 use flate2::bufread::{GzEncoder, MultiGzDecoder};
-use strum::{EnumString, IntoStaticStr};
 use tokio_util::sync::CancellationToken;
 
-use super::closed::unfinished;
-use super::opening::{lock, rename_new, sync_directory};
+use super::name::{Compression, unfinished};
+use crate::file::system::{lock, rename_new, sync_directory};
 
 /// The size of the chunks in which files are read and written.
 const CHUNK: usize = 128 * 1024;
 
-/// How closed files are compressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, EnumString, IntoStaticStr)]
-#[strum(serialize_all = "lowercase")]
-pub enum Compression {
-    /// The format of `gzip`.
-    Gzip,
-    /// The format of `zstd`, with a checksum.
-    Zstd,
-}
-
-impl Compression {
-    /// The file extension of a compressed file.
-    pub fn ending(self) -> &'static str {
-        match self {
-            Self::Gzip => ".gz",
-            Self::Zstd => ".zst",
-        }
-    }
-
-    /// Splits a name into the plain name and the compression that its extension names, if any.
-    pub(super) fn split(name: &str) -> (&str, Option<Self>) {
-        let packed = [Self::Gzip, Self::Zstd].map(|form| Some((name.strip_suffix(form.ending())?, Some(form))));
-        packed.into_iter().flatten().next().unwrap_or((name, None))
-    }
-}
-
 /// Compresses a closed file, and keeps the plain file. The error is `AlreadyExists` if a file named `packed` exists, and
 /// `TimedOut` if `stop` has fired.
-pub(super) fn pack(plain: &Path, packed: &Path, compression: Compression, stop: &CancellationToken) -> io::Result<()> {
+pub(crate) fn pack(plain: &Path, packed: &Path, compression: Compression, stop: &CancellationToken) -> io::Result<()> {
     let unfinished = unfinished(packed);
     if let Err(error) = write(compression, plain, &unfinished, stop).and_then(|()| rename_new(&unfinished, packed)) {
         // If this fails, the next run of the upkeep removes the file.
@@ -89,7 +62,7 @@ fn write(compression: Compression, plain: &Path, unfinished: &Path, stop: &Cance
 }
 
 /// Opens a file, and decompresses it while reading if `form` is not plain.
-pub(super) fn reader(path: &Path, form: Option<Compression>) -> io::Result<Box<dyn BufRead>> {
+pub(crate) fn reader(path: &Path, form: Option<Compression>) -> io::Result<Box<dyn BufRead>> {
     let file = BufReader::with_capacity(CHUNK, File::open(path)?);
     Ok(match form {
         None => Box::new(file),
@@ -99,7 +72,7 @@ pub(super) fn reader(path: &Path, form: Option<Compression>) -> io::Result<Box<d
 }
 
 /// Whether a compressed file has the same content as the plain file. The error is `TimedOut` if `stop` has fired.
-pub(super) fn is_same(
+pub(crate) fn is_same(
     plain: &Path,
     packed: &Path,
     compression: Compression,

@@ -12,25 +12,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use super::closed::{ClosedFiles, unfinished};
-use super::lines::{event_in, lines};
-use super::opening::{Doing, if_there};
+use super::ClosedFiles;
+use super::name::{closing_time, unfinished};
 use crate::SinkError;
-use proof::event::ChannelId;
+use crate::file::lines::{event_in, lines};
+use crate::file::system::{Doing, if_there};
+use proof::event::{ChannelId, Offset};
 
 /// The times of the oldest and the newest file that may contain a line.
 type Range = (Timestamp, Timestamp);
 
 /// For each channel, the range of files with its lines, among the files that were closed up to `seen`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Index {
-    pub(super) seen: Option<Timestamp>,
+pub(crate) struct Index {
+    pub(crate) seen: Option<Timestamp>,
     channels: BTreeMap<ChannelId, Range>,
     /// The range of files with lines that do not name their channel.
     unnamed: Option<Range>,
@@ -38,14 +39,14 @@ pub(super) struct Index {
 
 impl Index {
     /// Reads the stored index. Returns an empty index if none is stored or it cannot be parsed.
-    pub(super) fn load(files: &ClosedFiles) -> Result<Self, SinkError> {
+    pub(crate) fn load(files: &ClosedFiles) -> Result<Self, SinkError> {
         let path = files.index_path();
         let json = if_there(fs::read(&path)).doing("reading", &path)?;
         Ok(json.and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default())
     }
 
     /// Adds the files that were closed since the last update.
-    pub(super) fn update(files: &ClosedFiles, stop: &CancellationToken) -> Result<(), SinkError> {
+    pub(crate) fn update(files: &ClosedFiles, stop: &CancellationToken) -> Result<(), SinkError> {
         let (mut index, path) = (Self::load(files)?, files.index_path());
         let seen = index.seen;
         for closed in files.list()?.iter().filter(|closed| Some(closed.time) > seen) {
@@ -77,6 +78,18 @@ impl Index {
         self.seen = Some(time);
     }
 
+    /// The new path of the file that is being closed now. Its time is later than the time of each closed file, also of
+    /// files that were removed since.
+    pub(crate) fn next_path(
+        files: &ClosedFiles,
+        first: Option<Offset>,
+        last: Option<Offset>,
+    ) -> Result<PathBuf, SinkError> {
+        let newest = files.list()?.last().map(|closed| closed.time);
+        let time = closing_time(newest.max(Self::load(files)?.seen), Timestamp::now());
+        Ok(files.directory().join(files.name.write(time, first, last)))
+    }
+
     fn store(&self, path: &Path) -> io::Result<()> {
         let unfinished = unfinished(path);
         let mut file = File::create(&unfinished)?;
@@ -87,7 +100,7 @@ impl Index {
     }
 
     /// Whether the file that was closed at `time` may contain lines of a channel.
-    pub(super) fn may_hold(&self, time: Timestamp, channel: ChannelId) -> bool {
+    pub(crate) fn may_hold(&self, time: Timestamp, channel: ChannelId) -> bool {
         let mut ranges = self.channels.get(&channel).into_iter().chain(&self.unnamed);
         Some(time) > self.seen || ranges.any(|(first, last)| (first..=last).contains(&&time))
     }
@@ -96,7 +109,7 @@ impl Index {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::file::name::ClosedName;
+    use crate::file::closed::name::ClosedName;
     use crate::tests::channel;
 
     fn time(second: i64) -> Timestamp {

@@ -1,0 +1,61 @@
+//! Operations of the file system that the parts of the sink share, and their errors.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+
+use crate::SinkError;
+
+/// Adds the operation and the file to an error of the operating system.
+pub(super) trait Doing<T> {
+    fn doing(self, what: &str, path: &Path) -> Result<T, SinkError>;
+}
+
+impl<T> Doing<T> for io::Result<T> {
+    fn doing(self, what: &str, path: &Path) -> Result<T, SinkError> {
+        self.map_err(|source| SinkError::io(format!("{what} {}", path.display()), source))
+    }
+}
+
+/// Turns the error `NotFound` into `None`.
+pub(super) fn if_there<T>(looked: io::Result<T>) -> io::Result<Option<T>> {
+    match looked {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        looked => looked.map(Some),
+    }
+}
+
+/// Locks a file, because two writers would cut off each other's lines.
+pub(super) fn lock(file: &File) -> io::Result<()> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(invalid("another sink or another channeld writes to it".to_owned())),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Renames a file. The error is `AlreadyExists` if a file named `to` exists.
+pub(super) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // Some network file systems do not support this flag. The check and the rename are then not atomic, which is safe
+        // because no other program creates files with such names.
+        Err(Errno::INVAL | Errno::NOSYS) if fs::symlink_metadata(to).is_err() => fs::rename(from, to),
+        Err(Errno::INVAL | Errno::NOSYS) => Err(ErrorKind::AlreadyExists.into()),
+        renamed => Ok(renamed?),
+    }
+}
+
+/// Makes the name of a file durable.
+pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
+    // The path may be a symbolic link. The directory of the link's target contains the new name.
+    let path = fs::canonicalize(path)?;
+    let directory = path.parent().ok_or_else(|| invalid("it has no directory".to_owned()))?;
+    File::open(directory)?.sync_all()
+}
+
+pub(super) fn invalid(message: String) -> io::Error {
+    io::Error::new(ErrorKind::InvalidInput, message)
+}

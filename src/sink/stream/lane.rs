@@ -1,0 +1,295 @@
+//! One lane of a stream: its claim, its position, and the events in the stream that the state does not record as delivered.
+//!
+//! The lane decides which events are appended, and with which position. A [`Log`] carries this out for one kind of server.
+//!
+//! # Invariants
+//!
+//! * **Nothing is appended without a claim.** A delivery uses up the claim, and the lane has it again only if the delivery
+//!   succeeded. If the delivery failed, or its future was dropped, it may have reached the server. The lane then resumes and
+//!   claims again. Earlier appends no longer have an effect after that, and the position shows whether they had one.
+//! * **One position.** A delivery begins only if the stream has the position that the caller expects.
+//! * **Never its neighbors.** If an event is refused, the position covers all events before it, and only this event is
+//!   reported.
+
+use std::collections::{BTreeSet, HashMap};
+use std::mem;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use tokio::sync::OwnedMutexGuard;
+use tracing::{info, warn};
+use uuid::Uuid;
+
+use super::{Position, Unrecorded};
+use crate::{Delivery, LaneRef, Position as Place, Recorded, Resumed, SinkError, Undelivered};
+use net::tasks::lock;
+use proof::event::{ChannelId, EventKey, Offset};
+use record::Message;
+
+/// The events and the positions of one lane, as a server keeps them.
+#[async_trait]
+pub(crate) trait Log: Send + Sync {
+    /// An event that is ready to be appended.
+    type Event: Send;
+
+    /// Logged if events are skipped because they are above a cursor that was moved back.
+    const MOVED_BACK: &str;
+
+    /// Logged if events are skipped because a crash or a failure preceded their commit.
+    const HOLDS: &str;
+
+    /// Reads the lane's position without taking the lane over.
+    async fn position(&mut self) -> Result<Place, SinkError>;
+
+    /// Takes the lane over: the server refuses earlier owners from then on, also requests that they have already sent. If no
+    /// position is confirmed, the recorded cursor becomes the position.
+    ///
+    /// # Errors
+    /// [`SinkError::Overtaken`] if this process had the lane under the same lease, and another instance has claimed it since.
+    async fn claim(&mut self, recorded: &Recorded) -> Result<Claim, SinkError>;
+
+    /// Finds unrecorded events of the lane: everywhere, or at least after the position that was claimed, if the server can
+    /// have events there that the position does not cover.
+    async fn search(&mut self, everywhere: bool, unrecorded: &Unrecorded) -> Result<Found, SinkError>;
+
+    /// Checks whether events can be appended to this position. Called once before each delivery.
+    async fn ready(&mut self, position: &Position) -> Result<(), SinkError>;
+
+    /// Reads the settings of the stream again, because an operator may have changed them.
+    async fn refresh(&mut self) -> Result<(), SinkError>;
+
+    /// The most that is appended at once.
+    fn limits(&self) -> Limits;
+
+    /// Prepares an event. Returns it with its size in bytes.
+    ///
+    /// # Errors
+    /// If the stream is known not to accept the event.
+    fn event(&self, message: &Message) -> Result<(Self::Event, usize), SinkError>;
+
+    /// Appends events, and the position that results from them, if the lane's claim is still valid.
+    ///
+    /// # Errors
+    /// If the position was not appended, or may not have been.
+    async fn append(&mut self, events: Vec<Self::Event>, position: &Position) -> Result<Appended, SinkError>;
+
+    /// The error if the stream does not have the expected position.
+    fn displaced(&self) -> SinkError;
+}
+
+/// The result of a claim.
+pub(crate) enum Claim {
+    /// The stream has no position, although one is confirmed. The lane is not claimed.
+    Missing(String),
+    /// The lane is claimed, and has this position.
+    At(Position),
+}
+
+/// Unrecorded events in a stream.
+#[derive(Default)]
+pub(crate) struct Found {
+    /// The events after the position that was claimed. They belong to the last delivery.
+    pub(crate) last: BTreeSet<EventKey>,
+    /// The other events.
+    pub(crate) earlier: BTreeSet<EventKey>,
+}
+
+/// The most that is appended at once. One event may be larger.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) events: usize,
+    pub(crate) bytes: usize,
+}
+
+/// The result of an append.
+pub(crate) enum Appended {
+    /// Everything was appended.
+    All,
+    /// The position was not appended. The stream already has these events, and the others are appended again.
+    Held(BTreeSet<EventKey>),
+    /// The position was not appended, because an event is refused.
+    Refused {
+        /// The index of the event, if it is known. All events before it were appended. Otherwise none was.
+        at: Option<usize>,
+        error: SinkError,
+    },
+}
+
+/// The lanes of a sink.
+pub(crate) struct Lanes<L>(Mutex<HashMap<ChannelId, Arc<tokio::sync::Mutex<Lane<L>>>>>);
+
+impl<L> Default for Lanes<L> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<L: Log> Lanes<L> {
+    /// Waits for a lane. Its first use makes its log.
+    pub(crate) async fn lane(&self, identity: &LaneRef, log: impl FnOnce() -> L) -> OwnedMutexGuard<Lane<L>> {
+        let new = || Arc::new(tokio::sync::Mutex::new(Lane::new(identity.clone(), log())));
+        let lane = lock(&self.0).entry(identity.channel.id).or_insert_with(new).clone();
+        lane.lock_owned().await
+    }
+}
+
+/// A lane of a stream.
+pub(crate) struct Lane<L> {
+    identity: LaneRef,
+    log: L,
+    is_claimed: bool,
+    /// The position in the stream. Valid only while the lane is claimed.
+    position: Position,
+    /// Events that are in the stream, but that the state does not record as delivered. They are skipped when they are
+    /// offered.
+    held: BTreeSet<EventKey>,
+}
+
+/// The messages of a delivery that are appended next.
+struct Chunk<E> {
+    events: Vec<E>,
+    /// The keys of the events, and their indices among the messages of the delivery.
+    keys: Vec<(usize, EventKey)>,
+    /// When these are in the stream, all messages before this index are.
+    end: usize,
+    /// Why the message at `end` can never be appended, if so.
+    unfit: Option<SinkError>,
+}
+
+impl<L: Log> Lane<L> {
+    fn new(identity: LaneRef, log: L) -> Self {
+        Self { identity, log, is_claimed: false, position: Position::default(), held: BTreeSet::new() }
+    }
+
+    /// Reads the position without claiming the lane.
+    pub(crate) async fn position(&mut self) -> Result<Place, SinkError> {
+        self.log.position().await
+    }
+
+    /// Claims the lane, and compares its position in the stream with the recorded cursor.
+    pub(crate) async fn resume(&mut self, recorded: &Recorded) -> Result<Resumed, SinkError> {
+        self.is_claimed = false;
+        let position = match self.log.claim(recorded).await? {
+            Claim::Missing(why) => return Ok(Resumed { position: Place::Missing(why), ..Resumed::default() }),
+            Claim::At(position) => position,
+        };
+        let place = Place::At(position.through);
+        let unrecorded = Unrecorded::new(recorded, position.through);
+        let doubted = unrecorded.doubted(&position, recorded);
+        // The position no longer names events of earlier deliveries. Only a search of the whole stream finds them.
+        let is_moved_back = position.prior > recorded.through;
+        let Found { mut last, earlier } = self.log.search(is_moved_back || !doubted.is_empty(), &unrecorded).await?;
+        let found = &last | &earlier;
+        last.extend(earlier.iter().filter(|key| doubted.contains(&key.offset)));
+        let (position, there) = unrecorded.compare(&position, &doubted, &last, &found);
+        let (channel, sink, events) = (&self.identity.channel.name, &self.identity.sink, there.len());
+        if is_moved_back && events > 0 {
+            warn!(%channel, %sink, events, "{}", L::MOVED_BACK);
+        } else if events > 0 {
+            info!(%channel, %sink, events, "{}", L::HOLDS);
+        }
+        (self.position, self.held, self.is_claimed) = (position, unrecorded.offered(&there), true);
+        Ok(Resumed { position: place, held: there })
+    }
+
+    /// Appends the messages that are not in the stream yet.
+    pub(crate) async fn deliver(&mut self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
+        let mut settled = 0;
+        let appended = self.append(delivery, &mut settled).await;
+        appended.map_err(|error| Undelivered::after(settled, error))?;
+        if let Some(last) = delivery.messages.last() {
+            let offered: BTreeSet<_> = delivery.messages.iter().map(Message::event_key).collect();
+            self.held.retain(|key| key.offset >= last.offset() && !offered.contains(key));
+        }
+        self.is_claimed = true;
+        Ok(())
+    }
+
+    /// Counts in `settled` how many of the first messages are in the stream and covered by the position.
+    async fn append(&mut self, delivery: &Delivery<'_>, settled: &mut usize) -> Result<(), SinkError> {
+        if !mem::take(&mut self.is_claimed) || self.position.through != delivery.after {
+            return Err(self.log.displaced());
+        }
+        self.log.ready(&self.position).await?;
+        // Events that are in the stream, but not recorded as delivered, stay named in the position.
+        let mut named = self.position.events();
+        named.retain(|key| self.held.contains(key));
+        let base = self.position.keeping(&named);
+        let (mut most, mut refused, mut is_fresh) = (usize::MAX, None, false);
+        loop {
+            let stop = refused.as_ref().map(|(index, _)| *index);
+            let Chunk { events, keys, end, unfit } = self.chunk(delivery.messages, *settled, most, stop);
+            let through = reached(delivery, end);
+            if events.is_empty() && self.position.through == through {
+                *settled = end;
+                match (refused, unfit) {
+                    (Some((_, error)), _) => return Err(error),
+                    (None, None) => return Ok(()),
+                    (None, Some(error)) if is_fresh => return Err(error),
+                    (None, Some(_)) => self.log.refresh().await?,
+                }
+                (refused, is_fresh) = (None, true);
+                continue;
+            }
+            let mut all = named.clone();
+            all.extend(keys.iter().map(|(_, key)| *key));
+            let mut position = base.clone().with(&all);
+            (position.epoch, position.delivery, position.through) = (delivery.epoch, Uuid::new_v4(), through);
+            let there = match self.log.append(events, &position).await? {
+                Appended::All => {
+                    (named, self.position, *settled) = (all, position, end);
+                    continue;
+                }
+                Appended::Held(there) => there,
+                Appended::Refused { at, error } => {
+                    let Some(at) = at.or((keys.len() == 1).then_some(0)) else {
+                        // Smaller parts show which event is refused.
+                        most = keys.len().div_ceil(2);
+                        continue;
+                    };
+                    refused = Some((keys[at].0, error));
+                    keys[..at].iter().map(|(_, key)| *key).collect()
+                }
+            };
+            self.held.extend(&there);
+            named.extend(there);
+        }
+    }
+
+    /// The messages after the first `settled` that can be appended together: at most `most`, and not the message at `stop`.
+    fn chunk(&self, messages: &[Message], settled: usize, most: usize, stop: Option<usize>) -> Chunk<L::Event> {
+        let limits = self.log.limits();
+        let (most, mut bytes) = (limits.events.min(most), 0);
+        let mut chunk = Chunk { events: Vec::new(), keys: Vec::new(), end: messages.len(), unfit: None };
+        for (index, message) in messages.iter().enumerate().skip(settled) {
+            let key = message.event_key();
+            if self.held.contains(&key) {
+                continue;
+            }
+            if chunk.events.len() == most || stop == Some(index) {
+                return Chunk { end: index, ..chunk };
+            }
+            match self.log.event(message) {
+                Err(error) => return Chunk { end: index, unfit: Some(error), ..chunk },
+                Ok((_, size)) if bytes + size > limits.bytes && !chunk.events.is_empty() => {
+                    return Chunk { end: index, ..chunk };
+                }
+                Ok((event, size)) => {
+                    bytes += size;
+                    chunk.events.push(event);
+                    chunk.keys.push((index, key));
+                }
+            }
+        }
+        chunk
+    }
+}
+
+/// The position after all messages before this index are delivered.
+fn reached(delivery: &Delivery<'_>, end: usize) -> Option<Offset> {
+    let through = if end == 0 { None } else { Some(delivery.through_part(&(0..end))) };
+    delivery.after.max(through)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+//! Runs a lane on a log in memory that is as exact as a server, and refuses what a test says.
+
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex};
+
+use futures_util::FutureExt;
+
+use super::*;
+use crate::Confirmed;
+use crate::tests::{channel, lane, offset, records};
+
+/// The records of a stream: events and positions. The last claim is the only one that may append.
+#[derive(Default)]
+struct Stream {
+    events: Vec<EventKey>,
+    position: Option<Position>,
+    refused: Option<Offset>,
+    /// Whether the log says which event is refused, and keeps the events before it, like a server without batches.
+    is_one_by_one: bool,
+    /// Whether the next append is carried out and never answered.
+    is_silent: bool,
+}
+
+#[derive(Clone, Default)]
+struct Memory(Arc<Mutex<Stream>>);
+
+#[async_trait]
+impl Log for Memory {
+    type Event = EventKey;
+
+    const MOVED_BACK: &str = "moved back";
+    const HOLDS: &str = "holds";
+
+    async fn position(&mut self) -> Result<Place, SinkError> {
+        unimplemented!("the lane only passes it on")
+    }
+
+    async fn claim(&mut self, recorded: &Recorded) -> Result<Claim, SinkError> {
+        let mut stream = lock(&self.0);
+        stream.position = Position::adopted(stream.position.clone(), recorded);
+        Ok(stream.position.clone().map_or_else(|| Claim::Missing("it is missing".to_owned()), Claim::At))
+    }
+
+    async fn search(&mut self, _: bool, unrecorded: &Unrecorded) -> Result<Found, SinkError> {
+        let events = lock(&self.0).events.clone();
+        Ok(Found { earlier: events.into_iter().filter(|key| unrecorded.contains(key)).collect(), ..Found::default() })
+    }
+
+    async fn ready(&mut self, _: &Position) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    async fn refresh(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { events: 8, bytes: usize::MAX }
+    }
+
+    fn event(&self, message: &Message) -> Result<(EventKey, usize), SinkError> {
+        Ok((message.event_key(), 1))
+    }
+
+    async fn append(&mut self, events: Vec<EventKey>, position: &Position) -> Result<Appended, SinkError> {
+        let is_silent = {
+            let mut stream = lock(&self.0);
+            if let Some(at) = events.iter().position(|key| Some(key.offset) == stream.refused) {
+                let is_one_by_one = stream.is_one_by_one;
+                stream.events.extend(&events[..if is_one_by_one { at } else { 0 }]);
+                let error = SinkError::refused("not this one".to_owned());
+                return Ok(Appended::Refused { at: is_one_by_one.then_some(at), error });
+            }
+            stream.events.extend(events);
+            stream.position = Some(position.clone());
+            std::mem::take(&mut stream.is_silent)
+        };
+        if is_silent { std::future::pending().await } else { Ok(Appended::All) }
+    }
+
+    fn displaced(&self) -> SinkError {
+        SinkError::Displaced("it is another".to_owned())
+    }
+}
+
+impl Memory {
+    fn offsets(&self) -> Vec<i64> {
+        lock(&self.0).events.iter().map(|key| key.offset.get()).collect()
+    }
+}
+
+/// Resumes with this cursor. An operator has chosen it, unless the position is confirmed.
+async fn resume(lane: &mut Lane<Memory>, through: Option<Offset>, confirmed: Option<Confirmed>) -> Resumed {
+    let recorded = Recorded { lane: lane.identity.clone(), epoch: 1, through, owed: BTreeSet::new(), confirmed };
+    lane.resume(&recorded).await.unwrap()
+}
+
+async fn begun(log: &Memory) -> Lane<Memory> {
+    let mut lane = Lane::new(lane(&channel(1)), log.clone());
+    resume(&mut lane, None, None).await;
+    lane
+}
+
+async fn deliver(lane: &mut Lane<Memory>, after: i64, offsets: RangeInclusive<i64>) -> Result<(), Undelivered> {
+    let (identity, through) = (lane.identity.clone(), offset(*offsets.end()));
+    let messages = records(&identity.channel, offsets);
+    let after = (after > 0).then(|| offset(after));
+    lane.deliver(&Delivery { lane: &identity, epoch: 1, after, through, messages: &messages }).await
+}
+
+#[tokio::test]
+async fn only_the_refused_event_is_reported_and_its_neighbors_are_in_the_stream_once() {
+    for is_one_by_one in [false, true] {
+        let log = Memory::default();
+        *lock(&log.0) = Stream { refused: Some(offset(13)), is_one_by_one, ..Stream::default() };
+        let mut lane = begun(&log).await;
+        let refused = deliver(&mut lane, 0, 1..=20).await.unwrap_err();
+        assert!(matches!(refused, Undelivered { delivered: 12, error: SinkError::Refused { .. }, .. }), "{refused:?}");
+        let resumed = resume(&mut lane, Some(offset(12)), Some(Confirmed::default())).await;
+        assert_eq!(resumed.position, Place::At(Some(offset(12))));
+        deliver(&mut lane, 12, 14..=20).await.unwrap();
+        assert_eq!(log.offsets(), (1..=12).chain(14..=20).collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test]
+async fn an_event_that_is_refused_after_events_that_are_there_is_the_one_that_is_reported() {
+    let log = Memory::default();
+    let there = records(&channel(1), 1..=3).iter().map(Message::event_key).collect();
+    *lock(&log.0) = Stream { events: there, refused: Some(offset(4)), ..Stream::default() };
+    let mut lane = begun(&log).await;
+    let refused = deliver(&mut lane, 0, 1..=5).await.unwrap_err();
+    assert!(matches!(refused, Undelivered { delivered: 3, error: SinkError::Refused { .. }, .. }), "{refused:?}");
+    assert_eq!(log.offsets(), [1, 2, 3]);
+}
+
+#[tokio::test]
+async fn a_delivery_whose_outcome_is_unknown_is_resolved_before_the_next_one() {
+    let log = Memory::default();
+    let mut lane = begun(&log).await;
+    lock(&log.0).is_silent = true;
+    assert!(deliver(&mut lane, 0, 1..=5).now_or_never().is_none(), "no answer comes");
+    let next = deliver(&mut lane, 0, 1..=5).await.unwrap_err();
+    assert!(matches!(next, Undelivered { delivered: 0, error: SinkError::Displaced(_), .. }), "{next:?}");
+    let resumed = resume(&mut lane, None, Some(Confirmed::default())).await;
+    assert_eq!((resumed.position, resumed.held.len()), (Place::At(Some(offset(5))), 5));
+    deliver(&mut lane, 5, 1..=7).await.unwrap();
+    assert_eq!(log.offsets(), [1, 2, 3, 4, 5, 6, 7]);
+}
+
+#[tokio::test]
+async fn nothing_is_appended_if_the_position_is_another_or_is_missing() {
+    let log = Memory::default();
+    let mut lane = begun(&log).await;
+    deliver(&mut lane, 0, 1..=2).await.unwrap();
+    let displaced = deliver(&mut lane, 1, 3..=4).await.unwrap_err();
+    assert!(matches!(displaced.error, SinkError::Displaced(_)), "{displaced:?}");
+
+    lock(&log.0).position = None;
+    let missing = resume(&mut lane, Some(offset(2)), Some(Confirmed::default())).await;
+    assert_eq!(missing.position, Place::Missing("it is missing".to_owned()));
+    let displaced = deliver(&mut lane, 2, 3..=4).await.unwrap_err();
+    assert!(matches!(displaced.error, SinkError::Displaced(_)), "{displaced:?}");
+    assert_eq!(log.offsets(), [1, 2]);
+}
