@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use serde_json::value::RawValue;
 
 use net::memory::Reserved;
-use proof::event::{ChannelId, Event, EventId, EventKey, EventType, Offset};
+use proof::event::{Event, EventId, EventKey, EventType, Offset};
 use proof::verify::{Hash, Unsigned, Verdict, Verified};
 
 mod facts;
@@ -38,17 +38,8 @@ pub use schema::schema;
 pub use shape::{Format, Message, Shape};
 pub use template::{Below, JSON, Shipped, Source, Template, VOCABULARY};
 
+pub use line::{ChannelRef, UNSIGNED, VERIFIED, rfc3339};
 use line::{Parts, Verification};
-pub use line::{UNSIGNED, VERIFIED};
-
-/// A channel: the operator's name for it and the service's id.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ChannelRef {
-    /// The key of its table in the configuration. It labels logs, metrics and records.
-    pub name: Arc<str>,
-    /// The service's id.
-    pub id: ChannelId,
-}
 
 /// An event that is ready for delivery. It can only be made from a [`Verified`] or [`Unsigned`] event.
 #[derive(Clone, Debug)]
@@ -148,7 +139,7 @@ impl Record {
 
     /// The event's facts. The JSON is parsed for them once per record.
     pub fn facts(&self) -> &Facts {
-        self.facts.get_or_init(|| Box::new(Facts::of(self)))
+        self.facts.get_or_init(|| Box::new(Facts::of(&self.kind, &self.event(), self.decoded(), self.is_verified())))
     }
 }
 
@@ -171,11 +162,6 @@ pub fn shown(channel: &ChannelRef, verdict: &Verdict) -> String {
 /// proof covers the text.
 pub fn decode(signed: &str) -> Option<Box<RawValue>> {
     RawValue::from_string(String::from_utf8(line::decoded(signed)?).ok()?).ok()
-}
-
-/// Formats a time. Returns `None` if it is outside the calendar. The event's own field still contains it.
-pub fn rfc3339(unix_seconds: i64) -> Option<String> {
-    jiff::Timestamp::from_second(unix_seconds).ok().map(|time| time.to_string())
 }
 
 #[cfg(any(test, feature = "testing"))]
