@@ -27,7 +27,7 @@ use proof::event::ChannelId;
 
 mod bodies;
 mod database;
-pub(super) mod mirror;
+mod mirror;
 mod recovery;
 #[cfg(test)]
 mod tests;

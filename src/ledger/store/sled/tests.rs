@@ -6,7 +6,7 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::*;
-use crate::tests::{advance, at, offset};
+use crate::rules::tests::{advance, at, offset};
 use crate::{
     Change, Claim, Commit, CommitError, DeadLetter, GivenUp, Ledgers, Pause, Pending, Quarantined, QuarantinedEvent,
     Summary,

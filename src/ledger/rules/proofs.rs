@@ -4,13 +4,12 @@
 //! removed.
 
 use std::collections::VecDeque;
-use std::fmt;
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
 
-use super::{Changes, Key, StateError};
-use proof::event::{ChannelId, Offset};
+use super::key::{Changes, Key};
+use crate::StateError;
+use proof::event::Offset;
 
 /// A digest and an offset.
 const PROOF_LENGTH: usize = 16 + 8;
@@ -32,21 +31,6 @@ pub struct Proof {
     pub digest: Digest,
     /// The offset of the event that it proved.
     pub offset: Offset,
-}
-
-/// The location of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Place {
-    /// Its channel.
-    pub channel_id: ChannelId,
-    /// Its offset there.
-    pub offset: Offset,
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "offset {} of channel {}", self.offset, self.channel_id)
-    }
 }
 
 /// The entries that contain a channel's proofs.

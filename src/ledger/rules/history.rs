@@ -10,8 +10,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::StateError;
 use super::proofs::Digest;
+use crate::StateError;
 use proof::event::{EventId, EventKey, Offset};
 
 /// The number of remembered events of a channel.

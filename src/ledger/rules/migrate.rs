@@ -2,20 +2,21 @@
 
 use bytes::Bytes;
 
-use super::entry::decode;
-use super::{Changes, Entries, GivenUp, Key, Late, Quarantined, StateError, Value};
+use super::entry::{GivenUp, Late, Quarantined, decode};
+use super::key::{Changes, Entries, Key, Value};
+use crate::StateError;
 use proof::event::{EventId, EventKey};
 
 /// An entry that is stored under an offset only, although its event has an id, together with the entry of its body.
 #[derive(Debug)]
-pub(super) struct Moved {
+pub(crate) struct Moved {
     entry: (Key, Key),
     value: Bytes,
-    pub(super) body: (Key, Key),
+    pub(crate) body: (Key, Key),
 }
 
 /// Gives such entries their new keys, and returns the entries that the store must move.
-pub(super) fn rekey(entries: &mut Entries) -> Result<Vec<Moved>, StateError> {
+pub(crate) fn rekey(entries: &mut Entries) -> Result<Vec<Moved>, StateError> {
     let mut moves = Vec::new();
     for (key, value) in &*entries {
         let Value::Bytes(value) = value else { continue };
@@ -43,7 +44,7 @@ pub(super) fn rekey(entries: &mut Entries) -> Result<Vec<Moved>, StateError> {
 impl Moved {
     /// The changes that move the entry. `json` is its body, or `None` if the body was lost or was moved with another
     /// entry of the event.
-    pub(super) fn changes(self, json: Option<Bytes>) -> Changes {
+    pub(crate) fn changes(self, json: Option<Bytes>) -> Changes {
         let (entry, body) = (self.entry, self.body);
         let mut changes = vec![(entry.1, Some(self.value)), (entry.0, None)];
         if json.is_some() {

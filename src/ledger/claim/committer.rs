@@ -17,9 +17,9 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tracing::{debug, error, info, warn};
 
-use super::claim::{CommitError, Owner};
-use super::store::{Lease, Loss, Outcome, Store};
-use super::{Effects, StateError};
+use super::owner::Owner;
+use crate::store::{Lease, Loss, Outcome, Store};
+use crate::{Effects, Refusal, StateError};
 use net::Chain;
 use telemetry::metrics;
 
@@ -38,6 +38,20 @@ pub(super) const UNAVAILABLE_WAIT: Duration = Duration::from_secs(1);
 
 /// How often to check that the store still exists at its location.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Why a commit is not durable.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum CommitError {
+    /// The ledger refuses the commit. This is a defect.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The lease is lost. Events that were not recorded are delivered by the next owner.
+    #[error(transparent)]
+    Lost(#[from] Loss),
+    /// The state cannot be written.
+    #[error(transparent)]
+    State(#[from] StateError),
+}
 
 /// The effects of a commit, and the channel for the answer.
 #[derive(Debug)]

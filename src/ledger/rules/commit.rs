@@ -7,11 +7,12 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::entry::{
-    Blocker, Confirmed, GivenUp, HeldBack, Pause, Paused, Quarantined, ShownWorkflow, WorkflowId, encode,
+    Blocker, Confirmed, Cursor, GivenUp, HeldBack, Pause, Paused, Quarantined, ShownWorkflow, SinkName, WorkflowId,
+    encode,
 };
 use super::history::{Contradiction, KnownEvent};
+use super::key::{Changes, Key};
 use super::proofs::Proof;
-use super::{Changes, Cursor, Key, SinkName};
 use proof::event::{EventId, EventKey, Offset};
 
 /// Changes that are applied together: all of them or none.
@@ -43,7 +44,7 @@ pub enum Change {
         /// The confirmed position.
         confirmed: Confirmed,
     },
-    /// The time that the service has been polled, in seconds: see [`Ledger::asked`](super::Ledger::asked). Waits that
+    /// The time that the service has been polled, in seconds: see [`Ledger::asked`](crate::Ledger::asked). Waits that
     /// begin later in the same commit are measured from this value.
     Asked(u64),
     /// Events that were read, in ascending order. Events at or below the highest cursor of all lanes are ignored,
@@ -211,7 +212,7 @@ pub struct Summary {
 
 impl Summary {
     /// The effects of changes that lead to this summary.
-    pub(super) fn effects(self, mut changes: Changes) -> Effects {
+    pub(crate) fn effects(self, mut changes: Changes) -> Effects {
         changes.push((Key::Version, Some(encode(&self.version))));
         changes.push((Key::Summary, Some(encode(&self))));
         Effects { changes, summary: self }

@@ -6,7 +6,7 @@ use proof::event::EventId;
 
 const JSON: Bytes = Bytes::from_static(b"{}");
 
-pub(super) fn offset(value: i64) -> Offset {
+pub(crate) fn offset(value: i64) -> Offset {
     Offset::new(value).unwrap()
 }
 
@@ -20,11 +20,11 @@ fn event(value: i64, id: u128) -> EventKey {
     EventKey { offset: offset(value), id: Some(EventId(Uuid::from_u128(id))) }
 }
 
-pub(super) fn at(value: i64) -> Cursor {
+pub(crate) fn at(value: i64) -> Cursor {
     Cursor { through: Some(offset(value)) }
 }
 
-pub(super) fn advance(sink: &str, to: i64) -> Change {
+pub(crate) fn advance(sink: &str, to: i64) -> Change {
     Change::Advance { sink: sink.into(), to: at(to) }
 }
 
