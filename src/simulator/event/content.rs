@@ -1,5 +1,7 @@
 //! The signed content of events: the logs of watched contracts and the results of chain queries.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use rand::Rng;
 use rand::rngs::StdRng;
 use serde::{Serialize, Serializer};
@@ -8,9 +10,10 @@ use uuid::Uuid;
 use super::contracts::{OPERATION_CONFIRMED, SERVICES};
 use super::facts::Facts;
 use super::kind::Kind;
-use super::random::hex_of;
+use super::padding::Padding;
+use crate::random::hex_of;
 use proof::event::ChannelId;
-use proof::verify::keccak256;
+use proof::verify::{Hash, event_hash, keccak256};
 
 /// The name of the service itself in signed content.
 const BACKEND: &str = "_crec";
@@ -97,7 +100,7 @@ enum QueryOutcome {
 }
 
 /// Returns the log of a watched contract, or of the wallet of a confirmed operation.
-pub(super) fn verifiable_event(facts: &Facts<'_>, rng: &mut StdRng) -> String {
+pub(crate) fn verifiable_event(facts: &Facts<'_>, rng: &mut StdRng) -> String {
     let (emitted, service, address) = match facts.kind {
         Kind::OperationConfirmed => (&OPERATION_CONFIRMED, BACKEND, &facts.wallet.address),
         _ => (facts.emitted, SERVICES[facts.watcher.service].name, &facts.watcher.address),
@@ -126,7 +129,7 @@ pub(super) fn verifiable_event(facts: &Facts<'_>, rng: &mut StdRng) -> String {
 }
 
 /// Returns the result of a chain query.
-pub(super) fn verifiable_result(facts: &Facts<'_>, rng: &mut StdRng) -> String {
+pub(crate) fn verifiable_result(facts: &Facts<'_>, rng: &mut StdRng) -> String {
     json(&VerifiableResult {
         service: BACKEND,
         name: "ChainQuery",
@@ -153,11 +156,28 @@ pub(super) fn verifiable_result(facts: &Facts<'_>, rng: &mut StdRng) -> String {
     })
 }
 
-pub(super) fn rfc3339(seconds: i64) -> String {
+/// A signed text: the part after its padding, and the hash of the whole text.
+pub(crate) struct Signed {
+    pub(crate) text: String,
+    pub(crate) hash: Hash,
+}
+
+impl Signed {
+    pub(crate) fn of(json: String, padding: Option<&Padding>) -> Self {
+        let Some(padding) = padding else {
+            let text = STANDARD.encode(json);
+            return Self { hash: event_hash(&text), text };
+        };
+        let text = STANDARD.encode(json.replacen('{', ",", 1));
+        Self { hash: padding.event_hash(&text), text }
+    }
+}
+
+pub(crate) fn rfc3339(seconds: i64) -> String {
     jiff::Timestamp::from_second(seconds).unwrap_or_default().to_string()
 }
 
 /// Returns a value of this crate as JSON.
-pub(super) fn json(value: &impl Serialize) -> String {
+pub(crate) fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("text, numbers and maps with text keys are always JSON")
 }

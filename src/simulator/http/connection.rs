@@ -31,21 +31,21 @@ const ACCEPT_RETRY_WAIT: Duration = Duration::from_millis(20);
 const INFORMATIONAL: &[u8] = b"HTTP/1.1 102 Processing\r\n\r\n";
 
 /// Accepts connections that can be reset or slowed down.
-pub(super) struct Connections {
+pub(crate) struct Connections {
     listener: TcpListener,
     stop: CancellationToken,
 }
 
 /// Controls the connection of a request.
 #[derive(Clone, Debug)]
-pub(super) struct Control {
+pub(crate) struct Control {
     cut: CancellationToken,
     slowness: Arc<OnceLock<Slowness>>,
 }
 
 /// The output per second from now on.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Slowness {
+pub(crate) enum Slowness {
     /// One byte of the real answer.
     ByteByByte,
     /// A 1xx answer, and nothing of the real answer.
@@ -53,7 +53,7 @@ pub(super) enum Slowness {
 }
 
 /// A connection.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     stream: TcpStream,
     control: Control,
     pace: Option<Interval>,
@@ -61,7 +61,7 @@ pub(super) struct Connection {
 }
 
 impl Connections {
-    pub(super) fn new(listener: TcpListener, stop: CancellationToken) -> Self {
+    pub(crate) fn new(listener: TcpListener, stop: CancellationToken) -> Self {
         Self { listener, stop }
     }
 }
@@ -72,12 +72,12 @@ impl Control {
     }
 
     /// Makes the client's next read or write fail.
-    pub(super) fn cut(&self) {
+    pub(crate) fn cut(&self) {
         self.cut.cancel();
     }
 
     /// Slows the connection down. Only the first call has an effect.
-    pub(super) fn slow_down(&self, slowness: Slowness) {
+    pub(crate) fn slow_down(&self, slowness: Slowness) {
         self.slowness.get_or_init(|| slowness);
     }
 }

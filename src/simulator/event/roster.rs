@@ -1,10 +1,11 @@
 //! The members of a channel: its watchers and wallets, and their chains.
 
 use rand::Rng;
+use serde::Serialize;
 use uuid::Uuid;
 
 use super::contracts::SERVICES;
-use super::random::{Purpose, draw, hex_of, uuid};
+use crate::random::{Purpose, draw, hex_of, uuid};
 use proof::event::ChannelId;
 use proof::verify::keccak256;
 
@@ -13,10 +14,10 @@ const WALLETS: usize = 3;
 
 /// A chain that the service supports.
 #[derive(Debug)]
-pub(super) struct Chain {
-    pub(super) selector: &'static str,
-    pub(super) id: &'static str,
-    pub(super) environment: &'static str,
+pub(crate) struct Chain {
+    pub(crate) selector: &'static str,
+    pub(crate) id: &'static str,
+    pub(crate) environment: &'static str,
 }
 
 static CHAINS: [Chain; 3] = [
@@ -27,40 +28,55 @@ static CHAINS: [Chain; 3] = [
 
 /// A watcher: it watches one contract of one service.
 #[derive(Debug)]
-pub(super) struct Watcher {
-    pub(super) id: Uuid,
-    pub(super) service: usize,
-    pub(super) chain: &'static Chain,
-    pub(super) address: String,
+pub(crate) struct Watcher {
+    pub(crate) id: Uuid,
+    pub(crate) service: usize,
+    pub(crate) chain: &'static Chain,
+    pub(crate) address: String,
     first_workflow_id: [u8; 32],
 }
 
 impl Watcher {
     /// Returns the id of the watcher's workflow after this many redeployments.
-    pub(super) fn workflow_id(&self, deployment: u64) -> [u8; 32] {
+    pub(crate) fn workflow_id(&self, deployment: u64) -> [u8; 32] {
         let number = deployment.to_be_bytes();
         if deployment == 0 { self.first_workflow_id } else { keccak256([&self.first_workflow_id[..], &number]).0 }
     }
 }
 
+/// The status of a watcher.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names are the service's")]
+pub enum WatcherStatus {
+    Pending,
+    #[default]
+    Active,
+    Failed,
+    Archiving,
+    Archived,
+    ArchiveFailed,
+}
+
 /// A wallet.
 #[derive(Debug)]
-pub(super) struct Wallet {
-    pub(super) id: Uuid,
-    pub(super) chain: &'static Chain,
-    pub(super) address: String,
+pub(crate) struct Wallet {
+    pub(crate) id: Uuid,
+    pub(crate) chain: &'static Chain,
+    pub(crate) address: String,
 }
 
 /// A channel's id, watchers and wallets.
 #[derive(Debug)]
-pub(super) struct Roster {
-    pub(super) channel: ChannelId,
-    pub(super) watchers: Vec<Watcher>,
-    pub(super) wallets: Vec<Wallet>,
+pub(crate) struct Roster {
+    pub(crate) channel: ChannelId,
+    pub(crate) watchers: Vec<Watcher>,
+    pub(crate) wallets: Vec<Wallet>,
 }
 
 impl Roster {
-    pub(super) fn new(seed: u64, channel: u64) -> Self {
+    pub(crate) fn new(seed: u64, channel: u64) -> Self {
         let mut rng = draw(seed, Purpose::Channel, channel, 0);
         let id = ChannelId(uuid(&mut rng));
         let mut chain = || &CHAINS[rng.random_range(0..CHAINS.len())];
@@ -82,7 +98,7 @@ impl Roster {
         Self { channel: id, watchers, wallets: wallets.collect() }
     }
 
-    pub(super) fn watcher_ids(&self) -> Vec<Uuid> {
+    pub(crate) fn watcher_ids(&self) -> Vec<Uuid> {
         self.watchers.iter().map(|watcher| watcher.id).collect()
     }
 }

@@ -3,11 +3,10 @@
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::content::json;
+use super::content::{Signed, json};
 use super::contracts::SERVICES;
 use super::facts::Facts;
 use super::kind::Kind;
-use super::record::Signed;
 use proof::verify::{Hash, keccak256};
 
 #[derive(Serialize)]
@@ -88,7 +87,7 @@ struct Unknown<'a> {
 }
 
 /// Returns an event's payload as JSON, with its signed text if it has one.
-pub(super) fn of(facts: &Facts<'_>, signed: Option<&Signed>) -> String {
+pub(crate) fn of(facts: &Facts<'_>, signed: Option<&Signed>) -> String {
     match facts.kind {
         Kind::WatcherEvent => watcher_event(facts, signed),
         Kind::OperationConfirmed | Kind::OperationAccepted | Kind::OperationFailed => operation_status(facts, signed),

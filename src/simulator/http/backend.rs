@@ -5,19 +5,19 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::task::JoinError;
 
-use super::channel::{Channel, now_ms};
 use super::envelope::Refusal;
-use super::fault::{Faults, Route};
-use super::misbehaviour::Misbehaviour;
-use super::network::Network;
-use super::options::Options;
+use crate::channel::{Channel, now_ms};
+use crate::event::network::Network;
+use crate::fault::{Faults, Route};
+use crate::misbehaviour::Misbehaviour;
+use crate::options::Options;
 use proof::event::ChannelId;
 
 /// The simulated service behind its routes.
-pub(super) struct Backend {
-    pub(super) channels: Vec<Arc<Channel>>,
-    pub(super) faults: Faults,
-    pub(super) requests: Counters,
+pub(crate) struct Backend {
+    pub(crate) channels: Vec<Arc<Channel>>,
+    pub(crate) faults: Faults,
+    pub(crate) requests: Counters,
     api_key: RwLock<String>,
 }
 
@@ -40,14 +40,14 @@ pub struct Requests {
 
 /// Counts requests.
 #[derive(Default)]
-pub(super) struct Counters([AtomicU64; 6]);
+pub(crate) struct Counters([AtomicU64; 6]);
 
 impl Counters {
-    pub(super) fn count(&self, route: Route) {
+    pub(crate) fn count(&self, route: Route) {
         self.0[route as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn read(&self) -> Requests {
+    pub(crate) fn read(&self) -> Requests {
         let count = |route: Route| self.0[route as usize].load(Ordering::Relaxed);
         Requests {
             poll: count(Route::Poll),
@@ -61,49 +61,49 @@ impl Counters {
 }
 
 impl Backend {
-    pub(super) fn new(options: &Options, network: &Arc<Network>) -> Self {
+    pub(crate) fn new(options: &Options, network: &Arc<Network>) -> Self {
         let now_ms = now_ms();
         let channel = |number| Arc::new(Channel::new(options, number, network, now_ms));
         Self {
             channels: (0..options.channels as u64).map(channel).collect(),
-            faults: Faults::new(options),
+            faults: Faults::new(options.seed, options.faults),
             requests: Counters::default(),
             api_key: RwLock::new(options.api_key()),
         }
     }
 
     /// Makes every record of every channel.
-    pub(super) async fn prepare(&self) -> Result<(), JoinError> {
+    pub(crate) async fn prepare(&self) -> Result<(), JoinError> {
         for channel in &self.channels {
             channel.prepare().await?;
         }
         Ok(())
     }
 
-    pub(super) fn accepts(&self, key: &str) -> bool {
+    pub(crate) fn accepts(&self, key: &str) -> bool {
         *self.api_key.read().unwrap_or_else(PoisonError::into_inner) == key
     }
 
-    pub(super) fn set_api_key(&self, key: &str) {
+    pub(crate) fn set_api_key(&self, key: &str) {
         key.clone_into(&mut self.api_key.write().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Returns the channel with this id.
-    pub(super) fn channel(&self, id: &str) -> Result<&Arc<Channel>, Refusal> {
+    pub(crate) fn channel(&self, id: &str) -> Result<&Arc<Channel>, Refusal> {
         let id: ChannelId = id.parse().map_err(|_| super::query::Invalid("channel_id: not a UUID".to_owned()))?;
         let found = self.channels.iter().find(|channel| channel.roster.channel == id);
         found.ok_or_else(|| Refusal::not_found("CHANNEL_NOT_FOUND", "the channel does not exist"))
     }
 
     /// Returns how the channel in this path misbehaves. The path does not include the base.
-    pub(super) fn misbehaviour(&self, path: &str) -> Option<Misbehaviour> {
+    pub(crate) fn misbehaviour(&self, path: &str) -> Option<Misbehaviour> {
         let id: ChannelId = path.strip_prefix("/channels/")?.split('/').next()?.parse().ok()?;
         let channel = self.channels.iter().find(|channel| channel.roster.channel == id)?;
         channel.state().log.misbehaviour
     }
 
     /// Adds events to every channel.
-    pub(super) fn publish(&self, events: u64) {
+    pub(crate) fn publish(&self, events: u64) {
         for channel in &self.channels {
             channel.state_mut().log.publish(events, now_ms());
         }

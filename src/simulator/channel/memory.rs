@@ -3,30 +3,30 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::log::Cell;
-use super::misbehaviour::Misbehaviour;
+use crate::event::entry::Cell;
+use crate::misbehaviour::Misbehaviour;
 
 /// How many records all channels keep together, unless they are prepared. Each takes about 2.7 kB. The oldest are dropped
 /// first.
-pub(super) const KEPT_RECORDS: usize = 200_000;
+pub(crate) const KEPT_RECORDS: usize = 200_000;
 
 /// The values that determine a record: an event's number, and how its channel misbehaves.
-pub(super) type Drawn = (u64, Option<Misbehaviour>);
+pub(crate) type Drawn = (u64, Option<Misbehaviour>);
 
 /// The cells for the records of one channel.
-pub(super) struct Memory {
+pub(crate) struct Memory {
     cells: HashMap<Drawn, Cell>,
     order: VecDeque<Drawn>,
     bound: usize,
 }
 
 impl Memory {
-    pub(super) fn new(bound: usize) -> Self {
+    pub(crate) fn new(bound: usize) -> Self {
         Self { cells: HashMap::new(), order: VecDeque::new(), bound }
     }
 
     /// Returns the cell for an event's record. It is empty until the record is made.
-    pub(super) fn cell(&mut self, drawn: Drawn) -> Cell {
+    pub(crate) fn cell(&mut self, drawn: Drawn) -> Cell {
         if let Some(cell) = self.cells.get(&drawn) {
             return Arc::clone(cell);
         }

@@ -3,9 +3,10 @@
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::channel::Channel;
-use super::content::{json, rfc3339};
-use super::contracts::SERVICES;
+use crate::channel::Channel;
+use crate::event::content::{json, rfc3339};
+use crate::event::contracts::SERVICES;
+use crate::event::roster::WatcherStatus;
 use proof::event::ChannelId;
 use proof::verify::Hash;
 
@@ -14,21 +15,6 @@ const CREATED_AT: i64 = 1_735_689_600;
 
 /// The network that runs the workflows of watchers.
 const DON_FAMILY: &str = "simulated";
-
-/// The status of a watcher.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "snake_case")]
-#[value(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the names are the service's")]
-pub enum WatcherStatus {
-    Pending,
-    #[default]
-    Active,
-    Failed,
-    Archiving,
-    Archived,
-    ArchiveFailed,
-}
 
 #[derive(Serialize)]
 struct ChannelRecord {
@@ -55,7 +41,7 @@ struct WatcherRecord<'a> {
 }
 
 /// Returns a channel's own description.
-pub(super) fn channel(channel: &Channel) -> String {
+pub(crate) fn channel(channel: &Channel) -> String {
     json(&ChannelRecord {
         channel_id: channel.roster.channel,
         name: format!("simulated channel {}", channel.number),
@@ -66,7 +52,7 @@ pub(super) fn channel(channel: &Channel) -> String {
 }
 
 /// Returns one watcher of a channel, if it exists.
-pub(super) fn watcher(channel: &Channel, id: Uuid) -> Option<String> {
+pub(crate) fn watcher(channel: &Channel, id: Uuid) -> Option<String> {
     let at = channel.roster.watchers.iter().position(|watcher| watcher.id == id)?;
     let watcher = &channel.roster.watchers[at];
     let (service, state) = (&SERVICES[watcher.service], channel.state());

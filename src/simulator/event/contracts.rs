@@ -3,17 +3,17 @@
 use rand::Rng;
 use rand::rngs::StdRng;
 
-use super::random::hex_of;
+use crate::random::hex_of;
 
 /// A service and the events that its contracts emit.
-pub(super) struct WatchedService {
-    pub(super) name: &'static str,
-    pub(super) events: [Emitted; 3],
+pub(crate) struct WatchedService {
+    pub(crate) name: &'static str,
+    pub(crate) events: [Emitted; 3],
 }
 
 /// An event of a contract, with its parameters.
-pub(super) struct Emitted {
-    pub(super) name: &'static str,
+pub(crate) struct Emitted {
+    pub(crate) name: &'static str,
     params: &'static [(&'static str, Param)],
 }
 
@@ -30,7 +30,7 @@ enum Param {
 
 use Param::{Account, Amount, Hash, Id, Time};
 
-pub(super) static SERVICES: [WatchedService; 3] = [
+pub(crate) static SERVICES: [WatchedService; 3] = [
     WatchedService {
         name: "settlement",
         events: [
@@ -103,18 +103,18 @@ pub(super) static SERVICES: [WatchedService; 3] = [
 ];
 
 /// The event that the wallet of a confirmed operation emits.
-pub(super) static OPERATION_CONFIRMED: Emitted =
+pub(crate) static OPERATION_CONFIRMED: Emitted =
     Emitted { name: "OperationConfirmed", params: &[("operationId", Amount), ("wallet", Account), ("digest", Hash)] };
 
 impl Emitted {
     /// Returns the event's name and the types of its parameters in Solidity notation.
-    pub(super) fn signature(&self) -> String {
+    pub(crate) fn signature(&self) -> String {
         let types: Vec<_> = self.params.iter().map(|(_, param)| param.solidity()).collect();
         format!("{}({})", self.name, types.join(","))
     }
 
     /// Returns made-up arguments, by the names of the parameters.
-    pub(super) fn arguments(&self, happened_at: i64, rng: &mut StdRng) -> Vec<(&'static str, String)> {
+    pub(crate) fn arguments(&self, happened_at: i64, rng: &mut StdRng) -> Vec<(&'static str, String)> {
         self.params.iter().map(|&(name, param)| (name, param.value(happened_at, rng))).collect()
     }
 }

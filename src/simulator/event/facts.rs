@@ -6,37 +6,37 @@ use rand::Rng;
 use uuid::Uuid;
 
 use super::contracts::{Emitted, SERVICES};
+use super::entry::Entry;
 use super::kind::Kind;
-use super::log::Entry;
-use super::random::{Purpose, draw, uuid};
 use super::roster::{Chain, Roster, Wallet, Watcher};
+use crate::random::{Purpose, draw, uuid};
 use proof::event::ChannelId;
 
 /// The service records an event up to this many seconds after it happened.
-pub(super) const CREATED_SKEW: i64 = 2;
+pub(crate) const CREATED_SKEW: i64 = 2;
 
 const TEN_TO_38: u128 = 10_u128.pow(38);
 
 /// The properties of an event, drawn from the seed.
-pub(super) struct Facts<'a> {
-    pub(super) channel: ChannelId,
-    pub(super) kind: Kind,
+pub(crate) struct Facts<'a> {
+    pub(crate) channel: ChannelId,
+    pub(crate) kind: Kind,
     /// When the event happened, in Unix seconds.
-    pub(super) timestamp: i64,
+    pub(crate) timestamp: i64,
     /// When the service recorded the event, in Unix seconds. The filters `created.*` use this time.
-    pub(super) created: i64,
-    pub(super) watcher: &'a Watcher,
-    pub(super) wallet: &'a Wallet,
-    pub(super) emitted: &'static Emitted,
-    pub(super) operation_id: Uuid,
-    pub(super) query_id: Uuid,
-    pub(super) workflow_id: [u8; 32],
-    pub(super) execution_id: [u8; 32],
+    pub(crate) created: i64,
+    pub(crate) watcher: &'a Watcher,
+    pub(crate) wallet: &'a Wallet,
+    pub(crate) emitted: &'static Emitted,
+    pub(crate) operation_id: Uuid,
+    pub(crate) query_id: Uuid,
+    pub(crate) workflow_id: [u8; 32],
+    pub(crate) execution_id: [u8; 32],
     wallet_operation: [u128; 2],
 }
 
 impl<'a> Facts<'a> {
-    pub(super) fn of(seed: u64, channel: u64, roster: &'a Roster, entry: &Entry) -> Self {
+    pub(crate) fn of(seed: u64, channel: u64, roster: &'a Roster, entry: &Entry) -> Self {
         let mut rng = draw(seed, Purpose::Facts, channel, entry.drawn);
         let watcher = &roster.watchers[rng.random_range(0..roster.watchers.len())];
         let events = &SERVICES[watcher.service].events;
@@ -57,13 +57,13 @@ impl<'a> Facts<'a> {
     }
 
     /// Returns the number that the wallet gave the operation: up to 76 digits.
-    pub(super) fn wallet_operation_id(&self) -> String {
+    pub(crate) fn wallet_operation_id(&self) -> String {
         let [high, low] = self.wallet_operation;
         format!("{high}{low:038}")
     }
 
     /// Returns the chain of the event.
-    pub(super) fn chain(&self) -> &'static Chain {
+    pub(crate) fn chain(&self) -> &'static Chain {
         match self.kind {
             Kind::OperationConfirmed | Kind::OperationAccepted | Kind::OperationFailed | Kind::WalletStatus => {
                 self.wallet.chain
@@ -73,7 +73,7 @@ impl<'a> Facts<'a> {
     }
 
     /// Returns the value that the search filter with this name compares. `None` if the event has no such value.
-    pub(super) fn value(&self, filter: &str) -> Option<Cow<'_, str>> {
+    pub(crate) fn value(&self, filter: &str) -> Option<Cow<'_, str>> {
         let text = |text: &'a str| Some(Cow::Borrowed(text));
         let id = |id: Uuid| Some(Cow::Owned(id.to_string()));
         match (filter, self.kind.event_type()) {

@@ -17,9 +17,9 @@ use serde_json::value::RawValue;
 use super::answer;
 use super::backend::Backend;
 use super::connection::{Control, Slowness};
-use super::content::json;
 use super::envelope::Refusal;
-use super::fault::{Fault, Route};
+use crate::event::content::json;
+use crate::fault::{Fault, Route};
 
 /// The scheme of the `Authorization` header.
 const SCHEME: &str = "Apikey ";
@@ -29,13 +29,13 @@ const SENT: Duration = Duration::from_millis(50);
 
 /// The route that a request came to.
 #[derive(Clone)]
-pub(super) struct Gate {
-    pub(super) backend: Arc<Backend>,
-    pub(super) route: Route,
+pub(crate) struct Gate {
+    pub(crate) backend: Arc<Backend>,
+    pub(crate) route: Route,
 }
 
 /// Counts the request, and answers it or applies a fault.
-pub(super) async fn pass(
+pub(crate) async fn pass(
     State(gate): State<Gate>,
     ConnectInfo(connection): ConnectInfo<Control>,
     request: Request,

@@ -9,19 +9,18 @@
 //!   memory.
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use rand::Rng;
 use uuid::Uuid;
 
-use super::facts::CREATED_SKEW;
-use super::id;
-use super::kind::{EventSpec, Mix, Original, ReplayedId};
-use super::misbehaviour::{Misbehaving, Misbehaviour};
-use super::options::Options;
-use super::padding::Padding;
-use super::random::{Purpose, draw};
-use super::record::Rendered;
+use crate::event::entry::{Cell, Entry};
+use crate::event::facts::CREATED_SKEW;
+use crate::event::id;
+use crate::event::kind::{EventSpec, Mix, Original, ReplayedId};
+use crate::misbehaviour::{Misbehaving, Misbehaviour};
+use crate::options::Options;
+use crate::random::{Purpose, draw};
 
 /// The time between two events of the backlog.
 const BACKLOG_SPACING_MS: i64 = 250;
@@ -38,58 +37,12 @@ const HISTORIES: u64 = 254;
 /// Events that are never published are drawn from here, so their content is new to every client.
 const UNPUBLISHED: u64 = (HISTORIES + 1) * HISTORY;
 
-/// The cell for an event's record. It is filled when the record is made.
-pub(super) type Cell = Arc<OnceLock<Rendered>>;
-
-/// An event's position, and its intended nature.
-pub(super) struct Entry {
-    pub(super) index: u64,
-    /// The number that the event's id and content are drawn from. It equals the index, unless the service has gone back in
-    /// time before.
-    pub(super) drawn: u64,
-    pub(super) offset: i64,
-    /// The time of the event in Unix seconds.
-    pub(super) timestamp: i64,
-    /// How often the event's watcher had been redeployed.
-    pub(super) deployment: u64,
-    pub(super) spec: EventSpec,
-    /// Whether the proof is being withheld.
-    pub(super) withheld: bool,
-    /// How its channel misbehaves.
-    pub(super) misbehaviour: Option<Misbehaviour>,
-    /// A separate cell for the record of an event that a test asked for. The other events share the channel's memory.
-    pub(super) own_cell: Option<Cell>,
-}
-
-impl Entry {
-    /// Returns the padding that makes the event large or deep.
-    pub(super) fn padding(&self) -> Option<&'static Padding> {
-        self.misbehaviour.and_then(Misbehaviour::padding)
-    }
-
-    /// Returns the event that provides the payload and the proof, in its honest form.
-    pub(super) fn of_original(original: &Original) -> Self {
-        let &Original { index, timestamp, deployment, kind, .. } = original;
-        Self {
-            index,
-            drawn: index,
-            offset: 0,
-            timestamp,
-            deployment,
-            spec: EventSpec::Honest(kind),
-            withheld: false,
-            misbehaviour: None,
-            own_cell: None,
-        }
-    }
-}
-
 /// A channel's events.
-pub(super) struct Log {
+pub(crate) struct Log {
     seed: u64,
     channel: u64,
     mix: Mix,
-    pub(super) misbehaviour: Option<Misbehaviour>,
+    pub(crate) misbehaviour: Option<Misbehaviour>,
     /// How long a late proof is withheld.
     delay_ms: i64,
     stride: i64,
@@ -110,7 +63,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    pub(super) fn new(options: &Options, channel: u64, now_ms: i64) -> Self {
+    pub(crate) fn new(options: &Options, channel: u64, now_ms: i64) -> Self {
         let end_ms = options.ends_at.map_or(now_ms, |seconds| seconds.saturating_mul(1000));
         let delay = options.late_proofs.map_or(0, |late| late.delay.as_millis());
         Self {
@@ -133,35 +86,35 @@ impl Log {
     }
 
     /// Sets how the channel misbehaves from now on. `None` means that it behaves correctly.
-    pub(super) fn misbehave(&mut self, how: Option<Misbehaviour>) {
+    pub(crate) fn misbehave(&mut self, how: Option<Misbehaviour>) {
         self.misbehaviour = how;
         // The records that were made have different content.
         self.asked_for.values_mut().for_each(|(_, cell)| *cell = Cell::default());
     }
 
     /// Returns the number of events. All indices are below it.
-    pub(super) fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.backlog + self.live_ms.len() as u64
     }
 
     /// Adds events that happen now.
-    pub(super) fn publish(&mut self, events: u64, now_ms: i64) {
+    pub(crate) fn publish(&mut self, events: u64, now_ms: i64) {
         let now_ms = self.live_ms.last().map_or(now_ms, |&last| last.max(now_ms));
         self.live_ms.extend((0..events).map(|_| now_ms));
     }
 
     /// Gives the watchers new workflows from now on.
-    pub(super) fn redeploy(&mut self) {
+    pub(crate) fn redeploy(&mut self) {
         self.redeployed.push(self.len());
     }
 
     /// Returns how often the watchers were redeployed before this index.
-    pub(super) fn deployment(&self, index: u64) -> u64 {
+    pub(crate) fn deployment(&self, index: u64) -> u64 {
         self.redeployed.iter().filter(|from| **from <= index).count() as u64
     }
 
     /// Removes the newest events. Different events take their places.
-    pub(super) fn go_back(&mut self, events: u64) {
+    pub(crate) fn go_back(&mut self, events: u64) {
         let len = self.len().saturating_sub(events);
         self.backlog = self.backlog.min(len);
         self.live_ms.truncate(usize::try_from(len - self.backlog).unwrap_or(usize::MAX));
@@ -172,7 +125,7 @@ impl Log {
     }
 
     /// Adds one event of this nature and returns its offset.
-    pub(super) fn publish_one(&mut self, spec: EventSpec, now_ms: i64) -> i64 {
+    pub(crate) fn publish_one(&mut self, spec: EventSpec, now_ms: i64) -> i64 {
         let index = self.len();
         self.publish(1, now_ms);
         self.asked_for.insert(index, (spec, Cell::default()));
@@ -180,7 +133,7 @@ impl Log {
     }
 
     /// Makes an event honest and complete from now on. Returns whether an event has this offset.
-    pub(super) fn prove(&mut self, offset: i64) -> bool {
+    pub(crate) fn prove(&mut self, offset: i64) -> bool {
         let found = self.index_at(offset);
         if let Some(index) = found {
             let kind = self.spec(index).kind();
@@ -190,7 +143,7 @@ impl Log {
     }
 
     /// Returns the event at an offset, so that it can be shown elsewhere.
-    pub(super) fn original(&self, offset: i64, id: ReplayedId) -> Option<Original> {
+    pub(crate) fn original(&self, offset: i64, id: ReplayedId) -> Option<Original> {
         let index = self.index_at(offset)?;
         Some(match self.spec(index) {
             EventSpec::Displaced(original) => Original { id, ..original },
@@ -206,7 +159,7 @@ impl Log {
     }
 
     /// Replaces an event with other content of the same kind and a proof for it. Returns whether an event has this offset.
-    pub(super) fn contradict(&mut self, offset: i64) -> bool {
+    pub(crate) fn contradict(&mut self, offset: i64) -> bool {
         let found = self.index_at(offset);
         if let Some(index) = found {
             // The time differs by one second, because notices have little else that distinguishes them.
@@ -220,7 +173,7 @@ impl Log {
     }
 
     /// Returns the event at an index below [`len`](Self::len).
-    pub(super) fn entry(&self, index: u64, now_ms: i64) -> Entry {
+    pub(crate) fn entry(&self, index: u64, now_ms: i64) -> Entry {
         Entry {
             index,
             drawn: self.drawn(index),
@@ -235,7 +188,7 @@ impl Log {
     }
 
     /// Returns the first index whose offset is above `offset`, or at least `offset` if `inclusive` is set.
-    pub(super) fn first_above(&self, offset: i64, inclusive: bool) -> u64 {
+    pub(crate) fn first_above(&self, offset: i64, inclusive: bool) -> u64 {
         // At most two indices are checked, because every stride contains one offset.
         let near = u64::try_from((offset - 1) / self.stride).unwrap_or_default();
         let reached = |index: &u64| self.offset(*index) > offset || (inclusive && self.offset(*index) == offset);
@@ -243,7 +196,7 @@ impl Log {
     }
 
     /// Returns the index of the event with this id.
-    pub(super) fn index_of(&self, id: Uuid) -> Option<u64> {
+    pub(crate) fn index_of(&self, id: Uuid) -> Option<u64> {
         let drawn = id::index(self.seed, self.channel, id)?;
         let index = drawn % HISTORY;
         (index < self.len() && self.drawn(index) == drawn).then_some(index)
@@ -251,7 +204,7 @@ impl Log {
 
     /// Returns a range of indices that contains all events recorded in these Unix seconds, both included. It can contain
     /// more events.
-    pub(super) fn noted_between(&self, from: i64, to: i64) -> std::ops::Range<u64> {
+    pub(crate) fn noted_between(&self, from: i64, to: i64) -> std::ops::Range<u64> {
         let first = self.partition(|timestamp| timestamp.saturating_add(CREATED_SKEW) < from);
         let end = self.partition(|timestamp| timestamp <= to);
         first..end.max(first)

@@ -5,12 +5,12 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tokio::task::JoinError;
 
-use super::content::json;
 use super::query::Invalid;
+use crate::event::content::json;
 
 /// An answer that is not a success.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(crate) struct Refusal {
     status: StatusCode,
     kind: &'static str,
     code: Option<&'static str>,
@@ -27,18 +27,18 @@ struct Envelope<'a> {
 
 impl Refusal {
     /// Returns a 404 with a code, such as `CHANNEL_NOT_FOUND`.
-    pub(super) fn not_found(code: &'static str, message: &str) -> Self {
+    pub(crate) fn not_found(code: &'static str, message: &str) -> Self {
         Self { status: StatusCode::NOT_FOUND, kind: "NOT_FOUND", code: Some(code), message: message.to_owned() }
     }
 
     /// Returns a 401 for a missing or wrong key.
-    pub(super) fn unauthorized() -> Self {
+    pub(crate) fn unauthorized() -> Self {
         let message = "missing or wrong API key".to_owned();
         Self { status: StatusCode::UNAUTHORIZED, kind: "UNAUTHORIZED", code: None, message }
     }
 
     /// Returns the envelope for a status.
-    pub(super) fn of(status: StatusCode) -> Self {
+    pub(crate) fn of(status: StatusCode) -> Self {
         let (kind, code) = match status.as_u16() {
             401 => ("ORGANIZATION_NOT_FOUND", None),
             404 => ("NOT_FOUND", Some("CHANNEL_NOT_FOUND")),

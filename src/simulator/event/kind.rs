@@ -2,9 +2,9 @@
 
 use rand::Rng;
 
-use super::misbehaviour::Misbehaviour;
-use super::options::Options;
-use super::random::{Purpose, draw};
+use crate::misbehaviour::Misbehaviour;
+use crate::options::Options;
+use crate::random::{Purpose, draw};
 
 /// The subject of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,12 +100,12 @@ pub enum ReplayedId {
 /// The event that provides the payload and the proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Original {
-    pub(super) channel: u64,
-    pub(super) index: u64,
-    pub(super) timestamp: i64,
-    pub(super) deployment: u64,
-    pub(super) kind: Kind,
-    pub(super) id: ReplayedId,
+    pub(crate) channel: u64,
+    pub(crate) index: u64,
+    pub(crate) timestamp: i64,
+    pub(crate) deployment: u64,
+    pub(crate) kind: Kind,
+    pub(crate) id: ReplayedId,
 }
 
 /// How a proof was tampered with.
@@ -174,7 +174,7 @@ impl EventSpec {
         }
     }
 
-    pub(super) fn honesty(self, withheld: bool) -> Honesty {
+    pub(crate) fn honesty(self, withheld: bool) -> Honesty {
         match self {
             Self::Forged(_) => Honesty::Forged,
             Self::Malformed => Honesty::Malformed,
@@ -188,7 +188,7 @@ impl EventSpec {
 
 /// Chooses the nature of an event that no test asked for, according to the shares in the options.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Mix {
+pub(crate) struct Mix {
     seed: u64,
     unsigned: f64,
     forged: f64,
@@ -196,18 +196,18 @@ pub(super) struct Mix {
 }
 
 impl Mix {
-    pub(super) fn new(options: &Options) -> Self {
+    pub(crate) fn new(options: &Options) -> Self {
         let late = options.late_proofs.map_or(0.0, |late| late.share);
         Self { seed: options.seed, unsigned: options.unsigned, forged: options.forged, late }
     }
 
     /// Returns the shares of a channel that misbehaves.
-    pub(super) fn misbehaving(self, how: Option<Misbehaviour>) -> Self {
+    pub(crate) fn misbehaving(self, how: Option<Misbehaviour>) -> Self {
         let shares = how.and_then(Misbehaviour::shares);
         shares.map_or(self, |(unsigned, forged, late)| Self { unsigned, forged, late, ..self })
     }
 
-    pub(super) fn spec(&self, channel: u64, index: u64) -> EventSpec {
+    pub(crate) fn spec(&self, channel: u64, index: u64) -> EventSpec {
         let mut rng = draw(self.seed, Purpose::Mix, channel, index);
         let mut happens = |share: f64| rng.random::<f64>() < share;
         let (forged, unsigned, late) = (happens(self.forged), happens(self.unsigned), happens(self.late));

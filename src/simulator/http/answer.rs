@@ -13,10 +13,10 @@ use flate2::write::GzEncoder;
 use futures_util::stream;
 
 use super::envelope::Refusal;
-use super::fault::Fault;
+use crate::fault::Fault;
 
 /// The interval between two bytes of a deliberately slow answer.
-pub(super) const BETWEEN_BYTES: Duration = Duration::from_secs(1);
+pub(crate) const BETWEEN_BYTES: Duration = Duration::from_secs(1);
 
 const HTML: &str = "<html><head><title>Bad Gateway</title></head><body><h1>Bad Gateway</h1></body></html>";
 const WRONG_SHAPE: &str = r#"{"events":{"first":1},"has_more":"perhaps"}"#;
@@ -51,7 +51,7 @@ static GZIP_BOMB: LazyLock<Bytes> = LazyLock::new(|| {
 });
 
 /// Returns the answer, if the fault consists of an answer alone.
-pub(super) fn instead(fault: &Fault) -> Option<Response> {
+pub(crate) fn instead(fault: &Fault) -> Option<Response> {
     let json = [(header::CONTENT_TYPE, "application/json")];
     Some(match fault {
         Fault::RateLimited { retry_after } => rate_limited(retry_after.as_deref()),

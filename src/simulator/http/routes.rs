@@ -15,13 +15,13 @@ use uuid::Uuid;
 use super::backend::Backend;
 use super::description;
 use super::envelope::Refusal;
-use super::fault::Route;
 use super::gate::{Gate, pass};
-use super::page::Any;
 use super::query::{Filtered, Invalid, Query};
+use crate::channel::page::Any;
+use crate::fault::Route;
 
 /// The path that base URLs end in.
-pub(super) const BASE: &str = "/v1";
+pub(crate) const BASE: &str = "/v1";
 
 /// The default of `limit` on poll.
 const POLL_LIMIT: usize = 200;
@@ -32,7 +32,7 @@ const SEARCH_LIMIT: usize = 50;
 type Answer = Result<Response, Refusal>;
 
 /// The service over HTTP.
-pub(super) fn router(backend: Arc<Backend>) -> Router {
+pub(crate) fn router(backend: Arc<Backend>) -> Router {
     let routes = Router::new()
         .route("/channels/{channel}", gated(channel, Route::Channel, &backend))
         .route("/channels/{channel}/events", gated(poll, Route::Poll, &backend))

@@ -1,57 +1,22 @@
 //! An event's record as the service returns it.
 
-use std::ops::Range;
-
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use uuid::Uuid;
 
-use super::content::{verifiable_event, verifiable_result};
+use super::content::{Signed, verifiable_event, verifiable_result};
+use super::entry::{Entry, Rendered};
 use super::facts::Facts;
 use super::id;
 use super::kind::{EventSpec, Kind, Original, ReplayedId, Tampering};
-use super::log::Entry;
-use super::misbehaviour::Misbehaviour;
 use super::network::{Network, Subject};
-use super::padding::{Padding, Parts};
 use super::payload;
-use super::random::{Purpose, draw};
 use super::roster::Roster;
-use proof::verify::{Hash, event_hash};
-
-/// A record's JSON. It is signed once. Writing it again, with or without its proofs, is cheap.
-#[derive(Clone, Debug)]
-pub(super) struct Rendered {
-    json: Bytes,
-    /// The position of the items of `headers.proofs`.
-    proofs: Range<usize>,
-    /// The shared padding, and its position in the record. The padding comes after the proofs.
-    padding: Option<(usize, Bytes)>,
-}
-
-impl Rendered {
-    /// Appends the record. Leaves out its proofs if they are withheld.
-    pub(super) fn write(&self, withheld: bool, out: &mut Parts) {
-        let shown = if withheld { self.proofs.start } else { self.proofs.end };
-        out.copy(&self.json[..shown]);
-        let mut rest = self.proofs.end;
-        if let Some((at, padding)) = &self.padding {
-            out.copy(&self.json[rest..*at]);
-            out.share(padding);
-            rest = *at;
-        }
-        out.copy(&self.json[rest..]);
-    }
-
-    /// Returns the length of the record with its proofs and without the shared padding.
-    pub(super) fn len(&self) -> usize {
-        self.json.len()
-    }
-}
+use crate::misbehaviour::Misbehaviour;
+use crate::random::{Purpose, draw};
+use proof::verify::Hash;
 
 /// Makes an event's record. This computes the signatures of its proof, so it must not run on an async thread.
-pub(super) fn render(seed: u64, channel: u64, network: &Network, roster: &Roster, entry: &Entry) -> Rendered {
+pub(crate) fn render(seed: u64, channel: u64, network: &Network, roster: &Roster, entry: &Entry) -> Rendered {
     let content = match entry.spec {
         EventSpec::Displaced(from) => {
             content(seed, from.channel, network, &Roster::new(seed, from.channel), &Entry::of_original(&from))
@@ -95,23 +60,6 @@ fn content(seed: u64, channel: u64, network: &Network, roster: &Roster, entry: &
         (0, padding.notice.clone())
     });
     Content { proofs, payload, padding }
-}
-
-/// A signed text: the part after its padding, and the hash of the whole text.
-pub(super) struct Signed {
-    pub(super) text: String,
-    pub(super) hash: Hash,
-}
-
-impl Signed {
-    fn of(json: String, padding: Option<&Padding>) -> Self {
-        let Some(padding) = padding else {
-            let text = STANDARD.encode(json);
-            return Self { hash: event_hash(&text), text };
-        };
-        let text = STANDARD.encode(json.replacen('{', ",", 1));
-        Self { hash: padding.event_hash(&text), text }
-    }
 }
 
 /// The hash of the text that the network signed, and the text in the record. The texts are the same, unless the record was

@@ -21,26 +21,26 @@ use proof::verify::Hash;
 const MOST_A_PAGE: usize = 62_000_000;
 
 /// Events of 6 MB.
-pub(super) static LARGE: LazyLock<Padding> = LazyLock::new(|| Padding::of_text(6_000_000));
+pub(crate) static LARGE: LazyLock<Padding> = LazyLock::new(|| Padding::of_text(6_000_000));
 
 /// Events of 1 MB.
-pub(super) static MEDIUM: LazyLock<Padding> = LazyLock::new(|| Padding::of_text(1_000_000));
+pub(crate) static MEDIUM: LazyLock<Padding> = LazyLock::new(|| Padding::of_text(1_000_000));
 
 /// Events of 10 kB.
-pub(super) static SMALL: LazyLock<Padding> = LazyLock::new(|| Padding::of_text(10_000));
+pub(crate) static SMALL: LazyLock<Padding> = LazyLock::new(|| Padding::of_text(10_000));
 
 /// JSON 100,000 levels deep.
-pub(super) static DEEP: LazyLock<Padding> = LazyLock::new(|| {
+pub(crate) static DEEP: LazyLock<Padding> = LazyLock::new(|| {
     let deep = "[".repeat(100_000) + &"]".repeat(100_000);
     Padding::new(&deep, &deep)
 });
 
 /// A member `padding`, the first member of a JSON object.
-pub(super) struct Padding {
+pub(crate) struct Padding {
     /// The beginning of a payload without a signed text.
-    pub(super) notice: Bytes,
+    pub(crate) notice: Bytes,
     /// The beginning of a signed text, in base64.
-    pub(super) signed: Bytes,
+    pub(crate) signed: Bytes,
     /// A hasher that has already processed `signed`.
     hasher: Keccak256,
 }
@@ -63,33 +63,33 @@ impl Padding {
     }
 
     /// Returns the hash of a signed text, given the part after the padding.
-    pub(super) fn event_hash(&self, rest: &str) -> Hash {
+    pub(crate) fn event_hash(&self, rest: &str) -> Hash {
         Hash(self.hasher.clone().chain_update(rest).finalize().into())
     }
 
     /// Returns the maximum number of events in a page.
-    pub(super) fn limit(&self) -> usize {
+    pub(crate) fn limit(&self) -> usize {
         MOST_A_PAGE / self.notice.len().max(self.signed.len())
     }
 }
 
 /// A body whose large parts are shared.
 #[derive(Default)]
-pub(super) struct Parts {
+pub(crate) struct Parts {
     done: Vec<Bytes>,
     open: Vec<u8>,
 }
 
 impl Parts {
-    pub(super) fn with_capacity(bytes: usize) -> Self {
+    pub(crate) fn with_capacity(bytes: usize) -> Self {
         Self { done: Vec::new(), open: Vec::with_capacity(bytes) }
     }
 
-    pub(super) fn copy(&mut self, bytes: &[u8]) {
+    pub(crate) fn copy(&mut self, bytes: &[u8]) {
         self.open.extend_from_slice(bytes);
     }
 
-    pub(super) fn share(&mut self, bytes: &Bytes) {
+    pub(crate) fn share(&mut self, bytes: &Bytes) {
         self.done.extend([std::mem::take(&mut self.open).into(), bytes.clone()]);
     }
 }

@@ -1,31 +1,32 @@
 //! Selects the events of a page.
 
-use super::log::{Entry, Log};
-use super::options::{HasMore, Options, Window};
+use super::log::Log;
+use crate::event::entry::Entry;
+use crate::options::{HasMore, Options, Window};
 
 /// The parameters of a request for a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
-    pub(super) offset: Option<i64>,
-    pub(super) limit: usize,
+pub(crate) struct Asked {
+    pub(crate) offset: Option<i64>,
+    pub(crate) limit: usize,
 }
 
 /// How the service interprets `offset`: the open questions of spec/wire.md.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rules {
+pub(crate) struct Rules {
     window: Window,
     inclusive: bool,
     has_more: HasMore,
 }
 
 /// The events of a page, newest first.
-pub(super) struct Selection {
-    pub(super) entries: Vec<Entry>,
-    pub(super) has_more: bool,
+pub(crate) struct Selection {
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) has_more: bool,
 }
 
 /// A condition for including an event, in addition to its offset.
-pub(super) trait Condition {
+pub(crate) trait Condition {
     /// Returns the range of Unix seconds in which an event was recorded, both included.
     fn noted(&self) -> Option<(i64, i64)>;
 
@@ -34,7 +35,7 @@ pub(super) trait Condition {
 }
 
 /// Includes every event.
-pub(super) struct Any;
+pub(crate) struct Any;
 
 impl Condition for Any {
     fn noted(&self) -> Option<(i64, i64)> {
@@ -47,12 +48,12 @@ impl Condition for Any {
 }
 
 impl Rules {
-    pub(super) fn new(options: &Options) -> Self {
+    pub(crate) fn new(options: &Options) -> Self {
         Self { window: options.window, inclusive: options.inclusive, has_more: options.has_more }
     }
 
     /// Selects a page. It checks as few events as possible. If few events meet the condition, that can be all of them.
-    pub(super) fn select(self, log: &Log, asked: Asked, condition: &impl Condition, now_ms: i64) -> Selection {
+    pub(crate) fn select(self, log: &Log, asked: Asked, condition: &impl Condition, now_ms: i64) -> Selection {
         let all = condition.noted().map_or(0..log.len(), |(from, to)| log.noted_between(from, to));
         let first = asked.offset.map_or(0, |offset| log.first_above(offset, self.inclusive)).max(all.start);
         let entry = |index| log.entry(index, now_ms);
@@ -81,7 +82,7 @@ impl Rules {
 }
 
 /// Returns the newest events below an offset, or of all events, with the claim that there are more.
-pub(super) fn newest(
+pub(crate) fn newest(
     log: &Log,
     below: Option<i64>,
     limit: usize,

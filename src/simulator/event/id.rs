@@ -3,13 +3,13 @@
 use rand::Rng;
 use uuid::Uuid;
 
-use super::random::{Purpose, draw, uuid};
+use crate::random::{Purpose, draw, uuid};
 
 /// The bits of an id that hide the index.
 const INDEX_BITS: u64 = (1 << 48) - 1;
 
 /// Returns the id of the event at an index.
-pub(super) fn of(seed: u64, channel: u64, index: u64) -> Uuid {
+pub(crate) fn of(seed: u64, channel: u64, index: u64) -> Uuid {
     let drawn = uuid(&mut draw(seed, Purpose::EventId, channel, index));
     let (high, low) = drawn.as_u64_pair();
     let hidden = (index ^ mask(seed, channel, high)) & INDEX_BITS;
@@ -17,7 +17,7 @@ pub(super) fn of(seed: u64, channel: u64, index: u64) -> Uuid {
 }
 
 /// Returns the index of the event with this id. `None` if no event has this id.
-pub(super) fn index(seed: u64, channel: u64, id: Uuid) -> Option<u64> {
+pub(crate) fn index(seed: u64, channel: u64, id: Uuid) -> Option<u64> {
     let (high, low) = id.as_u64_pair();
     let index = (low ^ mask(seed, channel, high)) & INDEX_BITS;
     (of(seed, channel, index) == id).then_some(index)

@@ -13,8 +13,8 @@ use rand::Rng;
 use rand::seq::index;
 
 use super::kind::Tampering;
-use super::options::{Options, Signing};
-use super::random::{Purpose, draw};
+use crate::options::{Options, Signing};
+use crate::random::{Purpose, draw};
 use proof::verify::{Address, Hash, keccak256, signed_digest, workflow_owner};
 
 /// The organisation's tenant.
@@ -28,7 +28,7 @@ const REPORT_ID: [u8; 2] = [0, 1];
 const TOO_SHORT: usize = proof::verify::OCR_REPORT_LENGTH - 1;
 
 /// The network, and strangers who do not belong to it.
-pub(super) struct Network {
+pub(crate) struct Network {
     seed: u64,
     signing: Signing,
     required: usize,
@@ -44,20 +44,20 @@ pub(super) struct Network {
 
 /// The subject of a proof.
 #[derive(Clone, Copy)]
-pub(super) struct Subject {
-    pub(super) event_hash: Hash,
+pub(crate) struct Subject {
+    pub(crate) event_hash: Hash,
     /// The time in Unix seconds.
-    pub(super) timestamp: i64,
-    pub(super) workflow_id: [u8; 32],
-    pub(super) execution_id: [u8; 32],
+    pub(crate) timestamp: i64,
+    pub(crate) workflow_id: [u8; 32],
+    pub(crate) execution_id: [u8; 32],
     /// Determines the subset of signers, and is the round in the context.
-    pub(super) round: u64,
+    pub(crate) round: u64,
     /// Whether the signatures can be of other data.
-    pub(super) is_unproved: bool,
+    pub(crate) is_unproved: bool,
 }
 
 impl Network {
-    pub(super) fn new(options: &Options) -> Self {
+    pub(crate) fn new(options: &Options) -> Self {
         let Options { seed, signing, required, org_id, .. } = options;
         let (seed, signers) = (*seed, options.signers as u64);
         let mut rng = draw(seed, Purpose::Network, 0, 0);
@@ -80,17 +80,17 @@ impl Network {
     }
 
     /// Returns the signers' addresses in the network's order.
-    pub(super) fn addresses(&self) -> Vec<Address> {
+    pub(crate) fn addresses(&self) -> Vec<Address> {
         self.signers.iter().map(address_of).collect()
     }
 
     /// Returns the owner of the workflows that the events come from.
-    pub(super) fn owner(&self) -> Address {
+    pub(crate) fn owner(&self) -> Address {
         self.owner
     }
 
     /// Returns the items of `headers.proofs` for a subject, as JSON without the brackets.
-    pub(super) fn proofs(&self, subject: &Subject, tampering: Option<Tampering>) -> String {
+    pub(crate) fn proofs(&self, subject: &Subject, tampering: Option<Tampering>) -> String {
         let owner = if tampering == Some(Tampering::OtherOwner) { self.other_owner } else { self.owner };
         let mut subject = *subject;
         if tampering == Some(Tampering::OtherEvent) {

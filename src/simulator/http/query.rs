@@ -9,9 +9,9 @@
 use url::form_urlencoded;
 use uuid::Uuid;
 
-use super::channel::Channel;
-use super::log::Entry;
-use super::page::{Asked, Condition};
+use crate::channel::Channel;
+use crate::channel::page::{Asked, Condition};
+use crate::event::entry::Entry;
 use proof::verify::Address;
 
 /// The maximum number of events in a page.
@@ -19,10 +19,10 @@ const MAX_LIMIT: usize = 200;
 
 /// Why a request is refused, as text for people.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Invalid(pub(super) String);
+pub(crate) struct Invalid(pub(crate) String);
 
 /// The names and values of a query string.
-pub(super) struct Query(Vec<(String, String)>);
+pub(crate) struct Query(Vec<(String, String)>);
 
 /// The shape of a filter's values.
 #[derive(Clone, Copy)]
@@ -67,26 +67,26 @@ const KNOWN: [Known; 12] = [
 
 /// The filters of a search. Values are in their canonical spelling.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Filter {
+pub(crate) struct Filter {
     values: Vec<(&'static str, Vec<String>)>,
     /// The range in Unix seconds, both included.
     created: Option<(i64, i64)>,
 }
 
 /// A filter applied to a channel.
-pub(super) struct Filtered<'a> {
-    pub(super) channel: &'a Channel,
-    pub(super) filter: &'a Filter,
+pub(crate) struct Filtered<'a> {
+    pub(crate) channel: &'a Channel,
+    pub(crate) filter: &'a Filter,
 }
 
 impl Query {
-    pub(super) fn parse(query: Option<&str>) -> Self {
+    pub(crate) fn parse(query: Option<&str>) -> Self {
         let pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
         Self(pairs.into_owned().collect())
     }
 
     /// Removes `limit` and `offset` from the query and returns them.
-    pub(super) fn paging(&mut self, default_limit: usize) -> Result<Asked, Invalid> {
+    pub(crate) fn paging(&mut self, default_limit: usize) -> Result<Asked, Invalid> {
         let limit =
             number("limit", &self.take("limit"))?.map_or(Some(default_limit), |limit| usize::try_from(limit).ok());
         let limit = limit.filter(|limit| (1..=MAX_LIMIT).contains(limit));
@@ -99,7 +99,7 @@ impl Query {
     }
 
     /// Removes the filters from the query and returns them.
-    pub(super) fn filter(&mut self) -> Result<Filter, Invalid> {
+    pub(crate) fn filter(&mut self) -> Result<Filter, Invalid> {
         let created = self.created()?;
         let mut values = Vec::new();
         for known in &KNOWN {
@@ -119,7 +119,7 @@ impl Query {
     }
 
     /// Checks that no parameter is left.
-    pub(super) fn finish(self) -> Result<(), Invalid> {
+    pub(crate) fn finish(self) -> Result<(), Invalid> {
         self.0.first().map_or(Ok(()), |(name, _)| Err(Invalid(format!("{name}: no such parameter"))))
     }
 
