@@ -6,8 +6,12 @@ use std::collections::BTreeMap;
 
 use strum::{IntoStaticStr, VariantArray};
 
-use super::line::{UNSIGNED, VERIFIED};
+use crate::line::{UNSIGNED, VERIFIED};
 use proof::event::{EventType, Object};
+
+mod filter;
+
+pub use filter::{Filter, Rule};
 
 /// The service name in the signed content of the service's own events.
 const OWN_SERVICE: &str = "_crec";

@@ -15,28 +15,20 @@ use jiff::Timestamp;
 use serde_json::value::RawValue;
 
 use net::memory::Reserved;
-use proof::event::{Event, EventId, EventKey, EventType, Offset};
+use proof::event::{Event, EventId, EventKey, EventType, Offset, Proofs};
 use proof::verify::{Hash, Unsigned, Verdict, Verified};
 
 mod facts;
-mod filter;
 mod line;
 mod lines;
 mod manual;
-mod readable;
 mod sample;
-mod schema;
 mod shape;
-mod template;
 
-pub use facts::{Facts, Field};
-pub use filter::{Filter, Rule};
+pub use facts::{Facts, Field, Filter, Rule};
 pub use lines::Lines;
-pub use manual::{EXAMPLE, MANUAL};
-pub use readable::{Readable, printable};
-pub use schema::schema;
-pub use shape::{Format, Message, Shape};
-pub use template::{Below, JSON, Shipped, Source, Template, VOCABULARY};
+pub use manual::{EXAMPLE, MANUAL, schema};
+pub use shape::{Below, Format, JSON, Message, Readable, Shape, Shipped, Source, Template, VOCABULARY, printable};
 
 pub use line::{ChannelRef, UNSIGNED, VERIFIED, rfc3339};
 use line::{Parts, Verification};
@@ -135,6 +127,22 @@ impl Record {
     /// The JSON that the network signed, on one line. `None` without a proof, or if the signed text is not JSON.
     pub fn decoded(&self) -> Option<&[u8]> {
         self.parts.decoded.clone().map(|decoded| &self.json[decoded])
+    }
+
+    /// The JSON object, with the proof if `include_proof` is set and the event is verified.
+    fn data(&self, include_proof: bool) -> Bytes {
+        if !include_proof || !self.is_verified() {
+            return self.json.clone();
+        }
+        let open = &self.json[..self.json.len() - 1];
+        [open, br#","proof":"#, &self.proof(), b"}"].concat().into()
+    }
+
+    /// The proof of a verified event as JSON. This parses the event.
+    fn proof(&self) -> Vec<u8> {
+        let event = Event::parse(self.event()).expect("it was read before it was verified");
+        let Proofs::One(proof) = event.proofs else { unreachable!("a verified event has one proof") };
+        serde_json::to_vec(&proof).expect("a proof is made of texts")
     }
 
     /// The event's facts. The JSON is parsed for them once per record.

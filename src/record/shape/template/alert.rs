@@ -12,8 +12,8 @@ use minijinja::Value;
 use uuid::Uuid;
 
 use super::values::Map;
-use crate::readable::{limited, printable, status_reason};
-use crate::{Facts, Field, Readable, Record};
+use crate::shape::readable::{Readable, limited, printable, status_reason};
+use crate::{Facts, Field, Record};
 use proof::event::EventType;
 
 /// The longest key that `PagerDuty` accepts, in bytes. Opsgenie accepts keys of twice this length.

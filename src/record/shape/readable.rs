@@ -11,9 +11,9 @@ use std::fmt;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use super::facts::text;
-use super::line::{UNSIGNED, VERIFIED};
-use super::{Field, Record, rfc3339};
+use crate::facts::text;
+use crate::line::{UNSIGNED, VERIFIED};
+use crate::{Field, Record, rfc3339};
 use proof::event::{Object, Offset};
 
 /// The longest type and the longest description, in UTF-16 units.

@@ -22,7 +22,7 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, Undefi
 use serde::de::IgnoredAny;
 
 use super::readable::{limited, printable};
-use super::{Facts, Record};
+use crate::{Facts, Record};
 use net::secret::Secret;
 use proof::event::Object;
 
@@ -132,7 +132,7 @@ impl Template {
         let samples = samples::all().into_iter().filter(|(_, record)| takes(record.facts()));
         let mut said = BTreeSet::new();
         let tried = samples.filter_map(|(name, record)| {
-            let json = super::shape::data(&record, include_proof);
+            let json = record.data(include_proof);
             let error = self.body(&record, &json, Origin::Sample).err()?;
             said.insert(error.clone()).then(|| format!("{error} (in a sample: {name})"))
         });
