@@ -27,15 +27,13 @@ mod excerpt;
 mod header;
 mod proxy;
 mod public;
-mod retry_after;
 mod tls;
 
 pub use error::{advice, explained, find, reason, root_cause};
 pub use excerpt::excerpt;
-pub use header::{basic, sensitive};
+pub use header::{MAX_RETRY_AFTER, basic, retry_after, sensitive};
 pub use proxy::Proxy;
 pub use public::{NotPublic, check_public};
-pub use retry_after::{MAX_RETRY_AFTER, retry_after};
 pub use tls::{Authorities, Identity, PemError, certificates, private_key};
 
 use public::PublicOnly;

@@ -41,7 +41,6 @@ use crate::event::{Event, OcrProof, Proofs, RawEvent};
 mod fast;
 mod hash;
 mod known;
-mod owner;
 #[cfg(not(feature = "fast"))]
 mod plain;
 mod reading;
@@ -51,9 +50,8 @@ mod signature;
 mod signers;
 
 pub use hash::{Address, Hash, keccak256};
-pub use owner::workflow_owner;
 pub use reason::Reason;
-pub use report::{OCR_REPORT_LENGTH, Report, event_hash, signed_digest};
+pub use report::{OCR_REPORT_LENGTH, Report, event_hash, signed_digest, workflow_owner};
 pub use signers::{SignerSet, SignerSetError};
 
 use reading::{Counted, Signatures};
