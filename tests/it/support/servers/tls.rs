@@ -66,13 +66,13 @@ impl Authority {
     }
 
     /// A server called `localhost` that lets in clients with a certificate of this authority.
-    pub(super) fn server(&self) -> Arc<ServerConfig> {
+    pub(crate) fn server(&self) -> Arc<ServerConfig> {
         let (certificate, key) = self.make("localhost");
         config(self.clients().build().unwrap(), &certificate, &key)
     }
 
     /// A server called `localhost` that asks for a certificate, and lets in clients without one.
-    pub(super) fn asking_server(&self) -> Arc<ServerConfig> {
+    pub(crate) fn asking_server(&self) -> Arc<ServerConfig> {
         let (certificate, key) = self.make("localhost");
         config(self.clients().allow_unauthenticated().build().unwrap(), &certificate, &key)
     }
@@ -84,12 +84,12 @@ impl Authority {
     }
 
     /// A server that shows the authority's own certificate as its own.
-    pub(super) fn own_server(&self) -> Arc<ServerConfig> {
+    pub(crate) fn own_server(&self) -> Arc<ServerConfig> {
         config(WebPkiClientVerifier::no_client_auth(), &self.pem, &self.issuer.key().serialize_pem())
     }
 
     /// A server called `localhost` that lets everybody in.
-    pub(super) fn open_server(&self) -> Arc<ServerConfig> {
+    pub(crate) fn open_server(&self) -> Arc<ServerConfig> {
         let (certificate, key) = self.make("localhost");
         config(WebPkiClientVerifier::no_client_auth(), &certificate, &key)
     }
@@ -109,9 +109,9 @@ fn config(clients: Arc<dyn ClientCertVerifier>, certificate: &str, key: &str) ->
     Arc::new(config)
 }
 
-pub(super) struct TlsListener {
-    pub(super) tcp: TcpListener,
-    pub(super) tls: TlsAcceptor,
+pub(crate) struct TlsListener {
+    pub(crate) tcp: TcpListener,
+    pub(crate) tls: TlsAcceptor,
 }
 
 impl Listener for TlsListener {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tokio::process::{Child, Command};
 
-use super::{Admin, LONGEST_WAIT, Setup};
+use crate::support::{Admin, LONGEST_WAIT, Setup};
 
 /// Between two scrapes, and between two evaluations of the rules.
 const SCRAPES: Duration = Duration::from_millis(200);

@@ -15,11 +15,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 use tempfile::TempDir;
 
-use super::wait::{LONGEST_WAIT, LOOK_AGAIN};
-use super::{Authority, Setup, run, skip};
+use crate::support::{Authority, LONGEST_WAIT, LOOK_AGAIN, Setup, run, skip};
 
 /// What reads and asks.
-const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/support/kafka/client.py");
+const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/support/servers/kafka/client.py");
 
 /// Who may log in where a login is asked for.
 pub(crate) const USER: &str = "me";

@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ledger::store::Sled;
-use ledger::{Commit, Key, Ledger, Ledgers, Quarantined};
+use ledger::{Change, Commit, Key, Ledger, Ledgers, QUARANTINE, Quarantined, QuarantinedEvent};
 use proof::event::{ChannelId, EventKey, Offset};
 use serde_json::{Value, json};
 use simulator::Simulator;
 use tempfile::TempDir;
 use tokio::process::ChildStdout;
 
-use super::{Daemon, Delivered, Receiver, Told, eventually};
+use crate::support::{Daemon, Delivered, Receiver, Told, eventually};
 
 /// Secrets are recognised by this, wherever they might show.
 const WEBHOOK_SECRET: &str = "whsec_b25seSBhIHRlc3Qga25vd3MgdGhpcyBzZWNyZXQ=";
@@ -228,4 +228,29 @@ impl Setup {
 /// How many lines a file has; none where there is no file.
 fn lines_of(path: &Path) -> usize {
     std::fs::read(path).map_or(0, |bytes| bytes.split(|byte| *byte == b'\n').count() - 1)
+}
+
+/// The first of the events that fill a quarantine: above all that a test has.
+pub(crate) const FILLER: i64 = 1_000_001;
+
+/// Leaves no room in a channel's quarantine for anything more.
+pub(crate) async fn fill_quarantine(setup: &Setup, channel: ChannelId) {
+    let event = |number| {
+        let offset = Offset::new(number).unwrap();
+        let (reason, detail) = ("malformed".to_owned(), "a test".to_owned());
+        let facts = Quarantined {
+            offset,
+            event_id: None,
+            reason,
+            detail,
+            at: 0,
+            original: None,
+            digest: None,
+            received: None,
+            bytes: 0,
+        };
+        Change::Quarantine(QuarantinedEvent { facts, json: "{}".into() })
+    };
+    let quarantined = (FILLER..).take(usize::try_from(QUARANTINE.events).unwrap()).map(event).collect();
+    setup.commit(channel, Commit(quarantined)).await;
 }

@@ -18,7 +18,7 @@ use prost::Message;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::tls::{Authority, TlsListener};
+use crate::support::{Authority, TlsListener};
 
 /// How it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,10 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use super::postgres::Database;
-use super::programs::run;
-use super::wait::{LONGEST_WAIT, LOOK_AGAIN};
-use super::{Daemon, Setup};
+use crate::support::{Daemon, Database, LONGEST_WAIT, LOOK_AGAIN, Setup, printed_lines, run};
 
 /// What prints the rows of a query, as psql does.
 const PYTHON: &str = "import sqlite3, sys
@@ -85,9 +82,5 @@ pub(crate) fn rows_of(file: &Path) -> i64 {
 
 /// What python prints for a query on a file.
 pub(crate) fn sqlite(file: &Path, query: &str) -> Vec<String> {
-    lines(&run(Command::new("python3").arg("-c").arg(PYTHON).arg(file).arg(query)))
-}
-
-pub(super) fn lines(printed: &[u8]) -> Vec<String> {
-    String::from_utf8_lossy(printed).lines().map(str::to_owned).collect()
+    printed_lines(&run(Command::new("python3").arg("-c").arg(PYTHON).arg(file).arg(query)))
 }

@@ -9,7 +9,7 @@ use proof::event::ChannelId;
 use proof::verify::{Address, Hash, event_hash, keccak256, signed_digest, workflow_owner};
 use uuid::Uuid;
 
-use super::{Scripted, Setup};
+use crate::support::{Scripted, Setup};
 
 const ORGANISATION: &str = "org_of_a_test";
 

@@ -15,8 +15,7 @@ use nix::unistd::User;
 use tempfile::TempDir;
 use tokio_postgres::{Client, NoTls, Row};
 
-use super::wait::{LONGEST_WAIT, LOOK_AGAIN};
-use super::{Setup, run, skip};
+use crate::support::{LONGEST_WAIT, LOOK_AGAIN, Setup, printed_lines, run, skip};
 
 mod audit;
 mod pooler;
@@ -125,7 +124,7 @@ impl Database {
     pub(crate) fn psql(&self, statements: &str) -> Vec<String> {
         let mut psql = self.server.command("psql");
         psql.args(["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-d"]).arg(self.url()).arg("-c").arg(statements);
-        super::tables::lines(&run(&mut psql))
+        printed_lines(&run(&mut psql))
     }
 
     /// A number that a query gives.

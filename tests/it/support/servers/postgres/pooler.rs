@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use tokio_postgres::NoTls;
 
 use super::{Database, USER, user};
-use crate::support::wait::{LONGEST_WAIT, LOOK_AGAIN};
+use crate::support::{LONGEST_WAIT, LOOK_AGAIN};
 
 /// A pgbouncer before a database, in its transaction mode.
 pub(crate) struct Pooler {

@@ -6,8 +6,7 @@ use std::time::Instant;
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
-use super::wait::LOOK_AGAIN;
-use super::{Daemon, LONGEST_WAIT, Setup};
+use crate::support::{Daemon, LONGEST_WAIT, LOOK_AGAIN, Setup};
 
 /// A listener that a daemon serves.
 pub(crate) struct Admin {

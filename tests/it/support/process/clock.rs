@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::{Setup, skip};
+use crate::support::{Setup, skip};
 
 /// A clock of the daemon's own.
 pub(crate) struct Clock {
@@ -14,7 +14,7 @@ impl Clock {
     /// Gives the setup's daemons a clock; `None` where the test is skipped.
     pub(crate) fn of(setup: &mut Setup) -> Option<Self> {
         let (library, offset) = (setup.path("clock.so"), setup.path("clock"));
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/support/clock.c");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/support/process/clock.c");
         let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).output();
         if !built.is_ok_and(|built| built.status.success()) {
             skip("a C compiler named cc, and glibc");

@@ -13,9 +13,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::programs::programs;
-use super::skip;
-use super::wait::{LONGEST_WAIT, LOOK_AGAIN};
+use crate::support::{LONGEST_WAIT, LOOK_AGAIN, programs, skip};
 
 /// How the browser is started.
 const ARGUMENTS: [&str; 8] = [

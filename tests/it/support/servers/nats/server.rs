@@ -9,8 +9,7 @@ use std::time::Instant;
 
 use tempfile::TempDir;
 
-use crate::support::run;
-use crate::support::wait::{LONGEST_WAIT, LOOK_AGAIN};
+use crate::support::{LONGEST_WAIT, LOOK_AGAIN, run};
 
 /// A server with its data.
 pub(super) struct Server {

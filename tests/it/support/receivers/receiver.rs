@@ -17,8 +17,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_rustls::rustls::ServerConfig;
 
-use super::Delivered;
-use super::tls::{Authority, TlsListener};
+use crate::support::{Authority, Delivered, TlsListener};
 
 /// What a request is answered.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// Between two looks.
-pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(5);
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Looks until there is something to see.
 pub(crate) async fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {

@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use super::wait::LOOK_AGAIN;
+use crate::support::LOOK_AGAIN;
 
 /// What becomes of what is on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use tokio::io::AsyncReadExt;
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::task::JoinHandle;
 
-use super::wait::{LONGEST_WAIT, LOOK_AGAIN};
+use crate::support::{LONGEST_WAIT, LOOK_AGAIN};
 
 /// How much of a log is shown where a test fails.
 const SHOWN_LINES: usize = 40;

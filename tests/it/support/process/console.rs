@@ -10,8 +10,7 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-use super::Setup;
-use super::wait::{LONGEST_WAIT, LOOK_AGAIN};
+use crate::support::{LONGEST_WAIT, LOOK_AGAIN, Setup};
 
 /// A running console. Killed when it is dropped.
 pub(crate) struct Console {

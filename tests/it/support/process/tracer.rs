@@ -23,8 +23,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::Setup;
-use super::daemon::Log;
+use crate::support::{Log, Setup};
 
 /// The longest path that is looked at.
 const LONGEST_PATH: usize = 4096;

@@ -7,8 +7,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::wait::{LONGEST_WAIT, LOOK_AGAIN};
-use super::{Setup, skip};
+use crate::support::{LONGEST_WAIT, LOOK_AGAIN, Setup, skip};
 
 mod client;
 mod operator;
