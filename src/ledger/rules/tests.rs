@@ -42,7 +42,7 @@ fn settle(sink: &str, value: i64) -> Change {
     Change::Settle { sink: sink.into(), key: nameless(value) }
 }
 
-fn quarantine(value: i64, json: &'static [u8]) -> Change {
+pub(crate) fn quarantine(value: i64, json: &'static [u8]) -> Change {
     let (reason, detail) = ("malformed".to_owned(), "`headers` is missing".to_owned());
     let facts = Quarantined {
         offset: offset(value),
@@ -63,7 +63,7 @@ fn release(value: i64) -> Change {
     Change::Release { key: nameless(value), since: 1_700_000_000, sinks }
 }
 
-fn give_up(sink: &str, value: i64) -> Change {
+pub(crate) fn give_up(sink: &str, value: i64) -> Change {
     let facts = GivenUp {
         offset: offset(value),
         event_id: None,

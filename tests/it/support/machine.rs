@@ -12,4 +12,4 @@ pub(crate) use network::Network;
 pub(crate) use programs::{can_trace, printed_lines, programs, run};
 pub(crate) use random::random;
 pub(crate) use skip::skip;
-pub(crate) use wait::{LONGEST_WAIT, LOOK_AGAIN, eventually, everything};
+pub(crate) use wait::{LONGEST_WAIT, LOOK_AGAIN, eventually, everything, until_count};

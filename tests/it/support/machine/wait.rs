@@ -20,6 +20,23 @@ pub(crate) async fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T
     }
 }
 
+/// Waits until so many events have come, or more, for as long as more come.
+pub(crate) async fn until_count(count: usize, come: impl AsyncFn() -> usize) {
+    let mut deadline = Instant::now() + LONGEST_WAIT;
+    let mut seen = 0;
+    loop {
+        let now = come().await;
+        if now >= count {
+            return;
+        }
+        if now > seen {
+            (seen, deadline) = (now, Instant::now() + LONGEST_WAIT);
+        }
+        assert!(Instant::now() < deadline, "{now} of {count} events, and no more come");
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
 /// Whether everything is to be tried that is otherwise sampled, however long it takes.
 pub(crate) fn everything() -> bool {
     std::env::var_os("CHANNELD_TEST_FULL").is_some_and(|value| value != "0")

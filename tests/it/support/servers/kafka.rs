@@ -15,7 +15,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 use tempfile::TempDir;
 
-use crate::support::{Authority, LONGEST_WAIT, LOOK_AGAIN, Setup, run, skip};
+use crate::support::{Authority, LONGEST_WAIT, LOOK_AGAIN, Setup, run, skip, until_count};
 
 /// What reads and asks.
 const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/support/servers/kafka/client.py");
@@ -306,19 +306,7 @@ impl Topic {
 
     /// Waits until so many records have come, or more.
     pub(crate) async fn until_count(&self, count: usize) {
-        let mut deadline = Instant::now() + LONGEST_WAIT;
-        let mut seen = 0;
-        loop {
-            let now = self.count();
-            if now >= count {
-                return;
-            }
-            if now > seen {
-                (seen, deadline) = (now, Instant::now() + LONGEST_WAIT);
-            }
-            assert!(Instant::now() < deadline, "{now} of {count} events, and no more come");
-            tokio::time::sleep(LOOK_AGAIN).await;
-        }
+        until_count(count, async || self.count()).await;
     }
 
     /// The records that are committed, those of each partition in their order.

@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{LONGEST_WAIT, LOOK_AGAIN, Setup, skip};
+use crate::support::{LONGEST_WAIT, LOOK_AGAIN, Setup, skip, until_count};
 
 mod client;
 mod operator;
@@ -193,19 +193,7 @@ impl Nats {
 
     /// Waits until the stream holds so many events, or more.
     pub(crate) async fn until_count(&self, count: usize) {
-        let mut deadline = Instant::now() + LONGEST_WAIT;
-        let mut seen = 0;
-        loop {
-            let now = self.count().await;
-            if now >= count {
-                return;
-            }
-            if now > seen {
-                (seen, deadline) = (now, Instant::now() + LONGEST_WAIT);
-            }
-            assert!(Instant::now() < deadline, "{now} of {count} events, and no more come");
-            tokio::time::sleep(LOOK_AGAIN).await;
-        }
+        until_count(count, async || self.count().await).await;
     }
 
     /// The events in the stream, in their order.
