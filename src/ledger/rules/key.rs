@@ -19,32 +19,32 @@ use proof::event::{EventId, EventKey, Offset};
     strum(serialize_all = "kebab-case")
 )]
 pub enum Key {
-    /// [`Cursor`].
+    /// [`Cursor`](crate::Cursor).
     #[strum_discriminants(strum(serialize = "cursors"))]
     Cursor(SinkName),
-    /// [`Late`].
+    /// [`Late`](crate::Late).
     Late(EventKey),
-    /// [`Quarantined`].
+    /// [`Quarantined`](crate::Quarantined).
     #[strum_discriminants(strum(serialize = "quarantine"))]
     Quarantined(EventKey),
     /// The bytes of a pending or quarantined event.
     #[strum_discriminants(strum(serialize = "json"))]
     Body(EventKey),
-    /// [`GivenUp`].
+    /// [`GivenUp`](crate::GivenUp).
     #[strum_discriminants(strum(serialize = "dead-letters"))]
     DeadLetter(EventKey, SinkName),
     /// The bytes of a dead letter.
     #[strum_discriminants(strum(serialize = "dead-bodies"))]
     DeadBody(EventKey, SinkName),
-    /// [`Blocker`].
+    /// [`Blocker`](crate::Blocker).
     #[strum_discriminants(strum(serialize = "blockers"))]
     Blocker,
-    /// [`Paused`].
+    /// [`Paused`](crate::Paused).
     #[strum_discriminants(strum(serialize = "pauses"))]
     Paused,
     /// Proofs that were delivered in one commit, under an increasing number.
     Proofs(u64),
-    /// [`ShownWorkflow`].
+    /// [`ShownWorkflow`](crate::ShownWorkflow).
     #[strum_discriminants(strum(serialize = "workflows"))]
     Workflow(WorkflowId),
     /// The number of commits.
@@ -53,7 +53,7 @@ pub enum Key {
     /// [`Summary`](crate::Summary): the expected contents of the store.
     #[strum_discriminants(strum(serialize = "summaries"))]
     Summary,
-    /// [`Confirmed`].
+    /// [`Confirmed`](crate::Confirmed).
     #[strum_discriminants(strum(serialize = "confirmed"))]
     Confirmed(SinkName),
     /// [`History`](crate::History), packed.
