@@ -5,7 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "it fails as a test does")]
 
-#[path = "it/support/skip.rs"]
+#[path = "it/support/machine/skip.rs"]
 #[allow(dead_code, reason = "only the list is read here")]
 mod skip;
 

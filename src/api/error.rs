@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-use super::MAX_BODY;
+/// The maximum length of an answer, after decompression.
+pub const MAX_BODY: usize = 64 * 1024 * 1024;
 
 /// Why a call returned no result.
 #[derive(Debug, thiserror::Error, strum::IntoStaticStr)]

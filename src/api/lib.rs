@@ -47,7 +47,7 @@ mod transport;
 mod watcher;
 pub mod windows;
 
-pub use error::{Answer, ApiError, BadAnswer, SettingsError, Trouble};
+pub use error::{Answer, ApiError, BadAnswer, MAX_BODY, SettingsError, Trouble};
 pub use filter::{Created, Filter};
 pub use page::{MAX_RECORDS, Page};
 pub use watcher::Watcher;
@@ -58,9 +58,6 @@ use buffers::Buffers;
 /// a longer range. A page of two events, requested one offset early from a service that includes that offset, may
 /// contain no new event.
 pub const SMALLEST_PAGE: u16 = 3;
-
-/// The maximum length of an answer, after decompression.
-pub const MAX_BODY: usize = 64 * 1024 * 1024;
 
 /// The connection settings of the service.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -23,14 +23,24 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tracing::debug;
 
-use super::committer::{self, Answer, Request, UNAVAILABLE_WAIT, Writes};
-use super::migrate::{self, Moved};
-use super::store::{Lease, Loss, Outcome, Store};
-use super::{Changes, Commit, Digest, Key, Ledger, Place, Proof, Refusal, StateError};
+use crate::rules::Changes;
+use crate::rules::migrate::{self, Moved};
+use crate::store::{Lease, Loss, Outcome, Store};
+use crate::{Commit, Digest, Key, Ledger, Place, Proof, StateError};
 use net::Chain;
 use net::tasks::lock;
 use proof::event::ChannelId;
 use telemetry::metrics;
+
+mod committer;
+mod owner;
+#[cfg(test)]
+mod tests;
+
+pub use committer::{CommitError, Writes};
+
+use committer::{Answer, Request, UNAVAILABLE_WAIT};
+use owner::Owner;
 
 /// The number of proofs that one process remembers for all channels together.
 pub const PROOFS: usize = 100_000;
@@ -40,20 +50,6 @@ pub const PROOFS_OF_A_CHANNEL: usize = 1_000;
 
 /// The approximate size in bytes of the bodies that one commit of a migration moves.
 const MOVED_BYTES: usize = 8 << 20;
-
-/// Why a commit is not durable.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum CommitError {
-    /// The ledger refuses the commit. This is a defect.
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// The lease is lost. Events that were not recorded are delivered by the next owner.
-    #[error(transparent)]
-    Lost(#[from] Loss),
-    /// The state cannot be written.
-    #[error(transparent)]
-    State(#[from] StateError),
-}
 
 /// The ledgers of a process.
 #[derive(Debug)]
@@ -99,32 +95,13 @@ pub struct Claim {
     owner: Arc<Owner>,
 }
 
-/// Keeps a channel claimed in this process. When its last commit is written, the lease is released at the store.
-#[derive(Debug)]
-pub(super) struct Owner {
-    lease: Lease,
-    releases: mpsc::UnboundedSender<Lease>,
-    lost: IntCounter,
-    _alone: OwnedMutexGuard<()>,
-}
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        if self.lease.is_lost() {
-            self.lost.inc();
-        }
-        // When the process ends, the receiver is gone, and channels are not released one by one.
-        let _ = self.releases.send(self.lease.clone());
-    }
-}
-
 impl Ledgers {
     /// Creates the ledgers of a store. Commits are written by a task that is spawned on the current runtime.
     pub fn over(store: Arc<dyn Store>) -> Self {
         let (writes, mut tasks) = (Arc::default(), JoinSet::new());
         let commits = committer::start(&store, &writes, &mut tasks);
         let (releases, released) = mpsc::unbounded_channel();
-        tasks.spawn(release(store.clone(), released));
+        tasks.spawn(owner::release(store.clone(), released));
         let claims = Claims {
             made: metrics::counter("channeld_claims_total"),
             lost: metrics::counter("channeld_claims_lost_total"),
@@ -170,8 +147,7 @@ impl Ledgers {
             return Ok(None);
         }
         self.claims.made.inc();
-        let (releases, lost) = (self.releases.clone(), self.claims.lost.clone());
-        let owner = Owner { lease: lease.clone(), releases, lost, _alone: owner };
+        let owner = Owner::new(lease.clone(), self.releases.clone(), self.claims.lost.clone(), owner);
         let claim = Claim {
             lease,
             ledger: Arc::new(Mutex::new(ledger)),
@@ -238,12 +214,6 @@ impl Ledgers {
     }
 }
 
-async fn release(store: Arc<dyn Store>, mut released: mpsc::UnboundedReceiver<Lease>) {
-    while let Some(lease) = released.recv().await {
-        store.release(lease).await;
-    }
-}
-
 /// The number of proofs that each channel remembers if `channels` channels share the total.
 pub fn proofs_each(channels: usize) -> usize {
     (PROOFS / channels.max(1)).max(PROOFS_OF_A_CHANNEL)
@@ -297,6 +267,3 @@ impl Claim {
         self.store.body(self.lease.channel, key).await
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -12,7 +12,6 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -20,55 +19,23 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use super::{Digest, Effects, Entries, Key, Place, Proof, StateError};
+use crate::{Digest, Effects, Entries, Key, Place, Proof, StateError};
 use proof::event::ChannelId;
 
 mod copy;
 mod directory;
 mod postgres;
+mod settings;
 pub mod shared;
 mod sled;
 mod used;
 
 pub use copy::{Copied, copy};
 pub use postgres::{Postgres, PostgresSettings};
+pub use settings::StateSettings;
 pub use sled::Sled;
 
-use directory::Directory;
 use shared::{Hold, Membership};
-
-/// The location of the state.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StateSettings {
-    /// `state.path`: the directory of the sled database and the control socket.
-    pub path: PathBuf,
-    /// The database that the instances share. `None` selects sled.
-    pub database: Option<PostgresSettings>,
-}
-
-impl StateSettings {
-    /// Opens the store. Blocks.
-    ///
-    /// # Errors
-    /// If the directory is in use, or the state cannot be used in its present form.
-    pub fn open(self) -> Result<Arc<dyn Store>, StateError> {
-        Ok(match self.database {
-            None => Arc::new(Sled::open(&self.path)?),
-            Some(database) => Arc::new(Postgres::open(Some(&self.path), database)?),
-        })
-    }
-
-    /// Describes what [`open`](Self::open) would find or create. Does not create or open anything.
-    ///
-    /// # Errors
-    /// If the state cannot be used. The error names the problem.
-    pub fn examine(&self) -> Result<String, StateError> {
-        match &self.database {
-            None => Sled::examine(&self.path),
-            Some(_) => Directory::examine(&self.path),
-        }
-    }
-}
 
 /// The right to run a channel: to deliver its events and to commit changes to its ledger.
 #[derive(Clone, Debug)]

@@ -18,7 +18,7 @@ use std::time::Duration;
 use reqwest::ClientBuilder;
 use reqwest::redirect::Policy;
 use rustls::client::WantsClientCert;
-use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 use rustls_platform_verifier::BuilderVerifierExt;
 use url::Url;
 
@@ -27,15 +27,13 @@ mod excerpt;
 mod header;
 mod proxy;
 mod public;
-mod retry_after;
 mod tls;
 
 pub use error::{advice, explained, find, reason, root_cause};
 pub use excerpt::excerpt;
-pub use header::{basic, sensitive};
+pub use header::{MAX_RETRY_AFTER, basic, retry_after, sensitive};
 pub use proxy::Proxy;
 pub use public::{NotPublic, check_public};
-pub use retry_after::{MAX_RETRY_AFTER, retry_after};
 pub use tls::{Authorities, Identity, PemError, certificates, private_key};
 
 use public::PublicOnly;
@@ -65,7 +63,7 @@ pub struct Connection {
 /// # Errors
 /// If the system's certificates cannot be used.
 pub fn client_for(url: &Url) -> Result<ClientBuilder, rustls::Error> {
-    Ok(client_with(tls(url, &Connection::default(), Arc::default())?))
+    Ok(client_with(http_tls(url, &Connection::default(), Arc::default())?))
 }
 
 /// Returns a client builder for `url` with these settings. `asked` becomes true when the server asks for a client
@@ -81,7 +79,7 @@ pub fn client_by(
     if connection.public_only {
         check_public(url)?;
     }
-    let mut client = client_with(tls(url, connection, asked)?);
+    let mut client = client_with(http_tls(url, connection, asked)?);
     if connection.public_only {
         // A proxy from the environment would look up the name itself.
         client = client.no_proxy().dns_resolver(Arc::new(PublicOnly));
@@ -108,33 +106,33 @@ pub fn server_tls(
     identity: Option<&Identity>,
     is_used: bool,
 ) -> Result<ClientConfig, rustls::Error> {
-    let builder = tls_builder()?;
+    tls(authorities, identity, is_used, Arc::default())
+}
+
+/// Configures TLS for an HTTP client.
+///
+/// A client of plain http needs no certificates, so it works on systems without any.
+fn http_tls(url: &Url, connection: &Connection, asked: Arc<AtomicBool>) -> Result<ClientConfig, rustls::Error> {
+    let is_used = url.scheme() == "https" || connection.proxy.speaks_tls();
+    let mut config = tls(connection.authorities.as_ref(), connection.identity.as_ref(), is_used, asked)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// Configures TLS with ring, for one client and not for the whole process.
+fn tls(
+    authorities: Option<&Authorities>,
+    identity: Option<&Identity>,
+    is_used: bool,
+    asked: Arc<AtomicBool>,
+) -> Result<ClientConfig, rustls::Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let builder: ConfigBuilder<_, WantsClientCert> = match authorities {
         Some(authorities) => builder.with_root_certificates(authorities.store()?),
         None if is_used => builder.with_platform_verifier()?,
         None => builder.with_root_certificates(RootCertStore::empty()),
     };
     let certified = identity.map(Identity::certified).transpose()?.map(Arc::new);
-    Ok(builder.with_client_cert_resolver(Arc::new(CertificateResolver { certified, asked: Arc::default() })))
-}
-
-fn tls_builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, rustls::Error> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()
-}
-
-/// Configures TLS with ring, for this client and not for the whole process.
-///
-/// A client of plain http needs no certificates, so it works on systems without any.
-fn tls(url: &Url, connection: &Connection, asked: Arc<AtomicBool>) -> Result<ClientConfig, rustls::Error> {
-    let builder = tls_builder()?;
-    let builder: ConfigBuilder<_, WantsClientCert> = match &connection.authorities {
-        Some(authorities) => builder.with_root_certificates(authorities.store()?),
-        None if url.scheme() == "https" || connection.proxy.speaks_tls() => builder.with_platform_verifier()?,
-        None => builder.with_root_certificates(RootCertStore::empty()),
-    };
-    let certified = connection.identity.as_ref().map(Identity::certified).transpose()?.map(Arc::new);
-    let mut config = builder.with_client_cert_resolver(Arc::new(CertificateResolver { certified, asked }));
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(config)
+    Ok(builder.with_client_cert_resolver(Arc::new(CertificateResolver { certified, asked })))
 }

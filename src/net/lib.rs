@@ -12,6 +12,9 @@
 
 #![forbid(unsafe_code)]
 
+use std::error::Error;
+use std::fmt;
+
 pub mod http;
 pub mod memory;
 pub mod postgres;
@@ -20,6 +23,12 @@ pub mod secret;
 pub mod tasks;
 pub mod time;
 
-mod chain;
+/// An error with all its causes, on one line.
+pub struct Chain<'a>(pub &'a dyn Error);
 
-pub use chain::Chain;
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        std::iter::successors(self.0.source(), |&error| error.source()).try_for_each(|cause| write!(f, ": {cause}"))
+    }
+}

@@ -6,9 +6,12 @@ use std::collections::BTreeMap;
 
 use strum::{IntoStaticStr, VariantArray};
 
-use super::Record;
-use super::line::{UNSIGNED, VERIFIED};
+use crate::line::{UNSIGNED, VERIFIED};
 use proof::event::{EventType, Object};
+
+mod filter;
+
+pub use filter::{Filter, Rule};
 
 /// The service name in the signed content of the service's own events.
 const OWN_SERVICE: &str = "_crec";
@@ -59,12 +62,11 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Reads the facts from a record. A field that cannot be read is absent, because only the choice of sinks depends on
-    /// it.
-    pub(super) fn of(record: &Record) -> Self {
+    /// Reads the facts of an event. `decoded` is its signed JSON. A field that cannot be read is absent, because only the
+    /// choice of sinks depends on it.
+    pub(super) fn of(kind: &EventType, event: &[u8], decoded: Option<&[u8]>, is_verified: bool) -> Self {
         let mut facts = Self::default();
-        let event = record.event();
-        if let Ok(event) = Object::read(&event)
+        if let Ok(event) = Object::read(event)
             && let Ok(Some(payload)) = event.get::<Object<'_>>("payload")
         {
             for &field in Field::VARIANTS {
@@ -73,11 +75,11 @@ impl Facts {
             }
             facts.status_reason = text(&payload, "status_reason").filter(|reason| !reason.is_empty());
         }
-        facts.put(Field::Type, Some(record.kind.as_ref().into()));
-        if let Some(Ok(signed)) = record.decoded().map(Object::read) {
+        facts.put(Field::Type, Some(kind.as_ref().into()));
+        if let Some(Ok(signed)) = decoded.map(Object::read) {
             facts.read_signed(&signed);
         }
-        facts.put(Field::Verification, Some(if record.is_verified() { VERIFIED } else { UNSIGNED }.into()));
+        facts.put(Field::Verification, Some(if is_verified { VERIFIED } else { UNSIGNED }.into()));
         facts
     }
 

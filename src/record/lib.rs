@@ -15,40 +15,23 @@ use jiff::Timestamp;
 use serde_json::value::RawValue;
 
 use net::memory::Reserved;
-use proof::event::{ChannelId, Event, EventId, EventKey, EventType, Offset};
+use proof::event::{Event, EventId, EventKey, EventType, Offset, Proofs};
 use proof::verify::{Hash, Unsigned, Verdict, Verified};
 
 mod facts;
-mod filter;
 mod line;
 mod lines;
 mod manual;
-mod readable;
 mod sample;
-mod schema;
 mod shape;
-mod template;
 
-pub use facts::{Facts, Field};
-pub use filter::{Filter, Rule};
+pub use facts::{Facts, Field, Filter, Rule};
 pub use lines::Lines;
-pub use manual::{EXAMPLE, MANUAL};
-pub use readable::{Readable, printable};
-pub use schema::schema;
-pub use shape::{Format, Message, Shape};
-pub use template::{Below, JSON, Shipped, Source, Template, VOCABULARY};
+pub use manual::{EXAMPLE, MANUAL, schema};
+pub use shape::{Below, Format, JSON, Message, Readable, Shape, Shipped, Source, Template, VOCABULARY, printable};
 
+pub use line::{ChannelRef, UNSIGNED, VERIFIED, rfc3339};
 use line::{Parts, Verification};
-pub use line::{UNSIGNED, VERIFIED};
-
-/// A channel: the operator's name for it and the service's id.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ChannelRef {
-    /// The key of its table in the configuration. It labels logs, metrics and records.
-    pub name: Arc<str>,
-    /// The service's id.
-    pub id: ChannelId,
-}
 
 /// An event that is ready for delivery. It can only be made from a [`Verified`] or [`Unsigned`] event.
 #[derive(Clone, Debug)]
@@ -146,9 +129,25 @@ impl Record {
         self.parts.decoded.clone().map(|decoded| &self.json[decoded])
     }
 
+    /// The JSON object, with the proof if `include_proof` is set and the event is verified.
+    fn data(&self, include_proof: bool) -> Bytes {
+        if !include_proof || !self.is_verified() {
+            return self.json.clone();
+        }
+        let open = &self.json[..self.json.len() - 1];
+        [open, br#","proof":"#, &self.proof(), b"}"].concat().into()
+    }
+
+    /// The proof of a verified event as JSON. This parses the event.
+    fn proof(&self) -> Vec<u8> {
+        let event = Event::parse(self.event()).expect("it was read before it was verified");
+        let Proofs::One(proof) = event.proofs else { unreachable!("a verified event has one proof") };
+        serde_json::to_vec(&proof).expect("a proof is made of texts")
+    }
+
     /// The event's facts. The JSON is parsed for them once per record.
     pub fn facts(&self) -> &Facts {
-        self.facts.get_or_init(|| Box::new(Facts::of(self)))
+        self.facts.get_or_init(|| Box::new(Facts::of(&self.kind, &self.event(), self.decoded(), self.is_verified())))
     }
 }
 
@@ -171,11 +170,6 @@ pub fn shown(channel: &ChannelRef, verdict: &Verdict) -> String {
 /// proof covers the text.
 pub fn decode(signed: &str) -> Option<Box<RawValue>> {
     RawValue::from_string(String::from_utf8(line::decoded(signed)?).ok()?).ok()
-}
-
-/// Formats a time. Returns `None` if it is outside the calendar. The event's own field still contains it.
-pub fn rfc3339(unix_seconds: i64) -> Option<String> {
-    jiff::Timestamp::from_second(unix_seconds).ok().map(|time| time.to_string())
 }
 
 #[cfg(any(test, feature = "testing"))]

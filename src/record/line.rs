@@ -1,13 +1,13 @@
 //! Renders the record as one line of JSON.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{ChannelRef, rfc3339};
 use proof::event::{ChannelId, Event, EventId, Offset, RawEvent, is_nested_too_deeply};
 use proof::verify::Proof;
 
@@ -21,6 +21,15 @@ const HEAD: usize = 800;
 
 /// The length of one signer in the JSON.
 const SIGNER: usize = 45;
+
+/// A channel: the operator's name for it and the service's id.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChannelRef {
+    /// The key of its table in the configuration. It labels logs, metrics and records.
+    pub name: Arc<str>,
+    /// The service's id.
+    pub id: ChannelId,
+}
 
 /// The members before `decoded` and `event`.
 #[derive(Serialize)]
@@ -145,6 +154,11 @@ fn append_event(json: &mut Vec<u8>, raw: &RawEvent, event: Option<&Event>) -> Op
         json.extend_from_slice(serde_json::from_slice::<&RawValue>(&shown).ok()?.get().as_bytes());
     }
     Some(())
+}
+
+/// Formats a time. Returns `None` if it is outside the calendar. The event's own field still contains it.
+pub fn rfc3339(unix_seconds: i64) -> Option<String> {
+    jiff::Timestamp::from_second(unix_seconds).ok().map(|time| time.to_string())
 }
 
 /// Replaces line breaks with spaces. In JSON a raw line break occurs only between tokens, and a space means the same.

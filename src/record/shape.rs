@@ -7,9 +7,16 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use strum::{EnumString, IntoStaticStr, VariantNames};
 
-use super::template::{Alert, Below, JSON, Template};
-use super::{Readable, Record, rfc3339};
-use proof::event::{Event, EventKey, Offset, Proofs};
+use crate::{Record, rfc3339};
+use proof::event::{EventKey, Offset};
+
+mod readable;
+mod template;
+
+pub use readable::{Readable, printable};
+pub use template::{Below, JSON, Shipped, Source, Template, VOCABULARY};
+
+use template::Alert;
 
 /// The format in which a sink writes an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, EnumString, IntoStaticStr, VariantNames)]
@@ -92,7 +99,7 @@ impl Message {
 
     /// Returns the proof as JSON, if the shape includes it and the event has one. This parses the event.
     pub fn proof(&self) -> Option<Bytes> {
-        (self.shape.include_proof && self.record.is_verified()).then(|| proof(&self.record).into())
+        (self.shape.include_proof && self.record.is_verified()).then(|| self.record.proof().into())
     }
 
     /// The media type of a batch of such bodies: a JSON array, or lines.
@@ -131,7 +138,7 @@ impl Message {
 }
 
 fn body(record: &Record, shape: &Shape) -> Result<Bytes, String> {
-    let data = || data(record, shape.include_proof);
+    let data = || record.data(shape.include_proof);
     Ok(match (shape.format, &shape.template) {
         (Format::Raw, _) => record.event(),
         (Format::CloudEvents, _) => cloud_event(record, &data()),
@@ -139,22 +146,6 @@ fn body(record: &Record, shape: &Shape) -> Result<Bytes, String> {
         (Format::Template, Some(template)) => template.render(record, &data())?,
         (Format::Json | Format::Template, _) => data(),
     })
-}
-
-/// Returns the record's JSON, with its proof if `include_proof` is set and the event is verified.
-pub(super) fn data(record: &Record, include_proof: bool) -> Bytes {
-    if !include_proof || !record.is_verified() {
-        return record.json.clone();
-    }
-    let open = &record.json[..record.json.len() - 1];
-    [open, br#","proof":"#, &proof(record), b"}"].concat().into()
-}
-
-/// Returns the proof of a verified event as JSON.
-fn proof(record: &Record) -> Vec<u8> {
-    let event = Event::parse(record.event()).expect("it was read before it was verified");
-    let Proofs::One(proof) = event.proofs else { unreachable!("a verified event has one proof") };
-    serde_json::to_vec(&proof).expect("a proof is made of texts")
 }
 
 #[derive(Serialize)]

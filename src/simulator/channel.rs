@@ -9,27 +9,31 @@ use futures_util::future::join_all;
 use tokio::task::{JoinError, spawn_blocking};
 use uuid::Uuid;
 
-use super::description::WatcherStatus;
-use super::facts::Facts;
-use super::kind::Honesty;
-use super::log::{Cell, Entry, Log};
-use super::memory::{KEPT_RECORDS, Memory};
-use super::misbehaviour::Misbehaviour;
-use super::network::Network;
-use super::options::Options;
-use super::padding::{Padding, Parts};
-use super::page::{Asked, Condition, Rules, Selection, newest};
-use super::record::{Rendered, render};
-use super::roster::Roster;
+use crate::event::entry::{Cell, Entry, Rendered};
+use crate::event::facts::Facts;
+use crate::event::kind::Honesty;
+use crate::event::network::Network;
+use crate::event::padding::{Padding, Parts};
+use crate::event::record::render;
+use crate::event::roster::{Roster, WatcherStatus};
+use crate::misbehaviour::Misbehaviour;
+use crate::options::Options;
+use log::Log;
+use memory::{KEPT_RECORDS, Memory};
+use page::{Asked, Condition, Rules, Selection, newest};
+
+pub(crate) mod log;
+mod memory;
+pub(crate) mod page;
 
 /// How many records one thread makes at a time. Two threads share a page of the usual size.
 const RECORDS_A_THREAD: usize = 100;
 
 /// One channel.
-pub(super) struct Channel {
-    pub(super) roster: Roster,
+pub(crate) struct Channel {
+    pub(crate) roster: Roster,
     seed: u64,
-    pub(super) number: u64,
+    pub(crate) number: u64,
     network: Arc<Network>,
     rules: Rules,
     state: RwLock<State>,
@@ -37,10 +41,10 @@ pub(super) struct Channel {
 }
 
 /// The state that changes while the service runs.
-pub(super) struct State {
-    pub(super) log: Log,
+pub(crate) struct State {
+    pub(crate) log: Log,
     /// The statuses in the order of the roster.
-    pub(super) watcher_statuses: Vec<WatcherStatus>,
+    pub(crate) watcher_statuses: Vec<WatcherStatus>,
 }
 
 /// An event, and the cell for its record.
@@ -50,7 +54,7 @@ struct Placed {
 }
 
 impl Channel {
-    pub(super) fn new(options: &Options, number: u64, network: &Arc<Network>, now_ms: i64) -> Self {
+    pub(crate) fn new(options: &Options, number: u64, network: &Arc<Network>, now_ms: i64) -> Self {
         let roster = Roster::new(options.seed, number);
         let watcher_statuses = vec![options.watcher_status; roster.watchers.len()];
         let log = Log::new(options, number, now_ms);
@@ -66,7 +70,7 @@ impl Channel {
     }
 
     /// Makes the record of every event.
-    pub(super) async fn prepare(self: &Arc<Self>) -> Result<(), JoinError> {
+    pub(crate) async fn prepare(self: &Arc<Self>) -> Result<(), JoinError> {
         let (len, now_ms) = (self.state().log.len(), now_ms());
         let at_a_time = available_parallelism().map_or(1, NonZero::get) * RECORDS_A_THREAD;
         for first in (0..len).step_by(at_a_time) {
@@ -77,19 +81,19 @@ impl Channel {
         Ok(())
     }
 
-    pub(super) fn state(&self) -> RwLockReadGuard<'_, State> {
+    pub(crate) fn state(&self) -> RwLockReadGuard<'_, State> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
+    pub(crate) fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn facts(&self, entry: &Entry) -> Facts<'_> {
+    pub(crate) fn facts(&self, entry: &Entry) -> Facts<'_> {
         Facts::of(self.seed, self.number, &self.roster, entry)
     }
 
-    pub(super) fn select(&self, asked: Asked, condition: &impl Condition) -> Selection {
+    pub(crate) fn select(&self, asked: Asked, condition: &impl Condition) -> Selection {
         let log = &self.state().log;
         let limit = log.misbehaviour.and_then(Misbehaviour::padding).map_or(asked.limit, Padding::limit);
         let asked = Asked { limit: asked.limit.min(limit), ..asked };
@@ -102,14 +106,14 @@ impl Channel {
     }
 
     /// Returns every event's offset, and the verdict that a correct verifier must reach at this moment.
-    pub(super) fn offsets(&self) -> Vec<(i64, Honesty)> {
+    pub(crate) fn offsets(&self) -> Vec<(i64, Honesty)> {
         let (state, now_ms) = (self.state(), now_ms());
         let entries = (0..state.log.len()).map(|index| state.log.entry(index, now_ms));
         entries.map(|entry| (entry.offset, entry.spec.honesty(entry.withheld))).collect()
     }
 
     /// Returns the page as the service answers it.
-    pub(super) async fn page(self: &Arc<Self>, selection: Selection) -> Result<Body, JoinError> {
+    pub(crate) async fn page(self: &Arc<Self>, selection: Selection) -> Result<Body, JoinError> {
         let placed = self.made(selection.entries).await?;
         let records: Vec<_> = placed.iter().filter_map(Placed::record).collect();
         let size: usize = records.iter().map(|(record, _)| record.len() + 1).sum();
@@ -126,7 +130,7 @@ impl Channel {
     }
 
     /// Returns one event's record. `None` if no event has this id.
-    pub(super) async fn record(self: &Arc<Self>, id: Uuid) -> Result<Option<Body>, JoinError> {
+    pub(crate) async fn record(self: &Arc<Self>, id: Uuid) -> Result<Option<Body>, JoinError> {
         let entry = {
             let log = &self.state().log;
             log.index_of(id).map(|index| log.entry(index, now_ms()))
@@ -190,6 +194,6 @@ fn kept_records(options: &Options) -> usize {
 }
 
 /// Returns the time of day in Unix milliseconds.
-pub(super) fn now_ms() -> i64 {
+pub(crate) fn now_ms() -> i64 {
     jiff::Timestamp::now().as_millisecond()
 }

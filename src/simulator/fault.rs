@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use rand::Rng;
 
-use super::options::Options;
-use super::random::{Purpose, draw};
+use crate::random::{Purpose, draw};
 
 /// The delay of a slow answer that is chosen by chance.
 const SLOW: Duration = Duration::from_millis(1500);
@@ -96,7 +95,7 @@ impl Fault {
 }
 
 /// Decides which requests fail, and how.
-pub(super) struct Faults {
+pub(crate) struct Faults {
     seed: u64,
     share: f64,
     script: Mutex<VecDeque<Scripted>>,
@@ -113,18 +112,13 @@ struct Scripted {
 }
 
 impl Faults {
-    pub(super) fn new(options: &Options) -> Self {
-        Self {
-            seed: options.seed,
-            share: options.faults,
-            script: Mutex::default(),
-            asked: AtomicU64::new(0),
-            given: AtomicU64::new(0),
-        }
+    /// `share` is the share of requests that fail by chance.
+    pub(crate) fn new(seed: u64, share: f64) -> Self {
+        Self { seed, share, script: Mutex::default(), asked: AtomicU64::new(0), given: AtomicU64::new(0) }
     }
 
     /// Adds faults after the faults that are already queued.
-    pub(super) fn add(&self, route: Option<Route>, fault: Fault, times: usize) {
+    pub(crate) fn add(&self, route: Option<Route>, fault: Fault, times: usize) {
         if times > 0 {
             let mut script = self.script.lock().unwrap_or_else(PoisonError::into_inner);
             script.push_back(Scripted { route, fault, times });
@@ -132,7 +126,7 @@ impl Faults {
     }
 
     /// Returns the fault of the next request, if it has one. Requested faults come first, then faults by chance.
-    pub(super) fn next(&self, route: Route) -> Option<Fault> {
+    pub(crate) fn next(&self, route: Route) -> Option<Fault> {
         self.scripted(route).or_else(|| self.by_chance(route))
     }
 
@@ -165,7 +159,7 @@ mod tests {
 
     #[test]
     fn scripted_faults_come_in_order_and_only_where_they_are_meant() {
-        let faults = Faults::new(&Options::default());
+        let faults = Faults::new(0, 0.0);
         faults.add(Some(Route::Event), Fault::Html(502), 1);
         faults.add(None, Fault::Reset, 2);
         assert_eq!(faults.next(Route::Health), None);
@@ -177,7 +171,7 @@ mod tests {
 
     #[test]
     fn chance_gives_every_kind_of_fault_in_about_its_share() {
-        let faults = Faults::new(&Options { faults: 0.5, ..Options::default() });
+        let faults = Faults::new(0, 0.5);
         let given: Vec<_> = (0..400).filter_map(|_| faults.next(Route::Poll)).collect();
         assert!((150..250).contains(&given.len()), "{}", given.len());
         assert!((0..11).all(|number| given.contains(&Fault::nth(number))));

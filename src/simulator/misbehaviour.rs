@@ -10,8 +10,8 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 
-use super::fault::Fault;
-use super::padding::{DEEP, LARGE, MEDIUM, Padding, SMALL};
+use crate::event::padding::{DEEP, LARGE, MEDIUM, Padding, SMALL};
+use crate::fault::Fault;
 
 /// One year. No client should wait this long.
 const ABSURD_RETRY_AFTER: &str = "31536000";
@@ -79,7 +79,7 @@ impl Misbehaviour {
     }
 
     /// Returns the fault that answers every request.
-    pub(super) fn fault(self) -> Option<Fault> {
+    pub(crate) fn fault(self) -> Option<Fault> {
         Some(match self {
             Self::Hang => Fault::Hang,
             Self::SlowHead => Fault::SlowHead,
@@ -96,7 +96,7 @@ impl Misbehaviour {
     }
 
     /// Returns the shares of unsigned, forged and late events.
-    pub(super) fn shares(self) -> Option<(f64, f64, f64)> {
+    pub(crate) fn shares(self) -> Option<(f64, f64, f64)> {
         Some(match self {
             // On pages that lead nowhere the events do not matter, and notices cost no signatures.
             Self::LargeNotices | Self::SamePage | Self::Backwards => (1.0, 0.0, 0.0),
@@ -109,12 +109,12 @@ impl Misbehaviour {
     }
 
     /// Whether none of its proofs is valid or checked. Such proofs contain signatures that were made once.
-    pub(super) fn is_unproved(self) -> bool {
+    pub(crate) fn is_unproved(self) -> bool {
         matches!(self, Self::Forged | Self::WithheldProofs | Self::DeepJson)
     }
 
     /// Returns the padding that makes every event large or deep.
-    pub(super) fn padding(self) -> Option<&'static Padding> {
+    pub(crate) fn padding(self) -> Option<&'static Padding> {
         Some(match self {
             Self::LargeNotices | Self::LargeEvents => &LARGE,
             Self::WithheldProofs => &MEDIUM,
@@ -127,14 +127,14 @@ impl Misbehaviour {
 
 impl Misbehaving {
     /// Returns how a channel misbehaves. The last entry that names the channel decides.
-    pub(super) fn of(all: &[Self], channel: usize) -> Option<Misbehaviour> {
+    pub(crate) fn of(all: &[Self], channel: usize) -> Option<Misbehaviour> {
         let last = all.iter().rfind(|misbehaving| misbehaving.channels.contains(&channel))?;
         let ways = Misbehaviour::value_variants();
         Some(last.how.unwrap_or(ways[(channel - last.channels.start()) % ways.len()]))
     }
 
     /// Returns the long help of the option, which lists every misbehaviour.
-    pub(super) fn help() -> String {
+    pub(crate) fn help() -> String {
         let way = |way: &Misbehaviour| {
             let way = way.to_possible_value().expect("no way is hidden");
             format!("\n- {}: {}", way.get_name(), way.get_help().map(ToString::to_string).unwrap_or_default())

@@ -7,9 +7,9 @@ use std::time::Duration;
 use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
 use clap::value_parser;
 
-use super::description::WatcherStatus;
-use super::misbehaviour::Misbehaving;
-use super::random;
+use crate::event::roster::WatcherStatus;
+use crate::misbehaviour::Misbehaving;
+use crate::random;
 
 /// A simulated service's circumstances. The same options with the same seed give the same service, apart from the
 /// time of day ([`ends_at`](Self::ends_at)) and the port.

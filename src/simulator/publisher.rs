@@ -10,20 +10,20 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::backend::Backend;
-use super::options::GoBack;
+use crate::http::backend::Backend;
+use crate::options::GoBack;
 
 /// The minimum interval between two batches.
 const MIN_TICK: Duration = Duration::from_millis(10);
 
 /// Returns the time between two events at this rate. `None` if the rate produces no events.
-pub(super) fn spacing(rate: f64) -> Option<Duration> {
+pub(crate) fn spacing(rate: f64) -> Option<Duration> {
     let spacing = Duration::try_from_secs_f64(rate.recip()).ok()?;
     (rate > 0.0).then(|| spacing.max(Duration::from_nanos(1)))
 }
 
 /// Publishes in every channel until `stop`.
-pub(super) async fn publish(backend: Arc<Backend>, spacing: Duration, stop: CancellationToken) {
+pub(crate) async fn publish(backend: Arc<Backend>, spacing: Duration, stop: CancellationToken) {
     let started = Instant::now();
     let mut published = 0;
     let mut ticks = interval(spacing.max(MIN_TICK));
@@ -36,7 +36,7 @@ pub(super) async fn publish(backend: Arc<Backend>, spacing: Duration, stop: Canc
 }
 
 /// Goes back in time once, in every channel.
-pub(super) async fn go_back(backend: Arc<Backend>, GoBack { events, after }: GoBack, stop: CancellationToken) {
+pub(crate) async fn go_back(backend: Arc<Backend>, GoBack { events, after }: GoBack, stop: CancellationToken) {
     if stop.run_until_cancelled(sleep(after)).await.is_some() {
         for channel in &backend.channels {
             channel.state_mut().log.go_back(events);

@@ -12,7 +12,7 @@ use uuid::Uuid;
 /// The purpose of a draw. Two purposes never share their numbers.
 #[derive(Clone, Copy, Debug)]
 #[repr(u64)]
-pub(super) enum Purpose {
+pub(crate) enum Purpose {
     ApiKey = 1,
     Channel,
     Network,
@@ -30,7 +30,7 @@ pub(super) enum Purpose {
 }
 
 /// Returns the generator for one purpose. `owner` and `index` identify the object: a channel's number and an event's index.
-pub(super) fn draw(seed: u64, purpose: Purpose, owner: u64, index: u64) -> StdRng {
+pub(crate) fn draw(seed: u64, purpose: Purpose, owner: u64, index: u64) -> StdRng {
     let mut key = [0; 32];
     let words = [seed, purpose as u64, owner, index];
     for (bytes, word) in key.chunks_exact_mut(8).zip(words) {
@@ -40,18 +40,18 @@ pub(super) fn draw(seed: u64, purpose: Purpose, owner: u64, index: u64) -> StdRn
 }
 
 /// Returns a random UUID.
-pub(super) fn uuid(rng: &mut StdRng) -> Uuid {
+pub(crate) fn uuid(rng: &mut StdRng) -> Uuid {
     uuid::Builder::from_random_bytes(rng.random()).into_uuid()
 }
 
 /// Returns `0x` and `N` random bytes in hex.
-pub(super) fn hex_of<const N: usize>(rng: &mut StdRng) -> String {
+pub(crate) fn hex_of<const N: usize>(rng: &mut StdRng) -> String {
     let bytes: [u8; N] = std::array::from_fn(|_| rng.random());
     format!("0x{}", hex::encode(bytes))
 }
 
 /// Returns the API key of a simulator without a configured key.
-pub(super) fn api_key(seed: u64) -> String {
+pub(crate) fn api_key(seed: u64) -> String {
     let key: [u8; 16] = draw(seed, Purpose::ApiKey, 0, 0).random();
     format!("sim-{}", hex::encode(key))
 }

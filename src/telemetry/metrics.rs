@@ -23,25 +23,18 @@
 use jiff::Timestamp;
 use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
-use prometheus::{
-    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-};
+use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
 mod counted;
 mod of_sinks;
+mod table;
 mod words;
 
+use table::{WELL_FORMED, ages, buckets, described, labels};
 use words::WordCounters;
 
 pub use counted::{ChannelMetrics, Endpoint, Sort};
 pub use of_sinks::{Upkeep, UpkeepFailures};
-
-/// From half a millisecond, a typical file write, to half a minute, the default timeout of a request.
-const SECONDS: [f64; 15] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
-
-/// From a tenth of a second to a day.
-const AGES: [f64; 15] =
-    [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 43_200.0, 86_400.0];
 
 /// All metrics of this process. Clones share them.
 #[derive(Clone, Debug)]
@@ -152,33 +145,6 @@ pub fn gauge(name: &str) -> IntGaugeVec {
 
 const AGE: &str = "channeld_delivered_event_age_seconds";
 const AFTER: &str = "channeld_delivered_after_reading_seconds";
-
-const WELL_FORMED: &str = "names, labels and buckets are constants that the tests have seen accepted";
-
-/// The cells of a metric's row in the table: its name, type, labels and help.
-fn row(name: &str) -> [&'static str; 4] {
-    let mut rows = include_str!("metrics/table.md").lines().filter_map(|row| {
-        let mut cells = row.strip_prefix("| ")?.strip_suffix(" |")?.split('|').map(str::trim);
-        Some([cells.next()?.trim_matches('`'), cells.next()?, cells.next()?, cells.next()?])
-    });
-    rows.find(|row| row[0] == name).expect(WELL_FORMED)
-}
-
-fn described(name: &str) -> Opts {
-    Opts::new(name, row(name)[3])
-}
-
-fn labels(name: &str) -> Vec<&'static str> {
-    row(name)[2].split(", ").filter(|label| !label.is_empty()).collect()
-}
-
-fn buckets(name: &str) -> HistogramOpts {
-    HistogramOpts::from(described(name)).buckets(SECONDS.to_vec())
-}
-
-fn ages(name: &str) -> HistogramOpts {
-    HistogramOpts::from(described(name)).buckets(AGES.to_vec())
-}
 
 fn register<C: Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<C>) -> C {
     let metric = metric.expect(WELL_FORMED);

@@ -4,8 +4,8 @@ use uuid::Uuid;
 
 use super::*;
 use crate::Effects;
+use crate::rules::tests::{advance, at};
 use crate::testing::{Disk, Gate, Write};
-use crate::tests::{advance, at};
 
 const CHANNEL: ChannelId = ChannelId(Uuid::from_u128(1));
 

@@ -17,7 +17,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{Lease, Outcome, Store};
-use crate::{Changes, Entries, Key, Ledger, PROOFS, StateError, Summary, Value};
+use crate::rules::Changes;
+use crate::{Entries, Key, Ledger, PROOFS, StateError, Summary, Value};
 use proof::event::ChannelId;
 
 /// The maximum number of entries that are written together.

@@ -11,12 +11,19 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Access;
+use serde::Serialize;
 
-use super::sled::mirror;
-use super::used;
 use crate::StateError;
 
 pub(super) const DATABASE: &str = "sled";
+/// The mirror of the sled database.
+pub(super) const MIRROR: &str = "cursors.json";
+/// The next mirror, until it is complete and on disk. If the process is killed, the next write replaces this file.
+pub(super) const MIRROR_NEXT: &str = "cursors.json.new";
+/// The record of the states that were used.
+pub(super) const USED: &str = "state.json";
+/// The next version of that record, until it is on disk.
+pub(super) const USED_NEXT: &str = "state.json.new";
 const LOCK: &str = "lock";
 
 const ROOT: u32 = 0;
@@ -91,6 +98,24 @@ impl Directory {
     }
 }
 
+/// Replaces the file `name` in a directory with a value as JSON. Returns when the new file is on disk. The value is written
+/// to the file `next`, synced, and renamed.
+pub(super) fn replace(directory: &Path, name: &str, next: &str, value: &impl Serialize) -> Result<(), StateError> {
+    let (path, next) = (directory.join(name), directory.join(next));
+    let replaced = || -> io::Result<()> {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600).custom_flags(NO_FOLLOW);
+        let mut file = options.open(&next)?;
+        let mut json = serde_json::to_vec_pretty(value)?;
+        json.push(b'\n');
+        file.write_all(&json)?;
+        file.sync_all()?;
+        fs::rename(&next, &path)?;
+        File::open(directory)?.sync_all()
+    };
+    replaced().map_err(|error| StateError::io(format!("writing {}", path.display()), error))
+}
+
 /// The error for a directory or file that was opened and has disappeared since.
 pub(super) fn gone(path: &Path) -> StateError {
     unsafe_to_use(
@@ -118,7 +143,7 @@ fn check_all(path: &Path, metadata: &Metadata, ours: u32) -> Result<(), StateErr
         let remedy = format!("run `chmod 700 {}`", path.display());
         return Err(unsafe_to_use(path, &format!("has mode {mode:04o}, and others must not reach into it: {remedy}")));
     }
-    [LOCK, DATABASE, mirror::NAME, mirror::NEXT, used::NAME, used::NEXT]
+    [LOCK, DATABASE, MIRROR, MIRROR_NEXT, USED, USED_NEXT]
         .iter()
         .try_for_each(|name| check_contents(&path.join(name), ours))
 }

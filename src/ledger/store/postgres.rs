@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::Instant;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -34,13 +34,13 @@ use tracing::debug;
 use uuid::Uuid;
 
 use super::directory::Directory;
-use super::shared::{Hold, InstanceId, Membership};
+use super::shared::{Hold, InstanceId, Membership, RequestId};
 use super::used::{Used, UsedDatabase};
 use super::{Lease, Loss, Outcome, Store};
-use crate::entry::encode;
+use crate::rules::encode;
 use crate::{Digest, Effects, Entries, Key, PROOFS, PROOFS_OF_A_CHANNEL, Place, Proof, StateError, Table, Value};
 use net::Chain;
-use net::postgres::{ServerSettings, bigint};
+use net::postgres::bigint;
 use net::tasks::lock;
 use proof::event::{ChannelId, Offset};
 
@@ -52,11 +52,11 @@ mod instances;
 mod requests;
 mod schema;
 
+pub use connection::PostgresSettings;
+
 use connection::Connection;
 use group::Group;
 use identity::Identity;
-use instances::Configurations;
-use requests::Received;
 use schema::Schema;
 
 /// The tables whose values are not loaded with the other entries, but only on request.
@@ -70,19 +70,6 @@ const FORGET_AT_ONCE: usize = 10 * FORGET_AFTER;
 
 /// How often a commit is sent in a row if another copy was executed at the same time.
 const TRIES: usize = 3;
-
-/// The address of the database and the identity of this instance.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PostgresSettings {
-    /// `state.url` and its TLS settings.
-    pub server: ServerSettings,
-    /// `state.schema`: an identifier that needs no escaping.
-    pub schema: String,
-    /// `cluster.instance`: this instance's name.
-    pub instance: String,
-    /// `cluster.lease`: how long after its last heartbeat an instance is considered dead.
-    pub lease: Duration,
-}
 
 /// The database, as one instance uses it.
 #[derive(Debug)]
@@ -100,8 +87,11 @@ pub struct Postgres {
     hold: Arc<Hold>,
     /// The channels that this instance has claimed.
     claimed: Mutex<HashMap<ChannelId, Claimed>>,
-    configurations: Mutex<Configurations>,
-    received: Mutex<Received>,
+    /// The configured channels of instances, by their digest. Most instances have the same configuration, and it seldom
+    /// changes.
+    configurations: Mutex<BTreeMap<Vec<u8>, Arc<BTreeSet<ChannelId>>>>,
+    /// The requests that this instance received recently, and when. They are not taken again.
+    received: Mutex<BTreeMap<RequestId, Instant>>,
     /// The runtime directory that must remember the state that a copy creates here.
     remember_in: Option<PathBuf>,
     /// The last field, because the runtime directory must stay locked until everything else is closed. `None` if

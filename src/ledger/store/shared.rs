@@ -15,8 +15,7 @@ use async_trait::async_trait;
 use rustix::time::{ClockId, clock_gettime};
 use uuid::Uuid;
 
-use super::StateError;
-use crate::HeldBack;
+use crate::{HeldBack, StateError};
 use proof::event::ChannelId;
 
 mod requests;

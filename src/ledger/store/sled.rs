@@ -27,7 +27,7 @@ use proof::event::ChannelId;
 
 mod bodies;
 mod database;
-pub(super) mod mirror;
+mod mirror;
 mod recovery;
 #[cfg(test)]
 mod tests;
@@ -165,7 +165,7 @@ impl Store for Sled {
     }
 
     async fn is_incomplete(&self) -> Result<bool, StateError> {
-        Ok(self.lock_mirror().incomplete)
+        self.blocking(|sled| Ok(sled.lock_mirror().incomplete)).await
     }
 
     async fn begin_copy(&self) -> Result<(), StateError> {

@@ -6,21 +6,15 @@
 //! * **Never torn.** The file is written under another name, synced, and renamed.
 //! * **Optional.** If the file is missing, the state that is found is used.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::directory::NO_FOLLOW;
+use super::directory::{USED, USED_NEXT, replace};
 use crate::StateError;
-
-/// The name of the file.
-pub(super) const NAME: &str = "state.json";
-/// The next version of the file, until it is on disk.
-pub(super) const NEXT: &str = "state.json.new";
 
 /// The states that were used.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,7 +41,7 @@ pub(super) struct UsedDatabase {
 impl Used {
     /// The path of the file in a state directory.
     pub(super) fn file(directory: &Path) -> PathBuf {
-        directory.join(NAME)
+        directory.join(USED)
     }
 
     /// Reads the file. If it does not exist, no state was used.
@@ -71,21 +65,7 @@ impl Used {
         if used == before {
             return Ok(());
         }
-        let path = Self::file(directory);
-        used.replace(directory, &path).map_err(|error| StateError::io(format!("writing {}", path.display()), error))
-    }
-
-    fn replace(&self, directory: &Path, path: &Path) -> io::Result<()> {
-        let next = directory.join(NEXT);
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600).custom_flags(NO_FOLLOW);
-        let mut file = options.open(&next)?;
-        let mut json = serde_json::to_vec_pretty(self)?;
-        json.push(b'\n');
-        file.write_all(&json)?;
-        file.sync_all()?;
-        fs::rename(&next, path)?;
-        File::open(directory)?.sync_all()
+        replace(directory, USED, USED_NEXT, &used)
     }
 }
 

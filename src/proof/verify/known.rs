@@ -9,8 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use k256::ecdsa::VerifyingKey;
 
+#[cfg(feature = "fast")]
+use super::fast::Prepared;
 use super::hash::Address;
-use super::preparing::Prepared;
+#[cfg(not(feature = "fast"))]
+use super::plain::Prepared;
 use super::signature::address_of;
 
 /// The members of one signer set: their addresses and further knowledge about them.

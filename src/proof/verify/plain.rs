@@ -1,17 +1,7 @@
-//! Replaces `fast` in a build without it: nothing is precomputed, and every key is recovered.
-#![allow(clippy::unused_self, clippy::unnecessary_wraps, reason = "the same functions as those of `fast`")]
+//! Replaces `fast::Prepared` in a build without `fast`: nothing is precomputed, and every key is recovered.
+#![allow(clippy::unused_self, reason = "the same functions as those of `fast`")]
 
 use k256::ecdsa::VerifyingKey;
-
-use super::Reason;
-use super::known::Known;
-use super::reading::Signatures;
-use super::signers::Counted;
-
-/// Leaves all proofs to recovery.
-pub(super) fn read(_: &Known, _: usize, _: &[Signatures<'_>]) -> Option<Vec<Result<Counted, Reason>>> {
-    None
-}
 
 /// Stores nothing.
 pub(super) struct Prepared;

@@ -6,12 +6,10 @@
 //! * **In order.** Signatures are read in the order of the proof, up to the threshold. Signatures after the threshold are
 //!   never read.
 
-use super::Reason;
 use super::hash::Hash;
 use super::known::Known;
-use super::preparing;
+use super::reason::Reason;
 use super::signature::Recoverable;
-use super::signers::Counted;
 
 /// The signatures of a proof as text, and the digest that they sign.
 pub(super) struct Signatures<'a> {
@@ -19,10 +17,13 @@ pub(super) struct Signatures<'a> {
     pub(super) texts: &'a [Option<Box<str>>],
 }
 
-/// Reads each proof until `required` members are found.
-pub(super) fn read(known: &Known, required: usize, proofs: &[Signatures<'_>]) -> Vec<Result<Counted, Reason>> {
-    let by_recovery = || proofs.iter().map(|proof| Reading::new(known, required, proof).finish()).collect();
-    preparing::read(known, required, proofs).unwrap_or_else(by_recovery)
+/// The result of counting a proof with enough signatures.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Counted {
+    /// The indexes of distinct members in the set, exactly as many as required, in the order of the proof.
+    pub(super) members: Vec<usize>,
+    /// The number of signatures among them by keys outside the set.
+    pub(super) strangers: u32,
 }
 
 /// The state of reading one proof.

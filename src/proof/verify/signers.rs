@@ -3,10 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::Reason;
+#[cfg(feature = "fast")]
+use super::fast;
 use super::hash::Address;
 use super::known::Known;
-use super::reading::{self, Signatures};
+use super::reading::{Counted, Reading, Signatures};
+use super::reason::Reason;
 
 #[cfg(test)]
 mod tests;
@@ -17,15 +19,6 @@ pub struct SignerSet {
     /// The addresses, and further knowledge about the signers.
     known: Arc<Known>,
     required: usize,
-}
-
-/// The result of counting a proof with enough signatures.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Counted {
-    /// The indexes of distinct members in the set, exactly as many as required, in the order of the proof.
-    pub(super) members: Vec<usize>,
-    /// The number of signatures among them by keys outside the set.
-    pub(super) strangers: u32,
 }
 
 /// Why a list and a threshold are not a valid signer set.
@@ -82,7 +75,11 @@ impl SignerSet {
     /// Signatures are read in order until the threshold is reached. Signatures after it are never read. Strangers and
     /// repeats are skipped.
     pub(super) fn count(&self, proofs: &[Signatures<'_>]) -> Vec<Result<Counted, Reason>> {
-        reading::read(&self.known, self.required, proofs)
+        #[cfg(feature = "fast")]
+        if let Some(counted) = fast::read(&self.known, self.required, proofs) {
+            return counted;
+        }
+        proofs.iter().map(|proof| Reading::new(&self.known, self.required, proof).finish()).collect()
     }
 
     /// Whether [`prepare`](Self::prepare) has work to do.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use prometheus::core::{Collector, Desc, Describer};
 use prometheus::proto::{Counter, LabelPair, Metric, MetricFamily, MetricType};
 
-use super::{WELL_FORMED, described, labels};
+use super::table::{WELL_FORMED, described, labels};
 use net::tasks::lock;
 
 /// A counter for each channel and each of its words. `N` is the number of labels after the first label, which is the

@@ -7,7 +7,7 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::connection::Parameter;
-use crate::entry::encode;
+use crate::rules::encode;
 use crate::{Effects, Key, Lease, Table};
 use net::postgres::bigint;
 

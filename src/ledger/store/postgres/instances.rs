@@ -13,16 +13,12 @@ use uuid::Uuid;
 
 use super::Postgres;
 use crate::StateError;
-use crate::entry::decode;
+use crate::rules::decode;
 use crate::store::shared::{Hold, Instance, InstanceId, Membership, Ownership, View};
 use net::Chain;
 use net::postgres::bigint;
 use net::tasks::lock;
 use proof::event::ChannelId;
-
-/// The configured channels of instances, by their digest. Most instances have the same configuration, and it seldom
-/// changes.
-pub(super) type Configurations = BTreeMap<Vec<u8>, Arc<BTreeSet<ChannelId>>>;
 
 #[async_trait]
 impl Membership for Postgres {

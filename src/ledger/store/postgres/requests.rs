@@ -1,6 +1,5 @@
 //! The requests between instances, stored as rows.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -11,9 +10,6 @@ use super::Postgres;
 use crate::StateError;
 use crate::store::shared::{Answer, Asked, InstanceId, RequestId, Requests, Standing};
 use net::tasks::lock;
-
-/// The requests that this instance received recently, and when. They are not taken again.
-pub(super) type Received = BTreeMap<RequestId, Instant>;
 
 /// How long received requests are remembered. This is longer than a request can be taken.
 const REMEMBERED: Duration = Duration::from_secs(120);

@@ -12,20 +12,16 @@
 //! * **Small.** The size grows with the number of lanes and not with the number of pending events.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::store::directory::NO_FOLLOW;
+use crate::store::directory::{MIRROR, MIRROR_NEXT, replace};
 use crate::{Lost, StateError, Summary};
 use proof::event::{ChannelId, Offset};
 
-pub(in crate::store) const NAME: &str = "cursors.json";
-/// The next mirror, until it is complete and on disk. If the process is killed, the next write replaces this file.
-pub(in crate::store) const NEXT: &str = "cursors.json.new";
 const FORMAT: u32 = 2;
 
 /// The contents of the mirror.
@@ -50,7 +46,7 @@ impl Default for Mirror {
 impl Mirror {
     /// Reads the mirror in a directory. `None` if the file does not exist.
     pub(super) fn read(directory: &Path) -> Result<Option<Self>, StateError> {
-        let path = directory.join(NAME);
+        let path = directory.join(MIRROR);
         let json = match fs::read(&path) {
             Ok(json) => json,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -84,20 +80,6 @@ impl Mirror {
 
     /// Replaces the mirror in a directory. Returns when the new mirror is on disk.
     pub(super) fn write(&self, directory: &Path) -> Result<(), StateError> {
-        let path = directory.join(NAME);
-        self.replace(directory, &path).map_err(|error| StateError::io(format!("writing {}", path.display()), error))
-    }
-
-    fn replace(&self, directory: &Path, path: &Path) -> io::Result<()> {
-        let next = directory.join(NEXT);
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600).custom_flags(NO_FOLLOW);
-        let mut file = options.open(&next)?;
-        let mut json = serde_json::to_vec_pretty(self)?;
-        json.push(b'\n');
-        file.write_all(&json)?;
-        file.sync_all()?;
-        fs::rename(&next, path)?;
-        File::open(directory)?.sync_all()
+        replace(directory, MIRROR, MIRROR_NEXT, self)
     }
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use super::database::Database;
 use super::mirror::Mirror;
-use crate::entry::{decode, encode};
+use crate::rules::{decode, encode};
 use crate::store::Lease;
 use crate::store::directory::{DATABASE, Directory};
 use crate::store::used::Used;

@@ -6,11 +6,8 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::*;
-use crate::tests::{advance, at, offset};
-use crate::{
-    Change, Claim, Commit, CommitError, DeadLetter, GivenUp, Ledgers, Pause, Pending, Quarantined, QuarantinedEvent,
-    Summary,
-};
+use crate::rules::tests::{advance, at, give_up, offset, quarantine};
+use crate::{Change, Claim, Commit, CommitError, Ledgers, Pause, Pending, Summary};
 use proof::event::EventKey;
 
 const CHANNEL: ChannelId = ChannelId(Uuid::from_u128(7));
@@ -31,37 +28,6 @@ fn owe(sink: &str, value: i64) -> Change {
         json: Bytes::from_static(b"{}"),
     };
     Change::Owe { sink: sink.into(), event }
-}
-
-fn quarantine(value: i64, json: &'static [u8]) -> Change {
-    let (reason, detail) = ("malformed".to_owned(), "`headers` is missing".to_owned());
-    let facts = Quarantined {
-        offset: offset(value),
-        event_id: None,
-        reason,
-        detail,
-        at: 1,
-        original: None,
-        digest: None,
-        received: None,
-        bytes: 0,
-    };
-    Change::Quarantine(QuarantinedEvent { facts, json: Bytes::from_static(json) })
-}
-
-fn give_up(value: i64) -> Change {
-    let reason = "answered 503".to_owned();
-    let facts = GivenUp {
-        offset: offset(value),
-        event_id: None,
-        reason,
-        attempts: 3,
-        since: 1,
-        at: 2,
-        received: None,
-        bytes: 0,
-    };
-    Change::GiveUp { sink: "a".into(), letter: DeadLetter { facts, json: Bytes::from_static(b"{}") } }
 }
 
 struct Fixture {
@@ -183,7 +149,7 @@ fn not_a_file(path: &Path) {
 async fn whatever_happens_to_the_database_no_event_is_lost_and_what_is_lost_is_counted_until_acknowledged() {
     for (damage, spoil) in DAMAGES {
         let fixture = Fixture::new();
-        let kept = [quarantine(1, b"{1}"), quarantine(2, b"{2}"), give_up(4)];
+        let kept = [quarantine(1, b"{1}"), quarantine(2, b"{2}"), give_up("a", 4)];
         let pause = Pause { since: jiff::Timestamp::UNIX_EPOCH, until: None };
         let pause = Change::Pause { sink: Some("a".into()), pause: Some(pause) };
         fixture.commit(kept.into_iter().chain([owe("a", 3), advance("a", 5), advance("b", 2), pause])).await;
@@ -214,7 +180,9 @@ async fn whatever_happens_to_the_database_no_event_is_lost_and_what_is_lost_is_c
 async fn a_flipped_bit_anywhere_loses_nothing_silently_and_the_database_is_kept_as_it_was_found() {
     let fixture = Fixture::new();
     let quarantined = (1..=20).map(|value| quarantine(value, b"{1}"));
-    fixture.commit(quarantined.chain((21..=40).map(give_up)).chain([owe("a", 50), advance("a", 60)])).await;
+    fixture
+        .commit(quarantined.chain((21..=40).map(|value| give_up("a", value))).chain([owe("a", 50), advance("a", 60)]))
+        .await;
     let whole = fs::read(fixture.path("sled/db")).unwrap();
     let mirror = fs::read(fixture.path("cursors.json")).unwrap();
     let (mut told, mut unharmed) = (0, 0);

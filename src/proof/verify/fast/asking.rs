@@ -15,28 +15,22 @@
 //!   tested members therefore change nothing.
 
 use std::cell::Cell;
-use std::sync::LazyLock;
 
 use k256::elliptic_curve::ops::Reduce;
-use k256::{AffinePoint, FieldBytes, Scalar};
+use k256::{FieldBytes, Scalar};
 
-use super::multiples::{Multiples, Window};
+use super::multiples::{GENERATOR, Multiples, Window};
 use super::order::Snapshot;
 use super::signatures::{inverses, names, r};
 use super::sums::{Lists, Point};
-use crate::verify::Reason;
 use crate::verify::hash::Hash;
 use crate::verify::known::Known;
-use crate::verify::reading::{Reading, Signatures};
+use crate::verify::reading::{Counted, Reading, Signatures};
+use crate::verify::reason::Reason;
 use crate::verify::signature::Recoverable;
-use crate::verify::signers::Counted;
 
 #[cfg(test)]
 mod tests;
-
-/// The generator's multiples, shared by the whole process.
-pub(super) static GENERATOR: LazyLock<Multiples> =
-    LazyLock::new(|| Multiples::of(&AffinePoint::GENERATOR, Window::GENERATOR));
 
 /// How many signatures are prepared together. A larger number would make the memory that each thread keeps large.
 const TOGETHER: usize = 48;
@@ -47,11 +41,7 @@ thread_local! {
 }
 
 /// Reads each proof until `required` members are found. Returns `None` if no member has precomputed multiples.
-pub(in crate::verify) fn read(
-    known: &Known,
-    required: usize,
-    proofs: &[Signatures<'_>],
-) -> Option<Vec<Result<Counted, Reason>>> {
+pub(crate) fn read(known: &Known, required: usize, proofs: &[Signatures<'_>]) -> Option<Vec<Result<Counted, Reason>>> {
     let prepared = &known.prepared;
     let places = prepared.window().filter(|_| prepared.has_multiples()).map(Window::places)?;
     let mut readings: Vec<_> = proofs.iter().map(|proof| AskedReading::new(known, required, proof)).collect();

@@ -11,6 +11,7 @@
 
 use std::iter;
 use std::ops::RangeInclusive;
+use std::sync::LazyLock;
 
 use arrayvec::ArrayVec;
 use k256::elliptic_curve::BatchNormalize;
@@ -31,6 +32,10 @@ const BYTES: usize = BITS / 8;
 
 /// The number of positions with the narrowest window.
 const MOST_PLACES: usize = Window(*Window::KEYS.start()).places();
+
+/// The generator's multiples, shared by the whole process.
+pub(super) static GENERATOR: LazyLock<Multiples> =
+    LazyLock::new(|| Multiples::of(&AffinePoint::GENERATOR, Window::GENERATOR));
 
 /// The number of bits of a scalar that one digit represents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

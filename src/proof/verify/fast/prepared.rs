@@ -12,8 +12,7 @@ use std::sync::{LazyLock, OnceLock};
 use k256::AffinePoint;
 use k256::ecdsa::VerifyingKey;
 
-use super::asking::GENERATOR;
-use super::multiples::{Multiples, Window};
+use super::multiples::{GENERATOR, Multiples, Window};
 use super::order::Order;
 
 #[cfg(test)]
@@ -29,7 +28,7 @@ const MEMORY: usize = 3 << 20;
 const WORTH_MULTIPLES: u32 = 8;
 
 /// The knowledge about the members of one signer set.
-pub(in crate::verify) struct Prepared {
+pub(crate) struct Prepared {
     /// `None` if the set has too many members.
     window: Option<Window>,
     members: Vec<Member>,
@@ -46,7 +45,7 @@ struct Member {
 
 impl Prepared {
     /// Creates an entry for each of `members` members, without any knowledge.
-    pub(in crate::verify) fn nothing(members: usize) -> Self {
+    pub(crate) fn nothing(members: usize) -> Self {
         let window = Window::fitting(members, MEMORY - Window::GENERATOR.bytes());
         // Without multiples no member is tested.
         let order = Order::new(if window.is_some() { members } else { 0 });
@@ -59,7 +58,7 @@ impl Prepared {
     }
 
     /// Learns the order in which the network signs. Each proof lists the members that signed it.
-    pub(in crate::verify) fn learn<'a>(&self, proofs: impl IntoIterator<Item = &'a [usize]>) {
+    pub(crate) fn learn<'a>(&self, proofs: impl IntoIterator<Item = &'a [usize]>) {
         self.order.learn(proofs);
     }
 
@@ -79,7 +78,7 @@ impl Prepared {
     }
 
     /// Records that a member's key was recovered.
-    pub(in crate::verify) fn recovered(&self, member: usize, key: &VerifyingKey) {
+    pub(crate) fn recovered(&self, member: usize, key: &VerifyingKey) {
         let member = &self.members[member];
         if self.window.is_some() && member.recovered.load(Relaxed) < WORTH_MULTIPLES {
             let before = member.recovered.fetch_add(1, Relaxed);
@@ -90,13 +89,13 @@ impl Prepared {
     }
 
     /// Whether any member was recovered often enough and has no multiples yet.
-    pub(in crate::verify) fn wants_preparing(&self) -> bool {
+    pub(crate) fn wants_preparing(&self) -> bool {
         self.members.iter().any(Member::wants_multiples)
     }
 
     /// Computes the missing multiples for the members that were recovered often enough. It takes some milliseconds for
     /// each.
-    pub(in crate::verify) fn prepare(&self) {
+    pub(crate) fn prepare(&self) {
         let Some(window) = self.window else { return };
         for member in self.members.iter().filter(|member| member.wants_multiples()) {
             LazyLock::force(&GENERATOR);

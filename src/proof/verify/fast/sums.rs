@@ -16,53 +16,17 @@
 //! * **An exception has no sum.** This method cannot add a point to itself or to its negative. Only the owner of a key can
 //!   cause this, with signatures by that key. Then no list of the batch has a sum, and the caller works without sums.
 
-use std::iter;
-
 #[cfg(target_arch = "x86_64")]
 use fearless_simd::Level;
-use k256::elliptic_curve::point::AffineCoordinates;
-use k256::{AffinePoint, FieldBytes};
-
-use super::field::{Words, bytes_of, negative, words_from};
 
 #[cfg(target_arch = "x86_64")]
 mod four;
+mod points;
 mod single;
 #[cfg(test)]
 mod tests;
 
-/// A point of the curve. It is not the identity.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Point {
-    x: Words,
-    y: Words,
-}
-
-impl From<&AffinePoint> for Point {
-    /// Converts a point, which must not be the identity.
-    fn from(point: &AffinePoint) -> Self {
-        Self { x: words_from(&point.x()), y: words_from(&point.y()) }
-    }
-}
-
-impl Point {
-    /// Returns the point or its negative. It uses no branch, because half of the points are negative, in no predictable
-    /// order.
-    pub(super) fn signed(&self, is_negative: bool) -> Self {
-        let negative = negative(&self.y);
-        Self { x: self.x, y: std::array::from_fn(|at| if is_negative { negative[at] } else { self.y[at] }) }
-    }
-
-    /// The first coordinate.
-    pub(super) fn x(&self) -> FieldBytes {
-        bytes_of(&self.x)
-    }
-
-    /// Whether the second coordinate is odd.
-    pub(super) fn y_is_odd(&self) -> bool {
-        self.y[0] & 1 == 1
-    }
-}
+pub(super) use points::Point;
 
 /// Lists of points to sum. All lists have the same length.
 pub(super) enum Lists {
@@ -109,15 +73,4 @@ impl Lists {
             Self::Single(lists) => lists.take_sums(),
         }
     }
-}
-
-/// The distance between the points that are added at each level, for lists of this length.
-fn levels(length: usize) -> impl Iterator<Item = usize> {
-    iter::successors(Some(1), |distance| Some(2 * distance)).take_while(move |distance| *distance < length)
-}
-
-/// The indexes of the points that are added. Only points at multiples of `distance` count, in pairs.
-fn pairs(length: usize, distance: usize) -> impl DoubleEndedIterator<Item = (usize, usize)> + ExactSizeIterator {
-    let number = length.div_ceil(distance) / 2;
-    (0..number).map(move |pair| (2 * pair * distance, (2 * pair + 1) * distance))
 }

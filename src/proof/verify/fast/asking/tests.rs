@@ -1,9 +1,9 @@
 //! Testing members gives the same result as recovery.
 
-use k256::ProjectivePoint;
 use k256::ecdsa::{SigningKey, VerifyingKey};
 use k256::elliptic_curve::ff::PrimeField;
 use k256::elliptic_curve::point::{AffineCoordinates, DecompressPoint};
+use k256::{AffinePoint, ProjectivePoint};
 
 use super::super::signatures::s;
 use super::*;

@@ -9,7 +9,7 @@ use std::{array, iter};
 
 use fearless_simd::{Avx2, prelude::*};
 
-use super::{Point, levels, pairs};
+use super::points::{Point, levels, pairs};
 
 mod elements;
 
@@ -29,7 +29,7 @@ struct Points {
 }
 
 /// Lists of points. All lists have the same length.
-pub(in crate::verify) struct Lists {
+pub(crate) struct Lists {
     avx2: Avx2,
     length: usize,
     number: usize,

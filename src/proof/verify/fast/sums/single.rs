@@ -1,6 +1,6 @@
 //! Adds one list after another with k256's numbers, for processors without AVX2.
 
-use super::{Point, levels, pairs};
+use super::points::{Point, levels, pairs};
 use crate::verify::fast::field::{Number, number_of, words_from};
 
 /// A point in k256's numbers. Both coordinates have magnitude 1 in k256's terms.
@@ -41,7 +41,7 @@ impl Affine {
 
 /// Lists of points. All lists have the same length.
 #[derive(Default)]
-pub(in crate::verify) struct Lists {
+pub(crate) struct Lists {
     length: usize,
     /// The points of all lists, one list after another.
     points: Vec<Affine>,

@@ -1,7 +1,8 @@
 //! A sum equals the result of k256's complete formulas, or is missing.
 
 use k256::elliptic_curve::ops::Reduce;
-use k256::{ProjectivePoint, Scalar, U256};
+use k256::elliptic_curve::point::AffineCoordinates;
+use k256::{AffinePoint, FieldBytes, ProjectivePoint, Scalar, U256};
 use proptest::prelude::*;
 
 use super::*;

@@ -1,0 +1,242 @@
+//! The task that writes effects to the store. Commits that arrive during a write are then written together.
+//!
+//! # Invariants
+//!
+//! * **In order.** A channel's effects are written in the order in which they arrived. Effects that had to wait come
+//!   first.
+//! * **Nothing after a fatal write.** Every later commit is answered with the same error.
+
+use std::mem::take;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use prometheus::Histogram;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tracing::{debug, error, info, warn};
+
+use super::owner::Owner;
+use crate::store::{Lease, Loss, Outcome, Store};
+use crate::{Effects, Refusal, StateError};
+use net::Chain;
+use telemetry::metrics;
+
+/// The maximum number of commits that are written together.
+const GROUP: usize = 64;
+
+/// The size in bytes from which no more commits are added to a write, because the store keeps several copies of them
+/// while it writes.
+const GROUP_BYTES: usize = 8 << 20;
+
+/// The number of commits that may wait for the current write.
+const QUEUE: usize = 256;
+
+/// The wait before an unavailable store is tried again.
+pub(super) const UNAVAILABLE_WAIT: Duration = Duration::from_secs(1);
+
+/// How often to check that the store still exists at its location.
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Why a commit is not durable.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum CommitError {
+    /// The ledger refuses the commit. This is a defect.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The lease is lost. Events that were not recorded are delivered by the next owner.
+    #[error(transparent)]
+    Lost(#[from] Loss),
+    /// The state cannot be written.
+    #[error(transparent)]
+    State(#[from] StateError),
+}
+
+/// The effects of a commit, and the channel for the answer.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) lease: Lease,
+    pub(super) effects: Effects,
+    pub(super) answer: Answer,
+}
+
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// Keeps the channel claimed in this process until its effects are written, because the next claim reads them.
+    pub(super) _owner: Arc<Owner>,
+    pub(super) done: oneshot::Sender<Result<(), CommitError>>,
+}
+
+/// The effects to write, merged to one element per channel, each with the commits to answer.
+#[derive(Debug, Default)]
+struct Group {
+    effects: Vec<(Lease, Effects)>,
+    answers: Vec<Vec<Answer>>,
+}
+
+/// Starts the tasks that write to a store and check it. They end with `tasks`.
+pub(super) fn start(store: &Arc<dyn Store>, writes: &Arc<Writes>, tasks: &mut JoinSet<()>) -> mpsc::Sender<Request> {
+    let (commits, requests) = mpsc::channel(QUEUE);
+    tasks.spawn(serve(store.clone(), requests, writes.clone()));
+    tasks.spawn(check(store.clone(), writes.clone()));
+    commits
+}
+
+async fn serve(store: Arc<dyn Store>, mut requests: mpsc::Receiver<Request>, writes: Arc<Writes>) {
+    let (mut group, mut fatal) = (Group::default(), None);
+    loop {
+        if group.effects.is_empty() {
+            let Some(first) = requests.recv().await else { return };
+            group.add(first);
+        }
+        for _ in 1..GROUP {
+            if group.bytes() >= GROUP_BYTES {
+                break;
+            }
+            let Ok(next) = requests.try_recv() else { break };
+            group.add(next);
+        }
+        let effects = Arc::new(take(&mut group.effects));
+        let outcomes = match &fatal {
+            None => writes.during(store.commit(effects.clone())).await,
+            Some(error) => vec![Outcome::Fatal(StateError::clone(error)); effects.len()],
+        };
+        writes.note(&outcomes);
+        fatal = group.answer(Arc::unwrap_or_clone(effects), outcomes).or(fatal);
+        if !group.effects.is_empty() && fatal.is_none() {
+            sleep(UNAVAILABLE_WAIT).await;
+        }
+    }
+}
+
+impl Group {
+    fn bytes(&self) -> usize {
+        let changes = self.effects.iter().flat_map(|(_, effects)| &effects.changes);
+        changes.filter_map(|(_, value)| value.as_ref()).map(Bytes::len).sum()
+    }
+
+    fn add(&mut self, Request { lease, effects, answer }: Request) {
+        if let Some(at) = self.effects.iter().position(|(known, _)| known.channel == lease.channel) {
+            let known = &mut self.effects[at].1;
+            known.changes.extend(effects.changes);
+            known.summary = effects.summary;
+            self.answers[at].push(answer);
+        } else {
+            self.effects.push((lease, effects));
+            self.answers.push(vec![answer]);
+        }
+    }
+
+    /// Answers the commits that have an outcome and keeps the unavailable ones. Returns the error of a fatal write, if
+    /// any.
+    fn answer(&mut self, effects: Vec<(Lease, Effects)>, outcomes: Vec<Outcome>) -> Option<StateError> {
+        let mut fatal = None;
+        for (((lease, effects), answers), outcome) in effects.into_iter().zip(take(&mut self.answers)).zip(outcomes) {
+            let written = match outcome {
+                Outcome::Unavailable(_) if !lease.lost.is_cancelled() => {
+                    self.effects.push((lease, effects));
+                    self.answers.push(answers);
+                    continue;
+                }
+                Outcome::Ok => Ok(()),
+                Outcome::Lost(loss) => {
+                    report(&lease, loss);
+                    lease.lost.cancel();
+                    Err(loss.into())
+                }
+                Outcome::Unavailable(_) => Err(Loss::Ended.into()),
+                Outcome::Fatal(error) => Err(fatal.insert(error).clone().into()),
+            };
+            for Answer { done, .. } in answers {
+                // A stopped lane no longer waits for the answer. The commit is valid anyway.
+                let _ = done.send(written.clone());
+            }
+        }
+        fatal
+    }
+}
+
+/// Logs why a lease is lost. Between instances this is normal. It is not normal if a store differs from the state that
+/// it acknowledged.
+fn report(lease: &Lease, loss: Loss) {
+    let channel = lease.channel;
+    match loss {
+        Loss::Ended | Loss::Overtaken => debug!(%channel, reason = %loss, "a commit is refused"),
+        Loss::Behind { .. } => {
+            warn!(%channel, reason = %loss, "the channel is loaded again: events since then are delivered again");
+        }
+        Loss::Ahead { .. } => {
+            error!(%channel, reason = %loss, "the channel is loaded again: look who else writes to the state");
+        }
+    }
+}
+
+async fn check(store: Arc<dyn Store>, writes: Arc<Writes>) {
+    loop {
+        let trouble = store.check().await.err();
+        writes.trouble.send_replace(trouble.map(|error| Chain(&error).to_string()));
+        sleep(CHECK_INTERVAL).await;
+    }
+}
+
+/// The writes of a store: how long they take, whether one hangs, and whether writing is possible.
+#[derive(Debug)]
+pub struct Writes {
+    began: watch::Sender<Option<Instant>>,
+    /// The durations of writes.
+    pub took: Histogram,
+    /// The result of the last check of the store.
+    trouble: watch::Sender<Option<String>>,
+    /// Why the last commit must be tried again.
+    refused: watch::Sender<Option<String>>,
+}
+
+impl Default for Writes {
+    fn default() -> Self {
+        Self {
+            began: watch::Sender::default(),
+            took: metrics::commit_duration(),
+            trouble: watch::Sender::default(),
+            refused: watch::Sender::default(),
+        }
+    }
+}
+
+impl Writes {
+    /// How long the current write has been running. `None` between writes.
+    pub fn under_way(&self) -> Option<Duration> {
+        self.began.borrow().map(|began| began.elapsed())
+    }
+
+    /// Why nothing can be written, or `None` if no problem is known.
+    pub fn trouble(&self) -> Option<String> {
+        self.refused.borrow().clone().or_else(|| self.trouble.borrow().clone())
+    }
+
+    /// Records whether commits can be written. The store can refuse commits although it answers.
+    fn note(&self, outcomes: &[Outcome]) {
+        let refused = outcomes.iter().find_map(|outcome| match outcome {
+            Outcome::Unavailable(error) => Some(Chain(error).to_string()),
+            _ => None,
+        });
+        match &refused {
+            Some(error) if self.refused.borrow().is_none() => {
+                warn!(error, "the state cannot be written: its channels wait, and it is tried again");
+            }
+            None if self.refused.borrow().is_some() => info!("the state can be written again"),
+            _ => {}
+        }
+        self.refused.send_replace(refused);
+    }
+
+    /// Records when a write begins and ends, so that a hanging write can be detected.
+    pub async fn during<T>(&self, write: impl Future<Output = T>) -> T {
+        let began = Instant::now();
+        self.began.send_replace(Some(began));
+        let written = write.await;
+        self.began.send_replace(None);
+        self.took.observe(began.elapsed().as_secs_f64());
+        written
+    }
+}

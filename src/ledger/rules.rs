@@ -1,0 +1,414 @@
+//! The rules of a ledger: what each change does to the state of a channel, and which entries record it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proof::event::{EventKey, Offset};
+
+use crate::StateError;
+
+mod commit;
+mod entry;
+mod history;
+mod key;
+pub(crate) mod migrate;
+mod proofs;
+mod room;
+
+pub use commit::{Change, Commit, DeadLetter, Effects, Pending, QuarantinedEvent, Refusal, Summary};
+pub use entry::{
+    Blocker, Confirmed, Cursor, GivenUp, HeldBack, Late, Pause, Paused, Place, Quarantined, ShownWorkflow, SinkName,
+    WORKFLOWS, WorkflowId,
+};
+pub(crate) use entry::{decode, encode};
+pub use history::{Contradiction, HISTORY, History, KnownEvent};
+pub(crate) use key::Changes;
+pub use key::{Entries, Key, Table, Value};
+pub use proofs::{Digest, Proof};
+pub use room::{DEAD_LETTERS, LATE, QUARANTINE, Room};
+
+use proofs::{Chunks, digest_from};
+
+/// The state of one channel.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    cursors: BTreeMap<SinkName, Cursor>,
+    confirmed: BTreeMap<SinkName, Confirmed>,
+    late: BTreeMap<EventKey, Late>,
+    quarantined: BTreeMap<EventKey, Quarantined>,
+    dead_letters: BTreeMap<(EventKey, SinkName), GivenUp>,
+    history: History,
+    contradiction: Option<Contradiction>,
+    asked: u64,
+    blocker: Option<Blocker>,
+    paused: Paused,
+    proofs: Chunks,
+    workflows: BTreeMap<WorkflowId, ShownWorkflow>,
+    version: u64,
+    /// The quarantined events that [`held_back`](Self::held_back) finds from the quarantine alone. The store shows them
+    /// to other instances.
+    shown_before: Vec<HeldBack>,
+}
+
+impl Ledger {
+    /// Loads the entries of a channel. Also returns the proofs that the entries record as delivered, oldest first.
+    /// `proofs` is the number of proofs to remember.
+    ///
+    /// # Errors
+    /// If an entry cannot be read.
+    pub fn load(entries: Entries, proofs: usize) -> Result<(Self, Vec<Proof>), StateError> {
+        let mut ledger = Self { proofs: Chunks::remembering(proofs), ..Self::default() };
+        let mut delivered = Vec::new();
+        for (key, value) in entries {
+            match (key, value) {
+                (Key::Cursor(sink), Value::Bytes(value)) => drop(ledger.cursors.insert(sink, decode(&value)?)),
+                (Key::Confirmed(sink), Value::Bytes(value)) => drop(ledger.confirmed.insert(sink, decode(&value)?)),
+                (Key::Late(event), Value::Bytes(value)) => drop(ledger.late.insert(event, decode(&value)?)),
+                (Key::Quarantined(event), Value::Bytes(value)) => {
+                    ledger.quarantined.insert(event, decode(&value)?);
+                }
+                (Key::Body(event), Value::Size(size)) => {
+                    ledger.late.entry(event).and_modify(|late| late.bytes = size);
+                    ledger.quarantined.entry(event).and_modify(|facts| facts.bytes = size);
+                }
+                (Key::DeadLetter(event, sink), Value::Bytes(value)) => {
+                    ledger.dead_letters.insert((event, sink), decode(&value)?);
+                }
+                (Key::DeadBody(event, sink), Value::Size(size)) => {
+                    ledger.dead_letters.entry((event, sink)).and_modify(|facts| facts.bytes = size);
+                }
+                (Key::History, Value::Bytes(value)) => ledger.history = History::unpack(&value)?,
+                (Key::Asked, Value::Bytes(value)) => ledger.asked = decode(&value)?,
+                (Key::Contradiction, Value::Bytes(value)) => ledger.contradiction = Some(decode(&value)?),
+                (Key::Blocker, Value::Bytes(value)) => ledger.blocker = Some(decode(&value)?),
+                (Key::Paused, Value::Bytes(value)) => ledger.paused = decode(&value)?,
+                (Key::Proofs(number), Value::Bytes(value)) => {
+                    delivered.append(&mut ledger.proofs.load(number, &value)?);
+                }
+                (Key::Workflow(id), Value::Bytes(value)) => drop(ledger.workflows.insert(id, decode(&value)?)),
+                (Key::Version, Value::Bytes(value)) => ledger.version = decode(&value)?,
+                (Key::Summary, _) => {}
+                (key, _) => {
+                    return Err(StateError::Damaged(format!(
+                        "an entry of `{}` is of another kind",
+                        <&str>::from(Table::from(&key))
+                    )));
+                }
+            }
+        }
+        ledger.shown_before = ledger.held_back(|_| None);
+        Ok((ledger, delivered))
+    }
+
+    /// Applies a commit and returns the changes that a store must persist.
+    ///
+    /// # Errors
+    /// [`Refusal`] if a cursor would move back. The ledger is then unchanged.
+    pub fn apply(&mut self, commit: Commit) -> Result<Effects, Refusal> {
+        let mut cursors = self.cursors.clone();
+        for change in &commit.0 {
+            let (Change::Advance { sink, to } | Change::SetCursor { sink, to }) = change else { continue };
+            let from = cursors.insert(sink.clone(), *to).filter(|from| from > to);
+            if let (Change::Advance { .. }, Some(from)) = (change, from) {
+                return Err(Refusal { sink: sink.clone(), from, to: *to });
+            }
+        }
+        let mut changes = Vec::with_capacity(commit.0.len() + 2);
+        let read_before = self.cursors.values().filter_map(|cursor| cursor.through).max();
+        for change in commit.0 {
+            self.change(change, read_before, &mut changes);
+        }
+        if changes.iter().any(|(key, _)| matches!(key, Key::Quarantined(_))) {
+            self.shown_before = self.held_back(|_| None);
+        }
+        Ok(self.effects(changes))
+    }
+
+    /// Increases the version and returns the effects of a commit with these changes.
+    pub(crate) fn effects(&mut self, changes: Changes) -> Effects {
+        self.version += 1;
+        self.summary().effects(changes)
+    }
+
+    fn change(&mut self, change: Change, read_before: Option<Offset>, changes: &mut Changes) {
+        match change {
+            Change::Advance { sink, to } => {
+                changes.push((Key::Cursor(sink.clone()), Some(encode(&to))));
+                self.cursors.insert(sink, to);
+            }
+            Change::SetCursor { sink, to } => {
+                if self.confirmed.remove(&sink).is_some() {
+                    changes.push((Key::Confirmed(sink.clone()), None));
+                }
+                changes.push((Key::Cursor(sink.clone()), Some(encode(&to))));
+                self.cursors.insert(sink, to);
+            }
+            Change::Confirm { sink, confirmed } => {
+                changes.push((Key::Confirmed(sink.clone()), Some(encode(&confirmed))));
+                self.confirmed.insert(sink, confirmed);
+            }
+            Change::Asked(seconds) => {
+                self.asked = self.asked.max(seconds);
+                changes.push((Key::Asked, Some(encode(&self.asked))));
+            }
+            Change::Read(events) => {
+                let is_new = |event: &KnownEvent| Some(event.key.offset) > read_before;
+                self.remember(events.into_iter().filter(is_new).collect(), changes);
+            }
+            Change::Appeared(event) => self.remember(vec![event], changes),
+            Change::Contradict(contradiction) => {
+                changes.push((Key::Contradiction, Some(encode(&contradiction))));
+                self.contradiction = Some(contradiction);
+            }
+            Change::AcceptHistory { above } => {
+                self.history.forget_above(above);
+                changes.push((Key::History, Some(self.history.pack())));
+                if self.contradiction.take().is_some() {
+                    changes.push((Key::Contradiction, None));
+                }
+            }
+            Change::Owe { sink, event } => self.owe(sink, event, changes),
+            Change::Settle { sink, key } => self.settle(&sink, key, changes),
+            Change::Quarantine(event) => self.quarantine(event, changes),
+            Change::Release { key, since, sinks } => {
+                let (event_id, asked_at, owed) = (key.id, Some(self.asked), BTreeSet::new());
+                let (received, appeared) = (None, false);
+                let late = Late { event_id, first_seen: since, asked_at, received, owed, appeared, bytes: 0 };
+                self.release(key, late, &sinks, changes);
+            }
+            Change::DropQuarantined(key) => {
+                if self.quarantined.remove(&key).is_some() {
+                    changes.push((Key::Quarantined(key), None));
+                    self.drop_unused_body(key, changes);
+                }
+            }
+            Change::Block(blocker) => {
+                let blocker = Blocker { asked_at: Some(self.asked), ..blocker };
+                self.blocker = Some(blocker);
+                changes.push((Key::Blocker, Some(encode(&blocker))));
+            }
+            Change::Pause { sink, pause } => {
+                self.paused.set(sink, pause);
+                changes.push((Key::Paused, Some(encode(&self.paused))));
+            }
+            Change::GiveUp { sink, letter: DeadLetter { mut facts, json } } => {
+                let key = facts.event_key();
+                facts.bytes = json.len() as u64;
+                changes.push((Key::DeadLetter(key, sink.clone()), Some(encode(&facts))));
+                changes.push((Key::DeadBody(key, sink.clone()), Some(json)));
+                self.dead_letters.insert((key, sink), facts);
+            }
+            Change::DropDeadLetter { sink, key } => {
+                if self.dead_letters.remove(&(key, sink.clone())).is_some() {
+                    changes.push((Key::DeadLetter(key, sink.clone()), None));
+                    changes.push((Key::DeadBody(key, sink), None));
+                }
+            }
+            Change::Delivered(proofs) => {
+                let new = proofs.into_iter().filter(|proof| Some(proof.offset) > read_before).collect::<Vec<_>>();
+                self.proofs.add(&new, changes);
+            }
+            Change::ShowWorkflow(id, shown) => {
+                changes.push((Key::Workflow(id), Some(encode(&shown))));
+                self.workflows.insert(id, shown);
+            }
+            Change::DeliveredLate(proof) => self.proofs.add(&[proof], changes),
+        }
+    }
+
+    fn owe(&mut self, sink: SinkName, event: Pending, changes: &mut Changes) {
+        let key = event.event_key();
+        let Pending { event_id, first_seen, received, appeared, json, .. } = event;
+        // A quarantined event keeps the bytes that were rejected.
+        let kept = self.quarantined.get(&key).map(|facts| facts.bytes);
+        let bytes = kept.unwrap_or(json.len() as u64);
+        if kept.is_none() && !self.late.contains_key(&key) {
+            changes.push((Key::Body(key), Some(json)));
+        }
+        let asked_at = Some(self.asked);
+        let new = || Late { event_id, first_seen, asked_at, received, owed: BTreeSet::new(), appeared, bytes };
+        let late = self.late.entry(key).or_insert_with(new);
+        late.owed.insert(sink);
+        changes.push((Key::Late(key), Some(encode(late))));
+    }
+
+    fn settle(&mut self, sink: &str, key: EventKey, changes: &mut Changes) {
+        let Some(late) = self.late.get_mut(&key) else { return };
+        late.owed.remove(sink);
+        if late.owed.is_empty() {
+            self.late.remove(&key);
+            changes.push((Key::Late(key), None));
+            self.drop_unused_body(key, changes);
+        } else {
+            changes.push((Key::Late(key), Some(encode(late))));
+        }
+    }
+
+    fn remember(&mut self, events: Vec<KnownEvent>, changes: &mut Changes) {
+        if !events.is_empty() {
+            self.history.add(events);
+            changes.push((Key::History, Some(self.history.pack())));
+        }
+    }
+
+    fn quarantine(&mut self, event: QuarantinedEvent, changes: &mut Changes) {
+        let QuarantinedEvent { mut facts, json } = event;
+        let key = facts.event_key();
+        facts.bytes = json.len() as u64;
+        if self.late.remove(&key).is_some() {
+            changes.push((Key::Late(key), None));
+        }
+        changes.push((Key::Quarantined(key), Some(encode(&facts))));
+        changes.push((Key::Body(key), Some(json)));
+        self.quarantined.insert(key, facts);
+    }
+
+    /// A quarantined event becomes pending for the lanes that have passed it. If no lane has passed it and it is not
+    /// pending already, it stays in the quarantine, because the lanes will read it in order.
+    fn release(&mut self, key: EventKey, mut late: Late, sinks: &[SinkName], changes: &mut Changes) {
+        let Some(facts) = self.quarantined.get(&key) else { return };
+        (late.bytes, late.received) = (facts.bytes, facts.received);
+        let passed = |sink: &&SinkName| self.cursor(sink).is_some_and(|cursor| cursor.through >= Some(key.offset));
+        late.owed.extend(sinks.iter().filter(passed).cloned());
+        late.owed.extend(self.late.get(&key).into_iter().flat_map(|known| known.owed.iter().cloned()));
+        if late.owed.is_empty() {
+            return;
+        }
+        changes.push((Key::Late(key), Some(encode(&late))));
+        changes.push((Key::Quarantined(key), None));
+        self.late.insert(key, late);
+        self.quarantined.remove(&key);
+    }
+
+    /// Drops the body of an event, unless the event is still pending or still quarantined.
+    fn drop_unused_body(&mut self, key: EventKey, changes: &mut Changes) {
+        if !self.late.contains_key(&key) && !self.quarantined.contains_key(&key) {
+            changes.push((Key::Body(key), None));
+        }
+    }
+
+    /// The proofs of quarantined events that another channel showed first, each with its location in that channel.
+    pub fn shown_elsewhere(&self) -> Vec<(Digest, Place)> {
+        let shown = self.quarantined.values().filter_map(|facts| facts.original.zip(facts.digest.as_deref()));
+        shown.filter_map(|(original, digest)| Some((digest_from(digest)?, original))).collect()
+    }
+
+    /// The cursors, counts and other small facts about the ledger.
+    pub fn summary(&self) -> Summary {
+        Summary {
+            version: self.version,
+            cursors: self.cursors.clone(),
+            paused: self.paused.clone(),
+            late_from: self.late.keys().next().map(|key| key.offset),
+            late: self.late.len() as u64,
+            quarantined: self.quarantined.len() as u64,
+            dead_letters: self.dead_letters.len() as u64,
+            held_back: self.shown_before.clone(),
+        }
+    }
+
+    /// Quarantined events whose proofs belong to other channels, grouped by that channel. The ledger does not know the
+    /// location of every proof: for an event without a recorded original, `delivered_in` returns where the proof was
+    /// delivered.
+    pub fn held_back(&self, delivered_in: impl Fn(&Digest) -> Option<Place>) -> Vec<HeldBack> {
+        let mut first_in = BTreeMap::new();
+        for facts in self.quarantined.values() {
+            let Some(digest) = &facts.digest else { continue };
+            let delivered = || delivered_in(&digest_from(digest)?);
+            let Some(original) = facts.original.or_else(delivered) else { continue };
+            let (offset, reason, digest) = (facts.offset, facts.reason.clone(), digest.clone());
+            let new = || HeldBack { events: 0, offset, original, reason, digest };
+            first_in.entry(original.channel_id).or_insert_with(new).events += 1;
+        }
+        first_in.into_values().collect()
+    }
+
+    /// The cursor of a lane, or `None` if the lane has no cursor yet.
+    pub fn cursor(&self, sink: &str) -> Option<Cursor> {
+        self.cursors.get(sink).copied()
+    }
+
+    /// The cursor of every lane, including lanes that are no longer configured.
+    pub fn cursors(&self) -> &BTreeMap<SinkName, Cursor> {
+        &self.cursors
+    }
+
+    /// The pending events: events without a proof, and events that must be delivered again.
+    pub fn late(&self) -> &BTreeMap<EventKey, Late> {
+        &self.late
+    }
+
+    /// The events that are pending for a lane.
+    pub fn owed(&self, sink: &str) -> impl Iterator<Item = (&EventKey, &Late)> {
+        self.late.iter().filter(move |(_, late)| late.owed.contains(sink))
+    }
+
+    /// Whether an event is pending for a lane.
+    pub fn owes(&self, sink: &str, key: &EventKey) -> bool {
+        self.late.get(key).is_some_and(|late| late.owed.contains(sink))
+    }
+
+    /// The quarantined events.
+    pub fn quarantined(&self) -> &BTreeMap<EventKey, Quarantined> {
+        &self.quarantined
+    }
+
+    /// The quarantined events at an offset, usually only one.
+    pub fn quarantined_at(&self, offset: Offset) -> impl Iterator<Item = &Quarantined> {
+        self.quarantined.range(EventKey::first_at(offset)..=EventKey::last_at(offset)).map(|(_, facts)| facts)
+    }
+
+    /// The pending events at an offset, usually only one.
+    pub fn late_at(&self, offset: Offset) -> impl Iterator<Item = &Late> {
+        self.late.range(EventKey::first_at(offset)..=EventKey::last_at(offset)).map(|(_, late)| late)
+    }
+
+    /// The dead letters, by event and sink.
+    pub fn dead_letters(&self) -> &BTreeMap<(EventKey, SinkName), GivenUp> {
+        &self.dead_letters
+    }
+
+    /// The position that a sink has confirmed. `None` if the cursor was set and has not been reached by delivering
+    /// since.
+    pub fn confirmed(&self, sink: &str) -> Option<Confirmed> {
+        self.confirmed.get(sink).copied()
+    }
+
+    /// The newest events that were read.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// The recorded time that the channel has run and polled the service, in seconds. Waits for proofs are measured
+    /// with this clock, because it does not depend on the time of day and does not advance while the daemon is stopped.
+    pub fn asked(&self) -> u64 {
+        self.asked
+    }
+
+    /// The difference between the service's history and the events that were read, until an operator accepts it.
+    pub fn contradiction(&self) -> Option<Contradiction> {
+        self.contradiction
+    }
+
+    /// Whether any verified event was delivered, according to the remembered proofs.
+    pub fn has_delivered(&self) -> bool {
+        !self.proofs.is_empty()
+    }
+
+    /// The workflows that appeared in verified events of the channel. At most [`WORKFLOWS`].
+    pub fn workflows(&self) -> &BTreeMap<WorkflowId, ShownWorkflow> {
+        &self.workflows
+    }
+
+    /// In strict ordering, the last event that blocked all later events.
+    pub fn blocker(&self) -> Option<Blocker> {
+        self.blocker
+    }
+
+    /// The channel and the sinks that an operator has paused.
+    pub fn paused(&self) -> &Paused {
+        &self.paused
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

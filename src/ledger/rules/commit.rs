@@ -1,0 +1,220 @@
+//! The changes that one step of a channel makes to its ledger, and their effects on the store.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::entry::{
+    Blocker, Confirmed, Cursor, GivenUp, HeldBack, Pause, Paused, Quarantined, ShownWorkflow, SinkName, WorkflowId,
+    encode,
+};
+use super::history::{Contradiction, KnownEvent};
+use super::key::{Changes, Key};
+use super::proofs::Proof;
+use proof::event::{EventId, EventKey, Offset};
+
+/// Changes that are applied together: all of them or none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Commit(pub Vec<Change>);
+
+/// One change. The changes of a commit are applied in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Advances the cursor of a lane. Refused if the cursor is already higher.
+    Advance {
+        /// The lane's sink.
+        sink: SinkName,
+        /// The new cursor.
+        to: Cursor,
+    },
+    /// Sets a cursor, possibly to a lower value, because an operator asked for it or because the sink lost data. Clears
+    /// the position that the sink had confirmed.
+    SetCursor {
+        /// The lane's sink.
+        sink: SinkName,
+        /// The new cursor.
+        to: Cursor,
+    },
+    /// A sink has confirmed its position.
+    Confirm {
+        /// The lane's sink.
+        sink: SinkName,
+        /// The confirmed position.
+        confirmed: Confirmed,
+    },
+    /// The time that the service has been polled, in seconds: see [`Ledger::asked`](crate::Ledger::asked). Waits that
+    /// begin later in the same commit are measured from this value.
+    Asked(u64),
+    /// Events that were read, in ascending order. Events at or below the highest cursor of all lanes are ignored,
+    /// because the ledger already has them.
+    Read(Vec<KnownEvent>),
+    /// An event has become visible below offsets that were read earlier.
+    Appeared(KnownEvent),
+    /// The service's history differs from the events that were read.
+    Contradict(Contradiction),
+    /// An operator accepts the service's history above an offset.
+    AcceptHistory {
+        /// `None` accepts the complete history.
+        above: Option<Offset>,
+    },
+    /// A lane has passed an event without delivering it. The event becomes pending for the lane.
+    Owe {
+        /// The lane's sink.
+        sink: SinkName,
+        /// The event.
+        event: Pending,
+    },
+    /// A pending event was delivered to a lane.
+    Settle {
+        /// The lane's sink.
+        sink: SinkName,
+        /// The event.
+        key: EventKey,
+    },
+    /// An event is rejected. It is then no longer pending.
+    Quarantine(QuarantinedEvent),
+    /// An event leaves the quarantine to be delivered. It becomes pending for the lanes that have passed it.
+    Release {
+        /// The event.
+        key: EventKey,
+        /// When the wait for its proof started again, in Unix seconds.
+        since: i64,
+        /// The lanes that may have passed the event. It becomes pending only for lanes whose cursor has passed it.
+        sinks: Vec<SinkName>,
+    },
+    /// An operator discards a quarantined event.
+    DropQuarantined(EventKey),
+    /// In strict ordering, this event now blocks all later events.
+    Block(Blocker),
+    /// An operator pauses or resumes the channel or a sink, or a pause has ended: see [`Paused::set`].
+    Pause {
+        /// The lane's sink; `None`: the channel.
+        sink: Option<SinkName>,
+        /// `None` resumes.
+        pause: Option<Pause>,
+    },
+    /// A sink gave up on an event.
+    GiveUp {
+        /// The lane's sink.
+        sink: SinkName,
+        /// The event.
+        letter: DeadLetter,
+    },
+    /// An event is no longer a dead letter.
+    DropDeadLetter {
+        /// The lane's sink.
+        sink: SinkName,
+        /// The event.
+        key: EventKey,
+    },
+    /// The proofs of the events that a lane has passed, in ascending order. Proofs at or below the highest cursor of
+    /// all lanes are ignored, because the ledger already has them.
+    Delivered(Vec<Proof>),
+    /// A workflow appears in a verified event for the first time.
+    ShowWorkflow(WorkflowId, ShownWorkflow),
+    /// The proof of a late delivery to a lane.
+    DeliveredLate(Proof),
+}
+
+/// A pending event of a lane: its proof has not arrived, or an operator wants it delivered again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// The offset of the event.
+    pub offset: Offset,
+    /// The id by which the event is read again if that is necessary.
+    pub event_id: Option<EventId>,
+    /// When the wait started, in Unix seconds.
+    pub first_seen: i64,
+    /// When the event was first read, if that is known.
+    pub received: Option<Timestamp>,
+    /// Whether the event became visible below offsets that were read earlier.
+    pub appeared: bool,
+    /// The JSON of the event as it was received.
+    pub json: Bytes,
+}
+
+impl Pending {
+    /// The key of the event.
+    pub fn event_key(&self) -> EventKey {
+        EventKey { offset: self.offset, id: self.event_id }
+    }
+}
+
+/// A rejected event with its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuarantinedEvent {
+    /// The facts about the event.
+    pub facts: Quarantined,
+    /// The JSON of the event as it was received.
+    pub json: Bytes,
+}
+
+/// An event that a sink gave up on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadLetter {
+    /// The facts about the event.
+    pub facts: GivenUp,
+    /// The JSON of the event as it was received, on one line.
+    pub json: Bytes,
+}
+
+/// A commit was refused because a cursor would move back. This is a defect. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the cursor of sink {sink} would go back from {from} to {to}: this is a defect, nothing was written")]
+pub struct Refusal {
+    /// The lane's sink.
+    pub sink: SinkName,
+    /// The recorded cursor.
+    pub from: Cursor,
+    /// The refused cursor.
+    pub to: Cursor,
+}
+
+/// The changes that a commit makes in the store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Effects {
+    /// Entries to write, in order. An entry without a value is removed. If a key occurs twice, the last entry counts.
+    pub changes: Vec<(Key, Option<Bytes>)>,
+    /// The summary of the ledger after the commit.
+    pub summary: Summary,
+}
+
+/// A small summary of a ledger. It is enough to notice later that a store has lost entries, and to continue without
+/// them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Every lane's cursor.
+    pub cursors: BTreeMap<SinkName, Cursor>,
+    /// Grows by one with each commit.
+    #[serde(default)]
+    pub version: u64,
+    /// The pauses that an operator set. A damaged store must not end a pause.
+    #[serde(default, skip_serializing_if = "Paused::is_empty")]
+    pub paused: Paused,
+    /// The lowest pending offset. If the cursors are below it, no pending event is lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_from: Option<Offset>,
+    /// The number of pending events.
+    #[serde(default, rename = "late_events")]
+    pub late: u64,
+    /// The number of quarantined events.
+    #[serde(default)]
+    pub quarantined: u64,
+    /// The number of dead letters.
+    #[serde(default)]
+    pub dead_letters: u64,
+    /// The quarantined events that other instances must know about.
+    #[serde(skip)]
+    pub held_back: Vec<HeldBack>,
+}
+
+impl Summary {
+    /// The effects of changes that lead to this summary.
+    pub(crate) fn effects(self, mut changes: Changes) -> Effects {
+        changes.push((Key::Version, Some(encode(&self.version))));
+        changes.push((Key::Summary, Some(encode(&self))));
+        Effects { changes, summary: self }
+    }
+}

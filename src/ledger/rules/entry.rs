@@ -1,0 +1,246 @@
+//! The values that a ledger keeps in the store. They are JSON, so a plain dump of the store is readable.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::StateError;
+use proof::event::{ChannelId, EventId, EventKey, Offset};
+
+/// A sink's name in the configuration. The channel and the sink name together identify a lane.
+pub type SinkName = Arc<str>;
+
+/// The cursor of a lane: every event up to here was delivered, set aside until its late proof arrives, quarantined, or
+/// stored as a dead letter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Cursor {
+    /// `None` is the position before the first event.
+    pub through: Option<Offset>,
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.through {
+            Some(offset) => offset.fmt(f),
+            None => f.write_str("the start"),
+        }
+    }
+}
+
+/// A pending event: its proof has not arrived, or it must be delivered again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Late {
+    /// The id by which the event is read again. Only an event that left the quarantine may have none.
+    pub event_id: Option<EventId>,
+    /// When the wait started, in Unix seconds. Shown to operators. See also `asked_at`.
+    pub first_seen: i64,
+    /// When the wait started, on the channel's [`asked`](crate::Ledger::asked) clock. States of version 0.1 do not have
+    /// it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_at: Option<u64>,
+    /// When the event was first read, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received: Option<Timestamp>,
+    /// The sinks for which the event is pending: their lanes have passed its offset.
+    pub owed: BTreeSet<SinkName>,
+    /// Whether the event became visible below offsets that were read earlier. Otherwise its proof was late, or an
+    /// operator asked for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub appeared: bool,
+    /// The size of the body.
+    #[serde(skip)]
+    pub bytes: u64,
+}
+
+/// The position that a sink has confirmed for a lane. Nothing is recorded while the cursor comes from `start` or an
+/// operator and the sink has not confirmed it yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confirmed {
+    /// The sink's own position. The cursor can be higher, because events that are not sent to the sink move only the
+    /// cursor.
+    pub position: Option<Offset>,
+    /// The event that was written last. `None` if no event was written since the cursor was set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<EventKey>,
+}
+
+/// The location of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Place {
+    /// Its channel.
+    pub channel_id: ChannelId,
+    /// Its offset there.
+    pub offset: Offset,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "offset {} of channel {}", self.offset, self.channel_id)
+    }
+}
+
+/// The facts about a quarantined event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quarantined {
+    /// The offset of the event.
+    pub offset: Offset,
+    /// The id of the event, if it has one that can be read.
+    pub event_id: Option<EventId>,
+    /// The constant name of the reason.
+    pub reason: String,
+    /// A description of the reason.
+    pub detail: String,
+    /// When the event was rejected, in Unix seconds.
+    pub at: i64,
+    /// When the event was first read, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received: Option<Timestamp>,
+    /// The location where the event's proof or its other content was delivered before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub original: Option<Place>,
+    /// The event's proof, if another channel has shown it before, or if the event refers to something that does not
+    /// belong to this channel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    /// The size of the body.
+    #[serde(skip)]
+    pub bytes: u64,
+}
+
+/// Quarantined events whose proofs were also shown by another channel, with the details of the first event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldBack {
+    /// The number of these events.
+    pub events: u64,
+    /// The offset of the first event.
+    pub offset: Offset,
+    /// The other location where its proof was shown.
+    pub original: Place,
+    /// The reason for its quarantine.
+    pub reason: String,
+    /// The proof of the first event.
+    pub digest: String,
+}
+
+/// A workflow's id.
+pub type WorkflowId = [u8; 32];
+
+/// The number of workflows that are remembered for a channel.
+pub const WORKFLOWS: usize = 1_000;
+
+/// A workflow that appeared in a verified event of the channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShownWorkflow {
+    /// The channel that showed it before. `None` if this channel was the first.
+    pub first_in: Option<ChannelId>,
+    /// When this channel first showed it, in Unix seconds.
+    pub since: i64,
+}
+
+/// A pause of a channel or a sink by an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pause {
+    /// When it started.
+    pub since: Timestamp,
+    /// When it ends automatically. `None` if only an operator can end it.
+    pub until: Option<Timestamp>,
+}
+
+/// The pauses of one channel and its sinks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Paused {
+    /// The pause of the whole channel.
+    pub channel: Option<Pause>,
+    /// The pauses of single sinks.
+    pub sinks: BTreeMap<SinkName, Pause>,
+}
+
+/// In strict ordering, an event that blocks all later events of its channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blocker {
+    /// The offset of the event.
+    pub offset: Offset,
+    /// When it was first seen, in Unix seconds. Shown to operators.
+    pub first_seen: i64,
+    /// When it was first seen, on the channel's [`asked`](crate::Ledger::asked) clock. States of version 0.1 do not
+    /// have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_at: Option<u64>,
+}
+
+/// The facts about a dead letter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GivenUp {
+    /// The offset of the event.
+    pub offset: Offset,
+    /// The id of the event, if it has one.
+    pub event_id: Option<EventId>,
+    /// The sink's last answer.
+    pub reason: String,
+    /// How often the event was offered to the sink.
+    pub attempts: u32,
+    /// When it was first refused, Unix seconds.
+    pub since: i64,
+    /// When the sink gave up the event, in Unix seconds.
+    pub at: i64,
+    /// When the event was first read, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received: Option<Timestamp>,
+    /// The size of the body.
+    #[serde(skip)]
+    pub bytes: u64,
+}
+
+impl Quarantined {
+    /// The key of the event.
+    pub fn event_key(&self) -> EventKey {
+        EventKey { offset: self.offset, id: self.event_id }
+    }
+}
+
+impl GivenUp {
+    /// The key of the event.
+    pub fn event_key(&self) -> EventKey {
+        EventKey { offset: self.offset, id: self.event_id }
+    }
+}
+
+impl Paused {
+    /// Whether neither the channel nor a sink is paused.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Pauses a sink or, if `sink` is `None`, the channel. If `pause` is `None`, resumes it. A second pause keeps the
+    /// start time of the first.
+    pub fn set(&mut self, sink: Option<SinkName>, pause: Option<Pause>) {
+        let since =
+            |before: &Option<Pause>, pause: Pause| Pause { since: before.map_or(pause.since, |it| it.since), ..pause };
+        let Some(sink) = sink else {
+            self.channel = pause.map(|pause| since(&self.channel, pause));
+            return;
+        };
+        let before = self.sinks.remove(&sink);
+        self.sinks.extend(pause.map(|pause| (sink, since(&before, pause))));
+    }
+
+    /// All pauses. The pause of the channel has the sink `None`.
+    pub fn each(&self) -> impl Iterator<Item = (Option<&SinkName>, Pause)> {
+        let channel = self.channel.iter().map(|pause| (None, *pause));
+        channel.chain(self.sinks.iter().map(|(sink, pause)| (Some(sink), *pause)))
+    }
+}
+
+pub(crate) fn encode<T: Serialize>(value: &T) -> Bytes {
+    serde_json::to_vec(value).expect("entries have text keys and no value that can fail").into()
+}
+
+pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, StateError> {
+    serde_json::from_slice(bytes).map_err(|_| StateError::Damaged("a stored value cannot be read".to_owned()))
+}

@@ -1,0 +1,136 @@
+//! The newest events of a channel in the form in which they were read. The service's history is compared with them.
+//!
+//! The service can be restored from a backup. It then returns different events at offsets that were read before, and
+//! its answers do not say so. The ledger therefore remembers the newest events by offset, id and proof, across
+//! restarts.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::proofs::Digest;
+use crate::StateError;
+use proof::event::{EventId, EventKey, Offset};
+
+/// The number of remembered events of a channel.
+pub const HISTORY: usize = 64;
+
+/// An offset, the offset before it, an id and a digest.
+const LENGTH: usize = 8 + 8 + 16 + 16;
+
+/// Means that an offset is absent. No offset is negative.
+const NO_OFFSET: i64 = -1;
+
+/// An event that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownEvent {
+    /// The key of the event.
+    pub key: EventKey,
+    /// The offset that was read before this one. No event was visible in between. `None` if this was the channel's
+    /// first event.
+    pub previous: Option<Offset>,
+    /// The proof of a verified event.
+    pub digest: Option<Digest>,
+}
+
+/// The service's history differs from the events that were read. New events are quarantined until an operator decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contradiction {
+    /// The offset at which it differs.
+    pub offset: Offset,
+    /// The event that was read there.
+    pub known: Option<EventId>,
+    /// The event that the service returns there now. `None` if it returns none.
+    pub found: Option<EventId>,
+    /// The highest remembered offset at which the service still has the same event. `None` if it has none of the
+    /// remembered events.
+    pub agrees_through: Option<Offset>,
+    /// When it was found, Unix seconds.
+    pub since: i64,
+}
+
+/// The newest [`HISTORY`] events, by offset.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History(BTreeMap<EventKey, KnownEvent>);
+
+impl History {
+    /// The remembered events in ascending order.
+    pub fn events(&self) -> impl DoubleEndedIterator<Item = &KnownEvent> + Clone {
+        self.0.values()
+    }
+
+    /// The remembered events at an offset. Two events are possible only if an operator has accepted both.
+    pub fn at(&self, offset: Offset) -> impl Iterator<Item = &KnownEvent> {
+        self.0.range(EventKey::first_at(offset)..=EventKey::last_at(offset)).map(|(_, event)| event)
+    }
+
+    /// Adds events, and forgets the lowest ones above the limit.
+    pub fn add(&mut self, events: impl IntoIterator<Item = KnownEvent>) {
+        self.0.extend(events.into_iter().map(|event| (event.key, event)));
+        while self.0.len() > HISTORY {
+            self.0.pop_first();
+        }
+    }
+
+    /// Forgets the events above an offset, because an operator accepted the service's events there.
+    pub(super) fn forget_above(&mut self, offset: Option<Offset>) {
+        self.0.retain(|key, _| Some(key.offset) <= offset);
+    }
+
+    pub(super) fn pack(&self) -> Bytes {
+        let number = |offset: Option<Offset>| offset.map_or(NO_OFFSET, Offset::get).to_be_bytes();
+        let event = |KnownEvent { key, previous, digest }: &KnownEvent| {
+            let id = key.id.map_or(Uuid::nil(), |id| id.0);
+            [&number(Some(key.offset))[..], &number(*previous), id.as_bytes(), &digest.unwrap_or_default()].concat()
+        };
+        self.events().flat_map(event).collect()
+    }
+
+    pub(super) fn unpack(packed: &[u8]) -> Result<Self, StateError> {
+        let (events, rest) = packed.as_chunks::<LENGTH>();
+        let events = events.iter().map(unpack_event).collect::<Option<BTreeMap<_, _>>>();
+        let events = events.filter(|_| rest.is_empty());
+        events.map(Self).ok_or_else(|| StateError::Damaged("the channel's history cannot be read".to_owned()))
+    }
+}
+
+fn unpack_event(packed: &[u8; LENGTH]) -> Option<(EventKey, KnownEvent)> {
+    let (offset, rest) = packed.split_first_chunk::<8>()?;
+    let (previous, rest) = rest.split_first_chunk::<8>()?;
+    let (id, rest) = rest.split_first_chunk::<16>()?;
+    let digest: Digest = rest.try_into().ok()?;
+    let key = EventKey {
+        offset: Offset::new(i64::from_be_bytes(*offset))?,
+        id: Some(Uuid::from_bytes(*id)).filter(|id| !id.is_nil()).map(EventId),
+    };
+    let digest = Some(digest).filter(|digest| *digest != Digest::default());
+    Some((key, KnownEvent { key, previous: Offset::new(i64::from_be_bytes(*previous)), digest }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(offset: i64) -> KnownEvent {
+        let offset = Offset::new(offset).unwrap();
+        let id = (offset.get() % 3 > 0).then(|| EventId(Uuid::from_u128(offset.get().unsigned_abs().into())));
+        let digest = (offset.get() % 2 > 0).then_some([7; 16]);
+        KnownEvent { key: EventKey { offset, id }, previous: offset.before(), digest }
+    }
+
+    #[test]
+    fn the_newest_events_are_remembered_and_read_back() {
+        let mut history = History::default();
+        history.add((0..100).map(known));
+        assert!(history.events().copied().eq((36..100).map(known)));
+        assert_eq!(History::unpack(&history.pack()).unwrap(), history);
+        assert!(History::unpack(&history.pack()[1..]).is_err());
+
+        history.forget_above(Offset::new(40));
+        assert!(history.events().copied().eq((36..=40).map(known)));
+        history.forget_above(None);
+        assert_eq!(history, History::default());
+    }
+}

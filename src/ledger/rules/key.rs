@@ -1,0 +1,173 @@
+//! The entries of a ledger in the store. Each has a table, a key in the table, and a value.
+//!
+//! Most values are JSON. Bodies are the original bytes of the events, and proofs are packed.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use uuid::Uuid;
+
+use super::entry::{SinkName, WorkflowId};
+use crate::StateError;
+use proof::event::{EventId, EventKey, Offset};
+
+/// The key of an entry of one channel. Keys are ordered so that the facts about an event come before its body.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::EnumDiscriminants)]
+#[strum_discriminants(name(Table), doc = "A kind of keys, by the name that a store gives its table.")]
+#[strum_discriminants(
+    derive(strum::EnumIter, strum::EnumString, strum::IntoStaticStr),
+    strum(serialize_all = "kebab-case")
+)]
+pub enum Key {
+    /// [`Cursor`](crate::Cursor).
+    #[strum_discriminants(strum(serialize = "cursors"))]
+    Cursor(SinkName),
+    /// [`Late`](crate::Late).
+    Late(EventKey),
+    /// [`Quarantined`](crate::Quarantined).
+    #[strum_discriminants(strum(serialize = "quarantine"))]
+    Quarantined(EventKey),
+    /// The bytes of a pending or quarantined event.
+    #[strum_discriminants(strum(serialize = "json"))]
+    Body(EventKey),
+    /// [`GivenUp`](crate::GivenUp).
+    #[strum_discriminants(strum(serialize = "dead-letters"))]
+    DeadLetter(EventKey, SinkName),
+    /// The bytes of a dead letter.
+    #[strum_discriminants(strum(serialize = "dead-bodies"))]
+    DeadBody(EventKey, SinkName),
+    /// [`Blocker`](crate::Blocker).
+    #[strum_discriminants(strum(serialize = "blockers"))]
+    Blocker,
+    /// [`Paused`](crate::Paused).
+    #[strum_discriminants(strum(serialize = "pauses"))]
+    Paused,
+    /// Proofs that were delivered in one commit, under an increasing number.
+    Proofs(u64),
+    /// [`ShownWorkflow`](crate::ShownWorkflow).
+    #[strum_discriminants(strum(serialize = "workflows"))]
+    Workflow(WorkflowId),
+    /// The number of commits.
+    #[strum_discriminants(strum(serialize = "versions"))]
+    Version,
+    /// [`Summary`](crate::Summary): the expected contents of the store.
+    #[strum_discriminants(strum(serialize = "summaries"))]
+    Summary,
+    /// [`Confirmed`](crate::Confirmed).
+    #[strum_discriminants(strum(serialize = "confirmed"))]
+    Confirmed(SinkName),
+    /// [`History`](crate::History), packed.
+    #[strum_discriminants(strum(serialize = "history"))]
+    History,
+    /// [`Contradiction`](crate::Contradiction).
+    #[strum_discriminants(strum(serialize = "contradictions"))]
+    Contradiction,
+    /// [`Ledger::asked`](crate::Ledger::asked).
+    #[strum_discriminants(strum(serialize = "asked"))]
+    Asked,
+}
+
+/// The value of an entry, as it is returned when a channel is claimed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// The complete value.
+    Bytes(Bytes),
+    /// Only the size, for a body.
+    Size(u64),
+}
+
+/// The entries of a channel.
+pub type Entries = BTreeMap<Key, Value>;
+
+/// Entries to write, in order. An entry without a value is removed.
+pub(crate) type Changes = Vec<(Key, Option<Bytes>)>;
+
+impl Value {
+    /// Converts a stored value to the form that is returned when a channel is claimed.
+    pub fn of(key: &Key, stored: &[u8]) -> Self {
+        match key {
+            Key::Body(_) | Key::DeadBody(..) => Self::Size(stored.len() as u64),
+            _ => Self::Bytes(Bytes::copy_from_slice(stored)),
+        }
+    }
+}
+
+impl Key {
+    /// The bytes of the key within the table and the channel. Numbers are big endian, so keys sort like offsets.
+    pub fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Cursor(sink) | Self::Confirmed(sink) => sink.as_bytes().to_vec(),
+            Self::Late(key) | Self::Quarantined(key) | Self::Body(key) => {
+                let id = key.id.as_ref().map_or(&[][..], |id| id.0.as_bytes());
+                [&key.offset.get().to_be_bytes()[..], id].concat()
+            }
+            Self::DeadLetter(key, sink) | Self::DeadBody(key, sink) => {
+                // NUL separates the sink from the id, because a sink's name never contains NUL.
+                let id = key.id.as_ref().map_or_else(Vec::new, |id| [&[0][..], id.0.as_bytes()].concat());
+                [&key.offset.get().to_be_bytes()[..], sink.as_bytes(), &id].concat()
+            }
+            Self::Blocker
+            | Self::Paused
+            | Self::Version
+            | Self::Summary
+            | Self::History
+            | Self::Contradiction
+            | Self::Asked => Vec::new(),
+            Self::Proofs(number) => number.to_be_bytes().to_vec(),
+            Self::Workflow(id) => id.to_vec(),
+        }
+    }
+
+    /// Parses the bytes of a key.
+    ///
+    /// # Errors
+    /// If the bytes are not a key of that table.
+    pub fn parse(table: Table, bytes: &[u8]) -> Result<Self, StateError> {
+        let key = match table {
+            Table::Cursor => sink(bytes).map(Self::Cursor),
+            Table::Late => event_key(bytes).map(Self::Late),
+            Table::Quarantined => event_key(bytes).map(Self::Quarantined),
+            Table::Body => event_key(bytes).map(Self::Body),
+            Table::DeadLetter => event_and_sink(bytes).map(|(key, sink)| Self::DeadLetter(key, sink)),
+            Table::DeadBody => event_and_sink(bytes).map(|(key, sink)| Self::DeadBody(key, sink)),
+            Table::Confirmed => sink(bytes).map(Self::Confirmed),
+            Table::History => bytes.is_empty().then_some(Self::History),
+            Table::Contradiction => bytes.is_empty().then_some(Self::Contradiction),
+            Table::Asked => bytes.is_empty().then_some(Self::Asked),
+            Table::Blocker => bytes.is_empty().then_some(Self::Blocker),
+            Table::Paused => bytes.is_empty().then_some(Self::Paused),
+            Table::Proofs => bytes.try_into().ok().map(u64::from_be_bytes).map(Self::Proofs),
+            Table::Workflow => bytes.try_into().ok().map(Self::Workflow),
+            Table::Version => bytes.is_empty().then_some(Self::Version),
+            Table::Summary => bytes.is_empty().then_some(Self::Summary),
+        };
+        key.ok_or_else(|| StateError::Damaged("a key cannot be read".to_owned()))
+    }
+}
+
+fn sink(bytes: &[u8]) -> Option<SinkName> {
+    std::str::from_utf8(bytes).ok().map(SinkName::from)
+}
+
+fn offset(bytes: &[u8]) -> Option<Offset> {
+    bytes.try_into().ok().map(i64::from_be_bytes).and_then(Offset::new)
+}
+
+fn event_id(bytes: &[u8]) -> Option<EventId> {
+    Some(EventId(Uuid::from_bytes(bytes.try_into().ok()?)))
+}
+
+/// Version 0.1 wrote no ids. A key without an id is replaced when the channel is claimed.
+fn event_key(bytes: &[u8]) -> Option<EventKey> {
+    let (number, id) = bytes.split_first_chunk::<8>()?;
+    let id = if id.is_empty() { None } else { Some(event_id(id)?) };
+    Some(EventKey { offset: offset(number)?, id })
+}
+
+fn event_and_sink(bytes: &[u8]) -> Option<(EventKey, SinkName)> {
+    let (number, rest) = bytes.split_first_chunk::<8>()?;
+    let mut parts = rest.splitn(2, |byte| *byte == 0);
+    let (name, id) = (parts.next()?, parts.next());
+    let id = if let Some(id) = id { Some(event_id(id)?) } else { None };
+    Some((EventKey { offset: offset(number)?, id }, sink(name)?))
+}

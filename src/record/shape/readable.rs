@@ -1,0 +1,186 @@
+//! The readable line of an event: the format `text`, and the output of `channeld demo`.
+//!
+//! # Invariants
+//!
+//! * **One line,** no matter what an event contains: no control characters and no characters that change the text
+//!   direction. Each text from outside is cut to a limit.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+
+use crate::facts::text;
+use crate::line::{UNSIGNED, VERIFIED};
+use crate::{Field, Record, rfc3339};
+use proof::event::{Object, Offset};
+
+/// The longest type and the longest description, in UTF-16 units.
+const KIND_LIMIT: usize = 64;
+const WHAT_LIMIT: usize = 200;
+
+/// The parts of an event's readable line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Readable {
+    /// `verified` or `unsigned`.
+    pub verdict: Cow<'static, str>,
+    /// The channel's name.
+    pub channel: String,
+    /// The event's offset in the channel.
+    pub offset: Offset,
+    /// When the event happened. Empty if the time is unknown.
+    pub time: String,
+    /// The event's type.
+    pub kind: String,
+    /// `service.name` from the signed content, otherwise the status and its reason. Empty if the event has neither.
+    pub what: String,
+    /// The number of signatures, or a note that the event has no proof.
+    pub proof: String,
+}
+
+/// The part of a record's JSON that describes its proof.
+#[derive(Deserialize)]
+struct Head {
+    verification: Verification,
+}
+
+#[derive(Deserialize)]
+struct Verification {
+    #[serde(default)]
+    signers: Vec<IgnoredAny>,
+    required: Option<u64>,
+}
+
+impl Readable {
+    /// Extracts the parts of a record's line.
+    pub fn of(record: &Record) -> Self {
+        let what = signed_name(record).or_else(|| outcome(record)).unwrap_or_default();
+        Self {
+            verdict: Cow::Borrowed(if record.is_verified() { VERIFIED } else { UNSIGNED }),
+            channel: record.channel.name.to_string(),
+            offset: record.offset,
+            time: record.time.and_then(rfc3339).unwrap_or_default(),
+            kind: printable(&limited(record.kind.as_ref(), KIND_LIMIT)),
+            what: printable(&limited(&what, WHAT_LIMIT)),
+            proof: proof(record),
+        }
+    }
+}
+
+/// `verdict channel offset  time  type  what  signatures`.
+impl fmt::Display for Readable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { verdict, channel, offset, time, kind, what, proof } = self;
+        write!(f, "{verdict:<8} {channel} {offset:>5}  {time:<20}  {kind:<16}  {what:<28} {proof}")
+    }
+}
+
+/// Returns `service.name`, if the network signed these fields.
+fn signed_name(record: &Record) -> Option<String> {
+    let decoded = Object::read(record.decoded()?).ok()?;
+    let parts: Vec<_> = ["service", "name"].into_iter().filter_map(|name| text(&decoded, name)).collect();
+    Some(parts.join(".")).filter(|what| !what.is_empty())
+}
+
+/// Returns the status and, if present, its reason.
+fn outcome(record: &Record) -> Option<String> {
+    let status = record.facts().get(Field::Status)?;
+    Some(match status_reason(record) {
+        Some(reason) => format!("{status}: {reason}"),
+        None => status.to_owned(),
+    })
+}
+
+/// Returns the service's reason for the status, if it gave one.
+pub(super) fn status_reason(record: &Record) -> Option<Box<str>> {
+    let event = record.event();
+    let payload = Object::read(&event).ok()?.get::<Object<'_>>("payload").ok()??;
+    text(&payload, "status_reason").filter(|reason| !reason.trim().is_empty())
+}
+
+fn proof(record: &Record) -> String {
+    let head = serde_json::from_slice(&record.json).ok().filter(|_| record.is_verified());
+    match head {
+        Some(Head { verification: Verification { signers, required: Some(required) } }) => {
+            format!("{} of {required} signatures", signers.len())
+        }
+        _ => "no proof, by its nature".to_owned(),
+    }
+}
+
+/// Makes a text from outside safe for a line that a person reads. Replaces control characters, line breaks, and characters
+/// that change the text direction.
+pub fn printable(text: &str) -> String {
+    let is_unsafe = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.replace(is_unsafe, "\u{fffd}")
+}
+
+/// Cuts a text to at most `limit` UTF-16 units. No target's own way of counting gives a larger number. A cut text ends with
+/// `…`.
+pub(super) fn limited(text: &str, limit: usize) -> String {
+    if text.len() <= limit || text.encode_utf16().count() <= limit {
+        return text.to_owned();
+    }
+    let mut room = limit.saturating_sub(1);
+    let fits = |c: &char| {
+        let fits = c.len_utf16() <= room;
+        room = room.saturating_sub(if fits { c.len_utf16() } else { room });
+        fits
+    };
+    let mut cut: String = text.chars().take_while(fits).collect();
+    if limit > 0 {
+        cut.push('…');
+    }
+    cut
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{notice, proved};
+
+    #[test]
+    fn a_line_says_what_happened_and_how_it_was_proved() {
+        let line = |record: &Record| Readable::of(record).to_string();
+        let verified = proved(r#""watcher_id":"W","timestamp":1715688015"#, r#"{"name":"Transfer","service":"dvp"}"#);
+        let expected = "verified c     5  2024-05-14T12:00:15Z  watcher.event     dvp.Transfer                 ";
+        assert!(line(&verified).starts_with(expected), "{}", line(&verified));
+        let failed = notice("operation.status", r#"{"status":"failed","status_reason":"out of gas"}"#);
+        let expected = "operation.status  failed: out of gas           no proof, by its nature";
+        assert!(line(&failed).ends_with(expected), "{}", line(&failed));
+        assert!(line(&notice("wallet.status", r#"{"status":"deployed","status_reason":""}"#)).contains("  deployed  "));
+    }
+
+    #[test]
+    fn what_the_service_says_of_a_name_is_not_taken_for_signed() {
+        let record = proved(r#""service":"forged","name":"forged""#, r#"{"other":1}"#);
+        assert_eq!(Readable::of(&record).what, "");
+    }
+
+    #[test]
+    fn a_line_stays_one_short_line_whatever_an_event_holds() {
+        let reason = format!("a\\nverified c 6\\u001b[31m \\u202e{{{{ 7 }}}}\\u2028\\\"{}", "x".repeat(100_000));
+        let payload = format!(r#"{{"status":"failed","status_reason":"{reason}"}}"#);
+        let long = "k".repeat(10_000);
+        for kind in ["operation.status", &long] {
+            let line = Readable::of(&notice(kind, &payload)).to_string();
+            assert!(line.chars().count() < 500, "{line}");
+            assert!(!line.contains(|c: char| c.is_control() || "\u{202e}\u{2028}".contains(c)), "{line}");
+            assert!(line.contains("{{ 7 }}"), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_text_is_cut_between_characters_and_no_longer_than_its_limit() {
+        assert_eq!(limited("abc", 3), "abc");
+        assert_eq!(limited("abcd", 3), "ab…");
+        assert_eq!(limited("😀😀😀", 6), "😀😀😀");
+        assert_eq!(limited("😀😀😀", 5), "😀😀…");
+        assert_eq!(limited("a😀b", 3), "a…", "no half of a character, and nothing behind it");
+        assert_eq!(limited("abc", 0), "");
+    }
+}

@@ -1,0 +1,57 @@
+//! Keeps the records of a channel that have been made, so that the signatures of a page are computed only once.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use crate::event::entry::Cell;
+use crate::misbehaviour::Misbehaviour;
+
+/// How many records all channels keep together, unless they are prepared. Each takes about 2.7 kB. The oldest are dropped
+/// first.
+pub(crate) const KEPT_RECORDS: usize = 200_000;
+
+/// The values that determine a record: an event's number, and how its channel misbehaves.
+pub(crate) type Drawn = (u64, Option<Misbehaviour>);
+
+/// The cells for the records of one channel.
+pub(crate) struct Memory {
+    cells: HashMap<Drawn, Cell>,
+    order: VecDeque<Drawn>,
+    bound: usize,
+}
+
+impl Memory {
+    pub(crate) fn new(bound: usize) -> Self {
+        Self { cells: HashMap::new(), order: VecDeque::new(), bound }
+    }
+
+    /// Returns the cell for an event's record. It is empty until the record is made.
+    pub(crate) fn cell(&mut self, drawn: Drawn) -> Cell {
+        if let Some(cell) = self.cells.get(&drawn) {
+            return Arc::clone(cell);
+        }
+        if self.cells.len() >= self.bound
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.cells.remove(&oldest);
+        }
+        self.order.push_back(drawn);
+        Arc::clone(self.cells.entry(drawn).or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_place_for_the_same_event_and_never_more_than_the_bound() {
+        let mut memory = Memory::new(2);
+        let first = memory.cell((1, None));
+        assert!(Arc::ptr_eq(&first, &memory.cell((1, None))));
+        memory.cell((2, None));
+        memory.cell((3, None));
+        assert_eq!((memory.cells.len(), memory.order.len()), (2, 2));
+        assert!(!Arc::ptr_eq(&first, &memory.cell((1, None))));
+    }
+}

@@ -1,0 +1,104 @@
+//! The service's read endpoints (spec/wire.md, "Requests").
+
+use std::sync::Arc;
+
+use axum::extract::{Path, RawQuery, State};
+use axum::handler::Handler;
+use axum::http::{StatusCode, header};
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get};
+use axum::{Router, body::Body};
+use tokio::task::spawn_blocking;
+use uuid::Uuid;
+
+use super::backend::Backend;
+use super::description;
+use super::envelope::Refusal;
+use super::gate::{Gate, pass};
+use super::query::{Filtered, Invalid, Query};
+use crate::channel::page::Any;
+use crate::fault::Route;
+
+/// The path that base URLs end in.
+pub(crate) const BASE: &str = "/v1";
+
+/// The default of `limit` on poll.
+const POLL_LIMIT: usize = 200;
+
+/// The default of `limit` on search.
+const SEARCH_LIMIT: usize = 50;
+
+type Answer = Result<Response, Refusal>;
+
+/// The service over HTTP.
+pub(crate) fn router(backend: Arc<Backend>) -> Router {
+    let routes = Router::new()
+        .route("/channels/{channel}", gated(channel, Route::Channel, &backend))
+        .route("/channels/{channel}/events", gated(poll, Route::Poll, &backend))
+        .route("/channels/{channel}/events/search", gated(search, Route::Search, &backend))
+        .route("/channels/{channel}/events/search/{event}", gated(event, Route::Event, &backend))
+        .route("/channels/{channel}/watchers/{watcher}", gated(watcher, Route::Watcher, &backend))
+        .route("/health-check", gated(health, Route::Health, &backend));
+    // Answers as a gateway does, without the envelope.
+    let nowhere = || async { (StatusCode::NOT_FOUND, "404 page not found\n") };
+    Router::new().nest(BASE, routes).fallback(nowhere).with_state(backend)
+}
+
+fn gated<H, T>(handler: H, route: Route, backend: &Arc<Backend>) -> MethodRouter<Arc<Backend>>
+where
+    H: Handler<T, Arc<Backend>>,
+    T: 'static,
+{
+    let gate = Gate { backend: Arc::clone(backend), route };
+    get(handler).layer(from_fn_with_state(gate, pass))
+}
+
+async fn poll(State(backend): State<Arc<Backend>>, Path(id): Path<String>, RawQuery(query): RawQuery) -> Answer {
+    let channel = backend.channel(&id)?;
+    let mut query = Query::parse(query.as_deref());
+    let asked = query.paging(POLL_LIMIT)?;
+    query.finish()?;
+    let selection = channel.select(asked, &Any);
+    Ok(success(channel.page(selection).await?))
+}
+
+async fn search(State(backend): State<Arc<Backend>>, Path(id): Path<String>, RawQuery(query): RawQuery) -> Answer {
+    let channel = Arc::clone(backend.channel(&id)?);
+    let mut query = Query::parse(query.as_deref());
+    let asked = query.paging(SEARCH_LIMIT)?;
+    let filter = query.filter()?;
+    query.finish()?;
+    // A filter that matches few events checks all of them.
+    let searched = Arc::clone(&channel);
+    let select = move || searched.select(asked, &Filtered { channel: &searched, filter: &filter });
+    let selection = spawn_blocking(select).await?;
+    Ok(success(channel.page(selection).await?))
+}
+
+async fn event(State(backend): State<Arc<Backend>>, Path((id, event)): Path<(String, String)>) -> Answer {
+    let channel = backend.channel(&id)?;
+    let record = channel.record(uuid("event_id", &event)?).await?;
+    record.map(success).ok_or_else(|| Refusal::not_found("EVENT_NOT_FOUND", "the event does not exist"))
+}
+
+async fn channel(State(backend): State<Arc<Backend>>, Path(id): Path<String>) -> Answer {
+    Ok(success(description::channel(backend.channel(&id)?)))
+}
+
+async fn watcher(State(backend): State<Arc<Backend>>, Path((id, watcher)): Path<(String, String)>) -> Answer {
+    let record = description::watcher(backend.channel(&id)?, uuid("watcher_id", &watcher)?);
+    record.map(success).ok_or_else(|| Refusal::not_found("WATCHER_NOT_FOUND", "the watcher does not exist"))
+}
+
+async fn health() -> Response {
+    success(r#"{"status":"ok"}"#)
+}
+
+fn uuid(name: &str, text: &str) -> Result<Uuid, Invalid> {
+    text.parse().map_err(|_| Invalid(format!("{name}: not a UUID")))
+}
+
+fn success(body: impl Into<Body>) -> Response {
+    (StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], body.into()).into_response()
+}

@@ -1,0 +1,43 @@
+//! Waiting for what must come true, and for no longer than that.
+
+use std::time::{Duration, Instant};
+
+/// How long anything may take. Far more than it does take, so that a busy machine fails no test.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// Between two looks.
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// Looks until there is something to see.
+pub(crate) async fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + LONGEST_WAIT;
+    loop {
+        if let Some(seen) = look() {
+            return seen;
+        }
+        assert!(Instant::now() < deadline, "{what}: not within {LONGEST_WAIT:?}");
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// Waits until so many events have come, or more, for as long as more come.
+pub(crate) async fn until_count(count: usize, come: impl AsyncFn() -> usize) {
+    let mut deadline = Instant::now() + LONGEST_WAIT;
+    let mut seen = 0;
+    loop {
+        let now = come().await;
+        if now >= count {
+            return;
+        }
+        if now > seen {
+            (seen, deadline) = (now, Instant::now() + LONGEST_WAIT);
+        }
+        assert!(Instant::now() < deadline, "{now} of {count} events, and no more come");
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// Whether everything is to be tried that is otherwise sampled, however long it takes.
+pub(crate) fn everything() -> bool {
+    std::env::var_os("CHANNELD_TEST_FULL").is_some_and(|value| value != "0")
+}

@@ -1,0 +1,91 @@
+//! The admin listener as probes and people ask it.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use reqwest::{Method, StatusCode};
+use serde_json::Value;
+
+use crate::support::{Daemon, LONGEST_WAIT, LOOK_AGAIN, Setup};
+
+/// A listener that a daemon serves.
+pub(crate) struct Admin {
+    pub(crate) address: SocketAddr,
+    http: reqwest::Client,
+}
+
+/// What was answered.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub(crate) status: StatusCode,
+    pub(crate) kind: String,
+    pub(crate) text: String,
+}
+
+impl Answered {
+    pub(crate) fn json(&self) -> Value {
+        assert_eq!(self.kind, "application/json", "{self:?}");
+        serde_json::from_str(&self.text).unwrap()
+    }
+}
+
+impl Setup {
+    /// With a listener on a port of the system's choice.
+    pub(crate) fn with_admin(self) -> Self {
+        self.with("admin.listen", "127.0.0.1:0")
+    }
+}
+
+impl Admin {
+    /// Of a daemon that has one, once it listens.
+    pub(crate) async fn of(daemon: &mut Daemon) -> Self {
+        let listens = "health, metrics and status are served";
+        daemon.until_logged(listens).await;
+        let address = daemon.log().lines(listens)[0]["address"].as_str().unwrap().parse().unwrap();
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        Self { address, http: reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap() }
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answered {
+        self.ask(Method::GET, path, "*/*").await
+    }
+
+    pub(crate) async fn ask(&self, method: Method, path: &str, accept: &str) -> Answered {
+        let request = self.http.request(method, format!("http://{}{path}", self.address)).header("Accept", accept);
+        let answer = request.send().await.unwrap();
+        let kind = answer.headers().get("Content-Type").map_or("", |kind| kind.to_str().unwrap()).to_owned();
+        Answered { status: answer.status(), kind, text: answer.text().await.unwrap() }
+    }
+
+    /// Asks until the answer is as it should be, while the daemon runs.
+    pub(crate) async fn until(
+        &self,
+        daemon: &mut Daemon,
+        path: &str,
+        what: &str,
+        holds: impl Fn(&Answered) -> bool,
+    ) -> Answered {
+        let asked = Instant::now();
+        loop {
+            let answer = self.get(path).await;
+            if holds(&answer) {
+                return answer;
+            }
+            assert!(asked.elapsed() < LONGEST_WAIT, "not within {LONGEST_WAIT:?}: {what}: {answer:?}");
+            daemon.until("it runs", |_| true).await;
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// The value of a sample, by its name and labels as the scrape writes them.
+    pub(crate) async fn sample(&self, sample: &str) -> Option<f64> {
+        let scrape = self.get("/metrics").await;
+        assert_eq!(scrape.status, 200, "{scrape:?}");
+        value(&scrape.text, sample)
+    }
+}
+
+/// The value of a sample of a scrape.
+pub(crate) fn value(scrape: &str, sample: &str) -> Option<f64> {
+    scrape.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' ')).map(|value| value.parse().unwrap())
+}

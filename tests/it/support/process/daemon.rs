@@ -1,0 +1,187 @@
+//! The daemon as a process: its log, its signals, its end. Whatever it does, it never prints a secret.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tokio::io::AsyncReadExt;
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::task::JoinHandle;
+
+use crate::support::{LONGEST_WAIT, LOOK_AGAIN};
+
+/// How much of a log is shown where a test fails.
+const SHOWN_LINES: usize = 40;
+
+/// A running `channeld`. Killed when it is dropped.
+pub(crate) struct Daemon {
+    child: Child,
+    errors: Arc<Mutex<Vec<u8>>>,
+    reading: JoinHandle<()>,
+    secrets: Vec<String>,
+}
+
+/// How it ended.
+pub(crate) struct Ended {
+    /// `None` where a signal ended it.
+    pub(crate) code: Option<i32>,
+    pub(crate) log: Log,
+}
+
+/// What it wrote to standard error, in the JSON format.
+pub(crate) struct Log(pub(crate) String);
+
+impl Log {
+    /// The lines with this message, in their order.
+    pub(crate) fn lines(&self, message: &str) -> Vec<Value> {
+        let lines = self.0.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.filter(|line| line["message"] == message).collect()
+    }
+
+    /// The lines of this level.
+    pub(crate) fn at(&self, level: &str) -> Vec<Value> {
+        let lines = self.0.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.filter(|line| line["level"] == level).collect()
+    }
+
+    pub(crate) fn tail(&self) -> String {
+        let lines: Vec<_> = self.0.lines().collect();
+        lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n")
+    }
+}
+
+impl Daemon {
+    /// Runs the binary. Standard output goes nowhere, or to the pipe that is returned.
+    pub(crate) fn run(arguments: &[&str], config: Option<&Path>, secrets: &[String]) -> Self {
+        Self::spawn(arguments, config, secrets, &BTreeMap::new(), Stdio::null())
+    }
+
+    /// As [`run`](Self::run), with these variables in its environment, which is empty otherwise.
+    pub(crate) fn run_in(
+        arguments: &[&str],
+        config: &Path,
+        secrets: &[String],
+        environment: &BTreeMap<&str, OsString>,
+    ) -> Self {
+        Self::spawn(arguments, Some(config), secrets, environment, Stdio::null())
+    }
+
+    /// As [`run`](Self::run), with a reader of standard output.
+    pub(crate) fn run_piped(arguments: &[&str], config: Option<&Path>, secrets: &[String]) -> (Self, ChildStdout) {
+        let mut daemon = Self::spawn(arguments, config, secrets, &BTreeMap::new(), Stdio::piped());
+        let stdout = daemon.child.stdout.take().unwrap();
+        (daemon, stdout)
+    }
+
+    fn spawn(
+        arguments: &[&str],
+        config: Option<&Path>,
+        secrets: &[String],
+        environment: &BTreeMap<&str, OsString>,
+        stdout: Stdio,
+    ) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_channeld"));
+        command
+            .args(arguments)
+            .env_clear()
+            .envs(environment)
+            .stdin(Stdio::null())
+            .stdout(stdout)
+            .stderr(Stdio::piped());
+        if let Some(config) = config {
+            command.arg("--config").arg(config);
+        }
+        let mut child = command.kill_on_drop(true).spawn().unwrap();
+        let errors = Arc::default();
+        let reading = tokio::spawn(collect(child.stderr.take().unwrap(), Arc::clone(&errors)));
+        Self { child, errors, reading, secrets: secrets.to_vec() }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id().unwrap()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.pid()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// What it has logged until now.
+    pub(crate) fn log(&self) -> Log {
+        Log(String::from_utf8_lossy(&self.errors.lock().unwrap_or_else(PoisonError::into_inner)).into_owned())
+    }
+
+    /// Whether it has logged this message.
+    pub(crate) fn has_logged(&self, message: &str) -> bool {
+        self.log().0.contains(&format!(r#""message":"{message}""#))
+    }
+
+    /// Waits until `holds`, while the daemon runs.
+    pub(crate) async fn until(&mut self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
+        self.while_it_moves(what, |daemon| if holds(daemon) { None } else { Some(0) }).await;
+    }
+
+    /// Waits, while the daemon runs, for as long as it takes and something moves: `come` tells how far, and nothing once
+    /// it is there.
+    pub(crate) async fn while_it_moves(&mut self, what: &str, mut come: impl FnMut(&Self) -> Option<usize>) {
+        let (mut furthest, mut deadline) = (None, Instant::now());
+        loop {
+            let ended = self.child.try_wait().unwrap();
+            let Some(now) = come(self) else { return };
+            if furthest.replace(now) != Some(now) {
+                deadline = Instant::now() + LONGEST_WAIT;
+            }
+            assert!(ended.is_none(), "the daemon ended ({ended:?}) before: {what}\n{}", self.log().tail());
+            assert!(Instant::now() < deadline, "nothing for {LONGEST_WAIT:?}: {what}\n{}", self.log().tail());
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Waits until it has logged this message.
+    pub(crate) async fn until_logged(&mut self, message: &str) {
+        self.until(&format!("log of {message:?}"), |daemon| daemon.has_logged(message)).await;
+    }
+
+    /// SIGTERM, and a clean end.
+    pub(crate) async fn stop(self) -> Log {
+        self.signal(Signal::TERM);
+        let ended = self.ended().await;
+        assert_eq!(ended.code, Some(0), "{}", ended.log.tail());
+        ended.log
+    }
+
+    /// SIGKILL.
+    pub(crate) async fn kill(self) -> Log {
+        self.signal(Signal::KILL);
+        self.ended().await.log
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn ended(mut self) -> Ended {
+        let waited = tokio::time::timeout(LONGEST_WAIT, self.child.wait()).await;
+        let Ok(status) = waited else { panic!("it does not end:\n{}", self.log().tail()) };
+        (&mut self.reading).await.unwrap();
+        Ended { code: status.unwrap().code(), log: self.log() }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let log = self.log().0;
+        if !std::thread::panicking() {
+            assert!(!self.secrets.iter().any(|secret| log.contains(secret)), "a secret was printed: {log}");
+        }
+    }
+}
+
+async fn collect(mut from: impl tokio::io::AsyncRead + Unpin, into: Arc<Mutex<Vec<u8>>>) {
+    let mut chunk = vec![0; 64 * 1024];
+    while let Ok(read @ 1..) = from.read(&mut chunk).await {
+        into.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&chunk[..read]);
+    }
+}

@@ -1,0 +1,15 @@
+//! What receives events, traces and metrics, and reads what it has received.
+
+mod collector;
+mod files;
+mod prometheus;
+mod receiver;
+mod records;
+mod tables;
+
+pub(crate) use collector::{Collector, Manner, Span};
+pub(crate) use files::{Files, place};
+pub(crate) use prometheus::Prometheus;
+pub(crate) use receiver::{Post, Receiver, Reply};
+pub(crate) use records::{Delivered, offsets};
+pub(crate) use tables::{Tables, rows_of, sqlite};

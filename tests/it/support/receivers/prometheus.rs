@@ -1,0 +1,98 @@
+//! A real Prometheus that scrapes one daemon: what it makes of the metrics is what an operator's does.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tokio::process::{Child, Command};
+
+use crate::support::{Admin, LONGEST_WAIT, Setup};
+
+/// Between two scrapes, and between two evaluations of the rules.
+const SCRAPES: Duration = Duration::from_millis(200);
+
+/// A Prometheus of its own. Ends when it is dropped.
+pub(crate) struct Prometheus {
+    _process: Child,
+    url: String,
+    http: reqwest::Client,
+}
+
+impl Prometheus {
+    pub(crate) fn scraping(setup: &Setup, admin: &Admin) -> Self {
+        Self::start(setup, admin, None)
+    }
+
+    /// One that evaluates these rules.
+    pub(crate) fn alerting(setup: &Setup, admin: &Admin, rules: &Path) -> Self {
+        Self::start(setup, admin, Some(rules))
+    }
+
+    fn start(setup: &Setup, admin: &Admin, rules: Option<&Path>) -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let config = setup.path("prometheus.yml");
+        let (target, rules) = (admin.address, Vec::from_iter(rules));
+        let text = format!(
+            "global: {{scrape_interval: {SCRAPES:?}, scrape_timeout: {SCRAPES:?}, evaluation_interval: {SCRAPES:?}}}\n\
+             rule_files: {rules:?}\n\
+             scrape_configs: [{{job_name: channeld, static_configs: [{{targets: ['{target}']}}]}}]\n"
+        );
+        std::fs::write(&config, text).unwrap();
+        let mut prometheus = Command::new("prometheus");
+        prometheus
+            .arg(format!("--config.file={}", config.display()))
+            .arg(format!("--storage.tsdb.path={}", setup.path("prometheus").display()))
+            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let process = prometheus.kill_on_drop(true).spawn().unwrap();
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        Self { _process: process, url: format!("http://127.0.0.1:{port}/api/v1"), http }
+    }
+
+    /// Asks until a query gives that.
+    pub(crate) async fn until(&self, query: &str, expected: &str) {
+        self.until_some(query, |told| (told == [expected]).then_some(())).await;
+    }
+
+    /// Asks until the values of a query are something.
+    pub(crate) async fn until_some<T>(&self, query: &str, some: impl Fn(&[String]) -> Option<T>) -> T {
+        self.until_data("/query", &[("query", query)], |told| some(&values(told))).await
+    }
+
+    /// Asks this path of its API until what it tells is something. A refusal is for good.
+    pub(crate) async fn until_data<T>(
+        &self,
+        path: &str,
+        parameters: &[(&str, &str)],
+        some: impl Fn(&Value) -> Option<T>,
+    ) -> T {
+        let asked = Instant::now();
+        loop {
+            let told = self.ask(path, parameters).await;
+            if let Some(found) = told.as_ref().and_then(&some) {
+                return found;
+            }
+            assert!(asked.elapsed() < LONGEST_WAIT, "{path} {parameters:?}: {told:?}");
+            tokio::time::sleep(SCRAPES).await;
+        }
+    }
+
+    /// What it tells; `None` as long as it does not serve.
+    async fn ask(&self, path: &str, parameters: &[(&str, &str)]) -> Option<Value> {
+        let request = self.http.get(format!("{}{path}", self.url)).query(parameters);
+        let answer = request.send().await.ok()?;
+        let status = answer.status();
+        let text = answer.text().await.ok()?;
+        assert!(!status.is_client_error(), "{parameters:?}: {text}");
+        serde_json::from_str::<Value>(&text).ok().map(|mut answer| answer["data"].take())
+    }
+}
+
+/// The values of an instant vector, or the one of a scalar.
+fn values(told: &Value) -> Vec<String> {
+    let value = |sample: &Value| Some(sample["value"][1].as_str()?.to_owned());
+    told["result"].as_array().map(|samples| samples.iter().filter_map(value).collect()).unwrap_or_default()
+}

@@ -1,0 +1,290 @@
+//! A webhook endpoint that writes down what it is told, and refuses as it is told.
+
+use std::collections::VecDeque;
+use std::io::Read;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, Uri, Version};
+use axum::routing::post;
+use axum::serve::Listener;
+use serde_json::value::RawValue;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_rustls::rustls::ServerConfig;
+
+use crate::support::{Authority, Delivered, TlsListener};
+
+/// What a request is answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Reply {
+    /// This status, with this `Retry-After`. What is refused is not written down.
+    Refuse(u16, Option<u64>),
+    /// 204, so much later. Written down at once.
+    Slow(Duration),
+    /// Nothing, ever. Written down at once.
+    Hang,
+}
+
+/// A request that was written down.
+#[derive(Clone)]
+pub(crate) struct Post {
+    pub(crate) version: Version,
+    /// The path, and the query where there is one.
+    pub(crate) path: String,
+    pub(crate) headers: HeaderMap,
+    /// Decompressed.
+    pub(crate) body: String,
+    /// As it came.
+    pub(crate) bytes: usize,
+    pub(crate) at: Instant,
+}
+
+impl Post {
+    pub(crate) fn id(&self) -> &str {
+        self.headers["webhook-id"].to_str().unwrap()
+    }
+
+    /// The records in it: one, or those of a batch.
+    pub(crate) fn delivered(&self) -> Vec<Delivered> {
+        if !self.body.starts_with('[') {
+            return vec![Delivered::parse(&self.body)];
+        }
+        let records: Vec<&RawValue> = serde_json::from_str(&self.body).unwrap();
+        records.into_iter().map(|record| Delivered::parse(record.get())).collect()
+    }
+}
+
+/// Which requests are refused: those whose body is such.
+type Refused = Box<dyn Fn(&str) -> bool + Send>;
+
+/// A running endpoint.
+pub(crate) struct Receiver {
+    url: String,
+    book: Arc<Mutex<Book>>,
+    _serving: JoinSet<()>,
+}
+
+#[derive(Default)]
+struct Book {
+    script: VecDeque<Reply>,
+    always: Option<Reply>,
+    refused: Option<(u16, Refused)>,
+    requests: usize,
+    accepted: Vec<Post>,
+    tokens: Option<Tokens>,
+}
+
+/// What the token endpoint, `/token`, does.
+#[derive(Default)]
+struct Tokens {
+    /// How long each token lives.
+    seconds: u64,
+    /// The requests for one: the header, and the form.
+    asked: Vec<(HeaderMap, String)>,
+    /// The one that is accepted.
+    current: Option<String>,
+    /// What is answered in the place of one.
+    refusal: Option<(u16, &'static str)>,
+}
+
+impl Receiver {
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/hook", listener.local_addr().unwrap());
+        Self::serve(listener, url)
+    }
+
+    /// One that has a certificate of that authority, and lets in clients that have one too.
+    pub(crate) async fn start_tls(authority: &Authority) -> Self {
+        Self::serve_tls(authority.server()).await
+    }
+
+    /// One that asks for a certificate, and lets in clients without one.
+    pub(crate) async fn start_asking(authority: &Authority) -> Self {
+        Self::serve_tls(authority.asking_server()).await
+    }
+
+    /// One that shows the certificate of that authority as its own.
+    pub(crate) async fn start_as(authority: &Authority) -> Self {
+        Self::serve_tls(authority.own_server()).await
+    }
+
+    async fn serve_tls(tls: Arc<ServerConfig>) -> Self {
+        let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://localhost:{}/hook", tcp.local_addr().unwrap().port());
+        Self::serve(TlsListener { tcp, tls: tls.into() }, url)
+    }
+
+    fn serve(listener: impl Listener<Addr = SocketAddr>, url: String) -> Self {
+        let book = Arc::<Mutex<Book>>::default();
+        let routes = Router::new().route("/hook", post(receive)).route("/hook/{*below}", post(receive));
+        let routes = routes.route("/token", post(grant)).with_state(Arc::clone(&book));
+        let mut serving = JoinSet::new();
+        serving.spawn(async move { axum::serve(listener, routes).await.unwrap() });
+        Self { url, book, _serving: serving }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.url.clone()
+    }
+
+    /// Takes only requests with an access token, which lives so long. The token endpoint is `/token`.
+    pub(crate) fn ask_for_tokens(&self, seconds: u64) {
+        self.lock().tokens = Some(Tokens { seconds, ..Tokens::default() });
+    }
+
+    /// The token endpoint's address.
+    pub(crate) fn token_url(&self) -> String {
+        self.url.replace("/hook", "/token")
+    }
+
+    /// Answers so in the place of a token; with `None` no longer.
+    pub(crate) fn refuse_tokens(&self, refusal: Option<(u16, &'static str)>) {
+        self.lock().tokens.as_mut().unwrap().refusal = refusal;
+    }
+
+    /// Accepts the token no longer that it has given.
+    pub(crate) fn revoke_token(&self) {
+        self.lock().tokens.as_mut().unwrap().current = None;
+    }
+
+    /// Who asked for a token, and how.
+    pub(crate) fn asked_for_tokens(&self) -> Vec<(HeaderMap, String)> {
+        self.lock().tokens.as_ref().unwrap().asked.clone()
+    }
+
+    /// Refuses with 503 those requests whose body is such; with `None` no longer.
+    pub(crate) fn refuse(&self, refused: Option<Refused>) {
+        self.lock().refused = refused.map(|refused| (503, refused));
+    }
+
+    /// Refuses so those requests whose body is such.
+    pub(crate) fn refuse_with(&self, status: u16, refused: impl Fn(&str) -> bool + Send + 'static) {
+        self.lock().refused = Some((status, Box::new(refused)));
+    }
+
+    /// Replies so to the next requests.
+    pub(crate) fn reply(&self, reply: Reply, times: usize) {
+        self.lock().script.extend(std::iter::repeat_n(reply, times));
+    }
+
+    /// Replies so to every request from now on; `None` is 204.
+    pub(crate) fn always(&self, reply: Option<Reply>) {
+        self.lock().always = reply;
+    }
+
+    /// How many requests came.
+    pub(crate) fn requests(&self) -> usize {
+        self.lock().requests
+    }
+
+    /// How many requests were written down.
+    pub(crate) fn received(&self) -> usize {
+        self.lock().accepted.len()
+    }
+
+    /// The `webhook-id` of each, in their order.
+    pub(crate) fn ids(&self) -> Vec<String> {
+        self.lock().accepted.iter().map(|post| post.id().to_owned()).collect()
+    }
+
+    /// When each came, in their order.
+    pub(crate) fn arrivals(&self) -> Vec<Instant> {
+        self.lock().accepted.iter().map(|post| post.at).collect()
+    }
+
+    /// Each, in their order.
+    pub(crate) fn posts(&self) -> Vec<Post> {
+        self.lock().accepted.clone()
+    }
+
+    /// Each that has come since the last time, in their order. They are not kept.
+    pub(crate) fn drain(&self) -> Vec<Post> {
+        std::mem::take(&mut self.lock().accepted)
+    }
+
+    /// The records in each, in their order.
+    pub(crate) fn delivered(&self) -> Vec<Delivered> {
+        self.lock().accepted.iter().flat_map(Post::delivered).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn receive(
+    State(book): State<Arc<Mutex<Book>>>,
+    version: Version,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> (StatusCode, HeaderMap) {
+    let bytes = body.len();
+    let body = decompressed(&headers, &body);
+    let reply = {
+        let mut book = book.lock().unwrap_or_else(PoisonError::into_inner);
+        book.requests += 1;
+        if let Some(tokens) = &book.tokens {
+            let expected = tokens.current.as_ref().map(|token| format!("Bearer {token}"));
+            let given = headers.get("authorization").and_then(|given| given.to_str().ok());
+            if given.is_none() || given != expected.as_deref() {
+                return (StatusCode::UNAUTHORIZED, HeaderMap::new());
+            }
+        }
+        let refused = book.refused.as_ref().filter(|(_, refused)| refused(&body));
+        let refused = refused.map(|(status, _)| Reply::Refuse(*status, None));
+        let reply = refused.or_else(|| book.script.pop_front()).or(book.always);
+        if !matches!(reply, Some(Reply::Refuse(..))) {
+            assert!(headers.contains_key("webhook-signature") && headers.contains_key("webhook-timestamp"));
+            let path = uri.path_and_query().unwrap().to_string();
+            book.accepted.push(Post { version, path, headers, body, bytes, at: Instant::now() });
+        }
+        reply
+    };
+    let mut answer = HeaderMap::new();
+    let status = match reply {
+        Some(Reply::Refuse(status, retry_after)) => {
+            if let Some(seconds) = retry_after {
+                answer.insert("retry-after", seconds.into());
+            }
+            StatusCode::from_u16(status).unwrap()
+        }
+        Some(Reply::Slow(delay)) => {
+            tokio::time::sleep(delay).await;
+            StatusCode::NO_CONTENT
+        }
+        Some(Reply::Hang) => std::future::pending().await,
+        None => StatusCode::NO_CONTENT,
+    };
+    (status, answer)
+}
+
+fn decompressed(headers: &HeaderMap, body: &[u8]) -> String {
+    let mut text = String::new();
+    match headers.get("content-encoding").map(|encoding| encoding.to_str().unwrap()) {
+        None => text.push_str(std::str::from_utf8(body).unwrap()),
+        Some("gzip") => drop(flate2::read::GzDecoder::new(body).read_to_string(&mut text).unwrap()),
+        Some("zstd") => drop(zstd::Decoder::new(body).unwrap().read_to_string(&mut text).unwrap()),
+        Some(other) => panic!("{other}"),
+    }
+    text
+}
+
+async fn grant(State(book): State<Arc<Mutex<Book>>>, headers: HeaderMap, form: String) -> (StatusCode, String) {
+    let mut book = book.lock().unwrap_or_else(PoisonError::into_inner);
+    let tokens = book.tokens.as_mut().unwrap();
+    tokens.asked.push((headers, form));
+    if let Some((status, answer)) = tokens.refusal {
+        return (StatusCode::from_u16(status).unwrap(), answer.to_owned());
+    }
+    let token = format!("access-token-never-to-be-shown-{}", tokens.asked.len());
+    let answer = serde_json::json!({"access_token": token, "token_type": "bearer", "expires_in": tokens.seconds});
+    tokens.current = Some(token);
+    (StatusCode::OK, answer.to_string())
+}

@@ -1,0 +1,86 @@
+//! Tables that sinks write, read by the clients that others have.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use crate::support::{Daemon, Database, LONGEST_WAIT, LOOK_AGAIN, Setup, printed_lines, run};
+
+/// What prints the rows of a query, as psql does.
+const PYTHON: &str = "import sqlite3, sys
+for row in sqlite3.connect(sys.argv[1]).execute(sys.argv[2]):
+    print('|'.join('' if cell is None else str(cell) for cell in row))";
+
+/// Both tables of one daemon.
+pub(crate) struct Tables {
+    pub(crate) database: Database,
+    pub(crate) file: PathBuf,
+}
+
+impl Setup {
+    /// With every event in a table of the database, by the sink `warehouse`, and in one of a file, by the sink `local`. The
+    /// sink `file` is there and is not used.
+    pub(crate) fn with_tables(mut self, database: Database) -> (Self, Tables) {
+        let file = self.path("events.db");
+        self.set("sinks.warehouse.type", "postgres");
+        self.set("sinks.warehouse.url", database.url());
+        self.set("sinks.local.type", "sqlite");
+        self.set("sinks.local.path", file.display().to_string());
+        self.set("channels.c0.sinks", vec!["warehouse", "local"]);
+        (self, Tables { database, file })
+    }
+}
+
+impl Tables {
+    /// What psql and python print for a query that both understand.
+    pub(crate) fn both(&self, query: &str) -> [Vec<String>; 2] {
+        [self.database.psql(query), sqlite(&self.file, query)]
+    }
+
+    /// Carries out statements on both.
+    pub(crate) async fn change(&self, statements: &str) {
+        self.database.change(statements).await;
+        rusqlite::Connection::open(&self.file).unwrap().execute_batch(statements).unwrap();
+    }
+
+    /// How many rows each has; none where it is not there.
+    pub(crate) async fn rows(&self) -> [i64; 2] {
+        let rows = self.database.try_query("select count(*) from events").await;
+        [rows.map_or(0, |rows| rows[0].get(0)), rows_of(&self.file)]
+    }
+
+    /// Waits until each has so many rows, while the daemon runs.
+    pub(crate) async fn until(&self, daemon: &mut Daemon, rows: usize) {
+        let rows = i64::try_from(rows).unwrap();
+        let deadline = Instant::now() + LONGEST_WAIT;
+        while self.rows().await.iter().any(|found| *found < rows) {
+            daemon.until("it runs", |_| true).await;
+            let found = self.rows().await;
+            assert!(Instant::now() < deadline, "there are {found:?} of {rows} rows\n{}", daemon.log().tail());
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Asserts that each has these events and no other, in which order ever, and that its lanes have come to the last one.
+    pub(crate) fn assert_each_once(&self, expected: &[i64], through: i64) {
+        for found in self.both("select event_offset from events order by event_offset") {
+            assert_eq!(found, expected.iter().map(ToString::to_string).collect::<Vec<_>>());
+        }
+        for (sink, found) in ["warehouse", "local"].iter().zip(self.both("select sink, through from events_progress")) {
+            assert_eq!(found, [format!("{sink}|{through}")]);
+        }
+    }
+}
+
+/// How many rows a table of a file has; none where it is not there.
+pub(crate) fn rows_of(file: &Path) -> i64 {
+    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
+    let reader = rusqlite::Connection::open_with_flags(file, flags);
+    let rows = reader.and_then(|reader| reader.query_row("select count(*) from events", [], |row| row.get(0)));
+    rows.unwrap_or(0)
+}
+
+/// What python prints for a query on a file.
+pub(crate) fn sqlite(file: &Path, query: &str) -> Vec<String> {
+    printed_lines(&run(Command::new("python3").arg("-c").arg(PYTHON).arg(file).arg(query)))
+}

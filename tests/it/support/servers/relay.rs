@@ -1,0 +1,268 @@
+//! A relay before a server, which can lose what is on its way.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use crate::support::LOOK_AGAIN;
+
+/// What becomes of what is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Line {
+    /// It arrives.
+    Good,
+    /// Requests arrive; their answers do not, and the connection ends in their place.
+    CutsAnswers,
+    /// Requests arrive; their answers do not until the line is good again, and nothing ends.
+    HoldsAnswers,
+    /// Nothing arrives until the line is good again, and nothing ends: not even for the server a connection that the client
+    /// has left.
+    Silent,
+}
+
+/// Where the server listens.
+#[derive(Clone, Debug)]
+enum Target {
+    Socket(PathBuf),
+    Address(SocketAddr),
+}
+
+/// What a request that records something carries, in the state or in a table of events: its statement is sent with it.
+const COMMITS: [&[u8]; 2] = [b"set version = given.version", b"from lane, unnest("];
+
+/// A running relay.
+pub(crate) struct Relay {
+    address: SocketAddr,
+    target: Arc<Mutex<Target>>,
+    state: Arc<State>,
+    cut: Arc<Notify>,
+    _serving: JoinSet<()>,
+}
+
+#[derive(Default)]
+struct State {
+    line: AtomicU8,
+    /// What the line becomes when the next commit comes. While it is good, nothing.
+    at_commit: AtomicU8,
+    /// Connections that are open.
+    connections: AtomicUsize,
+    /// Commits that a silent line has held.
+    held: AtomicUsize,
+    /// Pieces of requests and answers that a silent line has held.
+    withheld: AtomicUsize,
+    late: Mutex<Late>,
+}
+
+/// A request that arrives late, on a connection that is silent until then. The others are not.
+#[derive(Debug, Default)]
+enum Late {
+    #[default]
+    None,
+    /// The next request with these bytes.
+    Awaited(Vec<u8>),
+    Held,
+    Delivered,
+    /// The server has answered it.
+    Executed,
+}
+
+impl Relay {
+    /// Before the server at a socket.
+    pub(crate) async fn before(socket: PathBuf) -> Self {
+        Self::to(Target::Socket(socket)).await
+    }
+
+    /// Before the server at an address.
+    pub(crate) async fn before_address(address: SocketAddr) -> Self {
+        Self::to(Target::Address(address)).await
+    }
+
+    /// Before the server at a socket, for clients that reach this listener.
+    pub(crate) fn listening(listener: TcpListener, socket: PathBuf) -> Self {
+        Self::serve(listener, Target::Socket(socket))
+    }
+
+    async fn to(target: Target) -> Self {
+        Self::serve(TcpListener::bind("127.0.0.1:0").await.unwrap(), target)
+    }
+
+    fn serve(listener: TcpListener, target: Target) -> Self {
+        let address = listener.local_addr().unwrap();
+        let (state, cut) = (Arc::<State>::default(), Arc::<Notify>::default());
+        let target = Arc::new(Mutex::new(target));
+        let mut serving = JoinSet::new();
+        let parts = (state.clone(), cut.clone(), target.clone());
+        serving.spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (client, _) = listener.accept().await.unwrap();
+                let (state, cut, target) = parts.clone();
+                let target = target.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                connections.spawn(async move {
+                    // A server that is away is a connection that ends.
+                    let cut = cut.notified();
+                    match target {
+                        Target::Socket(socket) => {
+                            let Ok(server) = UnixStream::connect(&socket).await else { return };
+                            state.connections.fetch_add(1, Ordering::Relaxed);
+                            tokio::select! { () = relay(client, server, &state) => {}, () = cut => {} }
+                        }
+                        Target::Address(address) => {
+                            let Ok(server) = TcpStream::connect(address).await else { return };
+                            state.connections.fetch_add(1, Ordering::Relaxed);
+                            tokio::select! { () = relay(client, server, &state) => {}, () = cut => {} }
+                        }
+                    }
+                    state.connections.fetch_sub(1, Ordering::Relaxed);
+                });
+            }
+        });
+        Self { address, target, state, cut, _serving: serving }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// From now on the line is so.
+    pub(crate) fn becomes(&self, line: Line) {
+        self.state.line.store(line as u8, Ordering::Relaxed);
+    }
+
+    /// When the next commit comes, the line is so, for that commit already.
+    pub(crate) fn becomes_at_commit(&self, line: Line) {
+        self.state.at_commit.store(line as u8, Ordering::Relaxed);
+    }
+
+    /// New connections are led to the server at this socket.
+    pub(crate) fn leads_to(&self, socket: PathBuf) {
+        *self.target.lock().unwrap_or_else(PoisonError::into_inner) = Target::Socket(socket);
+    }
+
+    /// How many connections are open.
+    pub(crate) fn connections(&self) -> usize {
+        self.state.connections.load(Ordering::Relaxed)
+    }
+
+    /// How many commits a silent line has held.
+    pub(crate) fn held(&self) -> usize {
+        self.state.held.load(Ordering::Relaxed)
+    }
+
+    /// How many pieces of requests and answers a silent line has held.
+    pub(crate) fn withheld(&self) -> usize {
+        self.state.withheld.load(Ordering::Relaxed)
+    }
+
+    /// The next request that contains these bytes is held, and what follows it on its connection.
+    pub(crate) fn holds_next(&self, bytes: &[u8]) {
+        *self.state.late() = Late::Awaited(bytes.to_owned());
+    }
+
+    /// Whether such a request has come.
+    pub(crate) fn is_holding(&self) -> bool {
+        matches!(*self.state.late(), Late::Held)
+    }
+
+    /// The server executes the request that was held, whether or not its client still waits. Returns when it has answered.
+    pub(crate) async fn delivers_late(&self) {
+        assert!(self.is_holding(), "no request is held");
+        *self.state.late() = Late::Delivered;
+        while !matches!(*self.state.late(), Late::Executed) {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Ends every connection. What they hold is lost.
+    pub(crate) fn cut(&self) {
+        self.cut.notify_waiters();
+    }
+}
+
+impl State {
+    fn late(&self) -> MutexGuard<'_, Late> {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether these bytes are what is to arrive late.
+    fn is_awaited(&self, bytes: &[u8]) -> bool {
+        let mut late = self.late();
+        let is_awaited = match &*late {
+            Late::Awaited(what) => bytes.windows(what.len()).any(|part| part == what),
+            _ => false,
+        };
+        if is_awaited {
+            *late = Late::Held;
+        }
+        is_awaited
+    }
+}
+
+async fn relay(client: TcpStream, server: impl AsyncRead + AsyncWrite, state: &State) {
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = tokio::io::split(server);
+    let is = |what: Line| state.line.load(Ordering::Relaxed) == what as u8;
+    let held = async |lines: &[Line]| {
+        while lines.iter().any(|line| is(*line)) {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    };
+    let is_late = AtomicBool::new(false);
+    let until_late = async |is_there: fn(&Late) -> bool| {
+        while !is_there(&state.late()) {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    };
+    let requests = async {
+        let mut bytes = vec![0; 64 * 1024];
+        while let Ok(count @ 1..) = from_client.read(&mut bytes).await {
+            let of = |what: &[u8]| bytes[..count].windows(what.len()).filter(|part| *part == what).count();
+            let commits: usize = COMMITS.into_iter().map(of).sum();
+            if commits > 0 {
+                let line = state.at_commit.swap(Line::Good as u8, Ordering::Relaxed);
+                if line != Line::Good as u8 {
+                    state.line.store(line, Ordering::Relaxed);
+                }
+            }
+            if is(Line::Silent) {
+                state.held.fetch_add(commits, Ordering::Relaxed);
+                state.withheld.fetch_add(1, Ordering::Relaxed);
+                held(&[Line::Silent]).await;
+            }
+            let is_awaited = state.is_awaited(&bytes[..count]);
+            if is_awaited {
+                until_late(|late| !matches!(late, Late::Held)).await;
+                is_late.store(true, Ordering::Relaxed);
+            }
+            if to_server.write_all(&bytes[..count]).await.is_err() {
+                return;
+            }
+            if is_awaited {
+                until_late(|late| matches!(late, Late::Executed)).await;
+            }
+        }
+    };
+    let answers = async {
+        let mut bytes = vec![0; 64 * 1024];
+        while let Ok(count @ 1..) = from_server.read(&mut bytes).await {
+            if is(Line::Silent) {
+                state.withheld.fetch_add(1, Ordering::Relaxed);
+            }
+            if is_late.load(Ordering::Relaxed) {
+                *state.late() = Late::Executed;
+            }
+            held(&[Line::Silent, Line::HoldsAnswers]).await;
+            if is(Line::CutsAnswers) || to_client.write_all(&bytes[..count]).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::select! { () = requests => {}, () = answers => {} }
+}
