@@ -78,6 +78,12 @@ impl Unrecorded {
         Some(key.offset) > self.above || self.owed.contains(key)
     }
 
+    /// Whether the lane has delivered events above the offset at which it continues, because its cursor was moved back: the
+    /// recorded one, or the position itself, by another instance.
+    pub(super) fn is_moved_back(&self, position: &Position) -> bool {
+        position.prior > self.above
+    }
+
     /// Whether any event at this offset could be unrecorded.
     pub(super) fn reaches(&self, offset: Offset) -> bool {
         let at_offset = EventKey::first_at(offset)..=EventKey::last_at(offset);

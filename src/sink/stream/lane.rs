@@ -177,7 +177,7 @@ impl<L: Log> Lane<L> {
         let unrecorded = Unrecorded::new(recorded, position.through);
         let doubted = unrecorded.doubted(&position, recorded);
         // The position no longer names events of earlier deliveries. Only a search of the whole stream finds them.
-        let is_moved_back = position.prior > recorded.through;
+        let is_moved_back = unrecorded.is_moved_back(&position);
         let Found { mut last, earlier } = self.log.search(is_moved_back || !doubted.is_empty(), &unrecorded).await?;
         let found = &last | &earlier;
         last.extend(earlier.iter().filter(|key| doubted.contains(&key.offset)));

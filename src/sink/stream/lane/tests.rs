@@ -17,6 +17,8 @@ struct Stream {
     refused: Option<Offset>,
     /// Whether the log says which event is refused, and keeps the events before it, like a server without batches.
     is_one_by_one: bool,
+    /// Whether only a search of the whole stream finds events, as in Kafka.
+    is_searched_whole: bool,
     /// Whether the next append is carried out and never answered.
     is_silent: bool,
 }
@@ -41,8 +43,9 @@ impl Log for Memory {
         Ok(stream.position.clone().map_or_else(|| Claim::Missing("it is missing".to_owned()), Claim::At))
     }
 
-    async fn search(&mut self, _: bool, unrecorded: &Unrecorded) -> Result<Found, SinkError> {
-        let events = lock(&self.0).events.clone();
+    async fn search(&mut self, everywhere: bool, unrecorded: &Unrecorded) -> Result<Found, SinkError> {
+        let stream = lock(&self.0);
+        let events = if everywhere || !stream.is_searched_whole { stream.events.clone() } else { Vec::new() };
         Ok(Found { earlier: events.into_iter().filter(|key| unrecorded.contains(key)).collect(), ..Found::default() })
     }
 
@@ -145,6 +148,23 @@ async fn a_delivery_whose_outcome_is_unknown_is_resolved_before_the_next_one() {
     let resumed = resume(&mut lane, None, Some(Confirmed::default())).await;
     assert_eq!((resumed.position, resumed.held.len()), (Place::At(Some(offset(5))), 5));
     deliver(&mut lane, 5, 1..=7).await.unwrap();
+    assert_eq!(log.offsets(), [1, 2, 3, 4, 5, 6, 7]);
+}
+
+/// Another instance without state has taken the lane over, and its cursor has become the position.
+#[tokio::test]
+async fn events_above_a_position_that_was_moved_back_are_found_also_if_the_recorded_cursor_is_higher() {
+    let log = Memory::default();
+    lock(&log.0).is_searched_whole = true;
+    let mut lane = begun(&log).await;
+    deliver(&mut lane, 0, 1..=3).await.unwrap();
+    deliver(&mut lane, 3, 4..=6).await.unwrap();
+    begun(&log).await;
+
+    let confirmed = Confirmed { position: Some(offset(6)), last: None };
+    let resumed = resume(&mut lane, Some(offset(6)), Some(confirmed)).await;
+    assert_eq!((resumed.position, resumed.held.len()), (Place::At(None), 6));
+    deliver(&mut lane, 0, 1..=7).await.unwrap();
     assert_eq!(log.offsets(), [1, 2, 3, 4, 5, 6, 7]);
 }
 
