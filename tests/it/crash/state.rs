@@ -4,7 +4,7 @@ use std::path::Path;
 
 use simulator::{EventSpec, Kind, Options, Simulator, Tampering};
 
-use crate::support::{Admin, Answered, Receiver, Setup, deliverable, offsets};
+use crate::support::{Admin, Answered, Daemon, Receiver, Setup, deliverable, offsets};
 
 const PAGE: usize = 10;
 
@@ -181,6 +181,9 @@ async fn a_state_directory_that_others_reach_into_is_refused_and_one_that_has_go
     let mut daemon = setup.start();
     daemon.until("the backlog arrives", |_| setup.lines() == 45).await;
     let admin = Admin::of(&mut daemon).await;
+    // A commit that is being written when the directory goes ends the daemon.
+    let is_recorded = |daemon: &Daemon| daemon.log().lines("batch recorded").iter().any(|line| line["offset"] == 45);
+    daemon.until("the backlog is recorded", is_recorded).await;
     std::fs::rename(&state, setup.path("elsewhere")).unwrap();
     let noticed = |answer: &Answered| answer.status == 503 && answer.text.contains("has gone");
     admin.until(&mut daemon, "/readyz", "it is noticed", noticed).await;

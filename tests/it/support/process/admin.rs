@@ -51,10 +51,14 @@ impl Admin {
     }
 
     pub(crate) async fn ask(&self, method: Method, path: &str, accept: &str) -> Answered {
+        self.try_ask(method, path, accept).await.unwrap()
+    }
+
+    async fn try_ask(&self, method: Method, path: &str, accept: &str) -> reqwest::Result<Answered> {
         let request = self.http.request(method, format!("http://{}{path}", self.address)).header("Accept", accept);
-        let answer = request.send().await.unwrap();
+        let answer = request.send().await?;
         let kind = answer.headers().get("Content-Type").map_or("", |kind| kind.to_str().unwrap()).to_owned();
-        Answered { status: answer.status(), kind, text: answer.text().await.unwrap() }
+        Ok(Answered { status: answer.status(), kind, text: answer.text().await? })
     }
 
     /// Asks until the answer is as it should be, while the daemon runs.
@@ -67,7 +71,8 @@ impl Admin {
     ) -> Answered {
         let asked = Instant::now();
         loop {
-            let answer = self.get(path).await;
+            let answer = self.try_ask(Method::GET, path, "*/*").await;
+            let answer = answer.unwrap_or_else(|error| panic!("{what}: {error}\n{}", daemon.log().tail()));
             if holds(&answer) {
                 return answer;
             }
