@@ -13,9 +13,9 @@ use hyper_util::service::TowerToHyperService;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::client::{MAX_ANSWER, asked, decode, http_request};
-use super::request::{Asker, routes};
-use super::{Operations, Refusal, Request};
+use crate::serve::client::{MAX_ANSWER, asked, decode, http_request};
+use crate::serve::request::{Asker, routes};
+use crate::{Operations, Refusal, Request};
 use cluster::{self, Unanswered};
 use ledger::store::shared::{Answer, Asked};
 use net::Chain;

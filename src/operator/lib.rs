@@ -37,43 +37,25 @@ use record::ChannelRef;
 
 #[expect(missing_docs, reason = "the module says once what its members mean")]
 pub mod api;
-mod belonging;
-mod client;
-mod cursors;
-mod dead_letters;
+mod control;
 mod elsewhere;
-mod exposition;
-mod hosts;
-mod hour;
-mod instances;
-mod journey;
-mod listener;
-pub mod liveness;
-mod pauses;
-mod poll;
-mod quarantine;
-mod redeliver;
-mod reload;
+mod kept;
+mod look;
 mod report;
-mod request;
-mod retry;
-mod router;
-pub mod server;
-mod socket;
-mod state;
-mod tail;
+mod serve;
 
 pub use api::Refusal;
-pub use client::ask;
+pub use control::changes::{Changes, Difference, Reloading, Reloads};
 pub use elsewhere::answer_others;
-pub use hour::note_minutes;
-pub use instances::{ChannelOwner, Cluster, InstanceStatus};
-pub use listener::Listener;
-pub use reload::{Changes, Difference, Reloading, Reloads};
+pub use look::hour::note_minutes;
+pub use report::instances::{ChannelOwner, Cluster, InstanceStatus};
 pub use report::{Process, Report};
-pub use request::Request;
-pub use router::Sources;
-pub use socket::Socket;
+pub use serve::client::ask;
+pub use serve::listener::Listener;
+pub use serve::request::Request;
+pub use serve::router::Sources;
+pub use serve::socket::Socket;
+pub use serve::{liveness, server};
 
 use api::Entry;
 
@@ -82,9 +64,6 @@ const OWNERLESS: Duration = Duration::from_secs(40);
 
 /// The interval between two checks whether the channel has an owner.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-
-/// The number of events that are changed in one commit.
-const AT_ONCE: usize = 256;
 
 /// Carries out the requests of operators.
 #[derive(Clone, Debug)]

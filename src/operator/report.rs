@@ -5,9 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::belonging::{self, Shared};
-use super::instances::{InstanceStatus, instances};
-use super::{ConfiguredChannel, Operations, Refusal, look};
+use crate::{ConfiguredChannel, Operations, Refusal, look};
 
 use channel::{
     Activity, ChannelStatus, Kept, LaneState, LaneStatus, NONE_VERIFIED, POLLS_IN_VAIN, Refill, what_to_check,
@@ -16,6 +14,12 @@ use cluster::Seen;
 use ledger::store::shared::Ownership;
 use ledger::{Contradiction, Cursor, Lost};
 use record::ChannelRef;
+
+mod belonging;
+pub(crate) mod instances;
+
+use belonging::Shared;
+use instances::{InstanceStatus, instances};
 
 /// A channel that has had no owner for less than this time is moving from one owner to another.
 const MAY_BE_ORPHANED: Duration = Duration::from_secs(10);
@@ -120,7 +124,7 @@ impl Operations {
 
 impl Report {
     /// Computes the totals and `ready` from the parts of the report.
-    pub(super) fn sum_up(&mut self) {
+    pub(crate) fn sum_up(&mut self) {
         self.quarantine = self.channels.iter().map(|channel| channel.quarantine).sum();
         self.dead_letters = self.channels.iter().map(|channel| channel.dead_letters).sum();
         self.ready = self.reasons.is_empty();

@@ -27,10 +27,11 @@ use serde_json::json;
 use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 
-use super::api::{Entry, GetLastHour, LastHour};
-use super::request::Asker;
-use super::{Operations, Refusal, Report, exposition, request};
+use super::exposition;
+use super::request::{self, Asker};
+use crate::api::{Entry, GetLastHour, LastHour};
 use crate::liveness::Liveness;
+use crate::{Operations, Refusal, Report};
 use telemetry::metrics::Metrics;
 
 /// How long a report can take. It reads the state, which may not answer.

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tracing::info;
 
-use super::api::{Fate, Retried, RetryQuarantined};
-use super::{AT_ONCE, ConfiguredChannel, Operations, Refusal};
+use super::AT_ONCE;
+use crate::api::{Fate, Retried, RetryQuarantined};
+use crate::{ConfiguredChannel, Operations, Refusal};
 use channel::{Alarm, Expect, Owned, RecentEvents};
 use ledger::{Change, Commit, Key, Ledger, Quarantined};
 use proof::event::{ChannelId, RawEvent};
@@ -21,7 +22,7 @@ const EARLIER_DUPLICATE: &str = "replayed";
 
 impl Operations {
     /// Verifies with the signers that are configured now. An event is released if its proof is valid or may still arrive.
-    pub(super) async fn retry_quarantined(&self, request: &RetryQuarantined) -> Result<Vec<Retried>, Refusal> {
+    pub(crate) async fn retry_quarantined(&self, request: &RetryQuarantined) -> Result<Vec<Retried>, Refusal> {
         let channel = self.find(&request.channel)?;
         let known = self.configured(&channel)?;
         let owned = self.owned(&channel).await?;

@@ -12,11 +12,12 @@ use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
 use super::request::BY;
-use super::{Refusal, Request, socket};
+use super::socket;
+use crate::{Refusal, Request};
 use ledger::store::shared::Asked;
 
 /// The maximum size of an answer in bytes.
-pub(super) const MAX_ANSWER: usize = 256 * 1024 * 1024;
+pub(crate) const MAX_ANSWER: usize = 256 * 1024 * 1024;
 
 /// Sends a request to the daemon whose state is in `directory`. Returns `None` if no daemon listens. `by` names the person
 /// who makes the request, for the daemon's log. If the daemon does not answer, the request may have been carried out.
@@ -57,7 +58,7 @@ async fn send(directory: &Path, asked: Asked, by: &str) -> io::Result<Option<(St
 }
 
 /// Converts a request to the terms of HTTP.
-pub(super) fn asked<R: Request>(request: &R) -> Asked {
+pub(crate) fn asked<R: Request>(request: &R) -> Asked {
     let (path, body) = match R::METHOD {
         Method::POST => (R::PATH.to_owned(), serde_json::to_vec(request).expect("a request is JSON")),
         _ => (uri(request), Vec::new()),
@@ -65,7 +66,7 @@ pub(super) fn asked<R: Request>(request: &R) -> Asked {
     Asked { method: R::METHOD.to_string(), path, body }
 }
 
-pub(super) fn http_request(Asked { method, path, body }: Asked) -> http::Result<http::Request<Body>> {
+pub(crate) fn http_request(Asked { method, path, body }: Asked) -> http::Result<http::Request<Body>> {
     http::Request::builder()
         .method(&*method)
         .uri(path)
@@ -79,7 +80,7 @@ fn uri<R: Request>(request: &R) -> String {
     format!("{}?{members}", R::PATH)
 }
 
-pub(super) fn decode<A: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<A, Refusal> {
+pub(crate) fn decode<A: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<A, Refusal> {
     let unexpected = |_| {
         let text = String::from_utf8_lossy(body);
         Refusal::Failed(format!(

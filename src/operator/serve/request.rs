@@ -14,20 +14,20 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tracing::info;
 
-use super::api::{
+use crate::api::{
     AcknowledgeLost, CursorMove, CursorPosition, DeadLetter, DeadLetterEvent, DropDeadLetters, DropQuarantined, Entry,
     GetAccounts, GetCluster, GetJourney, GetLastHour, GetStatus, Journey, LastHour, ListCursors, ListDeadLetters,
     ListQuarantine, PollNow, QuarantinedEvent, Redeliver, RedeliverDeadLetters, Refusal, Reload, Retried,
     RetryQuarantined, SetCursors, SetPaused, ShowDeadLetter, ShowQuarantined, TailedDeliveries, WatchTail,
 };
-use super::{Changes, Cluster, Operations, Report};
+use crate::{Changes, Cluster, Operations, Report};
 use channel::Accounts;
 use ledger::{Lost, Quarantined};
 use proof::event::Offset;
 use telemetry::ALWAYS;
 
 /// The header that names the person who makes the request.
-pub(super) const BY: &str = "channeld-by";
+pub(crate) const BY: &str = "channeld-by";
 
 /// A request of the operator API.
 pub trait Request: Serialize + DeserializeOwned + Send + Sync + 'static {
@@ -50,7 +50,7 @@ type InForce = watch::Receiver<Arc<Operations>>;
 
 /// The sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asker {
+pub(crate) enum Asker {
     /// An operator. If another instance owns the channel, the request is forwarded to it.
     Operator,
     /// Another instance. It finds the right instance itself.
@@ -74,12 +74,12 @@ macro_rules! requests {
         )*
 
         /// Serves all requests.
-        pub(super) fn routes(operations: InForce, asker: Asker) -> Router {
+        pub(crate) fn routes(operations: InForce, asker: Asker) -> Router {
             Router::new()$(.route($path, route::<$request>()))*.with_state((operations, asker))
         }
 
         #[cfg(test)]
-        pub(super) const ALL: &[(Method, &str)] = &[$((Method::$method, $path)),*];
+        pub(crate) const ALL: &[(Method, &str)] = &[$((Method::$method, $path)),*];
     };
 }
 

@@ -9,9 +9,9 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
-use super::api::{GetCluster, GetStatus};
-use super::client::{asked, decode};
-use super::{ConfiguredChannel, Operations, Refusal, Report, Request, by_id};
+use crate::api::{GetCluster, GetStatus};
+use crate::serve::client::{asked, decode};
+use crate::{ConfiguredChannel, Operations, Refusal, Report, Request, by_id};
 use channel::ChannelStatus;
 use cluster::{Peers, Seen};
 use ledger::store::shared::{Instance, InstanceId, Ownership};
@@ -65,7 +65,7 @@ pub struct ChannelOwner {
 
 impl Operations {
     /// Returns the instances and the owners of the channels.
-    pub(super) fn cluster(&self, _: &GetCluster) -> Ready<Result<Cluster, Refusal>> {
+    pub(crate) fn cluster(&self, _: &GetCluster) -> Ready<Result<Cluster, Refusal>> {
         ready(self.instances())
     }
 
@@ -96,7 +96,7 @@ impl Operations {
     }
 
     /// Returns the current status of all instances, or of this instance only if `here` is set.
-    pub(super) async fn status(&self, request: &GetStatus) -> Result<Report, Refusal> {
+    pub(crate) async fn status(&self, request: &GetStatus) -> Result<Report, Refusal> {
         let mut report = self.report().await?;
         if let Some(peers) = self.cluster.as_ref().filter(|_| !request.here) {
             for (name, answer) in ask_others(peers, &GetStatus { here: true }).await {
@@ -110,7 +110,7 @@ impl Operations {
 }
 
 /// Returns the answer of each other instance with the instance's name, or the reason why it did not answer.
-pub(super) async fn ask_others<R: Request>(peers: &Peers, request: &R) -> Vec<(String, Result<R::Answer, String>)>
+pub(crate) async fn ask_others<R: Request>(peers: &Peers, request: &R) -> Vec<(String, Result<R::Answer, String>)>
 where
     R::Answer: Send + 'static,
 {
@@ -154,7 +154,7 @@ impl Report {
 }
 
 /// Returns the living instances.
-pub(super) fn instances(seen: &Seen, me: InstanceId, configured: &[ConfiguredChannel]) -> Vec<InstanceStatus> {
+pub(crate) fn instances(seen: &Seen, me: InstanceId, configured: &[ConfiguredChannel]) -> Vec<InstanceStatus> {
     let owned = seen.view.counts();
     let sharing = || seen.view.instances.iter().filter(|(_, instance)| instance.shares());
     let mut configurations = sharing().map(|(_, instance)| &instance.channels);
