@@ -1,7 +1,8 @@
 //! Requests that look at one event, at the last hour, or at the deliveries as they happen.
 
 use crate::api::{DeadLetter, GetAccounts, GetJourney, Journey};
-use crate::{Operations, Refusal, look};
+use crate::operations::look;
+use crate::{Operations, Refusal};
 use channel::Accounts;
 
 pub(crate) mod hour;

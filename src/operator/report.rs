@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{ConfiguredChannel, Operations, Refusal, look};
+use crate::operations::{Process, look};
+use crate::{ConfiguredChannel, Operations, Refusal};
 
 use channel::{
     Activity, ChannelStatus, Kept, LaneState, LaneStatus, NONE_VERIFIED, POLLS_IN_VAIN, Refill, what_to_check,
@@ -17,6 +17,7 @@ use record::ChannelRef;
 
 mod belonging;
 pub(crate) mod instances;
+mod merged;
 
 use belonging::Shared;
 use instances::{InstanceStatus, instances};
@@ -56,15 +57,6 @@ pub struct Report {
     pub heartbeat_error: Option<String>,
     /// The channels in the order of their names.
     pub channels: Vec<ChannelStatus>,
-}
-
-/// A running daemon.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Process {
-    /// The process id of the daemon.
-    pub pid: u32,
-    /// When the daemon started.
-    pub started: Timestamp,
 }
 
 impl Operations {

@@ -7,7 +7,8 @@ use super::redeliver::summary;
 use crate::api::{
     DeadLetter, DeadLetterEvent, DeadLetterSelection, DropDeadLetters, Entry, ListDeadLetters, ShowDeadLetter,
 };
-use crate::{Operations, Refusal, look};
+use crate::operations::look;
+use crate::{Operations, Refusal};
 use ledger::{Change, Commit, GivenUp, Key, Ledger, SinkName};
 use proof::event::Offset;
 use record::ChannelRef;

@@ -5,7 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 use tracing::warn;
 
 use crate::api::{DropQuarantined, Entry, ListQuarantine, QuarantinedEvent, ShowQuarantined};
-use crate::{Operations, Refusal, look};
+use crate::operations::look;
+use crate::{Operations, Refusal};
 use ledger::{Change, Commit, Key, Quarantined};
 use proof::event::Offset;
 use record::ChannelRef;

@@ -18,8 +18,9 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::api::{Entry, GetLastHour, LastHour};
-use crate::report::instances::ask_others;
-use crate::{ConfiguredChannel, Operations, Refusal, look};
+use crate::operations::look;
+use crate::others::ask_others;
+use crate::{ConfiguredChannel, Operations, Refusal};
 use channel::Sample;
 use proof::event::ChannelId;
 use record::ChannelRef;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::{ConfiguredChannel, by_id};
+use crate::operations::{ConfiguredChannel, by_id};
 use channel::{Alarm, ChannelStatus, Named, RecentEvents, SharedProofs, SharedWorkflow};
 use ledger::{HeldBack, Ledger};
 use proof::event::ChannelId;

@@ -7,7 +7,7 @@
 //! | both | `/metrics` | Prometheus's text format: see [`metrics`](telemetry::metrics) |
 //! | both | `/status` | the [`Report`] of `channeld status --json` |
 //! | both | `/hour` | the last hour of the channels, minute by minute: see [`LastHour`] |
-//! | socket | all of [`request`] | lists, events with their bodies, and every change |
+//! | socket | all of [`routes`] | lists, events with their bodies, and every change |
 //!
 //! # Invariants
 //!
@@ -28,7 +28,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 
 use super::exposition;
-use super::request::{self, Asker};
+use super::routes::{self, Asker};
 use crate::api::{Entry, GetLastHour, LastHour};
 use crate::liveness::Liveness;
 use crate::{Operations, Refusal, Report};
@@ -64,7 +64,7 @@ pub(super) fn reading(sources: Sources) -> Router {
 
 /// Returns the routes of the control socket.
 pub(super) fn complete(sources: Sources) -> Router {
-    let requests = request::routes(sources.operations.clone(), Asker::Operator);
+    let requests = routes::routes(sources.operations.clone(), Asker::Operator);
     reports().with_state(Served { sources, reporting: Arc::default() }).merge(requests)
 }
 

@@ -1,4 +1,4 @@
-//! Every request of the operator API: its method, its path, its answer, and the operation that carries it out.
+//! The table of all requests: for each its method, its path, its answer, and the operation that carries it out.
 
 use std::sync::Arc;
 
@@ -8,8 +8,6 @@ use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{MethodRouter, get, post};
 use jiff::Timestamp;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::watch;
 use tracing::info;
@@ -20,30 +18,12 @@ use crate::api::{
     ListQuarantine, PollNow, QuarantinedEvent, Redeliver, RedeliverDeadLetters, Refusal, Reload, Retried,
     RetryQuarantined, SetCursors, SetPaused, ShowDeadLetter, ShowQuarantined, TailedDeliveries, WatchTail,
 };
+use crate::request::{BY, Request};
 use crate::{Changes, Cluster, Operations, Report};
 use channel::Accounts;
 use ledger::{Lost, Quarantined};
 use proof::event::Offset;
 use telemetry::ALWAYS;
-
-/// The header that names the person who makes the request.
-pub(crate) const BY: &str = "channeld-by";
-
-/// A request of the operator API.
-pub trait Request: Serialize + DeserializeOwned + Send + Sync + 'static {
-    /// The answer to the request.
-    type Answer: Serialize + DeserializeOwned;
-
-    /// GET if the request changes nothing, otherwise POST.
-    const METHOD: Method;
-
-    /// The path of the request.
-    const PATH: &'static str;
-
-    /// Carries out the request. If it is refused, nothing was changed. The exception is a failure of the state: it is then
-    /// unknown whether anything was changed.
-    fn perform(&self, operations: &Operations) -> impl Future<Output = Result<Self::Answer, Refusal>> + Send;
-}
 
 /// The operations of the current configuration.
 type InForce = watch::Receiver<Arc<Operations>>;
