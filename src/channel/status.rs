@@ -316,6 +316,17 @@ pub struct Problem {
     pub needs_attention: bool,
 }
 
+impl Problem {
+    /// The kind of a sink that has no position although events were delivered to it.
+    pub const POSITION_MISSING: &str = "position_missing";
+    /// The kind of an event that is far above all others.
+    pub const FAR_ABOVE: &str = "far-above";
+    /// The kind of a channel of which no event was ever verified, and many were rejected.
+    pub const NONE_VERIFIED: &str = "none-verified";
+    /// The kind of an answer that there is no memory for.
+    pub const TOO_LONG: &str = "too-long";
+}
+
 /// A configured signer. Its status reveals a signer that no longer signs, for example after a key rotation.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct SignerStatus {

@@ -37,6 +37,7 @@ pub use look::hour::note_minutes;
 pub use operations::{ConfiguredChannel, Operations, Process, check_sink, find, names};
 pub use report::Report;
 pub use report::instances::{ChannelOwner, Cluster, InstanceStatus};
+pub use report::not_ready::{NotReady, NotReadyKind};
 pub use request::Request;
 pub use serve::answer::answer_others;
 pub use serve::client::ask;

@@ -25,6 +25,7 @@ use std::sync::Arc;
 
 use crate::read::source::Source;
 use crate::read::walk::Walk;
+use crate::status::Problem;
 use crate::verify::expect::NotOfChannel;
 use api::{ApiError, Page, SMALLEST_PAGE};
 use proof::event::{Offset, RawEvent};
@@ -114,10 +115,11 @@ impl ReadError {
     /// Returns a short constant name.
     pub(crate) fn name(&self) -> &'static str {
         match self {
+            Self::Api(ApiError::TooLong { .. }) => Problem::TOO_LONG,
             Self::Api(error) => error.kind(),
             Self::InDoubt { .. } => "range-in-doubt",
-            Self::FarAbove { .. } => "far-above",
-            Self::NoneVerified { .. } => "none-verified",
+            Self::FarAbove { .. } => Problem::FAR_ABOVE,
+            Self::NoneVerified { .. } => Problem::NONE_VERIFIED,
         }
     }
 

@@ -84,10 +84,10 @@ fn head(report: &Report, read_only: bool) -> Markup {
             div.actions { @if !read_only { a.button href="/do/reload" { "Read the configuration again…" } } }
         }
         p.lead { (summary(report)) }
-        @if !report.reasons.is_empty() {
+        @if !report.not_ready.is_empty() {
             ul.reasons {
-                @for reason in &report.reasons {
-                    li { p { strong { (whole(reason)) } } (advice(reason)) }
+                @for reason in &report.not_ready {
+                    li { p { strong { (whole(&reason.to_string())) } } (advice(reason.kind.into())) }
                 }
             }
         }

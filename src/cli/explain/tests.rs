@@ -1,5 +1,8 @@
+use strum::VariantArray;
+
 use super::*;
 use channel::Rejection;
+use operator::NotReadyKind;
 
 const ALERTS: &str = include_str!("../../../deploy/prometheus/alerts.yaml");
 
@@ -41,14 +44,27 @@ fn a_reason_that_is_printed_is_explained_by_the_row_that_quotes_it() {
         ("/var/lib/channeld is in use by another channeld", "is in use by another channeld"),
     ] {
         let (topic, name) = runbook::find(&topics, printed).unwrap_or_else(|| panic!("{printed}"));
-        assert!(name.contains(row) && topic.kind.is_quoted(), "{printed}: {name}");
+        let is_quoted = matches!(topic.kind, Kind::NotReady | Kind::NotStarted);
+        assert!(name.contains(row) && is_quoted, "{printed}: {name}");
     }
+}
+
+#[test]
+fn every_kind_of_not_ready_has_one_row_and_the_rows_have_no_other_names() {
+    let topics = runbook::topics();
+    let rows = topics.iter().filter(|topic| topic.kind == Kind::NotReady);
+    let mut named: Vec<_> = rows.flat_map(|topic| &topic.names).map(String::as_str).collect();
+    let known = NotReadyKind::VARIANTS.iter().filter(|kind| **kind != NotReadyKind::Unknown);
+    let mut kinds: Vec<&str> = known.map(<&str>::from).collect();
+    named.sort_unstable();
+    kinds.sort_unstable();
+    assert_eq!(named, kinds);
 }
 
 #[test]
 fn each_topic_can_be_asked_for_by_its_name_and_leads_only_to_others() {
     for topic in runbook::topics() {
-        for name in &topic.names {
+        for name in topic.names.iter().chain(&topic.quotes) {
             let text = explained(name).unwrap_or_else(|failure| panic!("{name}: {failure}"));
             for next in text.lines().filter_map(|line| line.strip_prefix("  channeld explain ")) {
                 assert!(explained(next).is_ok() && next != name, "{name} leads to {next}");

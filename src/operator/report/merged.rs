@@ -2,7 +2,7 @@
 
 use crate::api::GetStatus;
 use crate::others::ask_others;
-use crate::{Operations, Refusal, Report};
+use crate::{NotReady, NotReadyKind, Operations, Refusal, Report};
 use channel::ChannelStatus;
 
 impl Operations {
@@ -24,10 +24,10 @@ impl Report {
     /// Adds the channels and reasons of another instance's report.
     fn add(&mut self, name: &str, answer: Result<Self, String>) {
         let (channels, reasons) = match answer {
-            Ok(other) => (other.channels, other.reasons),
-            Err(why) => (Vec::new(), vec![why]),
+            Ok(other) => (other.channels, known(other.not_ready, other.reasons)),
+            Err(why) => (Vec::new(), vec![NotReady::new(NotReadyKind::InstanceUnknown, why)]),
         };
-        self.reasons.extend(reasons.into_iter().map(|reason| format!("instance {name}: {reason}")));
+        self.not_ready.extend(reasons.into_iter().map(|reason| reason.of_instance(name)));
         let is_there = |channel: &ChannelStatus| channel.activity.is_here();
         for channel in channels {
             match self.channels.iter_mut().find(|known| known.channel_id == channel.channel_id) {
@@ -37,4 +37,12 @@ impl Report {
             }
         }
     }
+}
+
+/// Returns the reasons of another instance. An instance of an earlier version has only their sentences.
+fn known(reasons: Vec<NotReady>, sentences: Vec<String>) -> Vec<NotReady> {
+    if reasons.len() == sentences.len() {
+        return reasons;
+    }
+    sentences.into_iter().map(|sentence| NotReady::new(NotReadyKind::Unknown, sentence)).collect()
 }

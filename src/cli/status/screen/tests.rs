@@ -73,6 +73,7 @@ fn report() -> Report {
         daemon: Some(Process { pid: 123, started: ago(10_000) }),
         ready: false,
         reasons: vec![format!("channel settlements-0996, sink hook: {ERROR}")],
+        not_ready: Vec::new(),
         quarantine: channel::Kept::default(),
         dead_letters: channel::Kept::default(),
         state_error: None,
