@@ -16,7 +16,7 @@ use crate::newest::Newest;
 use crate::pace::{Pace, Progress, seconds_left};
 use crate::read::gaps::Gaps;
 use crate::settings::Settings;
-use crate::status::{Activity, ChannelStatus, Kept, LaneState, LaneStatus, POLLS_IN_VAIN, SignerStatus};
+use crate::status::{Activity, ChannelStatus, Condition, Kept, LaneState, LaneStatus, POLLS_IN_VAIN, SignerStatus};
 use crate::verify::expect::Expect;
 use api::Page;
 use ledger::{DEAD_LETTERS, LATE, Ledger, QUARANTINE};
@@ -281,6 +281,7 @@ impl Board {
             refill: refill.filter(|refill| cursor < Some(refill.to)),
             ahead: ahead.filter(|ahead| cursor < Some(*ahead)),
             compared: self.comparisons.of(sink),
+            condition: Condition::default(),
             state,
             error,
             reading,

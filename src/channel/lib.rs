@@ -85,8 +85,8 @@ pub use read::reader::ReadError;
 pub use read::reader::what_to_check;
 pub use settings::{Ordering, Outlet, Settings, Start, UnsignedPolicy, Verification};
 pub use status::{
-    Activity, ChannelStatus, Compared, Kept, LaneState, LaneStatus, NONE_VERIFIED, POLLS_IN_VAIN, Problem, Refill,
-    SharedProofs, SharedWorkflow, SignerStatus,
+    Activity, ChannelStatus, Compared, Condition, Kept, LaneState, LaneStatus, Level, NONE_VERIFIED, NOTEWORTHY,
+    POLLS_IN_VAIN, Problem, Refill, SharedProofs, SharedWorkflow, SignerStatus,
 };
 pub use tail::{Delivered, Seen, Tail};
 pub use tasks::{Task, Tasks};

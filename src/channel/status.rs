@@ -14,13 +14,20 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use strum::{IntoStaticStr, VariantNames};
 
+pub use condition::{Condition, Level};
+
 use crate::pace::Progress;
 use ledger::{Contradiction, Pause, Room};
 use proof::event::{ChannelId, Offset};
 use proof::verify::Address;
 
+mod condition;
+
 /// If this many events that needed a proof were rejected, and none was verified, the configuration may be wrong.
 pub const NONE_VERIFIED: u32 = 15;
+
+/// A channel or lane that catches up in fewer seconds than this is not behind.
+pub const NOTEWORTHY: u64 = 3;
 
 /// After this many consecutive answers that report more events but contain no new event, the channel is stuck.
 pub const POLLS_IN_VAIN: u32 = 15;
@@ -32,6 +39,9 @@ pub struct ChannelStatus {
     pub channel: Arc<str>,
     /// Its id.
     pub channel_id: ChannelId,
+    /// The worst condition of the channel and its lanes. Set when a report is made.
+    #[serde(default)]
+    pub condition: Condition,
     /// The activity of its reading.
     #[serde(flatten)]
     pub activity: Activity,
@@ -184,7 +194,10 @@ pub struct LaneStatus {
     /// The result of the last comparison with the service's history, if one was made since the daemon started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compared: Option<Compared>,
-    /// Its condition.
+    /// Its condition. Set when a report is made.
+    #[serde(default)]
+    pub condition: Condition,
+    /// The activity of its delivery.
     pub state: LaneState,
     /// The reason for the sink's last refusal.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -216,7 +229,7 @@ pub struct Compared {
     pub first_missing: Vec<Offset>,
 }
 
-/// A lane's condition. If several apply, the last one in this list is reported.
+/// The activity of a lane's delivery. If several apply, the last one in this list is reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]

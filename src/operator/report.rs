@@ -12,6 +12,7 @@ use ledger::Lost;
 use record::ChannelRef;
 
 mod belonging;
+mod condition;
 pub(crate) mod instances;
 mod merged;
 pub(crate) mod not_ready;
@@ -132,12 +133,14 @@ impl Report {
         of_state.into_iter().chain(self.channels.iter().flat_map(reasons::of_channel)).collect()
     }
 
-    /// Computes everything that follows from the parts of the report: the totals, the sentences and `ready`.
+    /// Computes everything that follows from the parts of the report: the totals, the sentences, `ready` and the
+    /// conditions.
     fn sum_up(&mut self) {
         self.quarantine = self.channels.iter().map(|channel| channel.quarantine).sum();
         self.dead_letters = self.channels.iter().map(|channel| channel.dead_letters).sum();
         self.reasons = self.not_ready.iter().map(ToString::to_string).collect();
         self.ready = self.not_ready.is_empty();
+        condition::set(&mut self.channels, &self.not_ready);
     }
 
     /// Returns the reasons that are about a channel or one of its sinks, by the channel's name.
