@@ -17,6 +17,7 @@ use crate::pace::{Pace, Progress, seconds_left};
 use crate::read::gaps::Gaps;
 use crate::settings::Settings;
 use crate::status::{Activity, ChannelStatus, Condition, Kept, LaneState, LaneStatus, POLLS_IN_VAIN, SignerStatus};
+use crate::verify::RejectionReason;
 use crate::verify::expect::Expect;
 use api::Page;
 use ledger::{DEAD_LETTERS, LATE, Ledger, QUARANTINE};
@@ -163,9 +164,9 @@ impl Board {
     }
 
     /// Records that an event that needed a proof was rejected.
-    pub(super) fn rejected(&mut self, reason: &'static str) {
+    pub(super) fn rejected(&mut self, reason: RejectionReason) {
         self.status.rejected_in_a_row = self.status.rejected_in_a_row.saturating_add(1);
-        self.status.last_rejection = reason.into();
+        self.status.last_rejection = Some(reason);
     }
 
     /// Records a verified event that `signers` signed, at a time in Unix seconds.

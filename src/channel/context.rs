@@ -13,7 +13,7 @@ use crate::late::LateQueue;
 use crate::read::gaps::Gaps;
 use crate::read::source::Source;
 use crate::settings::{Plan, Settings};
-use crate::verify::Rejection;
+use crate::verify::RejectionReason;
 use crate::{Channel, ChannelError};
 use ledger::{Change, Commit, History, Ledger};
 use net::tasks::lock;
@@ -137,7 +137,7 @@ impl RunContext {
 impl ReadPlan {
     fn begin(channel: &Arc<Channel>, Plan { settings, source, .. }: &Plan) -> Arc<Self> {
         channel.handle.board().begin_plan(settings);
-        channel.metrics.may_reject(Rejection::reasons());
+        channel.metrics.may_reject(RejectionReason::current().map(RejectionReason::name));
         let (settings, source, logged) = (settings.clone(), source.clone(), Mutex::default());
         Arc::new(Self { channel: channel.clone(), settings, source, logged, over: CancellationToken::new() })
     }

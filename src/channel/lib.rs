@@ -82,7 +82,6 @@ pub use parts::SharedParts;
 pub use read::history::History;
 pub use read::history::{first_since, unobserved};
 pub use read::reader::ReadError;
-pub use read::reader::what_to_check;
 pub use settings::{Ordering, Outlet, Settings, Start, UnsignedPolicy, Verification};
 pub use status::{
     Activity, ChannelStatus, Compared, Condition, Kept, LaneState, LaneStatus, Level, NONE_VERIFIED, NOTEWORTHY,
@@ -92,9 +91,9 @@ pub use tail::{Delivered, Seen, Tail};
 pub use tasks::{Task, Tasks};
 pub use verify::expect::decoded;
 pub use verify::expect::{Expect, Named, Names, NotOfChannel};
+pub use verify::reason::{RejectionReason, RejectionSeverity};
 pub use verify::recent::Alarm;
 pub use verify::recent::RecentEvents;
-pub use verify::{PROOF_TIMEOUT, Rejection};
 
 use board::RunOnBoard;
 use comparison::daily;

@@ -17,6 +17,7 @@ use strum::{IntoStaticStr, VariantNames};
 pub use condition::{Condition, Level};
 
 use crate::pace::Progress;
+use crate::verify::RejectionReason;
 use ledger::{Contradiction, Pause, Room};
 use proof::event::{ChannelId, Offset};
 use proof::verify::Address;
@@ -91,8 +92,8 @@ pub struct ChannelStatus {
     #[serde(default)]
     pub rejected_in_a_row: u32,
     /// The reason for the last of these rejections.
-    #[serde(default)]
-    pub last_rejection: String,
+    #[serde(default, with = "crate::verify::reason")]
+    pub last_rejection: Option<RejectionReason>,
     /// The number of events in the quarantine.
     pub quarantined: usize,
     /// The size of the quarantine.

@@ -37,17 +37,19 @@ use telemetry::trace::TraceId;
 mod checked;
 pub(super) mod expect;
 mod read_again;
+pub(super) mod reason;
 pub(super) mod recent;
 mod rejection;
 mod workflows;
 
 pub(super) use checked::Checked;
 pub(super) use read_again::PROOF_RETRY;
-pub use rejection::{PROOF_TIMEOUT, Rejection};
+pub(super) use reason::RejectionReason;
+pub(super) use rejection::Rejection;
 
 use expect::Named;
 use recent::{Admitted, Alarm, Known};
-use rejection::{PENDING_WITHOUT_ID, kind_of};
+use rejection::kind_of;
 
 /// The number of rejected events of one range that are read again at the same time.
 const SECOND_LOOKS: usize = 8;
@@ -189,7 +191,7 @@ impl ReadPlan {
     ) -> Result<bool, Box<(RawEvent, Alarm)>> {
         let Admitted { duplicate_at, is_news } = admitted.map_err(|alarm| Box::new((raw.clone(), alarm)))?;
         if let Some(later) = duplicate_at {
-            let (offset, reason, trace_id) = (raw.offset, Alarm::DUPLICATE_PROOF, trace.map(display));
+            let (offset, reason, trace_id) = (raw.offset, RejectionReason::DuplicateProof.name(), trace.map(display));
             error!(channel = %self.settings.channel.name, trace_id, offset = offset.get(), reason, duplicate = later.offset.get(), "an event that was delivered before is a duplicate of this one");
         }
         Ok(is_news)
@@ -220,7 +222,11 @@ impl ReadPlan {
     fn set_aside(&self, raw: RawEvent, context: StageContext<'_>) -> Outcome {
         let Some(event_id) = raw.id else {
             let detail = "a proof is due, and there is no event_id to ask for it by";
-            return Outcome::Rejected(self.quarantine(raw, Rejection::new(PENDING_WITHOUT_ID, detail), context));
+            return Outcome::Rejected(self.quarantine(
+                raw,
+                Rejection::new(RejectionReason::PendingWithoutId, detail),
+                context,
+            ));
         };
         // Copied, because a slice would keep its whole page in memory while the event waits.
         let json = self.channel.handle.memory.copy(&raw.json);

@@ -30,8 +30,9 @@ const PROPOSED: usize = 3;
 /// Say what a reason means and what to do about it: the runbook's own text.
 ///
 /// A reason is that of a rejected event (too-few-signatures), an alert (`ChanneldStalled`), a kind of `not_ready`
-/// (sink_blocked), a line of `channeld health --ready` as it is printed, what the log says where channeld does not start, or a section of the runbook (signer-rotation). Without
-/// one, all of them are listed. Needs no configuration and no daemon. Exits with 64 for a reason that is not known.
+/// (`sink_blocked`), a line of `channeld health --ready` as it is printed, what the log says where channeld does not start,
+/// or a section of the runbook (signer-rotation). Without one, all of them are listed. Needs no configuration and no daemon.
+/// Exits with 64 for a reason that is not known.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   channeld explain

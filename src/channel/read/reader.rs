@@ -26,7 +26,7 @@ use std::sync::Arc;
 use crate::read::source::Source;
 use crate::read::walk::Walk;
 use crate::status::Problem;
-use crate::verify::expect::NotOfChannel;
+use crate::verify::RejectionReason;
 use api::{ApiError, Page, SMALLEST_PAGE};
 use proof::event::{Offset, RawEvent};
 
@@ -80,7 +80,7 @@ pub enum ReadError {
     /// The channel has never had a verified event, and none of its events can be verified.
     #[error(
         "{rejected} of {events} events rejected ({reason}), and none of the channel verified before: nothing is quarantined yet; \
-         check {}", what_to_check(.reason)
+         check {}", .reason.what_to_check()
     )]
     NoneVerified {
         /// The number of rejected events.
@@ -88,7 +88,7 @@ pub enum ReadError {
         /// The number of events that were read.
         events: usize,
         /// The reason for the last rejection.
-        reason: &'static str,
+        reason: RejectionReason,
     },
     /// The service's newest event is far above all others.
     #[error(
@@ -101,14 +101,6 @@ pub enum ReadError {
         /// The offset of the event.
         at: Offset,
     },
-}
-
-/// Returns the configuration keys that may be wrong if no event is verified.
-pub fn what_to_check(reason: &str) -> &'static str {
-    if NotOfChannel::reasons().any(|known| known == reason) {
-        return "the channel's id and its `expect`: `channeld channels pin` shows what its events name";
-    }
-    "valid_signers, min_required_signatures and the workflow owner"
 }
 
 impl ReadError {

@@ -9,7 +9,7 @@ use crate::ChannelError;
 use crate::context::ReadPlan;
 use crate::deliver::batch::Outcome;
 use crate::trouble::Trouble;
-use crate::verify::{Checked, PROOF_TIMEOUT, Rejection, StageContext};
+use crate::verify::{Checked, Rejection, RejectionReason, StageContext};
 use api::ApiError;
 use ledger::QuarantinedEvent;
 use net::Chain;
@@ -129,6 +129,6 @@ impl ReadPlan {
 
     /// Rejects an event whose proof did not arrive in time.
     pub(crate) fn proof_timeout(&self, raw: RawEvent, context: StageContext<'_>) -> QuarantinedEvent {
-        self.quarantine(raw, Rejection::new(PROOF_TIMEOUT, "its proof has not come in time"), context)
+        self.quarantine(raw, Rejection::new(RejectionReason::ProofTimeout, "its proof has not come in time"), context)
     }
 }

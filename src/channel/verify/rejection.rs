@@ -1,4 +1,4 @@
-//! Defines why an event is rejected, and counts, logs and quarantines it.
+//! Rejects an event: counts, logs and quarantines it.
 
 use bytes::Bytes;
 use tracing::error;
@@ -7,6 +7,7 @@ use tracing::field::display;
 use crate::context::ReadPlan;
 use crate::verify::StageContext;
 use crate::verify::expect::NotOfChannel;
+use crate::verify::reason::RejectionReason;
 use crate::verify::recent::Alarm;
 use ledger::{Contradiction, Place, Quarantined, QuarantinedEvent};
 use net::tasks::lock;
@@ -14,20 +15,13 @@ use proof::event::{Event, EventType, RawEvent};
 use proof::verify::{Hash, Proof, Reason};
 use telemetry::metrics::Sort;
 
-/// The reason for an event whose proof has not arrived in time.
-pub const PROOF_TIMEOUT: &str = "proof-timeout";
-
-/// The reason for an event whose proof can never arrive.
-pub(super) const PENDING_WITHOUT_ID: &str = "pending-without-id";
-
 /// The number of rejected events that are remembered as logged.
 const MAX_LOGGED: usize = 10_000;
 
-/// Why an event is rejected.
+/// Why an event is rejected, with what is known about it.
 #[derive(Clone, Debug)]
-pub struct Rejection {
-    /// A short constant name.
-    pub(super) reason: &'static str,
+pub(crate) struct Rejection {
+    pub(super) reason: RejectionReason,
     detail: String,
     /// The place that showed its proof, or other content at its offset, before.
     original: Option<Place>,
@@ -38,7 +32,7 @@ pub struct Rejection {
 }
 
 impl Rejection {
-    pub(super) fn new(reason: &'static str, detail: &str) -> Self {
+    pub(super) fn new(reason: RejectionReason, detail: &str) -> Self {
         Self { reason, detail: detail.to_owned(), original: None, digest: None, strangers: 0 }
     }
 
@@ -46,33 +40,26 @@ impl Rejection {
     pub(crate) fn contradicted(Contradiction { offset, .. }: Contradiction) -> Self {
         let detail =
             format!("the service's history differs from what was read: it has another event at offset {offset}");
-        Self::new(Alarm::CONTRADICTION, &detail)
-    }
-
-    /// Returns every possible reason.
-    pub fn reasons() -> impl Iterator<Item = &'static str> {
-        let alarms = [Alarm::DUPLICATE_PROOF, Alarm::PROOF_OF_CHANNEL, Alarm::CONTRADICTION];
-        let others = [PROOF_TIMEOUT, PENDING_WITHOUT_ID].into_iter().chain(alarms);
-        Reason::NAMES.iter().copied().chain(others).chain(NotOfChannel::reasons())
+        Self::new(RejectionReason::Contradiction, &detail)
     }
 }
 
 impl From<&Reason> for Rejection {
     fn from(reason: &Reason) -> Self {
-        Self { strangers: reason.strangers(), ..Self::new(reason.name(), &reason.to_string()) }
+        Self { strangers: reason.strangers(), ..Self::new(reason.into(), &reason.to_string()) }
     }
 }
 
 impl Rejection {
     /// Rejects an event whose proof is valid, but whose content does not belong to the channel.
     pub(super) fn not_of_channel(not: &NotOfChannel, proof: &Proof) -> Self {
-        Self { digest: Some(proof.digest), ..Self::new(not.reason(), &not.to_string()) }
+        Self { digest: Some(proof.digest), ..Self::new(not.into(), &not.to_string()) }
     }
 }
 
 impl From<Alarm> for Rejection {
     fn from(alarm: Alarm) -> Self {
-        Self { original: Some(alarm.original()), digest: alarm.digest(), ..Self::new(alarm.name(), &alarm.to_string()) }
+        Self { original: Some(alarm.original()), digest: alarm.digest(), ..Self::new(alarm.into(), &alarm.to_string()) }
     }
 }
 
@@ -91,19 +78,19 @@ impl ReadPlan {
         }
         if logged.insert(offset) {
             self.channel.metrics.verdict(kind_of(&json).as_ref(), Sort::Rejected);
-            self.channel.metrics.rejected(reason);
+            self.channel.metrics.rejected(reason.name());
             // The proof is valid, but belongs to another channel's event. The board does not count it.
-            if reason != Alarm::PROOF_OF_CHANNEL {
+            if reason != RejectionReason::ProofOfChannel {
                 self.channel.handle.board().rejected(reason);
             }
             self.channel.metrics.unknown_signers(strangers);
             let (event_id, trace_id) = (id.map(display), context.trace.map(display));
-            error!(channel = %self.settings.channel.name, trace_id, offset = offset.get(), event_id, reason, detail, "event rejected: not delivered");
+            error!(channel = %self.settings.channel.name, trace_id, offset = offset.get(), event_id, reason = reason.name(), detail, "event rejected: not delivered");
         }
         if let Some(original) = original.filter(|original| original.channel_id != self.settings.channel.id) {
             error!(channel_id = %original.channel_id, offset = original.offset.get(), other = %self.settings.channel.name, other_offset = offset.get(), "a proof of this channel was shown in another one too: one of them was shown an event that is not its own");
         }
-        let (reason, at, bytes) = (reason.to_owned(), self.channel.parts.machine.now(), json.len() as u64);
+        let (reason, at, bytes) = (reason.name().to_owned(), self.channel.parts.machine.now(), json.len() as u64);
         // The bytes are copied, as for an event that is set aside.
         let json = self.channel.handle.memory.copy(&json);
         let digest = digest.map(|digest| digest.to_string());

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::text;
-use channel::Rejection;
+use channel::RejectionReason;
 
 pub(super) const RUNBOOK: &str = include_str!("../../../deploy/RUNBOOK.md");
 
@@ -114,8 +114,12 @@ fn rows(kind: Kind, section: &'static str, body: &'static str) -> Vec<Topic> {
             Kind::NotReady => (spans(0), spans(1)),
             _ => (Vec::new(), spans(0)),
         };
-        // What a message means is what to do about it.
-        let summary = text::inline(if kind == Kind::Rejection { cells.get(1) } else { cells.last() }.unwrap_or(&""));
+        let reason =
+            names.first().filter(|_| kind == Kind::Rejection).and_then(|name| RejectionReason::from_name(name));
+        let summary = match reason {
+            Some(reason) => reason.explanation().to_owned(),
+            None => text::inline(cells.last().unwrap_or(&"")),
+        };
         Topic { kind, names, quotes, summary, source: Source::Row { headings: headings.clone(), cells, section } }
     };
     // The first line after the headings is the separator.
@@ -125,7 +129,11 @@ fn rows(kind: Kind, section: &'static str, body: &'static str) -> Vec<Topic> {
 /// Replaces each name that ends in `…` with every rejection reason that begins with it.
 fn spelled_out(names: &[String]) -> Vec<String> {
     let known = |name: &String| match name.strip_suffix(ANY) {
-        Some(start) => Rejection::reasons().filter(|reason| reason.starts_with(start)).map(str::to_owned).collect(),
+        Some(start) => RejectionReason::all()
+            .map(RejectionReason::name)
+            .filter(|reason| reason.starts_with(start))
+            .map(str::to_owned)
+            .collect(),
         None => vec![name.clone()],
     };
     names.iter().flat_map(known).collect()

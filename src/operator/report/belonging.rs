@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::operations::{ConfiguredChannel, by_id};
-use channel::{Alarm, ChannelStatus, Named, RecentEvents, SharedProofs, SharedWorkflow};
+use channel::{ChannelStatus, Named, RecentEvents, RejectionReason, SharedProofs, SharedWorkflow};
 use ledger::{HeldBack, Ledger};
 use proof::event::ChannelId;
 use proof::verify::Hash;
@@ -75,7 +75,7 @@ pub(crate) fn tell(known: &[ConfiguredChannel], shared: &[Shared], channels: &mu
 pub(crate) fn reason(channel: &str, shared: &SharedProofs) -> String {
     let SharedProofs { other, events, offset, other_offset, digest, held_back, reason } = shared;
     let first = format!("first offset {offset}, there {other_offset}, proof {digest}");
-    if *held_back && reason != Alarm::PROOF_OF_CHANNEL {
+    if *held_back && reason != RejectionReason::ProofOfChannel.name() {
         return format!(
             "{events} of its events were delivered in channel {other} too ({first}), and are quarantined here ({reason}): \
              where that is right, `channeld quarantine drop {channel} --reason {reason}`; where they are this channel's, \

@@ -5,9 +5,7 @@ use std::time::Duration;
 use super::belonging;
 use super::not_ready::{NotReady, NotReadyKind as Kind};
 use crate::ConfiguredChannel;
-use channel::{
-    Activity, ChannelStatus, LaneState, LaneStatus, NONE_VERIFIED, POLLS_IN_VAIN, Problem, Refill, what_to_check,
-};
+use channel::{Activity, ChannelStatus, LaneState, LaneStatus, NONE_VERIFIED, POLLS_IN_VAIN, Problem, Refill};
 use cluster::Seen;
 use ledger::store::shared::Ownership;
 use ledger::{Contradiction, Cursor, Lost};
@@ -96,12 +94,9 @@ fn of_reading(channel: &ChannelStatus) -> Vec<NotReady> {
         );
         because(Kind::PollsInVain, detail);
     }
-    if channel.rejected_in_a_row >= NONE_VERIFIED {
-        let detail = format!(
-            "{NONE_VERIFIED} of the last {NONE_VERIFIED} rejected ({}): check {}",
-            channel.last_rejection,
-            what_to_check(&channel.last_rejection)
-        );
+    if let Some(last) = channel.last_rejection.filter(|_| channel.rejected_in_a_row >= NONE_VERIFIED) {
+        let check = last.what_to_check();
+        let detail = format!("{NONE_VERIFIED} of the last {NONE_VERIFIED} rejected ({last}): check {check}");
         because(Kind::RejectedInARow, detail);
     }
     reasons
@@ -220,8 +215,10 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use channel::{Compared, Kept};
+    use channel::{Compared, Kept, RejectionReason};
     use proof::event::Offset;
+
+    type Change<'a> = &'a dyn Fn(&mut ChannelStatus);
 
     fn problem(kind: &str, needs_attention: bool) -> Problem {
         let since = Timestamp::UNIX_EPOCH;
@@ -248,7 +245,6 @@ mod tests {
             (it.lanes[0].state, it.lanes[0].error) = (LaneState::Blocked, Some(problem(kind, true)));
         };
         let compared = Compared { at: Timestamp::UNIX_EPOCH, events: 9, missing: 1, first_missing: vec![offset] };
-        type Change<'a> = &'a dyn Fn(&mut ChannelStatus);
         let cases: [(Change<'_>, Kind, &str); 22] = [
             (&|it| it.activity = Activity::Stopped, Kind::NotRunning, "channel c: does not run"),
             (&|it| it.activity = Activity::Gone, Kind::ChannelGone, "channel c: does not exist or is archived"),
@@ -273,7 +269,11 @@ mod tests {
                 "channel c: the service's newest event is below",
             ),
             (&|it| it.polls_in_vain = 15, Kind::PollsInVain, "channel c: the last 15 answers say that there are more"),
-            (&|it| it.rejected_in_a_row = 15, Kind::RejectedInARow, "channel c: 15 of the last 15 rejected ("),
+            (
+                &|it| (it.rejected_in_a_row, it.last_rejection) = (15, Some(RejectionReason::OtherChannel)),
+                Kind::RejectedInARow,
+                "channel c: 15 of the last 15 rejected (other-channel): check the channel's id and its `expect`",
+            ),
             (
                 &|it| it.quarantine = full,
                 Kind::QuarantineFull,
