@@ -16,7 +16,8 @@ use crate::pace::{Pace, Progress, seconds_left};
 use crate::pauses::Pauses;
 use crate::read::gaps::Gaps;
 use crate::settings::Settings;
-use crate::status::{Activity, ChannelStatus, Kept, LaneState, LaneStatus, POLLS_IN_VAIN, SignerStatus};
+use crate::status::{Activity, ChannelStatus, Condition, Kept, LaneState, LaneStatus, POLLS_IN_VAIN, SignerStatus};
+use crate::verify::RejectionReason;
 use crate::verify::expect::Expect;
 use api::Page;
 use ledger::{DEAD_LETTERS, LATE, Ledger, QUARANTINE};
@@ -161,9 +162,9 @@ impl Board {
     }
 
     /// Records that an event that needed a proof was rejected.
-    pub(super) fn rejected(&mut self, reason: &'static str) {
+    pub(super) fn rejected(&mut self, reason: RejectionReason) {
         self.status.rejected_in_a_row = self.status.rejected_in_a_row.saturating_add(1);
-        self.status.last_rejection = reason.into();
+        self.status.last_rejection = Some(reason);
     }
 
     /// Records a verified event that `signers` signed, at a time in Unix seconds.
@@ -291,6 +292,7 @@ impl Board {
             refill: refill.filter(|refill| cursor < Some(refill.to)),
             ahead: ahead.filter(|ahead| cursor < Some(*ahead)),
             compared: self.comparisons.of(sink),
+            condition: Condition::default(),
             state,
             error,
             reading,

@@ -16,7 +16,7 @@ use crate::late::queue::LateQueue;
 use crate::read::gaps::Gaps;
 use crate::read::source::Source;
 use crate::settings::{Plan, Settings};
-use crate::verify::{Checked, Rejection};
+use crate::verify::{Checked, RejectionReason};
 use ledger::{Change, Commit, History, Ledger};
 use net::tasks::lock;
 use proof::event::{Offset, RawEvent};
@@ -139,7 +139,7 @@ impl RunContext {
 impl ReadPlan {
     fn begin(channel: &Arc<Channel>, Plan { settings, source, .. }: &Plan) -> Arc<Self> {
         channel.handle.board().begin_plan(settings);
-        channel.metrics.may_reject(Rejection::reasons());
+        channel.metrics.may_reject(RejectionReason::current().map(RejectionReason::name));
         let (settings, source, logged) = (settings.clone(), source.clone(), Mutex::default());
         Arc::new(Self { channel: channel.clone(), settings, source, logged, over: CancellationToken::new() })
     }

@@ -72,17 +72,17 @@ pub use machine::Processors;
 pub use pace::{Progress, grouped, rate, span};
 pub use parts::SharedParts;
 pub use pauses::Pauses;
-pub use read::error::{ReadError, what_to_check};
+pub use read::error::ReadError;
 pub use read::history::{History, first_since, unobserved};
 pub use settings::{Ordering, Outlet, Settings, Start, UnsignedPolicy, Verification};
 pub use status::{
-    Activity, ChannelStatus, Compared, Kept, LaneState, LaneStatus, NONE_VERIFIED, POLLS_IN_VAIN, Problem, Refill,
-    SharedProofs, SharedWorkflow, SignerStatus,
+    Activity, ChannelStatus, Compared, Condition, Kept, LaneState, LaneStatus, Level, NONE_VERIFIED, NOTEWORTHY,
+    POLLS_IN_VAIN, Problem, Refill, SharedProofs, SharedWorkflow, SignerStatus,
 };
 pub use tail::{Delivered, Seen, Tail};
 pub use tasks::{Task, Tasks};
 pub use verify::expect::decoded;
 pub use verify::expect::{Expect, Named, Names, NotOfChannel};
+pub use verify::reason::{RejectionReason, RejectionSeverity};
 pub use verify::recent::Alarm;
 pub use verify::recent::RecentEvents;
-pub use verify::{PROOF_TIMEOUT, Rejection};

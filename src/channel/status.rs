@@ -14,13 +14,21 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use strum::{IntoStaticStr, VariantNames};
 
+pub use condition::{Condition, Level};
+
 use crate::pace::Progress;
+use crate::verify::RejectionReason;
 use ledger::{Contradiction, Pause, Room};
 use proof::event::{ChannelId, Offset};
 use proof::verify::Address;
 
+mod condition;
+
 /// If this many events that needed a proof were rejected, and none was verified, the configuration may be wrong.
 pub const NONE_VERIFIED: u32 = 15;
+
+/// A channel or lane that catches up in fewer seconds than this is not behind.
+pub const NOTEWORTHY: u64 = 3;
 
 /// After this many consecutive answers that report more events but contain no new event, the channel is stuck.
 pub const POLLS_IN_VAIN: u32 = 15;
@@ -32,6 +40,9 @@ pub struct ChannelStatus {
     pub channel: Arc<str>,
     /// Its id.
     pub channel_id: ChannelId,
+    /// The worst condition of the channel and its lanes. Set when a report is made.
+    #[serde(default)]
+    pub condition: Condition,
     /// The activity of its reading.
     #[serde(flatten)]
     pub activity: Activity,
@@ -81,8 +92,8 @@ pub struct ChannelStatus {
     #[serde(default)]
     pub rejected_in_a_row: u32,
     /// The reason for the last of these rejections.
-    #[serde(default)]
-    pub last_rejection: String,
+    #[serde(default, with = "crate::verify::reason")]
+    pub last_rejection: Option<RejectionReason>,
     /// The number of events in the quarantine.
     pub quarantined: usize,
     /// The size of the quarantine.
@@ -184,7 +195,10 @@ pub struct LaneStatus {
     /// The result of the last comparison with the service's history, if one was made since the daemon started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compared: Option<Compared>,
-    /// Its condition.
+    /// Its condition. Set when a report is made.
+    #[serde(default)]
+    pub condition: Condition,
+    /// The activity of its delivery.
     pub state: LaneState,
     /// The reason for the sink's last refusal.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -216,7 +230,7 @@ pub struct Compared {
     pub first_missing: Vec<Offset>,
 }
 
-/// A lane's condition. If several apply, the last one in this list is reported.
+/// The activity of a lane's delivery. If several apply, the last one in this list is reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -314,6 +328,17 @@ pub struct Problem {
     pub times: u32,
     /// Whether an operator must act, because the error is not expected to resolve by itself.
     pub needs_attention: bool,
+}
+
+impl Problem {
+    /// The kind of a sink that has no position although events were delivered to it.
+    pub const POSITION_MISSING: &str = "position_missing";
+    /// The kind of an event that is far above all others.
+    pub const FAR_ABOVE: &str = "far-above";
+    /// The kind of a channel of which no event was ever verified, and many were rejected.
+    pub const NONE_VERIFIED: &str = "none-verified";
+    /// The kind of an answer that there is no memory for.
+    pub const TOO_LONG: &str = "too-long";
 }
 
 /// A configured signer. Its status reveals a signer that no longer signs, for example after a key rotation.

@@ -41,16 +41,18 @@ use telemetry::trace::TraceId;
 mod checked;
 pub(super) mod expect;
 mod read_again;
+pub(super) mod reason;
 pub(super) mod recent;
 mod rejection;
 mod workflows;
 
 pub(super) use checked::Checked;
-pub use rejection::{PROOF_TIMEOUT, Rejection};
+pub(super) use reason::RejectionReason;
+pub(super) use rejection::Rejection;
 
 use expect::Named;
 use recent::{Admitted, Alarm, Known};
-use rejection::{PENDING_WITHOUT_ID, kind_of};
+use rejection::kind_of;
 
 /// The number of rejected events that are remembered as logged.
 const MAX_LOGGED: usize = 10_000;
@@ -191,7 +193,7 @@ impl Stage<'_> {
     ) -> Result<bool, Box<(RawEvent, Alarm)>> {
         let Admitted { duplicate_at, is_news } = admitted.map_err(|alarm| Box::new((raw.clone(), alarm)))?;
         if let Some(later) = duplicate_at {
-            let (offset, reason, trace_id) = (raw.offset, Alarm::DUPLICATE_PROOF, trace.map(display));
+            let (offset, reason, trace_id) = (raw.offset, RejectionReason::DuplicateProof.name(), trace.map(display));
             error!(channel = %self.read_plan.settings.channel.name, trace_id, offset = offset.get(), reason, duplicate = later.offset.get(), "an event that was delivered before is a duplicate of this one");
         }
         Ok(is_news)
@@ -224,7 +226,7 @@ impl Stage<'_> {
     fn set_aside(&self, raw: RawEvent) -> Outcome {
         let Some(event_id) = raw.id else {
             let detail = "a proof is due, and there is no event_id to ask for it by";
-            return Outcome::Rejected(self.quarantine(raw, Rejection::new(PENDING_WITHOUT_ID, detail)));
+            return Outcome::Rejected(self.quarantine(raw, Rejection::new(RejectionReason::PendingWithoutId, detail)));
         };
         // Copied, because a slice would keep its whole page in memory while the event waits.
         let json = self.read_plan.channel.handle.memory.copy(&raw.json);
@@ -244,19 +246,20 @@ impl Stage<'_> {
         }
         if logged.insert(offset) {
             self.read_plan.channel.metrics.verdict(kind_of(&json).as_ref(), Sort::Rejected);
-            self.read_plan.channel.metrics.rejected(reason);
+            self.read_plan.channel.metrics.rejected(reason.name());
             // The proof is valid, but belongs to another channel's event. The board does not count it.
-            if reason != Alarm::PROOF_OF_CHANNEL {
+            if reason != RejectionReason::ProofOfChannel {
                 self.read_plan.channel.handle.board().rejected(reason);
             }
             self.read_plan.channel.metrics.unknown_signers(strangers);
             let (event_id, trace_id) = (id.map(display), self.trace.map(display));
-            error!(channel = %self.read_plan.settings.channel.name, trace_id, offset = offset.get(), event_id, reason, detail, "event rejected: not delivered");
+            error!(channel = %self.read_plan.settings.channel.name, trace_id, offset = offset.get(), event_id, reason = reason.name(), detail, "event rejected: not delivered");
         }
         if let Some(original) = original.filter(|original| original.channel_id != self.read_plan.settings.channel.id) {
             error!(channel_id = %original.channel_id, offset = original.offset.get(), other = %self.read_plan.settings.channel.name, other_offset = offset.get(), "a proof of this channel was shown in another one too: one of them was shown an event that is not its own");
         }
-        let (reason, at, bytes) = (reason.to_owned(), self.read_plan.channel.parts.machine.now(), json.len() as u64);
+        let (reason, at, bytes) =
+            (reason.name().to_owned(), self.read_plan.channel.parts.machine.now(), json.len() as u64);
         // The bytes are copied, as for an event that is set aside.
         let json = self.read_plan.channel.handle.memory.copy(&json);
         let digest = digest.map(|digest| digest.to_string());

@@ -21,7 +21,7 @@ use super::quarantine;
 use super::shown::{printable, verified};
 use crate::config::{self, Config};
 use api::Filter;
-use channel::{Expect, Named};
+use channel::{Expect, Named, RejectionReason};
 use net::Chain;
 use operator::Changes;
 use operator::api::{Reload, Retried, RetryQuarantined};
@@ -172,7 +172,8 @@ async fn propose(args: &Args, config: &Config, known: &config::Channel) -> Resul
     let check = |expect: &Expect| -> Vec<Rejected> {
         let rejected = |verified: &Verified| {
             let not = expect.check_event(channel.id, verified).err()?;
-            Some(Rejected { offset: verified.event().raw.offset, reason: not.reason(), detail: not.to_string() })
+            let (offset, reason) = (verified.event().raw.offset, RejectionReason::from(&not).name());
+            Some(Rejected { offset, reason, detail: not.to_string() })
         };
         proved.iter().filter_map(rejected).collect()
     };

@@ -54,7 +54,7 @@ mod held;
 mod json;
 mod link;
 mod one;
-mod overview;
+pub(super) mod overview;
 mod page;
 mod picture;
 mod service;

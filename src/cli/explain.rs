@@ -29,9 +29,10 @@ const PROPOSED: usize = 3;
 
 /// Say what a reason means and what to do about it: the runbook's own text.
 ///
-/// A reason is that of a rejected event (too-few-signatures), an alert (`ChanneldStalled`), a line of `channeld health --ready`
-/// as it is printed, what the log says where channeld does not start, or a section of the runbook (signer-rotation). Without
-/// one, all of them are listed. Needs no configuration and no daemon. Exits with 64 for a reason that is not known.
+/// A reason is that of a rejected event (too-few-signatures), an alert (`ChanneldStalled`), a kind of `not_ready`
+/// (`sink_blocked`), a line of `channeld health --ready` as it is printed, what the log says where channeld does not start,
+/// or a section of the runbook (signer-rotation). Without one, all of them are listed. Needs no configuration and no daemon.
+/// Exits with 64 for a reason that is not known.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   channeld explain
@@ -64,8 +65,7 @@ impl TypedValueParser for Known {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        let is_word = |name: &String| !name.contains(' ');
-        let names = runbook::topics().into_iter().flat_map(|topic| topic.names).filter(is_word);
+        let names = runbook::topics().into_iter().flat_map(|topic| topic.names);
         Some(Box::new(names.map(PossibleValue::new)))
     }
 }
@@ -86,7 +86,7 @@ pub(super) fn run(Args { reason, json }: &Args, out: &mut impl Write) -> Result<
             return say(out, list(&topics).trim_end());
         }
         for topic in &topics {
-            for reason in &topic.names {
+            for reason in topic.listed() {
                 say_json(out, &Explained { reason, kind: topic.kind, summary: &topic.summary, text: None })?;
             }
         }
@@ -104,17 +104,18 @@ pub(super) fn run(Args { reason, json }: &Args, out: &mut impl Write) -> Result<
     say(out, format!("{reason}: {}\n\n{}", topic.kind.about(), text.trim_end()))
 }
 
-/// The runbook's text about a reason, or about a line of `health --ready`.
+/// The runbook's text about a reason.
 pub(super) struct Advice {
     pub(super) name: String,
     pub(super) summary: String,
     pub(super) text: String,
 }
 
-/// The runbook's text in lines of `width` columns, or `None` if the runbook does not explain the reason.
-pub(super) fn advice(reason: &str, width: usize) -> Option<Advice> {
+/// The runbook's text about the reason with this name, in lines of `width` columns. `None` if the runbook does not explain
+/// it.
+pub(super) fn advice(name: &str, width: usize) -> Option<Advice> {
     let topics = runbook::topics();
-    let (topic, name) = runbook::find(&topics, reason)?;
+    let (topic, name) = runbook::by_name(&topics, name)?;
     Some(Advice { name: name.to_owned(), summary: topic.summary.clone(), text: topic.text(width) })
 }
 
@@ -124,12 +125,11 @@ fn list(topics: &[Topic]) -> String {
     for kind in Kind::ALL {
         lines.push(format!("{}:", kind.heading()));
         for topic in topics.iter().filter(|topic| topic.kind == kind) {
-            if kind.is_quoted() {
-                lines.extend(topic.names.iter().map(|name| format!("  {}", text::cut(name, WIDTH - 2))));
-                continue;
+            if topic.names.is_empty() {
+                lines.extend(topic.quotes.iter().map(|quote| format!("  {}", text::cut(quote, WIDTH - 2))));
             }
-            let names = topic.names.iter();
-            lines.extend(names.map(|name| text::cut(&format!("  {name:29}  {}", topic.summary), WIDTH)));
+            let means = if kind == Kind::NotReady { topic.quotes.join(", ") } else { topic.summary.clone() };
+            lines.extend(topic.names.iter().map(|name| text::cut(&format!("  {name:29}  {means}"), WIDTH)));
         }
         lines.push(String::new());
     }

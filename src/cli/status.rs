@@ -14,15 +14,12 @@ use super::operate::Operator;
 use super::shown::printable;
 use super::table::{ASIDE, BAD, Cell, GOOD, PASSING, Table, styled};
 use crate::daemon::signals::Signals;
-use channel::{Activity, ChannelStatus, LaneState, LaneStatus, Problem, SharedWorkflow, rate, span};
+use channel::{Activity, ChannelStatus, LaneStatus, Level, NOTEWORTHY, Problem, SharedWorkflow, rate, span};
 use ledger::Pause;
 use operator::api::GetStatus;
 use operator::{InstanceStatus, Report};
 
 mod screen;
-
-/// A channel or sink that catches up in fewer seconds than this is not reported as behind.
-const NOTEWORTHY: u64 = 3;
 
 /// Show how the daemon, its channels and their sinks are.
 ///
@@ -142,12 +139,10 @@ fn table(report: &Report, now: Timestamp) -> Table {
     heading.extend(quantities.map(|text| Cell::quantity(Some(text))));
     let mut rows = vec![(heading, String::new())];
     for channel in &report.channels {
-        let (style, state, detail) = activity(&channel.activity, now);
-        let detail =
-            Some(detail).filter(|detail| !detail.is_empty()).or_else(|| catching_up(channel)).unwrap_or_default();
+        let detail = [reading(channel, now), catching_up(channel).unwrap_or_default()].join(" ");
         let cells = vec![
             Cell::text(&*channel.channel),
-            Cell::new(style, state),
+            Cell::new(style(channel.condition.level()), channel.condition.name()),
             Cell::quantity(channel.processed),
             Cell::quantity(channel.newest),
             Cell::quantity(channel.lag_events),
@@ -156,7 +151,7 @@ fn table(report: &Report, now: Timestamp) -> Table {
             Cell::quantity(Some(channel.late)),
             Cell::quantity(Some(channel.quarantined)),
         ];
-        rows.push((cells, detail));
+        rows.push((cells, detail.trim().to_owned()));
         if let Some(error) = &channel.late_error {
             rows.push((vec![Cell::text("  late proofs")], problem(error, now)));
         }
@@ -169,21 +164,15 @@ fn table(report: &Report, now: Timestamp) -> Table {
 fn lane_row(lane: &LaneStatus, with_pace: bool, now: Timestamp) -> (Vec<Cell>, String) {
     let detail = match (&lane.error, &lane.reading) {
         (Some(error), _) => problem(error, now),
-        (None, Some(reading)) => activity(reading, now).2,
+        (None, Some(reading)) => activity(reading, now).1,
         (None, None) => String::new(),
     };
     let left = lane.seconds_left.filter(|seconds| with_pace && *seconds >= NOTEWORTHY).zip(lane.events_per_second);
     let left = left.map(|(seconds, per_second)| format!("{}, about {} left", rate(per_second), span(seconds)));
     let detail = left.filter(|_| detail.is_empty()).unwrap_or(detail);
-    let style = match lane.state {
-        LaneState::Ok => GOOD,
-        LaneState::Behind | LaneState::Retrying => PASSING,
-        LaneState::Stopped | LaneState::Blocked => BAD,
-        LaneState::Paused => ASIDE,
-    };
     let mut cells = vec![
         Cell::text(format!("  {}", lane.sink)),
-        Cell::new(style, <&str>::from(lane.state)),
+        Cell::new(style(lane.condition.level()), lane.condition.name_of_sink()),
         Cell::quantity(lane.cursor),
         Cell::text(""),
         Cell::quantity(lane.lag_events),
@@ -193,15 +182,23 @@ fn lane_row(lane: &LaneStatus, with_pace: bool, now: Timestamp) -> (Vec<Cell>, S
     (cells, detail)
 }
 
-/// The style and the words for an activity, and the detail text.
-fn activity(activity: &Activity, now: Timestamp) -> (Style, String, String) {
-    let style = match activity {
-        Activity::Reading | Activity::Delivering | Activity::Idle => GOOD,
-        Activity::Waiting { error } if !error.needs_attention => PASSING,
-        Activity::AwaitingProof { .. } | Activity::AwaitingMemory => PASSING,
-        Activity::Paused | Activity::Elsewhere { .. } => ASIDE,
-        _ => BAD,
-    };
+fn style(level: Level) -> Style {
+    match level {
+        Level::Good => GOOD,
+        Level::Aside => ASIDE,
+        Level::Behind | Level::Passing => PASSING,
+        Level::NeedsAction => BAD,
+    }
+}
+
+/// The activity of a channel's reading, in words that do not repeat the channel's condition.
+fn reading(channel: &ChannelStatus, now: Timestamp) -> String {
+    let (word, detail) = activity(&channel.activity, now);
+    if word == channel.condition.name() { detail } else { [word, detail].join(" ").trim_end().to_owned() }
+}
+
+/// The word for an activity, and the detail text.
+fn activity(activity: &Activity, now: Timestamp) -> (String, String) {
     let detail = match activity {
         Activity::AwaitingProof { offset } => format!("of the event at {offset}"),
         Activity::AwaitingMemory => "until it is given back: see limits.memory".to_owned(),
@@ -209,7 +206,7 @@ fn activity(activity: &Activity, now: Timestamp) -> (Style, String, String) {
         Activity::Elsewhere { owner: None } => "no instance owns it".to_owned(),
         _ => activity.problem().map_or_else(String::new, |error| problem(error, now)),
     };
-    (style, <&str>::from(activity).replace('_', " "), detail)
+    (<&str>::from(activity).replace('_', " "), detail)
 }
 
 /// The progress of a channel that needs more than a moment to catch up.

@@ -1,33 +1,19 @@
-//! Every request of the operator API: its method, its path, its answer, and the operation that carries it out.
+//! A request of the operator API, and how it and its answer are encoded in HTTP.
 
-use std::sync::Arc;
-
-use axum::Router;
-use axum::extract::{Query, State};
-use axum::http::{HeaderMap, Method, StatusCode};
-use axum::response::{IntoResponse, Json, Response};
-use axum::routing::{MethodRouter, get, post};
-use jiff::Timestamp;
+use axum::body::Body;
+use axum::http::{self, Method, StatusCode, header};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
-use tokio::sync::watch;
-use tracing::info;
 
-use super::api::{
-    AcknowledgeLost, CursorMove, CursorPosition, DeadLetter, DeadLetterEvent, DropDeadLetters, DropQuarantined, Entry,
-    GetAccounts, GetCluster, GetJourney, GetLastHour, GetStatus, Journey, LastHour, ListCursors, ListDeadLetters,
-    ListQuarantine, PollNow, QuarantinedEvent, Redeliver, RedeliverDeadLetters, Refusal, Reload, Retried,
-    RetryQuarantined, SetCursors, SetPaused, ShowDeadLetter, ShowQuarantined, TailedDeliveries, WatchTail,
-};
-use super::{Changes, Cluster, Operations, Report};
-use channel::Accounts;
-use ledger::{Lost, Quarantined};
-use proof::event::Offset;
-use telemetry::ALWAYS;
+use crate::api::Refusal;
+use crate::operations::Operations;
+use ledger::store::shared::Asked;
+
+/// The maximum size of an answer in bytes.
+pub(crate) const MAX_ANSWER: usize = 256 * 1024 * 1024;
 
 /// The header that names the person who makes the request.
-pub(super) const BY: &str = "channeld-by";
+pub(crate) const BY: &str = "channeld-by";
 
 /// A request of the operator API.
 pub trait Request: Serialize + DeserializeOwned + Send + Sync + 'static {
@@ -45,106 +31,69 @@ pub trait Request: Serialize + DeserializeOwned + Send + Sync + 'static {
     fn perform(&self, operations: &Operations) -> impl Future<Output = Result<Self::Answer, Refusal>> + Send;
 }
 
-/// The operations of the current configuration.
-type InForce = watch::Receiver<Arc<Operations>>;
-
-/// The sender of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asker {
-    /// An operator. If another instance owns the channel, the request is forwarded to it.
-    Operator,
-    /// Another instance. It finds the right instance itself.
-    Instance,
-}
-
-type Service = (InForce, Asker);
-
-macro_rules! requests {
-    ($($method:ident $path:literal: $request:ident => $answer:ty, $operation:ident;)*) => {
-        $(
-            impl Request for $request {
-                type Answer = $answer;
-                const METHOD: Method = Method::$method;
-                const PATH: &'static str = $path;
-
-                async fn perform(&self, operations: &Operations) -> Result<$answer, Refusal> {
-                    operations.$operation(self).await
-                }
-            }
-        )*
-
-        /// Serves all requests.
-        pub(super) fn routes(operations: InForce, asker: Asker) -> Router {
-            Router::new()$(.route($path, route::<$request>()))*.with_state((operations, asker))
-        }
-
-        #[cfg(test)]
-        pub(super) const ALL: &[(Method, &str)] = &[$((Method::$method, $path)),*];
+/// Converts a request to the terms of HTTP.
+pub(crate) fn asked<R: Request>(request: &R) -> Asked {
+    let (path, body) = match R::METHOD {
+        Method::POST => (R::PATH.to_owned(), serde_json::to_vec(request).expect("a request is JSON")),
+        _ => (uri(request), Vec::new()),
     };
+    Asked { method: R::METHOD.to_string(), path, body }
 }
 
-requests! {
-    GET "/status": GetStatus => Report, status;
-    GET "/cluster": GetCluster => Cluster, cluster;
-    GET "/hour": GetLastHour => Vec<Entry<LastHour>>, last_hour;
-    GET "/journey": GetJourney => Journey, journey;
-    GET "/accounts": GetAccounts => Accounts, accounts;
-    GET "/tail": WatchTail => TailedDeliveries, watch_tail;
-    GET "/quarantine": ListQuarantine => Vec<Entry<Quarantined>>, list_quarantine;
-    GET "/quarantine/event": ShowQuarantined => QuarantinedEvent, show_quarantined;
-    GET "/dead-letters": ListDeadLetters => Vec<Entry<DeadLetter>>, list_dead_letters;
-    GET "/dead-letters/event": ShowDeadLetter => DeadLetterEvent, show_dead_letter;
-    GET "/cursors": ListCursors => Vec<Entry<CursorPosition>>, list_cursors;
-    POST "/state/acknowledge": AcknowledgeLost => Option<Lost>, acknowledge_lost;
-    POST "/reload": Reload => Changes, reload;
-    POST "/poll": PollNow => Timestamp, poll_now;
-    POST "/pause": SetPaused => bool, set_paused;
-    POST "/cursors": SetCursors => Vec<CursorMove>, set_cursors;
-    POST "/quarantine/retry": RetryQuarantined => Vec<Retried>, retry_quarantined;
-    POST "/quarantine/drop": DropQuarantined => Vec<Offset>, drop_quarantined;
-    POST "/dead-letters/redeliver": RedeliverDeadLetters => Vec<Offset>, redeliver_dead_letters;
-    POST "/dead-letters/drop": DropDeadLetters => Vec<Offset>, drop_dead_letters;
-    POST "/redeliver": Redeliver => Vec<Offset>, redeliver;
+pub(crate) fn http_request(Asked { method, path, body }: Asked) -> http::Result<http::Request<Body>> {
+    http::Request::builder()
+        .method(&*method)
+        .uri(path)
+        .header(header::HOST, "channeld")
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(Body::from(body))
 }
 
-fn route<R: Request>() -> MethodRouter<Service> {
-    match R::METHOD {
-        Method::POST => post(async |State(service), headers: HeaderMap, Json(request): Json<R>| {
-            note(&headers, &request);
-            answer(service, request).await
-        }),
-        _ => get(async |State(service), Query(request): Query<R>| answer(service, request).await),
+fn uri<R: Request>(request: &R) -> String {
+    let members = serde_urlencoded::to_string(request).expect("the members of a GET request are plain values");
+    format!("{}?{members}", R::PATH)
+}
+
+pub(crate) fn decode<A: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<A, Refusal> {
+    let unexpected = |_| {
+        let text = String::from_utf8_lossy(body);
+        Refusal::Failed(format!(
+            "the running daemon answered {status}: {}: it may be of another version than this command",
+            text.trim()
+        ))
+    };
+    if status.is_success() {
+        return serde_json::from_slice(body).map_err(unexpected);
     }
+    Err(serde_json::from_slice(body).unwrap_or_else(unexpected))
 }
 
-/// Logs who asks for a change, if the request names a person. The lines about the change follow. Bodies are not logged.
-fn note<R: Request>(headers: &HeaderMap, request: &R) {
-    let Some(by) = headers.get(BY).and_then(|by| by.to_str().ok()) else { return };
-    let said = serde_json::to_value(request).unwrap_or_default();
-    let said = said.get("which").unwrap_or(&said);
-    let text = |member| said.get(member).and_then(Value::as_str);
-    info!(target: ALWAYS, by, request = R::PATH, channel = text("channel"), sink = text("sink"), "asked by an operator");
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{ListDeadLetters, ShowDeadLetter};
+    use proof::event::Offset;
 
-async fn answer<R: Request>((operations, asker): Service, request: R) -> Result<Response, Refusal> {
-    let operations = operations.borrow().clone();
-    let answer = match asker {
-        Asker::Operator => operations.carry_out(&request).await?,
-        Asker::Instance => request.perform(&operations).await?,
-    };
-    Ok(Json(answer).into_response())
-}
+    #[test]
+    fn members_stand_in_the_query_and_what_they_say_cannot_lead_elsewhere() {
+        let (channel, sink) = ("../a b".to_owned(), "{offset}?".to_owned());
+        let offset = Offset::new(7).unwrap();
+        let show = ShowDeadLetter { channel: channel.clone(), sink: sink.clone(), offset, event_id: None };
+        assert_eq!(uri(&show), "/dead-letters/event?channel=..%2Fa+b&offset=7&sink=%7Boffset%7D%3F");
+        let list = ListDeadLetters { channel: Some(channel), sink: Some(sink) };
+        assert_eq!(uri(&list), "/dead-letters?channel=..%2Fa+b&sink=%7Boffset%7D%3F");
+        assert_eq!(uri(&ListDeadLetters { channel: None, sink: None }), "/dead-letters?");
+    }
 
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        let status = match self {
-            Self::Usage(_) => StatusCode::BAD_REQUEST,
-            Self::Config(_) => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::Elsewhere { .. } => {
-                return (StatusCode::MISDIRECTED_REQUEST, Json(Self::Failed(self.to_string()))).into_response();
-            }
-        };
-        (status, Json(self)).into_response()
+    #[test]
+    fn an_answer_that_is_not_the_expected_one_is_said_with_its_status() {
+        let failed = |status, body: &[u8]| decode::<Vec<Offset>>(status, body).unwrap_err();
+        let refusal = Refusal::Usage("no such channel".to_owned());
+        assert_eq!(failed(StatusCode::BAD_REQUEST, &serde_json::to_vec(&refusal).unwrap()), refusal);
+        for (status, body) in [(StatusCode::NOT_FOUND, &b""[..]), (StatusCode::OK, b"{}")] {
+            let said = failed(status, body).to_string();
+            assert!(said.contains(status.as_str()) && said.contains("another version"), "{said}");
+        }
+        assert_eq!(decode::<Vec<Offset>>(StatusCode::OK, b"[7]"), Ok(vec![Offset::new(7).unwrap()]));
     }
 }

@@ -50,7 +50,7 @@ mod signature;
 mod signers;
 
 pub use hash::{Address, Hash, keccak256};
-pub use reason::Reason;
+pub use reason::{Reason, ReasonKind};
 pub use report::{OCR_REPORT_LENGTH, Report, event_hash, signed_digest, workflow_owner};
 pub use signers::{SignerSet, SignerSetError};
 

@@ -1,6 +1,7 @@
 //! Why a range cannot be read.
 
-use crate::verify::expect::NotOfChannel;
+use crate::status::Problem;
+use crate::verify::RejectionReason;
 use api::ApiError;
 use proof::event::Offset;
 
@@ -24,7 +25,7 @@ pub enum ReadError {
     /// The channel has never had a verified event, and none of its events can be verified.
     #[error(
         "{rejected} of {events} events rejected ({reason}), and none of the channel verified before: nothing is quarantined yet; \
-         check {}", what_to_check(.reason)
+         check {}", .reason.what_to_check()
     )]
     NoneVerified {
         /// The number of rejected events.
@@ -32,7 +33,7 @@ pub enum ReadError {
         /// The number of events that were read.
         events: usize,
         /// The reason for the last rejection.
-        reason: &'static str,
+        reason: RejectionReason,
     },
     /// The service's newest event is far above all others.
     #[error(
@@ -47,22 +48,15 @@ pub enum ReadError {
     },
 }
 
-/// Returns the configuration keys that may be wrong if no event is verified.
-pub fn what_to_check(reason: &str) -> &'static str {
-    if NotOfChannel::reasons().any(|known| known == reason) {
-        return "the channel's id and its `expect`: `channeld channels pin` shows what its events name";
-    }
-    "valid_signers, min_required_signatures and the workflow owner"
-}
-
 impl ReadError {
     /// Returns a short constant name.
     pub(crate) fn name(&self) -> &'static str {
         match self {
+            Self::Api(ApiError::TooLong { .. }) => Problem::TOO_LONG,
             Self::Api(error) => error.kind(),
             Self::InDoubt { .. } => "range-in-doubt",
-            Self::FarAbove { .. } => "far-above",
-            Self::NoneVerified { .. } => "none-verified",
+            Self::FarAbove { .. } => Problem::FAR_ABOVE,
+            Self::NoneVerified { .. } => Problem::NONE_VERIFIED,
         }
     }
 

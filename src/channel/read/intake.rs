@@ -38,7 +38,7 @@ use crate::read::source::Source;
 use crate::reporter::{Part, StatusReporter};
 use crate::status::{Activity, NONE_VERIFIED};
 use crate::trouble::Trouble;
-use crate::verify::{Checked, PROOF_TIMEOUT, Stage};
+use crate::verify::{Checked, RejectionReason, Stage};
 use api::ApiError;
 use ledger::{Blocker, Change, Ledger, Pending, QUARANTINE, QuarantinedEvent};
 use net::tasks::{joined, lock};
@@ -149,7 +149,7 @@ impl Intake {
         let Pending { offset, first_seen, received, json, .. } = pending;
         let (quarantined, blocker) =
             self.shared.look(|ledger| (ledger.quarantined().get(&key).cloned(), ledger.blocker()));
-        if let Some(facts) = quarantined.filter(|facts| facts.reason == PROOF_TIMEOUT) {
+        if let Some(facts) = quarantined.filter(|facts| facts.reason == RejectionReason::ProofTimeout.name()) {
             // Another intake has already waited for it.
             return Ok(Outcome::Rejected(QuarantinedEvent { facts, json }));
         }

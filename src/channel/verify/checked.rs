@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::settings::{Settings, UnsignedPolicy};
-use crate::verify::Rejection;
+use crate::verify::{Rejection, RejectionReason};
 use net::memory::ChannelMemory;
 use proof::event::RawEvent;
 use proof::verify::{Proof, Unsigned, Verdict};
@@ -39,7 +39,7 @@ impl Checked {
     }
 
     /// Returns the reason if the event is rejected.
-    pub(crate) fn rejected_for(&self) -> Option<&'static str> {
+    pub(crate) fn rejected_for(&self) -> Option<RejectionReason> {
         match self {
             Self::Rejected(_, rejection) | Self::Unconfirmed(_, rejection) => Some(rejection.reason),
             _ => None,

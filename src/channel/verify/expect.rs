@@ -110,16 +110,6 @@ impl Named {
             Self::Service | Self::Name => Ok(text.to_owned()),
         }
     }
-
-    fn reason(self) -> &'static str {
-        match self {
-            Self::WorkflowId => "unexpected-workflow",
-            Self::ChainSelector => "unexpected-chain",
-            Self::Address => "unexpected-address",
-            Self::Service => "unexpected-service",
-            Self::Name => "unexpected-name",
-        }
-    }
 }
 
 impl Expect {
@@ -181,23 +171,6 @@ impl Expect {
         }
     }
 }
-
-impl NotOfChannel {
-    /// Returns every possible [`reason`](Self::reason).
-    pub(crate) fn reasons() -> impl Iterator<Item = &'static str> {
-        Named::VARIANTS.iter().map(|what| what.reason()).chain([OTHER_CHANNEL])
-    }
-
-    /// Returns a short constant name. It is distinct from the names of [`Reason`](proof::verify::Reason).
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::OtherChannel { .. } => OTHER_CHANNEL,
-            Self::Unexpected { what, .. } => what.reason(),
-        }
-    }
-}
-
-const OTHER_CHANNEL: &str = "other-channel";
 
 /// The fields of a verified event, read from its signed content on demand.
 pub struct Names<'a> {

@@ -7,7 +7,7 @@ use tracing::debug;
 use crate::deliver::batch::Outcome;
 use crate::error::ChannelError;
 use crate::trouble::Trouble;
-use crate::verify::{Checked, PROOF_TIMEOUT, Rejection, Stage};
+use crate::verify::{Checked, Rejection, RejectionReason, Stage};
 use api::ApiError;
 use ledger::QuarantinedEvent;
 use net::Chain;
@@ -108,6 +108,6 @@ impl Stage<'_> {
 
     /// Rejects an event whose proof did not arrive in time.
     pub(crate) fn proof_timeout(&self, raw: RawEvent) -> QuarantinedEvent {
-        self.quarantine(raw, Rejection::new(PROOF_TIMEOUT, "its proof has not come in time"))
+        self.quarantine(raw, Rejection::new(RejectionReason::ProofTimeout, "its proof has not come in time"))
     }
 }

@@ -406,13 +406,6 @@ impl Content {
 }
 
 impl Alarm {
-    /// The reason of [`Alarm::DuplicateProof`].
-    pub const DUPLICATE_PROOF: &str = "duplicate-proof";
-    /// The reason of [`Alarm::ProofOfChannel`].
-    pub const PROOF_OF_CHANNEL: &str = "proof-of-channel";
-    /// The reason of [`Alarm::Contradiction`].
-    pub const CONTRADICTION: &str = "contradiction";
-
     /// Converts the alarm to [`Alarm::ProofOfChannel`] if the original is in another channel.
     fn seen_from(self, channel: ChannelId, proof: &Proof) -> Self {
         match self {
@@ -420,15 +413,6 @@ impl Alarm {
                 Self::ProofOfChannel { original, digest: proof.digest }
             }
             other => other,
-        }
-    }
-
-    /// Returns a short constant name. It is distinct from the names of [`Reason`](proof::verify::Reason).
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::DuplicateProof(_) => Self::DUPLICATE_PROOF,
-            Self::ProofOfChannel { .. } => Self::PROOF_OF_CHANNEL,
-            Self::Contradiction(_) => Self::CONTRADICTION,
         }
     }
 

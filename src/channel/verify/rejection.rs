@@ -1,23 +1,17 @@
-//! Defines why an event is rejected.
+//! Rejects an event, with what is known about the reason.
 
 use crate::verify::expect::NotOfChannel;
+use crate::verify::reason::RejectionReason;
 use crate::verify::recent::Alarm;
 use bytes::Bytes;
 use ledger::{Contradiction, Place};
 use proof::event::{Event, EventType};
 use proof::verify::{Hash, Proof, Reason};
 
-/// The reason for an event whose proof has not arrived in time.
-pub const PROOF_TIMEOUT: &str = "proof-timeout";
-
-/// The reason for an event whose proof can never arrive.
-pub(super) const PENDING_WITHOUT_ID: &str = "pending-without-id";
-
-/// Why an event is rejected.
+/// Why an event is rejected, with what is known about it.
 #[derive(Clone, Debug)]
-pub struct Rejection {
-    /// A short constant name.
-    pub(super) reason: &'static str,
+pub(crate) struct Rejection {
+    pub(super) reason: RejectionReason,
     pub(super) detail: String,
     /// The place that showed its proof, or other content at its offset, before.
     pub(super) original: Option<Place>,
@@ -28,7 +22,7 @@ pub struct Rejection {
 }
 
 impl Rejection {
-    pub(super) fn new(reason: &'static str, detail: &str) -> Self {
+    pub(super) fn new(reason: RejectionReason, detail: &str) -> Self {
         Self { reason, detail: detail.to_owned(), original: None, digest: None, strangers: 0 }
     }
 
@@ -36,33 +30,26 @@ impl Rejection {
     pub(crate) fn contradicted(Contradiction { offset, .. }: Contradiction) -> Self {
         let detail =
             format!("the service's history differs from what was read: it has another event at offset {offset}");
-        Self::new(Alarm::CONTRADICTION, &detail)
-    }
-
-    /// Returns every possible reason.
-    pub fn reasons() -> impl Iterator<Item = &'static str> {
-        let alarms = [Alarm::DUPLICATE_PROOF, Alarm::PROOF_OF_CHANNEL, Alarm::CONTRADICTION];
-        let others = [PROOF_TIMEOUT, PENDING_WITHOUT_ID].into_iter().chain(alarms);
-        Reason::NAMES.iter().copied().chain(others).chain(NotOfChannel::reasons())
+        Self::new(RejectionReason::Contradiction, &detail)
     }
 }
 
 impl From<&Reason> for Rejection {
     fn from(reason: &Reason) -> Self {
-        Self { strangers: reason.strangers(), ..Self::new(reason.name(), &reason.to_string()) }
+        Self { strangers: reason.strangers(), ..Self::new(reason.into(), &reason.to_string()) }
     }
 }
 
 impl Rejection {
     /// Rejects an event whose proof is valid, but whose content does not belong to the channel.
     pub(super) fn not_of_channel(not: &NotOfChannel, proof: &Proof) -> Self {
-        Self { digest: Some(proof.digest), ..Self::new(not.reason(), &not.to_string()) }
+        Self { digest: Some(proof.digest), ..Self::new(not.into(), &not.to_string()) }
     }
 }
 
 impl From<Alarm> for Rejection {
     fn from(alarm: Alarm) -> Self {
-        Self { original: Some(alarm.original()), digest: alarm.digest(), ..Self::new(alarm.name(), &alarm.to_string()) }
+        Self { original: Some(alarm.original()), digest: alarm.digest(), ..Self::new(alarm.into(), &alarm.to_string()) }
     }
 }
 

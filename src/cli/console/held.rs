@@ -6,6 +6,7 @@
 //! * **Described before it is made.** A GET describes a change and changes nothing. The form on the page makes the change.
 //! * **Made by the daemon.** The daemon makes the change under the channel's lease and logs who requested it.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ use super::one::form;
 use super::page::{self, Badge, Shell, number, time};
 use super::text::{text, whole};
 use crate::cli::explain::{self, Advice};
+use channel::{RejectionReason, RejectionSeverity};
 use ledger::Quarantined;
 use operator::api::{DeadLetter, Entry, ListDeadLetters, ListQuarantine};
 
@@ -66,13 +68,15 @@ pub(super) async fn list(Of(state): Of<Arc<State>>, Extension(visitor): Extensio
 }
 
 fn rejected(events: &[Entry<Quarantined>], read_only: bool) -> Markup {
-    let mut groups: BTreeMap<(&str, &str), u64> = BTreeMap::new();
-    for event in events {
-        *groups.entry((&event.channel, &event.facts.reason)).or_default() += 1;
+    // The most serious reasons come first.
+    let mut groups: BTreeMap<(Reverse<Option<RejectionSeverity>>, &str, &str), u64> = BTreeMap::new();
+    for Entry { channel, facts, .. } in events {
+        let severity = RejectionReason::from_name(&facts.reason).map(RejectionReason::severity);
+        *groups.entry((Reverse(severity), channel, &facts.reason)).or_default() += 1;
     }
     html! {
         ul.groups {
-            @for ((channel, reason), count) in &groups {
+            @for ((_, channel, reason), count) in &groups {
                 li {
                     div {
                         p { (Badge::Rejected.show()) " " strong { (text(reason)) } " " span.sub { (page::events(*count)) " of channel " (text(channel)) } }

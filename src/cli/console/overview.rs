@@ -16,7 +16,7 @@ use super::page::{Shell, ago, events, number, span, time};
 use super::picture;
 use super::text::{or_dash, text, whole};
 use crate::config::SignerNames;
-use channel::{Activity, ChannelStatus, LaneState, LaneStatus, Problem, Sample};
+use channel::{Activity, ChannelStatus, LaneStatus, Level, Problem, Sample};
 use ledger::Pause;
 use operator::api::GetCluster;
 use operator::{ChannelOwner, Cluster, InstanceStatus, Report};
@@ -51,7 +51,7 @@ async fn content(state: &State, read_only: bool) -> Markup {
     };
     let cluster = if report.instances.is_empty() { None } else { state.link.ask(&GetCluster {}).await.ok() };
     let mut channels: Vec<_> = report.channels.iter().collect();
-    channels.sort_by_key(|channel| (!needs_attention(channel), channel.channel.clone()));
+    channels.sort_by_key(|channel| (!channel.condition.needs_action(), channel.channel.clone()));
     let pictured: Vec<_> = channels.iter().take(WITH_PICTURES).map(|known| known.channel.to_string()).collect();
     let hours = if pictured.is_empty() { Ok(BTreeMap::new()) } else { state.link.last_hour(pictured).await };
     html! {
@@ -84,10 +84,10 @@ fn head(report: &Report, read_only: bool) -> Markup {
             div.actions { @if !read_only { a.button href="/do/reload" { "Read the configuration again…" } } }
         }
         p.lead { (summary(report)) }
-        @if !report.reasons.is_empty() {
+        @if !report.not_ready.is_empty() {
             ul.reasons {
-                @for reason in &report.reasons {
-                    li { p { strong { (whole(reason)) } } (advice(reason)) }
+                @for reason in &report.not_ready {
+                    li { p { strong { (whole(&reason.to_string())) } } (advice(reason.kind.into())) }
                 }
             }
         }
@@ -105,7 +105,7 @@ fn head(report: &Report, read_only: bool) -> Markup {
 fn summary(report: &Report) -> Markup {
     let channels = &report.channels;
     let troubled: Vec<_> =
-        channels.iter().filter(|known| needs_attention(known)).map(|known| &*known.channel).collect();
+        channels.iter().filter(|known| known.condition.needs_action()).map(|known| &*known.channel).collect();
     let is_paused =
         |known: &&ChannelStatus| known.paused.is_some() || known.lanes.iter().any(|lane| lane.paused.is_some());
     let paused: Vec<_> = channels.iter().filter(is_paused).map(|known| &*known.channel).collect();
@@ -137,32 +137,30 @@ fn mebibytes(bytes: usize) -> String {
     format!("{}.{} MiB", bytes >> 20, ((bytes & 0xf_ffff) * 10) >> 20)
 }
 
-fn needs_attention(channel: &ChannelStatus) -> bool {
-    let is_bad = |lane: &LaneStatus| matches!(lane.state, LaneState::Blocked | LaneState::Stopped);
-    class(&channel.activity) == "bad"
-        || channel.lanes.iter().any(is_bad)
-        || channel.quarantine.full
-        || channel.late_full
-}
-
-fn class(activity: &Activity) -> &'static str {
-    match activity {
-        Activity::Reading | Activity::Delivering | Activity::Idle => "good",
-        Activity::Waiting { error } if !error.needs_attention => "warn",
-        Activity::AwaitingProof { .. } | Activity::AwaitingMemory => "warn",
-        Activity::Paused | Activity::Elsewhere { .. } => "aside",
-        _ => "bad",
+fn class(level: Level) -> &'static str {
+    match level {
+        Level::Good => "good",
+        Level::Aside => "aside",
+        Level::Behind | Level::Passing => "warn",
+        Level::NeedsAction => "bad",
     }
 }
 
-fn channel(known: &ChannelStatus, hour: Option<&Vec<Sample>>, owner: Option<&str>, read_only: bool) -> Markup {
+/// Shows a channel and its sinks.
+pub(in crate::cli) fn channel(
+    known: &ChannelStatus,
+    hour: Option<&Vec<Sample>>,
+    owner: Option<&str>,
+    read_only: bool,
+) -> Markup {
     let name = &*known.channel;
     html! {
         article.channel {
             header {
-                h3 { (text(name)) " " span.pill.(class(&known.activity)) { (activity(&known.activity)) } }
+                h3 { (text(name)) " " span.pill.(class(known.condition.level())) { (known.condition.name()) } }
                 @if !read_only && known.activity.is_here() { (pause(name, None, known.paused)) }
             }
+            @if let Some(activity) = activity(known) { p.sub { (text(&activity)) } }
             @if let Some(owner) = owner { p.sub.owner { "Works in instance " (text(owner)) } }
             (paused(known.paused))
             @if let Some(problem) = known.activity.problem() { (trouble(problem)) }
@@ -190,16 +188,10 @@ fn channel(known: &ChannelStatus, hour: Option<&Vec<Sample>>, owner: Option<&str
 }
 
 fn lane_row(channel: &str, lane: &LaneStatus, read_only: bool) -> Markup {
-    let class = match lane.state {
-        LaneState::Ok => "good",
-        LaneState::Behind | LaneState::Retrying => "warn",
-        LaneState::Stopped | LaneState::Blocked => "bad",
-        LaneState::Paused => "aside",
-    };
     html! {
         tr {
             td data-label="Sink" { (text(&lane.sink)) }
-            td data-label="State" { span.pill.(class) { (<&str>::from(lane.state)) } }
+            td data-label="State" { span.pill.(class(lane.condition.level())) { (lane.condition.name_of_sink()) } }
             td.number data-label="Delivered up to" { (offset(lane.cursor)) }
             td.number data-label="Behind" { (lane.lag_events.map_or_else(|| "–".to_owned(), number)) }
             td.number data-label="Oldest waits for" { (oldest(lane.oldest_undelivered_seconds)) }
@@ -234,13 +226,16 @@ fn trouble(problem: &Problem) -> Markup {
     }
 }
 
-fn activity(activity: &Activity) -> String {
-    match activity {
-        Activity::Elsewhere { owner: Some(owner) } => format!("in instance {owner}"),
-        Activity::Elsewhere { owner: None } => "no instance owns it".to_owned(),
-        Activity::AwaitingProof { offset } => format!("awaiting the proof of {offset}"),
-        Activity::Idle => "up to date".to_owned(),
-        other => <&str>::from(other).replace('_', " "),
+/// A sentence about the activity of a channel's reading, unless its condition says the same.
+fn activity(known: &ChannelStatus) -> Option<String> {
+    match &known.activity {
+        Activity::Elsewhere { owner: Some(owner) } => Some(format!("In instance {owner}.")),
+        Activity::Elsewhere { owner: None } => Some("No instance owns it.".to_owned()),
+        Activity::AwaitingProof { offset } => Some(format!("Awaiting the proof of {offset}.")),
+        other => {
+            let word = <&str>::from(other).replace('_', " ");
+            (word != known.condition.name()).then(|| format!("Reading: {word}."))
+        }
     }
 }
 

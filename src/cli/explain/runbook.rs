@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::text;
-use channel::Rejection;
+use channel::RejectionReason;
 
 pub(super) const RUNBOOK: &str = include_str!("../../../deploy/RUNBOOK.md");
 
@@ -44,11 +44,6 @@ impl Kind {
         }
     }
 
-    /// Whether the reasons of this kind are whole messages.
-    pub(super) fn is_quoted(self) -> bool {
-        matches!(self, Self::NotReady | Self::NotStarted)
-    }
-
     /// The section whose table lists the reasons of this kind.
     fn table(self) -> Option<&'static str> {
         match self {
@@ -64,8 +59,10 @@ impl Kind {
 #[derive(Debug)]
 pub(super) struct Topic {
     pub(super) kind: Kind,
-    /// Its names, at least one.
+    /// The names by which code and people refer to it. Empty if only its messages are known.
     pub(super) names: Vec<String>,
+    /// The messages that the runbook quotes, with `…` for any text. People paste such lines; code uses names.
+    pub(super) quotes: Vec<String>,
     pub(super) summary: String,
     source: Source,
 }
@@ -85,6 +82,7 @@ pub(super) fn topics() -> Vec<Topic> {
         topics.push(Topic {
             kind,
             names: vec![name],
+            quotes: Vec::new(),
             summary: text::first_sentence(body),
             source: Source::Section(body),
         });
@@ -110,10 +108,19 @@ fn rows(kind: Kind, section: &'static str, body: &'static str) -> Vec<Topic> {
     let mut table = body.lines().skip_while(|line| !is_row(line)).take_while(is_row).map(text::cells);
     let headings = table.next().unwrap_or_default();
     let topic = |cells: Vec<&'static str>| {
-        let spans = text::code_spans(cells[0]);
-        let names = if kind == Kind::Rejection { spelled_out(&spans) } else { spans };
-        let summary = text::inline(cells.get(1).unwrap_or(&""));
-        Topic { kind, names, summary, source: Source::Row { headings: headings.clone(), cells, section } }
+        let spans = |cell: usize| cells.get(cell).map_or_else(Vec::new, |cell| text::code_spans(cell));
+        let (names, quotes) = match kind {
+            Kind::Rejection => (spelled_out(&spans(0)), Vec::new()),
+            Kind::NotReady => (spans(0), spans(1)),
+            _ => (Vec::new(), spans(0)),
+        };
+        let reason =
+            names.first().filter(|_| kind == Kind::Rejection).and_then(|name| RejectionReason::from_name(name));
+        let summary = match reason {
+            Some(reason) => reason.explanation().to_owned(),
+            None => text::inline(cells.last().unwrap_or(&"")),
+        };
+        Topic { kind, names, quotes, summary, source: Source::Row { headings: headings.clone(), cells, section } }
     };
     // The first line after the headings is the separator.
     table.skip(1).map(topic).collect()
@@ -122,13 +129,22 @@ fn rows(kind: Kind, section: &'static str, body: &'static str) -> Vec<Topic> {
 /// Replaces each name that ends in `…` with every rejection reason that begins with it.
 fn spelled_out(names: &[String]) -> Vec<String> {
     let known = |name: &String| match name.strip_suffix(ANY) {
-        Some(start) => Rejection::reasons().filter(|reason| reason.starts_with(start)).map(str::to_owned).collect(),
+        Some(start) => RejectionReason::all()
+            .map(RejectionReason::name)
+            .filter(|reason| reason.starts_with(start))
+            .map(str::to_owned)
+            .collect(),
         None => vec![name.clone()],
     };
     names.iter().flat_map(known).collect()
 }
 
 impl Topic {
+    /// The texts under which it is listed: its names or, if it has none, its messages.
+    pub(super) fn listed(&self) -> &[String] {
+        if self.names.is_empty() { &self.quotes } else { &self.names }
+    }
+
     /// The runbook's text, followed by the other reasons that it links to.
     pub(super) fn text(&self, width: usize) -> String {
         let (plain, markdown, around) = match &self.source {
@@ -178,18 +194,21 @@ fn called(anchor: &str) -> String {
     alert.map_or_else(|| anchor.to_owned(), |(heading, _)| heading.to_owned())
 }
 
-/// Finds a topic by a name in any case, or by a message that a table quotes.
+/// Finds a topic by a name in any case or, for a line that a person pasted, by a message that a table quotes.
 pub(super) fn find<'t>(topics: &'t [Topic], asked: &str) -> Option<(&'t Topic, &'t str)> {
-    let asked = asked.trim().trim_matches('`').to_lowercase();
-    let named = |topic: &'t Topic| {
-        let is_it = |name: &&String| name.to_lowercase() == asked || slug(name) == slug(&asked);
-        topic.names.iter().find(is_it).map(|name| (topic, name.as_str()))
-    };
-    topics.iter().find_map(named).or_else(|| {
-        let quoted = topics.iter().filter(|topic| topic.kind.is_quoted());
-        let names = quoted.flat_map(|topic| topic.names.iter().map(move |name| (topic, name.as_str())));
-        names.filter(|(_, name)| is_of(name, &asked)).max_by_key(|(_, name)| name.chars().filter(|c| *c != ANY).count())
+    let asked = asked.trim().trim_matches('`');
+    by_name(topics, asked).or_else(|| {
+        let asked = asked.to_lowercase();
+        let quotes = topics.iter().flat_map(|topic| topic.quotes.iter().map(move |quote| (topic, quote.as_str())));
+        let literal = |quote: &str| quote.chars().filter(|c| *c != ANY).count();
+        quotes.filter(|(_, quote)| is_of(quote, &asked)).max_by_key(|(_, quote)| literal(quote))
     })
+}
+
+/// Finds a topic by a name in any case.
+pub(super) fn by_name<'t>(topics: &'t [Topic], name: &str) -> Option<(&'t Topic, &'t str)> {
+    let is_it = |known: &&String| known.eq_ignore_ascii_case(name) || slug(known) == slug(name);
+    topics.iter().find_map(|topic| topic.names.iter().find(is_it).map(|known| (topic, known.as_str())))
 }
 
 /// Whether a message matches a message that a table quotes, with or without the name of its channel before it.
@@ -211,7 +230,7 @@ fn is_of(pattern: &str, message: &str) -> bool {
 /// The names with the smallest edit distance. Names that contain the text, or are part of it, come first.
 pub(super) fn nearest<'t>(topics: &'t [Topic], asked: &str, most: usize) -> Vec<&'t str> {
     let asked = asked.to_lowercase();
-    let names = topics.iter().filter(|topic| !topic.kind.is_quoted()).flat_map(|topic| &topic.names);
+    let names = topics.iter().flat_map(|topic| &topic.names);
     let mut names: Vec<_> = names
         .map(|name| {
             let lower = name.to_lowercase();

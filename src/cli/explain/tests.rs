@@ -1,5 +1,8 @@
+use strum::VariantArray;
+
 use super::*;
-use channel::Rejection;
+use channel::RejectionReason;
+use operator::NotReadyKind;
 
 const ALERTS: &str = include_str!("../../../deploy/prometheus/alerts.yaml");
 
@@ -17,10 +20,10 @@ fn alerts() -> Vec<&'static str> {
 fn every_reason_of_a_rejection_and_every_alert_is_explained_and_listed() {
     let topics = runbook::topics();
     let list = list(&topics);
-    assert!(Rejection::reasons().count() > 10 && alerts().len() > 20);
-    for (kind, reason) in
-        Rejection::reasons().map(|it| (Kind::Rejection, it)).chain(alerts().into_iter().map(|it| (Kind::Alert, it)))
-    {
+    let reasons: Vec<_> = RejectionReason::all().map(RejectionReason::name).collect();
+    assert!(reasons.len() > 10 && alerts().len() > 20);
+    let alerts = alerts().into_iter().map(|it| (Kind::Alert, it));
+    for (kind, reason) in reasons.into_iter().map(|it| (Kind::Rejection, it)).chain(alerts) {
         let (topic, name) = runbook::find(&topics, reason).unwrap_or_else(|| panic!("{reason} is not explained"));
         assert_eq!((topic.kind, name), (kind, reason));
         assert!(topic.summary.len() > 10 && explained(reason).unwrap().len() > 100, "{topic:?}");
@@ -41,14 +44,43 @@ fn a_reason_that_is_printed_is_explained_by_the_row_that_quotes_it() {
         ("/var/lib/channeld is in use by another channeld", "is in use by another channeld"),
     ] {
         let (topic, name) = runbook::find(&topics, printed).unwrap_or_else(|| panic!("{printed}"));
-        assert!(name.contains(row) && topic.kind.is_quoted(), "{printed}: {name}");
+        let is_quoted = matches!(topic.kind, Kind::NotReady | Kind::NotStarted);
+        assert!(name.contains(row) && is_quoted, "{printed}: {name}");
     }
+}
+
+#[test]
+fn the_rows_of_rejections_are_the_reasons_that_exist_with_their_explanations() {
+    let topics = runbook::topics();
+    let rows = topics.iter().filter(|topic| topic.kind == Kind::Rejection);
+    let mut rows: Vec<_> = rows.flat_map(|row| row.names.iter().map(move |name| (name.as_str(), row))).collect();
+    let mut reasons: Vec<_> = RejectionReason::all().collect();
+    rows.sort_unstable_by_key(|(name, _)| *name);
+    reasons.sort_unstable_by_key(|reason| reason.name());
+    let names: Vec<_> = rows.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, reasons.iter().map(|reason| reason.name()).collect::<Vec<_>>());
+    for ((name, row), reason) in rows.into_iter().zip(reasons) {
+        let means = row.text(1_000).lines().next().map(str::to_owned);
+        assert_eq!(means, Some(format!("what it means: {}", reason.explanation())), "{name}");
+    }
+}
+
+#[test]
+fn every_kind_of_not_ready_has_one_row_and_the_rows_have_no_other_names() {
+    let topics = runbook::topics();
+    let rows = topics.iter().filter(|topic| topic.kind == Kind::NotReady);
+    let mut named: Vec<_> = rows.flat_map(|topic| &topic.names).map(String::as_str).collect();
+    let known = NotReadyKind::VARIANTS.iter().filter(|kind| **kind != NotReadyKind::Unknown);
+    let mut kinds: Vec<&str> = known.map(<&str>::from).collect();
+    named.sort_unstable();
+    kinds.sort_unstable();
+    assert_eq!(named, kinds);
 }
 
 #[test]
 fn each_topic_can_be_asked_for_by_its_name_and_leads_only_to_others() {
     for topic in runbook::topics() {
-        for name in &topic.names {
+        for name in topic.names.iter().chain(&topic.quotes) {
             let text = explained(name).unwrap_or_else(|failure| panic!("{name}: {failure}"));
             for next in text.lines().filter_map(|line| line.strip_prefix("  channeld explain ")) {
                 assert!(explained(next).is_ok() && next != name, "{name} leads to {next}");

@@ -29,7 +29,7 @@ use crate::cli::operate::Operator;
 use crate::daemon::signals::{self, Signals};
 use operator::api::GetStatus;
 
-mod condition;
+mod health;
 mod model;
 mod page;
 #[cfg(test)]

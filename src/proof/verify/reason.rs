@@ -1,14 +1,19 @@
 //! The reasons for a rejection.
 
-use strum::{IntoStaticStr, VariantNames};
+use strum::{EnumDiscriminants, IntoStaticStr, VariantArray};
 
 use super::hash::Address;
 use super::report::OCR_REPORT_LENGTH;
 use crate::event::Malformed;
 
 /// Why an event was rejected.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, IntoStaticStr, VariantNames)]
-#[strum(serialize_all = "kebab-case")]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, EnumDiscriminants)]
+#[strum_discriminants(
+    name(ReasonKind),
+    derive(PartialOrd, Ord, Hash, IntoStaticStr, VariantArray),
+    strum(serialize_all = "kebab-case"),
+    doc = "The kind of a [`Reason`], without its values."
+)]
 pub enum Reason {
     /// The record is not a well-formed event.
     #[error("malformed record: {0}")]
@@ -59,9 +64,6 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// All values of [`name`](Self::name).
-    pub const NAMES: &[&str] = Self::VARIANTS;
-
     /// The number of signatures by keys outside the signer set, over a report that names our owner and event.
     pub fn strangers(&self) -> u32 {
         match self {
@@ -72,6 +74,6 @@ impl Reason {
 
     /// A short constant name, for metric labels and programs.
     pub fn name(&self) -> &'static str {
-        self.into()
+        ReasonKind::from(self).into()
     }
 }

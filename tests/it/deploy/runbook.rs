@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 
 use ledger::{DEAD_LETTERS, LATE, QUARANTINE};
-use proof::verify::Reason;
 
 use super::{alerts, read};
 
@@ -78,20 +77,6 @@ fn the_bounds_of_a_channel_are_those_of_the_runbook_the_alerts_and_the_configura
 fn grouped(number: u64) -> String {
     assert!(number < 1_000_000);
     if number < 1000 { number.to_string() } else { format!("{},{:03}", number / 1000, number % 1000) }
-}
-
-#[test]
-fn every_reason_of_a_rejection_is_in_the_runbook() {
-    let runbook = read("RUNBOOK.md");
-    let section = runbook.split("\n## ").find(|section| section.starts_with("ChanneldEventsRejected\n")).unwrap();
-    let rows: Vec<_> = section.lines().filter(|line| line.starts_with("| `")).collect();
-    let named = rows.iter().flat_map(|row| row.split('|').nth(1).unwrap().split(", "));
-    let named: Vec<_> = named.map(|name| name.trim().trim_matches('`')).collect();
-    let others = ["duplicate-proof", "contradiction", "proof-timeout", "pending-without-id"];
-    for reason in Reason::NAMES.iter().copied().chain(others) {
-        let is_it = |name: &&str| name.strip_suffix('…').map_or(*name == reason, |start| reason.starts_with(start));
-        assert!(named.iter().any(is_it), "{reason} is not in {named:?}");
-    }
 }
 
 #[test]

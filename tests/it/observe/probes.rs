@@ -31,7 +31,7 @@ async fn what_is_served_says_what_status_says_and_takes_no_orders() {
     let ready = admin.until(&mut daemon, "/readyz", "it is ready", |answer| answer.status == 200).await;
     assert_eq!((&*ready.text, &*ready.kind), ("ready\n", "text/plain; charset=utf-8"));
     let ready = admin.ask(Method::GET, "/readyz", "application/json").await;
-    assert_eq!(ready.json(), json!({"ready": true, "reasons": []}));
+    assert_eq!(ready.json(), json!({"ready": true, "reasons": [], "not_ready": []}));
     assert_eq!(admin.get("/livez").await.text, "ok\n");
 
     let done = |answer: &Answered| {

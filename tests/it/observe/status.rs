@@ -49,7 +49,7 @@ async fn a_daemon_in_order_is_ready_and_one_that_does_not_run_shows_what_it_left
         *lane(&report, 0),
         json!({
             "sink": "file", "cursor": 30, "owed": 0, "lag_events": 0, "oldest_undelivered_seconds": 0, "queued_batches": 0,
-            "state": "ok"
+            "condition": "ok", "state": "ok"
         })
     );
 

@@ -25,9 +25,6 @@ use proof::event::{EventKey, Offset};
 use record::Message;
 use sink::{self, Position, Recorded, Resumed, Undelivered};
 
-/// The kind of problem of a lane whose sink has no position.
-const MISSING: &str = "position_missing";
-
 impl Lane {
     /// Takes over the lane at its sink.
     pub(super) async fn begin(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
@@ -160,7 +157,7 @@ impl Lane {
              accept the sink as it is and continue above {cursor}: `channeld resume {channel} --sink {sink}`"
         );
         error!(%channel, %sink, reason = message, "sink has no position: nothing is delivered until an operator decides");
-        let (kind, since) = (MISSING.to_owned(), Timestamp::now());
+        let (kind, since) = (Problem::POSITION_MISSING.to_owned(), Timestamp::now());
         let problem = Problem { kind, message, since, times: 1, needs_attention: true };
         let handle = self.shared.channel.handle.clone();
         handle.board().lane(&sink).status.error = Some(problem.clone());

@@ -8,7 +8,8 @@ use crate::deliver::batch::Batch;
 use crate::deliver::lane::Lane;
 use crate::error::ChannelError;
 use crate::read::gap_search;
-use crate::verify::recent::{Alarm, digest_of};
+use crate::verify::RejectionReason;
+use crate::verify::recent::digest_of;
 use ledger::{Change, Cursor, DeadLetter, Proof};
 use proof::event::{EventKey, Offset};
 use record::Record;
@@ -79,7 +80,7 @@ impl Lane {
                 return Vec::new();
             }
             let is_accepted = |key: &EventKey| {
-                ledger.quarantined().get(key).is_some_and(|facts| facts.reason == Alarm::CONTRADICTION)
+                ledger.quarantined().get(key).is_some_and(|facts| facts.reason == RejectionReason::Contradiction.name())
             };
             let (since, sinks) = (self.shared.channel.parts.machine.now(), ledger.cursors().keys());
             let release = |key| Change::Release { key, since, sinks: sinks.clone().cloned().collect() };

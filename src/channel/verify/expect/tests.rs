@@ -1,4 +1,5 @@
 use super::*;
+use crate::verify::RejectionReason;
 use proof::verify::keccak256;
 
 const CHANNEL: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
@@ -27,7 +28,7 @@ fn expecting(what: Named, value: &str) -> Expect {
 
 fn check(expect: &Expect, signed: &str) -> Result<(), &'static str> {
     let channel = CHANNEL.parse().unwrap();
-    expect.check(channel, &proof(), Some(signed.as_bytes())).map_err(|not| not.reason())
+    expect.check(channel, &proof(), Some(signed.as_bytes())).map_err(|not| RejectionReason::from(&not).name())
 }
 
 #[test]

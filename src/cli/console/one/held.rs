@@ -18,7 +18,7 @@ use crate::cli::console::access::Visitor;
 use crate::cli::console::held::advice;
 use crate::cli::console::page::{self, Badge};
 use crate::cli::console::text::text;
-use channel::PROOF_TIMEOUT;
+use channel::RejectionReason;
 use ledger::{GivenUp, Quarantined};
 use operator::api::{DeadLetterEvent, Entry, GetJourney, QuarantinedEvent, ShowDeadLetter, ShowQuarantined};
 use proof::event::{Event, Offset, Proofs};
@@ -72,7 +72,7 @@ pub(in crate::cli::console) async fn quarantined(
 }
 
 fn rejection(facts: &Quarantined) -> Vec<Step> {
-    let waited = (facts.reason == PROOF_TIMEOUT).then(|| {
+    let waited = (facts.reason == RejectionReason::ProofTimeout.name()).then(|| {
         let detail = html! { "It was set aside and asked for by its id. No proof came in time." };
         Step::new(When::NotRecorded, html! { "Waited for its proof" }, detail).bad()
     });

@@ -1,13 +1,14 @@
 //! The state of the screen, and how keys change it. Draws nothing.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::condition::{Condition, Health, by_channel};
+use super::health::Health;
 use crate::config::SignerNames;
-use channel::ChannelStatus;
+use channel::{ChannelStatus, Level};
 use operator::Report;
 
 /// Maximum length of the name filter, in characters.
@@ -93,8 +94,9 @@ impl Model {
     pub(super) fn refresh(&mut self, answer: Result<Report, String>, now: Timestamp) {
         match answer {
             Ok(report) => {
-                let reasons = by_channel(&report);
-                let health = |channel: &ChannelStatus| Health::of(channel, reasons.get(&*channel.channel), now);
+                let reasons = report.reasons_by_channel();
+                let of = |channel: &ChannelStatus| reasons.get(&*channel.channel).map_or(&[][..], |reasons| reasons);
+                let health = |channel: &ChannelStatus| Health::of(channel, of(channel), now);
                 self.health = report.channels.iter().map(health).collect();
                 (self.report, self.failure) = (Some(report), None);
                 self.arrange();
@@ -134,9 +136,9 @@ impl Model {
         Some((&channels[at], &self.health[at]))
     }
 
-    /// The number of channels in this condition.
-    pub(super) fn count(&self, condition: Condition) -> usize {
-        self.health.iter().filter(|health| health.condition == condition).count()
+    /// The number of channels whose condition has this level.
+    pub(super) fn count(&self, level: Level) -> usize {
+        self.health.iter().filter(|health| health.condition.level() == level).count()
     }
 
     /// The channel of the selected row and its health.
@@ -220,14 +222,14 @@ impl Model {
         let wanted = self.name.to_lowercase();
         let is_shown = |at: &usize| {
             let is_named = channels[*at].channel.to_lowercase().contains(&wanted);
-            is_named && self.which.shows(health[*at].condition)
+            is_named && self.which.shows(health[*at].condition.level())
         };
         let mut rows: Vec<_> = (0..channels.len()).filter(is_shown).collect();
-        let lag = |at: usize| std::cmp::Reverse(channels[at].lag_events);
-        let oldest = |at: usize| std::cmp::Reverse(channels[at].oldest_undelivered_seconds);
+        let lag = |at: usize| Reverse(channels[at].lag_events);
+        let oldest = |at: usize| Reverse(channels[at].oldest_undelivered_seconds);
         // The sort is stable: rows with equal keys stay in the order of the report, which is by name.
         match self.order {
-            Order::Trouble => rows.sort_by_key(|at| (health[*at].condition, lag(*at))),
+            Order::Trouble => rows.sort_by_key(|at| (Reverse(health[*at].condition.level()), lag(*at))),
             Order::Name => {}
             Order::Lag => rows.sort_by_key(|at| lag(*at)),
             Order::Oldest => rows.sort_by_key(|at| oldest(*at)),
@@ -260,12 +262,12 @@ impl Which {
         }
     }
 
-    fn shows(self, condition: Condition) -> bool {
+    fn shows(self, level: Level) -> bool {
         match self {
             Self::All => true,
-            Self::Trouble => condition <= Condition::Passing,
-            Self::Behind => condition == Condition::Behind,
-            Self::Paused => condition == Condition::Aside,
+            Self::Trouble => level >= Level::Passing,
+            Self::Behind => level == Level::Behind,
+            Self::Paused => level == Level::Aside,
         }
     }
 }

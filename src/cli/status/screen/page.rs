@@ -5,14 +5,14 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr;
 
-use super::condition::{Condition, Health};
+use super::health::Health;
 use super::model::Model;
 use super::view::colour;
 use crate::cli::event_line::{self, shortened};
 use crate::cli::shown::printable;
 use crate::cli::status::{activity, ago, oldest, paused, problem};
 use crate::config::SignerNames;
-use channel::{ChannelStatus, Kept, LaneState, LaneStatus, Problem, SharedWorkflow, grouped, rate, span};
+use channel::{ChannelStatus, Kept, LaneStatus, Problem, SharedWorkflow, grouped, rate, span};
 
 /// Columns of the label before a fact.
 const LABEL: usize = 12;
@@ -52,7 +52,7 @@ fn title(channel: &ChannelStatus, health: &Health, width: usize, now: Timestamp)
     let mut lines = vec![Line::from(vec![
         name,
         Span::raw("  "),
-        Span::styled(health.word.clone(), colour(health.condition)),
+        Span::styled(health.condition.name(), colour(health.condition.level())),
         Span::styled(format!("  {}", channel.channel_id), Style::new().add_modifier(Modifier::DIM)),
     ])];
     lines.extend(health.reasons.iter().flat_map(|reason| wrapped("! ", reason, width, RED)));
@@ -66,7 +66,7 @@ fn facts(channel: &ChannelStatus, width: usize, now: Timestamp) -> Vec<Line<'sta
     let mut lines = Vec::new();
     let mut say = |label: &str, what: &str, style: Style| lines.extend(labelled(label, what, width, style));
     let plain = Style::new();
-    let (_, state, detail) = activity(&channel.activity, now);
+    let (state, detail) = activity(&channel.activity, now);
     say("reading", [state, detail].join(" ").trim_end(), plain);
     let through = channel.processed.map_or_else(|| "nothing yet".to_owned(), |offset| format!("through {offset}"));
     let newest = channel.newest.map_or_else(|| "not known".to_owned(), |offset| offset.to_string());
@@ -119,7 +119,7 @@ fn sinks(channel: &ChannelStatus, width: usize, now: Timestamp) -> Vec<Line<'sta
             lines.extend(wrapped("    ", &problem(error, now), width, RED));
         }
         if let Some(reading) = &lane.reading {
-            let (_, state, detail) = activity(reading, now);
+            let (state, detail) = activity(reading, now);
             lines.extend(wrapped(
                 "    ",
                 format!("reads for itself: {state} {detail}").trim_end(),
@@ -132,13 +132,6 @@ fn sinks(channel: &ChannelStatus, width: usize, now: Timestamp) -> Vec<Line<'sta
 }
 
 fn sink(lane: &LaneStatus, names: usize, width: usize) -> Line<'static> {
-    let condition = match lane.state {
-        LaneState::Ok => Condition::Good,
-        LaneState::Behind => Condition::Behind,
-        LaneState::Retrying => Condition::Passing,
-        LaneState::Stopped | LaneState::Blocked => Condition::Bad,
-        LaneState::Paused => Condition::Aside,
-    };
     let name = shortened(&printable(&lane.sink), names);
     let name = format!("{name}{} ", " ".repeat(names.saturating_sub(name.width())));
     let or = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
@@ -156,7 +149,7 @@ fn sink(lane: &LaneStatus, names: usize, width: usize) -> Line<'static> {
         lane.queued_batches,
     );
     let left = width.saturating_sub(names + 1 + 9);
-    let state = Span::styled(format!("{:<9}", <&str>::from(lane.state)), colour(condition));
+    let state = Span::styled(format!("{:<9}", lane.condition.name_of_sink()), colour(lane.condition.level()));
     Line::from(vec![Span::raw(name), state, Span::raw(shortened(&figures, left))])
 }
 

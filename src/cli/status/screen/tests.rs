@@ -5,7 +5,9 @@ use unicode_width::UnicodeWidthStr;
 
 use super::model::{Place, Then};
 use super::*;
-use channel::{Activity, ChannelStatus, LaneState, LaneStatus, Problem, SignerStatus};
+use crate::cli::console::overview;
+use crate::cli::status::table;
+use channel::{Activity, ChannelStatus, Condition, LaneState, LaneStatus, Problem, SignerStatus};
 use operator::{Process, Report};
 use proof::event::Offset;
 
@@ -68,11 +70,17 @@ fn report() -> Report {
     (behind.activity, behind.processed, behind.newest) = (Activity::Reading, Offset::new(69_850), Offset::new(200_028));
     (behind.lag_events, behind.events_per_second, behind.seconds_left) = (Some(130_178), Some(4_400.0), Some(30));
     channels[999].activity = Activity::Paused;
-    Report {
+    report_of(channels)
+}
+
+/// A report about these channels, with the conditions and the reasons that follow.
+fn report_of(channels: Vec<ChannelStatus>) -> Report {
+    let mut report = Report {
         version: "0.1.0 (abcdef0 2026-11-23)".to_owned(),
         daemon: Some(Process { pid: 123, started: ago(10_000) }),
         ready: false,
-        reasons: vec![format!("channel settlements-0996, sink hook: {ERROR}")],
+        reasons: Vec::new(),
+        not_ready: Vec::new(),
         quarantine: channel::Kept::default(),
         dead_letters: channel::Kept::default(),
         state_error: None,
@@ -81,7 +89,9 @@ fn report() -> Report {
         instances: Vec::new(),
         heartbeat_error: None,
         channels,
-    }
+    };
+    report.assess(Vec::new());
+    report
 }
 
 fn model() -> Model {
@@ -231,7 +241,8 @@ fn what_is_selected_stays_so_when_others_get_into_trouble() {
     let selected = |model: &Model| model.at_selected().unwrap().0.channel.to_string();
     assert_eq!(selected(&model), "settlements-0999");
     let mut report = report();
-    report.reasons.push("channel settlements-0500: does not exist or is archived".to_owned());
+    report.channels[500].activity = Activity::Gone;
+    report.assess(Vec::new());
     model.refresh(Ok(report), now());
     assert_eq!((model.selected, selected(&model)), (4, "settlements-0999".to_owned()));
 }
@@ -249,7 +260,6 @@ fn where_no_daemon_answers_the_last_report_stays_and_says_so() {
 
 #[test]
 fn names_and_errors_of_others_reach_no_terminal_as_they_are() {
-    let mut report = report();
     let mut odd = channel("wide-結算-結算-結算-結算-結算-結算");
     odd.activity = Activity::Waiting {
         error: Problem {
@@ -260,13 +270,82 @@ fn names_and_errors_of_others_reach_no_terminal_as_they_are() {
             needs_attention: false,
         },
     };
-    report.channels = vec![odd];
-    report.reasons.clear();
     let mut model = Model::default();
-    model.refresh(Ok(report), now());
+    model.refresh(Ok(report_of(vec![odd])), now());
     for key in [KeyCode::Char('x'), KeyCode::Enter] {
         press(&mut model, key);
         let lines = drawn(&mut model, 80, 24);
         assert!(lines.iter().all(|line| !line.contains(['\u{1b}', '\u{202e}']) && line.width() <= 100), "{lines:#?}");
+    }
+}
+
+/// The situations of a channel, each with the condition that every view shows.
+fn situations() -> Vec<(ChannelStatus, Condition)> {
+    let with = |name: &str, change: fn(&mut ChannelStatus)| {
+        let mut channel = channel(name);
+        change(&mut channel);
+        channel
+    };
+    let problem = |needs_attention| Problem {
+        kind: "transient".to_owned(),
+        message: "reading events: 503".to_owned(),
+        since: ago(5),
+        times: 3,
+        needs_attention,
+    };
+    let full = channel::Kept { events: 1_000, bytes: 9, full: true };
+    let waits = |needs_attention| ChannelStatus {
+        activity: Activity::Waiting { error: problem(needs_attention) },
+        ..channel("waits")
+    };
+    vec![
+        (with("idle", |_| {}), Condition::Ok),
+        (with("reading", |it| it.activity = Activity::Reading), Condition::Ok),
+        (with("left-behind", |it| it.seconds_left = Some(30)), Condition::Behind),
+        (
+            with("slow-sink", |it| {
+                (it.lag_events, it.lanes[1].lag_events) = (Some(3_641), Some(3_641));
+                it.lanes[1].oldest_undelivered_seconds = Some(60);
+            }),
+            Condition::Behind,
+        ),
+        (with("retrying", |it| it.lanes[1] = lane("hook", 7, LaneState::Retrying)), Condition::SinkRetrying),
+        (with("blocked", |it| it.lanes[1] = lane("hook", 7, LaneState::Blocked)), Condition::SinkBlocked),
+        (with("paused", |it| it.activity = Activity::Paused), Condition::Paused),
+        (with("one-paused", |it| it.lanes[0].state = LaneState::Paused), Condition::SinkPaused),
+        (ChannelStatus { quarantine: full, ..channel("quarantined") }, Condition::NotReady),
+        (with("quarantine-full", |it| it.activity = Activity::QuarantineFull), Condition::QuarantineFull),
+        (ChannelStatus { channel: "passes".into(), ..waits(false) }, Condition::Waiting),
+        (ChannelStatus { channel: "refused".into(), ..waits(true) }, Condition::Blocked),
+        (with("archived", |it| it.activity = Activity::Gone), Condition::Gone),
+        (with("away", |it| it.activity = Activity::Elsewhere { owner: Some("b".to_owned()) }), Condition::Elsewhere),
+    ]
+}
+
+#[test]
+fn the_table_the_screen_and_the_console_show_the_same_condition_of_each_channel() {
+    for (channel, condition) in situations() {
+        let name = channel.channel.clone();
+        let report = report_of(vec![channel]);
+        let channel = &report.channels[0];
+        assert_eq!(channel.condition, condition, "{name}");
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["channels"][0]["condition"], <&str>::from(condition), "{name}");
+
+        let table = anstream::adapter::strip_str(&table(&report, now()).to_string()).to_string();
+        let mut rows = table.lines();
+        let column = rows.next().unwrap().find("STATE").unwrap();
+        let row = rows.next().unwrap();
+        assert!(row[column..].starts_with(&format!("{}  ", condition.name())), "{name}: {table}");
+
+        let console = overview::channel(channel, None, None, true).into_string();
+        let pill = format!(">{}</span></h3>", condition.name());
+        assert!(console.contains(&pill), "{pill} is not in {console}");
+
+        let mut model = Model::default();
+        model.refresh(Ok(report), now());
+        let lines = drawn(&mut model, 140, 24);
+        let row = lines.iter().find_map(|line| line.strip_prefix(&*name)).unwrap();
+        assert!(row.trim_start().starts_with(&format!("{} ", condition.name())), "{name}: {row}");
     }
 }

@@ -10,13 +10,13 @@ use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::Paragraph;
 use unicode_width::UnicodeWidthStr;
 
-use super::condition::{Condition, Health};
+use super::health::Health;
 use super::model::{Model, Place};
 use super::page;
 use crate::cli::event_line::shortened;
 use crate::cli::shown::printable;
 use crate::cli::status::{ago, instance, oldest};
-use channel::{ChannelStatus, grouped, rate, span};
+use channel::{ChannelStatus, Level, grouped, rate, span};
 use operator::Report;
 
 /// Lines for reasons: `MANY_REASONS` on a screen with at least `TALL` lines, otherwise `FEW_REASONS`.
@@ -66,16 +66,16 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model, now: Timestamp) {
     frame.render_widget(Paragraph::new(Text::from(lines)), Rect { x: 0, y: 0, ..area });
 }
 
-pub(super) fn colour(condition: Condition) -> Style {
-    match condition {
-        Condition::Bad => Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
-        Condition::Passing | Condition::Behind => Style::new().fg(Color::Yellow),
-        Condition::Aside => Style::new().fg(Color::Cyan),
-        Condition::Good => Style::new().fg(Color::Green),
+pub(super) fn colour(level: Level) -> Style {
+    match level {
+        Level::NeedsAction => Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
+        Level::Passing | Level::Behind => Style::new().fg(Color::Yellow),
+        Level::Aside => Style::new().fg(Color::Cyan),
+        Level::Good => Style::new().fg(Color::Green),
     }
 }
 
-/// The verdict, the reasons against being ready, and the number of channels in each condition.
+/// The verdict, the reasons against being ready, and the number of channels in each level.
 fn head(model: &Model, width: usize, is_tall: bool, now: Timestamp) -> Vec<Line<'static>> {
     let mut lines = vec![verdict(model, width, now)];
     let Some(report) = &model.report else { return lines };
@@ -134,10 +134,10 @@ fn summary(model: &Model, report: &Report, width: usize) -> Line<'static> {
     let whole = |number: usize| grouped(u64::try_from(number).unwrap_or(u64::MAX));
     let mut parts = vec![format!("{} channels", whole(report.channels.len()))];
     let counts = [
-        (model.count(Condition::Bad), "in trouble"),
-        (model.count(Condition::Passing), "waiting"),
-        (model.count(Condition::Behind), "behind"),
-        (model.count(Condition::Aside), "set aside"),
+        (model.count(Level::NeedsAction), "in trouble"),
+        (model.count(Level::Passing), "waiting"),
+        (model.count(Level::Behind), "behind"),
+        (model.count(Level::Aside), "set aside"),
     ];
     parts.extend(counts.iter().filter(|(count, _)| *count > 0).map(|(count, how)| format!("{} {how}", whole(*count))));
     for (kept, what) in [(report.quarantine, "quarantined"), (report.dead_letters, "dead letters")] {
@@ -243,7 +243,7 @@ fn row_line(
     let name = padded(&shortened(&printable(&channel.channel), *names), *names);
     let mut spans = vec![
         Span::raw(format!("{name} ")),
-        Span::styled(padded(&shortened(&health.word, STATE), STATE), colour(health.condition)),
+        Span::styled(padded(&shortened(health.condition.name(), STATE), STATE), colour(health.condition.level())),
     ];
     let mut figures = String::new();
     for column in columns {
@@ -270,7 +270,7 @@ fn said(model: &Model, width: usize) -> Option<Line<'static>> {
     let (channel, health) = model.at_selected()?;
     let is_cut = health.detail.width() > detail;
     let text = if is_cut { format!("{}: {}", printable(&channel.channel), health.detail) } else { String::new() };
-    Some(Line::styled(shortened(&text, width), colour(health.condition)))
+    Some(Line::styled(shortened(&text, width), colour(health.condition.level())))
 }
 
 /// The bottom line: the help for the keys, and the visible part of the list or page.

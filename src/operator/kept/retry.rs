@@ -6,9 +6,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tracing::info;
 
-use super::api::{Fate, Retried, RetryQuarantined};
-use super::{AT_ONCE, ConfiguredChannel, Operations, Refusal};
-use channel::{Alarm, Expect, Owned, RecentEvents};
+use super::AT_ONCE;
+use crate::api::{Fate, Retried, RetryQuarantined};
+use crate::{ConfiguredChannel, Operations, Refusal};
+use channel::{Expect, Owned, RecentEvents, RejectionReason};
 use ledger::{Change, Commit, Key, Ledger, Quarantined};
 use proof::event::{ChannelId, RawEvent};
 use proof::verify::Verdict;
@@ -16,12 +17,9 @@ use proof::verify::Verdict;
 /// The expected contents of each configured channel.
 type Others = HashMap<ChannelId, Arc<Expect>>;
 
-/// The reason for duplicates in states of format 1.
-const EARLIER_DUPLICATE: &str = "replayed";
-
 impl Operations {
     /// Verifies with the signers that are configured now. An event is released if its proof is valid or may still arrive.
-    pub(super) async fn retry_quarantined(&self, request: &RetryQuarantined) -> Result<Vec<Retried>, Refusal> {
+    pub(crate) async fn retry_quarantined(&self, request: &RetryQuarantined) -> Result<Vec<Retried>, Refusal> {
         let channel = self.find(&request.channel)?;
         let known = self.configured(&channel)?;
         let owned = self.owned(&channel).await?;
@@ -55,9 +53,9 @@ impl RetryQuarantined {
 
     fn takes(&self, facts: &Quarantined) -> bool {
         let named = self.offsets.is_empty() || self.offsets.contains(&facts.offset);
-        let left_alone = [Alarm::DUPLICATE_PROOF, Alarm::CONTRADICTION, EARLIER_DUPLICATE];
+        let may_retry = || RejectionReason::from_name(&facts.reason).is_none_or(RejectionReason::may_retry_unnamed);
         let by_reason = self.reason.as_ref().map(|reason| *reason == facts.reason);
-        named && by_reason.unwrap_or_else(|| !left_alone.contains(&&*facts.reason))
+        named && by_reason.unwrap_or_else(may_retry)
     }
 }
 
@@ -111,11 +109,11 @@ fn fate(
             let (raw, proof, signed) = (&verified.event().raw, verified.proof(), channel::decoded(&verified));
             let signed = signed.as_ref().map(|signed| signed.get().as_bytes());
             if let Err(not) = expect.check(channel.id, proof, signed) {
-                return kept(not.reason(), not.to_string());
+                return kept(RejectionReason::from(&not).name(), not.to_string());
             }
             match recent.belongs(channel.id, raw, proof, signed, expect, |other| others.get(&other).cloned()) {
                 Ok(_) => Fate::Delivering,
-                Err(alarm) => kept(alarm.name(), alarm.to_string()),
+                Err(alarm) => kept(RejectionReason::from(alarm).name(), alarm.to_string()),
             }
         }
         Verdict::Unsigned(_) => Fate::Delivering,

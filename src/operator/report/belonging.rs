@@ -3,22 +3,22 @@
 
 use std::sync::Arc;
 
-use super::{ConfiguredChannel, by_id};
-use channel::{Alarm, ChannelStatus, Named, RecentEvents, SharedProofs, SharedWorkflow};
+use crate::operations::{ConfiguredChannel, by_id};
+use channel::{ChannelStatus, Named, RecentEvents, RejectionReason, SharedProofs, SharedWorkflow};
 use ledger::{HeldBack, Ledger};
 use proof::event::ChannelId;
 use proof::verify::Hash;
 
 /// The proofs and workflows that one channel's ledger shares with other channels.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
+pub(crate) struct Shared {
     /// One entry per channel that showed some of the proofs too.
     proofs: Vec<HeldBack>,
     workflows: Vec<(Hash, ChannelId, i64)>,
 }
 
 impl Shared {
-    pub(super) fn of(channel: &ConfiguredChannel, ledger: &Ledger, recent: &RecentEvents) -> Self {
+    pub(crate) fn of(channel: &ConfiguredChannel, ledger: &Ledger, recent: &RecentEvents) -> Self {
         let is_expected = |id: &Hash| {
             let mut lists = channel.expect.lists();
             lists.any(|(what, values)| what == Named::WorkflowId && values.contains(&id.to_string()))
@@ -30,14 +30,14 @@ impl Shared {
     }
 
     /// Returns the entries of another instance's ledger, as far as they concern the channels here.
-    pub(super) fn elsewhere(held_back: Option<&Vec<HeldBack>>) -> Self {
+    pub(crate) fn elsewhere(held_back: Option<&Vec<HeldBack>>) -> Self {
         Self { proofs: held_back.cloned().unwrap_or_default(), workflows: Vec::new() }
     }
 }
 
 /// Reports to each channel the proofs and workflows that it shares with others. If a channel runs elsewhere, the instance
 /// there reports them.
-pub(super) fn tell(known: &[ConfiguredChannel], shared: &[Shared], channels: &mut [ChannelStatus]) {
+pub(crate) fn tell(known: &[ConfiguredChannel], shared: &[Shared], channels: &mut [ChannelStatus]) {
     let name = |id| by_id(known, id).name;
     for (at, (Shared { proofs, workflows }, later)) in shared.iter().zip(known).enumerate() {
         for HeldBack { events, offset, original, reason, digest } in proofs {
@@ -72,10 +72,10 @@ pub(super) fn tell(known: &[ConfiguredChannel], shared: &[Shared], channels: &mu
 }
 
 /// Returns the reason why a channel is not ready, and the action to take.
-pub(super) fn reason(channel: &str, shared: &SharedProofs) -> String {
+pub(crate) fn reason(channel: &str, shared: &SharedProofs) -> String {
     let SharedProofs { other, events, offset, other_offset, digest, held_back, reason } = shared;
     let first = format!("first offset {offset}, there {other_offset}, proof {digest}");
-    if *held_back && reason != Alarm::PROOF_OF_CHANNEL {
+    if *held_back && reason != RejectionReason::ProofOfChannel.name() {
         return format!(
             "{events} of its events were delivered in channel {other} too ({first}), and are quarantined here ({reason}): \
              where that is right, `channeld quarantine drop {channel} --reason {reason}`; where they are this channel's, \

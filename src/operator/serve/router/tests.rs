@@ -5,7 +5,7 @@ use hyper_util::service::TowerToHyperService;
 
 use super::*;
 use crate::Refusal;
-use crate::request::ALL;
+use crate::serve::routes::ALL;
 use ledger::Ledgers;
 use ledger::store::Sled;
 

@@ -4,7 +4,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::router::tests::sources;
+use crate::serve::router::tests::sources;
 
 const MAX_WAIT: Duration = Duration::from_secs(60);
 

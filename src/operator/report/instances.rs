@@ -1,25 +1,17 @@
-//! The instances that share the channels: their ownership of channels, and their combined status.
+//! The instances that share the channels, and their ownership of channels.
 
 use std::collections::BTreeSet;
 use std::future::{Ready, ready};
 use std::sync::Arc;
-use std::time::Duration;
 
-use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
-use tokio::task::JoinSet;
 
-use super::api::{GetCluster, GetStatus};
-use super::client::{asked, decode};
-use super::{ConfiguredChannel, Operations, Refusal, Report, Request, by_id};
-use channel::ChannelStatus;
-use cluster::{Peers, Seen};
+use crate::api::GetCluster;
+use crate::operations::by_id;
+use crate::{ConfiguredChannel, Operations, Refusal};
+use cluster::Seen;
 use ledger::store::shared::{Instance, InstanceId, Ownership};
-use net::Chain;
 use proof::event::ChannelId;
-
-/// How long to wait for another instance, so that an instance that hangs does not block the status.
-const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The instances and their channels, as this instance saw them at its last heartbeat.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -65,7 +57,7 @@ pub struct ChannelOwner {
 
 impl Operations {
     /// Returns the instances and the owners of the channels.
-    pub(super) fn cluster(&self, _: &GetCluster) -> Ready<Result<Cluster, Refusal>> {
+    pub(crate) fn cluster(&self, _: &GetCluster) -> Ready<Result<Cluster, Refusal>> {
         ready(self.instances())
     }
 
@@ -94,67 +86,10 @@ impl Operations {
         let instances = instances(&seen, peers.membership.me(), &self.channels);
         Ok(Cluster { instances, channels, heartbeat_error: seen.trouble })
     }
-
-    /// Returns the current status of all instances, or of this instance only if `here` is set.
-    pub(super) async fn status(&self, request: &GetStatus) -> Result<Report, Refusal> {
-        let mut report = self.report().await?;
-        if let Some(peers) = self.cluster.as_ref().filter(|_| !request.here) {
-            for (name, answer) in ask_others(peers, &GetStatus { here: true }).await {
-                report.add(&name, answer);
-            }
-            report.channels.sort_by(|one, other| one.channel.cmp(&other.channel));
-            report.sum_up();
-        }
-        Ok(report)
-    }
-}
-
-/// Returns the answer of each other instance with the instance's name, or the reason why it did not answer.
-pub(super) async fn ask_others<R: Request>(peers: &Peers, request: &R) -> Vec<(String, Result<R::Answer, String>)>
-where
-    R::Answer: Send + 'static,
-{
-    let (view, mut asking) = (peers.seen.borrow().view.clone(), JoinSet::new());
-    for (id, instance) in view.instances.iter().filter(|(_, instance)| instance.shares()) {
-        let (peers, id, name, request) = (peers.clone(), *id, instance.name.clone(), asked(request));
-        if id == peers.membership.me() {
-            continue;
-        }
-        asking.spawn(async move {
-            let answer = match peers.ask(id, &request, PATIENCE).await {
-                Ok(answer) => decode(StatusCode::from_u16(answer.status).unwrap_or_default(), &answer.body)
-                    .map_err(|refusal| refusal.to_string()),
-                Err(error) => Err(format!("its status is not known: {}", Chain(&error))),
-            };
-            (name, answer)
-        });
-    }
-    let mut answers = asking.join_all().await;
-    answers.sort_by(|(one, _), (other, _)| one.cmp(other));
-    answers
-}
-
-impl Report {
-    /// Adds the channels and reasons of another instance's report.
-    fn add(&mut self, name: &str, answer: Result<Self, String>) {
-        let (channels, reasons) = match answer {
-            Ok(other) => (other.channels, other.reasons),
-            Err(why) => (Vec::new(), vec![why]),
-        };
-        self.reasons.extend(reasons.into_iter().map(|reason| format!("instance {name}: {reason}")));
-        let is_there = |channel: &ChannelStatus| channel.activity.is_here();
-        for channel in channels {
-            match self.channels.iter_mut().find(|known| known.channel_id == channel.channel_id) {
-                Some(known) if is_there(&channel) && !is_there(known) => *known = channel,
-                Some(_) => {}
-                None => self.channels.push(channel),
-            }
-        }
-    }
 }
 
 /// Returns the living instances.
-pub(super) fn instances(seen: &Seen, me: InstanceId, configured: &[ConfiguredChannel]) -> Vec<InstanceStatus> {
+pub(crate) fn instances(seen: &Seen, me: InstanceId, configured: &[ConfiguredChannel]) -> Vec<InstanceStatus> {
     let owned = seen.view.counts();
     let sharing = || seen.view.instances.iter().filter(|(_, instance)| instance.shares());
     let mut configurations = sharing().map(|(_, instance)| &instance.channels);

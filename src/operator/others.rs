@@ -1,24 +1,19 @@
-//! Forwards commands to the instance that owns their channel.
+//! Asks other instances: the owner of a request's channel, or all of them.
 
-use std::convert::Infallible;
-use std::future::pending;
-use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::to_bytes;
 use axum::http::StatusCode;
-use hyper::service::Service;
-use hyper_util::service::TowerToHyperService;
-use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::client::{MAX_ANSWER, asked, decode, http_request};
-use super::request::{Asker, routes};
-use super::{Operations, Refusal, Request};
-use cluster::{self, Unanswered};
-use ledger::store::shared::{Answer, Asked};
+use crate::request::{asked, decode};
+use crate::{Operations, Refusal, Request};
+use cluster::{Peers, Unanswered};
+use ledger::store::shared::Answer;
 use net::Chain;
+
+/// How long to wait for another instance, so that an instance that hangs does not block the status.
+const STATUS_PATIENCE: Duration = Duration::from_secs(3);
 
 /// How long an operator waits for the owner of a channel, and for a channel to get an owner.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -58,24 +53,27 @@ impl Operations {
     }
 }
 
-/// Answers the requests of other instances, until it is dropped.
-pub async fn answer_others(operations: watch::Receiver<Arc<Operations>>) -> Infallible {
-    let membership = operations.borrow().cluster.as_ref().map(|peers| peers.membership.clone());
-    let Some(membership) = membership else { return pending().await };
-    let router = TowerToHyperService::new(routes(operations, Asker::Instance));
-    cluster::answer(membership, |request| answer(router.clone(), request)).await
-}
-
-async fn answer(router: TowerToHyperService<Router>, request: Asked) -> Answer {
-    let failed = |status: StatusCode, what: String| Answer { status: status.as_u16(), body: what.into_bytes() };
-    let request = match http_request(request) {
-        Ok(request) => request,
-        Err(error) => return failed(StatusCode::BAD_REQUEST, error.to_string()),
-    };
-    let answer = router.call(request).await.unwrap_or_else(|never| match never {});
-    let status = answer.status();
-    match to_bytes(answer.into_body(), MAX_ANSWER).await {
-        Ok(body) => Answer { status: status.as_u16(), body: body.into() },
-        Err(error) => failed(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+/// Returns the answer of each other instance with the instance's name, or the reason why it did not answer.
+pub(crate) async fn ask_others<R: Request>(peers: &Peers, request: &R) -> Vec<(String, Result<R::Answer, String>)>
+where
+    R::Answer: Send + 'static,
+{
+    let (view, mut asking) = (peers.seen.borrow().view.clone(), JoinSet::new());
+    for (id, instance) in view.instances.iter().filter(|(_, instance)| instance.shares()) {
+        let (peers, id, name, request) = (peers.clone(), *id, instance.name.clone(), asked(request));
+        if id == peers.membership.me() {
+            continue;
+        }
+        asking.spawn(async move {
+            let answer = match peers.ask(id, &request, STATUS_PATIENCE).await {
+                Ok(answer) => decode(StatusCode::from_u16(answer.status).unwrap_or_default(), &answer.body)
+                    .map_err(|refusal| refusal.to_string()),
+                Err(error) => Err(format!("its status is not known: {}", Chain(&error))),
+            };
+            (name, answer)
+        });
     }
+    let mut answers = asking.join_all().await;
+    answers.sort_by(|(one, _), (other, _)| one.cmp(other));
+    answers
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use tracing::warn;
 
-use super::api::{CursorMove, CursorPosition, Entry, ListCursors, SetCursors};
-use super::{Operations, Refusal, check_sink};
+use crate::api::{CursorMove, CursorPosition, Entry, ListCursors, SetCursors};
+use crate::{Operations, Refusal, check_sink};
 use ledger::{Change, Commit, Cursor, Ledger, SinkName};
 use proof::event::Offset;
 use record::ChannelRef;
@@ -13,7 +13,7 @@ use telemetry::ALWAYS;
 
 impl Operations {
     /// Includes the cursors of lanes that are no longer configured.
-    pub(super) async fn list_cursors(&self, request: &ListCursors) -> Result<Vec<Entry<CursorPosition>>, Refusal> {
+    pub(crate) async fn list_cursors(&self, request: &ListCursors) -> Result<Vec<Entry<CursorPosition>>, Refusal> {
         let positions = |channel: &ChannelRef, ledger: &Ledger| {
             let known = self.known(channel.id);
             let position = |(sink, cursor): (&SinkName, &Cursor)| CursorPosition {
@@ -28,7 +28,7 @@ impl Operations {
     }
 
     /// Describes the effect of setting the cursors. With `apply`, sets them.
-    pub(super) async fn set_cursors(&self, request: &SetCursors) -> Result<Vec<CursorMove>, Refusal> {
+    pub(crate) async fn set_cursors(&self, request: &SetCursors) -> Result<Vec<CursorMove>, Refusal> {
         let channel = self.find(&request.channel)?;
         let name = &channel.name;
         let owned = self.owned(&channel).await?;

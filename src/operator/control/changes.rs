@@ -1,12 +1,11 @@
-//! Reads the configuration again while the daemon runs, and describes the changes.
+//! The changes between two configurations, and the way in which the daemon is asked to read its configuration again.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
-use super::api::Reload;
-use super::{Operations, Refusal};
+use crate::Refusal;
 
 /// Receives the outcome of reading the configuration again.
 pub type Reloading = oneshot::Sender<Result<Changes, Refusal>>;
@@ -82,17 +81,5 @@ impl fmt::Display for Changes {
         }
         parts.extend(self.others.iter().map(|name| format!("~{name}")));
         f.write_str(&parts.join(", "))
-    }
-}
-
-impl Operations {
-    /// Requests a reload from the daemon. If it fails, the daemon keeps its configuration.
-    pub(super) async fn reload(&self, _: &Reload) -> Result<Changes, Refusal> {
-        let offline = || Refusal::Failed("no daemon runs, and the next one reads the configuration anyway".to_owned());
-        let (_, reloads) = self.daemon.as_ref().ok_or_else(offline)?;
-        let ending = || Refusal::Failed("the daemon is ending: it does not read the configuration again".to_owned());
-        let (reply, answer) = oneshot::channel();
-        reloads.send(reply).await.map_err(|_| ending())?;
-        answer.await.map_err(|_| ending())?
     }
 }

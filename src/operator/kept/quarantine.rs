@@ -4,19 +4,20 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use tracing::warn;
 
-use super::api::{DropQuarantined, Entry, ListQuarantine, QuarantinedEvent, ShowQuarantined};
-use super::{Operations, Refusal, look};
+use crate::api::{DropQuarantined, Entry, ListQuarantine, QuarantinedEvent, ShowQuarantined};
+use crate::operations::look;
+use crate::{Operations, Refusal};
 use ledger::{Change, Commit, Key, Quarantined};
 use proof::event::Offset;
 use record::ChannelRef;
 use telemetry::ALWAYS;
 
 impl Operations {
-    pub(super) async fn list_quarantine(&self, request: &ListQuarantine) -> Result<Vec<Entry<Quarantined>>, Refusal> {
+    pub(crate) async fn list_quarantine(&self, request: &ListQuarantine) -> Result<Vec<Entry<Quarantined>>, Refusal> {
         self.list(request.channel.as_deref(), |_, ledger| ledger.quarantined().values().cloned().collect()).await
     }
 
-    pub(super) async fn show_quarantined(&self, request: &ShowQuarantined) -> Result<QuarantinedEvent, Refusal> {
+    pub(crate) async fn show_quarantined(&self, request: &ShowQuarantined) -> Result<QuarantinedEvent, Refusal> {
         let (channel, offset) = (self.find(&request.channel)?, request.offset);
         let ledger = self.ledger(&channel).await?;
         let is_meant = |facts: &&Quarantined| request.event_id.is_none() || request.event_id == facts.event_id;
@@ -29,7 +30,7 @@ impl Operations {
     }
 
     /// Drops all of the events. If one of them is not in the quarantine, drops none.
-    pub(super) async fn drop_quarantined(&self, request: &DropQuarantined) -> Result<Vec<Offset>, Refusal> {
+    pub(crate) async fn drop_quarantined(&self, request: &DropQuarantined) -> Result<Vec<Offset>, Refusal> {
         let channel = self.find(&request.channel)?;
         let owned = self.owned(&channel).await?;
         let chosen: Vec<Quarantined> = {

@@ -8,7 +8,7 @@
 //!
 //! # Cancellation
 //!
-//! Dropping [`Socket::serve`] drops the requests of its clients: [`Operations`](super::Operations) describes the
+//! Dropping [`Socket::serve`] drops the requests of its clients: [`Operations`](crate::Operations) describes the
 //! consequences.
 
 use std::convert::Infallible;

@@ -4,13 +4,13 @@ use jiff::Timestamp;
 use tracing::field::display;
 use tracing::warn;
 
-use super::api::SetPaused;
-use super::{Operations, Refusal, check_sink};
+use crate::api::SetPaused;
+use crate::{Operations, Refusal, check_sink};
 use ledger::{Pause, SinkName};
 
 impl Operations {
     /// If a refusing sink is resumed, it is retried at once.
-    pub(super) async fn set_paused(&self, request: &SetPaused) -> Result<bool, Refusal> {
+    pub(crate) async fn set_paused(&self, request: &SetPaused) -> Result<bool, Refusal> {
         let SetPaused { channel, sink, paused, until } = request;
         let channel = self.find(channel)?;
         let known = self.known(channel.id).ok_or_else(|| {

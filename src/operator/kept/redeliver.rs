@@ -5,8 +5,9 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use tracing::warn;
 
-use super::api::{Redeliver, RedeliverDeadLetters};
-use super::{AT_ONCE, Operations, Refusal, check_sink};
+use super::AT_ONCE;
+use crate::api::{Redeliver, RedeliverDeadLetters};
+use crate::{Operations, Refusal, check_sink};
 use channel::Owned;
 use ledger::{Change, Commit, Key, LATE, Pending, SinkName};
 use proof::event::{Offset, RawEvent};
@@ -15,7 +16,7 @@ use telemetry::ALWAYS;
 
 impl Operations {
     /// Makes dead letters late events again, each with its original id.
-    pub(super) async fn redeliver_dead_letters(&self, request: &RedeliverDeadLetters) -> Result<Vec<Offset>, Refusal> {
+    pub(crate) async fn redeliver_dead_letters(&self, request: &RedeliverDeadLetters) -> Result<Vec<Offset>, Refusal> {
         let which = &request.which;
         let (channel, sink) = self.lane(&which.channel, &which.sink)?;
         let owned = self.owned(&channel).await?;
@@ -40,7 +41,7 @@ impl Operations {
     }
 
     /// Makes past events late for one sink. The sink's cursor does not move.
-    pub(super) async fn redeliver(&self, request: &Redeliver) -> Result<Vec<Offset>, Refusal> {
+    pub(crate) async fn redeliver(&self, request: &Redeliver) -> Result<Vec<Offset>, Refusal> {
         let (channel, sink) = self.lane(&request.channel, &request.sink)?;
         let owned = self.owned(&channel).await?;
         check_room(&channel, &owned, request.events.len())?;
@@ -97,6 +98,6 @@ fn released(channel: &ChannelRef, sink: &str, owned: &Owned, offsets: Vec<Offset
 }
 
 /// Returns the number of offsets, the first and the last.
-pub(super) fn summary(offsets: &[Offset]) -> (usize, Option<i64>, Option<i64>) {
+pub(crate) fn summary(offsets: &[Offset]) -> (usize, Option<i64>, Option<i64>) {
     (offsets.len(), offsets.first().map(|first| first.get()), offsets.last().map(|last| last.get()))
 }

@@ -3,18 +3,19 @@
 use serde_json::value::{RawValue, to_raw_value};
 use tracing::warn;
 
-use super::api::{
+use super::redeliver::summary;
+use crate::api::{
     DeadLetter, DeadLetterEvent, DeadLetterSelection, DropDeadLetters, Entry, ListDeadLetters, ShowDeadLetter,
 };
-use super::redeliver::summary;
-use super::{Operations, Refusal, look};
+use crate::operations::look;
+use crate::{Operations, Refusal};
 use ledger::{Change, Commit, GivenUp, Key, Ledger, SinkName};
 use proof::event::Offset;
 use record::ChannelRef;
 use telemetry::ALWAYS;
 
 impl Operations {
-    pub(super) async fn list_dead_letters(&self, request: &ListDeadLetters) -> Result<Vec<Entry<DeadLetter>>, Refusal> {
+    pub(crate) async fn list_dead_letters(&self, request: &ListDeadLetters) -> Result<Vec<Entry<DeadLetter>>, Refusal> {
         let of_sink = |sink: &str| request.sink.as_deref().is_none_or(|only| only == sink);
         let letters = |_: &ChannelRef, ledger: &Ledger| {
             let letters = ledger.dead_letters().iter().filter(|((_, sink), _)| of_sink(sink));
@@ -23,7 +24,7 @@ impl Operations {
         self.list(request.channel.as_deref(), letters).await
     }
 
-    pub(super) async fn show_dead_letter(&self, request: &ShowDeadLetter) -> Result<DeadLetterEvent, Refusal> {
+    pub(crate) async fn show_dead_letter(&self, request: &ShowDeadLetter) -> Result<DeadLetterEvent, Refusal> {
         let (channel, offset) = (self.find(&request.channel)?, request.offset);
         let sink = SinkName::from(&*request.sink);
         let ledger = self.ledger(&channel).await?;
@@ -49,7 +50,7 @@ impl Operations {
         Ok(DeadLetterEvent { entry, event })
     }
 
-    pub(super) async fn drop_dead_letters(&self, request: &DropDeadLetters) -> Result<Vec<Offset>, Refusal> {
+    pub(crate) async fn drop_dead_letters(&self, request: &DropDeadLetters) -> Result<Vec<Offset>, Refusal> {
         let which = &request.which;
         let (channel, sink) = (self.find(&which.channel)?, SinkName::from(&*which.sink));
         let owned = self.owned(&channel).await?;
@@ -65,7 +66,7 @@ impl Operations {
 
 impl DeadLetterSelection {
     /// Returns the selected dead letters in ascending order.
-    pub(super) fn of(&self, ledger: &Ledger) -> Vec<GivenUp> {
+    pub(crate) fn of(&self, ledger: &Ledger) -> Vec<GivenUp> {
         let letters = ledger.dead_letters().iter();
         let letters = letters.filter(|((_, sink), facts)| **sink == *self.sink && self.takes(facts));
         letters.map(|(_, facts)| facts.clone()).collect()

@@ -9,8 +9,8 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use tokio::task::spawn_blocking;
 
-use super::api::{TailedDeliveries, TailedEvent, WatchTail};
-use super::{Operations, Refusal, check_sink};
+use crate::api::{TailedDeliveries, TailedEvent, WatchTail};
+use crate::{Operations, Refusal, check_sink};
 use api::Filter;
 use channel::{Delivered, Seen};
 use proof::event::ChannelId;
@@ -24,7 +24,7 @@ const AT_ONCE: usize = 500;
 
 impl Operations {
     /// Returns the deliveries since the last request. If there are none, waits a short time for the first one.
-    pub(super) async fn watch_tail(&self, request: &WatchTail) -> Result<TailedDeliveries, Refusal> {
+    pub(crate) async fn watch_tail(&self, request: &WatchTail) -> Result<TailedDeliveries, Refusal> {
         if self.daemon.is_none() {
             return Err(Refusal::Failed("no daemon runs here: nothing is delivered".to_owned()));
         }

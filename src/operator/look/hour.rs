@@ -17,9 +17,10 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::api::{Entry, GetLastHour, LastHour};
-use super::instances::ask_others;
-use super::{ConfiguredChannel, Operations, Refusal, look};
+use crate::api::{Entry, GetLastHour, LastHour};
+use crate::operations::look;
+use crate::others::ask_others;
+use crate::{ConfiguredChannel, Operations, Refusal};
 use channel::Sample;
 use proof::event::ChannelId;
 use record::ChannelRef;
@@ -54,7 +55,7 @@ impl Operations {
 
     /// Returns the last hour of the requested channels as this instance has seen it. Unless `here` is set, includes the
     /// samples of the other instances.
-    pub(super) async fn last_hour(&self, request: &GetLastHour) -> Result<Vec<Entry<LastHour>>, Refusal> {
+    pub(crate) async fn last_hour(&self, request: &GetLastHour) -> Result<Vec<Entry<LastHour>>, Refusal> {
         let mut hours = self.last_hour_here(request)?;
         let Some(peers) = self.cluster.as_ref().filter(|_| !request.here) else { return Ok(hours) };
         let channels = hours.iter().map(|hour| hour.channel_id.to_string()).collect();
@@ -74,7 +75,7 @@ impl Operations {
 
     /// Returns the last hour as this instance has seen it. If the channel runs here, the last sample describes the present
     /// moment.
-    pub(super) fn last_hour_here(&self, request: &GetLastHour) -> Result<Vec<Entry<LastHour>>, Refusal> {
+    pub(crate) fn last_hour_here(&self, request: &GetLastHour) -> Result<Vec<Entry<LastHour>>, Refusal> {
         let now = Timestamp::now().as_second();
         let channels: Vec<_> = if request.channels.is_empty() {
             self.channels.iter().map(|known| known.channel.clone()).collect()

@@ -1,12 +1,16 @@
-//! Returns the ledger's data about one event.
+//! Requests that look at one event, at the last hour, or at the deliveries as they happen.
 
-use super::api::{DeadLetter, GetAccounts, GetJourney, Journey};
-use super::{Operations, Refusal, look};
+use crate::api::{DeadLetter, GetAccounts, GetJourney, Journey};
+use crate::operations::look;
+use crate::{Operations, Refusal};
 use channel::Accounts;
+
+pub(crate) mod hour;
+mod tail;
 
 impl Operations {
     /// Returns the events of a channel that are not necessarily in its sinks, with the reason for each.
-    pub(super) async fn accounts(&self, request: &GetAccounts) -> Result<Accounts, Refusal> {
+    pub(crate) async fn accounts(&self, request: &GetAccounts) -> Result<Accounts, Refusal> {
         let channel = self.find(&request.channel)?;
         let ledger = self.ledger(&channel).await?;
         Ok(self.handles.of(channel.id).accounts(&ledger).await)
@@ -14,7 +18,7 @@ impl Operations {
 
     /// Reads the ledger of the channel's owner. When every sink is finished with an event, only the cursors remain. A late
     /// delivery is known only to the instance that made it.
-    pub(super) async fn journey(&self, request: &GetJourney) -> Result<Journey, Refusal> {
+    pub(crate) async fn journey(&self, request: &GetJourney) -> Result<Journey, Refusal> {
         let GetJourney { channel, offset } = request;
         let channel = self.find(channel)?;
         let ledger = self.ledger(&channel).await?;

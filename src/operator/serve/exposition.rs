@@ -12,7 +12,7 @@ use prometheus::proto::{LabelPair, Metric};
 use prometheus::{IntGaugeVec, Registry, TextEncoder};
 use strum::VariantNames;
 
-use super::Report;
+use crate::Report;
 use channel::{Activity, ChannelStatus, LaneState, LaneStatus};
 use ledger::Pause;
 use proof::event::Offset;

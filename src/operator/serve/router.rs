@@ -7,7 +7,7 @@
 //! | both | `/metrics` | Prometheus's text format: see [`metrics`](telemetry::metrics) |
 //! | both | `/status` | the [`Report`] of `channeld status --json` |
 //! | both | `/hour` | the last hour of the channels, minute by minute: see [`LastHour`] |
-//! | socket | all of [`request`] | lists, events with their bodies, and every change |
+//! | socket | all of [`routes`] | lists, events with their bodies, and every change |
 //!
 //! # Invariants
 //!
@@ -27,10 +27,11 @@ use serde_json::json;
 use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 
-use super::api::{Entry, GetLastHour, LastHour};
-use super::request::Asker;
-use super::{Operations, Refusal, Report, exposition, request};
+use super::exposition;
+use super::routes::{self, Asker};
+use crate::api::{Entry, GetLastHour, LastHour};
 use crate::liveness::Liveness;
+use crate::{NotReady, NotReadyKind, Operations, Refusal, Report};
 use telemetry::metrics::Metrics;
 
 /// How long a report can take. It reads the state, which may not answer.
@@ -63,7 +64,7 @@ pub(super) fn reading(sources: Sources) -> Router {
 
 /// Returns the routes of the control socket.
 pub(super) fn complete(sources: Sources) -> Router {
-    let requests = request::routes(sources.operations.clone(), Asker::Operator);
+    let requests = routes::routes(sources.operations.clone(), Asker::Operator);
     reports().with_state(Served { sources, reporting: Arc::default() }).merge(requests)
 }
 
@@ -86,13 +87,15 @@ async fn livez(State(served): State<Served>) -> Response {
 }
 
 async fn readyz(State(served): State<Served>, headers: HeaderMap) -> Response {
-    let (ready, reasons) = match served.report().await {
-        Ok(report) => (report.ready, report.reasons),
-        Err(why) => (false, vec![why]),
+    let not_ready = match served.report().await {
+        Ok(report) => report.not_ready,
+        Err(why) => vec![why],
     };
+    let ready = not_ready.is_empty();
+    let reasons: Vec<_> = not_ready.iter().map(ToString::to_string).collect();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     if wants_json(&headers) {
-        return (status, Json(json!({ "ready": ready, "reasons": reasons }))).into_response();
+        return (status, Json(json!({ "ready": ready, "reasons": reasons, "not_ready": not_ready }))).into_response();
     }
     let text = if ready { "ready".to_owned() } else { reasons.join("\n") };
     (status, text + "\n").into_response()
@@ -131,13 +134,14 @@ fn unavailable(why: impl Display) -> Unavailable {
 
 impl Served {
     /// Returns a current report. If the state does not answer, returns the reason why there is no report.
-    async fn report(&self) -> Result<Report, String> {
+    async fn report(&self) -> Result<Report, NotReady> {
         let operations = self.sources.operations.borrow().clone();
+        let not_readable = |why: String| NotReady::new(NotReadyKind::StateNotReadable, why);
         let report = async {
             let _reporting = self.reporting.lock().await;
-            operations.report().await.map_err(|refusal| refusal.to_string())
+            operations.report().await.map_err(|refusal| not_readable(refusal.to_string()))
         };
-        timeout(REPORT, report).await.unwrap_or_else(|_| Err("the state does not answer".to_owned()))
+        timeout(REPORT, report).await.unwrap_or_else(|_| Err(not_readable("the state does not answer".to_owned())))
     }
 }
 

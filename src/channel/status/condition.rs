@@ -1,0 +1,149 @@
+//! The condition of a channel or a lane: one word for people, and whether they have to act.
+
+use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantArray};
+
+/// The condition of a channel or a lane. The best is first: of several conditions the greatest is the worst.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    IntoStaticStr,
+    VariantArray,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum Condition {
+    /// Everything works.
+    Ok,
+    /// Another instance runs the channel, or no instance has claimed it yet.
+    Elsewhere,
+    /// An operator has paused the sink.
+    SinkPaused,
+    /// An operator has paused the channel.
+    Paused,
+    /// It needs more than a moment to catch up.
+    Behind,
+    /// It waits for memory.
+    AwaitingMemory,
+    /// In strict ordering, later events wait for the proof of one event.
+    AwaitingProof,
+    /// The service gave no usable answer, and the request is repeated.
+    Waiting,
+    /// The sink refuses, and the events are offered again.
+    SinkRetrying,
+    /// There is a reason not to be ready that no other condition names.
+    NotReady,
+    /// The lane does not run.
+    SinkStopped,
+    /// The sink refuses, and an operator must act.
+    SinkBlocked,
+    /// The channel cannot be read, and an operator must act.
+    Blocked,
+    /// The limit of pending events is reached.
+    TooManyLate,
+    /// The quarantine is full.
+    QuarantineFull,
+    /// It cannot be determined whether a range is complete.
+    InDoubt,
+    /// The channel does not exist, or is archived.
+    Gone,
+    /// The channel does not run.
+    #[default]
+    Stopped,
+}
+
+/// The level of a condition, for colors, filters and counts. The best is first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Everything works.
+    Good,
+    /// An operator has paused it, or another instance runs it.
+    Aside,
+    /// It makes progress, but needs more than a moment to catch up.
+    Behind,
+    /// A problem that is expected to resolve by itself.
+    Passing,
+    /// An operator must act.
+    NeedsAction,
+}
+
+impl Condition {
+    /// Returns the name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Elsewhere => "elsewhere",
+            Self::SinkPaused => "sink paused",
+            Self::Paused => "paused",
+            Self::Behind => "behind",
+            Self::AwaitingMemory => "awaiting memory",
+            Self::AwaitingProof => "awaiting proof",
+            Self::Waiting => "waiting",
+            Self::SinkRetrying => "sink retrying",
+            Self::NotReady => "not ready",
+            Self::SinkStopped => "sink stopped",
+            Self::SinkBlocked => "sink blocked",
+            Self::Blocked => "blocked",
+            Self::TooManyLate => "too many late",
+            Self::QuarantineFull => "quarantine full",
+            Self::InDoubt => "in doubt",
+            Self::Gone => "gone",
+            Self::Stopped => "stopped",
+        }
+    }
+
+    /// Returns the name for people in the row of a sink, where the word "sink" is not repeated.
+    pub fn name_of_sink(self) -> &'static str {
+        match self {
+            Self::SinkPaused => "paused",
+            Self::SinkRetrying => "retrying",
+            Self::SinkStopped => "stopped",
+            Self::SinkBlocked => "blocked",
+            other => other.name(),
+        }
+    }
+
+    /// Returns its level.
+    pub fn level(self) -> Level {
+        match self {
+            Self::Ok => Level::Good,
+            Self::Elsewhere | Self::SinkPaused | Self::Paused => Level::Aside,
+            Self::Behind => Level::Behind,
+            Self::AwaitingMemory | Self::AwaitingProof | Self::Waiting | Self::SinkRetrying => Level::Passing,
+            Self::NotReady
+            | Self::SinkStopped
+            | Self::SinkBlocked
+            | Self::Blocked
+            | Self::TooManyLate
+            | Self::QuarantineFull
+            | Self::InDoubt
+            | Self::Gone
+            | Self::Stopped => Level::NeedsAction,
+        }
+    }
+
+    /// Returns whether an operator must act.
+    pub fn needs_action(self) -> bool {
+        self.level() == Level::NeedsAction
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worse_condition_is_never_of_a_better_level() {
+        assert!(Condition::VARIANTS.is_sorted());
+        assert!(Condition::VARIANTS.iter().map(|condition| condition.level()).is_sorted());
+    }
+}

@@ -1,0 +1,217 @@
+//! Every reason for which an event is rejected.
+//!
+//! The verifier defines its own reasons, see [`proof::verify::Reason`]. The channel adds the reasons that need more than the
+//! event: its place, the time, the events read before, and the operator's lists. A ledger stores the name of a reason.
+
+use std::fmt;
+
+use proof::verify::{Reason, ReasonKind};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use strum::VariantArray;
+
+use crate::verify::expect::{Named, NotOfChannel};
+use crate::verify::recent::Alarm;
+
+/// Why an event is rejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RejectionReason {
+    /// The verifier's reason.
+    Proof(ReasonKind),
+    /// Its proof has not arrived in time.
+    ProofTimeout,
+    /// Its proof can never arrive.
+    PendingWithoutId,
+    /// Another event of the channel had the same proof.
+    DuplicateProof,
+    /// A [`DuplicateProof`](Self::DuplicateProof) in a state of format 1. No event is rejected for it any more.
+    Replayed,
+    /// An event of another channel had the same proof.
+    ProofOfChannel,
+    /// The place had another event before, or the event had other content.
+    Contradiction,
+    /// A query's result names another channel.
+    OtherChannel,
+    /// The signed content has a value that is not on the channel's list for this field.
+    Unexpected(Named),
+}
+
+/// How serious a rejection is. The least serious is first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RejectionSeverity {
+    /// The event has no proof, or its form is unknown.
+    Unproved,
+    /// The event has a proof that does not belong to this channel or to this place.
+    Misplaced,
+    /// The content or the signatures are wrong, or the content has changed: perhaps a forgery.
+    Suspect,
+}
+
+use RejectionSeverity::{Misplaced, Suspect, Unproved};
+
+impl RejectionReason {
+    /// Returns every reason, in no particular order.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::current().chain([Self::Replayed])
+    }
+
+    /// Returns the reasons for which this version rejects events.
+    pub(crate) fn current() -> impl Iterator<Item = Self> {
+        let of_channel = [
+            Self::ProofTimeout,
+            Self::PendingWithoutId,
+            Self::DuplicateProof,
+            Self::ProofOfChannel,
+            Self::Contradiction,
+            Self::OtherChannel,
+        ];
+        let of_proof = ReasonKind::VARIANTS.iter().copied().map(Self::Proof);
+        of_proof.chain(of_channel).chain(Named::VARIANTS.iter().copied().map(Self::Unexpected))
+    }
+
+    /// Returns the reason with this name. Returns `None` if no version of the program before this one had it.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::all().find(|reason| reason.name() == name)
+    }
+
+    /// Returns a short constant name, for the state, for metric labels and for programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Proof(kind) => kind.into(),
+            Self::ProofTimeout => "proof-timeout",
+            Self::PendingWithoutId => "pending-without-id",
+            Self::DuplicateProof => "duplicate-proof",
+            Self::Replayed => "replayed",
+            Self::ProofOfChannel => "proof-of-channel",
+            Self::Contradiction => "contradiction",
+            Self::OtherChannel => "other-channel",
+            Self::Unexpected(Named::WorkflowId) => "unexpected-workflow",
+            Self::Unexpected(Named::ChainSelector) => "unexpected-chain",
+            Self::Unexpected(Named::Address) => "unexpected-address",
+            Self::Unexpected(Named::Service) => "unexpected-service",
+            Self::Unexpected(Named::Name) => "unexpected-name",
+        }
+    }
+
+    /// Returns how serious it is.
+    pub fn severity(self) -> RejectionSeverity {
+        match self {
+            Self::Contradiction
+            | Self::Proof(
+                ReasonKind::EventHashMismatch | ReasonKind::MalformedSignature | ReasonKind::TooFewSignatures,
+            ) => Suspect,
+            Self::DuplicateProof
+            | Self::Replayed
+            | Self::ProofOfChannel
+            | Self::OtherChannel
+            | Self::Unexpected(_)
+            | Self::Proof(ReasonKind::WrongOwner) => Misplaced,
+            Self::ProofTimeout
+            | Self::PendingWithoutId
+            | Self::Proof(
+                ReasonKind::Malformed
+                | ReasonKind::MultipleProofs
+                | ReasonKind::MalformedProof
+                | ReasonKind::MalformedReport
+                | ReasonKind::MalformedContext
+                | ReasonKind::NothingSigned,
+            ) => Unproved,
+        }
+    }
+
+    /// Returns what it means, for an operator. The runbook says the same, and what to do.
+    pub fn explanation(self) -> &'static str {
+        match self {
+            Self::Proof(ReasonKind::TooFewSignatures) => "too few of the configured signers have signed",
+            Self::Proof(ReasonKind::WrongOwner) => "the report is another organisation's",
+            Self::Proof(ReasonKind::EventHashMismatch) => "the content is not what was signed",
+            Self::Proof(_) => "not an event in a known form",
+            Self::ProofTimeout | Self::PendingWithoutId => "its proof never came",
+            Self::DuplicateProof => {
+                "the proof of another event, under another offset or id; the detail has the original's place"
+            }
+            Self::Replayed => "a duplicate proof that version 0.1.0 has quarantined",
+            Self::ProofOfChannel => "another channel showed the proof before; the detail has it and its place there",
+            Self::Contradiction => "other content at an offset that was read before",
+            Self::OtherChannel => "a query's result that names another channel",
+            Self::Unexpected(Named::WorkflowId) => "the proof holds, and the workflow is not on the channel's list",
+            Self::Unexpected(_) => {
+                "the proof holds, and what it names is not on the channel's list; the detail has both values"
+            }
+        }
+    }
+
+    /// Returns whether an operator may verify the event again without naming this reason. A duplicate or a contradiction has
+    /// a valid proof, and to deliver it may be to act twice on one event.
+    pub fn may_retry_unnamed(self) -> bool {
+        !matches!(self, Self::DuplicateProof | Self::Replayed | Self::Contradiction)
+    }
+
+    /// Returns the configuration keys that may be wrong if no event is verified.
+    pub fn what_to_check(self) -> &'static str {
+        match self {
+            Self::OtherChannel | Self::Unexpected(_) => {
+                "the channel's id and its `expect`: `channeld channels pin` shows what its events name"
+            }
+            _ => "valid_signers, min_required_signatures and the workflow owner",
+        }
+    }
+}
+
+impl fmt::Display for RejectionReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl From<&Reason> for RejectionReason {
+    fn from(reason: &Reason) -> Self {
+        Self::Proof(reason.into())
+    }
+}
+
+impl From<&NotOfChannel> for RejectionReason {
+    fn from(not: &NotOfChannel) -> Self {
+        match not {
+            NotOfChannel::OtherChannel { .. } => Self::OtherChannel,
+            NotOfChannel::Unexpected { what, .. } => Self::Unexpected(*what),
+        }
+    }
+}
+
+impl From<Alarm> for RejectionReason {
+    fn from(alarm: Alarm) -> Self {
+        match alarm {
+            Alarm::DuplicateProof(_) => Self::DuplicateProof,
+            Alarm::ProofOfChannel { .. } => Self::ProofOfChannel,
+            Alarm::Contradiction(_) => Self::Contradiction,
+        }
+    }
+}
+
+/// As its name, or an empty text for `None`.
+#[expect(clippy::ref_option, clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+pub(crate) fn serialize<S: Serializer>(reason: &Option<RejectionReason>, serializer: S) -> Result<S::Ok, S::Error> {
+    reason.map_or("", RejectionReason::name).serialize(serializer)
+}
+
+/// From its name. A name of another version is `None`.
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(name: D) -> Result<Option<RejectionReason>, D::Error> {
+    Ok(RejectionReason::from_name(&String::deserialize(name)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_reason_has_a_name_of_its_own_and_is_found_by_it() {
+        let names: BTreeSet<_> = RejectionReason::all().map(RejectionReason::name).collect();
+        assert_eq!(names.len(), RejectionReason::all().count());
+        for reason in RejectionReason::all() {
+            assert_eq!(RejectionReason::from_name(reason.name()), Some(reason));
+        }
+        assert_eq!(RejectionReason::from_name(""), None);
+    }
+}

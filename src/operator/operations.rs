@@ -1,0 +1,206 @@
+//! The state that every request works on: the ledgers, the running channels and their configuration.
+
+use std::borrow::Borrow;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, sleep};
+
+use crate::api::{Entry, Refusal};
+use crate::control::changes::Reloads;
+use channel::{Expect, Handles, Owned, RecentEvents};
+use cluster::Peers;
+use ledger::{CommitError, Ledger, Ledgers, StateError};
+use net::Chain;
+use net::tasks::lock;
+use proof::event::ChannelId;
+use proof::verify::Verifier;
+use record::ChannelRef;
+
+/// How long a channel can be without an owner while it moves from one owner to another.
+const OWNERLESS: Duration = Duration::from_secs(40);
+
+/// The interval between two checks whether the channel has an owner.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// A running daemon.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Process {
+    /// The process id of the daemon.
+    pub pid: u32,
+    /// When the daemon started.
+    pub started: Timestamp,
+}
+
+/// Carries out the requests of operators.
+#[derive(Clone, Debug)]
+pub struct Operations {
+    /// The version that answers, with its commit if it is known.
+    pub version: String,
+    /// The ledgers of all channels.
+    pub ledgers: Arc<Ledgers>,
+    /// The handles of the channels that run here.
+    pub handles: Arc<Handles>,
+    /// The proofs and events that were seen recently.
+    pub recent: Arc<RecentEvents>,
+    /// `None` if no daemon runs.
+    pub daemon: Option<(Process, Reloads)>,
+    /// The instances that share the channels. `None` if there is only one instance.
+    pub cluster: Option<Peers>,
+    /// The configured channels.
+    pub channels: Vec<ConfiguredChannel>,
+}
+
+/// A channel of the configuration.
+#[derive(Clone, Debug)]
+pub struct ConfiguredChannel {
+    /// Its name and id.
+    pub channel: ChannelRef,
+    /// Its sinks, in the operator's order.
+    pub sinks: Vec<Arc<str>>,
+    /// Verifies the channel's events.
+    pub verifier: Verifier,
+    /// The expected contents of the channel's events.
+    pub expect: Arc<Expect>,
+}
+
+impl Operations {
+    /// Returns the results of `list` for the ledger of this channel. If no channel is given, `list` is applied to every
+    /// channel that is configured or has recorded data.
+    pub(crate) async fn list<T>(
+        &self,
+        channel: Option<&str>,
+        list: impl Fn(&ChannelRef, &Ledger) -> Vec<T>,
+    ) -> Result<Vec<Entry<T>>, Refusal> {
+        let channels = if let Some(channel) = channel {
+            vec![self.find(channel)?]
+        } else {
+            let mut ids = self.ledgers.store.channels().await?;
+            ids.extend(self.channels.iter().map(|known| known.channel.id));
+            ids.into_iter().map(|id| by_id(&self.channels, id)).collect()
+        };
+        let mut listed = Vec::new();
+        for channel in channels {
+            let ledger = self.ledger(&channel).await?;
+            let found = look(&ledger, |ledger| list(&channel, ledger));
+            listed.extend(found.into_iter().map(|facts| Entry::of(&channel, facts)));
+        }
+        Ok(listed)
+    }
+
+    /// Returns a channel's ledger for reading: the ledger of its owner or, if the channel has no owner, the recorded ledger.
+    pub(crate) async fn ledger(&self, channel: &ChannelRef) -> Result<Arc<Mutex<Ledger>>, Refusal> {
+        let handle = self.handles.of(channel.id);
+        if self.cluster.is_some() {
+            // The board still shows the ledger from before another instance owned the channel, so it is outdated.
+            return match handle.owned() {
+                Some(owned) => Ok(owned.claim.ledger.clone()),
+                None => Ok(Arc::new(Mutex::new(self.ledgers.read(channel.id).await?))),
+            };
+        }
+        let shown = handle.board().ledger.clone();
+        match shown {
+            Some(ledger) => Ok(ledger),
+            None => Ok(self.owned(channel).await?.claim.ledger.clone()),
+        }
+    }
+
+    /// Returns the channel as this process owns it. If this process does not own it yet, the lease is taken until the
+    /// returned value is dropped.
+    pub(crate) async fn owned(&self, channel: &ChannelRef) -> Result<Arc<Owned>, Refusal> {
+        let (handle, since) = (self.handles.of(channel.id), Instant::now());
+        loop {
+            if let Some(owned) = handle.owned() {
+                return Ok(owned);
+            }
+            if let Some((owner, name)) = self.cluster.as_ref().and_then(|peers| peers.owner(channel.id)) {
+                return Err(Refusal::Elsewhere { channel: channel.name.to_string(), owner, name });
+            }
+            if let Some(claimed) = self.ledgers.try_claim(channel.id, self.recent.proofs_each()).await? {
+                return Ok(handle.own(channel, claimed, &self.recent));
+            }
+            if since.elapsed() > OWNERLESS {
+                let name = &channel.name;
+                return Err(Refusal::Failed(format!("channel {name} is ending, and has not ended: try again")));
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    pub(crate) fn find(&self, name_or_id: &str) -> Result<ChannelRef, Refusal> {
+        find(&self.channels, name_or_id)
+    }
+
+    pub(crate) fn configured(&self, channel: &ChannelRef) -> Result<&ConfiguredChannel, Refusal> {
+        self.known(channel.id).ok_or_else(|| {
+            Refusal::Usage(format!("the channel {} is not configured: nothing says how to verify it", channel.name))
+        })
+    }
+
+    pub(crate) fn known(&self, id: ChannelId) -> Option<&ConfiguredChannel> {
+        self.channels.iter().find(|known| known.channel.id == id)
+    }
+}
+
+/// Returns the channel with this configured name or, if there is none, with this id. The name of a channel that is not
+/// configured is its id.
+///
+/// # Errors
+/// [`Refusal::Usage`] if the text is neither a configured name nor an id.
+pub fn find(channels: &[ConfiguredChannel], name_or_id: &str) -> Result<ChannelRef, Refusal> {
+    if let Some(known) = channels.iter().find(|known| &*known.channel.name == name_or_id) {
+        return Ok(known.channel.clone());
+    }
+    name_or_id.parse().map(|id| by_id(channels, id)).map_err(|_| {
+        let names = names(channels);
+        Refusal::Usage(format!("`{name_or_id}` is neither a configured channel ({names}) nor a UUID"))
+    })
+}
+
+/// Returns the configured names as a list for a message.
+pub fn names(channels: &[ConfiguredChannel]) -> String {
+    let names: Vec<_> = channels.iter().map(|known| &*known.channel.name).collect();
+    names.join(", ")
+}
+
+pub(crate) fn by_id(channels: &[ConfiguredChannel], id: ChannelId) -> ChannelRef {
+    let known = channels.iter().find(|known| known.channel.id == id);
+    known.map_or_else(|| ChannelRef { name: id.to_string().into(), id }, |known| known.channel.clone())
+}
+
+impl<T> Entry<T> {
+    pub(crate) fn of(channel: &ChannelRef, facts: T) -> Self {
+        Self { channel: channel.name.to_string(), channel_id: channel.id, facts }
+    }
+}
+
+/// Checks that a channel with these sinks has this sink.
+///
+/// # Errors
+/// [`Refusal::Usage`] if it does not.
+pub fn check_sink(channel: &str, sink: &str, sinks: &[impl Borrow<str>]) -> Result<(), Refusal> {
+    if sinks.iter().any(|known| known.borrow() == sink) {
+        return Ok(());
+    }
+    let sinks = sinks.join(", ");
+    Err(Refusal::Usage(format!("{sink} is no sink of channel {channel}, whose sinks are: {sinks}")))
+}
+
+/// Looks something up in a ledger.
+pub(crate) fn look<T>(ledger: &Mutex<Ledger>, look: impl FnOnce(&Ledger) -> T) -> T {
+    look(&lock(ledger))
+}
+
+impl From<CommitError> for Refusal {
+    fn from(error: CommitError) -> Self {
+        Self::Failed(Chain(&error).to_string())
+    }
+}
+
+impl From<StateError> for Refusal {
+    fn from(error: StateError) -> Self {
+        Self::Failed(Chain(&error).to_string())
+    }
+}

@@ -1,0 +1,343 @@
+//! Finds the reasons why the daemon is not ready, in the parts of a report. A pause by an operator is not a reason.
+
+use std::time::Duration;
+
+use super::belonging;
+use super::not_ready::{NotReady, NotReadyKind as Kind};
+use crate::ConfiguredChannel;
+use channel::{Activity, ChannelStatus, LaneState, LaneStatus, NONE_VERIFIED, POLLS_IN_VAIN, Problem, Refill};
+use cluster::Seen;
+use ledger::store::shared::Ownership;
+use ledger::{Contradiction, Cursor, Lost};
+
+/// A channel that has had no owner for less than this time is moving from one owner to another.
+const MAY_BE_ORPHANED: Duration = Duration::from_secs(10);
+
+/// Returns the reasons that concern the state of the process.
+pub(super) fn of_state(error: Option<&str>, lost: Option<&Lost>) -> Vec<NotReady> {
+    let mut reasons = Vec::new();
+    let not_writable = |error| NotReady::new(Kind::StateNotWritable, format!("the state cannot be written: {error}"));
+    reasons.extend(error.map(not_writable));
+    if let Some(Lost { quarantined, dead_letters, kept, .. }) = lost {
+        let kept = kept.as_ref().map_or_else(String::new, |kept| format!(" (kept as it was found: {kept})"));
+        let detail = format!(
+            "{quarantined} quarantined events and {dead_letters} dead letters were lost to a damaged state{kept}: look at it, \
+             and then run `channeld state acknowledge`"
+        );
+        reasons.push(NotReady::new(Kind::StateDamaged, detail));
+    }
+    reasons
+}
+
+/// Returns the reasons that concern a channel and its lanes.
+pub(super) fn of_channel(channel: &ChannelStatus) -> Vec<NotReady> {
+    let own = of_reading(channel).into_iter().chain(of_kept(channel));
+    let of_lanes = channel.lanes.iter().flat_map(|lane| {
+        of_lane(&channel.channel, lane).into_iter().map(|reason| reason.of_sink(&lane.sink)).collect::<Vec<_>>()
+    });
+    own.chain(of_lanes).map(|reason| reason.of_channel(&channel.channel)).collect()
+}
+
+/// Returns the problems with the sharing of channels.
+pub(super) fn of_cluster(seen: &Seen, configured: &[ConfiguredChannel]) -> Vec<NotReady> {
+    let failing = |error| NotReady::new(Kind::HeartbeatFailing, format!("no channel can be claimed: {error}"));
+    let trouble = seen.trouble.iter().map(failing);
+    let orphans = configured.iter().filter_map(|ConfiguredChannel { channel, .. }| {
+        let Ownership::Orphaned { since } = seen.view.channels.get(&channel.id)? else { return None };
+        let is_long = *since >= MAY_BE_ORPHANED && !seen.work.contains(&channel.id);
+        let detail = format!("has had no owner for {} s", since.as_secs());
+        is_long.then(|| NotReady::new(Kind::NoOwner, detail).of_channel(&channel.name))
+    });
+    trouble.chain(orphans).collect()
+}
+
+/// Returns the problems with reading a channel and with the content of its events.
+fn of_reading(channel: &ChannelStatus) -> Vec<NotReady> {
+    let ChannelStatus { activity, last_poll, .. } = channel;
+    let mut reasons = Vec::from_iter(of_activity(activity));
+    let mut because = |kind, detail: String| reasons.push(NotReady::new(kind, detail));
+    let runs_here = !matches!(activity, Activity::Paused | Activity::Elsewhere { .. });
+    // Skipped if the error of reading is a reason itself.
+    if of_activity(activity).is_none() {
+        if last_poll.is_none() && runs_here {
+            because(Kind::NotReadYet, "has not been read yet".to_owned());
+        } else if let Some(seconds) = channel.unanswered_seconds {
+            let why = activity.problem().map_or_else(String::new, |problem| format!(": {}", problem.message));
+            because(Kind::Unanswered, format!("the service has not answered a poll for {seconds} s{why}"));
+        }
+    }
+    if let Some(cursor) = channel.newest_below {
+        let detail = format!(
+            "the service's newest event is below the cursor {cursor}: it may have gone back in time; look at what it shows, then \
+             pause the channel and run `channeld cursor set --back-to`"
+        );
+        because(Kind::NewestBelowCursor, detail);
+    }
+    if let Some(Contradiction { offset, agrees_through, .. }) = channel.contradiction {
+        let through = agrees_through.map_or_else(|| "earliest".to_owned(), |offset| offset.to_string());
+        let name = &channel.channel;
+        let detail = format!(
+            "the service has another event at offset {offset} than the one that was read: it was probably restored from a \
+             backup; new events are quarantined; to accept its history and read again from where it agrees: `channeld pause \
+             {name}`, `channeld cursor set {name} --back-to {through} --yes`, `channeld resume {name}`"
+        );
+        because(Kind::HistoryDiffers, detail);
+    }
+    for shared in &channel.shared_proofs {
+        because(Kind::ProofInTwoChannels, belonging::reason(&channel.channel, shared));
+    }
+    if channel.polls_in_vain >= POLLS_IN_VAIN {
+        let detail = format!(
+            "the last {POLLS_IN_VAIN} answers say that there are more events, and show none that is new ({}): it does not move; \
+             ask the service's operator",
+            channel.shown_in_vain
+        );
+        because(Kind::PollsInVain, detail);
+    }
+    if let Some(last) = channel.last_rejection.filter(|_| channel.rejected_in_a_row >= NONE_VERIFIED) {
+        let check = last.what_to_check();
+        let detail = format!("{NONE_VERIFIED} of the last {NONE_VERIFIED} rejected ({last}): check {check}");
+        because(Kind::RejectedInARow, detail);
+    }
+    reasons
+}
+
+/// Returns the problems with the events that a channel keeps: its quarantine, its dead letters and its late events.
+fn of_kept(channel: &ChannelStatus) -> Vec<NotReady> {
+    let ChannelStatus { quarantine, dead_letters, late_full, late_error, .. } = channel;
+    let mut reasons = Vec::new();
+    for (kind, kept, what, follows) in [
+        (
+            Kind::QuarantineFull,
+            quarantine,
+            "its quarantine is full",
+            "reading stops before the next event that would be rejected",
+        ),
+        (
+            Kind::DeadLettersFull,
+            dead_letters,
+            "its dead letters are full",
+            "its sinks give up no event until there is room",
+        ),
+    ] {
+        if kept.full {
+            let detail = format!("{what} ({} events, {} bytes): {follows}", kept.events, kept.bytes);
+            reasons.push(NotReady::new(kind, detail));
+        }
+    }
+    if *late_full {
+        let detail = "its late events are full: reading waits for their proofs";
+        reasons.push(NotReady::new(Kind::LateEventsFull, detail));
+    }
+    if let Some(error) = late_error.as_ref().filter(|error| error.needs_attention) {
+        reasons.push(NotReady::new(Kind::LateProofsBlocked, format!("late proofs: {}", error.message)));
+    }
+    reasons
+}
+
+/// Returns the problems with a lane.
+fn of_lane(channel: &str, lane: &LaneStatus) -> Vec<NotReady> {
+    let stopped = match (&lane.error, &lane.reading) {
+        (Some(error), _) if lane.state == LaneState::Blocked => Some(of_sink_error(error)),
+        (_, Some(reading)) => of_activity(reading),
+        _ => None,
+    };
+    stopped.into_iter().chain(of_position(lane)).chain(of_comparison(channel, lane)).collect()
+}
+
+fn of_sink_error(error: &Problem) -> NotReady {
+    let kind = if error.kind == Problem::POSITION_MISSING { Kind::SinkPositionMissing } else { Kind::SinkBlocked };
+    NotReady::new(kind, &*error.message)
+}
+
+/// Describes the difference between a sink's own position and the recorded cursor.
+fn of_position(lane: &LaneStatus) -> Option<NotReady> {
+    if let Some(Refill { above, to }) = lane.refill {
+        let above = Cursor { through: above };
+        let detail = format!("it lost data: the events above {above} up to offset {to} are delivered again");
+        return Some(NotReady::new(Kind::SinkLostData, detail));
+    }
+    let ahead = lane.ahead?;
+    let cursor = Cursor { through: lane.cursor };
+    let detail = format!(
+        "it holds events up to offset {ahead} and the state knows of {cursor}: the state is older; the events that the sink has \
+         are skipped"
+    );
+    Some(NotReady::new(Kind::SinkAhead, detail))
+}
+
+/// Describes the events that the last comparison with the service did not find in the sink.
+fn of_comparison(channel: &str, lane: &LaneStatus) -> Option<NotReady> {
+    let compared = lane.compared.as_ref()?;
+    let (missing, first) = (compared.missing, compared.first_missing.first()?);
+    let what = match missing {
+        0 => return None,
+        1 => format!("an event that the service has is missing, at offset {first}"),
+        _ => format!("{missing} events that the service has are missing, the first at offset {first}"),
+    };
+    let detail = format!("{what}: `channeld check --history {channel}` lists them and says how to deliver them");
+    Some(NotReady::new(Kind::EventsMissing, detail))
+}
+
+/// Returns the problem of an activity that requires an operator to act.
+fn of_activity(activity: &Activity) -> Option<NotReady> {
+    match activity {
+        Activity::Stopped => Some(NotReady::new(Kind::NotRunning, "does not run")),
+        Activity::Gone => Some(NotReady::new(Kind::ChannelGone, "does not exist or is archived")),
+        Activity::InDoubt { error, .. } => Some(NotReady::new(Kind::InDoubt, &*error.message)),
+        Activity::Waiting { error } if error.needs_attention => Some(of_read_error(error)),
+        // The caller reports these cases itself, with numbers.
+        Activity::QuarantineFull
+        | Activity::TooManyLate
+        | Activity::Waiting { .. }
+        | Activity::Paused
+        | Activity::Reading
+        | Activity::AwaitingMemory
+        | Activity::Delivering
+        | Activity::Idle
+        | Activity::Elsewhere { .. }
+        | Activity::AwaitingProof { .. } => None,
+    }
+}
+
+fn of_read_error(error: &Problem) -> NotReady {
+    let kind = match &*error.kind {
+        Problem::NONE_VERIFIED => Kind::NoneVerified,
+        Problem::FAR_ABOVE => Kind::FarAbove,
+        Problem::TOO_LONG => Kind::AnswerTooLong,
+        _ => Kind::ReadingBlocked,
+    };
+    NotReady::new(kind, &*error.message)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use channel::{Compared, Kept, RejectionReason};
+    use proof::event::Offset;
+
+    type Change<'a> = &'a dyn Fn(&mut ChannelStatus);
+
+    fn problem(kind: &str, needs_attention: bool) -> Problem {
+        let since = Timestamp::UNIX_EPOCH;
+        Problem { kind: kind.to_owned(), message: "why".to_owned(), since, times: 1, needs_attention }
+    }
+
+    fn in_order() -> ChannelStatus {
+        let lane = LaneStatus { sink: "s".into(), state: LaneState::Ok, ..LaneStatus::default() };
+        ChannelStatus {
+            channel: "c".into(),
+            activity: Activity::Idle,
+            last_poll: Some(Timestamp::UNIX_EPOCH),
+            lanes: vec![lane],
+            ..ChannelStatus::default()
+        }
+    }
+
+    #[test]
+    fn each_problem_has_its_kind_and_its_sentence() {
+        let offset = Offset::new(7).unwrap();
+        let full = Kept { events: 3, bytes: 5, full: true };
+        let waits = |it: &mut ChannelStatus, kind| it.activity = Activity::Waiting { error: problem(kind, true) };
+        let blocks = |it: &mut ChannelStatus, kind| {
+            (it.lanes[0].state, it.lanes[0].error) = (LaneState::Blocked, Some(problem(kind, true)));
+        };
+        let compared = Compared { at: Timestamp::UNIX_EPOCH, events: 9, missing: 1, first_missing: vec![offset] };
+        let cases: [(Change<'_>, Kind, &str); 22] = [
+            (&|it| it.activity = Activity::Stopped, Kind::NotRunning, "channel c: does not run"),
+            (&|it| it.activity = Activity::Gone, Kind::ChannelGone, "channel c: does not exist or is archived"),
+            (&|it| it.last_poll = None, Kind::NotReadYet, "channel c: has not been read yet"),
+            (&|it| waits(it, "refused"), Kind::ReadingBlocked, "channel c: why"),
+            (&|it| waits(it, Problem::NONE_VERIFIED), Kind::NoneVerified, "channel c: why"),
+            (&|it| waits(it, Problem::FAR_ABOVE), Kind::FarAbove, "channel c: why"),
+            (&|it| waits(it, Problem::TOO_LONG), Kind::AnswerTooLong, "channel c: why"),
+            (
+                &|it| it.activity = Activity::InDoubt { above: None, below: offset, error: problem("", true) },
+                Kind::InDoubt,
+                "channel c: why",
+            ),
+            (
+                &|it| it.unanswered_seconds = Some(9),
+                Kind::Unanswered,
+                "channel c: the service has not answered a poll for 9 s",
+            ),
+            (
+                &|it| it.newest_below = Some(offset),
+                Kind::NewestBelowCursor,
+                "channel c: the service's newest event is below",
+            ),
+            (&|it| it.polls_in_vain = 15, Kind::PollsInVain, "channel c: the last 15 answers say that there are more"),
+            (
+                &|it| (it.rejected_in_a_row, it.last_rejection) = (15, Some(RejectionReason::OtherChannel)),
+                Kind::RejectedInARow,
+                "channel c: 15 of the last 15 rejected (other-channel): check the channel's id and its `expect`",
+            ),
+            (
+                &|it| it.quarantine = full,
+                Kind::QuarantineFull,
+                "channel c: its quarantine is full (3 events, 5 bytes): ",
+            ),
+            (
+                &|it| it.dead_letters = full,
+                Kind::DeadLettersFull,
+                "channel c: its dead letters are full (3 events, 5 bytes)",
+            ),
+            (&|it| it.late_full = true, Kind::LateEventsFull, "channel c: its late events are full: reading waits"),
+            (&|it| it.late_error = Some(problem("", true)), Kind::LateProofsBlocked, "channel c: late proofs: why"),
+            (&|it| blocks(it, "refused"), Kind::SinkBlocked, "channel c, sink s: why"),
+            (&|it| blocks(it, Problem::POSITION_MISSING), Kind::SinkPositionMissing, "channel c, sink s: why"),
+            (
+                &|it| it.lanes[0].refill = Some(Refill { above: None, to: offset }),
+                Kind::SinkLostData,
+                "channel c, sink s: it lost data: the events above ",
+            ),
+            (
+                &|it| it.lanes[0].ahead = Some(offset),
+                Kind::SinkAhead,
+                "channel c, sink s: it holds events up to offset 7 ",
+            ),
+            (
+                &|it| it.lanes[0].compared = Some(compared.clone()),
+                Kind::EventsMissing,
+                "channel c, sink s: an event that the service has is missing, at offset 7: ",
+            ),
+            (
+                &|it| it.lanes[0].reading = Some(Activity::Waiting { error: problem("refused", true) }),
+                Kind::ReadingBlocked,
+                "channel c, sink s: why",
+            ),
+        ];
+        for (change, kind, sentence) in cases {
+            let mut channel = in_order();
+            assert_eq!(of_channel(&channel), []);
+            change(&mut channel);
+            let reasons = of_channel(&channel);
+            let [reason] = &reasons[..] else { panic!("{kind:?}: {reasons:?}") };
+            assert_eq!(reason.kind, kind);
+            assert!(reason.to_string().starts_with(sentence), "{reason}");
+        }
+    }
+
+    #[test]
+    fn what_passes_by_itself_and_a_pause_are_no_reasons() {
+        for activity in [Activity::Paused, Activity::Waiting { error: problem("transient", false) }] {
+            let mut channel = ChannelStatus { activity, ..in_order() };
+            channel.lanes[0].state = LaneState::Retrying;
+            channel.lanes[0].error = Some(problem("refused", false));
+            assert_eq!(of_channel(&channel), []);
+        }
+    }
+
+    #[test]
+    fn a_reason_is_the_same_after_it_was_sent_and_one_of_another_version_keeps_its_sentence() {
+        let sent = NotReady::new(Kind::SinkBlocked, "why").of_channel(&"c".into()).of_sink(&"s".into());
+        let json = serde_json::to_value(&sent).unwrap();
+        assert_eq!(json, serde_json::json!({"kind": "sink_blocked", "channel": "c", "sink": "s", "detail": "why"}));
+        assert_eq!(serde_json::from_value::<NotReady>(json).unwrap(), sent);
+        let other = serde_json::json!({"kind": "of_tomorrow", "instance": "b", "channel": "c", "detail": "why"});
+        let other: NotReady = serde_json::from_value(other).unwrap();
+        assert_eq!((other.kind, other.to_string().as_str()), (Kind::Unknown, "instance b: channel c: why"));
+    }
+}

@@ -1,0 +1,130 @@
+//! The table of all requests: for each its method, its path, its answer, and the operation that carries it out.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, Method, StatusCode};
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::{MethodRouter, get, post};
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::sync::watch;
+use tracing::info;
+
+use crate::api::{
+    AcknowledgeLost, CursorMove, CursorPosition, DeadLetter, DeadLetterEvent, DropDeadLetters, DropQuarantined, Entry,
+    GetAccounts, GetCluster, GetJourney, GetLastHour, GetStatus, Journey, LastHour, ListCursors, ListDeadLetters,
+    ListQuarantine, PollNow, QuarantinedEvent, Redeliver, RedeliverDeadLetters, Refusal, Reload, Retried,
+    RetryQuarantined, SetCursors, SetPaused, ShowDeadLetter, ShowQuarantined, TailedDeliveries, WatchTail,
+};
+use crate::request::{BY, Request};
+use crate::{Changes, Cluster, Operations, Report};
+use channel::Accounts;
+use ledger::{Lost, Quarantined};
+use proof::event::Offset;
+use telemetry::ALWAYS;
+
+/// The operations of the current configuration.
+type InForce = watch::Receiver<Arc<Operations>>;
+
+/// The sender of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asker {
+    /// An operator. If another instance owns the channel, the request is forwarded to it.
+    Operator,
+    /// Another instance. It finds the right instance itself.
+    Instance,
+}
+
+type Service = (InForce, Asker);
+
+macro_rules! requests {
+    ($($method:ident $path:literal: $request:ident => $answer:ty, $operation:ident;)*) => {
+        $(
+            impl Request for $request {
+                type Answer = $answer;
+                const METHOD: Method = Method::$method;
+                const PATH: &'static str = $path;
+
+                async fn perform(&self, operations: &Operations) -> Result<$answer, Refusal> {
+                    operations.$operation(self).await
+                }
+            }
+        )*
+
+        /// Serves all requests.
+        pub(crate) fn routes(operations: InForce, asker: Asker) -> Router {
+            Router::new()$(.route($path, route::<$request>()))*.with_state((operations, asker))
+        }
+
+        #[cfg(test)]
+        pub(crate) const ALL: &[(Method, &str)] = &[$((Method::$method, $path)),*];
+    };
+}
+
+requests! {
+    GET "/status": GetStatus => Report, status;
+    GET "/cluster": GetCluster => Cluster, cluster;
+    GET "/hour": GetLastHour => Vec<Entry<LastHour>>, last_hour;
+    GET "/journey": GetJourney => Journey, journey;
+    GET "/accounts": GetAccounts => Accounts, accounts;
+    GET "/tail": WatchTail => TailedDeliveries, watch_tail;
+    GET "/quarantine": ListQuarantine => Vec<Entry<Quarantined>>, list_quarantine;
+    GET "/quarantine/event": ShowQuarantined => QuarantinedEvent, show_quarantined;
+    GET "/dead-letters": ListDeadLetters => Vec<Entry<DeadLetter>>, list_dead_letters;
+    GET "/dead-letters/event": ShowDeadLetter => DeadLetterEvent, show_dead_letter;
+    GET "/cursors": ListCursors => Vec<Entry<CursorPosition>>, list_cursors;
+    POST "/state/acknowledge": AcknowledgeLost => Option<Lost>, acknowledge_lost;
+    POST "/reload": Reload => Changes, reload;
+    POST "/poll": PollNow => Timestamp, poll_now;
+    POST "/pause": SetPaused => bool, set_paused;
+    POST "/cursors": SetCursors => Vec<CursorMove>, set_cursors;
+    POST "/quarantine/retry": RetryQuarantined => Vec<Retried>, retry_quarantined;
+    POST "/quarantine/drop": DropQuarantined => Vec<Offset>, drop_quarantined;
+    POST "/dead-letters/redeliver": RedeliverDeadLetters => Vec<Offset>, redeliver_dead_letters;
+    POST "/dead-letters/drop": DropDeadLetters => Vec<Offset>, drop_dead_letters;
+    POST "/redeliver": Redeliver => Vec<Offset>, redeliver;
+}
+
+fn route<R: Request>() -> MethodRouter<Service> {
+    match R::METHOD {
+        Method::POST => post(async |State(service), headers: HeaderMap, Json(request): Json<R>| {
+            note(&headers, &request);
+            answer(service, request).await
+        }),
+        _ => get(async |State(service), Query(request): Query<R>| answer(service, request).await),
+    }
+}
+
+/// Logs who asks for a change, if the request names a person. The lines about the change follow. Bodies are not logged.
+fn note<R: Request>(headers: &HeaderMap, request: &R) {
+    let Some(by) = headers.get(BY).and_then(|by| by.to_str().ok()) else { return };
+    let said = serde_json::to_value(request).unwrap_or_default();
+    let said = said.get("which").unwrap_or(&said);
+    let text = |member| said.get(member).and_then(Value::as_str);
+    info!(target: ALWAYS, by, request = R::PATH, channel = text("channel"), sink = text("sink"), "asked by an operator");
+}
+
+async fn answer<R: Request>((operations, asker): Service, request: R) -> Result<Response, Refusal> {
+    let operations = operations.borrow().clone();
+    let answer = match asker {
+        Asker::Operator => operations.carry_out(&request).await?,
+        Asker::Instance => request.perform(&operations).await?,
+    };
+    Ok(Json(answer).into_response())
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let status = match self {
+            Self::Usage(_) => StatusCode::BAD_REQUEST,
+            Self::Config(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Elsewhere { .. } => {
+                return (StatusCode::MISDIRECTED_REQUEST, Json(Self::Failed(self.to_string()))).into_response();
+            }
+        };
+        (status, Json(self)).into_response()
+    }
+}
