@@ -9,15 +9,15 @@
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::config::FILE_VARIABLE;
 use crate::version;
 use operator::api::SetPaused;
 use simulator;
 
+mod arguments;
 mod channels;
 mod check;
 mod cluster;
@@ -35,6 +35,7 @@ mod health;
 mod init;
 mod man;
 mod operate;
+mod output;
 mod pause;
 mod progress;
 mod quarantine;
@@ -49,6 +50,7 @@ mod state;
 mod status;
 mod table;
 mod tail;
+mod terminal;
 mod test_sink;
 mod verify;
 mod wait_watcher;
@@ -57,13 +59,10 @@ pub use exit::Exit;
 
 use connect::Connection;
 use exit::Failure;
-use table::failure_for_stderr;
+use terminal::failure_for_stderr;
 
 /// The configuration file that the package installs. Without `--config`, it is read if it exists.
 const INSTALLED: &str = "/etc/channeld/channeld.toml";
-
-/// The file that `init` writes by default.
-const HERE: &str = "channeld.toml";
 
 /// Reads the verified events of channels and hands them on: nothing forged, nothing lost.
 ///
@@ -133,11 +132,6 @@ enum Command {
     Man(man::Args),
 }
 
-/// Parses an id of the service.
-fn id<T: FromStr>(text: &str) -> Result<T, &'static str> {
-    text.parse().map_err(|_| "must be a UUID, such as 7c9e6679-7425-40de-944b-e07fc1f90ae7")
-}
-
 /// Parses the arguments. Prints the help and errors.
 ///
 /// # Errors
@@ -159,8 +153,11 @@ impl Cli {
     /// Runs the command to its end.
     pub async fn run(self) -> Exit {
         let config = self.config.or_else(|| Path::new(INSTALLED).exists().then(|| INSTALLED.into()));
-        if config.is_none() && self.command.is_configured() && Path::new(HERE).exists() {
-            anstream::eprintln!("channeld: no configuration file was read; for the one in this directory: -c {HERE}");
+        if config.is_none() && self.command.is_configured() && Path::new(init::FILE).exists() {
+            anstream::eprintln!(
+                "channeld: no configuration file was read; for the one in this directory: -c {}",
+                init::FILE
+            );
         }
         // Written when a command flushes it, when the buffer is full, and at the end.
         let out = &mut BufWriter::new(io::stdout());
@@ -209,9 +206,9 @@ impl Command {
             Self::Resume(what) => pause::run(what, config, out).await,
             Self::WaitWatcher(args) => wait_watcher::run(&args, &Connection::open(config, &args.channel)?, out).await,
             Self::Schema(args) => schema::run(&args, out),
-            Self::Completions(args) => completions::run(&args, out),
+            Self::Completions(args) => completions::run(&args, Cli::command(), out),
             Self::Names(args) => completions::names(&args, config, out),
-            Self::Man(args) => man::run(&args),
+            Self::Man(args) => man::run(&args, Cli::command()),
         }
     }
 }

@@ -16,7 +16,8 @@ use strum::VariantArray;
 
 use super::connect;
 use super::exit::{Exit, Failure};
-use super::operate::{Operator, say_json, write_lines};
+use super::operate::Operator;
+use super::output::{say_json, write_lines};
 use super::quarantine;
 use super::shown::{printable, verified};
 use crate::config::{self, Config};

@@ -13,7 +13,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::exit::{Exit, Failure};
-use super::table::failure_for_stderr;
+use super::terminal::failure_for_stderr;
 use crate::config::{Channel, Config, ConfigError, Sink, SinkSettings};
 use channel::Start;
 use net::Chain;

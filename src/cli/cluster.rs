@@ -4,9 +4,11 @@ use std::io::Write;
 use std::path::Path;
 
 use super::exit::{Exit, Failure};
-use super::operate::{Operator, say, say_json};
+use super::operate::Operator;
+use super::output::{say, say_json};
 use super::shown::printable;
-use super::table::{ASIDE, BAD, Cell, PASSING, Table, styled};
+use super::table::{Cell, Table};
+use super::terminal::{ASIDE, BAD, PASSING, styled};
 use operator::api::GetCluster;
 use operator::{ChannelOwner, Cluster, InstanceStatus};
 

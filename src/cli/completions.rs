@@ -7,13 +7,12 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::path::Path;
 
-use clap::{Command, CommandFactory, ValueEnum};
+use clap::{Command, ValueEnum};
 use clap_complete::{Shell, generate};
 use toml_edit::{DocumentMut, Item};
 
-use super::Cli;
 use super::exit::{Exit, Failure};
-use super::operate::write_lines;
+use super::output::write_lines;
 use super::shown::printable;
 
 /// Print what a shell needs to complete the commands and options of channeld, and in bash, zsh and fish the names of channels
@@ -78,8 +77,8 @@ _channeld_sinks() {
 }
 "#;
 
-pub(super) fn run(args: &Args, out: &mut impl Write) -> Result<Exit, Failure> {
-    let mut command = Cli::command();
+/// Prints the script for `command`, which is the whole command line.
+pub(super) fn run(args: &Args, mut command: Command, out: &mut impl Write) -> Result<Exit, Failure> {
     // Generate into memory first: `generate` panics if it cannot write.
     let mut script = Vec::new();
     generate(args.shell, &mut command, "channeld", &mut script);

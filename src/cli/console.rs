@@ -39,7 +39,8 @@ use tracing::warn;
 
 use super::connect::{client, configured};
 use super::exit::{Exit, Failure};
-use super::operate::{say, who};
+use super::operate::who;
+use super::output::say;
 use crate::config::{Config, SignerNames};
 use crate::daemon::signals::Signals;
 use api::Client;

@@ -5,9 +5,11 @@ use std::path::Path;
 
 use clap::Subcommand;
 
+use super::arguments::Printed;
 use super::connect;
 use super::exit::{Exit, Failure};
-use super::operate::{Operator, Printed, write_each, write_list};
+use super::operate::Operator;
+use super::output::{write_each, write_list};
 use crate::config::Config;
 use ledger::Cursor;
 use operator::api::{CursorMove, CursorPosition, Entry, ListCursors, SetCursors};

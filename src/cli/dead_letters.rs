@@ -6,8 +6,10 @@ use std::path::Path;
 use clap::Subcommand;
 use serde_json::json;
 
+use super::arguments::{Confirmed, Printed};
 use super::exit::{Exit, Failure};
-use super::operate::{Confirmed, Operator, Printed, say, say_json, write_lines, write_list};
+use super::operate::Operator;
+use super::output::{say, say_json, write_lines, write_list};
 use super::shown::{id, printable, time};
 use operator::api::{
     DeadLetter, DeadLetterEvent, DropDeadLetters, Entry, ListDeadLetters, RedeliverDeadLetters, ShowDeadLetter,

@@ -1,12 +1,11 @@
 //! One line per event, as `demo` and `tail` print it: in color and cut to the width of a terminal, otherwise in full.
 
-use std::io::{self, IsTerminal};
-use std::os::fd::AsFd;
+use std::io;
 
 use anstyle::{AnsiColor, Style};
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+use unicode_width::UnicodeWidthStr;
 
-use super::table::styled;
+use super::terminal::{fitting, padded, shortened, styled, width_of};
 use record::Readable;
 
 const VERIFIED: Style = AnsiColor::Green.on_default().bold();
@@ -52,7 +51,7 @@ pub(super) struct Layout {
 impl Layout {
     /// For standard output, which may be a terminal. Without channels, the lines have no channel column.
     pub(super) fn of_stdout<'a>(channels: impl IntoIterator<Item = &'a str>) -> Self {
-        Self::of(terminal_width(), channels)
+        Self::of(width_of(&io::stdout()), channels)
     }
 
     /// For a terminal of this width or, without a width, for a program.
@@ -63,7 +62,7 @@ impl Layout {
     /// Adapts to the new width if the size of the terminal has changed.
     pub(super) fn follow_terminal(&mut self) {
         if self.width.is_some() {
-            self.width = terminal_width();
+            self.width = width_of(&io::stdout());
         }
     }
 
@@ -151,73 +150,6 @@ impl Layout {
         segments.push((QUIET, format!("{proof}{}", if *is_late { " late" } else { "" })));
         segments
     }
-}
-
-fn terminal_width() -> Option<usize> {
-    width_of(&io::stdout())
-}
-
-/// The columns of a terminal, or `None` if the stream is not a terminal.
-pub(super) fn width_of(stream: &(impl IsTerminal + AsFd)) -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(stream).ok().filter(|_| stream.is_terminal())?;
-    // A terminal that does not report its width is assumed to have 80 columns.
-    Some(if size.ws_col == 0 { 80 } else { size.ws_col.into() })
-}
-
-fn padded(text: &str, width: usize) -> String {
-    format!("{text}{}", " ".repeat(width.saturating_sub(text.width())))
-}
-
-/// The beginning of a text, at most `width` columns wide. A `…` replaces the part that is cut off.
-pub(super) fn shortened(text: &str, width: usize) -> String {
-    if text.width() <= width {
-        return text.to_owned();
-    }
-    let mut short = fitting(text, width.saturating_sub(1));
-    short.extend((width > 0).then_some('…'));
-    short
-}
-
-/// The longest beginning of a text that fits into `width` columns.
-fn fitting(text: &str, width: usize) -> String {
-    let mut room = width;
-    let fits = |c: &char| {
-        let wide = c.width().unwrap_or(0);
-        let fits = wide <= room;
-        room = room.saturating_sub(if fits { wide } else { room });
-        fits
-    };
-    text.chars().take_while(fits).collect()
-}
-
-/// Wraps a text between words. A word that is longer than a line is broken.
-pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let (mut lines, mut line) = (Vec::new(), String::new());
-    for word in text.split(' ').flat_map(|word| pieces(word, width)) {
-        if !line.is_empty() && line.width() + 1 + word.width() > width {
-            lines.push(std::mem::take(&mut line));
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(&word);
-    }
-    lines.push(line);
-    lines
-}
-
-/// Splits a word into pieces that fit into a line.
-fn pieces(word: &str, width: usize) -> Vec<String> {
-    let mut pieces = vec![String::new()];
-    for c in word.chars() {
-        let last = pieces.last_mut().expect("there is one from the beginning");
-        if !last.is_empty() && last.width() + c.width().unwrap_or(0) > width {
-            pieces.push(c.to_string());
-        } else {
-            last.push(c);
-        }
-    }
-    pieces
 }
 
 /// The segments in their styles, cut to `width` columns.

@@ -11,7 +11,7 @@ use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use serde::Serialize;
 
 use super::exit::{Exit, Failure};
-use super::operate::{say, say_json};
+use super::output::{say, say_json};
 use super::shown::printable;
 
 mod runbook;

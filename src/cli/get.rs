@@ -18,7 +18,7 @@ pub(super) struct Args {
     /// The channel: its name in the configuration, or its UUID.
     pub(super) channel: String,
     /// The event's UUID.
-    #[arg(value_parser = super::id::<EventId>)]
+    #[arg(value_parser = super::arguments::id::<EventId>)]
     event_id: EventId,
     /// Print the record as one JSON object.
     #[arg(long)]

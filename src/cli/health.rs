@@ -15,7 +15,7 @@ use reqwest::Response;
 use url::Url;
 
 use super::exit::{Exit, Failure};
-use super::operate::write_lines;
+use super::output::write_lines;
 use super::shown::printable;
 use crate::config::load_listen;
 use net::Chain;

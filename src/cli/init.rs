@@ -19,14 +19,17 @@ use serde::Deserialize;
 
 use super::check;
 use super::exit::{Exit, Failure};
-use super::operate::say;
-use super::table::for_stdout;
+use super::output::say;
+use super::terminal::for_stdout;
 use crate::config::{Config, Text};
 
 mod prompt;
 mod sink;
 
 use sink::Sink;
+
+/// The file that is written by default.
+pub(super) const FILE: &str = "channeld.toml";
 
 /// The default address of the service.
 const SERVICE: &str = "https://cre-connect.api.chain.link/v1";
@@ -51,7 +54,7 @@ A trial, without a service of your own:
   channeld run --config channeld.toml")]
 pub(super) struct Args {
     /// The file to write.
-    #[arg(default_value = super::HERE)]
+    #[arg(default_value = FILE)]
     file: PathBuf,
     /// Overwrite the file.
     #[arg(long)]

@@ -9,11 +9,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 
-use super::Cli;
 use super::exit::{Exit, Failure};
 use crate::version;
 
@@ -35,16 +34,17 @@ const MANUAL: &str = "channeld manual";
 
 const SOURCE: &str = concat!("channeld ", env!("CARGO_PKG_VERSION"));
 
-pub(super) fn run(Args { directory }: &Args) -> Result<Exit, Failure> {
+/// Writes the pages for `command`, which is the whole command line, and its subcommands.
+pub(super) fn run(Args { directory }: &Args, command: Command) -> Result<Exit, Failure> {
     let doing = format!("the manual pages could not be written to {}", directory.display());
-    write_all(directory).map(|()| Exit::Done).map_err(Failure::io(doing))
+    write_all(directory, command).map(|()| Exit::Done).map_err(Failure::io(doing))
 }
 
-fn write_all(directory: &Path) -> io::Result<()> {
+fn write_all(directory: &Path, command: Command) -> io::Result<()> {
     std::fs::create_dir_all(directory)?;
     std::fs::write(directory.join("channeld.toml.5"), keys::page()?)?;
     std::fs::write(directory.join("channeld-record.5"), record()?)?;
-    let mut command = Cli::command().disable_help_subcommand(true);
+    let mut command = command.disable_help_subcommand(true);
     command.build();
     write_tree(&command, directory, ABOUT, "channeld.toml(5), channeld-record(5), systemctl(1), journalctl(1)")
 }

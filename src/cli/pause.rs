@@ -6,7 +6,8 @@ use std::path::Path;
 use jiff::{SignedDuration, Timestamp};
 
 use super::exit::{Exit, Failure};
-use super::operate::{Operator, say};
+use super::operate::Operator;
+use super::output::say;
 use crate::config::positive_duration;
 use operator::api::SetPaused;
 

@@ -7,7 +7,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use super::event_line::{shortened, width_of};
+use super::terminal::{shortened, width_of};
 use channel::{Progress, rate, span};
 
 /// A command that ends within this time shows no bar.

@@ -7,8 +7,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::Subcommand;
 
+use super::arguments::{Confirmed, Printed};
 use super::exit::{Exit, Failure};
-use super::operate::{Confirmed, Operator, Printed, say, say_json, write_each, write_lines, write_list};
+use super::operate::Operator;
+use super::output::{say, say_json, write_each, write_lines, write_list};
 use super::shown::{id, printable, time};
 use ledger::Quarantined;
 use operator::api::{

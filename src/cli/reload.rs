@@ -4,7 +4,8 @@ use std::io::Write;
 use std::path::Path;
 
 use super::exit::{Exit, Failure};
-use super::operate::{Operator, say_json, write_lines};
+use super::operate::Operator;
+use super::output::{say_json, write_lines};
 use operator::api::Reload;
 
 /// Have the running daemon read its configuration and secrets again, and say what that changed.

@@ -8,7 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::connect;
 use super::exit::{Exit, Failure};
-use super::operate::{Operator, say};
+use super::operate::Operator;
+use super::output::say;
 use super::progress::Bar;
 use crate::config::Config;
 use channel::{History, grouped};

@@ -5,7 +5,7 @@ use std::io::Write;
 use serde_json::to_string_pretty;
 
 use super::exit::{Exit, Failure};
-use super::operate::say;
+use super::output::say;
 use crate::config;
 
 /// Print a JSON Schema (draft 2020-12) of the configuration file or of a delivered record.

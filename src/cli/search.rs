@@ -10,7 +10,7 @@ use std::io::Write;
 
 use super::connect::Connection;
 use super::exit::{Exit, Failure};
-use super::operate::say;
+use super::output::say;
 use super::progress::Bar;
 use super::shown;
 use api::{Created, Filter};

@@ -11,7 +11,7 @@
 use std::io::Write;
 
 use super::exit::{Exit, Failure};
-use super::operate::say_json;
+use super::output::say_json;
 use crate::daemon::signals::{Signal, Signals};
 use simulator::{Options, Simulator};
 

@@ -4,7 +4,8 @@ use std::io::Write;
 use std::path::Path;
 
 use super::exit::{Exit, Failure};
-use super::operate::{Operator, say, say_json};
+use super::operate::Operator;
+use super::output::{say, say_json};
 use ledger::Lost;
 use operator::api::AcknowledgeLost;
 

@@ -1,25 +1,10 @@
 //! A table for a terminal. Columns are as wide as their cells. Without a terminal, the colors are dropped.
 
 use std::fmt;
-use std::io;
 
-use anstream::{AutoStream, ColorChoice};
-use anstyle::{AnsiColor, Style};
-use unicode_width::UnicodeWidthStr;
+use anstyle::Style;
 
-use super::event_line::{width_of, wrapped};
-
-/// The state is as it should be.
-pub(super) const GOOD: Style = AnsiColor::Green.on_default();
-
-/// A problem that heals without an operator.
-pub(super) const PASSING: Style = AnsiColor::Yellow.on_default();
-
-/// A problem that an operator must solve.
-pub(super) const BAD: Style = AnsiColor::Red.on_default();
-
-/// A state that an operator has requested.
-pub(super) const ASIDE: Style = AnsiColor::Cyan.on_default();
+use super::terminal::styled;
 
 /// A text and its style.
 #[derive(Clone, Debug)]
@@ -55,37 +40,6 @@ impl Cell {
     }
 }
 
-/// A text for standard output: with colors on a terminal that accepts them, otherwise without.
-pub(super) fn for_stdout(text: &str) -> String {
-    if AutoStream::choice(&io::stdout()) == ColorChoice::Never {
-        return anstream::adapter::strip_str(text).to_string();
-    }
-    text.to_owned()
-}
-
-/// An error message for standard error. On a terminal, `begins` is red and no line is wider than the terminal.
-pub(super) fn failure_for_stderr(begins: &str, text: &str) -> String {
-    let text = match width_of(&io::stderr()) {
-        None => text.to_owned(),
-        Some(width) => text.lines().flat_map(|line| fitted(line, width)).collect::<Vec<_>>().join("\n"),
-    };
-    match text.strip_prefix(begins) {
-        Some(rest) => styled(BAD, begins) + rest,
-        // `begins` is longer than a line and was wrapped.
-        None => text,
-    }
-}
-
-/// Wraps a line. A line that fits is not changed.
-fn fitted(line: &str, width: usize) -> Vec<String> {
-    if line.width() <= width { vec![line.to_owned()] } else { wrapped(line, width) }
-}
-
-/// A text in its style.
-pub(super) fn styled(style: Style, text: &str) -> String {
-    format!("{style}{text}{style:#}")
-}
-
 /// Rows of cells, the heading first. Each row ends with a text outside the columns, which may have any width.
 #[derive(Debug)]
 pub(super) struct Table(pub(super) Vec<(Vec<Cell>, String)>);
@@ -109,6 +63,7 @@ impl fmt::Display for Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::terminal::BAD;
 
     #[test]
     fn columns_are_as_wide_as_what_stands_in_them_and_colours_take_no_room() {

@@ -15,7 +15,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::exit::{Exit, Failure};
-use super::operate::{say, say_json};
+use super::output::{say, say_json};
 use super::shown::printable;
 use crate::config::{Config, Sink};
 use net::Chain;

@@ -24,7 +24,7 @@ pub(super) struct Args {
     /// The channel: its name in the configuration, or its UUID.
     pub(super) channel: String,
     /// The watcher's UUID.
-    #[arg(value_parser = super::id::<Uuid>)]
+    #[arg(value_parser = super::arguments::id::<Uuid>)]
     watcher_id: Uuid,
     /// The state to wait for.
     #[arg(long, value_enum, default_value_t = Until::Active)]

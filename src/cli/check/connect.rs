@@ -13,9 +13,8 @@ use std::io;
 use futures_util::{StreamExt, stream};
 use serde::Serialize;
 
-use crate::cli::event_line::{width_of, wrapped};
 use crate::cli::shown::{printable, verified};
-use crate::cli::table::{BAD, GOOD, styled};
+use crate::cli::terminal::{BAD, GOOD, styled, width_of, wrapped};
 use crate::config::{self, Config};
 use crate::daemon::assembly;
 use api::{Answer, ApiError, Page};
@@ -35,10 +34,10 @@ const AT_ONCE: usize = 8;
 
 /// The result of one check.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(in crate::cli) struct Asked {
-    pub(in crate::cli) what: &'static str,
+pub(crate) struct Asked {
+    pub(crate) what: &'static str,
     name: String,
-    pub(in crate::cli) ok: bool,
+    pub(crate) ok: bool,
     message: String,
 }
 

@@ -11,9 +11,8 @@ use anstyle::Style;
 use serde_json::Value;
 use unicode_width::UnicodeWidthStr;
 
-use crate::cli::event_line::{width_of, wrapped};
 use crate::cli::shown::printable;
-use crate::cli::table::{ASIDE, styled};
+use crate::cli::terminal::{ASIDE, styled, width_of, wrapped};
 use crate::config::{Origin, Setting};
 
 /// Shown instead of a secret.

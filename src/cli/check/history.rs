@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 
 use crate::cli::connect;
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::operate::{Operator, say, say_json};
+use crate::cli::operate::Operator;
+use crate::cli::output::{say, say_json};
 use crate::cli::progress::Bar;
 use crate::cli::shown::{id, printable, time};
 use crate::config::{Channel, Config, SinkSettings};

@@ -7,7 +7,7 @@ use clap::builder::PossibleValue;
 use super::prompt;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::shown::printable;
-use crate::cli::table::failure_for_stderr;
+use crate::cli::terminal::failure_for_stderr;
 use crate::config::KAFKA_NOT_BUILT_IN;
 use sink::HAS_KAFKA;
 

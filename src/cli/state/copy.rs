@@ -7,7 +7,8 @@ use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::operate::{Operator, owned, say, say_json, visit};
+use crate::cli::operate::{Operator, owned, visit};
+use crate::cli::output::{say, say_json};
 use crate::cli::progress::Bar;
 use crate::config::load_both_backends;
 use cluster::Peers;
@@ -17,7 +18,7 @@ use net::Chain;
 
 /// Where the state can be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(in crate::cli) enum Backend {
+pub(crate) enum Backend {
     Sled,
     Postgres,
 }

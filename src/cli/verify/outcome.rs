@@ -15,10 +15,10 @@ const MISMATCH: &str = "record-mismatch";
 
 /// The verdict on one input, in the form that programs read.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(in crate::cli) struct Outcome {
+pub(crate) struct Outcome {
     event_id: Option<EventId>,
-    pub(in crate::cli) status: &'static str,
-    pub(in crate::cli) reason: Option<&'static str>,
+    pub(crate) status: &'static str,
+    pub(crate) reason: Option<&'static str>,
     signers: Vec<Address>,
 }
 
@@ -36,7 +36,7 @@ impl Outcome {
     }
 
     /// Like [`of_all`](Self::of_all) for one object. Also returns the verdict on the event, unless the object has none.
-    pub(in crate::cli) fn examine(object: &Bytes, verifier: &Verifier) -> (Self, Option<Verdict>) {
+    pub(crate) fn examine(object: &Bytes, verifier: &Verifier) -> (Self, Option<Verdict>) {
         match Located::read(object) {
             Err(rejected) => (rejected, None),
             Ok(located) => {

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::cli::shown::printable;
 use crate::cli::status::{NOTEWORTHY, activity, problem};
-use crate::cli::table::{ASIDE, BAD, PASSING};
+use crate::cli::terminal::{ASIDE, BAD, PASSING};
 use channel::{Activity, ChannelStatus, LaneState};
 use operator::Report;
 

@@ -8,9 +8,9 @@ use unicode_width::UnicodeWidthStr;
 use super::condition::{Condition, Health};
 use super::model::Model;
 use super::view::colour;
-use crate::cli::event_line::{self, shortened};
 use crate::cli::shown::printable;
 use crate::cli::status::{activity, ago, oldest, paused, problem};
+use crate::cli::terminal::{self, shortened};
 use crate::config::SignerNames;
 use channel::{ChannelStatus, Kept, LaneState, LaneStatus, Problem, SharedWorkflow, grouped, rate, span};
 
@@ -187,5 +187,5 @@ pub(super) fn wrapped(first: &str, text: &str, width: usize, style: Style) -> Ve
     let blank = " ".repeat(indent);
     let begin = |number: usize| if number == 0 { first.to_owned() } else { blank.clone() };
     let line = |(number, text)| Line::from(vec![Span::raw(begin(number)), Span::styled(text, style)]);
-    event_line::wrapped(text, width.saturating_sub(indent).max(8)).into_iter().enumerate().map(line).collect()
+    terminal::wrapped(text, width.saturating_sub(indent).max(8)).into_iter().enumerate().map(line).collect()
 }

@@ -13,9 +13,9 @@ use unicode_width::UnicodeWidthStr;
 use super::condition::{Condition, Health};
 use super::model::{Model, Place};
 use super::page;
-use crate::cli::event_line::shortened;
 use crate::cli::shown::printable;
 use crate::cli::status::{ago, instance, oldest};
+use crate::cli::terminal::shortened;
 use channel::{ChannelStatus, grouped, rate, span};
 use operator::Report;
 
