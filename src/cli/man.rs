@@ -11,14 +11,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Command;
 use clap_mangen::Man;
-use clap_mangen::roff::{Roff, roman};
+use clap_mangen::roff::{Roff, italic, roman};
 
 use super::exit::{Exit, Failure};
 use crate::version;
 
 mod keys;
-#[cfg(test)]
-mod tests;
 
 /// Write the manual pages.
 #[derive(Debug, clap::Args)]
@@ -42,7 +40,7 @@ pub(super) fn run(Args { directory }: &Args, command: Command) -> Result<Exit, F
 
 fn write_all(directory: &Path, command: Command) -> io::Result<()> {
     std::fs::create_dir_all(directory)?;
-    std::fs::write(directory.join("channeld.toml.5"), keys::page()?)?;
+    std::fs::write(directory.join("channeld.toml.5"), configuration()?)?;
     std::fs::write(directory.join("channeld-record.5"), record()?)?;
     let mut command = command.disable_help_subcommand(true);
     command.build();
@@ -69,6 +67,22 @@ fn write_tree(command: &Command, directory: &Path, about: &str, references: &str
     std::fs::write(directory.join(page.get_filename()), text)?;
     let mut shown = command.get_subcommands().filter(|command| !command.is_hide_set());
     shown.try_for_each(|command| write_tree(command, directory, "", "channeld(1), channeld.toml(5)"))
+}
+
+/// The page channeld.toml(5).
+fn configuration() -> io::Result<Vec<u8>> {
+    let (mut roff, mut text) = (Roff::new(), Vec::new());
+    roff.control("TH", ["channeld.toml", "5", &date(), SOURCE, MANUAL]);
+    roff.control("SH", ["NAME"]).text([roman("channeld.toml - configuration of channeld")]);
+    roff.control("SH", ["DESCRIPTION"]).text([
+        roman("A TOML file. Every key stands here with its default or, "),
+        italic("in this type"),
+        roman(", with an example. NAME stands for a name of your choice."),
+    ]);
+    keys::write(&mut roff);
+    roff.to_writer(&mut text)?;
+    see_also("channeld(1), channeld-check(1), channeld-record(5)").to_writer(&mut text)?;
+    Ok(text)
 }
 
 /// The page channeld-record(5).
@@ -109,4 +123,18 @@ fn see_also(pages: &str) -> Roff {
 /// The date of the commit, or an empty roff argument.
 fn date() -> String {
     version::date().unwrap_or_else(|| "\"\"".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_exit_status_is_documented() {
+        let section = ABOUT.split(".SH ").find(|section| section.starts_with("\"EXIT STATUS\"")).expect("it is there");
+        let documented: Vec<_> =
+            section.lines().filter_map(|line| line.strip_prefix("\\fB")?.strip_suffix("\\fR")).collect();
+        let all = [Exit::Done, Exit::Failed, Exit::Usage, Exit::Unavailable, Exit::Config];
+        assert_eq!(documented, all.map(|exit| (exit as u8).to_string()));
+    }
 }

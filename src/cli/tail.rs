@@ -7,21 +7,26 @@
 //! * **Nothing unverified is shown as verified.** The daemon reports what it delivers. Events from the service are verified
 //!   here.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::Write;
 use std::path::Path;
 
-use anstream::{AutoStream, ColorChoice};
-
-use super::event_line::{EventLine, Layout};
+use super::event_line::Layout;
 use super::exit::{Exit, Failure};
 use super::operate::Operator;
+use crate::config::Config;
 use crate::daemon::signals::Signals;
 use api::Filter;
+use operator::api::WatchTail;
 
 mod live;
+mod printer;
 mod service;
-#[cfg(test)]
-mod tests;
+
+use printer::{Printer, note};
+use service::Wanted;
+
+/// How many past events of the service are shown first, unless the command line says otherwise.
+const LAST: u16 = 10;
 
 /// Watch events as they come, a readable line each.
 ///
@@ -70,66 +75,29 @@ pub(super) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) 
 async fn watch(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result<(), Failure> {
     if !args.from_service {
         let operator = Operator::open(file)?;
-        let channels: Vec<_> = operator.config.channels.iter().map(|known| known.channel.name.clone()).collect();
-        let shown = channels.iter().map(|name| &**name).filter(|_| args.channel.is_none());
-        let printer = Printer::new(args, Layout::of_stdout(shown));
-        if live::watch(args, &operator, printer, out).await? {
+        let printer = args.printer(operator.config.channels.iter().map(|known| &*known.channel.name));
+        let request = WatchTail {
+            channel: args.channel.clone(),
+            sink: args.sink.clone(),
+            from: None,
+            filter: args.filter.clone(),
+        };
+        if live::watch(request, &operator, printer, out).await? {
             return Ok(());
         }
         let path = operator.config.state.path.display();
         note(&format!("no daemon runs on the state in {path}: asking the service itself"));
     }
-    service::watch(args, file, out).await
+    let config = Config::load(file)?;
+    let printer = args.printer(config.channels.iter().map(|known| &*known.channel.name));
+    let wanted = Wanted { channel: args.channel.as_deref(), filter: &args.filter, last: args.last.unwrap_or(LAST) };
+    service::watch(&config, wanted, printer, out).await
 }
 
-/// Prints a note about the events to standard error.
-fn note(what: &str) {
-    // The error is ignored: events are shown even if standard error is closed.
-    let _ = writeln!(io::stderr(), "channeld: {what}");
-}
-
-/// Like [`note`], but only if a person reads it: both outputs are terminals.
-fn hint(what: &str) {
-    if io::stderr().is_terminal() && io::stdout().is_terminal() {
-        note(what);
-    }
-}
-
-/// Prints events until the requested number is reached.
-struct Printer {
-    json: bool,
-    with_colours: bool,
-    layout: Layout,
-    left: Option<u64>,
-}
-
-impl Printer {
-    fn new(args: &Args, layout: Layout) -> Self {
-        let with_colours = AutoStream::choice(&io::stdout()) != ColorChoice::Never;
-        Self { json: args.json, with_colours, layout, left: args.events }
-    }
-
-    /// Prints events, each given with its JSON. Returns `true` when the requested number is reached.
-    fn print(
-        &mut self,
-        out: &mut impl Write,
-        events: impl IntoIterator<Item = (EventLine, String)>,
-    ) -> Result<bool, Failure> {
-        self.layout.follow_terminal();
-        for (event, json) in events {
-            if self.left == Some(0) {
-                break;
-            }
-            let line = if self.json { json } else { self.layout.lines(&event) };
-            let written = if self.with_colours {
-                writeln!(out, "{line}")
-            } else {
-                writeln!(out, "{}", anstream::adapter::strip_str(&line))
-            };
-            written.map_err(Failure::output)?;
-            self.left = self.left.map(|left| left - 1);
-        }
-        out.flush().map_err(Failure::output)?;
-        Ok(self.left == Some(0))
+impl Args {
+    /// The printer for events of these channels. The channel has a column of its own if more than one is watched.
+    fn printer<'a>(&self, channels: impl Iterator<Item = &'a str>) -> Printer {
+        let shown = channels.filter(|_| self.channel.is_none());
+        Printer::new(self.json, self.events, Layout::of_stdout(shown))
     }
 }

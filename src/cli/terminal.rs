@@ -113,3 +113,16 @@ fn pieces(word: &str, width: usize) -> Vec<String> {
     }
     pieces
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_wrapped_between_words_and_a_long_word_is_broken() {
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("one twothreefour", 5), ["one", "twoth", "reefo", "ur"]);
+        assert_eq!(wrapped("", 5), [""]);
+        assert_eq!(wrapped("one two", usize::MAX), ["one two"]);
+    }
+}

@@ -59,11 +59,3 @@ fn where_there_is_no_terminal_a_line_is_that_of_the_format_text() {
     let event = event("verified", "settlements", "dvp.SettlementAccepted");
     assert_eq!(plain(&Layout::of(None, ["settlements"]).lines(&event)), event.parts.to_string());
 }
-
-#[test]
-fn a_text_is_wrapped_between_words_and_a_long_word_is_broken() {
-    assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
-    assert_eq!(wrapped("one twothreefour", 5), ["one", "twoth", "reefo", "ur"]);
-    assert_eq!(wrapped("", 5), [""]);
-    assert_eq!(wrapped("one two", usize::MAX), ["one two"]);
-}

@@ -1,34 +1,20 @@
-//! Generates channeld.toml(5) from `config/default.toml`: its comments become text, its keys become terms.
-
-use std::io;
+//! Generates the keys of channeld.toml(5) from `config/default.toml`: its comments become text, its keys become terms.
 
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
-use super::{MANUAL, SOURCE, date, see_also};
 use crate::config::DEFAULTS;
 
 /// How many paragraphs at the start of the file describe the file itself. The page leaves them out.
 const ABOUT_THE_FILE: usize = 2;
 
-pub(super) fn page() -> io::Result<Vec<u8>> {
-    let mut roff = Roff::new();
-    roff.control("TH", ["channeld.toml", "5", &date(), SOURCE, MANUAL]);
-    roff.control("SH", ["NAME"]).text([roman("channeld.toml - configuration of channeld")]);
-    roff.control("SH", ["DESCRIPTION"]).text([
-        roman("A TOML file. Every key stands here with its default or, "),
-        italic("in this type"),
-        roman(", with an example. NAME stands for a name of your choice."),
-    ]);
+/// Writes the keys, by table.
+pub(super) fn write(roff: &mut Roff) {
     let keys = DEFAULTS.splitn(ABOUT_THE_FILE + 1, "\n#\n").last().unwrap_or_default();
     let mut paragraph = Paragraph::default();
     for line in keys.lines() {
-        paragraph.add(line, &mut roff);
+        paragraph.add(line, roff);
     }
-    paragraph.put(&mut roff);
-    let mut text = Vec::new();
-    roff.to_writer(&mut text)?;
-    see_also("channeld(1), channeld-check(1), channeld-record(5)").to_writer(&mut text)?;
-    Ok(text)
+    paragraph.put(roff);
 }
 
 /// Lines of the file that were read but not written yet.
@@ -106,7 +92,10 @@ mod tests {
 
     #[test]
     fn every_key_is_a_term_and_the_file_itself_is_not_spoken_of() {
-        let text = String::from_utf8(page().unwrap()).unwrap();
+        let (mut roff, mut text) = (Roff::new(), Vec::new());
+        write(&mut roff);
+        roff.to_writer(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
         assert!(text.contains("Each key is also an environment variable") && !text.contains("begins with #"), "{text}");
         for key in [
             "base_url",

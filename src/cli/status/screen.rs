@@ -30,13 +30,13 @@ use crate::daemon::signals::{self, Signals};
 use operator::api::GetStatus;
 
 mod condition;
-mod model;
+mod navigation;
 mod page;
 #[cfg(test)]
 mod tests;
 mod view;
 
-use model::{Model, Then};
+use navigation::{Model, Then};
 
 /// How often the reading thread checks whether the screen has ended, if no key is pressed.
 const LOOK: Duration = Duration::from_millis(100);

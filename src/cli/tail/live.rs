@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::{Args, Printer, hint, note};
+use super::printer::{Printer, hint, note};
 use crate::cli::event_line::EventLine;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::operate::Operator;
@@ -20,13 +20,11 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// Watches until the requested number of events has been shown. Returns `false` if no daemon runs. If the daemon ends
 /// later, waits for it to return.
 pub(super) async fn watch(
-    args: &Args,
+    mut request: WatchTail,
     operator: &Operator,
     mut printer: Printer,
     out: &mut impl Write,
 ) -> Result<bool, Failure> {
-    let mut request =
-        WatchTail { channel: args.channel.clone(), sink: args.sink.clone(), from: None, filter: args.filter.clone() };
     let (mut has_answered, mut complained, mut elsewhere) = (false, false, Vec::new());
     loop {
         match operator.answer(&request).await {

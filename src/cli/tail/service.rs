@@ -2,14 +2,13 @@
 
 use std::borrow::Cow;
 use std::io::Write;
-use std::path::Path;
 
 use futures_util::future::join_all;
 use tokio::time::sleep;
 
-use super::{Args, Printer, hint, note};
+use super::printer::{Printer, hint, note};
 use crate::cli::connect::{channel, client, configured};
-use crate::cli::event_line::{EventLine, Layout};
+use crate::cli::event_line::EventLine;
 use crate::cli::exit::Failure;
 use crate::cli::shown::{printable, verified};
 use crate::config::Config;
@@ -22,11 +21,17 @@ use record::{self, ChannelRef, Lines, Readable, Record};
 /// The largest page that the service returns.
 const PAGE: u16 = 200;
 
-/// How many past events are shown first, unless the command line says otherwise.
-const LAST: u16 = 10;
-
 /// How many channels are searched concurrently.
 const AT_ONCE: usize = 16;
+
+/// The events to show.
+pub(super) struct Wanted<'a> {
+    /// The name or id of a channel. Without it, all configured channels are watched.
+    pub(super) channel: Option<&'a str>,
+    pub(super) filter: &'a Filter,
+    /// How many past events are shown first.
+    pub(super) last: u16,
+}
 
 /// A channel, and how far it has been shown.
 struct Followed {
@@ -40,26 +45,26 @@ struct Followed {
 }
 
 /// Watches until the requested number of events has been shown.
-pub(super) async fn watch(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result<(), Failure> {
-    let config = Config::load(file)?;
-    let (client, known) = (client(&config)?, configured(&config.channels));
+pub(super) async fn watch(
+    config: &Config,
+    wanted: Wanted<'_>,
+    mut printer: Printer,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let (client, known) = (client(config)?, configured(&config.channels));
     let of = |name: &str| {
         let (channel, verifier) = channel(&known, name)?;
         Ok(Followed { channel, verifier, last: None, has_answered: false, complaint: None })
     };
-    let mut channels = match &args.channel {
+    let mut channels = match wanted.channel {
         Some(name) => vec![of(name)?],
         None => known.iter().map(|known| of(&known.channel.name)).collect::<Result<_, Failure>>()?,
     };
-    let names: Vec<_> = channels.iter().map(|followed| followed.channel.name.clone()).collect();
-    let shown = names.iter().map(|name| &**name).filter(|_| args.channel.is_none());
-    let mut printer = Printer::new(args, Layout::of_stdout(shown));
     hint("watching what the service shows; Ctrl-C ends");
-    let last = args.last.unwrap_or(LAST);
     loop {
         let mut failures = Vec::new();
         for some in channels.chunks_mut(AT_ONCE) {
-            let asked = join_all(some.iter_mut().map(|followed| followed.news(&client, &args.filter, last)));
+            let asked = join_all(some.iter_mut().map(|followed| followed.news(&client, wanted.filter, wanted.last)));
             for (verdicts, channel) in asked.await {
                 match verdicts {
                     Ok(verdicts) => {

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use jiff::Timestamp;
+use ratatui::style::{Color, Modifier, Style};
 
 use crate::cli::shown::printable;
-use crate::cli::status::{NOTEWORTHY, activity, problem};
+use crate::cli::status::text::{NOTEWORTHY, activity, problem};
 use crate::cli::terminal::{ASIDE, BAD, PASSING};
 use channel::{Activity, ChannelStatus, LaneState};
 use operator::Report;
@@ -25,6 +26,16 @@ pub(super) enum Condition {
     /// An operator has paused it, or another instance runs it.
     Aside,
     Good,
+}
+
+/// The color of the word.
+pub(super) fn colour(condition: Condition) -> Style {
+    match condition {
+        Condition::Bad => Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
+        Condition::Passing | Condition::Behind => Style::new().fg(Color::Yellow),
+        Condition::Aside => Style::new().fg(Color::Cyan),
+        Condition::Good => Style::new().fg(Color::Green),
+    }
 }
 
 /// A channel's condition, the word for it, and the detail text.

@@ -5,11 +5,10 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr;
 
-use super::condition::{Condition, Health};
-use super::model::Model;
-use super::view::colour;
+use super::condition::{Condition, Health, colour};
+use super::navigation::Model;
 use crate::cli::shown::printable;
-use crate::cli::status::{activity, ago, oldest, paused, problem};
+use crate::cli::status::text::{activity, ago, oldest, paused, problem};
 use crate::cli::terminal::{self, shortened};
 use crate::config::SignerNames;
 use channel::{ChannelStatus, Kept, LaneState, LaneStatus, Problem, SharedWorkflow, grouped, rate, span};

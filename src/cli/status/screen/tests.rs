@@ -3,7 +3,7 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use unicode_width::UnicodeWidthStr;
 
-use super::model::{Place, Then};
+use super::navigation::{Place, Then};
 use super::*;
 use channel::{Activity, ChannelStatus, LaneState, LaneStatus, Problem, SignerStatus};
 use operator::{Process, Report};

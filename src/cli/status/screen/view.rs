@@ -10,11 +10,11 @@ use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::Paragraph;
 use unicode_width::UnicodeWidthStr;
 
-use super::condition::{Condition, Health};
-use super::model::{Model, Place};
+use super::condition::{Condition, Health, colour};
+use super::navigation::{Model, Place};
 use super::page;
 use crate::cli::shown::printable;
-use crate::cli::status::{ago, instance, oldest};
+use crate::cli::status::text::{ago, instance, oldest};
 use crate::cli::terminal::shortened;
 use channel::{ChannelStatus, grouped, rate, span};
 use operator::Report;
@@ -64,15 +64,6 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model, now: Timestamp) {
     let blank = (filled..room).map(|_| Line::default());
     let lines: Vec<_> = top.into_iter().chain(middle).chain(blank).chain(bottom).collect();
     frame.render_widget(Paragraph::new(Text::from(lines)), Rect { x: 0, y: 0, ..area });
-}
-
-pub(super) fn colour(condition: Condition) -> Style {
-    match condition {
-        Condition::Bad => Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
-        Condition::Passing | Condition::Behind => Style::new().fg(Color::Yellow),
-        Condition::Aside => Style::new().fg(Color::Cyan),
-        Condition::Good => Style::new().fg(Color::Green),
-    }
 }
 
 /// The verdict, the reasons against being ready, and the number of channels in each condition.
