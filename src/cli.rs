@@ -1,4 +1,4 @@
-//! The command line, with one file per subcommand.
+//! The command line, with one file per subcommand, in a folder for each purpose.
 //!
 //! # Invariants
 //!
@@ -18,48 +18,70 @@ use operator::api::SetPaused;
 use simulator;
 
 mod arguments;
-mod channels;
-mod check;
-mod cluster;
-mod completions;
 mod connect;
-mod console;
-mod cursor;
-mod dead_letters;
-mod demo;
-mod event_line;
 mod exit;
-mod explain;
-mod get;
-mod health;
-mod init;
-mod man;
 mod operate;
 mod output;
-mod pause;
-mod progress;
-mod quarantine;
-mod reload;
-mod replay;
 mod run;
-mod schema;
-mod search;
 mod shown;
-mod simulate;
-mod state;
-mod status;
-mod table;
-mod tail;
 mod terminal;
-mod test_sink;
-mod verify;
-mod wait_watcher;
+
+/// Subcommands that show something.
+mod look {
+    pub(super) mod channels;
+    pub(super) mod cluster;
+    pub(super) mod console;
+    pub(super) mod explain;
+    pub(super) mod get;
+    pub(super) mod health;
+    pub(super) mod search;
+    pub(super) mod status;
+    pub(super) mod tail;
+}
+
+/// Subcommands that change what the daemon does or has recorded.
+mod act {
+    pub(super) mod cursor;
+    pub(super) mod dead_letters;
+    pub(super) mod pause;
+    pub(super) mod quarantine;
+    pub(super) mod reload;
+    pub(super) mod replay;
+    pub(super) mod state;
+}
+
+/// Subcommands whose exit code answers a question.
+mod prove {
+    pub(super) mod check;
+    pub(super) mod test_sink;
+    pub(super) mod verify;
+    pub(super) mod wait_watcher;
+}
+
+/// Subcommands for a first trial.
+mod trial {
+    pub(super) mod demo;
+    pub(super) mod init;
+    pub(super) mod simulate;
+}
+
+/// Subcommands for those who package channeld.
+mod package {
+    pub(super) mod completions;
+    pub(super) mod man;
+    pub(super) mod schema;
+}
 
 pub use exit::Exit;
 
+use act::{cursor, dead_letters, pause, quarantine, reload, replay, state};
 use connect::Connection;
 use exit::Failure;
+use look::{channels, cluster, console, explain, get, health, search, status, tail};
+use package::{completions, man, schema};
+use prove::{check, test_sink, verify, wait_watcher};
 use terminal::failure_for_stderr;
+use trial::{demo, init, simulate};
 
 /// The configuration file that the package installs. Without `--config`, it is read if it exists.
 const INSTALLED: &str = "/etc/channeld/channeld.toml";

@@ -41,7 +41,7 @@
 //! | [`channel`] | the loop: read, verify, deliver, commit | api, ledger, sink and their dependencies |
 //! | [`operator`] | the view and the requests of an operator: one typed API, served on the control socket and, for its reading half, over TCP; `liveness` | api, channel, cluster and their dependencies |
 //! | [`simulator`] | the service, simulated; only `cli` and the tests use it | proof |
-//! | this one | [`config`]: turns the operator's text into the settings of the crates above, and reports every mistake at once. [`daemon`]: assembly, a task for each channel, reload, signals, systemd. [`cli`]: one file for each subcommand | all above |
+//! | this one | [`config`]: turns the operator's text into the settings of the crates above, and reports every mistake at once. [`daemon`]: assembly, a task for each channel, reload, signals, systemd. [`cli`]: one file for each subcommand, in a folder for each purpose: `look`, `act`, `prove`, `trial`, `package` | all above |
 //!
 //! # Invariants
 //!

@@ -7,6 +7,10 @@ use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+pub(super) mod event_line;
+pub(super) mod progress;
+pub(super) mod table;
+
 /// The state is as it should be.
 pub(super) const GOOD: Style = AnsiColor::Green.on_default();
 
