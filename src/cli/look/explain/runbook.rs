@@ -132,18 +132,16 @@ impl Topic {
     /// The runbook's text, followed by the other reasons that it links to.
     pub(super) fn text(&self, width: usize) -> String {
         let (plain, markdown, around) = match &self.source {
-            Source::Section(body) => (text::plain(body, width), (*body).to_owned(), None),
+            Source::Section(body) => (text::filled(body, width), (*body).to_owned(), None),
             Source::Row { headings, cells, section } => {
                 let told = headings.iter().zip(cells).skip(1);
                 let told =
                     told.map(|(heading, cell)| (if *heading == "the log says" { "meaning" } else { heading }, cell));
-                let lines = told.map(|(heading, cell)| {
-                    text::wrapped(&format!("{heading}: {}", text::inline(cell)), "", "  ", width)
-                });
+                let lines = told.map(|(heading, cell)| text::wrapped(&format!("{heading}: {cell}"), "", "  ", width));
                 let mut plain = lines.collect::<Vec<_>>().join("\n");
                 // If the last cell begins with a link, the answer is in the linked section.
                 if let Some(body) = cells.last().and_then(|cell| led_to(cell)) {
-                    plain = format!("{plain}\n\n{}", text::plain(body, width));
+                    plain = format!("{plain}\n\n{}", text::filled(body, width));
                 }
                 (plain, cells.join(" "), Some(*section))
             }

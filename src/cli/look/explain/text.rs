@@ -1,81 +1,27 @@
-//! Converts the Markdown of the runbook to plain text for a terminal: paragraphs, lists, code blocks, tables and links.
+//! Reads the Markdown of the runbook, and fills its paragraphs to a width.
 
-use super::runbook::{sections, slug};
-
-/// The indentation of a code block.
-const CODE: &str = "    ";
-
-/// The plain text that is being built.
-#[derive(Default)]
-struct Plain<'a> {
-    lines: Vec<String>,
-    /// A paragraph or a list item: the prefix of its first line, the prefix of the other lines, and its text.
-    paragraph: Option<(String, String, String)>,
-    /// The rows of a table, each with its indentation.
-    table: Vec<(usize, Vec<&'a str>)>,
-    is_code: bool,
-}
-
-/// Converts Markdown to plain text. No line is longer than `width`, except in code blocks.
-pub(super) fn plain(markdown: &str, width: usize) -> String {
-    let mut plain = Plain::default();
-    for line in markdown.lines() {
-        plain.add(line, width);
-    }
-    plain.end_block(width);
-    plain.lines.join("\n").trim().to_owned()
-}
-
-impl<'a> Plain<'a> {
-    fn add(&mut self, line: &'a str, width: usize) {
-        let trimmed = line.trim_start();
-        let indent = line.len() - trimmed.len();
-        if trimmed.starts_with("```") {
-            self.end_block(width);
-            self.is_code = !self.is_code;
-        } else if self.is_code {
-            self.lines.push(format!("{CODE}{}", line.trim_end()).trim_end().to_owned());
-        } else if trimmed.is_empty() {
-            self.end_block(width);
-            if self.lines.last().is_some_and(|line| !line.is_empty()) {
-                self.lines.push(String::new());
-            }
-        } else if trimmed.starts_with('|') {
-            if self.table.is_empty() {
-                self.end_block(width);
-            }
-            self.table.push((indent, cells(trimmed)));
-        } else if let Some(marker) = marker(trimmed) {
-            self.end_block(width);
-            let (before, text) = (" ".repeat(indent), &trimmed[marker..]);
-            let further = format!("{before}{}", " ".repeat(marker));
-            self.paragraph = Some((format!("{before}{}", &trimmed[..marker]), further, text.to_owned()));
-        } else if let Some((_, _, text)) = &mut self.paragraph {
-            *text = format!("{text} {trimmed}");
-        } else {
-            self.end_block(width);
-            let before = " ".repeat(indent);
-            self.paragraph = Some((before.clone(), before, trimmed.to_owned()));
+/// Fills the paragraphs and the list items of Markdown to `width` columns. Code and tables stay as they are.
+pub(super) fn filled(markdown: &str, width: usize) -> String {
+    let mut blocks: Vec<(bool, String)> = Vec::new();
+    let (mut is_code, mut continues) = (false, false);
+    for line in markdown.trim().lines() {
+        let text = line.trim_start();
+        let is_fence = text.starts_with("```");
+        let is_prose = !(is_code || is_fence || text.is_empty() || text.starts_with('|'));
+        match blocks.last_mut().filter(|_| continues && is_prose && marker(text).is_none()) {
+            Some((_, paragraph)) => *paragraph = format!("{paragraph} {text}"),
+            None => blocks.push((is_prose, line.to_owned())),
         }
+        is_code ^= is_fence;
+        continues = is_prose;
     }
-
-    fn end_block(&mut self, width: usize) {
-        if let Some((first, further, text)) = self.paragraph.take() {
-            self.lines.push(wrapped(&inline(&text), &first, &further, width));
-        }
-        let table = std::mem::take(&mut self.table);
-        let Some(((_, headings), rows)) = table.split_first() else { return };
-        // The first line after the headings is the separator.
-        for (indent, cells) in rows.iter().skip(1) {
-            let (before, further) = (" ".repeat(*indent), " ".repeat(indent + 4));
-            self.lines.push(wrapped(&inline(cells[0]), &before, &before, width));
-            for (heading, cell) in headings.iter().zip(cells).skip(1) {
-                let told =
-                    if cells.len() == 2 { inline(cell) } else { format!("{}: {}", inline(heading), inline(cell)) };
-                self.lines.push(wrapped(&told, &further, &further, width));
-            }
-        }
-    }
+    let lines = blocks.into_iter().map(|(is_prose, block)| {
+        let text = block.trim_start();
+        let first = &block[..block.len() - text.len()];
+        let further = " ".repeat(first.len() + marker(text).unwrap_or(0));
+        if is_prose { wrapped(text, first, &further, width) } else { block }
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// The length of the marker of a list item, such as `* ` or `1. `.
@@ -95,26 +41,18 @@ pub(super) fn code_spans(text: &str) -> Vec<String> {
     text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// A text without Markdown marks. If the label of a link is not its heading, the heading follows in parentheses.
+/// A text without Markdown marks. Of a link, the label is left.
 pub(super) fn inline(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("](") {
         let (before, label) = before.rsplit_once('[').unwrap_or((before, ""));
-        let (target, after) = after.split_once(')').unwrap_or((after, ""));
         out.push_str(before);
         out.push_str(label);
-        let heading = target.strip_prefix('#').and_then(|anchor| sections().find(|(it, _)| slug(it) == anchor));
-        if let Some((heading, _)) = heading.filter(|(heading, _)| !heading.eq_ignore_ascii_case(label)) {
-            out.push_str(" (");
-            out.push_str(heading);
-            out.push(')');
-        }
-        rest = after;
+        rest = after.split_once(')').map_or("", |(_, after)| after);
     }
     out.push_str(rest);
-    let parts = out.split('`').enumerate();
-    parts.map(|(number, part)| if number % 2 == 0 { part.replace("**", "") } else { part.to_owned() }).collect()
+    out.replace("**", "").replace('`', "")
 }
 
 /// The anchors of the runbook's sections that a text links to.
