@@ -47,7 +47,7 @@ pub use files::{Files, Text};
 pub use problem::{ConfigError, Problem};
 pub use schema::schema;
 pub use sink::{KAFKA_NOT_BUILT_IN, Sink, SinkSettings};
-pub use verification::{SignerNames, load_verifier, verification_from_flags};
+pub use verification::{load_verifier, verification_from_flags};
 
 pub(crate) use sources::DEFAULTS;
 pub(crate) use values::positive_duration;
@@ -55,6 +55,7 @@ pub(crate) use values::positive_duration;
 use section::{Reader, Reported, Section};
 
 use ::ledger::store::StateSettings;
+use ::operator::SignerNames;
 use ::record::{Field, Filter, Format};
 use telemetry::Log;
 use telemetry::trace::Otlp;
@@ -148,7 +149,7 @@ impl Config {
         let (log, otlp) = (daemon::read_log(root), daemon::read_otlp(root));
         let memory = daemon::read_memory(root);
         let shutdown_grace = root.required("shutdown_grace", values::duration);
-        let signer_names = SignerNames::read(root);
+        let signer_names = verification::signer_names(root);
         let channels = channel::read_all(root);
         let sinks = sink::read_all(&root.section("sinks"));
         check_raw(root, &channels, &sinks);

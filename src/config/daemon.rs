@@ -12,8 +12,9 @@ use super::problem::ConfigError;
 use super::section::{Reader, Reading, Reported, Section, all};
 use super::state;
 use super::values::{http_url, size_in, word};
-use super::verification::SignerNames;
+use super::verification;
 use ::ledger::store::{PostgresSettings, StateSettings};
+use ::operator::SignerNames;
 use net::http::{self, Authorities};
 use telemetry::Log;
 use telemetry::trace::Otlp;
@@ -42,7 +43,7 @@ impl Local {
             all!(Self {
                 state: state::read(root),
                 log: read_log(root),
-                signer_names: SignerNames::read(root),
+                signer_names: verification::signer_names(root),
                 channels: Ok(channel::read_all(root)),
             })
         })

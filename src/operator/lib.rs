@@ -58,10 +58,13 @@ mod report;
 mod request;
 mod retry;
 mod router;
+pub mod runbook;
 pub mod server;
+mod signer_names;
 mod socket;
 mod state;
 mod tail;
+mod verifier;
 
 pub use api::Refusal;
 pub use client::ask;
@@ -73,7 +76,9 @@ pub use reload::{Changes, Difference, Reloading, Reloads};
 pub use report::{Process, Report};
 pub use request::Request;
 pub use router::Sources;
+pub use signer_names::SignerNames;
 pub use socket::Socket;
+pub use verifier::verifier_of;
 
 use api::Entry;
 

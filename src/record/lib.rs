@@ -18,17 +18,20 @@ use net::memory::Reserved;
 use proof::event::{ChannelId, Event, EventId, EventKey, EventType, Offset};
 use proof::verify::{Hash, Unsigned, Verdict, Verified};
 
+mod checked;
 mod facts;
 mod filter;
 mod line;
 mod lines;
 mod manual;
 mod readable;
+mod same;
 mod sample;
 mod schema;
 mod shape;
 mod template;
 
+pub use checked::Checked;
 pub use facts::{Facts, Field};
 pub use filter::{Filter, Rule};
 pub use lines::Lines;

@@ -15,6 +15,7 @@ use crate::config::Config;
 use channel::{History, grouped};
 use ledger::LATE;
 use operator::api::{CursorPosition, ListCursors, Redeliver};
+use operator::verifier_of;
 use proof::event::{Offset, RawEvent};
 
 /// Maximum size of the events in one request. It is less than the daemon accepts.
@@ -51,7 +52,7 @@ pub(crate) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) 
     }
     let config = Config::load(file)?;
     let client = connect::client(&config)?;
-    let (channel, _) = connect::channel(&connect::configured(&config.channels), &args.channel)?;
+    let (channel, _) = verifier_of(&connect::configured(&config.channels), &args.channel)?;
     let operator = Operator::open(file)?;
     let lane = args.lane(&operator).await?;
     let events = args.read(History::new(client, channel.id, args.from, args.to, config.api.page_limit)).await?;

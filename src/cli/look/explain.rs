@@ -14,12 +14,10 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::{say, say_json};
 use crate::cli::shown::printable;
 
-mod runbook;
+use operator::runbook::{self, Kind, Topic};
+
 #[cfg(test)]
 mod tests;
-mod text;
-
-use runbook::{Kind, Topic};
 
 /// The columns of a terminal.
 const WIDTH: usize = 80;
@@ -104,20 +102,6 @@ pub(crate) fn run(Args { reason, json }: &Args, out: &mut impl Write) -> Result<
     say(out, format!("{reason}: {}\n\n{}", topic.kind.about(), text.trim_end()))
 }
 
-/// The runbook's text about a reason, or about a line of `health --ready`.
-pub(crate) struct Advice {
-    pub(crate) name: String,
-    pub(crate) summary: String,
-    pub(crate) text: String,
-}
-
-/// The runbook's text in lines of `width` columns, or `None` if the runbook does not explain the reason.
-pub(crate) fn advice(reason: &str, width: usize) -> Option<Advice> {
-    let topics = runbook::topics();
-    let (topic, name) = runbook::find(&topics, reason)?;
-    Some(Advice { name: name.to_owned(), summary: topic.summary.clone(), text: topic.text(width) })
-}
-
 /// Every reason on a line of its own: by kind and, within a kind, in the order of the runbook.
 fn list(topics: &[Topic]) -> String {
     let mut lines = Vec::new();
@@ -125,11 +109,11 @@ fn list(topics: &[Topic]) -> String {
         lines.push(format!("{}:", kind.heading()));
         for topic in topics.iter().filter(|topic| topic.kind == kind) {
             if kind.is_quoted() {
-                lines.extend(topic.names.iter().map(|name| format!("  {}", text::cut(name, WIDTH - 2))));
+                lines.extend(topic.names.iter().map(|name| format!("  {}", runbook::cut(name, WIDTH - 2))));
                 continue;
             }
             let names = topic.names.iter();
-            lines.extend(names.map(|name| text::cut(&format!("  {name:29}  {}", topic.summary), WIDTH)));
+            lines.extend(names.map(|name| runbook::cut(&format!("  {name:29}  {}", topic.summary), WIDTH)));
         }
         lines.push(String::new());
     }

@@ -5,7 +5,7 @@ use std::io::Write;
 use crate::cli::connect::Connection;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::shown;
-use crate::config::SignerNames;
+use operator::SignerNames;
 use proof::event::EventId;
 use proof::verify::{Address, Verdict};
 use record;

@@ -18,17 +18,16 @@ use std::sync::mpsc;
 use rayon::prelude::*;
 
 use crate::cli::exit::{Exit, Failure};
+use crate::cli::shown;
 use crate::config::{load_verifier, verification_from_flags};
 use proof::verify::Verifier;
+use record::Checked;
 
 mod input;
-mod outcome;
-mod same;
 #[cfg(test)]
 pub(crate) mod tests;
 
 use input::Inputs;
-pub(crate) use outcome::Outcome;
 
 /// Maximum number of inputs that are verified on all processors while others are read.
 const BATCH: usize = 200;
@@ -124,14 +123,14 @@ fn verify(
             let read = iter::once(first).chain(inputs.try_iter().take(BATCH - 1));
             let mut failed = None;
             let batch: Vec<_> = read.map_while(|input| input.map_err(|error| failed = Some(error)).ok()).collect();
-            let verified = batch.par_chunks(TOGETHER).flat_map_iter(|some| Outcome::of_all(some, verifier));
+            let verified = batch.par_chunks(TOGETHER).flat_map_iter(|some| Checked::of_all(some, verifier));
             for outcome in verified.collect::<Vec<_>>() {
                 number += 1;
                 *counts.entry(outcome.status).or_default() += 1;
                 let line = if args.json {
                     serde_json::to_string(&outcome).expect("an outcome is JSON")
                 } else {
-                    format!("{number:>8}  {}", outcome.line())
+                    format!("{number:>8}  {}", line(&outcome))
                 };
                 writeln!(out, "{line}").map_err(Failure::output)?;
             }
@@ -152,6 +151,12 @@ fn verify(
     out.flush().map_err(Failure::output)?;
     let passed = verified + if args.allow_unsigned { unsigned } else { 0 };
     Ok(if passed == number { Exit::Done } else { Exit::Failed })
+}
+
+/// Formats an outcome as a line for people.
+fn line(Checked { event_id, status, reason, signers }: &Checked) -> String {
+    let said = reason.map_or_else(|| format!("{} signers", signers.len()), str::to_owned);
+    format!("{status:8}  {:36}  {said}", shown::id(*event_id))
 }
 
 fn unreadable(name: &str) -> String {

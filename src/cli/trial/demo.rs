@@ -28,7 +28,7 @@ use telemetry::trace::Traces;
 use telemetry::{self};
 
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::look::console::Console;
+use crate::cli::look::console;
 use crate::cli::terminal::event_line::Layout;
 
 mod screen;
@@ -148,8 +148,12 @@ async fn in_a_browser(config: &Config, parts: &SharedParts, processors: Arc<Proc
             Sources { liveness: liveness.clone(), operations: operations.subscribe(), metrics: parts.metrics.clone() };
         let socket = Socket::listen(&config.state.path)?;
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let console = Console::open(config, listen, Some(TABLE), false).await?;
-        console.say_address(open);
+        let console = console::open(config, listen, Some(TABLE), false).await?;
+        let address = console.offer_address();
+        println!("In a browser, once: {address}\n");
+        if open {
+            console::open_browser(&address);
+        }
         tokio::select! {
             never = socket.serve(sources) => match never {},
             never = console.serve() => match never {},

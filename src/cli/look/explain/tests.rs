@@ -61,7 +61,7 @@ fn each_topic_can_be_asked_for_by_its_name_and_leads_only_to_others() {
 fn prose_fits_a_terminal_and_nothing_of_the_runbook_is_changed() {
     let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     for (heading, body) in runbook::sections() {
-        let (filled, mut is_code) = (text::filled(body, WIDTH), false);
+        let (filled, mut is_code) = (runbook::filled(body, WIDTH), false);
         assert_eq!(words(&filled), words(body), "{heading}");
         for line in filled.lines() {
             is_code ^= line.trim_start().starts_with("```");
@@ -91,5 +91,5 @@ fn paragraphs_and_list_items_are_filled_and_code_and_tables_stay() {
                     channeld status --watch\n  ```\n\n| a | b | and a wide cell |\n|---|---|---|\n";
     let expected = "One **bold** `code`,\nand [a\nlink](#sizing).\n\n* An item that goes\n  on\n* and one more\n\n  ```sh\n  \
                     channeld status --watch\n  ```\n\n| a | b | and a wide cell |\n|---|---|---|";
-    assert_eq!(text::filled(markdown, 20), expected);
+    assert_eq!(runbook::filled(markdown, 20), expected);
 }

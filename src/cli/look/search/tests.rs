@@ -73,7 +73,7 @@ async fn written(service: &Scripted, flags: &[&str]) -> (Result<Exit, Failure>, 
     let verifier = Verifier::new(SignerSet::new(vec![Address([1; 20])], 1).unwrap(), Address([2; 20]));
     let Line { args } = Line::try_parse_from(["search", "test"].iter().chain(flags)).unwrap();
     let mut out = Vec::new();
-    let (client, signer_names) = (service.client(), crate::config::SignerNames::default());
+    let (client, signer_names) = (service.client(), operator::SignerNames::default());
     let ended = run(&args, &Connection { client, channel, verifier, signer_names }, &mut out).await;
     (ended, String::from_utf8(out).unwrap())
 }

@@ -7,13 +7,14 @@ use futures_util::future::join_all;
 use tokio::time::sleep;
 
 use super::printer::{Printer, hint, note};
-use crate::cli::connect::{channel, client, configured};
+use crate::cli::connect::{client, configured};
 use crate::cli::exit::Failure;
 use crate::cli::shown::{printable, verified};
 use crate::cli::terminal::event_line::EventLine;
 use crate::config::Config;
 use api::{ApiError, Client, Filter};
 use net::Chain;
+use operator::verifier_of;
 use proof::event::{Offset, RawEvent};
 use proof::verify::{Verdict, Verifier};
 use record::{self, ChannelRef, Lines, Readable, Record};
@@ -53,7 +54,7 @@ pub(super) async fn watch(
 ) -> Result<(), Failure> {
     let (client, known) = (client(config)?, configured(&config.channels));
     let of = |name: &str| {
-        let (channel, verifier) = channel(&known, name)?;
+        let (channel, verifier) = verifier_of(&known, name)?;
         Ok(Followed { channel, verifier, last: None, has_answered: false, complaint: None })
     };
     let mut channels = match wanted.channel {

@@ -27,7 +27,7 @@ async fn ended(client: Client, until: Until, timeout: Duration) -> Result<String
     let id: Uuid = "7c9e6679-7425-40de-944b-e07fc1f90ae7".parse().unwrap();
     let channel = ChannelRef { name: "test".into(), id: ChannelId(id) };
     let verifier = Verifier::new(SignerSet::new(vec![Address([1; 20])], 1).unwrap(), Address([2; 20]));
-    let connection = Connection { client, channel, verifier, signer_names: crate::config::SignerNames::default() };
+    let connection = Connection { client, channel, verifier, signer_names: operator::SignerNames::default() };
     let args = Args { channel: "test".to_owned(), watcher_id: id, until, interval: Duration::from_millis(1), timeout };
     let mut out = Vec::new();
     assert_eq!(run(&args, &connection, &mut out).await?, Exit::Done);

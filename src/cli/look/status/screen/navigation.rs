@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::condition::{Condition, Health, by_channel};
-use crate::config::SignerNames;
 use channel::ChannelStatus;
 use operator::Report;
+use operator::SignerNames;
 
 /// Maximum length of the name filter, in characters.
 const LONGEST_NAME: usize = 40;

@@ -10,8 +10,8 @@ use super::navigation::Model;
 use crate::cli::look::status::text::{activity, ago, oldest, paused, problem};
 use crate::cli::shown::printable;
 use crate::cli::terminal::{self, shortened};
-use crate::config::SignerNames;
 use channel::{ChannelStatus, Kept, LaneState, LaneStatus, Problem, SharedWorkflow, grouped, rate, span};
+use operator::SignerNames;
 
 /// Columns of the label before a fact.
 const LABEL: usize = 12;
