@@ -1,4 +1,4 @@
-//! The command line, with one file per subcommand.
+//! The command line, with one file per subcommand, in a folder for each purpose.
 //!
 //! # Invariants
 //!
@@ -9,61 +9,82 @@
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::config::FILE_VARIABLE;
 use crate::version;
 use operator::api::SetPaused;
 use simulator;
 
-mod channels;
-mod check;
-mod cluster;
-mod completions;
+mod arguments;
 mod connect;
-mod console;
-mod cursor;
-mod dead_letters;
-mod demo;
-mod event_line;
 mod exit;
-mod explain;
-mod get;
-mod health;
-mod init;
-mod man;
 mod operate;
-mod pause;
-mod progress;
-mod quarantine;
-mod reload;
-mod replay;
+mod output;
 mod run;
-mod schema;
-mod search;
 mod shown;
-mod simulate;
-mod state;
-mod status;
-mod table;
-mod tail;
-mod test_sink;
-mod verify;
-mod wait_watcher;
+mod terminal;
+
+/// Subcommands that show something.
+mod look {
+    pub(super) mod channels;
+    pub(super) mod cluster;
+    pub(super) mod console;
+    pub(super) mod explain;
+    pub(super) mod get;
+    pub(super) mod health;
+    pub(super) mod search;
+    pub(super) mod status;
+    pub(super) mod tail;
+}
+
+/// Subcommands that change what the daemon does or has recorded.
+mod act {
+    pub(super) mod cursor;
+    pub(super) mod dead_letters;
+    pub(super) mod pause;
+    pub(super) mod quarantine;
+    pub(super) mod reload;
+    pub(super) mod replay;
+    pub(super) mod state;
+}
+
+/// Subcommands whose exit code answers a question.
+mod prove {
+    pub(super) mod check;
+    pub(super) mod test_sink;
+    pub(super) mod verify;
+    pub(super) mod wait_watcher;
+}
+
+/// Subcommands for a first trial.
+mod trial {
+    pub(super) mod demo;
+    pub(super) mod init;
+    pub(super) mod simulate;
+}
+
+/// Subcommands for those who package channeld.
+mod package {
+    pub(super) mod completions;
+    pub(super) mod man;
+    pub(super) mod schema;
+}
 
 pub use exit::Exit;
 
+use act::{cursor, dead_letters, pause, quarantine, reload, replay, state};
 use connect::Connection;
 use exit::Failure;
-use table::failure_for_stderr;
+use look::{channels, cluster, console, explain, get, health, search, status, tail};
+use package::{completions, man, schema};
+use prove::{check, test_sink, verify, wait_watcher};
+use terminal::failure_for_stderr;
+use trial::{demo, init, simulate};
 
 /// The configuration file that the package installs. Without `--config`, it is read if it exists.
 const INSTALLED: &str = "/etc/channeld/channeld.toml";
-
-/// The file that `init` writes by default.
-const HERE: &str = "channeld.toml";
 
 /// Reads the verified events of channels and hands them on: nothing forged, nothing lost.
 ///
@@ -133,11 +154,6 @@ enum Command {
     Man(man::Args),
 }
 
-/// Parses an id of the service.
-fn id<T: FromStr>(text: &str) -> Result<T, &'static str> {
-    text.parse().map_err(|_| "must be a UUID, such as 7c9e6679-7425-40de-944b-e07fc1f90ae7")
-}
-
 /// Parses the arguments. Prints the help and errors.
 ///
 /// # Errors
@@ -159,8 +175,11 @@ impl Cli {
     /// Runs the command to its end.
     pub async fn run(self) -> Exit {
         let config = self.config.or_else(|| Path::new(INSTALLED).exists().then(|| INSTALLED.into()));
-        if config.is_none() && self.command.is_configured() && Path::new(HERE).exists() {
-            anstream::eprintln!("channeld: no configuration file was read; for the one in this directory: -c {HERE}");
+        if config.is_none() && self.command.is_configured() && Path::new(init::FILE).exists() {
+            anstream::eprintln!(
+                "channeld: no configuration file was read; for the one in this directory: -c {}",
+                init::FILE
+            );
         }
         // Written when a command flushes it, when the buffer is full, and at the end.
         let out = &mut BufWriter::new(io::stdout());
@@ -209,9 +228,9 @@ impl Command {
             Self::Resume(what) => pause::run(what, config, out).await,
             Self::WaitWatcher(args) => wait_watcher::run(&args, &Connection::open(config, &args.channel)?, out).await,
             Self::Schema(args) => schema::run(&args, out),
-            Self::Completions(args) => completions::run(&args, out),
+            Self::Completions(args) => completions::run(&args, Cli::command(), out),
             Self::Names(args) => completions::names(&args, config, out),
-            Self::Man(args) => man::run(&args),
+            Self::Man(args) => man::run(&args, Cli::command()),
         }
     }
 }

@@ -47,7 +47,6 @@ pub use sources::text::Text;
 pub use tables::api::Api;
 pub use tables::channel::Channel;
 pub use tables::sink::{KAFKA_NOT_BUILT_IN, Sink, SinkSettings};
-pub use tables::verification::SignerNames;
 
 pub(crate) use reading::values::positive_duration;
 pub(crate) use sources::layer::DEFAULTS;
@@ -56,7 +55,7 @@ use reading::{Reader, Reported, Section, values};
 use tables::{channel, daemon, sink, state};
 
 use ::ledger::store::StateSettings;
-use operator::{Changes, Difference};
+use operator::{Changes, Difference, SignerNames};
 use telemetry::Log;
 use telemetry::trace::Otlp;
 
@@ -149,7 +148,7 @@ impl Config {
         let (log, otlp) = (daemon::read_log(root), daemon::read_otlp(root));
         let memory = daemon::read_memory(root);
         let shutdown_grace = root.required("shutdown_grace", values::duration);
-        let signer_names = SignerNames::read(root);
+        let signer_names = tables::verification::signer_names(root);
         let channels = channel::read_all(root);
         let sinks = sink::read_all(&root.section("sinks"));
         sink::shape::check_raw(&root.section("sinks"), &channels, &sinks);

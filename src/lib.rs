@@ -32,16 +32,17 @@
 //! |---|---|---|
 //! | [`proof`] | events and their verification: `event`, `verify`; no I/O, no clock | |
 //! | [`net`] | code that clients and tasks share: `secret`, `http`, `postgres`, `tasks`, `memory`, `retry`, `time` | |
-//! | [`record`] | the JSON object that sinks receive, its other formats, filters; pure | proof, net |
+//! | [`record`] | the JSON object that sinks receive, its other formats, filters, and its verification by whoever has it; pure | proof, net |
 //! | [`telemetry`] | logs, traces, `metrics` | proof, net, record |
 //! | [`api`] | the client of the service: pages, errors grouped by the next action | proof, net |
 //! | [`ledger`] | the recorded state of a channel: pure rules, leases, and the stores that persist it | proof, net, telemetry |
 //! | [`cluster`] | which channels this instance runs, if several instances share them | ledger, proof, net, telemetry |
 //! | [`sink`] | the trait, and one file or folder for each sink | proof, net, record, telemetry |
 //! | [`channel`] | the loop: read, verify, deliver, commit | api, ledger, sink and their dependencies |
-//! | [`operator`] | the view and the requests of an operator: one typed API, served on the control socket and, for its reading half, over TCP: `control`, `kept`, `look`, `report`, `serve`; `liveness` | api, channel, cluster and their dependencies |
+//! | [`operator`] | the view and the requests of an operator: one typed API, served on the control socket and, for its reading half, over TCP: `control`, `kept`, `look`, `report`, `serve`; `liveness`; `runbook` | api, channel, cluster and their dependencies |
+//! | [`console`] | events, their proofs and the daemon, in a browser | api, operator, sink and their dependencies |
 //! | [`simulator`] | the service, simulated; only `cli` and the tests use it | proof |
-//! | this one | [`config`]: turns the operator's text into the settings of the crates above, and reports every mistake at once. [`daemon`]: assembly, a task for each channel, reload, signals, systemd. [`cli`]: one file for each subcommand | all above |
+//! | this one | [`config`]: turns the operator's text into the settings of the crates above, and reports every mistake at once. [`daemon`]: assembly, a task for each channel, reload, signals, systemd. [`cli`]: one file for each subcommand, in a folder for each purpose: `look`, `act`, `prove`, `trial`, `package` | all above |
 //!
 //! # Invariants
 //!

@@ -7,7 +7,6 @@
 //! * **No state is created.** Only the owner of the state opens it: files of another user would keep the daemon from
 //!   starting.
 
-use std::fmt;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -15,7 +14,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::unistd::{User, geteuid};
-use serde::Serialize;
 
 use super::connect::configured;
 use super::exit::{Exit, Failure};
@@ -42,27 +40,6 @@ const MOST_OF_A_NAME: usize = 80;
 /// Carries out the requests of the command line.
 pub(super) struct Operator {
     pub(super) config: Local,
-}
-
-// The arguments of a request whose answers are printed. The request has the help text: a doc comment here would replace
-// it.
-#[derive(Debug, clap::Args)]
-pub(super) struct Printed<R: clap::Args> {
-    #[command(flatten)]
-    pub(super) request: R,
-    /// Print one JSON object a line.
-    #[arg(long)]
-    pub(super) json: bool,
-}
-
-// The arguments of a request that cannot be undone. It has no doc comment for the same reason.
-#[derive(Debug, clap::Args)]
-pub(super) struct Confirmed<R: clap::Args> {
-    #[command(flatten)]
-    pub(super) request: R,
-    /// Do it.
-    #[arg(long)]
-    pub(super) yes: bool,
 }
 
 impl Operator {
@@ -164,52 +141,4 @@ pub(super) fn owned(path: &Path) -> Result<(), Failure> {
         ));
     }
     Ok(())
-}
-
-/// Writes each item as one line, either as JSON or as formatted by `line`.
-pub(super) fn write_each<T: Serialize>(
-    out: &mut impl io::Write,
-    json: bool,
-    each: &[T],
-    line: impl Fn(&T) -> String,
-) -> Result<Exit, Failure> {
-    write_lines(out, each.iter().map(|one| if json { to_json(one) } else { line(one) }))
-}
-
-/// Writes a list. With `json`, one JSON line per item. Otherwise `heading` and one line per item, or `none` if it is empty.
-pub(super) fn write_list<T: Serialize>(
-    out: &mut impl io::Write,
-    json: bool,
-    each: &[T],
-    (heading, none): (&str, &str),
-    line: impl Fn(&T) -> String,
-) -> Result<Exit, Failure> {
-    if !json {
-        say(out, if each.is_empty() { none } else { heading })?;
-    }
-    write_each(out, json, each, line)
-}
-
-/// Writes one line of JSON.
-pub(super) fn say_json<T: Serialize>(out: &mut impl io::Write, one: &T) -> Result<Exit, Failure> {
-    say(out, to_json(one))
-}
-
-/// Writes one line.
-pub(super) fn say(out: &mut impl io::Write, line: impl fmt::Display) -> Result<Exit, Failure> {
-    write_lines(out, [line])
-}
-
-/// Writes lines and flushes the output.
-pub(super) fn write_lines(
-    out: &mut impl io::Write,
-    lines: impl IntoIterator<Item = impl fmt::Display>,
-) -> Result<Exit, Failure> {
-    let mut lines = lines.into_iter();
-    lines.try_for_each(|line| writeln!(out, "{line}")).and_then(|()| out.flush()).map_err(Failure::output)?;
-    Ok(Exit::Done)
-}
-
-fn to_json<T: Serialize>(one: &T) -> String {
-    serde_json::to_string(one).expect("an answer is JSON")
 }

@@ -14,8 +14,9 @@ use super::sources::text::Text;
 use super::tables::channel::{self, Channel};
 use super::tables::daemon::{read_listen, read_log};
 use super::tables::state;
-use super::tables::verification::{Levels, SignerNames};
+use super::tables::verification::{Levels, signer_names};
 use ::ledger::store::{PostgresSettings, StateSettings};
+use operator::SignerNames;
 use proof::verify::Verifier;
 use telemetry::Log;
 
@@ -43,7 +44,7 @@ impl Local {
             all!(Self {
                 state: state::read(root),
                 log: read_log(root),
-                signer_names: SignerNames::read(root),
+                signer_names: signer_names(root),
                 channels: Ok(channel::read_all(root)),
             })
         })

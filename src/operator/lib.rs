@@ -29,7 +29,10 @@ mod operations;
 mod others;
 mod report;
 mod request;
+pub mod runbook;
 mod serve;
+mod signer_names;
+mod verifier;
 
 pub use api::Refusal;
 pub use control::changes::{Changes, Difference, Reloading, Reloads};
@@ -45,3 +48,5 @@ pub use serve::listener::Listener;
 pub use serve::router::Sources;
 pub use serve::socket::Socket;
 pub use serve::{liveness, server};
+pub use signer_names::SignerNames;
+pub use verifier::verifier_of;

@@ -18,13 +18,16 @@ use net::memory::Reserved;
 use proof::event::{Event, EventId, EventKey, EventType, Offset, Proofs};
 use proof::verify::{Hash, Unsigned, Verdict, Verified};
 
+mod checked;
 mod facts;
 mod line;
 mod lines;
 mod manual;
+mod same;
 mod sample;
 mod shape;
 
+pub use checked::Checked;
 pub use facts::{Facts, Field, Filter, Rule};
 pub use lines::Lines;
 pub use manual::{EXAMPLE, MANUAL, schema};

@@ -4,7 +4,8 @@
 use std::borrow::Cow;
 
 /// The crates of channeld besides the program. A target begins with the name of its crate.
-pub const CRATES: [&str; 9] = ["api", "channel", "cluster", "ledger", "net", "operator", "record", "sink", "telemetry"];
+pub const CRATES: [&str; 10] =
+    ["api", "channel", "cluster", "console", "ledger", "net", "operator", "record", "sink", "telemetry"];
 
 /// Converts a target to its displayed form.
 pub(super) fn shown(target: &str) -> Cow<'_, str> {

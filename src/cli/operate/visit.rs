@@ -9,7 +9,8 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::{Exit, Failure, configured};
+use crate::cli::connect::configured;
+use crate::cli::exit::{Exit, Failure};
 use crate::config::Channel;
 use crate::daemon::membership::Sharing;
 use cluster::Peers;
@@ -22,7 +23,7 @@ use operator::{Operations, Request};
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// Does `work` on a state that instances share, as one of them. `open` opens the state, and blocks.
-pub(in crate::cli) async fn visit<T>(
+pub(crate) async fn visit<T>(
     open: impl FnOnce() -> Result<Postgres, StateError> + Send + 'static,
     work: impl AsyncFnOnce(Arc<dyn Store>, Peers) -> Result<T, Failure>,
 ) -> Result<T, Failure> {

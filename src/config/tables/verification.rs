@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::config::reading::values::{positive_duration, word};
 use crate::config::reading::{Reading, Reported, Section};
 use ::channel::Verification;
+use ::operator::SignerNames;
 use proof::verify::{Address, SignerSet, Verifier, workflow_owner};
 
 /// The two ways to name the owner of the events.
@@ -21,31 +22,21 @@ enum Owner {
 /// The largest number of characters in a signer's name.
 const LONGEST_NAME: usize = 64;
 
-/// `[verification.signer_names]`: the displayed names of signers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SignerNames(BTreeMap<Address, String>);
-
-impl SignerNames {
-    pub(crate) fn read(root: &Section<'_>) -> Result<Self, Reported> {
-        let table = root.section("verification").section("signer_names");
-        let (mut names, mut outcome) = (BTreeMap::new(), Ok(()));
-        for key in table.names()? {
-            let signer = address(&key).map_err(|message| table.wrong(&key, message));
-            match (signer, table.quoted(&key, signer_name)) {
-                // The shipped addresses are lower-case. The same address in another case is the operator's, and it sorts
-                // first.
-                (Ok(signer), Ok(Some(name))) => drop(names.entry(signer).or_insert(name)),
-                (Err(reported), _) | (_, Err(reported)) => outcome = Err(reported),
-                (Ok(_), Ok(None)) => {}
-            }
+/// Reads `[verification.signer_names]`: the displayed names of signers.
+pub(crate) fn signer_names(root: &Section<'_>) -> Result<SignerNames, Reported> {
+    let table = root.section("verification").section("signer_names");
+    let (mut names, mut outcome) = (BTreeMap::new(), Ok(()));
+    for key in table.names()? {
+        let signer = address(&key).map_err(|message| table.wrong(&key, message));
+        match (signer, table.quoted(&key, signer_name)) {
+            // The shipped addresses are lower-case. The same address in another case is the operator's, and it sorts
+            // first.
+            (Ok(signer), Ok(Some(name))) => drop(names.entry(signer).or_insert(name)),
+            (Err(reported), _) | (_, Err(reported)) => outcome = Err(reported),
+            (Ok(_), Ok(None)) => {}
         }
-        outcome.map(|()| Self(names))
     }
-
-    /// The name of a signer; `None` if it has no name.
-    pub fn of(&self, signer: &Address) -> Option<&str> {
-        self.0.get(signer).map(String::as_str)
-    }
+    outcome.map(|()| names.into())
 }
 
 fn signer_name(text: &str) -> Result<String, String> {

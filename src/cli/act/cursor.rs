@@ -1,0 +1,133 @@
+//! `channeld cursor`: shows and sets the cursor of each sink.
+
+use std::io::Write;
+use std::path::Path;
+
+use clap::Subcommand;
+
+use crate::cli::arguments::Printed;
+use crate::cli::connect;
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::operate::Operator;
+use crate::cli::output::{write_each, write_list};
+use crate::config::Config;
+use ledger::Cursor;
+use operator::api::{CursorMove, CursorPosition, Entry, ListCursors, SetCursors};
+use operator::find;
+use proof::event::{ChannelId, Offset};
+
+/// Show how far each sink of each channel has got, or set that.
+#[derive(Debug, Subcommand)]
+#[command(after_help = "Examples:
+  channeld cursor show settlements
+  channeld cursor set settlements --sink ledger --to 15520          # says what it would do
+  channeld cursor set settlements --sink ledger --to 15520 --yes
+  channeld cursor set settlements --back-to 15520 --yes             # no sink passes anything over")]
+pub(crate) enum Command {
+    Show(Printed<ListCursors>),
+    Set {
+        #[command(flatten)]
+        request: SetCursors,
+        /// The last OFFSET that counts as dealt with, as `cursor show` prints it: what is above it is delivered next.
+        /// `earliest` is before the first event, `latest` the newest event that the service has now.
+        #[arg(long, value_name = "OFFSET|earliest|latest", value_parser = target)]
+        #[arg(required_unless_present = "back_to", conflicts_with = "back_to")]
+        to: Option<Target>,
+        /// As `--to`, but only for sinks whose cursor is above that: no event is passed over.
+        #[arg(long, value_name = "OFFSET|earliest", value_parser = target)]
+        back_to: Option<Target>,
+        /// Do it.
+        #[arg(long)]
+        yes: bool,
+        /// Print one JSON object a line.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// The new cursor: everything up to and including this offset counts as processed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Earliest,
+    Latest,
+    Offset(Offset),
+}
+
+fn target(text: &str) -> Result<Target, &'static str> {
+    match text {
+        "earliest" => Ok(Target::Earliest),
+        "latest" => Ok(Target::Latest),
+        number => number
+            .parse()
+            .map(Target::Offset)
+            .map_err(|_| "it is an offset (a whole number from 0), `earliest` or `latest`"),
+    }
+}
+
+pub(crate) async fn run(command: Command, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
+    let operator = Operator::open(file)?;
+    match command {
+        Command::Show(Printed { request, json }) => {
+            write_list(out, json, &operator.ask(&request).await?, (&heading(), "There is no cursor yet."), position)
+        }
+        Command::Set { request, to, back_to, yes, json } => {
+            let target = to.or(back_to).expect("one of the two is required");
+            let through = match target {
+                Target::Earliest => None,
+                Target::Offset(offset) => Some(offset),
+                Target::Latest => {
+                    let channel = find(&connect::configured(&operator.config.channels), &request.channel)?;
+                    latest(file, channel.id).await?
+                }
+            };
+            let request = SetCursors { to: Cursor { through }, only_back: to.is_none(), apply: yes, ..request };
+            write_each(out, json, &operator.ask(&request).await?, |one| moved(&request, one))?;
+            if yes {
+                return Ok(Exit::Done);
+            }
+            Err(Failure(Exit::Usage, "nothing was changed: say --yes to do it".to_owned()))
+        }
+    }
+}
+
+async fn latest(file: Option<&Path>, channel: ChannelId) -> Result<Option<Offset>, Failure> {
+    let page = connect::client(&Config::load(file)?)?.poll(channel, None, 1).await;
+    let page = page.map_err(Failure::api("the latest event could not be asked for"))?;
+    Ok(page.events.first().map(|event| event.offset))
+}
+
+fn heading() -> String {
+    format!("{:24}  {:24}  {:>12}  WAITING", "CHANNEL", "SINK", "CURSOR")
+}
+
+fn position(Entry { channel, facts, .. }: &Entry<CursorPosition>) -> String {
+    let CursorPosition { sink, configured, cursor, owed } = facts;
+    let note = if *configured { "" } else { "  (not configured)" };
+    let cursor = cursor.to_string();
+    format!("{channel:24}  {sink:24}  {cursor:>12}  {owed} owed{note}")
+}
+
+fn moved(request: &SetCursors, CursorMove { sink, from, to, repeated, passed_over }: &CursorMove) -> String {
+    let will = if request.apply { "" } else { "would be " };
+    let consequence = match (repeated, passed_over) {
+        (0, 0) => "nothing changes".to_owned(),
+        (0, passed_over) => format!("at most {passed_over} events {will}passed over, never delivered"),
+        (repeated, _) => format!("at most {repeated} events {will}delivered again"),
+    };
+    format!("{} {sink}: from {from} to {to}: {consequence}", request.channel)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_a_word_or_an_offset() {
+        assert_eq!(target("earliest"), Ok(Target::Earliest));
+        assert_eq!(target("latest"), Ok(Target::Latest));
+        assert_eq!(target("7"), Ok(Target::Offset(Offset::new(7).unwrap())));
+        for wrong in ["-1", "newest", "", "1.5"] {
+            assert!(target(wrong).is_err(), "{wrong}");
+        }
+    }
+}

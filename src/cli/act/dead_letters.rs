@@ -1,0 +1,83 @@
+//! `channeld dead-letters`: lists, shows, replays and drops the events that sinks gave up on.
+
+use std::io::Write;
+use std::path::Path;
+
+use clap::Subcommand;
+use serde_json::json;
+
+use crate::cli::arguments::{Confirmed, Printed};
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::operate::Operator;
+use crate::cli::output::{say, say_json, write_lines, write_list};
+use crate::cli::shown::{id, printable, time};
+use operator::api::{
+    DeadLetter, DeadLetterEvent, DropDeadLetters, Entry, ListDeadLetters, RedeliverDeadLetters, ShowDeadLetter,
+};
+
+/// List and show the events that sinks gave up on, deliver them once more, or drop them.
+///
+/// A sink gives an event up where its `give_up_after` says so; without it, never.
+#[derive(Debug, Subcommand)]
+#[command(after_help = "Examples:
+  channeld dead-letters list settlements
+  channeld dead-letters replay settlements --sink ledger --all
+  channeld dead-letters replay settlements --sink ledger --since 2h")]
+pub(crate) enum Command {
+    List(Printed<ListDeadLetters>),
+    Show {
+        #[command(flatten)]
+        request: ShowDeadLetter,
+        /// Print one JSON object; the event is its `event`.
+        #[arg(long)]
+        json: bool,
+    },
+    Replay(Printed<RedeliverDeadLetters>),
+    Drop(Confirmed<DropDeadLetters>),
+}
+
+/// If this fails, nothing was changed. The exception is a failure of the state: it is then unknown whether anything changed.
+pub(crate) async fn run(command: Command, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
+    let operator = Operator::open(config)?;
+    match command {
+        Command::List(Printed { request, json }) => {
+            write_list(out, json, &operator.ask(&request).await?, (&heading(), "There is no dead letter."), line)
+        }
+        Command::Show { request, json: true } => say_json(out, &operator.ask(&request).await?),
+        Command::Show { request, json: false } => {
+            let DeadLetterEvent { entry, event } = operator.ask(&request).await?;
+            write_lines(out, [line(&entry), printable(event.get())])
+        }
+        Command::Replay(Printed { request, json }) => {
+            let offsets = operator.ask(&request).await?;
+            if json {
+                return write_lines(out, offsets.iter().map(|offset| json!({ "offset": offset })));
+            }
+            let sink = &request.which.sink;
+            say(out, format!("{} dead letters are on their way to {sink} once more", offsets.len()))
+        }
+        Command::Drop(Confirmed { yes: false, .. }) => {
+            Err(Failure(Exit::Usage, "nothing was dropped: say --yes to drop these dead letters for good".to_owned()))
+        }
+        Command::Drop(Confirmed { request, yes: true }) => {
+            say(out, format!("{} dropped", operator.ask(&request).await?.len()))
+        }
+    }
+}
+
+/// `channel  sink  offset  time  event id  attempts  the last answer`.
+fn heading() -> String {
+    format!(
+        "{:24}  {:24}  {:>10}  {:20}  {:36}  {:>6}  REASON",
+        "CHANNEL", "SINK", "OFFSET", "GIVEN UP", "EVENT", "TRIES"
+    )
+}
+
+fn line(Entry { channel, facts: DeadLetter { sink, facts }, .. }: &Entry<DeadLetter>) -> String {
+    let (offset, attempts, reason) = (facts.offset, facts.attempts, printable(&facts.reason));
+    format!(
+        "{channel:24}  {sink:24}  {offset:>10}  {:20}  {:36}  {attempts:>6}  {reason}",
+        time(Some(facts.at)),
+        id(facts.event_id)
+    )
+}

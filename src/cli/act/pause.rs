@@ -1,0 +1,55 @@
+//! `channeld pause` and `channeld resume`.
+
+use std::io::Write;
+use std::path::Path;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::operate::Operator;
+use crate::cli::output::say;
+use crate::config::positive_duration;
+use operator::api::SetPaused;
+
+/// Let a channel of the running daemon, or one sink of it, stand still until it is resumed.
+///
+/// A channel that is paused reads and delivers nothing, and its cursors can be set; of a sink that is paused the others
+/// are not held up. The batch in hand is finished first. It is remembered: a daemon that starts again goes on with what was
+/// not paused. SIGHUP resumes nothing.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  channeld pause settlements --for 30m
+  channeld pause settlements --sink ledger
+  channeld resume settlements --sink ledger")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    what: SetPaused,
+    /// Go on by itself after this time, such as 90s, 30m or 1h. Said again, the new time counts.
+    #[arg(long = "for", value_name = "DURATION", value_parser = ends_after)]
+    until: Option<Timestamp>,
+}
+
+impl Args {
+    pub(crate) fn request(self) -> SetPaused {
+        SetPaused { paused: true, until: self.until, ..self.what }
+    }
+}
+
+/// The end of a pause of this duration that begins now.
+fn ends_after(text: &str) -> Result<Timestamp, String> {
+    let duration = SignedDuration::try_from(positive_duration(text)?).map_err(|error| error.to_string())?;
+    Timestamp::now().checked_add(duration).map_err(|error| error.to_string())
+}
+
+pub(crate) async fn run(what: SetPaused, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
+    let operator = Operator::open(config)?;
+    // A state that is not shared belongs to one daemon. If that daemon does not run, nothing can be paused.
+    let is_shared = operator.config.state.database.is_some();
+    let changed = if is_shared { operator.ask(&what).await? } else { operator.ask_daemon(&what).await? };
+    let SetPaused { channel, sink, paused, until } = what;
+    let sink = sink.map(|sink| format!(" sink {sink}")).unwrap_or_default();
+    let already = if changed { "" } else { " already" };
+    let now = if paused { "paused" } else { "going on" };
+    let until = until.map(|until| format!(" until {until:.0}")).unwrap_or_default();
+    say(out, format!("{channel}{sink}:{already} {now}{until}"))
+}

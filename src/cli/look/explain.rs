@@ -1,0 +1,129 @@
+//! `channeld explain`: prints the runbook's text about a reason: its meaning and the remedy.
+//!
+//! # Invariants
+//!
+//! * **The runbook is the only text.** It is compiled in, so this command and the runbook cannot differ.
+//! * **Needs nothing.** No configuration, no state, no daemon, no network: it works on a machine on which nothing else does.
+
+use std::io::Write;
+
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use serde::Serialize;
+
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::output::{say, say_json};
+use crate::cli::shown::printable;
+
+use operator::runbook::{self, Kind, Topic};
+
+#[cfg(test)]
+mod tests;
+
+/// The columns of a terminal.
+const WIDTH: usize = 80;
+
+/// How many names are suggested for an unknown reason.
+const PROPOSED: usize = 3;
+
+/// Say what a reason means and what to do about it: the runbook's own text.
+///
+/// A reason is that of a rejected event (too-few-signatures), an alert (`ChanneldStalled`), a kind of `not_ready`
+/// (`sink_blocked`), a line of `channeld health --ready` as it is printed, what the log says where channeld does not start,
+/// or a section of the runbook (signer-rotation). Without one, all of them are listed. Needs no configuration and no daemon.
+/// Exits with 64 for a reason that is not known.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  channeld explain
+  channeld explain proof-timeout
+  channeld explain ChanneldProofInTwoChannels
+  channeld explain 'channel settlements: its late events are full: reading waits'")]
+pub(crate) struct Args {
+    /// The reason. Several words are one reason.
+    #[arg(value_parser = Known, hide_possible_values = true)]
+    reason: Vec<String>,
+    /// Print one JSON object a reason: reason, kind, summary and, where one was asked for, text.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Accepts every text. Shells complete the known reasons.
+#[derive(Clone)]
+struct Known;
+
+impl TypedValueParser for Known {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let names = runbook::topics().into_iter().flat_map(|topic| topic.names);
+        Some(Box::new(names.map(PossibleValue::new)))
+    }
+}
+
+#[derive(Serialize)]
+struct Explained<'a> {
+    reason: &'a str,
+    kind: Kind,
+    summary: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+}
+
+pub(crate) fn run(Args { reason, json }: &Args, out: &mut impl Write) -> Result<Exit, Failure> {
+    let topics = runbook::topics();
+    if reason.is_empty() {
+        if !json {
+            return say(out, list(&topics).trim_end());
+        }
+        for topic in &topics {
+            for reason in topic.listed() {
+                say_json(out, &Explained { reason, kind: topic.kind, summary: &topic.summary, text: None })?;
+            }
+        }
+        return Ok(Exit::Done);
+    }
+    let asked = reason.join(" ");
+    let Some((topic, reason)) = runbook::find(&topics, &asked) else {
+        return Err(Failure(Exit::Usage, unknown(&topics, &asked)));
+    };
+    let text = topic.text(WIDTH);
+    if *json {
+        let Topic { kind, summary, .. } = topic;
+        return say_json(out, &Explained { reason, kind: *kind, summary, text: Some(text) });
+    }
+    say(out, format!("{reason}: {}\n\n{}", topic.kind.about(), text.trim_end()))
+}
+
+/// Every reason on a line of its own: by kind and, within a kind, in the order of the runbook.
+fn list(topics: &[Topic]) -> String {
+    let mut lines = Vec::new();
+    for kind in Kind::ALL {
+        lines.push(format!("{}:", kind.heading()));
+        for topic in topics.iter().filter(|topic| topic.kind == kind) {
+            if topic.names.is_empty() {
+                lines.extend(topic.quotes.iter().map(|quote| format!("  {}", runbook::cut(quote, WIDTH - 2))));
+            }
+            let means = if kind == Kind::NotReady { topic.quotes.join(", ") } else { topic.summary.clone() };
+            lines.extend(topic.names.iter().map(|name| runbook::cut(&format!("  {name:29}  {means}"), WIDTH)));
+        }
+        lines.push(String::new());
+    }
+    lines.push("`channeld explain REASON` says what to do about one.".to_owned());
+    lines.join("\n")
+}
+
+fn unknown(topics: &[Topic], asked: &str) -> String {
+    let nearest = runbook::nearest(topics, asked, PROPOSED).join(", ");
+    format!(
+        "the runbook has no reason {:?}; the nearest are: {nearest}. `channeld explain` lists all of them",
+        printable(asked)
+    )
+}

@@ -1,0 +1,127 @@
+use strum::VariantArray;
+
+use super::*;
+use channel::RejectionReason;
+use operator::NotReadyKind;
+
+const ALERTS: &str = include_str!("../../../../deploy/prometheus/alerts.yaml");
+
+fn explained(reason: &str) -> Result<String, Failure> {
+    let mut out = Vec::new();
+    let args = Args { reason: reason.split(' ').map(str::to_owned).collect(), json: false };
+    run(&args, &mut out).map(|_| String::from_utf8(out).unwrap())
+}
+
+fn alerts() -> Vec<&'static str> {
+    ALERTS.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect()
+}
+
+#[test]
+fn every_reason_of_a_rejection_and_every_alert_is_explained_and_listed() {
+    let topics = runbook::topics();
+    let list = list(&topics);
+    let reasons: Vec<_> = RejectionReason::all().map(RejectionReason::name).collect();
+    assert!(reasons.len() > 10 && alerts().len() > 20);
+    let alerts = alerts().into_iter().map(|it| (Kind::Alert, it));
+    for (kind, reason) in reasons.into_iter().map(|it| (Kind::Rejection, it)).chain(alerts) {
+        let (topic, name) = runbook::find(&topics, reason).unwrap_or_else(|| panic!("{reason} is not explained"));
+        assert_eq!((topic.kind, name), (kind, reason));
+        assert!(topic.summary.len() > 10 && explained(reason).unwrap().len() > 100, "{topic:?}");
+        assert!(list.contains(&format!("\n  {reason} ")), "{reason} is not in\n{list}");
+    }
+}
+
+#[test]
+fn a_reason_that_is_printed_is_explained_by_the_row_that_quotes_it() {
+    let topics = runbook::topics();
+    for (printed, row) in [
+        ("channel settlements: its late events are full: reading waits for their proofs", "its late events are full"),
+        ("its late events are full: reading waits", "its late events are full"),
+        ("channel settlements, sink ledger: 401 Unauthorized", "sink …"),
+        ("channel a: 15 of the last 15 rejected (wrong-owner): check org_id", "of the last 15"),
+        ("the state cannot be written: no such file", "the state cannot be written"),
+        ("no daemon runs", "no daemon runs"),
+        ("/var/lib/channeld is in use by another channeld", "is in use by another channeld"),
+    ] {
+        let (topic, name) = runbook::find(&topics, printed).unwrap_or_else(|| panic!("{printed}"));
+        let is_quoted = matches!(topic.kind, Kind::NotReady | Kind::NotStarted);
+        assert!(name.contains(row) && is_quoted, "{printed}: {name}");
+    }
+}
+
+#[test]
+fn the_rows_of_rejections_are_the_reasons_that_exist_with_their_explanations() {
+    let topics = runbook::topics();
+    let rows = topics.iter().filter(|topic| topic.kind == Kind::Rejection);
+    let mut rows: Vec<_> = rows.flat_map(|row| row.names.iter().map(move |name| (name.as_str(), row))).collect();
+    let mut reasons: Vec<_> = RejectionReason::all().collect();
+    rows.sort_unstable_by_key(|(name, _)| *name);
+    reasons.sort_unstable_by_key(|reason| reason.name());
+    let names: Vec<_> = rows.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, reasons.iter().map(|reason| reason.name()).collect::<Vec<_>>());
+    for ((name, row), reason) in rows.into_iter().zip(reasons) {
+        let means = row.text(1_000).lines().next().map(str::to_owned);
+        assert_eq!(means, Some(format!("what it means: {}", reason.explanation())), "{name}");
+    }
+}
+
+#[test]
+fn every_kind_of_not_ready_has_one_row_and_the_rows_have_no_other_names() {
+    let topics = runbook::topics();
+    let rows = topics.iter().filter(|topic| topic.kind == Kind::NotReady);
+    let mut named: Vec<_> = rows.flat_map(|topic| &topic.names).map(String::as_str).collect();
+    let known = NotReadyKind::VARIANTS.iter().filter(|kind| **kind != NotReadyKind::Unknown);
+    let mut kinds: Vec<&str> = known.map(<&str>::from).collect();
+    named.sort_unstable();
+    kinds.sort_unstable();
+    assert_eq!(named, kinds);
+}
+
+#[test]
+fn each_topic_can_be_asked_for_by_its_name_and_leads_only_to_others() {
+    for topic in runbook::topics() {
+        for name in topic.names.iter().chain(&topic.quotes) {
+            let text = explained(name).unwrap_or_else(|failure| panic!("{name}: {failure}"));
+            for next in text.lines().filter_map(|line| line.strip_prefix("  channeld explain ")) {
+                assert!(explained(next).is_ok() && next != name, "{name} leads to {next}");
+            }
+        }
+    }
+}
+
+#[test]
+fn prose_fits_a_terminal_and_nothing_of_the_runbook_is_changed() {
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    for (heading, body) in runbook::sections() {
+        let (filled, mut is_code) = (runbook::filled(body, WIDTH), false);
+        assert_eq!(words(&filled), words(body), "{heading}");
+        for line in filled.lines() {
+            is_code ^= line.trim_start().starts_with("```");
+            let is_verbatim = is_code || line.trim_start().starts_with('|');
+            assert!(is_verbatim || line.chars().count() <= WIDTH, "{heading}: {line}");
+        }
+    }
+    for line in list(&runbook::topics()).lines() {
+        assert!(line.chars().count() <= WIDTH, "{line}");
+    }
+}
+
+#[test]
+fn an_unknown_reason_names_the_nearest_and_is_a_mistake_of_usage() {
+    for (asked, meant) in
+        [("too-few-signature", "too-few-signatures"), ("stalled", "ChanneldStalled"), ("proof-timeot", "proof-timeout")]
+    {
+        let Err(Failure(exit, message)) = explained(asked) else { panic!("{asked} is known") };
+        assert_eq!(exit, Exit::Usage);
+        assert!(message.contains(&format!("the nearest are: {meant}")), "{message}");
+    }
+}
+
+#[test]
+fn paragraphs_and_list_items_are_filled_and_code_and_tables_stay() {
+    let markdown = "One **bold** `code`,\nand [a link](#sizing).\n\n* An item that\n  goes on\n* and one more\n\n  ```sh\n  \
+                    channeld status --watch\n  ```\n\n| a | b | and a wide cell |\n|---|---|---|\n";
+    let expected = "One **bold** `code`,\nand [a\nlink](#sizing).\n\n* An item that goes\n  on\n* and one more\n\n  ```sh\n  \
+                    channeld status --watch\n  ```\n\n| a | b | and a wide cell |\n|---|---|---|";
+    assert_eq!(runbook::filled(markdown, 20), expected);
+}

@@ -1,0 +1,122 @@
+//! `channeld health`: queries a running daemon over its admin listener. Containers may have no other program for this.
+//!
+//! # Invariants
+//!
+//! * **Only the address is read from the configuration.** A healthy daemon must not look unhealthy because its file was
+//!   damaged after it was read: a supervisor would restart it with that file.
+//! * **Bounded:** see [`MAX_WAIT`] and [`ANSWER_BYTES`].
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use reqwest::Response;
+use url::Url;
+
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::output::write_lines;
+use crate::cli::shown::printable;
+use crate::config::load_listen;
+use net::Chain;
+use net::http;
+
+/// How long the answer may take: slightly more than the daemon allows itself for a report.
+const MAX_WAIT: Duration = Duration::from_secs(12);
+
+/// How much of an answer is read. Cutting off reasons does not change the result.
+const ANSWER_BYTES: usize = 64 * 1024;
+
+/// Ask the running daemon whether it makes progress.
+///
+/// Asks its admin listener (`admin.listen` of the configuration) for /livez, prints the answer, and exits with 0 where it
+/// is good and with 1 where it is not, or where there is none.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Ask whether everything is as it should be (/readyz). That is no reason to restart anything: what is wrong may be
+    /// elsewhere.
+    #[arg(long)]
+    ready: bool,
+}
+
+pub(crate) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
+    let listen = load_listen(file)?;
+    let path = if args.ready { "/readyz" } else { "/livez" };
+    let (good, text) = ask(&url(listen, path)?, MAX_WAIT).await?;
+    write_lines(out, text.lines().map(printable))?;
+    Ok(if good { Exit::Done } else { Exit::Failed })
+}
+
+fn url(listen: Option<SocketAddr>, path: &str) -> Result<Url, Failure> {
+    match listen {
+        None => {
+            Err(Failure(Exit::Failed, "admin.listen is \"\": the daemon serves nothing that could be asked".to_owned()))
+        }
+        Some(address) if address.port() == 0 => Err(Failure(
+            Exit::Failed,
+            "admin.listen leaves the port to the system: name one, so that it can be asked".to_owned(),
+        )),
+        Some(mut address) => {
+            // A daemon that listens on every address is asked at the loopback address.
+            match address.ip() {
+                IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+                IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+                _ => {}
+            }
+            Ok(format!("http://{address}{path}").parse().expect("an address and a path are a URL"))
+        }
+    }
+}
+
+/// Whether the answer is good, and its text.
+async fn ask(url: &Url, max_wait: Duration) -> Result<(bool, String), Failure> {
+    let failed =
+        |error: reqwest::Error| Failure(Exit::Failed, format!("no answer from {url}: {}", Chain(&error.without_url())));
+    let client = http::client_for(url).map_err(|error| Failure(Exit::Failed, Chain(&error).to_string()))?;
+    let client = client.no_proxy().timeout(max_wait).build().map_err(failed)?;
+    let answer = client.get(url.clone()).send().await.map_err(failed)?;
+    let good = answer.status().is_success();
+    Ok((good, text(answer).await.map_err(failed)?))
+}
+
+async fn text(mut answer: Response) -> reqwest::Result<String> {
+    let mut bytes = Vec::new();
+    while let Some(chunk) = answer.chunk().await? {
+        bytes.extend_from_slice(&chunk);
+        if bytes.len() >= ANSWER_BYTES {
+            bytes.truncate(ANSWER_BYTES);
+            break;
+        }
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_listens_everywhere_is_asked_at_loopback() {
+        for (listen, asked) in [
+            ("0.0.0.0:9464", "http://127.0.0.1:9464/livez"),
+            ("[::]:9464", "http://[::1]:9464/livez"),
+            ("10.1.2.3:80", "http://10.1.2.3/livez"),
+        ] {
+            assert_eq!(url(Some(listen.parse().unwrap()), "/livez").unwrap().as_str(), asked);
+        }
+        for listen in [None, Some("127.0.0.1:0".parse().unwrap())] {
+            assert_eq!(url(listen, "/livez").unwrap_err().0, Exit::Failed);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_daemon_that_does_not_answer_is_not_waited_for_without_end() {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = url(Some(silent.local_addr().unwrap()), "/livez").unwrap();
+        let failure = ask(&url, Duration::from_millis(50)).await.unwrap_err();
+        assert_eq!(failure.0, Exit::Failed);
+        assert!(failure.to_string().contains("timed out"), "{failure}");
+    }
+}

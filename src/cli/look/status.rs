@@ -1,0 +1,70 @@
+//! `channeld status`: shows the state of the daemon, its channels and their lanes.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::operate::Operator;
+use crate::daemon::signals::Signals;
+use operator::api::GetStatus;
+
+mod screen;
+mod text;
+
+use text::text;
+
+/// Show how the daemon, its channels and their sinks are.
+///
+/// The first lines say whether everything is as it should be, and why it is not. Of a daemon that does not run, shows what
+/// it left.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  channeld status
+  channeld status --watch 5
+  channeld status --json | jq '.channels[] | {channel, lag_events}'")]
+pub(crate) struct Args {
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+    /// Go on showing it, every so many seconds, 2 if no number is given: on a terminal as a screen, elsewhere as text
+    ///
+    /// On the screen the verdict stays on top, and what is in trouble comes first. Arrows, space or j and k move, Enter shows
+    /// a channel with its sinks, its errors in full and its signers, Esc goes back, s sorts, f shows only some, / finds
+    /// names, r shows every reason, q or Ctrl-C ends. Ctrl-Z suspends it, and `fg` of the shell shows it again.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
+          value_parser = clap::value_parser!(u16).range(1..))]
+    watch: Option<u16>,
+}
+
+pub(crate) async fn run(args: &Args, config: Option<&Path>) -> Result<Exit, Failure> {
+    let operator = Operator::open(config)?;
+    if let Some(seconds) = args.watch {
+        let every = Duration::from_secs(seconds.into());
+        if !args.json && screen::is_possible() {
+            return screen::watch(&operator, every).await;
+        }
+        return watch(args, &operator, every).await;
+    }
+    print(&text(args.json, &operator.ask(&GetStatus { here: false }).await?))?;
+    Ok(Exit::Done)
+}
+
+/// Prints the report repeatedly, one below the other.
+async fn watch(args: &Args, operator: &Operator, every: Duration) -> Result<Exit, Failure> {
+    let mut signals = Signals::listen().map_err(Failure::output)?;
+    loop {
+        let text = match operator.ask_daemon(&GetStatus { here: false }).await {
+            Ok(report) => text(args.json, &report),
+            // The daemon may start later, or restart.
+            Err(failure) => format!("{failure}\n"),
+        };
+        print(&text)?;
+        tokio::select! { () = tokio::time::sleep(every) => {}, _ = signals.next() => return Ok(Exit::Done) }
+    }
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = anstream::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::output)
+}

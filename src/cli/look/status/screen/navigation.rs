@@ -1,0 +1,273 @@
+//! The state of the screen, and how keys change it. Draws nothing.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use super::health::Health;
+use channel::{ChannelStatus, Level};
+use operator::Report;
+use operator::SignerNames;
+
+/// Maximum length of the name filter, in characters.
+const LONGEST_NAME: usize = 40;
+
+/// The next action of the caller after a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    GoOn,
+    Suspend,
+    End,
+}
+
+/// The order of the channels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
+pub(super) enum Order {
+    #[default]
+    Trouble,
+    Name,
+    Lag,
+    Oldest,
+}
+
+/// Which channels are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
+pub(super) enum Which {
+    #[default]
+    All,
+    Trouble,
+    Behind,
+    Paused,
+}
+
+/// The view that is open.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Place {
+    /// The list of channels.
+    #[default]
+    List,
+    /// The page of one channel.
+    Channel(Arc<str>),
+    /// All reasons why the daemon is not ready, in full.
+    Reasons,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Model {
+    pub(super) signer_names: SignerNames,
+    pub(super) report: Option<Report>,
+    /// Why the last request failed. `report`, if any, is then from an earlier request.
+    pub(super) failure: Option<String>,
+    /// The health of each channel, in the order of the report.
+    pub(super) health: Vec<Health>,
+    /// The channels that are shown, as indices into the channels of the report.
+    pub(super) rows: Vec<usize>,
+    pub(super) order: Order,
+    pub(super) which: Which,
+    /// The name filter: only channels whose names contain this text are shown.
+    pub(super) name: String,
+    pub(super) is_typing: bool,
+    pub(super) place: Place,
+    /// The row that keys act on.
+    pub(super) selected: usize,
+    /// The channel of the selected row, if a key has moved there. It stays selected when a new report changes the order.
+    kept: Option<Arc<str>>,
+    /// The first visible row of the list, or the first visible line of a page.
+    pub(super) top: usize,
+    /// How many rows or lines fit on the screen.
+    pub(super) room: usize,
+    /// The number of lines of the page.
+    pub(super) lines: usize,
+}
+
+impl Model {
+    /// A model without a report, which has only the names of the signers.
+    pub(super) fn with(signer_names: SignerNames) -> Self {
+        Self { signer_names, ..Self::default() }
+    }
+
+    /// Stores the answer to a request. If the request failed, the previous report stays.
+    pub(super) fn refresh(&mut self, answer: Result<Report, String>, now: Timestamp) {
+        match answer {
+            Ok(report) => {
+                let reasons = report.reasons_by_channel();
+                let of = |channel: &ChannelStatus| reasons.get(&*channel.channel).map_or(&[][..], |reasons| reasons);
+                let health = |channel: &ChannelStatus| Health::of(channel, of(channel), now);
+                self.health = report.channels.iter().map(health).collect();
+                (self.report, self.failure) = (Some(report), None);
+                self.arrange();
+            }
+            Err(failure) => self.failure = Some(failure),
+        }
+    }
+
+    pub(super) fn key(&mut self, key: KeyEvent) -> Then {
+        let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match key.code {
+            KeyCode::Char('c') if is_control => return Then::End,
+            KeyCode::Char('z') if is_control => return Then::Suspend,
+            _ if self.is_typing => self.typed(key.code),
+            KeyCode::Char('q') => return Then::End,
+            KeyCode::Esc | KeyCode::Backspace | KeyCode::Left | KeyCode::Char('h') => self.back(),
+            KeyCode::Enter | KeyCode::Right | KeyCode::Char('l') if self.place == Place::List => self.open(),
+            KeyCode::Char('r') => self.go(if self.place == Place::Reasons { Place::List } else { Place::Reasons }),
+            KeyCode::Char('s') if self.place == Place::List => self.change(|model| model.order = model.order.next()),
+            KeyCode::Char('f') if self.place == Place::List => self.change(|model| model.which = model.which.next()),
+            KeyCode::Char('/') if self.place == Place::List => self.is_typing = true,
+            KeyCode::Down | KeyCode::Char('j') => self.step(1),
+            KeyCode::Up | KeyCode::Char('k') => self.step(-1),
+            KeyCode::PageDown | KeyCode::Char(' ') => self.step(self.a_page()),
+            KeyCode::PageUp => self.step(-self.a_page()),
+            KeyCode::Home | KeyCode::Char('g') => self.step(isize::MIN),
+            KeyCode::End | KeyCode::Char('G') => self.step(isize::MAX),
+            _ => {}
+        }
+        Then::GoOn
+    }
+
+    /// The channel of a page and its health, or `None` if the channel does not exist any more.
+    pub(super) fn channel(&self, name: &str) -> Option<(&ChannelStatus, &Health)> {
+        let channels = &self.report.as_ref()?.channels;
+        let at = channels.iter().position(|channel| *channel.channel == *name)?;
+        Some((&channels[at], &self.health[at]))
+    }
+
+    /// The number of channels whose condition has this level.
+    pub(super) fn count(&self, level: Level) -> usize {
+        self.health.iter().filter(|health| health.condition.level() == level).count()
+    }
+
+    /// The channel of the selected row and its health.
+    pub(super) fn at_selected(&self) -> Option<(&ChannelStatus, &Health)> {
+        let at = *self.rows.get(self.selected)?;
+        Some((self.report.as_ref()?.channels.get(at)?, &self.health[at]))
+    }
+
+    /// Scrolls so that the selected row is visible, or so that a page does not end above the last line of the screen.
+    pub(super) fn keep_in_view(&mut self, room: usize) {
+        self.room = room.max(1);
+        if self.place == Place::List {
+            self.top = self.top.min(self.selected).max((self.selected + 1).saturating_sub(self.room));
+            self.top = self.top.min(self.rows.len().saturating_sub(self.room));
+        } else {
+            self.top = self.top.min(self.lines.saturating_sub(self.room));
+        }
+    }
+
+    fn typed(&mut self, code: KeyCode) {
+        match code {
+            KeyCode::Enter => self.is_typing = false,
+            KeyCode::Esc => {
+                self.is_typing = false;
+                self.change(|model| model.name.clear());
+            }
+            KeyCode::Backspace => self.change(|model| {
+                model.name.pop();
+            }),
+            KeyCode::Char(c) if self.name.chars().count() < LONGEST_NAME => self.change(|model| model.name.push(c)),
+            _ => {}
+        }
+    }
+
+    /// Goes back from a page to the list. In the list, removes the filters.
+    fn back(&mut self) {
+        if self.place == Place::List {
+            self.change(|model| {
+                model.name.clear();
+                model.which = Which::All;
+            });
+        } else {
+            self.go(Place::List);
+        }
+    }
+
+    fn open(&mut self) {
+        if let Some(name) = self.at_selected().map(|(channel, _)| channel.channel.clone()) {
+            self.kept = Some(name.clone());
+            self.go(Place::Channel(name));
+        }
+    }
+
+    fn go(&mut self, place: Place) {
+        (self.place, self.top, self.lines) = (place, 0, 0);
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut Self)) {
+        change(self);
+        (self.kept, self.selected, self.top) = (None, 0, 0);
+        self.arrange();
+    }
+
+    fn a_page(&self) -> isize {
+        isize::try_from(self.room.saturating_sub(1).max(1)).unwrap_or(1)
+    }
+
+    fn step(&mut self, by: isize) {
+        if self.place != Place::List {
+            self.top = self.top.saturating_add_signed(by).min(self.lines.saturating_sub(self.room));
+            return;
+        }
+        self.selected = self.selected.saturating_add_signed(by).min(self.rows.len().saturating_sub(1));
+        self.kept = self.at_selected().map(|(channel, _)| channel.channel.clone()).filter(|_| self.selected > 0);
+    }
+
+    /// Filters and sorts the rows again. The channel in `kept` stays selected if it is still shown.
+    fn arrange(&mut self) {
+        let Some(report) = &self.report else { return };
+        let (channels, health) = (&report.channels, &self.health);
+        let wanted = self.name.to_lowercase();
+        let is_shown = |at: &usize| {
+            let is_named = channels[*at].channel.to_lowercase().contains(&wanted);
+            is_named && self.which.shows(health[*at].condition.level())
+        };
+        let mut rows: Vec<_> = (0..channels.len()).filter(is_shown).collect();
+        let lag = |at: usize| Reverse(channels[at].lag_events);
+        let oldest = |at: usize| Reverse(channels[at].oldest_undelivered_seconds);
+        // The sort is stable: rows with equal keys stay in the order of the report, which is by name.
+        match self.order {
+            Order::Trouble => rows.sort_by_key(|at| (Reverse(health[*at].condition.level()), lag(*at))),
+            Order::Name => {}
+            Order::Lag => rows.sort_by_key(|at| lag(*at)),
+            Order::Oldest => rows.sort_by_key(|at| oldest(*at)),
+        }
+        self.rows = rows;
+        let kept = self.kept.as_ref();
+        let at = kept.and_then(|name| self.rows.iter().position(|at| channels[*at].channel == *name));
+        self.selected = at.unwrap_or(self.selected).min(self.rows.len().saturating_sub(1));
+    }
+}
+
+impl Order {
+    fn next(self) -> Self {
+        match self {
+            Self::Trouble => Self::Name,
+            Self::Name => Self::Lag,
+            Self::Lag => Self::Oldest,
+            Self::Oldest => Self::Trouble,
+        }
+    }
+}
+
+impl Which {
+    fn next(self) -> Self {
+        match self {
+            Self::All => Self::Trouble,
+            Self::Trouble => Self::Behind,
+            Self::Behind => Self::Paused,
+            Self::Paused => Self::All,
+        }
+    }
+
+    fn shows(self, level: Level) -> bool {
+        match self {
+            Self::All => true,
+            Self::Trouble => level >= Level::Passing,
+            Self::Behind => level == Level::Behind,
+            Self::Paused => level == Level::Aside,
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Draws the screen: the verdict, its reasons, the channels, and the help for the keys.
+
+use std::fmt::Write;
+
+use jiff::Timestamp;
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span, Text};
+use ratatui::widgets::Paragraph;
+use unicode_width::UnicodeWidthStr;
+
+use super::health::Health;
+use super::navigation::{Model, Place};
+use super::page;
+use crate::cli::look::status::text::{ago, instance, oldest};
+use crate::cli::shown::printable;
+use crate::cli::terminal::shortened;
+use channel::{ChannelStatus, Level, grouped, rate, span};
+use operator::Report;
+
+/// Lines for reasons: `MANY_REASONS` on a screen with at least `TALL` lines, otherwise `FEW_REASONS`.
+const FEW_REASONS: usize = 3;
+const MANY_REASONS: usize = 8;
+const TALL: u16 = 40;
+
+/// Maximum width of the name column.
+const NAMES: usize = 32;
+
+/// The detail text after a channel's figures is left out if it would get fewer columns than this.
+const DETAIL: usize = 16;
+
+/// Draws the whole screen. Stores in the model how many rows fit.
+pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model, now: Timestamp) {
+    let area = frame.area();
+    let (width, height) = (usize::from(area.width), usize::from(area.height));
+    let mut top = head(model, width, area.height >= TALL, now);
+    let mut bottom = Vec::new();
+    if model.place == Place::List {
+        top.push(heading(model, width));
+        bottom.extend(said(model, width));
+    }
+    // The verdict and the keys are always shown, even on a very small screen.
+    let below = bottom.len() + 1;
+    top.truncate(height.saturating_sub(below + 1).max(1));
+    let room = height.saturating_sub(top.len() + below);
+    let middle = match model.place.clone() {
+        Place::List => {
+            model.keep_in_view(room);
+            rows(model, width, now)
+        }
+        place => {
+            let lines = match place {
+                Place::Channel(name) => page::of_channel(model, &name, width, now),
+                Place::Reasons | Place::List => page::of_reasons(model, width),
+            };
+            model.lines = lines.len();
+            model.keep_in_view(room);
+            lines.into_iter().skip(model.top).take(room).collect()
+        }
+    };
+    bottom.push(keys(model, width));
+    let filled = middle.len();
+    let blank = (filled..room).map(|_| Line::default());
+    let lines: Vec<_> = top.into_iter().chain(middle).chain(blank).chain(bottom).collect();
+    frame.render_widget(Paragraph::new(Text::from(lines)), Rect { x: 0, y: 0, ..area });
+}
+
+pub(super) fn colour(level: Level) -> Style {
+    match level {
+        Level::NeedsAction => Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
+        Level::Passing | Level::Behind => Style::new().fg(Color::Yellow),
+        Level::Aside => Style::new().fg(Color::Cyan),
+        Level::Good => Style::new().fg(Color::Green),
+    }
+}
+
+/// The verdict, the reasons against being ready, and the number of channels in each level.
+fn head(model: &Model, width: usize, is_tall: bool, now: Timestamp) -> Vec<Line<'static>> {
+    let mut lines = vec![verdict(model, width, now)];
+    let Some(report) = &model.report else { return lines };
+    if !report.instances.is_empty() {
+        let instances: Vec<_> = report.instances.iter().map(instance).collect();
+        lines.push(Line::from(shortened(&format!("instances: {}", printable(&instances.join(", "))), width)));
+    }
+    if model.place == Place::List {
+        lines.extend(reasons(report, width, if is_tall { MANY_REASONS } else { FEW_REASONS }));
+    }
+    lines.push(summary(model, report, width));
+    if is_tall {
+        lines.push(Line::default());
+    }
+    lines
+}
+
+fn verdict(model: &Model, width: usize, now: Timestamp) -> Line<'static> {
+    let badge = |text: &str, colour| {
+        let style = Style::new().fg(Color::Black).bg(colour).add_modifier(Modifier::BOLD);
+        Span::styled(format!(" {text} "), style)
+    };
+    let (badge, text) = match (&model.failure, &model.report) {
+        (Some(failure), _) => (badge("NO ANSWER", Color::Red), printable(failure)),
+        (None, None) => (badge("...", Color::Cyan), "asking the daemon".to_owned()),
+        (None, Some(report)) => {
+            let badge = if report.ready { badge("READY", Color::Green) } else { badge("NOT READY", Color::Red) };
+            let text = match report.daemon {
+                Some(daemon) => {
+                    let (version, up) = (&report.version, ago(daemon.started, now));
+                    format!("process {}, up {up}, channeld {version}", daemon.pid)
+                }
+                None => "no instance runs on this machine".to_owned(),
+            };
+            (badge, text)
+        }
+    };
+    let left = width.saturating_sub(badge.content.width() + 1);
+    Line::from(vec![badge, Span::raw(format!(" {}", shortened(&text, left)))])
+}
+
+/// The first reasons, one per line, and the number of further reasons.
+fn reasons(report: &Report, width: usize, most: usize) -> Vec<Line<'static>> {
+    let red = Style::new().fg(Color::Red);
+    let all = report.reasons.len();
+    let shown = if all > most { most - 1 } else { all };
+    let line = |reason: &String| Line::styled(shortened(&format!("  {}", printable(reason)), width), red);
+    let mut lines: Vec<_> = report.reasons.iter().take(shown).map(line).collect();
+    if all > shown {
+        lines.push(Line::styled(shortened(&format!("  and {} more: r shows them", all - shown), width), red));
+    }
+    lines
+}
+
+fn summary(model: &Model, report: &Report, width: usize) -> Line<'static> {
+    let whole = |number: usize| grouped(u64::try_from(number).unwrap_or(u64::MAX));
+    let mut parts = vec![format!("{} channels", whole(report.channels.len()))];
+    let counts = [
+        (model.count(Level::NeedsAction), "in trouble"),
+        (model.count(Level::Passing), "waiting"),
+        (model.count(Level::Behind), "behind"),
+        (model.count(Level::Aside), "set aside"),
+    ];
+    parts.extend(counts.iter().filter(|(count, _)| *count > 0).map(|(count, how)| format!("{} {how}", whole(*count))));
+    for (kept, what) in [(report.quarantine, "quarantined"), (report.dead_letters, "dead letters")] {
+        if kept.events > 0 {
+            parts.push(format!("{} {what}{}", grouped(kept.events), if kept.full { " (full)" } else { "" }));
+        }
+    }
+    Line::styled(shortened(&parts.join(", "), width), Style::new().add_modifier(Modifier::DIM))
+}
+
+/// A column of the list. It is shown if the screen has at least `from` columns.
+struct Column {
+    heading: &'static str,
+    width: usize,
+    from: usize,
+    value: fn(&ChannelStatus, Timestamp) -> Option<String>,
+}
+
+const STATE: usize = 15;
+
+const COLUMNS: [Column; 9] = [
+    Column {
+        heading: "PROCESSED",
+        width: 10,
+        from: 60,
+        value: |channel, _| channel.processed.map(|it| it.to_string()),
+    },
+    Column { heading: "NEWEST", width: 10, from: 120, value: |channel, _| channel.newest.map(|it| it.to_string()) },
+    Column { heading: "LAG", width: 8, from: 40, value: |channel, _| channel.lag_events.map(|it| compact(it, 8)) },
+    Column { heading: "RATE", width: 9, from: 110, value: |channel, _| channel.events_per_second.map(rate) },
+    Column { heading: "LEFT", width: 6, from: 66, value: |channel, _| channel.seconds_left.map(span) },
+    Column { heading: "OLDEST", width: 6, from: 110, value: |channel, _| oldest(channel.oldest_undelivered_seconds) },
+    Column { heading: "POLL", width: 6, from: 50, value: |channel, now| channel.last_poll.map(|at| ago(at, now)) },
+    Column { heading: "LATE", width: 5, from: 76, value: |channel, _| some(channel.late) },
+    Column { heading: "QUAR", width: 5, from: 72, value: |channel, _| some(channel.quarantined) },
+];
+
+/// A count, or `None` if it is zero.
+fn some(count: usize) -> Option<String> {
+    (count > 0).then(|| compact(u64::try_from(count).unwrap_or(u64::MAX), 5))
+}
+
+/// A number shortened to `width` columns: `1234`, `12k`, `3M`.
+fn compact(number: u64, width: usize) -> String {
+    let in_units = |(unit, name): (u64, &str)| format!("{}{name}", number / unit);
+    let shapes = [(1, ""), (1_000, "k"), (1_000_000, "M"), (1_000_000_000, "G")].map(in_units);
+    shapes.iter().find(|shape| shape.len() <= width).unwrap_or(&shapes[3]).clone()
+}
+
+/// The columns that are shown, the width of the names, and the width of the detail text (0 if it is left out).
+fn columns(model: &Model, width: usize) -> (Vec<&'static Column>, usize, usize) {
+    let columns: Vec<_> = COLUMNS.iter().filter(|column| width >= column.from).collect();
+    let figures: usize = columns.iter().map(|column| column.width + 1).sum::<usize>() + STATE + 1;
+    let left = width.saturating_sub(figures);
+    let channels = model.report.iter().flat_map(|report| &report.channels);
+    let longest = channels.map(|channel| channel.channel.width()).max().unwrap_or(0).clamp("CHANNEL".len(), NAMES);
+    let names = longest.min(left);
+    let detail = left.saturating_sub(names + 2);
+    (columns, names, if detail >= DETAIL { detail } else { 0 })
+}
+
+fn heading(model: &Model, width: usize) -> Line<'static> {
+    let (columns, names, detail) = columns(model, width);
+    let mut text = format!("{:<names$} {:<STATE$}", shortened("CHANNEL", names), "STATE");
+    for column in columns {
+        let _ = write!(text, " {:>1$}", column.heading, column.width);
+    }
+    if detail > 0 {
+        text.push_str("  WHAT");
+    }
+    let style = Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
+    Line::styled(format!("{:<width$}", shortened(&text, width)), style)
+}
+
+fn rows(model: &Model, width: usize, now: Timestamp) -> Vec<Line<'static>> {
+    let Some(report) = &model.report else { return Vec::new() };
+    if model.rows.is_empty() {
+        return vec![Line::from(shortened("no channel is to be shown here: esc shows all", width))];
+    }
+    let layout = columns(model, width);
+    let shown = model.rows.iter().enumerate().skip(model.top).take(model.room);
+    let line = |(row, at): (usize, &usize)| {
+        let line = row_line(&report.channels[*at], &model.health[*at], &layout, now);
+        if row == model.selected {
+            // Reversed across the whole width, so that the selection is visible without colors.
+            let blank = width.saturating_sub(line.width());
+            let mut line = line;
+            line.push_span(Span::raw(" ".repeat(blank)));
+            line.style(Style::new().add_modifier(Modifier::REVERSED))
+        } else {
+            line
+        }
+    };
+    shown.map(line).collect()
+}
+
+fn row_line(
+    channel: &ChannelStatus,
+    health: &Health,
+    (columns, names, detail): &(Vec<&Column>, usize, usize),
+    now: Timestamp,
+) -> Line<'static> {
+    let name = padded(&shortened(&printable(&channel.channel), *names), *names);
+    let mut spans = vec![
+        Span::raw(format!("{name} ")),
+        Span::styled(padded(&shortened(health.condition.name(), STATE), STATE), colour(health.condition.level())),
+    ];
+    let mut figures = String::new();
+    for column in columns {
+        let value = (column.value)(channel, now).unwrap_or_else(|| "-".to_owned());
+        let _ = write!(figures, " {:>1$}", shortened(&value, column.width), column.width);
+    }
+    spans.push(Span::raw(figures));
+    if *detail > 0 {
+        spans.push(Span::styled(
+            format!("  {}", padded(&shortened(&health.detail, *detail), *detail)),
+            Style::new().add_modifier(Modifier::DIM),
+        ));
+    }
+    Line::from(spans)
+}
+
+fn padded(text: &str, width: usize) -> String {
+    format!("{text}{}", " ".repeat(width.saturating_sub(text.width())))
+}
+
+/// A line with the detail text of the selected channel. It is empty if the row shows the text in full.
+fn said(model: &Model, width: usize) -> Option<Line<'static>> {
+    let (_, _, detail) = columns(model, width);
+    let (channel, health) = model.at_selected()?;
+    let is_cut = health.detail.width() > detail;
+    let text = if is_cut { format!("{}: {}", printable(&channel.channel), health.detail) } else { String::new() };
+    Some(Line::styled(shortened(&text, width), colour(health.condition.level())))
+}
+
+/// The bottom line: the help for the keys, and the visible part of the list or page.
+fn keys(model: &Model, width: usize) -> Line<'static> {
+    let text = if model.is_typing {
+        format!("channels with: {}_   enter done  esc all", model.name)
+    } else if model.place == Place::List {
+        let (order, which) = (<&str>::from(model.order), <&str>::from(model.which));
+        let name = if model.name.is_empty() { "find".to_owned() } else { format!("find: {}", model.name) };
+        format!("q quit  enter page  s sort: {order}  f show: {which}  / {name}  r reasons")
+    } else {
+        "q quit  esc back  up/down, space: scroll".to_owned()
+    };
+    let (first, all) = match model.place {
+        Place::List => (model.top, model.rows.len()),
+        _ => (model.top, model.lines),
+    };
+    let last = (first + model.room).min(all);
+    let part =
+        if all > model.room && model.room > 0 { format!("{}-{last} of {all}", first + 1) } else { String::new() };
+    let left = width.saturating_sub(part.width() + 1);
+    let line = format!("{} {part}", padded(&shortened(&text, left), left));
+    Line::styled(shortened(&line, width), Style::new().add_modifier(Modifier::REVERSED))
+}

@@ -1,0 +1,181 @@
+//! The report of the daemon as text: its state, its channels and their lanes in a table that can be read in five seconds.
+
+use anstyle::Style;
+use jiff::Timestamp;
+
+use crate::cli::look::cluster::differences;
+use crate::cli::shown::printable;
+use crate::cli::terminal::table::{Cell, Table};
+use crate::cli::terminal::{ASIDE, BAD, GOOD, PASSING, styled};
+use channel::{Activity, ChannelStatus, LaneStatus, Level, NOTEWORTHY, Problem, SharedWorkflow, rate, span};
+use ledger::Pause;
+use operator::{InstanceStatus, Report};
+
+/// Formats a report for a program or for a terminal.
+pub(super) fn text(json: bool, report: &Report) -> String {
+    if json {
+        return format!("{}\n", serde_json::to_string(report).expect("a report is JSON"));
+    }
+    let (now, mut lines) = (Timestamp::now(), Vec::new());
+    let reasons = || report.reasons.iter().map(|reason| format!("  {}", styled(BAD, &printable(reason))));
+    if let Some(daemon) = report.daemon {
+        let ready = if report.ready { styled(GOOD, "ready") } else { styled(BAD, "not ready") };
+        let up = ago(daemon.started, now);
+        lines.push(format!("channeld {}, process {}, up {up}: {ready}", report.version, daemon.pid));
+        lines.extend(reasons());
+    } else if report.instances.is_empty() {
+        lines.push("no daemon runs; this is what the last one left".to_owned());
+    } else {
+        lines.push("no instance runs on this machine; this is what the others say".to_owned());
+        lines.extend(reasons());
+    }
+    if !report.instances.is_empty() {
+        lines.push(format!("instances: {}", report.instances.iter().map(instance).collect::<Vec<_>>().join(", ")));
+        lines.extend(differences(&report.instances));
+    }
+    lines.extend(report.channels.iter().flat_map(|channel| paused(channel, now)).map(|line| styled(PASSING, &line)));
+    for channel in &report.channels {
+        let (name, pinned) = (&channel.channel, channel.pinned.join(", "));
+        lines.extend((!pinned.is_empty()).then(|| format!("pinned: channel {name}, by {pinned}")));
+        lines.extend(channel.shared_workflows.iter().map(|SharedWorkflow { workflow_id, first_in, .. }| {
+            format!("notice: channel {name} shows workflow {workflow_id}, which channel {first_in} showed first")
+        }));
+    }
+    for (what, kept) in [("quarantine", report.quarantine), ("dead letters", report.dead_letters)] {
+        if kept.events > 0 {
+            let full = if kept.full { ", full" } else { "" };
+            lines.push(format!("{what}: {} events, {} bytes{full}", kept.events, kept.bytes));
+        }
+    }
+    format!("{}\n\n{}", lines.join("\n"), table(report, now))
+}
+
+/// A short description of an instance.
+pub(super) fn instance(InstanceStatus { name, is_self, channels, .. }: &InstanceStatus) -> String {
+    let this = if *is_self { "this one, " } else { "" };
+    format!("{} ({this}{channels} channels)", printable(name))
+}
+
+/// The pauses of a channel and its sinks. An operator may have forgotten them.
+pub(super) fn paused(channel: &ChannelStatus, now: Timestamp) -> Vec<String> {
+    let sinks = channel.lanes.iter().map(|lane| (format!(", sink {}", lane.sink), lane.paused));
+    let each = std::iter::once((String::new(), channel.paused)).chain(sinks);
+    let line = |(sink, pause): (String, Option<Pause>)| {
+        let Pause { since, until } = pause?;
+        let until = until.map_or("until it is resumed".to_owned(), |until| format!("until {until:.0}"));
+        Some(format!("paused: channel {}{sink}, for {}, {until}", channel.channel, ago(since, now)))
+    };
+    each.filter_map(line).collect()
+}
+
+pub(super) fn table(report: &Report, now: Timestamp) -> Table {
+    let quantities = ["PROCESSED", "NEWEST", "LAG", "OLDEST", "LAST POLL", "LATE", "QUARANTINED"];
+    let mut heading = vec![Cell::text("CHANNEL"), Cell::text("STATE")];
+    heading.extend(quantities.map(|text| Cell::quantity(Some(text))));
+    let mut rows = vec![(heading, String::new())];
+    for channel in &report.channels {
+        let detail = [reading(channel, now), catching_up(channel).unwrap_or_default()].join(" ");
+        let cells = vec![
+            Cell::text(&*channel.channel),
+            Cell::new(style(channel.condition.level()), channel.condition.name()),
+            Cell::quantity(channel.processed),
+            Cell::quantity(channel.newest),
+            Cell::quantity(channel.lag_events),
+            Cell::quantity(oldest(channel.oldest_undelivered_seconds)),
+            Cell::quantity(channel.last_poll.map(|at| ago(at, now))),
+            Cell::quantity(Some(channel.late)),
+            Cell::quantity(Some(channel.quarantined)),
+        ];
+        rows.push((cells, detail.trim().to_owned()));
+        if let Some(error) = &channel.late_error {
+            rows.push((vec![Cell::text("  late proofs")], problem(error, now)));
+        }
+        rows.extend(channel.lanes.iter().map(|lane| lane_row(lane, channel.lanes.len() > 1, now)));
+    }
+    Table(rows)
+}
+
+/// The row of a sink. `with_pace` adds the sink's pace, which can differ from the channel's pace.
+fn lane_row(lane: &LaneStatus, with_pace: bool, now: Timestamp) -> (Vec<Cell>, String) {
+    let detail = match (&lane.error, &lane.reading) {
+        (Some(error), _) => problem(error, now),
+        (None, Some(reading)) => activity(reading, now).1,
+        (None, None) => String::new(),
+    };
+    let left = lane.seconds_left.filter(|seconds| with_pace && *seconds >= NOTEWORTHY).zip(lane.events_per_second);
+    let left = left.map(|(seconds, per_second)| format!("{}, about {} left", rate(per_second), span(seconds)));
+    let detail = left.filter(|_| detail.is_empty()).unwrap_or(detail);
+    let mut cells = vec![
+        Cell::text(format!("  {}", lane.sink)),
+        Cell::new(style(lane.condition.level()), lane.condition.name_of_sink()),
+        Cell::quantity(lane.cursor),
+        Cell::text(""),
+        Cell::quantity(lane.lag_events),
+        Cell::quantity(oldest(lane.oldest_undelivered_seconds)),
+    ];
+    cells.resize(9, Cell::text(""));
+    (cells, detail)
+}
+
+fn style(level: Level) -> Style {
+    match level {
+        Level::Good => GOOD,
+        Level::Aside => ASIDE,
+        Level::Behind | Level::Passing => PASSING,
+        Level::NeedsAction => BAD,
+    }
+}
+
+/// The activity of a channel's reading, in words that do not repeat the channel's condition.
+pub(super) fn reading(channel: &ChannelStatus, now: Timestamp) -> String {
+    let (word, detail) = activity(&channel.activity, now);
+    if word == channel.condition.name() { detail } else { [word, detail].join(" ").trim_end().to_owned() }
+}
+
+/// The word for an activity, and the detail text.
+pub(super) fn activity(activity: &Activity, now: Timestamp) -> (String, String) {
+    let detail = match activity {
+        Activity::AwaitingProof { offset } => format!("of the event at {offset}"),
+        Activity::AwaitingMemory => "until it is given back: see limits.memory".to_owned(),
+        Activity::Elsewhere { owner: Some(owner) } => format!("in instance {owner}"),
+        Activity::Elsewhere { owner: None } => "no instance owns it".to_owned(),
+        _ => activity.problem().map_or_else(String::new, |error| problem(error, now)),
+    };
+    (<&str>::from(activity).replace('_', " "), detail)
+}
+
+/// The progress of a channel that needs more than a moment to catch up.
+fn catching_up(channel: &ChannelStatus) -> Option<String> {
+    channel.seconds_left.filter(|seconds| *seconds >= NOTEWORTHY)?;
+    channel.progress().map(|progress| format!("{} {progress}", progress.bar(12)))
+}
+
+pub(super) fn problem(problem: &Problem, now: Timestamp) -> String {
+    let (times, since) = (problem.times, ago(problem.since, now));
+    let times = if times == 1 { "once".to_owned() } else { format!("{times} times") };
+    format!("{} ({times}, for {since})", printable(&problem.message))
+}
+
+/// The age of the oldest undelivered event, or `None` if nothing waits.
+pub(super) fn oldest(seconds: Option<u64>) -> Option<String> {
+    seconds.filter(|seconds| *seconds > 0).map(span)
+}
+
+/// The time since `then`, in the largest whole unit. It is zero if the clock was set back since then.
+pub(super) fn ago(then: Timestamp, now: Timestamp) -> String {
+    span(u64::try_from(now.as_second().saturating_sub(then.as_second())).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_said_in_the_largest_unit_that_tells() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        let cases = [(0, "0 s"), (119, "119 s"), (120, "2 min"), (7_200, "2 h"), (172_800, "2 d"), (-5, "0 s")];
+        for (seconds, said) in cases {
+            assert_eq!(ago(Timestamp::from_second(1_000_000 - seconds).unwrap(), now), said);
+        }
+    }
+}

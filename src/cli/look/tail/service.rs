@@ -1,0 +1,170 @@
+//! Reads events from the service itself and adds the verdict on each proof.
+
+use std::borrow::Cow;
+use std::io::Write;
+
+use futures_util::future::join_all;
+use tokio::time::sleep;
+
+use super::printer::{Printer, hint, note};
+use crate::cli::connect::{client, configured};
+use crate::cli::exit::Failure;
+use crate::cli::shown::{printable, verified};
+use crate::cli::terminal::event_line::EventLine;
+use crate::config::Config;
+use api::{ApiError, Client, Filter};
+use net::Chain;
+use operator::verifier_of;
+use proof::event::{Offset, RawEvent};
+use proof::verify::{Verdict, Verifier};
+use record::{self, ChannelRef, Lines, Readable, Record};
+
+/// The largest page that the service returns.
+const PAGE: u16 = 200;
+
+/// How many channels are searched concurrently.
+const AT_ONCE: usize = 16;
+
+/// The events to show.
+pub(super) struct Wanted<'a> {
+    /// The name or id of a channel. Without it, all configured channels are watched.
+    pub(super) channel: Option<&'a str>,
+    pub(super) filter: &'a Filter,
+    /// How many past events are shown first.
+    pub(super) last: u16,
+}
+
+/// A channel, and how far it has been shown.
+struct Followed {
+    channel: ChannelRef,
+    verifier: Verifier,
+    /// The highest offset seen, if any.
+    last: Option<Offset>,
+    has_answered: bool,
+    /// The last error, so that it is printed only once.
+    complaint: Option<String>,
+}
+
+/// Watches until the requested number of events has been shown.
+pub(super) async fn watch(
+    config: &Config,
+    wanted: Wanted<'_>,
+    mut printer: Printer,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let (client, known) = (client(config)?, configured(&config.channels));
+    let of = |name: &str| {
+        let (channel, verifier) = verifier_of(&known, name)?;
+        Ok(Followed { channel, verifier, last: None, has_answered: false, complaint: None })
+    };
+    let mut channels = match wanted.channel {
+        Some(name) => vec![of(name)?],
+        None => known.iter().map(|known| of(&known.channel.name)).collect::<Result<_, Failure>>()?,
+    };
+    hint("watching what the service shows; Ctrl-C ends");
+    loop {
+        let mut failures = Vec::new();
+        for some in channels.chunks_mut(AT_ONCE) {
+            let asked = join_all(some.iter_mut().map(|followed| followed.news(&client, wanted.filter, wanted.last)));
+            for (verdicts, channel) in asked.await {
+                match verdicts {
+                    Ok(verdicts) => {
+                        let event = |verdict: &Verdict| (line(&channel, verdict), record::shown(&channel, verdict));
+                        if printer.print(out, verdicts.iter().map(event))? {
+                            return Ok(());
+                        }
+                    }
+                    Err(failure) => failures.push(failure),
+                }
+            }
+        }
+        let none = channels.iter().all(|followed| !followed.has_answered);
+        if let Some(failure) = failures.into_iter().next().filter(|_| none) {
+            return Err(failure);
+        }
+        sleep(config.api.idle_wait).await;
+    }
+}
+
+impl Followed {
+    /// Returns the verified events above the last offset seen, in ascending order. Returns an error only if the service has
+    /// never answered for this channel. A later error is printed as a note.
+    async fn news(
+        &mut self,
+        client: &Client,
+        filter: &Filter,
+        last: u16,
+    ) -> (Result<Vec<Verdict>, Failure>, ChannelRef) {
+        let name = self.channel.clone();
+        let asked = self.ask(client, filter, last).await;
+        let events = match asked {
+            Ok(events) => {
+                (self.has_answered, self.complaint) = (true, None);
+                events
+            }
+            Err(error) => {
+                let why = Chain(&error).to_string();
+                if self.has_answered && self.complaint.as_ref() != Some(&why) {
+                    note(&format!("channel {}: {why}; asking again", name.name));
+                }
+                self.complaint = Some(why);
+                let failure = Failure::api(format!("channel {} could not be searched", name.name))(error);
+                return (if self.has_answered { Ok(Vec::new()) } else { Err(failure) }, name);
+            }
+        };
+        (Ok(verified(&self.verifier, events).await), name)
+    }
+
+    async fn ask(&mut self, client: &Client, filter: &Filter, last: u16) -> Result<Vec<RawEvent>, ApiError> {
+        let limit = if self.has_answered { PAGE } else { last.max(1) };
+        let mut events = client.search(self.channel.id, filter, limit, None).await?.events;
+        let (full, lowest) = (events.len() >= usize::from(limit), events.last().map(|event| event.offset));
+        let highest = events.first().map(|event| event.offset);
+        if let (Some(last), Some(lowest)) = (self.last, lowest)
+            && full
+            && lowest > last
+        {
+            note(&format!(
+                "channel {}: more came than a page holds; what is between offsets {last} and {lowest} is left out: `channeld \
+                 search` shows it",
+                self.channel.name
+            ));
+        }
+        if self.has_answered {
+            events.retain(|event| Some(event.offset) > self.last);
+        } else {
+            events.truncate(last.into());
+        }
+        self.last = self.last.max(highest);
+        events.reverse();
+        Ok(events)
+    }
+}
+
+/// The line for an event with any verdict.
+fn line(channel: &ChannelRef, verdict: &Verdict) -> EventLine {
+    let lines = &mut Lines::of(1);
+    let parts = match verdict {
+        Verdict::Verified(verified) => Readable::of(&Record::verified(channel, verified, lines)),
+        Verdict::Unsigned(unsigned) => Readable::of(&Record::unsigned(channel, unsigned, lines)),
+        Verdict::Pending(_) | Verdict::Rejected(..) => {
+            let (raw, event) = verdict.parts();
+            let event = event.as_ref();
+            let what = match verdict {
+                Verdict::Rejected(_, reason) => reason.name().to_owned(),
+                _ => event.and_then(|event| event.payload.status.as_deref()).map(printable).unwrap_or_default(),
+            };
+            let proof = if matches!(verdict, Verdict::Pending(_)) { "no proof yet" } else { "" };
+            Readable {
+                verdict: Cow::Borrowed(verdict.name()),
+                channel: channel.name.to_string(),
+                offset: raw.offset,
+                time: event.and_then(|event| record::rfc3339(event.payload.timestamp?)).unwrap_or_default(),
+                kind: event.map(|event| printable(event.kind.as_ref())).unwrap_or_default(),
+                what,
+                proof: proof.to_owned(),
+            }
+        }
+    };
+    EventLine { parts, is_late: false }
+}

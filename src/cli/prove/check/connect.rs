@@ -1,0 +1,180 @@
+//! `channeld check --connect`: contacts the service, the channels, the sinks and the database of the state.
+//!
+//! # Invariants
+//!
+//! * **Nothing is delivered or recorded.** Pages are read and verified. Files and endpoints are only probed, and the
+//!   database is only examined.
+//! * **A failure contains advice.**
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+
+use futures_util::{StreamExt, stream};
+use serde::Serialize;
+
+use crate::cli::shown::{printable, verified};
+use crate::cli::terminal::{BAD, GOOD, styled, width_of, wrapped};
+use crate::config::{self, Config};
+use crate::daemon::assembly;
+use api::{Answer, ApiError, Page};
+use ledger::StateError;
+use ledger::store::Postgres;
+use net::Chain;
+use net::http;
+use proof::verify::{Reason, Verdict};
+use sink::{OpenFiles, SinkError};
+use telemetry::metrics::Metrics;
+
+/// How many events of each channel are read and verified.
+const SAMPLE: u16 = 20;
+
+/// How many channels or sinks are checked concurrently.
+const AT_ONCE: usize = 8;
+
+/// The result of one check.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Asked {
+    pub(crate) what: &'static str,
+    name: String,
+    pub(crate) ok: bool,
+    message: String,
+}
+
+impl Asked {
+    fn new(what: &'static str, name: &str, answer: Result<String, String>) -> Self {
+        let ok = answer.is_ok();
+        let message = answer.unwrap_or_else(|message| message);
+        Self { what, name: name.to_owned(), ok, message: printable(&message) }
+    }
+
+    /// Adds the beginning of the other side's answer, if that is requested and the other side refuses.
+    async fn show(&mut self, is_asked_for: bool, refusal: impl Future<Output = Option<String>>) {
+        if is_asked_for && let Some(body) = refusal.await {
+            self.message += &printable(&format!("; the body begins: {body}"));
+        }
+    }
+}
+
+/// One line. On a terminal it is colored and wrapped between words.
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, name, ok, message } = self;
+        let (style, word) = if *ok { (GOOD, "ok  ") } else { (BAD, "FAIL") };
+        let text = format!("{what} {name}: {message}");
+        let lines = wrapped(&text, width_of(&io::stdout()).map_or(usize::MAX, |width| width.saturating_sub(5)));
+        write!(f, "{} {}", styled(style, word), lines.join("\n     "))
+    }
+}
+
+/// Contacts the service, then each channel, then each sink that a channel uses, then the database.
+///
+/// `state` is added to the results if the state cannot be used. With `show_body`, errors include the beginning of the body.
+pub(super) async fn ask(config: &Config, state: Result<String, StateError>, show_body: bool) -> Vec<Asked> {
+    let url = config.api.client.base_url.as_str();
+    let client = match assembly::client(config) {
+        Ok(client) => client,
+        Err(error) => return vec![Asked::new("service", url, Err(Chain(&error).to_string()))],
+    };
+    let health = client.health().await.map(|()| "it is there and well".to_owned());
+    let mut service = Asked::new("service", url, health.map_err(|error| advised(&error)));
+    service.show(show_body && !service.ok, client.refusal(None)).await;
+    let mut asked = vec![service];
+    let channels = stream::iter(&config.channels).map(async |channel| {
+        let page = client.poll(channel.channel.id, None, SAMPLE).await.map_err(|error| advised(&error));
+        let answer = match page {
+            Ok(page) => verify(channel, page).await,
+            Err(advised) => Err(advised),
+        };
+        let mut asked = Asked::new("channel", &channel.channel.name, answer);
+        asked.show(show_body && !asked.ok, client.refusal(Some(channel.channel.id))).await;
+        asked
+    });
+    asked.extend(channels.buffered(AT_ONCE).collect::<Vec<_>>().await);
+    let used = config.sinks.iter().filter(|(name, _)| config.channels.iter().any(|each| each.sinks.contains(name)));
+    let sinks = stream::iter(used).map(async |(name, sink)| {
+        let failed = |error: SinkError| Asked::new("sink", name, Err(Chain(&error).to_string()));
+        let sink = match sink.settings.build(name, &OpenFiles::default(), &Metrics::default()) {
+            Ok(sink) => sink,
+            Err(error) => return failed(error),
+        };
+        let mut asked = sink.probe().await.map_or_else(failed, |said| Asked::new("sink", name, Ok(said)));
+        asked.show(show_body, sink.refusal()).await;
+        asked
+    });
+    asked.extend(sinks.buffered(AT_ONCE).collect::<Vec<_>>().await);
+    if let Some(database) = &config.state.database {
+        let examined = Postgres::examine(&config.state.path, database).await.map_err(|error| Chain(&error).to_string());
+        asked.push(Asked::new("database", &database.server.place(), examined));
+    }
+    let path = config.state.path.display().to_string();
+    asked.extend(state.err().map(|error| Asked::new("state", &path, Err(Chain(&error).to_string()))));
+    asked
+}
+
+/// Verifies the newest events, which shows whether the configured signers and owner are right.
+async fn verify(channel: &config::Channel, page: Page) -> Result<String, String> {
+    let Some(newest) = page.events.first().map(|event| event.offset) else {
+        return Ok("the key is accepted; there are no events yet, and so none to verify".to_owned());
+    };
+    let verdicts = verified(&channel.verification.verifier, page.events).await;
+    let mut counts = BTreeMap::<&str, usize>::new();
+    let mut advice = None;
+    for verdict in &verdicts {
+        let name = match verdict {
+            Verdict::Verified(verified) => {
+                match channel.verification.expect.check_event(channel.channel.id, verified) {
+                    Ok(()) => "verified",
+                    Err(not) => {
+                        advice
+                            .get_or_insert_with(|| format!(": {not}; check channels.{}.expect", channel.channel.name));
+                        "rejected"
+                    }
+                }
+            }
+            Verdict::Unsigned(_) => "never signed",
+            Verdict::Pending(_) => "still without their proof",
+            Verdict::Rejected(_, reason) => {
+                advice.get_or_insert_with(|| advice_on(reason));
+                "rejected"
+            }
+        };
+        *counts.entry(name).or_default() += 1;
+    }
+    let each: Vec<_> = counts.iter().map(|(name, count)| format!("{count} {name}")).collect();
+    let said = format!("the newest event is at offset {newest}; of the newest {}: {}", verdicts.len(), each.join(", "));
+    match (counts.contains_key("rejected"), counts.contains_key("verified")) {
+        (true, false) => Err(format!("{said}{}", advice.unwrap_or_default())),
+        (true, true) => Ok(format!("{said} (they would be quarantined)")),
+        (false, _) => Ok(said),
+    }
+}
+
+/// Names the configuration keys that may be the cause, or the command that explains the reason.
+fn advice_on(reason: &Reason) -> String {
+    let keys = match reason {
+        Reason::WrongOwner { .. } => "org_id and tenant_id, or workflow_owner,",
+        Reason::TooFewSignatures { .. } => "valid_signers and min_required_signatures",
+        _ => return format!(": {reason}; `channeld explain {}` says what to do", reason.name()),
+    };
+    format!(": {reason}; check verification.{keys} of this channel")
+}
+
+/// An error of the service with advice.
+fn advised(error: &ApiError) -> String {
+    let advice = match error {
+        ApiError::ChannelGone(_) => "; check the channel's id, and that it is not archived",
+        ApiError::RateLimited { .. } => "; try again later, and see whether something else asks with the same key",
+        // The message of this error already contains advice.
+        ApiError::Refused(Answer { status: 401 | 403, .. }) => "",
+        ApiError::Refused(_) => "; check api.base_url, or ask the service's operator",
+        // This message already ends with a question about the likely cause.
+        ApiError::Malformed(answer) if answer.0.ends_with('?') => "",
+        ApiError::Transient { .. } | ApiError::Malformed(_) => "; check api.base_url, and what stands in between",
+        _ => "",
+    };
+    match http::explained(error) {
+        Some(explained) => format!("the service could not be reached: {explained}"),
+        None => format!("{}{advice}", Chain(error)),
+    }
+}

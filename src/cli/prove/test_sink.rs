@@ -1,0 +1,99 @@
+//! `channeld test-sink`: sends one marked sample to one sink.
+//!
+//! # Invariants
+//!
+//! * **No cursor moves.** The state is neither opened nor queried. A sink that must contain each event exactly once is only
+//!   inspected and not written to.
+//! * **No secrets** in the output, whatever the other side answers.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::output::{say, say_json};
+use crate::cli::shown::printable;
+use crate::config::{Config, Sink};
+use net::Chain;
+use record::{Message, Record};
+use sink::{Delivery, LaneRef, OpenFiles, SinkError, Tested};
+use telemetry::metrics::Metrics;
+
+/// Deliver one sample to a sink, and say what came back.
+///
+/// The sample is marked: its type is channeld.test, its channel is called channeld-test and has the id
+/// 00000000-0000-0000-0000-000000000000, it says that nothing has happened, and it is not signed. It goes out in the sink's
+/// own format, by its template, signed and with its access token, whatever its filter is. No position moves, and a running
+/// daemon does not notice. A file is looked at and nothing is written to it: each of its lines is an event, once. Exits
+/// with 69 where the other side cannot be reached or asks to come again, with 1 where what it answers does not pass by
+/// itself, and with 64 for a name that no sink has.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  channeld test-sink ledger")]
+pub(crate) struct Args {
+    /// The sink: its name in the configuration.
+    name: String,
+    /// Print one JSON object: sink, ok, delivered, message.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The result of the test.
+#[derive(Serialize)]
+struct Outcome<'a> {
+    sink: &'a str,
+    ok: bool,
+    delivered: bool,
+    message: String,
+}
+
+pub(crate) async fn run(
+    Args { name, json }: &Args,
+    file: Option<&Path>,
+    out: &mut impl Write,
+) -> Result<Exit, Failure> {
+    let config = Config::load(file)?;
+    let Some(sink) = config.sinks.get(name) else {
+        let known: Vec<_> = config.sinks.keys().map(String::as_str).collect();
+        let message = format!("there is no sink {}; there are: {}", printable(name), known.join(", "));
+        return Err(Failure(Exit::Usage, message));
+    };
+    let tested = test(name, sink).await;
+    let exit = match &tested {
+        Ok(_) => Exit::Done,
+        Err(error) if error.needs_attention() => Exit::Failed,
+        Err(_) => Exit::Unavailable,
+    };
+    let (delivered, message) = match tested {
+        Ok(Tested::Delivered(message)) => (true, message),
+        Ok(Tested::Looked(message)) => (false, message),
+        Err(error) => (false, Chain(&error).to_string()),
+    };
+    let message = sink.shape.template.as_ref().map_or(message.clone(), |template| template.redacted(message));
+    let outcome = Outcome { sink: name, ok: exit == Exit::Done, delivered, message: printable(&message) };
+    if *json {
+        say_json(out, &outcome)?;
+    } else if outcome.ok {
+        let how = if delivered { "delivered" } else { "not delivered, but looked at" };
+        say(out, format!("sink {name}: {how}: {}", outcome.message))?;
+    } else {
+        return Err(Failure(exit, format!("sink {name}: {}", outcome.message)));
+    }
+    Ok(exit)
+}
+
+async fn test(name: &str, sink: &Sink) -> Result<Tested, SinkError> {
+    let record = Arc::new(Record::of_test(name, Uuid::new_v4(), Timestamp::now()));
+    let messages = [Message::new(&record, &sink.shape)];
+    if let Some(why) = messages[0].unshaped() {
+        let message = format!("the body could not be made of a test: {why}");
+        return Err(SinkError::refused(message));
+    }
+    let built = sink.settings.build(name, &OpenFiles::default(), &Metrics::default())?;
+    let lane = LaneRef { channel: record.channel.clone(), sink: name.into() };
+    built.test(&Delivery { lane: &lane, epoch: 0, after: None, through: record.offset, messages: &messages }).await
+}

@@ -1,0 +1,164 @@
+//! `channeld verify`: verifies events of a file, offline.
+//!
+//! # Invariants
+//!
+//! * **One verdict per object**, in the same order. Text that is not JSON is also an input, and is rejected.
+//! * **A record agrees with its event.** A delivered record, alone or inside a CloudEvents event, is verified by its event.
+//!   It is rejected if its own fields differ from that event.
+//! * **Bounded.** At most twice [`BATCH`] inputs are in memory, however long the file is.
+//! * **No delay.** Inputs are verified as soon as they are read: no verdict waits for further input.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
+use std::iter;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+
+use rayon::prelude::*;
+
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::shown;
+use crate::config::{load_verifier, verification_from_flags};
+use proof::verify::Verifier;
+use record::Checked;
+
+mod input;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use input::Inputs;
+
+/// Maximum number of inputs that are verified on all processors while others are read.
+const BATCH: usize = 200;
+
+/// Inputs that are verified together on one processor.
+const TOGETHER: usize = 50;
+
+/// Verify events offline: raw events or delivered records, as JSON lines, one JSON array, or one object.
+///
+/// Exits with 1 if anything is not verified, and that includes events that are unsigned (notices of the service, which
+/// never carry a proof; but see --allow-unsigned) or pending (their proof was still to come when they were written); with 0
+/// otherwise. Of the configuration only its verification is needed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The file; standard input where there is none, or for `-`.
+    file: Option<PathBuf>,
+    /// Take the signers and the owner from this channel of the configuration. Without it, from what all channels share.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["valid_signers", "min_required_signatures", "workflow_owner", "org_id"])]
+    channel: Option<String>,
+    /// Signer addresses, separated by commas [default: the published production set].
+    #[arg(long, value_name = "A,B,...")]
+    valid_signers: Option<String>,
+    /// How many distinct signers an event needs [default: 4].
+    #[arg(long, value_name = "N")]
+    min_required_signatures: Option<String>,
+    /// The workflow owner that reports must name; this or --org-id goes with the flags above.
+    #[arg(long, value_name = "ADDRESS")]
+    workflow_owner: Option<String>,
+    /// The organisation that the workflow owner is derived from.
+    #[arg(long, value_name = "ID")]
+    org_id: Option<String>,
+    /// The tenant that goes with --org-id [default: 1].
+    #[arg(long, value_name = "ID", requires = "org_id")]
+    tenant_id: Option<String>,
+    /// Let notices pass, which are never signed: the exit code is 0 where everything else is verified.
+    #[arg(long)]
+    allow_unsigned: bool,
+    /// Print one JSON object an event, with `event_id`, status, reason, signers.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    /// The verifier that the flags describe or, without flags, the configuration's verifier.
+    fn verifier(&self, config: Option<&Path>) -> Result<Verifier, Failure> {
+        let flags = [
+            ("--valid-signers", self.valid_signers.as_deref()),
+            ("--min-required-signatures", self.min_required_signatures.as_deref()),
+            ("--workflow-owner", self.workflow_owner.as_deref()),
+            ("--org-id", self.org_id.as_deref()),
+            ("--tenant-id", self.tenant_id.as_deref()),
+        ];
+        if flags.iter().any(|(_, value)| value.is_some()) {
+            return verification_from_flags(flags).map_err(|problems| Failure(Exit::Usage, problems.to_string()));
+        }
+        let named = self.channel.as_deref();
+        load_verifier(config, named)?
+            .ok_or_else(|| Failure(Exit::Usage, format!("`{}` is no configured channel", named.unwrap_or_default())))
+    }
+}
+
+/// Verifies the file or standard input.
+pub(crate) fn run(args: &Args, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
+    let verifier = args.verifier(config)?;
+    match args.file.as_deref().filter(|file| file.as_os_str() != "-") {
+        None => verify(BufReader::new(io::stdin()), "standard input", &verifier, args, out),
+        Some(path) => {
+            let name = path.display().to_string();
+            let file = File::open(path).map_err(Failure::io(unreadable(&name)))?;
+            verify(BufReader::new(file), &name, &verifier, args, out)
+        }
+    }
+}
+
+fn verify(
+    reader: impl BufRead + Send,
+    name: &str,
+    verifier: &Verifier,
+    args: &Args,
+    out: &mut impl Write,
+) -> Result<Exit, Failure> {
+    let mut file = Inputs::new(reader).map_err(Failure::io(unreadable(name)))?;
+    let (mut number, mut counts) = (0_u64, BTreeMap::<&str, u64>::new());
+    std::thread::scope(|scope| {
+        let (read, inputs) = mpsc::sync_channel(BATCH);
+        // The thread ends at the end of the file, or when the receiver is dropped.
+        scope.spawn(move || {
+            while let Some(input) = file.next().transpose()
+                && read.send(input).is_ok()
+            {}
+        });
+        while let Ok(first) = inputs.recv() {
+            let read = iter::once(first).chain(inputs.try_iter().take(BATCH - 1));
+            let mut failed = None;
+            let batch: Vec<_> = read.map_while(|input| input.map_err(|error| failed = Some(error)).ok()).collect();
+            let verified = batch.par_chunks(TOGETHER).flat_map_iter(|some| Checked::of_all(some, verifier));
+            for outcome in verified.collect::<Vec<_>>() {
+                number += 1;
+                *counts.entry(outcome.status).or_default() += 1;
+                let line = if args.json {
+                    serde_json::to_string(&outcome).expect("an outcome is JSON")
+                } else {
+                    format!("{number:>8}  {}", line(&outcome))
+                };
+                writeln!(out, "{line}").map_err(Failure::output)?;
+            }
+            out.flush().map_err(Failure::output)?;
+            if let Some(error) = failed {
+                return Err(Failure::io(unreadable(name))(error));
+            }
+            verifier.prepare();
+        }
+        Ok::<_, Failure>(())
+    })?;
+    let [verified, unsigned, pending, rejected] =
+        ["verified", "unsigned", "pending", "rejected"].map(|status| counts.get(status).copied().unwrap_or_default());
+    if !args.json {
+        let each = format!("{verified} verified, {unsigned} unsigned, {pending} pending, {rejected} rejected");
+        writeln!(out, "{number} events: {each}").map_err(Failure::output)?;
+    }
+    out.flush().map_err(Failure::output)?;
+    let passed = verified + if args.allow_unsigned { unsigned } else { 0 };
+    Ok(if passed == number { Exit::Done } else { Exit::Failed })
+}
+
+/// Formats an outcome as a line for people.
+fn line(Checked { event_id, status, reason, signers }: &Checked) -> String {
+    let said = reason.map_or_else(|| format!("{} signers", signers.len()), str::to_owned);
+    format!("{status:8}  {:36}  {said}", shown::id(*event_id))
+}
+
+fn unreadable(name: &str) -> String {
+    format!("{name} could not be read")
+}

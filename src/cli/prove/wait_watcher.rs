@@ -1,0 +1,103 @@
+//! `channeld wait-watcher`: waits until a watcher is active, or archived.
+//!
+//! 429, 5xx and network failures are retried, and so is a 404 at first. Any other error ends the wait.
+
+use std::io::Write;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use tokio::time::{Instant, sleep_until};
+use uuid::Uuid;
+
+use crate::cli::connect::Connection;
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::shown::printable;
+use crate::config::positive_duration;
+use api::{ApiError, Watcher};
+
+/// How long a 404 is retried: a watcher that was just created may not exist yet (spec/wire.md: two seconds).
+const NEW: Duration = Duration::from_secs(5);
+
+/// Wait until a watcher is active, or archived.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The channel: its name in the configuration, or its UUID.
+    pub(crate) channel: String,
+    /// The watcher's UUID.
+    #[arg(value_parser = crate::cli::arguments::id::<Uuid>)]
+    watcher_id: Uuid,
+    /// The state to wait for.
+    #[arg(long, value_enum, default_value_t = Until::Active)]
+    until: Until,
+    /// How often to ask.
+    #[arg(long, value_parser = positive_duration, default_value = "2s")]
+    interval: Duration,
+    /// How long to wait at most.
+    #[arg(long, value_parser = positive_duration, default_value = "5m")]
+    timeout: Duration,
+}
+
+/// A state that can be waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, strum::Display)]
+#[strum(serialize_all = "lowercase")]
+enum Until {
+    /// Its events arrive.
+    Active,
+    /// It has been taken down.
+    Archived,
+}
+
+/// Waits, and reports the result.
+pub(crate) async fn run(args: &Args, connection: &Connection, out: &mut impl Write) -> Result<Exit, Failure> {
+    let Args { watcher_id, until, timeout, .. } = args;
+    let mut last_status = None;
+    if let Ok(ended) = tokio::time::timeout(*timeout, wait(args, connection, &mut last_status)).await {
+        ended?;
+        writeln!(out, "watcher {watcher_id} is {until}").map_err(Failure::output)?;
+        return Ok(Exit::Done);
+    }
+    let late = format!("the watcher did not become {until} within {}s", timeout.as_secs_f64());
+    Err(match last_status {
+        Some(status) => Failure(Exit::Failed, format!("{late}; it was last {status}")),
+        None => Failure(Exit::Unavailable, format!("{late}; the service never told its state")),
+    })
+}
+
+/// Asks every `interval` until the watcher is in the requested state or can no longer reach it.
+async fn wait(args: &Args, connection: &Connection, last_status: &mut Option<String>) -> Result<(), Failure> {
+    let began = Instant::now();
+    loop {
+        let asked = Instant::now();
+        let pause = match connection.client.watcher(connection.channel.id, args.watcher_id).await {
+            Ok(seen) if seen.status == args.until.to_string() => return Ok(()),
+            Ok(seen) => {
+                *last_status = Some(still_possible(args.until, seen)?);
+                args.interval
+            }
+            Err(ApiError::NotFound(_)) if began.elapsed() < NEW => args.interval,
+            Err(error @ (ApiError::RateLimited { .. } | ApiError::Transient { .. })) => {
+                args.interval.max(error.retry_after().unwrap_or_default())
+            }
+            Err(error) => return Err(Failure::api("the watcher's state could not be read")(error)),
+        };
+        sleep_until(asked + pause).await;
+    }
+}
+
+/// The name of the watcher's state, if the watcher can still reach the requested state.
+fn still_possible(until: Until, seen: Watcher) -> Result<String, Failure> {
+    let ends: &[&str] = match until {
+        Until::Active => &["failed", "archiving", "archived"],
+        Until::Archived => &["failed", "archive_failed"],
+    };
+    let status = printable(&seen.status);
+    if !ends.contains(&seen.status.as_str()) {
+        return Ok(status);
+    }
+    let reason = seen.status_reason.filter(|reason| !reason.is_empty());
+    let reason = reason.map(|reason| format!(" ({})", printable(&reason))).unwrap_or_default();
+    Err(Failure(Exit::Failed, format!("the watcher is {status}{reason} and will not become {until}")))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+//! Text for a terminal: colors, the width of the terminal, and texts that are cut or wrapped to a width.
+
+use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
+
+use anstream::{AutoStream, ColorChoice};
+use anstyle::{AnsiColor, Style};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+pub(super) mod event_line;
+pub(super) mod progress;
+pub(super) mod table;
+
+/// The state is as it should be.
+pub(super) const GOOD: Style = AnsiColor::Green.on_default();
+
+/// A problem that heals without an operator.
+pub(super) const PASSING: Style = AnsiColor::Yellow.on_default();
+
+/// A problem that an operator must solve.
+pub(super) const BAD: Style = AnsiColor::Red.on_default();
+
+/// A state that an operator has requested.
+pub(super) const ASIDE: Style = AnsiColor::Cyan.on_default();
+
+/// A text for standard output: with colors on a terminal that accepts them, otherwise without.
+pub(super) fn for_stdout(text: &str) -> String {
+    if AutoStream::choice(&io::stdout()) == ColorChoice::Never {
+        return anstream::adapter::strip_str(text).to_string();
+    }
+    text.to_owned()
+}
+
+/// An error message for standard error. On a terminal, `begins` is red and no line is wider than the terminal.
+pub(super) fn failure_for_stderr(begins: &str, text: &str) -> String {
+    let text = match width_of(&io::stderr()) {
+        None => text.to_owned(),
+        Some(width) => text.lines().flat_map(|line| fitted(line, width)).collect::<Vec<_>>().join("\n"),
+    };
+    match text.strip_prefix(begins) {
+        Some(rest) => styled(BAD, begins) + rest,
+        // `begins` is longer than a line and was wrapped.
+        None => text,
+    }
+}
+
+/// Wraps a line. A line that fits is not changed.
+fn fitted(line: &str, width: usize) -> Vec<String> {
+    if line.width() <= width { vec![line.to_owned()] } else { wrapped(line, width) }
+}
+
+/// A text in its style.
+pub(super) fn styled(style: Style, text: &str) -> String {
+    format!("{style}{text}{style:#}")
+}
+
+/// The columns of a terminal, or `None` if the stream is not a terminal.
+pub(super) fn width_of(stream: &(impl IsTerminal + AsFd)) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(stream).ok().filter(|_| stream.is_terminal())?;
+    // A terminal that does not report its width is assumed to have 80 columns.
+    Some(if size.ws_col == 0 { 80 } else { size.ws_col.into() })
+}
+
+/// The text, padded with spaces to `width` columns.
+pub(super) fn padded(text: &str, width: usize) -> String {
+    format!("{text}{}", " ".repeat(width.saturating_sub(text.width())))
+}
+
+/// The beginning of a text, at most `width` columns wide. A `…` replaces the part that is cut off.
+pub(super) fn shortened(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let mut short = fitting(text, width.saturating_sub(1));
+    short.extend((width > 0).then_some('…'));
+    short
+}
+
+/// The longest beginning of a text that fits into `width` columns.
+pub(super) fn fitting(text: &str, width: usize) -> String {
+    let mut room = width;
+    let fits = |c: &char| {
+        let wide = c.width().unwrap_or(0);
+        let fits = wide <= room;
+        room = room.saturating_sub(if fits { wide } else { room });
+        fits
+    };
+    text.chars().take_while(fits).collect()
+}
+
+/// Wraps a text between words. A word that is longer than a line is broken.
+pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let (mut lines, mut line) = (Vec::new(), String::new());
+    for word in text.split(' ').flat_map(|word| pieces(word, width)) {
+        if !line.is_empty() && line.width() + 1 + word.width() > width {
+            lines.push(std::mem::take(&mut line));
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(&word);
+    }
+    lines.push(line);
+    lines
+}
+
+/// Splits a word into pieces that fit into a line.
+fn pieces(word: &str, width: usize) -> Vec<String> {
+    let mut pieces = vec![String::new()];
+    for c in word.chars() {
+        let last = pieces.last_mut().expect("there is one from the beginning");
+        if !last.is_empty() && last.width() + c.width().unwrap_or(0) > width {
+            pieces.push(c.to_string());
+        } else {
+            last.push(c);
+        }
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_wrapped_between_words_and_a_long_word_is_broken() {
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("one twothreefour", 5), ["one", "twoth", "reefo", "ur"]);
+        assert_eq!(wrapped("", 5), [""]);
+        assert_eq!(wrapped("one two", usize::MAX), ["one two"]);
+    }
+}

@@ -1,0 +1,61 @@
+use super::*;
+use proof::event::Offset;
+
+fn event(verdict: &'static str, channel: &str, what: &str) -> EventLine {
+    let parts = Readable {
+        verdict: verdict.into(),
+        channel: channel.to_owned(),
+        offset: Offset::new(15520).unwrap(),
+        time: "2026-05-14T12:00:15Z".to_owned(),
+        kind: "watcher.event".to_owned(),
+        what: what.to_owned(),
+        proof: "4 of 4 signatures".to_owned(),
+    };
+    EventLine { parts, is_late: false }
+}
+
+/// Removes colors.
+fn plain(text: &str) -> String {
+    anstream::adapter::strip_str(text).to_string()
+}
+
+#[test]
+fn no_line_is_wider_than_the_terminal_and_none_loses_its_verdict_and_offset() {
+    let long = "w".repeat(300);
+    let wide = "結".repeat(300);
+    for width in [20, 40, 79, 80, 100, 111, 112, 140, 400] {
+        for channel in ["", "settlements", &long, &wide] {
+            for what in ["", "dvp.SettlementAccepted", &long, &wide] {
+                for is_late in [false, true] {
+                    let event = EventLine { is_late, ..event("verified", channel, what) };
+                    let channels = Some(channel).filter(|channel| !channel.is_empty());
+                    let lines = plain(&Layout::of(Some(width), channels).lines(&event));
+                    for line in lines.lines() {
+                        assert!(line.width() <= width, "{width}: {line}");
+                    }
+                    assert!(lines.contains("verified"), "{lines}");
+                    assert!(width < 40 || lines.contains("15520"), "{lines}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn eighty_columns_hold_what_happened_and_how_it_was_proved() {
+    let mut layout = Layout::of(Some(80), None);
+    let first = plain(&layout.lines(&event("verified", "c", "dvp.SettlementAccepted")));
+    let line = "verified 15520 12:00:15  dvp.SettlementAccepted                     4 of 4";
+    assert_eq!(first, format!("2026-05-14 UTC\n{line}"), "the day comes before its first event");
+    assert_eq!(plain(&layout.lines(&event("verified", "c", "dvp.SettlementAccepted"))), line, "and only there");
+
+    let mut layout = Layout::of(Some(80), ["settlements"]);
+    let lines = plain(&layout.lines(&event("verified", "settlements", "dvp.SettlementAccepted")));
+    assert!(lines.ends_with("verified settlements 15520 12:00:15  dvp.SettlementAccepted         4 of 4"), "{lines}");
+}
+
+#[test]
+fn where_there_is_no_terminal_a_line_is_that_of_the_format_text() {
+    let event = event("verified", "settlements", "dvp.SettlementAccepted");
+    assert_eq!(plain(&Layout::of(None, ["settlements"]).lines(&event)), event.parts.to_string());
+}

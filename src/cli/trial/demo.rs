@@ -1,0 +1,255 @@
+//! `channeld demo`: runs the simulated service and the daemon in one process.
+
+use std::convert::Infallible;
+use std::io::{self, ErrorKind, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{self, Config, Text};
+use crate::daemon::assembly::Sinks;
+use crate::daemon::signals::Signals;
+use crate::daemon::supervisor::{Outcome, Supervisor};
+use crate::daemon::{StartError, assembly, open_ledgers};
+use channel::{Handle, Outlet, Processors, SharedParts};
+use ledger::Ledger;
+use net::Chain;
+use net::retry::RetryPolicy;
+use net::tasks::lock;
+use operator::liveness::Liveness;
+use operator::{self, Operations, Process, Socket, Sources};
+use simulator::{Announcement, EventSpec, Kind, Options, Simulator, Tampering};
+use telemetry::metrics::Metrics;
+use telemetry::trace::Traces;
+use telemetry::{self};
+
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::look::console;
+use crate::cli::terminal::event_line::Layout;
+
+mod screen;
+
+use screen::{Screen, Shown};
+
+/// Watch verified events arrive: the simulated service and the daemon, in one process.
+///
+/// Needs no configuration, no network and no key; the state is temporary. Among the events are one whose proof comes
+/// late and one that was changed after it was signed: the first is delivered when its proof is there, the second never.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// End after that many delivered events instead of at Ctrl-C.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    events: Option<u64>,
+    /// Show the demonstration in a browser too: prints an address of `channeld console`, which works once.
+    #[arg(long)]
+    console: bool,
+    /// Open that address in this desktop's browser.
+    #[arg(long, requires = "console")]
+    open: bool,
+}
+
+/// The intended rejections are shown among the events, so they are not logged.
+const LOG: &str = "error,channeld::channel::verify::rejection=off";
+
+/// The name of the only channel.
+const CHANNEL: &str = "demo";
+
+/// The name of the sink that prints events.
+const SCREEN: &str = "screen";
+
+/// The name of the sink for the table that the console reads.
+const TABLE: &str = "table";
+
+const BETWEEN_EVENTS: Duration = Duration::from_millis(400);
+
+/// The late proof arrives after this many events: about three seconds.
+const PROOF_AFTER: u64 = 8;
+
+const SINK_RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(1) };
+
+/// Runs the demonstration to its end and prints a summary.
+pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
+    demonstrate(args).await.map_err(|error| Failure(Exit::Failed, Chain(&*error).to_string()))
+}
+
+async fn demonstrate(args: Args) -> Result<Exit, StartError> {
+    let mut signals = Signals::listen()?;
+    let simulator = Simulator::start(Options::default()).await?;
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("channeld.toml");
+    std::fs::write(&file, configuration(simulator.announcement(), directory.path(), args.console))?;
+    let config = Config::of(Text::read(Some(&file))?, [])?.config;
+    telemetry::init_plain(&config.log);
+
+    say(&format!("A simulated service listens on {}; channeld reads it.\n\n", simulator.announcement().base_url))?;
+    let ledgers = Arc::new(open_ledgers(config.state.clone()).await?);
+    let layout = Mutex::new(Layout::of_stdout([]));
+    let screen = Arc::new(Screen { limit: args.events, shown: Mutex::default(), layout });
+    let mut sinks: Sinks = [(SCREEN.to_owned(), Outlet::new(SCREEN, screen.clone(), SINK_RETRY))].into();
+    let client = assembly::client(&config)?;
+    let processors = Arc::<Processors>::default();
+    let parts = SharedParts::new(ledgers, processors.clone(), Metrics::default(), Traces::default());
+    if let Some(table) = config.sinks.get(TABLE) {
+        let sink = table.settings.build(TABLE, &parts.open_files, &parts.metrics)?;
+        sinks.insert(TABLE.to_owned(), Outlet::new(TABLE, sink, SINK_RETRY));
+    }
+    let channels = assembly::channels(&config, &client, &sinks, &parts);
+
+    let handle = parts.handles.of(config.channels[0].channel.id);
+    let began = Instant::now();
+    let stop = CancellationToken::new();
+    let mut supervisor = Supervisor::new(&stop);
+    supervisor.follow(&channels, config.shutdown_grace);
+    let beside = async {
+        if args.console {
+            in_a_browser(&config, &parts, processors, args.open).await
+        } else {
+            std::future::pending().await
+        }
+    };
+    let outcome = tokio::select! {
+        outcome = supervisor.ended() => outcome,
+        () = publish(&simulator) => supervisor.ended().await,
+        () = show_rejected(&handle, &screen) => supervisor.ended().await,
+        failure = beside => return Err(failure),
+        _ = signals.next() => {
+            stop.cancel();
+            supervisor.ended().await
+        }
+    };
+    let ledger = handle.board().ledger.clone();
+    let quarantined = |ledger: &Mutex<Ledger>| lock(ledger).quarantined().len();
+    let shown = *lock(&screen.shown);
+    say(&summary(&shown, ledger.as_deref().map_or(0, quarantined), began.elapsed()))?;
+    Ok(if matches!(outcome, Outcome::Drained | Outcome::SinkClosed) { Exit::Done } else { Exit::Failed })
+}
+
+/// Serves the console, and the control socket that the console uses. Returns only if this fails.
+async fn in_a_browser(config: &Config, parts: &SharedParts, processors: Arc<Processors>, open: bool) -> StartError {
+    let serving = async {
+        let process = Process { pid: std::process::id(), started: Timestamp::now() };
+        // The configuration of the demonstration never changes, so nothing receives reload requests.
+        let (asks, _) = mpsc::channel(1);
+        let operations = watch::Sender::new(Arc::new(Operations {
+            version: crate::version::text(),
+            ledgers: parts.ledgers.clone(),
+            handles: parts.handles.clone(),
+            recent: parts.recent.clone(),
+            daemon: Some((process, asks)),
+            cluster: None,
+            channels: config.channels.iter().map(config::Channel::for_operator).collect(),
+        }));
+        let liveness = Liveness::new(processors, parts.ledgers.writes.clone());
+        let sources =
+            Sources { liveness: liveness.clone(), operations: operations.subscribe(), metrics: parts.metrics.clone() };
+        let socket = Socket::listen(&config.state.path)?;
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let console = console::open(config, listen, Some(TABLE), false).await?;
+        let address = console.offer_address();
+        println!("In a browser, once: {address}\n");
+        if open {
+            console::open_browser(&address);
+        }
+        tokio::select! {
+            never = socket.serve(sources) => match never {},
+            never = console.serve() => match never {},
+            never = operator::note_minutes(operations.subscribe()) => match never {},
+            () = liveness.beat() => Ok::<Infallible, StartError>(std::future::pending().await),
+        }
+    };
+    match serving.await {
+        Ok(never) => match never {},
+        Err(error) => error,
+    }
+}
+
+/// Publishes a backlog that contains a late proof and a forgery, then one event after another. Never returns.
+async fn publish(simulator: &Simulator) {
+    simulator.publish(0, 5);
+    let late = simulator.publish_one(0, EventSpec::Late(Kind::WatcherEvent));
+    simulator.publish(0, 3);
+    simulator.publish_one(0, EventSpec::Forged(Tampering::ContentChanged));
+    simulator.publish(0, 2);
+    simulator.publish_one(0, EventSpec::Honest(Kind::WalletStatus));
+    for published in 1_u64.. {
+        tokio::time::sleep(BETWEEN_EVENTS).await;
+        simulator.publish(0, 1);
+        if published == PROOF_AFTER {
+            simulator.prove(0, late);
+        }
+    }
+}
+
+/// Shows each event that is rejected. Never returns.
+async fn show_rejected(handle: &Handle, screen: &Screen) {
+    let mut shown = 0;
+    loop {
+        tokio::time::sleep(BETWEEN_EVENTS / 4).await;
+        let ledger = handle.board().ledger.clone();
+        let rejected: Vec<_> =
+            ledger.map(|ledger| lock(&ledger).quarantined().values().cloned().collect()).unwrap_or_default();
+        for facts in &rejected[shown..] {
+            screen.show_rejected(facts);
+        }
+        shown = rejected.len();
+    }
+}
+
+fn configuration(service: &Announcement, directory: &std::path::Path, with_table: bool) -> String {
+    let signers: Vec<_> = service.valid_signers.iter().map(ToString::to_string).collect();
+    let names: Vec<_> =
+        (1..).zip(&signers).map(|(number, signer)| format!("{signer:?} = \"Oracle {number}\"")).collect();
+    let names = names.join("\n");
+    let (also, table) = if with_table {
+        let path = directory.join("events.db");
+        let table = format!("\n[sinks.{TABLE}]\ntype = \"sqlite\"\npath = {:?}\nsearch = \"words\"\n", path.display());
+        (format!(", {TABLE:?}"), table)
+    } else {
+        (String::new(), String::new())
+    };
+    format!(
+        "[api]\nbase_url = {:?}\napi_key = {:?}\nidle_wait = \"500ms\"\n\n\
+         [verification]\norg_id = {:?}\nvalid_signers = {signers:?}\nmin_required_signatures = {}\n\n\
+         [verification.signer_names]\n{names}\n\n\
+         [state]\npath = {:?}\n\n\
+         [admin]\nlisten = \"\"\n\n[log]\nlevel = {LOG:?}\n\n\
+         [channels.{CHANNEL}]\nid = \"{}\"\nsinks = [{SCREEN:?}{also}]\n\n\
+         [sinks.{SCREEN}]\ntype = \"stdout\"\n{table}",
+        service.base_url,
+        service.api_key,
+        service.org_id,
+        service.min_required_signatures,
+        directory.join("state").display(),
+        service.channels[0],
+    )
+}
+
+/// Writes to standard output. A closed pipe is not an error: the reader has seen enough.
+fn say(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The summary, in lines that fit on any terminal.
+fn summary(shown: &Shown, rejected: usize, took: Duration) -> String {
+    let Shown { verified, unsigned, late, .. } = shown;
+    format!(
+        "
+{} events delivered in {:.1} s:
+  {verified} proved by the oracle network's signatures, {late} of them late;
+  {unsigned} unsigned: notices, which the network never signs, marked as such.
+{rejected} rejected: kept as evidence, not delivered.
+
+To read a channel of your own: `channeld init`.
+",
+        verified + unsigned,
+        took.as_secs_f64(),
+    )
+}

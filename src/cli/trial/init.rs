@@ -1,0 +1,370 @@
+//! `channeld init`: creates a configuration from flags and, on a terminal, from the answers to questions.
+//!
+//! # Invariants
+//!
+//! * **Written only if it works.** The configuration is loaded without errors before it is written. Unless `--unchecked` is
+//!   given, the service, each channel with its newest events, and the sink are checked too.
+//! * **Nothing is overwritten** without `--force`. An existing key file is used, and never changed.
+//! * **The key stays secret.** It comes from a file, standard input or a prompt without echo, goes into a file with mode 0600,
+//!   and is never printed.
+
+use std::fmt::Write as _;
+use std::fs::{self, OpenOptions};
+use std::io::{self, BufRead, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use clap::builder::PossibleValuesParser;
+use serde::Deserialize;
+
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::output::say;
+use crate::cli::prove::check;
+use crate::cli::terminal::for_stdout;
+use crate::config::{Config, Text};
+
+mod prompt;
+mod sink;
+
+use sink::Sink;
+
+/// The file that is written by default.
+pub(crate) const FILE: &str = "channeld.toml";
+
+/// The default address of the service.
+const SERVICE: &str = "https://cre-connect.api.chain.link/v1";
+
+/// Write a configuration to begin with, and check it against the service.
+///
+/// What the flags do not say is asked for on a terminal, which says at once how each channel is; elsewhere it is a mistake. The
+/// service is asked with the key, the
+/// newest events of each channel are read and verified, and the sink is looked at: where one of them fails, nothing is
+/// written and the exit code is 69, or 78 for a mistake in what was given. The key is read from its file, or else asked for
+/// without showing it, or with --api-key-stdin read from standard input; it is then written to that file with mode 0600.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  channeld init
+  channeld init --org-id org_… --channel settlements=7c9e… --sink file --to events.jsonl
+  channeld init --org-id org_… --channel settlements=7c9e… --sink webhook --to-file hook-url
+  channeld init --org-id org_… --channel settlements=7c9e… --sink kafka --to kafka-1:9092,kafka-2:9092
+
+A trial, without a service of your own:
+  channeld simulate --events 100 --rate 1 > simulated.json &
+  channeld init --demo simulated.json
+  channeld run --config channeld.toml")]
+pub(crate) struct Args {
+    /// The file to write.
+    #[arg(default_value = FILE)]
+    file: PathBuf,
+    /// Overwrite the file.
+    #[arg(long)]
+    force: bool,
+    /// Write it without asking the service and the sink.
+    #[arg(long)]
+    unchecked: bool,
+    /// Take service, key, organisation, signers and channels from what `channeld simulate` has printed: a file, or - for
+    /// standard input. The simulator has to run.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["base_url", "org_id", "workflow_owner", "valid_signers", "min_required_signatures", "channel"])]
+    demo: Option<PathBuf>,
+    /// The service's address, up to and with the version.
+    #[arg(long, value_name = "URL")]
+    base_url: Option<String>,
+    /// The file of the API key. Default: api-key beside the configuration.
+    #[arg(long, value_name = "FILE")]
+    api_key_file: Option<PathBuf>,
+    /// Read the API key from standard input.
+    #[arg(long)]
+    api_key_stdin: bool,
+    /// The organisation whose events these are.
+    #[arg(long, value_name = "ID", conflicts_with = "workflow_owner")]
+    org_id: Option<String>,
+    /// The workflow owner's address, in place of the organisation.
+    #[arg(long, value_name = "ADDRESS")]
+    workflow_owner: Option<String>,
+    /// The network's signers. Default: the published production set.
+    #[arg(long, value_name = "ADDRESS,…", value_delimiter = ',')]
+    valid_signers: Vec<String>,
+    /// How many of them have to sign.
+    #[arg(long, value_name = "N", requires = "valid_signers")]
+    min_required_signatures: Option<u64>,
+    /// A channel: a name of your choice and its id. Once for each.
+    #[arg(long, value_name = "NAME=ID")]
+    channel: Vec<String>,
+    /// Where events go.
+    #[arg(long, value_name = "TYPE", value_parser = PossibleValuesParser::new(sink::kinds()))]
+    sink: Option<String>,
+    /// The sink's path or address, of kafka its brokers with commas between. One that holds a secret: --to-file.
+    #[arg(long, value_name = "PATH|URL", conflicts_with = "to_file")]
+    to: Option<String>,
+    /// A file that holds the address of a webhook or a PostgreSQL database, relative to the configuration.
+    #[arg(long, value_name = "FILE")]
+    to_file: Option<PathBuf>,
+}
+
+/// The announcement that `channeld simulate` prints.
+#[derive(Deserialize)]
+struct Announced {
+    base_url: String,
+    api_key: String,
+    org_id: String,
+    valid_signers: Vec<String>,
+    min_required_signatures: u64,
+    channels: Vec<String>,
+}
+
+/// The settings for requests to the service and for verification.
+#[derive(Clone)]
+struct Service {
+    base_url: String,
+    key_file: PathBuf,
+    owner: (&'static str, String),
+    signers: Vec<String>,
+    required: Option<u64>,
+}
+
+/// All values that the configuration is made of.
+struct Answers {
+    service: Service,
+    /// Names and ids.
+    channels: Vec<(String, String)>,
+    sink: Sink,
+    state: PathBuf,
+}
+
+pub(crate) async fn run(args: Args, out: &mut impl Write) -> Result<Exit, Failure> {
+    if !args.force && args.file.exists() {
+        let message =
+            format!("{} is there already; name another file, or overwrite it with --force", args.file.display());
+        return Err(Failure(Exit::Usage, message));
+    }
+    if let Some(kind) = &args.sink {
+        sink::check(kind, args.to_file.as_deref())?;
+    }
+    let mut new_key = None;
+    let ended = make(args, &mut new_key, out).await;
+    if let Some(path) = new_key.filter(|_| !matches!(ended, Ok(Exit::Done))) {
+        fs::remove_file(&path).map_err(Failure::io(format!("{} could not be removed", path.display())))?;
+    }
+    ended
+}
+
+/// Asks for missing values and writes the file. Stores the path of a newly created key file in `new_key`.
+async fn make(args: Args, new_key: &mut Option<PathBuf>, out: &mut impl Write) -> Result<Exit, Failure> {
+    let (file, force, unchecked) = (args.file.clone(), args.force, args.unchecked);
+    let directory = directory(&file);
+    let answers = Answers::of(args, &directory, new_key, out).await?;
+    let text = answers.text();
+    let config = load(&file, &text)?;
+    if !unchecked {
+        let asked = check::ask(&config).await;
+        for asked in &asked {
+            say(out, for_stdout(&asked.to_string()))?;
+        }
+        if asked.iter().any(|asked| !asked.ok) {
+            let message = "nothing was written; correct what failed, or write it all the same with --unchecked";
+            return Err(Failure(Exit::Unavailable, message.to_owned()));
+        }
+    }
+    let failed = |error| Failure::io(format!("{} could not be written", file.display()))(error);
+    let mut written = tempfile::NamedTempFile::new_in(&directory).map_err(failed)?;
+    written.write_all(text.as_bytes()).and_then(|()| written.as_file().sync_all()).map_err(failed)?;
+    let persisted = if force { written.persist(&file) } else { written.persist_noclobber(&file) };
+    persisted.map_err(|error| failed(error.error))?;
+    let shown = file.display();
+    say(out, format!("\n{shown} is written. Read the events:\n  channeld run --config {shown}"))?;
+    if let Some(look) = answers.sink.look() {
+        say(out, format!("and look at them:\n  {look}"))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Loads the configuration from this text and the environment, as if the file already existed.
+fn load(file: &Path, text: &str) -> Result<Config, Failure> {
+    let text = Text::written(file, text.to_owned());
+    Ok(Config::of(text, std::env::vars_os())?.config)
+}
+
+/// The absolute path of the file's directory.
+fn directory(file: &Path) -> PathBuf {
+    let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    absolute.parent().unwrap_or(Path::new("/")).to_owned()
+}
+
+impl Answers {
+    async fn of(
+        args: Args,
+        directory: &Path,
+        new_key: &mut Option<PathBuf>,
+        out: &mut impl Write,
+    ) -> Result<Self, Failure> {
+        let key_file = std::path::absolute(args.api_key_file.unwrap_or_else(|| directory.join("api-key")))
+            .map_err(Failure::io("the path of the key file"))?;
+        let announced = args.demo.as_deref().map(announced).transpose()?;
+        let is_nobody_there = announced.is_none() && !prompt::is_possible();
+        let missing: Vec<_> = [
+            (args.org_id.is_none() && args.workflow_owner.is_none(), "--org-id"),
+            (args.channel.is_empty(), "--channel"),
+            (!key_file.exists() && !args.api_key_stdin, "--api-key-file with a file that is there, or --api-key-stdin"),
+        ]
+        .into_iter()
+        .filter_map(|(is_missing, flag)| (is_missing && is_nobody_there).then_some(flag))
+        .chain(sink::without_place(args.sink.as_deref(), args.to.is_some() || args.to_file.is_some()))
+        .collect();
+        if !missing.is_empty() {
+            let message = format!("this is no terminal to ask at; say {}", missing.join(", "));
+            return Err(Failure(Exit::Usage, message));
+        }
+        let mut key = None;
+        let (service, named): (Service, Vec<(String, String)>);
+        if let Some(it) = announced {
+            named =
+                it.channels.into_iter().enumerate().map(|(number, id)| (format!("simulated-{number}"), id)).collect();
+            key = Some(it.api_key);
+            let (signers, required) = (it.valid_signers, Some(it.min_required_signatures));
+            service = Service { base_url: it.base_url, key_file, owner: ("org_id", it.org_id), signers, required };
+        } else {
+            let base_url = args.base_url.map_or_else(|| prompt::ask_or("The service's address", SERVICE), Ok)?;
+            if !key_file.exists() {
+                key = Some(if args.api_key_stdin {
+                    let mut text = String::new();
+                    io::stdin().read_to_string(&mut text).map_err(Failure::io("the key could not be read"))?;
+                    text.trim().to_owned()
+                } else {
+                    prompt::ask_secret("The API key (not shown)")?
+                });
+            }
+            let owner = match (args.org_id, args.workflow_owner) {
+                (_, Some(address)) => ("workflow_owner", address),
+                (Some(id), None) => ("org_id", id),
+                (None, None) => ("org_id", prompt::ask("The organisation's id (org_…)")?),
+            };
+            let (signers, required) = (args.valid_signers, args.min_required_signatures);
+            named = args.channel.iter().map(|text| channel(text)).collect::<Result<_, _>>()?;
+            service = Service { base_url, key_file, owner, signers, required };
+        }
+        if let Some(key) = key.filter(|_| !service.key_file.exists()) {
+            service.write_key(&key)?;
+            *new_key = Some(service.key_file.clone());
+        }
+        let channels =
+            if named.is_empty() { service.ask_channels(&args.file, args.unchecked, out).await? } else { named };
+        let sink = Sink::of(args.sink, args.to, args.to_file, directory)?;
+        let is_installed = directory == Path::new("/etc/channeld");
+        let state = if is_installed { "/var/lib/channeld".into() } else { directory.join("state") };
+        Ok(Self { service, channels, sink, state })
+    }
+
+    fn text(&self) -> String {
+        let Self { service, channels, sink, state } = self;
+        let quoted = |text: &str| toml_edit::Value::from(text).to_string();
+        let path = |path: &Path| quoted(&path.display().to_string());
+        let mut text = format!(
+            "# Made by `channeld init`. What is not set here has its default: `man channeld.toml` has every key.\n\n[api]\n\
+             base_url = {}\napi_key_file = {}\n\n[verification]\n# Whose events these are: others' are rejected.\n{} = {}\n",
+            quoted(&service.base_url),
+            path(&service.key_file),
+            service.owner.0,
+            quoted(&service.owner.1)
+        );
+        if !service.signers.is_empty() {
+            text.push_str("valid_signers = [\n");
+            for signer in &service.signers {
+                let _ = writeln!(text, "    {},", quoted(signer));
+            }
+            text.push_str("]\n");
+            if let Some(required) = service.required {
+                let _ = writeln!(text, "min_required_signatures = {required}");
+            }
+        }
+        let _ = writeln!(
+            text,
+            "\n[state]\n# How far it has got. Keep it on a disk that survives a restart.\npath = {}",
+            path(state)
+        );
+        for (name, id) in channels {
+            let _ = writeln!(
+                text,
+                "\n[channels.{name}]\nid = {}\nsinks = [\"events\"]\n# Only where there is no cursor yet: \"earliest\", \
+                 \"latest\" or an offset.\nstart = \"earliest\"",
+                quoted(id)
+            );
+        }
+        let _ = write!(text, "\n[sinks.events]\n{}", sink.lines());
+        text
+    }
+}
+
+impl Service {
+    fn write_key(&self, key: &str) -> Result<(), Failure> {
+        let failed = || Failure::io(format!("the key could not be written to {}", self.key_file.display()));
+        let mut file =
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.key_file).map_err(failed())?;
+        writeln!(file, "{key}").and_then(|()| file.sync_all()).map_err(failed())
+    }
+
+    /// Asks for channels until the answer is empty, but for at least one, and checks each channel immediately. A channel
+    /// that cannot be read is not accepted. If `unchecked` is set, channels are accepted without a check.
+    async fn ask_channels(
+        &self,
+        file: &Path,
+        unchecked: bool,
+        out: &mut impl Write,
+    ) -> Result<Vec<(String, String)>, Failure> {
+        let mut channels = Vec::new();
+        loop {
+            let answer = match channels.len() {
+                0 => prompt::ask("A channel, as NAME=ID")?,
+                _ => prompt::ask_or_nothing("Another channel, or nothing")?,
+            };
+            if answer.is_empty() {
+                return Ok(channels);
+            }
+            let seen = match channel(&answer) {
+                Ok(named) if unchecked => Ok((named, true)),
+                Ok(named) => self.look(file, &named, out).await.map(|ok| (named, ok)),
+                Err(failure) => Err(failure),
+            };
+            match seen {
+                Ok((named, true)) => channels.push(named),
+                Ok((_, false)) => {
+                    say(out, "That channel is not taken: name it again, or give up with Ctrl-D").map(drop)?;
+                }
+                // A mistake in this answer, or in an earlier one.
+                Err(failure) => drop(say(out, format!("{failure}"))?),
+            }
+            out.flush().map_err(Failure::output)?;
+        }
+    }
+
+    /// Whether a channel can be read. Prints the findings.
+    async fn look(&self, file: &Path, channel: &(String, String), out: &mut impl Write) -> Result<bool, Failure> {
+        let (service, sink, state) = (self.clone(), Sink::stdout(), directory(file).join("state"));
+        let answers = Answers { service, channels: vec![channel.clone()], sink, state };
+        let asked = check::ask(&load(file, &answers.text())?).await;
+        for asked in asked.iter().filter(|asked| !asked.ok || asked.what == "channel") {
+            say(out, for_stdout(&asked.to_string()))?;
+        }
+        out.flush().map_err(Failure::output)?;
+        Ok(asked.iter().all(|asked| asked.ok))
+    }
+}
+
+fn channel(text: &str) -> Result<(String, String), Failure> {
+    let parts = text.split_once('=').map(|(name, id)| (name.trim().to_owned(), id.trim().to_owned()));
+    parts.ok_or_else(|| Failure(Exit::Usage, "a channel is NAME=ID, such as settlements=7c9e6679-…".to_owned()))
+}
+
+fn announced(file: &Path) -> Result<Announced, Failure> {
+    let failed = || Failure::io(format!("{} could not be read", file.display()));
+    let mut text = String::new();
+    if file == Path::new("-") {
+        io::stdin().lock().read_line(&mut text).map_err(failed())?;
+    } else {
+        text = fs::read_to_string(file).map_err(failed())?;
+    }
+    let line = text.lines().next().unwrap_or_default();
+    serde_json::from_str(line).map_err(|_| {
+        let message = format!("{} does not begin with the line that `channeld simulate` prints", file.display());
+        Failure(Exit::Usage, message)
+    })
+}

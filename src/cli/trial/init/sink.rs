@@ -1,0 +1,146 @@
+//! The destination of the events: the type of the sink, and its path or address.
+
+use std::path::{Path, PathBuf};
+
+use clap::builder::PossibleValue;
+
+use super::prompt;
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::shown::printable;
+use crate::cli::terminal::failure_for_stderr;
+use crate::config::KAFKA_NOT_BUILT_IN;
+use sink::HAS_KAFKA;
+
+/// The sink types that can be configured without further keys.
+const SINKS: [&str; 7] = ["file", "stdout", "webhook", "sqlite", "postgres", "nats", KAFKA];
+
+const KAFKA: &str = "kafka";
+
+/// The key of Kafka's brokers.
+const BROKERS: &str = "brokers";
+
+/// The sink to configure.
+pub(super) struct Sink {
+    kind: String,
+    /// The key of its path or address, and the value. `None` for standard output.
+    to: Option<(&'static str, String)>,
+}
+
+/// The sink types. The help shows only the types that were built in.
+pub(super) fn kinds() -> impl Iterator<Item = PossibleValue> {
+    SINKS.into_iter().map(|kind| PossibleValue::new(kind).hide(!is_built_in(kind)))
+}
+
+/// Reports a mistake in the flags before anything else is done.
+pub(super) fn check(kind: &str, to_file: Option<&Path>) -> Result<(), Failure> {
+    if !is_built_in(kind) {
+        return Err(Failure(Exit::Config, format!("the sink {KAFKA_NOT_BUILT_IN}")));
+    }
+    if to_file.is_none() || may_be_in_a_file(kind) {
+        return Ok(());
+    }
+    let other = if kind == "stdout" { "leave it out" } else { "name it with --to" };
+    Err(Failure(Exit::Usage, format!("--to-file is for the address of a webhook or a PostgreSQL database: {other}")))
+}
+
+impl Sink {
+    pub(super) fn stdout() -> Self {
+        Self { kind: "stdout".to_owned(), to: None }
+    }
+
+    pub(super) fn of(
+        kind: Option<String>,
+        to: Option<String>,
+        to_file: Option<PathBuf>,
+        directory: &Path,
+    ) -> Result<Self, Failure> {
+        let kind = match kind {
+            Some(kind) => kind,
+            None => ask_kind(to_file.as_deref())?,
+        };
+        let to = match (kind.as_str(), to, to_file) {
+            ("stdout", ..) => None,
+            ("file" | "sqlite", to, _) => {
+                let default = if kind == "file" { "events.jsonl" } else { "events.db" };
+                let path = to.unwrap_or_else(|| default.to_owned());
+                Some(("path", directory.join(path).display().to_string()))
+            }
+            (_, _, Some(file)) => Some(("url_file", directory.join(file).display().to_string())),
+            (KAFKA, Some(brokers), None) => Some((BROKERS, brokers)),
+            (KAFKA, None, None) => Some((BROKERS, prompt::ask("Its brokers, with commas between")?)),
+            (_, Some(url), None) => Some(("url", url)),
+            (..) => Some(("url", prompt::ask("The sink's address")?)),
+        };
+        Ok(Self { kind, to })
+    }
+
+    /// The keys of the sink, one per line.
+    pub(super) fn lines(&self) -> String {
+        let quoted = |text: &str| toml_edit::Value::from(text).to_string();
+        let place = self.to.as_ref().map(|(key, place)| match *key {
+            BROKERS => {
+                let brokers: Vec<_> = place.split(',').map(|broker| quoted(broker.trim())).collect();
+                format!("{key} = [{}]\n", brokers.join(", "))
+            }
+            key => format!("{key} = {}\n", quoted(place)),
+        });
+        format!("type = {}\n{}", quoted(&self.kind), place.unwrap_or_default())
+    }
+
+    /// A command that shows the events in the sink, or `None` if channeld knows none for its type.
+    pub(super) fn look(&self) -> Option<String> {
+        let (_, place) = self.to.as_ref()?;
+        let question = "select time, type, name, status from events order by time desc limit 10";
+        match self.kind.as_str() {
+            "file" => Some(format!("tail -f {place}")),
+            "sqlite" => Some(format!("sqlite3 -readonly {place} '{question}'")),
+            // The address in the file is secret, so it is not printed.
+            "postgres" if self.to.as_ref().is_some_and(|(key, _)| *key == "url_file") => {
+                Some(format!("psql \"$(cat {place})\" -c '{question}'"))
+            }
+            "postgres" => Some(format!("psql '{place}' -c '{question}'")),
+            KAFKA => Some(format!(
+                "kafka-console-consumer.sh --bootstrap-server {place} --topic channeld --from-beginning --isolation-level \
+                 read_committed"
+            )),
+            _ => None,
+        }
+    }
+}
+
+/// Asks until the answer is a known sink type that was built in.
+fn ask_kind(to_file: Option<&Path>) -> Result<String, Failure> {
+    let offered: Vec<_> = SINKS.into_iter().filter(|kind| is_built_in(kind)).collect();
+    loop {
+        let kind = prompt::ask_or(&format!("Where events go: {}", offered.join(", ")), "file")?;
+        let checked = if SINKS.contains(&&*kind) {
+            check(&kind, to_file)
+        } else {
+            Err(Failure(Exit::Usage, format!("{} is none of these", printable(&kind))))
+        };
+        match checked {
+            Ok(()) => return Ok(kind),
+            Err(failure) if prompt::is_possible() => {
+                anstream::eprintln!("{}", failure_for_stderr("", &failure.to_string()));
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+}
+
+/// Whether this build can deliver to a sink of this type.
+fn is_built_in(kind: &str) -> bool {
+    kind != KAFKA || HAS_KAFKA
+}
+
+/// Whether the address of such a sink may contain a secret.
+fn may_be_in_a_file(kind: &str) -> bool {
+    matches!(kind, "webhook" | "postgres")
+}
+
+/// The missing flag for the sink's path or address, if the sink needs one and there is no terminal to ask at.
+pub(super) fn without_place(sink: Option<&str>, has_place: bool) -> Option<&'static str> {
+    let kind = sink.filter(|kind| !matches!(*kind, "stdout" | "file" | "sqlite"))?;
+    let flag = if may_be_in_a_file(kind) { "--to or --to-file" } else { "--to" };
+    (!has_place && !prompt::is_possible()).then_some(flag)
+}

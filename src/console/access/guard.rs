@@ -1,0 +1,267 @@
+//! Checks each request: the right Host, the right Origin, a session, and a token in each form.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{Extension, Request, State as Of};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use maud::html;
+use tracing::{info, warn};
+
+use super::{Access, Entered, Visitor, hash};
+use crate::page::{self, Shell};
+use crate::state::State;
+use operator::server::Bounds;
+
+/// Limits for the console's clients, which are one person's browsers. A client can take a long time to read an export.
+pub(crate) const BOUNDS: Bounds = Bounds { clients: 64, body: 64 * 1024, each_step: Duration::from_secs(60) };
+
+/// How long an address works that a browser offers to another browser.
+const INVITED: Duration = Duration::from_secs(10 * 60);
+
+/// Pages may load only the console's own files. Scripts, styles and `data:` images inside a page are not allowed.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
+
+const HEADERS: [(HeaderName, &str); 8] = [
+    (header::CONTENT_SECURITY_POLICY, POLICY),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    // With `no-referrer`, a browser would not send the origin of a form.
+    (header::REFERRER_POLICY, "same-origin"),
+    (header::CACHE_CONTROL, "no-store"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    (HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=()"),
+];
+
+/// Refuses requests for a host name that is not loopback.
+pub(crate) async fn check_host(request: Request, next: Next) -> Response {
+    if host(request.headers()).is_some() {
+        return next.run(request).await;
+    }
+    (StatusCode::MISDIRECTED_REQUEST, "the console is asked by the address that it has printed, and by no other name\n")
+        .into_response()
+}
+
+/// The requested host with its port, if the request has exactly one Host header and it is loopback.
+fn host(headers: &HeaderMap) -> Option<&str> {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let (host, None) = (hosts.next()?.to_str().ok()?, hosts.next()) else { return None };
+    is_loopback(name(host)).then_some(host)
+}
+
+/// Removes the port, and the brackets of an IPv6 address.
+fn name(host: &str) -> &str {
+    if let Some((address, _)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        return address;
+    }
+    host.rsplit_once(':').map_or(host, |(name, _)| name)
+}
+
+/// Whether a request comes from a page of ours or from no page. A request that changes something must come from a page of
+/// ours.
+fn is_own(headers: &HeaderMap, changes: bool) -> bool {
+    let own = host(headers).map(|host| format!("http://{host}"));
+    let is_own_origin = |value: &HeaderValue| value.to_str().ok() == own.as_deref();
+    let mut origins = headers.get_all(header::ORIGIN).iter().peekable();
+    if changes && origins.peek().is_none() || !origins.all(is_own_origin) {
+        return false;
+    }
+    let site = headers.get("sec-fetch-site").and_then(|site| site.to_str().ok());
+    match site {
+        None | Some("same-origin") => true,
+        // The address was typed in or opened from a bookmark.
+        Some("none") => !changes,
+        // A link on another site may lead here. Other requests from another site are refused.
+        Some(_) => !changes && headers.get("sec-fetch-dest").is_some_and(|dest| dest == "document"),
+    }
+}
+
+/// Admits requests with a valid session, and passes the visitor on to the pages.
+pub(crate) async fn admit(Of(state): Of<Arc<State>>, request: Request, next: Next) -> Response {
+    let changes = !matches!(*request.method(), Method::GET | Method::HEAD);
+    if !is_own(request.headers(), changes) {
+        return locked(StatusCode::FORBIDDEN, "This request came from another site, or does not say from where.");
+    }
+    if request.uri().path() == "/enter" {
+        return enter(&state.access, request.uri().query().unwrap_or_default());
+    }
+    // Background requests of a page do not take the notice.
+    let takes_notice = request.headers().get("sec-fetch-mode").is_none_or(|mode| mode == "navigate") && !changes;
+    let Some(visitor) = state.access.visitor(request.headers(), takes_notice) else {
+        return locked(StatusCode::UNAUTHORIZED, "This browser has not been let in, or was silent for too long.");
+    };
+    if !changes {
+        let mut request = request;
+        request.extensions_mut().insert(visitor);
+        return next.run(request).await;
+    }
+    if state.access.read_only {
+        return locked(StatusCode::FORBIDDEN, "This console was started with --read-only: it changes nothing.");
+    }
+    let (head, body) = request.into_parts();
+    let Ok(body) = to_bytes(body, BOUNDS.body).await else {
+        return locked(StatusCode::PAYLOAD_TOO_LARGE, "The form is too long.");
+    };
+    let given = url::form_urlencoded::parse(&body).find(|(name, _)| name == "form");
+    if given.is_none_or(|(_, token)| hash(&token) != hash(&visitor.form_token)) {
+        return locked(StatusCode::FORBIDDEN, "This form is not one of this browser's: open the page again.");
+    }
+    let mut request = Request::from_parts(head, Body::from(body));
+    request.extensions_mut().insert(visitor);
+    next.run(request).await
+}
+
+/// Lets a browser in. Returns a page instead of a redirect: after a link on another site, the browser would not send the
+/// cookie with the redirected request.
+fn enter(access: &Access, query: &str) -> Response {
+    let token = url::form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "token");
+    match access.enter(&token.map(|(_, token)| token).unwrap_or_default()) {
+        Entered::In(cookie) => {
+            info!("a browser has been let in");
+            let cookie = format!("{}={cookie}; Path=/; HttpOnly; SameSite=Strict", access.cookie);
+            let page = page::bare(
+                "Welcome",
+                &html! {
+                    meta http-equiv="refresh" content="0; url=/";
+                },
+                &html! {
+                    p { "This browser is let in now. " a href="/" { "Go on to the events" } }
+                },
+            );
+            ([(header::SET_COOKIE, cookie)], page).into_response()
+        }
+        Entered::Used => {
+            warn!("an address was opened that had been used before: if the first time was not you, end the console");
+            locked(
+                StatusCode::FORBIDDEN,
+                "This address was used before, and works once. If that was not you, end the console at once.",
+            )
+        }
+        Entered::Unknown => locked(StatusCode::FORBIDDEN, "This address does not work, or works no more."),
+    }
+}
+
+/// A page for a browser without a session.
+fn locked(status: StatusCode, why: &str) -> Response {
+    let page = page::bare(
+        "Not let in",
+        &html! {},
+        &html! {
+            p { (why) }
+            p { "The address that " code { "channeld console" } " prints lets one browser in. A browser that is in can let in \
+                another, by " em { "Another browser" } " at the foot of its pages." }
+        },
+    );
+    (status, page).into_response()
+}
+
+/// Adds the security headers to every response.
+pub(crate) async fn harden(mut response: Response) -> Response {
+    for (name, value) in HEADERS {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// Asks whether to let another browser in.
+pub(crate) async fn invite_page(Of(state): Of<Arc<State>>, Extension(visitor): Extension<Visitor>) -> Response {
+    let shell = Shell::of(&state, &visitor, "Another browser", "").await;
+    shell.page(&html! {
+        h1 { "Let another browser in" }
+        p.lead { "You get an address that works once, for ten minutes. The browser that opens it shows and may do what this one may." }
+        @if visitor.read_only {
+            p { "This console was started with " code { "--read-only" } ": it gives no further addresses. Start another one." }
+        } @else {
+            form method="post" action="/invite" {
+                (shell.form_token())
+                button.primary type="submit" { "Make an address" }
+            }
+        }
+    })
+}
+
+/// Offers an address for another browser, with the host name that this browser uses.
+pub(crate) async fn invite(
+    Of(state): Of<Arc<State>>,
+    Extension(visitor): Extension<Visitor>,
+    headers: HeaderMap,
+) -> Response {
+    let token = state.access.offer(Some(Instant::now() + INVITED));
+    info!(browser = visitor.number, "an address for another browser was asked for");
+    let address = format!("http://{}/enter?token={token}", host(&headers).unwrap_or_default());
+    let shell = Shell::of(&state, &visitor, "Another browser", "").await;
+    shell.page(&html! {
+        h1 { "An address for another browser" }
+        p.lead { "It works once, for ten minutes." }
+        (page::copied("The address", &address))
+    })
+}
+
+/// Whether pages can be requested with this host name.
+fn is_loopback(host: &str) -> bool {
+    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::tests::headers;
+
+    #[test]
+    fn only_loopback_is_a_host() {
+        for (name, is_known) in [
+            ("127.0.0.1:8480", true),
+            ("127.8.9.1", true),
+            ("localhost:1", true),
+            ("LocalHost", true),
+            ("[::1]:8480", true),
+            ("192.168.0.7:8480", false),
+            ("console.example:8480", false),
+            ("127.0.0.1.example", false),
+            ("localhost.example:80", false),
+            ("", false),
+        ] {
+            assert_eq!(host(&headers(&[("host", name)])).is_some(), is_known, "{name}");
+        }
+        assert!(host(&headers(&[])).is_none());
+        assert!(
+            host(&[("host", "localhost"), ("host", "localhost")].iter().fold(
+                HeaderMap::new(),
+                |mut all, (name, value)| {
+                    all.append(*name, value.parse().unwrap());
+                    all
+                }
+            ))
+            .is_none(),
+            "two of them"
+        );
+    }
+
+    #[test]
+    fn another_origin_changes_nothing_and_is_shown_nothing() {
+        let known = ("host", "127.0.0.1:80");
+        let own = ("origin", "http://127.0.0.1:80");
+        for (more, reads, changes) in [
+            (&[][..], true, false),
+            (&[own], true, true),
+            (&[own, ("sec-fetch-site", "same-origin")], true, true),
+            (&[("origin", "http://127.0.0.1:81")], false, false),
+            (&[("origin", "https://127.0.0.1:80")], false, false),
+            (&[("origin", "http://evil.example")], false, false),
+            (&[("origin", "null")], false, false),
+            (&[own, ("sec-fetch-site", "cross-site")], false, false),
+            (&[("sec-fetch-site", "cross-site"), ("sec-fetch-dest", "document")], true, false),
+            (&[("sec-fetch-site", "same-site"), ("sec-fetch-dest", "script")], false, false),
+            (&[("sec-fetch-site", "none")], true, false),
+        ] {
+            let headers = headers(&[&[known], more].concat());
+            assert_eq!((is_own(&headers, false), is_own(&headers, true)), (reads, changes), "{more:?}");
+        }
+    }
+}

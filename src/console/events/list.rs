@@ -1,0 +1,282 @@
+//! Draws the list: its heading, the form for the filter, the rows, and what is below them.
+
+use maud::{Markup, html};
+use strum::VariantArray;
+
+use super::query::{Query, ROWS, title};
+use crate::page::{self, Badge, Shell, number, time};
+use crate::tables::{Facet, OnlyWhole, Page, Piece, Place, Row, Sample, Search, Stopped};
+use crate::text::{id, marked, or_dash, text};
+use operator::Report;
+
+/// The largest number of values that a column's menu offers.
+const OFFERED: usize = 40;
+
+pub(super) fn heading(said: &str, shell: &Shell, query: &Query) -> Markup {
+    html! {
+        div.heading {
+            div {
+                h1 { "Events" }
+                p.sub { (said) }
+            }
+            div.actions {
+                @if !shell.is_read_only() {
+                    form method="post" action="/poll" {
+                        (shell.form_token())
+                        input type="hidden" name="back" value=(query.without_place());
+                        button type="submit" title="Have every channel ask the service now" { (poll_icon()) "Poll now" }
+                    }
+                }
+                details.menu {
+                    summary.button { "Export" }
+                    div.panel {
+                        a href=(query.export("jsonl")) download { "JSON lines, as delivered" }
+                        a href=(query.export("csv")) download { "CSV, the columns of this list" }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn poll_icon() -> Markup {
+    html! {
+        svg.icon viewBox="0 0 16 16" aria-hidden="true" { path d="M13 8a5 5 0 1 1-1.500-3.600M13 2v3h-3" {} }
+    }
+}
+
+/// The form for the filter.
+pub(super) fn filters(query: &Query, sample: &Sample, search: Option<Search>) -> Markup {
+    html! {
+        form.filters role="search" method="get" action="/" {
+            div.line {
+                @if let Some(search) = search {
+                    label.search {
+                        span.hidden { "Words of an event" }
+                        svg.icon viewBox="0 0 16 16" aria-hidden="true" { circle cx="7" cy="7" r="4.500" {} path d="M10.500 10.500L14 14" {} }
+                        input #search type="search" name="q" value=(query.words) autocomplete="off" spellcheck="false"
+                            placeholder="Search all texts: a name, an address, an id, an amount";
+                    }
+                    @if search == Search::None && !query.words.is_empty() {
+                        p.note { "There is no index of words: the texts of the newest events are looked through. "
+                            code { "search = \"words\"" } " in the sink's table of the configuration makes one." }
+                    }
+                }
+                button.primary type="submit" { "Search" }
+                @if query.is_restricted() { a.clear href="/" { "Clear" } }
+            }
+            div.line.facets {
+                @for facet in Facet::VARIANTS { (choices(*facet, query, sample)) }
+                (times(query))
+            }
+            @if query.rows != ROWS { input type="hidden" name="rows" value=(query.rows); }
+        }
+        (chips(query))
+    }
+}
+
+/// The menu of a column's values: the values in the sample and the chosen values.
+fn choices(facet: Facet, query: &Query, sample: &Sample) -> Markup {
+    let word: &str = facet.into();
+    let chosen = query.filter.chosen.get(&facet).map_or(&[][..], Vec::as_slice);
+    let mut values = sample.values(facet);
+    let is_single = facet == Facet::Channel && values.len() < 2 && chosen.is_empty();
+    values.truncate(OFFERED);
+    for value in chosen {
+        if !values.iter().any(|(known, _)| known == value) {
+            values.push((value.clone(), 0));
+        }
+    }
+    html! {
+        @if !is_single {
+            details.menu {
+                summary.button.chosen[!chosen.is_empty()] {
+                    (title(facet))
+                    @if !chosen.is_empty() { " " span.count { (chosen.len()) } }
+                }
+                div.panel {
+                    fieldset {
+                        legend { (title(facet)) }
+                        @for (value, count) in &values {
+                            label.choice {
+                                input type="checkbox" name=(word) value=(value) checked[chosen.contains(value)];
+                                span { (text(value)) }
+                                @if *count > 0 { span.often { (number(*count as u64)) } }
+                            }
+                        }
+                        @if values.is_empty() { p.note { "No value was seen." } }
+                        label.other {
+                            span { "Another value" }
+                            input type="text" name=(word) autocomplete="off" spellcheck="false";
+                        }
+                        @if facet == Facet::Verdict {
+                            p.note { "What was rejected was delivered nowhere: it is " a href="/held" { "held back" } "." }
+                        }
+                        p.note { "The numbers: how many of the newest " (number(sample.rows.len() as u64)) " events have it." }
+                    }
+                    button.primary type="submit" { "Apply" }
+                }
+            }
+        }
+    }
+}
+
+fn times(query: &Query) -> Markup {
+    let is_chosen = !query.from.is_empty() || !query.to.is_empty();
+    html! {
+        details.menu {
+            summary.button.chosen[is_chosen] { "Time" }
+            div.panel {
+                fieldset {
+                    legend { "Time (UTC)" }
+                    p.presets {
+                        @for (from, name) in [("1h", "Last hour"), ("24h", "Last day"), ("168h", "Last week")] {
+                            a href=(query.since(from)) { (name) }
+                        }
+                    }
+                    label.other { span { "From" } input type="text" name="from" value=(query.from) placeholder="1h, or 2026-05-14T12:00"; }
+                    label.other { span { "To" } input type="text" name="to" value=(query.to) placeholder="2026-05-14T13:00"; }
+                }
+                button.primary type="submit" { "Apply" }
+            }
+        }
+    }
+}
+
+/// The chosen values, each with a link that removes it.
+fn chips(query: &Query) -> Markup {
+    let chips = query.chips();
+    html! {
+        @if !chips.is_empty() {
+            ul.chips aria-label="What is chosen" {
+                @for (what, value, without) in chips {
+                    li {
+                        span { (what) ": " (text(&value)) }
+                        a href=(without) title="Choose it no more" { span.hidden { "Without " (what) ": " (text(&value)) } span aria-hidden="true" { "×" } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The table of events. Its columns are the columns of the service's own console, and the verdict.
+pub(super) fn rows(rows: &[Row]) -> Markup {
+    html! {
+        div.scroll role="region" aria-label="Events" tabindex="0" {
+            table.events {
+                thead { tr {
+                    @for name in ["Verdict", "Type", "Name", "Source", "Service", "Network", "Status", "Time (UTC)"] {
+                        th scope="col" { (name) }
+                    }
+                } }
+                tbody { @for row in rows { (line(row)) } }
+            }
+        }
+    }
+}
+
+fn line(row: &Row) -> Markup {
+    // An event that is not in a table is shown as the service has it.
+    let href = match &row.event_id {
+        Some(id) if row.delivered.is_none() => format!("/at-service/{}/{id}", row.channel_id),
+        _ => format!("/event/{}/{}", row.channel_id, row.offset),
+    };
+    // An event without a name is listed by its type.
+    let named = row.name.as_deref().filter(|name| !name.is_empty());
+    html! {
+        tr data-row {
+            td data-label="Verdict" { (Badge::of(&row.verification).show()) }
+            td data-label="Type" { (text(&row.kind)) }
+            td.name data-label="Name" {
+                a.open href=(href) {
+                    @if let Some(name) = named { (text(name)) } @else { (text(&row.kind)) span.hidden { " at offset " (row.offset) } }
+                }
+                span.where { (text(&row.channel)) " · " (row.offset) }
+                @if let Some(piece) = &row.piece { (why(piece)) }
+            }
+            td.mono data-label="Source" { @if let Some(source) = &row.source { (id(source)) } @else { (or_dash(None)) } }
+            td data-label="Service" { (or_dash(row.service.as_deref())) }
+            td.mono data-label="Network" { @if let Some(network) = &row.network { (network_name(network)) } @else { (or_dash(None)) } }
+            td data-label="Status" { (or_dash(row.status.as_deref())) }
+            td.time data-label="Time (UTC)" { (time(row.time)) }
+        }
+    }
+}
+
+/// Why a row matches the search.
+fn why(piece: &Piece) -> Markup {
+    let Piece { field, before, word, after } = piece;
+    html! {
+        span.why {
+            @if !field.is_empty() { (text(field)) ": " }
+            (marked(before, word, after))
+        }
+    }
+}
+
+/// A chain selector, shortened to its ends, which usually identify it.
+fn network_name(network: &str) -> Markup {
+    let is_selector = network.len() > 12 && network.bytes().all(|byte| byte.is_ascii_digit());
+    if is_selector {
+        html! { span.id title=(network) { (&network[..5]) "…" (&network[network.len() - 4..]) } }
+    } else {
+        text(network)
+    }
+}
+
+pub(super) fn nothing(query: &Query, search: Search, report: Option<&Report>) -> Markup {
+    let held_back = report.map_or(0, |report| report.quarantine.events);
+    html! {
+        div.empty {
+            @if query.is_restricted() {
+                h2 { "No event matches" }
+                p { "Nothing that was delivered into this table is like that. " a href="/" { "Show all events" } }
+                @if search == Search::Words && !query.words.is_empty() {
+                    p.note { "Words are looked for whole, as they are written: an address with its 0x. Of the last word the beginning is enough." }
+                }
+                @if held_back > 0 {
+                    p.note { "What did not verify is not searched: " (page::events(held_back)) " " a href="/held" { "held back" } "." }
+                }
+            } @else {
+                h2 { "No events yet" }
+                p { "They appear here when they are delivered." }
+            }
+        }
+    }
+}
+
+/// The link to older events, and how far the search got.
+pub(super) fn below(query: &Query, page: &Page) -> Markup {
+    let last = page.rows.last().and_then(Place::of);
+    let last_word = query.filter.words.iter().flatten().next_back().map_or("", String::as_str);
+    html! {
+        @match page.only_whole {
+            Some(OnlyWhole::Many) => p.note {
+                "Many events hold the word “" (text(last_word)) "”. Longer words that begin so were not looked for: write "
+                code { (text(last_word)) "*" } " for them."
+            },
+            Some(OnlyWhole::Slow) => p.note {
+                "So many words begin with “" (text(last_word)) "” that there was no time for them: these are the events with the \
+                 whole word. " a href=(query.patiently(None)) { "Look for longer" }
+            },
+            None => {},
+        }
+        nav.pages aria-label="Further events" {
+            @if query.below.is_some() { a.button href=(query.first_page()) { "Newest" } }
+            @if let (true, Some(last)) = (page.has_more, &last) {
+                a.button.primary rel="next" href=(query.below(last)) { "Older" }
+            }
+            @if let Some(Stopped { at }) = page.stopped {
+                p.note {
+                    @match at {
+                        Some(at) => { "Looked through everything down to " (time(Some(at))) " UTC. " }
+                        None => { "No row could be looked at in the time that a page takes. " }
+                    }
+                }
+                a.button href=(query.patiently(last.as_ref())) { "Look further back" }
+            }
+            span.took { (page.rows.len()) " shown, found in " (page.took.as_millis()) " ms" }
+        }
+    }
+}

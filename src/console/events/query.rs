@@ -1,0 +1,235 @@
+//! The query of a list's address. A colleague who opens the same address sees the same list.
+
+use std::str::FromStr;
+
+use jiff::Timestamp;
+use url::form_urlencoded::{Serializer, parse};
+
+use crate::tables::{Facet, Filter, MOST_ROWS, Place, Search};
+use net::time;
+
+/// The largest number of chosen values in one column.
+const MOST_CHOSEN: usize = 50;
+
+/// The largest number of search words, and of characters in each value of an address.
+const MOST_WORDS: usize = 12;
+const LONGEST: usize = 300;
+
+/// The number of rows on a page, unless another number is requested.
+pub(super) const ROWS: usize = 100;
+
+/// The parsed query of a list's address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Query {
+    /// These three texts are as the user wrote them.
+    pub(crate) words: String,
+    pub(crate) from: String,
+    pub(crate) to: String,
+    pub(crate) filter: Filter,
+    /// Shows the page below this row.
+    pub(crate) below: Option<Place>,
+    pub(crate) rows: usize,
+    /// Whether to search for longer than a page usually does.
+    pub(crate) is_patient: bool,
+    wrong: Option<String>,
+}
+
+impl Query {
+    /// Parses the part of an address after `?`. Invalid parts are ignored, except times.
+    pub(crate) fn parse(query: &str, now: Timestamp) -> Self {
+        let mut read = Self { rows: ROWS, ..Self::default() };
+        for (name, value) in parse(query.as_bytes()) {
+            let value: String = value.trim().chars().filter(|c| *c != '\0').take(LONGEST).collect();
+            match &*name {
+                _ if value.is_empty() => {}
+                "q" => read.words = value,
+                "from" => read.from = value,
+                "to" => read.to = value,
+                "below" => read.below = value.parse().ok(),
+                "rows" => read.rows = value.parse().unwrap_or(ROWS).clamp(1, MOST_ROWS),
+                "patient" => read.is_patient = value == "1",
+                name => {
+                    let Ok(facet) = Facet::from_str(name) else { continue };
+                    let chosen = read.filter.chosen.entry(facet).or_default();
+                    if chosen.len() < MOST_CHOSEN && !chosen.contains(&value) {
+                        chosen.push(value);
+                    }
+                }
+            }
+        }
+        let words: Vec<_> = read.words.split_whitespace().take(MOST_WORDS).map(str::to_owned).collect();
+        read.filter.words = (!words.is_empty()).then_some(words);
+        for (name, text) in [("from", &read.from), ("to", &read.to)] {
+            if text.is_empty() {
+                continue;
+            }
+            match (time::at(text, now), name) {
+                (Some(time), "from") => read.filter.from = Some(time),
+                (Some(time), _) => read.filter.to = Some(time),
+                (None, _) => {
+                    read.wrong = Some(format!(
+                        "“{text}” is no time: write one such as 2026-05-14T12:00, Unix seconds, or 1h for an hour ago."
+                    ));
+                }
+            }
+        }
+        read
+    }
+
+    /// Why the list cannot be shown.
+    pub(super) fn problem(&self, search: Search) -> Option<String> {
+        let short = self.filter.words.iter().flatten().find(|word| word.chars().count() < 3);
+        if let (Search::Trigrams, Some(short)) = (search, short) {
+            return Some(format!(
+                "“{short}” is too short: this index finds parts of words of three characters at least."
+            ));
+        }
+        self.wrong.clone()
+    }
+
+    /// Whether the list is restricted.
+    pub(super) fn is_restricted(&self) -> bool {
+        !self.words.is_empty() || !self.from.is_empty() || !self.to.is_empty() || !self.filter.chosen.is_empty()
+    }
+
+    fn write(&self, below: Option<&Place>, also: &[(&str, &str)]) -> String {
+        let mut query = Serializer::new(String::new());
+        for (name, value) in [("q", &self.words), ("from", &self.from), ("to", &self.to)] {
+            if !value.is_empty() {
+                query.append_pair(name, value);
+            }
+        }
+        for (facet, values) in &self.filter.chosen {
+            for value in values {
+                query.append_pair(facet.into(), value);
+            }
+        }
+        if self.rows != ROWS {
+            query.append_pair("rows", &self.rows.to_string());
+        }
+        if let Some(below) = below {
+            query.append_pair("below", &below.to_string());
+        }
+        query.extend_pairs(also);
+        query.finish()
+    }
+
+    /// The same query without the place.
+    pub(super) fn without_place(&self) -> String {
+        self.write(None, &[])
+    }
+
+    pub(super) fn first_page(&self) -> String {
+        address(&self.without_place())
+    }
+
+    pub(super) fn below(&self, place: &Place) -> String {
+        address(&self.write(Some(place), &[]))
+    }
+
+    /// The same query from the last row on, with more time to search.
+    pub(super) fn patiently(&self, last: Option<&Place>) -> String {
+        address(&self.write(last.or(self.below.as_ref()), &[("patient", "1")]))
+    }
+
+    pub(super) fn export(&self, kind: &str) -> String {
+        format!("/export?{}", self.write(None, &[("as", kind)]))
+    }
+
+    pub(super) fn since(&self, from: &str) -> String {
+        Self { from: from.to_owned(), to: String::new(), ..self.clone() }.first_page()
+    }
+
+    /// Each chosen value: its kind, its text, and the address of the list without it.
+    pub(super) fn chips(&self) -> Vec<(&'static str, String, String)> {
+        let mut chips = Vec::new();
+        if !self.words.is_empty() {
+            chips.push(("Words", self.words.clone(), Self { words: String::new(), ..self.clone() }.first_page()));
+        }
+        for (facet, values) in &self.filter.chosen {
+            for value in values {
+                let mut without = self.clone();
+                if let Some(chosen) = without.filter.chosen.get_mut(facet) {
+                    chosen.retain(|other| other != value);
+                }
+                chips.push((title(*facet), value.clone(), without.first_page()));
+            }
+        }
+        if !self.from.is_empty() {
+            chips.push(("From", self.from.clone(), Self { from: String::new(), ..self.clone() }.first_page()));
+        }
+        if !self.to.is_empty() {
+            chips.push(("To", self.to.clone(), Self { to: String::new(), ..self.clone() }.first_page()));
+        }
+        chips
+    }
+}
+
+/// The heading of a column.
+pub(super) fn title(facet: Facet) -> &'static str {
+    match facet {
+        Facet::Verdict => "Verdict",
+        Facet::Type => "Type",
+        Facet::Name => "Name",
+        Facet::Source => "Source",
+        Facet::Service => "Service",
+        Facet::Network => "Network",
+        Facet::Status => "Status",
+        Facet::Channel => "Channel",
+    }
+}
+
+fn address(query: &str) -> String {
+    if query.is_empty() { "/".to_owned() } else { format!("/?{query}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now() -> Timestamp {
+        Timestamp::from_second(1_800_000_000).unwrap()
+    }
+
+    #[test]
+    fn an_address_says_all_of_what_is_shown() {
+        let query = "q=two+words&from=1h&to=2027-01-14&verdict=verified&type=a&type=b&rows=200";
+        let read = Query::parse(query, now());
+        assert_eq!(read.filter.words, Some(vec!["two".to_owned(), "words".to_owned()]));
+        assert_eq!(read.filter.from, now().checked_sub(jiff::SignedDuration::from_hours(1)).ok());
+        assert_eq!(read.filter.chosen[&Facet::Type], ["a", "b"]);
+        let again = Query::parse(read.first_page().strip_prefix("/?").unwrap(), now());
+        assert_eq!(again, read);
+    }
+
+    #[test]
+    fn a_place_is_the_same_after_it_was_sent() {
+        for time in [None, Some(now())] {
+            let [channel, event] = ["7c9e6679-7425-40de-944b-e07fc1f90ae7", "11111111-7425-40de-944b-e07fc1f90ae7"];
+            let (channel, event) = (channel.parse().unwrap(), event.parse().unwrap());
+            let place = Place { time, offset: 7, channel, event };
+            let address = Query::parse("name=x", now()).below(&place);
+            assert_eq!(Query::parse(address.strip_prefix("/?").unwrap(), now()).below, Some(place));
+        }
+    }
+
+    #[test]
+    fn nonsense_is_passed_over_and_a_wrong_time_is_said() {
+        let read = Query::parse("below=x&rows=100000&who=me&type=&q=%20&%ff=%fe", now());
+        assert_eq!((read.below.clone(), read.rows, read.is_restricted()), (None, MOST_ROWS, false));
+        assert_eq!(read.problem(Search::None), None);
+        assert!(Query::parse("from=yesterday", now()).problem(Search::None).unwrap().contains("yesterday"));
+        assert!(Query::parse("q=ab", now()).problem(Search::Trigrams).is_some());
+        assert!(Query::parse("q=ab", now()).problem(Search::Words).is_none());
+        let many = (0..200).map(|number| format!("type={number}")).collect::<Vec<_>>().join("&");
+        assert_eq!(Query::parse(&many, now()).filter.chosen[&Facet::Type].len(), MOST_CHOSEN);
+    }
+
+    #[test]
+    fn each_thing_that_is_chosen_can_be_left_out() {
+        let read = Query::parse("q=w&type=a&type=b&from=1h", now());
+        let chips = read.chips();
+        assert_eq!(chips.len(), 4);
+        assert_eq!(chips[1].2, "/?q=w&from=1h&type=b");
+    }
+}

@@ -1,0 +1,130 @@
+//! Lists events with the service's own search if no sink is a table: one channel, no word search, and verdicts computed
+//! on each request.
+
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
+use tokio::task::spawn_blocking;
+
+use super::export::lines;
+use super::list::{filters, heading, rows};
+use super::query::Query;
+use crate::page::Shell;
+use crate::state::State;
+use crate::tables::{Facet, Row, Sample};
+use crate::text::{text, whole};
+use api::{Created, Filter};
+use net::Chain;
+use net::tasks::joined;
+use operator::ConfiguredChannel;
+use proof::event::{EventType, Object};
+use proof::verify::Verdict;
+use record::decode;
+
+/// How many events are requested from the service.
+const AT_ONCE: u16 = 100;
+
+/// The list, and a notice about its limitations.
+pub(super) async fn list(state: &State, shell: &Shell, query: &Query, why: &str) -> Markup {
+    let Some(known) = channel(state, query) else { return html! { p.notice.bad { "There is no such channel." } } };
+    let (sample, found) = (sample(state), search(state, query, known).await);
+    html! {
+        (heading(&format!("from the service's own search, channel {}", known.channel.name), shell, query))
+        div.notice.warn role="note" {
+            p { strong { "There is no table to read: " } (why) ". This is what the service shows now, at most " (AT_ONCE)
+                " events of one channel. Missing here: search by words, names and sources, all channels together, \
+                 what was delivered when, and live arrival." }
+            p { "To have all of it, give a channel a sink such as " code { "type = \"sqlite\"" } " with " code { "search = \"words\"" }
+                ", and start the console again." }
+        }
+        (filters(query, &sample, None))
+        @match found {
+            Err(why) => p.notice.bad role="alert" { (whole(&why)) },
+            Ok(found) if found.is_empty() => div.empty { h2 { "No event matches" } p { "The service shows none." } },
+            Ok(found) => (rows(&found)),
+        }
+        p.sub { "Channel " (text(&known.channel.name)) }
+    }
+}
+
+/// The list as a file.
+pub(super) async fn export(state: &State, query: &Query, is_csv: bool) -> Response {
+    let found = match channel(state, query) {
+        Some(known) => search(state, query, known).await.unwrap_or_default(),
+        None => Vec::new(),
+    };
+    let (text, kind) = lines(&found, is_csv);
+    ([(header::CONTENT_TYPE, kind)], text).into_response()
+}
+
+/// The channel that was requested; without a request, the first channel.
+fn channel<'s>(state: &'s State, query: &Query) -> Option<&'s ConfiguredChannel> {
+    match query.filter.chosen.get(&Facet::Channel).and_then(|names| names.first()) {
+        Some(name) => state.channels.iter().find(|known| *known.channel.name == **name),
+        None => state.channels.first(),
+    }
+}
+
+/// The values that the service knows, for the filter menus.
+fn sample(state: &State) -> Sample {
+    let types = ["watcher.event", "watcher.status", "operation.status", "wallet.status", "query.status"];
+    let of_type = types.map(|kind| Row { kind: kind.to_owned(), ..Row::default() });
+    let of_channel =
+        state.channels.iter().map(|known| Row { channel: known.channel.name.to_string(), ..Row::default() });
+    Sample::of(of_type.into_iter().chain(of_channel).collect())
+}
+
+async fn search(state: &State, query: &Query, known: &ConfiguredChannel) -> Result<Vec<Row>, String> {
+    let values = |facet| query.filter.chosen.get(&facet).cloned().unwrap_or_default();
+    let filter = Filter {
+        types: values(Facet::Type).iter().map(|kind| EventType::from(&**kind)).collect(),
+        event_name: values(Facet::Name).first().cloned(),
+        addresses: values(Facet::Source),
+        chain_selectors: values(Facet::Network).iter().filter_map(|network| network.parse().ok()).collect(),
+        services: values(Facet::Service),
+        statuses: values(Facet::Status),
+        created: Created {
+            gte: query.filter.from.map(jiff::Timestamp::as_second),
+            lte: query.filter.to.map(jiff::Timestamp::as_second),
+            ..Created::default()
+        },
+        ..Filter::default()
+    };
+    filter.check().map_err(|misfit| format!("The service cannot be asked that: {misfit}."))?;
+    let page = state.client.search(known.channel.id, &filter, AT_ONCE, None).await;
+    let page = page.map_err(|error| format!("The service could not be asked: {}.", Chain(&error)))?;
+    let wanted = values(Facet::Verdict);
+    let verifier = known.verifier.clone();
+    let verdicts = joined(spawn_blocking(move || verifier.verify_all(page.events)).await).await;
+    let rows = verdicts.iter().map(|verdict| row(known, verdict));
+    Ok(rows.filter(|row| wanted.is_empty() || wanted.contains(&row.verification)).collect())
+}
+
+/// The columns of a list for an event that is not in a table.
+fn row(known: &ConfiguredChannel, verdict: &Verdict) -> Row {
+    let (raw, event) = verdict.parts();
+    let mut row = Row {
+        channel: known.channel.name.to_string(),
+        channel_id: known.channel.id.to_string(),
+        offset: raw.offset.get(),
+        event_id: raw.id.map(|id| id.to_string()),
+        kind: "malformed".to_owned(),
+        verification: verdict.name().to_owned(),
+        ..Row::default()
+    };
+    let Some(event) = event else { return row };
+    event.kind.as_ref().clone_into(&mut row.kind);
+    row.status = event.payload.status.as_deref().map(str::to_owned);
+    row.time = event.payload.timestamp.and_then(|second| jiff::Timestamp::from_second(second).ok());
+    let signed = event.payload.signed.as_deref().and_then(decode);
+    if let Some(signed) = signed
+        && let Ok(object) = Object::read(signed.get().as_bytes())
+    {
+        let text = |name| object.get::<String>(name).ok().flatten();
+        (row.name, row.service) = (text("name"), text("service"));
+        row.network = text("chain_selector");
+        let chain_event = object.get::<Object<'_>>("chain_event").ok().flatten();
+        row.source = chain_event.and_then(|chain_event| chain_event.get::<String>("address").ok().flatten());
+    }
+    row
+}

@@ -1,0 +1,158 @@
+//! The console: events, their proofs and the daemon, in a browser.
+//!
+//! ```text
+//! browser ──► access ──► events ──► tables     rows of a `sqlite` or `postgres` sink, read only
+//!              │           └──────► service    without such a sink: the service's own search
+//!              ├───────► one                   one event: its signed and unsigned content, verified again
+//!              ├───────► overview ──► link     the daemon's status, from its control socket
+//!              └───────► held ──────► link     quarantine and dead letters; each change has a page that describes it first
+//! ```
+//!
+//! # Invariants
+//!
+//! * **For users of the control socket.** The printed address works once and sets a cookie. Without that cookie, only the
+//!   style sheet, the script and the icon are served. See `access`.
+//! * **Loopback only, and no request to other machines.** Script, style sheet and pictures are compiled in, and the content
+//!   policy allows nothing else.
+//! * **Texts of events are only text.** They are escaped and isolated from the direction of the surrounding text, and their
+//!   control characters are made visible. See `text`.
+//! * **A GET changes nothing.** Each change is a request to the daemon, which logs who made it.
+//! * **Bounded.** A page has at most `MOST_ROWS` rows, and searches no longer than its budget.
+//!
+//! # Cancellation
+//!
+//! Ends at a signal, whatever its clients do. The daemon completes the requests that it has received.
+
+#![forbid(unsafe_code)]
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use axum::routing::get;
+use tokio::net::TcpListener;
+
+use api::Client;
+use operator::server::serve;
+use operator::{ConfiguredChannel, SignerNames};
+
+mod access;
+mod assets;
+mod events;
+mod held;
+mod link;
+mod one;
+mod overview;
+mod page;
+mod state;
+mod tables;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod text;
+
+use access::{Access, guard};
+use link::Link;
+use state::State;
+use tables::Source;
+
+pub use tables::EventSource;
+
+/// What a console needs to know.
+pub struct Settings {
+    /// Where to listen: a loopback address.
+    pub listen: SocketAddr,
+    /// Whether the console refuses to change anything.
+    pub read_only: bool,
+    /// The directory with the daemon's control socket.
+    pub directory: PathBuf,
+    /// Who runs the console, for the daemon's log.
+    pub who: String,
+    /// The configured channels.
+    pub channels: Vec<ConfiguredChannel>,
+    /// The displayed names of signers.
+    pub signer_names: SignerNames,
+    /// The client of the service.
+    pub client: Client,
+    /// Where events are read from.
+    pub source: EventSource,
+}
+
+/// Why a console cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum ConsoleError {
+    /// The settings of the table cannot be used.
+    #[error("{0}")]
+    Table(String),
+    /// The console cannot listen.
+    #[error("the console cannot listen on {listen}")]
+    Listen {
+        /// The address.
+        listen: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// A console that listens.
+pub struct Console {
+    listener: TcpListener,
+    address: SocketAddr,
+    state: Arc<State>,
+}
+
+impl Console {
+    /// Opens the listener. Sends no request to the daemon, the database or the service yet.
+    ///
+    /// # Errors
+    /// [`ConsoleError`] if the address cannot be listened on, or if the settings of the table cannot be used.
+    pub async fn open(settings: Settings) -> Result<Self, ConsoleError> {
+        let Settings { listen, read_only, directory, who, channels, signer_names, client, source } = settings;
+        let source = Source::of(source).map_err(ConsoleError::Table)?;
+        let failed = |source| ConsoleError::Listen { listen, source };
+        let listener = TcpListener::bind(listen).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let (link, access) = (Link::new(directory, who), Access::new(address.port(), read_only));
+        let state = State { access, link, channels, client, source, signer_names };
+        Ok(Self { listener, address, state: Arc::new(state) })
+    }
+
+    /// Returns an address that works once.
+    pub fn offer_address(&self) -> String {
+        self.state.access.offer_address(self.address)
+    }
+
+    /// Serves until it is dropped.
+    pub async fn serve(self) -> Infallible {
+        let Self { listener, state, .. } = self;
+        let accept = async || listener.accept().await.map(|(client, _)| client);
+        serve(accept, router(state), guard::BOUNDS).await
+    }
+}
+
+fn router(state: Arc<State>) -> Router {
+    Router::new()
+        .route("/", get(events::list))
+        .route("/new", get(events::new_ones))
+        .route("/export", get(events::export))
+        .route("/poll", axum::routing::post(events::poll))
+        .route("/event/{channel}/{offset}", get(one::delivered))
+        .route("/event/{channel}/{offset}/raw", get(one::delivered_raw))
+        .route("/at-service/{channel}/{event}", get(one::at_service))
+        .route("/daemon", get(overview::show))
+        .route("/daemon/now", get(overview::now))
+        .route("/held", get(held::list))
+        .route("/held/quarantine/{channel}/{offset}", get(one::quarantined))
+        .route("/held/dead/{channel}/{sink}/{offset}", get(one::dead_letter))
+        .route("/do/{what}", get(held::confirm).post(held::carry_out))
+        .route("/invite", get(guard::invite_page).post(guard::invite))
+        .fallback(page::nowhere)
+        .layer(from_fn_with_state(state.clone(), guard::admit))
+        .merge(assets::routes())
+        .layer(axum::middleware::map_response(guard::harden))
+        .layer(axum::middleware::from_fn(guard::check_host))
+        .with_state(state)
+}

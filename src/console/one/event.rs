@@ -1,0 +1,111 @@
+//! An event as its page shows it, independent of where it was found, and the verifier's findings.
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use maud::{Markup, html};
+
+use super::journey::{Beginning, Step};
+use crate::page::Badge;
+use channel::LaneStatus;
+use proof::event::{ChannelId, Event};
+use proof::verify::{Dissected, Report, Verdict, Verifier};
+use record::Checked;
+
+/// An event as the page shows it, independent of where it was found.
+pub(super) struct Found {
+    /// The list that contains the event: address and name.
+    pub(super) list: (&'static str, &'static str),
+    pub(super) channel: String,
+    pub(super) channel_id: ChannelId,
+    pub(super) offset: i64,
+    pub(super) event_id: Option<String>,
+    /// The verifier's input: a record, or only the service's event.
+    pub(super) json: Bytes,
+    /// Only the service's event, if it is available.
+    pub(super) event: Option<Bytes>,
+    /// The address to download `event` from; empty if it cannot be downloaded.
+    pub(super) raw: String,
+    /// The verdict that came with the event. If the verifier disagrees, the page shows `otherwise` and then this verdict.
+    pub(super) said: Badge,
+    pub(super) otherwise: &'static str,
+    pub(super) created: Option<Timestamp>,
+    pub(super) received: Option<Timestamp>,
+    /// Whether channeld has read the event, as far as is known.
+    pub(super) was_read: bool,
+    pub(super) delivered: Option<Timestamp>,
+    /// The earliest delivery of the events that follow this one.
+    pub(super) followed: Option<Timestamp>,
+    /// The later steps of the event's journey.
+    pub(super) journey: Vec<Step>,
+    /// The actions that the page offers.
+    pub(super) actions: Markup,
+    /// A notice above the content.
+    pub(super) notice: Markup,
+}
+
+/// The verifier's findings.
+pub(super) struct Examined {
+    pub(super) outcome: Checked,
+    pub(super) verdict: Option<Verdict>,
+    pub(super) event: Option<Event>,
+    pub(super) dissected: Option<Dissected>,
+    pub(super) verifier: Verifier,
+    pub(super) took: std::time::Duration,
+}
+
+impl Found {
+    /// An event about which nothing else is known. It counts as read.
+    pub(super) fn new(channel: &str, channel_id: ChannelId, offset: i64, json: Bytes, said: Badge) -> Self {
+        Self {
+            list: ("/", "Events"),
+            channel: channel.to_owned(),
+            channel_id,
+            offset,
+            event_id: None,
+            json,
+            event: None,
+            raw: String::new(),
+            said,
+            otherwise: "",
+            created: None,
+            received: None,
+            was_read: true,
+            delivered: None,
+            followed: None,
+            journey: Vec::new(),
+            actions: html! {},
+            notice: html! {},
+        }
+    }
+
+    /// The complete journey. `proved` is the time at which the network made the proof, if the proof is valid.
+    pub(super) fn way(&mut self, proved: Option<Timestamp>) -> Vec<Step> {
+        let Self { created, received, was_read, delivered, followed, .. } = *self;
+        let beginning = Beginning { created, received, was_read, proved };
+        let mut steps = beginning.steps();
+        steps.extend(beginning.wait(delivered, followed));
+        steps.append(&mut self.journey);
+        steps
+    }
+}
+
+impl Examined {
+    /// When the network made the proof, if the proof is valid.
+    pub(super) fn proved(&self) -> Option<Timestamp> {
+        let verified = matches!(self.verdict, Some(Verdict::Verified(_))) && self.outcome.reason.is_none();
+        let dissected = self.dissected.as_ref().filter(|_| verified)?;
+        Timestamp::from_second(Report::parse(&dissected.report)?.timestamp.into()).ok()
+    }
+}
+
+/// The event's own creation time.
+pub(super) fn created(event: &Bytes) -> Option<Timestamp> {
+    let second = Event::parse(event.clone()).ok()?.payload.timestamp?;
+    Timestamp::from_second(second).ok()
+}
+
+/// The lanes of a channel.
+pub(super) fn lanes(report: &operator::Report, channel: ChannelId) -> impl Iterator<Item = &LaneStatus> {
+    let known = report.channels.iter().filter(move |known| known.channel_id == channel);
+    known.flat_map(|known| &known.lanes)
+}

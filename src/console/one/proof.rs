@@ -1,0 +1,209 @@
+//! Shows an event's proof: its signers, and the contents of the report.
+
+use jiff::Timestamp;
+use maud::{Markup, html};
+
+use super::event::Examined;
+use crate::page::{Badge, time};
+use crate::text::{text, whole};
+use operator::SignerNames;
+use proof::event::Proofs;
+use proof::verify::{Address, Report};
+
+/// The largest number of signatures on the page.
+pub(super) const MOST_SIGNATURES: usize = 64;
+
+/// How a signature counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counts {
+    Yes,
+    /// A member of the signer set that already signed.
+    Twice,
+    Stranger,
+    Malformed,
+    /// Not checked, because there were enough signatures before it.
+    NotNeeded,
+}
+
+impl Counts {
+    /// The text of the column. `is_of_it` says whether the report is about this event.
+    fn said(self, is_of_it: bool) -> &'static str {
+        match self {
+            Self::Yes if !is_of_it => "signed something else",
+            Self::Yes => "counted",
+            Self::Twice => "signed before, not counted",
+            Self::Stranger => "not in the signer set",
+            Self::Malformed => "malformed",
+            Self::NotNeeded => "not needed",
+        }
+    }
+
+    fn class(self, verdict: Badge) -> &'static str {
+        match self {
+            Self::Yes if verdict == Badge::Verified => "good",
+            Self::Yes | Self::NotNeeded => "none",
+            Self::Twice | Self::Stranger | Self::Malformed => "bad",
+        }
+    }
+}
+
+/// Returns how each signature counts, in the order of the signatures.
+fn counts(makers: &[Option<Address>], members: &[Address], required: usize) -> Vec<Counts> {
+    let mut found: Vec<Address> = Vec::new();
+    let mut is_over = false;
+    let each = makers.iter().map(|maker| {
+        if is_over || found.len() >= required {
+            return Counts::NotNeeded;
+        }
+        match maker {
+            None => {
+                is_over = true;
+                Counts::Malformed
+            }
+            Some(maker) if !members.contains(maker) => Counts::Stranger,
+            Some(maker) if found.contains(maker) => Counts::Twice,
+            Some(maker) => {
+                found.push(*maker);
+                Counts::Yes
+            }
+        }
+    });
+    each.collect()
+}
+
+/// Summarizes the signatures, both for a valid and for a rejected event. `is_of_it` says whether the report is about this
+/// event and this owner.
+fn summary(verdict: Badge, counted: usize, required: usize, members: usize, is_of_it: bool) -> Markup {
+    let of = "The signatures are over the report; the report names the owner and the hash of the signed text.";
+    match verdict {
+        Badge::Verified => html! {
+            p.sub { (counted) " of " (required) " required signatures count, by a signer set of " (members) ". " (of) }
+        },
+        _ if counted >= required && is_of_it => html! {
+            p.notice.bad { "The signatures hold for the signed text. The event is rejected for the reason above." }
+        },
+        _ if counted >= required => html! {
+            p.notice.bad { strong { "These signatures do not prove this event. " }
+                "Members of the network made them over the report below, and that report is about something else: see what is not as expected." }
+        },
+        _ => html! {
+            p.notice.bad { strong { "Too few signatures count: " (counted) " of " (required) " required. " } (of) }
+        },
+    }
+}
+
+pub(super) fn show(examined: &Examined, verdict: Badge, names: &SignerNames) -> Markup {
+    let Some(event) = &examined.event else { return html! {} };
+    let Proofs::One(ocr) = &event.proofs else { return html! {} };
+    let Some(dissected) = &examined.dissected else {
+        return html! { section { h2 { "The proof" } p.notice.bad { "Its report or its context cannot be read." } } };
+    };
+    let (members, required) = (examined.verifier.signers().addresses(), examined.verifier.signers().required());
+    let counts = counts(&dissected.makers, members, required);
+    let counted = counts.iter().filter(|counts| **counts == Counts::Yes).count();
+    let report = Report::parse(&dissected.report);
+    let owner = examined.verifier.workflow_owner();
+    let event_hash = event.payload.signed.as_deref().map(proof::verify::event_hash);
+    let expected_hash =
+        event_hash.map_or_else(|| "a hash of a signed text: there is none".to_owned(), |hash| hash.to_string());
+    let is_of_it = report
+        .as_ref()
+        .zip(event_hash)
+        .is_some_and(|(report, hash)| report.workflow_owner == owner && hash.0[..] == *report.payload);
+    html! {
+        section aria-labelledby="proof" {
+            h2 #proof { "The proof" }
+            (summary(verdict, counted, required, members.len(), is_of_it))
+            div.scroll role="region" aria-label="Signatures" tabindex="0" {
+                table.signers {
+                    thead { tr { th scope="col" { "#" } th scope="col" { "Signer" } th scope="col" { "Signature" } th scope="col" { "Counts" } } }
+                    tbody {
+                        @for (at, (maker, counts)) in dissected.makers.iter().zip(&counts).enumerate() {
+                            @let signature = ocr.signatures.get(at).and_then(|text| text.as_deref()).unwrap_or("null");
+                            tr {
+                                td data-label="Number" { (at + 1) }
+                                td data-label="Signer" {
+                                    @match maker {
+                                        Some(maker) => {
+                                            span.mono.long { (maker.to_string()) }
+                                            @if let Some(name) = names.of(maker) { " " strong { (text(name)) } }
+                                        }
+                                        None => span.none { "no key" },
+                                    }
+                                }
+                                td data-label="Signature" { details.inline { summary.mono { (text(&shortened(signature))) } span.mono.long { (whole(signature)) } } }
+                                td data-label="Counts" { span class=(counts.class(verdict)) { (counts.said(is_of_it)) } }
+                            }
+                        }
+                    }
+                }
+            }
+            @if ocr.signatures.len() > dissected.makers.len() {
+                p.note { "The proof has " (ocr.signatures.len()) " signatures, of which the first are shown." }
+            }
+            dl.facts {
+                @if let Some(report) = &report {
+                    (fact("Workflow owner", "must be yours", &report.workflow_owner.to_string(), Some(&owner.to_string())))
+                    @let bound = format!("0x{}", hex::encode(report.payload.get(..64).unwrap_or(report.payload)));
+                    (fact("Event hash", "of the signed text, as the report binds it", &bound, Some(&expected_hash)))
+                }
+                (fact("Digest", "what the signatures are over, and what names this proof", &dissected.digest.to_string(), None))
+                @if let Some(report) = &report {
+                    (fact("Workflow", "each watcher has its own", &report.workflow_id.to_string(), None))
+                    (fact("Run of the workflow", "", &report.execution_id.to_string(), None))
+                    dt { "Report made" }
+                    dd { (time(Timestamp::from_second(report.timestamp.into()).ok())) " UTC" }
+                    dt { "Network" }
+                    dd { "number " (report.don_id) ", configuration " (report.don_config_version) }
+                    dt { "Workflow name" }
+                    dd.mono { (text(&name(report.workflow_name))) }
+                    dt { "Report" }
+                    dd { "version " (report.version) ", id 0x" (hex::encode(report.report_id)) ", " (dissected.report.len()) " bytes" }
+                }
+            }
+        }
+    }
+}
+
+/// A value in hexadecimal, compared with the expected value.
+fn fact(name: &str, what: &str, value: &str, expected: Option<&str>) -> Markup {
+    html! {
+        dt { (name) @if !what.is_empty() { span.sub { " " (what) } } }
+        dd {
+            span.mono.long { (value) }
+            @match expected {
+                Some(expected) if expected == value => { " " span.good { "as expected" } }
+                Some(expected) => { " " span.bad { "not as expected" } p.sub { "It has to be " span.mono.long { (expected) } } }
+                None => {}
+            }
+        }
+    }
+}
+
+fn shortened(text: &str) -> String {
+    if text.is_ascii() && text.len() > 24 {
+        format!("{}…{}", &text[..12], &text[text.len() - 6..])
+    } else {
+        text.to_owned()
+    }
+}
+
+/// The workflow name. Its ten bytes are usually letters.
+fn name(bytes: &[u8]) -> String {
+    let is_text = bytes.iter().all(u8::is_ascii_graphic);
+    if is_text { String::from_utf8_lossy(bytes).into_owned() } else { format!("0x{}", hex::encode(bytes)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signatures_count_in_their_order_up_to_the_threshold() {
+        let [one, two, three] = [1, 2, 3].map(|byte| Address([byte; 20]));
+        let makers = [Some(one), Some(one), Some(three), Some(two), None];
+        let counted = counts(&makers, &[one, two], 2);
+        assert_eq!(counted, [Counts::Yes, Counts::Twice, Counts::Stranger, Counts::Yes, Counts::NotNeeded]);
+        assert_eq!(counts(&[None, Some(one)], &[one], 1), [Counts::Malformed, Counts::NotNeeded]);
+    }
+}

@@ -1,0 +1,190 @@
+//! Shows why a row matches a search: the piece of its texts that contains a word of the search.
+//!
+//! # Invariants
+//!
+//! * **Bounded.** Only the first [`LOOKED_INTO`] characters of each text are searched, and a piece has at most [`LONGEST`].
+//! * **Untrusted text.** A piece is unchanged text of the event. The page that shows it escapes it.
+
+use std::ops::Range;
+
+use crate::text::json::{Token, Tokens};
+use sink::Search;
+
+#[cfg(test)]
+mod tests;
+
+/// The columns that a search reads. The word index contains the same columns.
+pub(super) const LOOKED_THROUGH: [&str; 15] = [
+    "event_id",
+    "type",
+    "name",
+    "source",
+    "service",
+    "network",
+    "status",
+    "status_reason",
+    "watcher_id",
+    "operation_id",
+    "wallet_operation_id",
+    "wallet_id",
+    "query_id",
+    "digest",
+    "decoded",
+];
+
+/// How many characters of each text are searched.
+pub(super) const LOOKED_INTO: usize = 50_000;
+
+/// The largest number of characters in a piece: the length of a hash.
+const LONGEST: usize = 66;
+
+/// The largest number of characters before the word.
+const BEFORE: usize = 24;
+
+/// The largest number of characters in a field's name.
+const NAME: usize = 24;
+
+/// Columns that a list shows completely. For a source or a network, the list shows only both ends.
+const SHOWN: [&str; 4] = ["type", "name", "service", "status"];
+
+/// The column with the signed content, a JSON text.
+const CONTENT: &str = "decoded";
+
+/// A text that contains the word.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// The column, or the member's name in the content. Empty if a name contains the word.
+    pub(crate) field: String,
+    pub(crate) before: String,
+    /// The word as the text spells it.
+    pub(crate) word: String,
+    pub(crate) after: String,
+}
+
+/// How well an occurrence matches a word, the best first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Fit {
+    Whole,
+    Beginning,
+    Within,
+}
+
+/// A text that is searched.
+#[derive(Clone, Copy)]
+struct Field<'t> {
+    /// Empty if the text itself is a name.
+    name: &'t str,
+    text: &'t str,
+    /// The value that follows a name.
+    value: &'t str,
+}
+
+/// Returns the piece for the first word that the list does not already show. `texts` contains the columns
+/// [`LOOKED_THROUGH`].
+pub(super) fn piece(words: &[String], search: Search, texts: &[String]) -> Option<Piece> {
+    let (mut shown, mut hidden) = (Vec::new(), Vec::new());
+    for (name, text) in LOOKED_THROUGH.into_iter().zip(texts) {
+        match name {
+            CONTENT => hidden.extend(members(text)),
+            _ if SHOWN.contains(&name) => shown.push(Field { name, text, value: "" }),
+            _ => hidden.push(Field { name, text, value: "" }),
+        }
+    }
+    let words = words.iter().map(|word| word.strip_suffix('*').unwrap_or(word)).filter(|word| !word.is_empty());
+    let mut not_shown = words.filter(|word| best(&shown, word, search).is_none());
+    not_shown.find_map(|word| best(&hidden, word, search)).map(|(field, word)| field.cut(word))
+}
+
+/// The names and values of a content. A value in an array gets the array's name.
+fn members(json: &str) -> Vec<Field<'_>> {
+    let (mut members, mut around, mut name) = (Vec::new(), Vec::new(), "");
+    for (_, token) in Tokens::of(json) {
+        let value = match token {
+            Token::Name(quoted) => {
+                name = unquoted(quoted);
+                continue;
+            }
+            Token::Text(quoted) => unquoted(quoted),
+            Token::Word(word) => word,
+            Token::Open(_) => {
+                around.push(name);
+                ""
+            }
+            Token::Close(_) => {
+                name = around.pop().unwrap_or_default();
+                continue;
+            }
+            Token::Comma | Token::Colon => continue,
+        };
+        members.extend([Field { name, text: value, value: "" }, Field { name: "", text: name, value }]);
+    }
+    members
+}
+
+fn unquoted(text: &str) -> &str {
+    let text = text.strip_prefix('"').unwrap_or(text);
+    text.strip_suffix('"').unwrap_or(text)
+}
+
+/// Returns the first occurrence with the best fit. Occurrences within a longer word are ignored for a word index, which does
+/// not find them.
+fn best<'t>(fields: &[Field<'t>], word: &str, search: Search) -> Option<(Field<'t>, Range<usize>)> {
+    let all = fields.iter().flat_map(|field| places(field.text, word).map(|place| (*field, place)));
+    let fitting = all.map(|(field, place)| (fit(field.text, &place), field, place));
+    let fitting = fitting.filter(|(fit, ..)| search != Search::Words || *fit != Fit::Within);
+    fitting.min_by_key(|(fit, ..)| *fit).map(|(_, field, place)| (field, place))
+}
+
+/// The ranges at which a word occurs in a text, ignoring case.
+fn places(text: &str, word: &str) -> impl Iterator<Item = Range<usize>> {
+    text.char_indices().filter_map(move |(at, _)| begins(&text[at..], word).map(|length| at..at + length))
+}
+
+/// If the text begins with the word, returns the length of the word in the text, in bytes.
+fn begins(text: &str, word: &str) -> Option<usize> {
+    let is_same = |one: char, other: char| {
+        let is_ascii = one.is_ascii() && other.is_ascii();
+        if is_ascii { one.eq_ignore_ascii_case(&other) } else { one.to_lowercase().eq(other.to_lowercase()) }
+    };
+    let mut rest = text.chars();
+    word.chars().all(|c| rest.next().is_some_and(|next| is_same(next, c))).then(|| text.len() - rest.as_str().len())
+}
+
+fn fit(text: &str, word: &Range<usize>) -> Fit {
+    let goes_on = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+    let (before, after) = (text[..word.start].chars().next_back(), text[word.end..].chars().next());
+    match (goes_on(before), goes_on(after)) {
+        (false, false) => Fit::Whole,
+        (false, true) => Fit::Beginning,
+        (true, _) => Fit::Within,
+    }
+}
+
+impl Field<'_> {
+    /// The word with its surroundings, as far as there is room.
+    fn cut(&self, word: Range<usize>) -> Piece {
+        let (before, after) = (&self.text[..word.start], &self.text[word.end..]);
+        let after = if self.value.is_empty() { after.to_owned() } else { format!("{after}: {}", self.value) };
+        let word = beginning(&self.text[word], LONGEST);
+        let room = LONGEST.saturating_sub(word.chars().count());
+        let before = end(before, room.min(BEFORE));
+        let room = room.saturating_sub(before.chars().count());
+        Piece { field: beginning(self.name, NAME), before, word, after: beginning(&after, room) }
+    }
+}
+
+/// The first characters of a text, with an ellipsis if the text is longer.
+fn beginning(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+/// The last characters of a text, with an ellipsis if the text is longer.
+fn end(text: &str, most: usize) -> String {
+    match text.chars().count().checked_sub(most) {
+        Some(more @ 1..) => format!("…{}", text.chars().skip(more).collect::<String>()),
+        _ => text.to_owned(),
+    }
+}

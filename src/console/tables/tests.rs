@@ -1,0 +1,235 @@
+use std::path::Path;
+
+use rusqlite::{Connection, params};
+
+use super::*;
+use sink::SqliteSettings;
+
+const CHANNEL: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
+
+/// A table with this many rows. Two rows share each second, and the last three rows have no time.
+fn table(directory: &Path, search: Search, rows: i64) -> Table {
+    let path = directory.join("events.db");
+    let mut connection = Connection::open(&path).unwrap();
+    connection
+        .execute_batch(
+            "pragma journal_mode = wal; create table events (id integer primary key, channel_id text, event_offset integer, \
+             channel text, event_id text, type text, name text, source text, service text, network text, time text, \
+             received text, delivered text, status text, status_reason text, watcher_id text, operation_id text, \
+             wallet_operation_id text, wallet_id text, query_id text, \
+             verification text, digest text, decoded text, record text, unique (channel_id, event_offset)); \
+             create index events_time on events (time); \
+             create virtual table events_search using fts5(text, content='', tokenize='unicode61');",
+        )
+        .unwrap();
+    let transaction = connection.transaction().unwrap();
+    for row in 0..rows {
+        let time = Timestamp::from_second(1_800_000_000 + row / 2).unwrap();
+        let time = (row < rows - 3).then(|| format!("{time:.3}"));
+        let kind = if row % 10 == 0 { "wallet.status" } else { "watcher.event" };
+        let name = format!("Event{row}");
+        transaction
+            .execute(
+                "insert into events (channel_id, event_offset, channel, type, name, time, delivered, verification, decoded, record) \
+                 values (?1, ?2, 'c0', ?3, ?4, ?5, '2027-01-15T08:00:00.000Z', 'verified', ?6, '{\"event\":{\"a\":1}}')",
+                params![CHANNEL, row, kind, name, time, format!("{{\"amount\":\"{row}%_\"}}")],
+            )
+            .unwrap();
+        transaction
+            .execute(
+                "insert into events_search (rowid, text) values (?1, ?2)",
+                params![row + 1, format!("{name} amount {row}")],
+            )
+            .unwrap();
+    }
+    transaction.commit().unwrap();
+    let settings = SqliteSettings { path, table: "events".to_owned(), search, keep_for: None, keep_size: None };
+    Table { sink: "local".to_owned(), search, backend: Box::new(Sqlite::new(settings)), sample: Mutex::default() }
+}
+
+/// Reads all rows in pages of seven.
+async fn all(table: &Table, filter: &Filter) -> Vec<i64> {
+    let (mut offsets, mut below) = (Vec::new(), None);
+    loop {
+        let page = table.page(filter, below.as_ref(), 7, true).await.unwrap();
+        offsets.extend(page.rows.iter().map(|row| row.offset));
+        if !page.has_more {
+            return offsets;
+        }
+        below = page.rows.last().and_then(Place::of);
+    }
+}
+
+#[tokio::test]
+async fn events_at_one_offset_are_all_listed_wherever_a_page_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let table = table(directory.path(), Search::None, 30);
+    let rows = Connection::open(directory.path().join("events.db")).unwrap();
+    rows.execute_batch(
+        "create table copied as select * from events where event_offset in (10, 28); \
+         drop table events; create table events as select * from copied;",
+    )
+    .unwrap();
+    for number in 0..20 {
+        rows.execute(
+            "insert into events select id, channel_id, event_offset, channel, ?1, type, name, source, service, network, time, \
+             received, delivered, status, status_reason, watcher_id, operation_id, wallet_operation_id, wallet_id, query_id, \
+             verification, digest, decoded, record from copied",
+            params![format!("{number:08x}-7425-40de-944b-e07fc1f90ae7")],
+        )
+        .unwrap();
+    }
+    rows.execute_batch("update events set id = rowid").unwrap();
+    assert_eq!(all(&table, &Filter::default()).await, [[10; 21], [28; 21]].concat());
+    let whole = table.whole(CHANNEL.parse().unwrap(), 10).await.unwrap().unwrap();
+    assert_eq!(whole.row.event_id.as_deref(), Some("00000013-7425-40de-944b-e07fc1f90ae7"), "the one written last");
+}
+
+fn chosen(facet: Facet, value: &str) -> Filter {
+    Filter { chosen: [(facet, vec![value.to_owned()])].into(), ..Filter::default() }
+}
+
+#[tokio::test]
+async fn pages_hold_each_row_once_newest_first_and_those_without_a_time_last() {
+    let directory = tempfile::tempdir().unwrap();
+    let table = table(directory.path(), Search::None, 100);
+    let expected: Vec<_> = (0..97).rev().chain((97..100).rev()).collect();
+    assert_eq!(all(&table, &Filter::default()).await, expected);
+    let wallets = all(&table, &chosen(Facet::Type, "wallet.status")).await;
+    assert_eq!(wallets, (0..10).rev().map(|ten| ten * 10).collect::<Vec<_>>());
+    let (from, to) = (Timestamp::from_second(1_800_000_010).ok(), Timestamp::from_second(1_800_000_011).ok());
+    assert_eq!(all(&table, &Filter { from, to, ..Filter::default() }).await, [23, 22, 21, 20]);
+}
+
+#[tokio::test]
+async fn a_table_that_is_larger_than_its_sample_is_read_in_windows_without_a_gap() {
+    let directory = tempfile::tempdir().unwrap();
+    let rows = i64::try_from(SAMPLED).unwrap() + 1_500;
+    let table = table(directory.path(), Search::Words, rows);
+    let sample = table.sample().await.unwrap();
+    assert_eq!((sample.rows.len(), sample.total), (SAMPLED, rows.unsigned_abs()));
+    assert!(!sample.is_all());
+    let rare = all(&table, &chosen(Facet::Name, "Event3")).await;
+    assert_eq!(rare, [3]);
+    let wallets = all(&table, &chosen(Facet::Type, "wallet.status")).await;
+    assert_eq!(wallets.len(), 350);
+    assert!(wallets[1..].is_sorted_by(|one, other| one > other), "{wallets:?}");
+    let estimate = sample.estimate(&chosen(Facet::Type, "wallet.status")).unwrap();
+    assert!((300..=400).contains(&estimate), "{estimate}");
+}
+
+#[tokio::test]
+async fn words_are_found_by_an_index_and_without_one() {
+    let directory = tempfile::tempdir().unwrap();
+    for search in [Search::None, Search::Words] {
+        let directory = directory.path().join(<&str>::from(search));
+        std::fs::create_dir(&directory).unwrap();
+        let table = table(&directory, search, 3_600);
+        let words = |words: &[&str]| Filter {
+            words: Some(words.iter().map(|word| (*word).to_owned()).collect()),
+            ..Filter::default()
+        };
+        assert_eq!(all(&table, &words(&["event3599"])).await, [3599], "{search:?}");
+        let page = table.page(&words(&["event3599", "amount"]), None, 7, true).await.unwrap();
+        let piece = page.rows[0].piece.clone().unwrap();
+        assert_eq!(
+            (&*piece.word, &*piece.after),
+            ("amount", ": 3599%_"),
+            "what the row shows is passed over: {search:?}"
+        );
+        assert_eq!(all(&table, &words(&["amount", "Event17"])).await.len(), 111, "the beginning of a word: {search:?}");
+        assert_eq!(all(&table, &words(&["nowhere"])).await, [0_i64; 0], "{search:?}");
+        for hostile in ["\"", "*", "%", "'; drop table events; --", "a OR b", "NEAR(", "text:x"] {
+            table.page(&words(&[hostile]), None, 7, true).await.unwrap();
+        }
+        assert_eq!(all(&table, &words(&["amount"])).await.len(), 3_600, "{search:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_word_that_many_events_hold_is_found_whole_and_that_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let table = table(directory.path(), Search::Words, 3_600);
+    let page = async |words: &str| {
+        let words = Some(words.split(' ').map(str::to_owned).collect());
+        table.page(&Filter { words, ..Filter::default() }, None, 7, true).await.unwrap()
+    };
+    let (many, few, begun) = (page("amount").await, page("event17").await, page("amo*").await);
+    assert_eq!((many.rows.len(), many.only_whole), (7, Some(OnlyWhole::Many)));
+    assert_eq!((few.rows[0].offset, few.only_whole), (1_799, None), "words that begin so are found as well");
+    assert_eq!((begun.rows.len(), begun.only_whole), (7, None));
+    assert_eq!((many.count, begun.count), (Some(Count::AtLeast(1_000)), Some(Count::AtLeast(1_000))));
+    assert_eq!((few.count, page("nowhere").await.count), (Some(Count::Exactly(111)), Some(Count::Exactly(0))));
+    for hostile in ["*", "\"*", "amount \"*", "-* *"] {
+        assert!(page(hostile).await.rows.len() <= 7, "{hostile}");
+    }
+    // The newest hits find some of the rows, and the index finds the rows that these hits do not reach.
+    let words = |words: &str| Filter { words: Some(vec![words.to_owned()]), ..Filter::default() };
+    assert_eq!(all(&table, &words("amo*")).await.len(), 3_600);
+    let wallets = Filter { chosen: chosen(Facet::Type, "wallet.status").chosen, ..words("amount") };
+    assert_eq!(table.page(&wallets, None, 7, true).await.unwrap().count, None, "the index counts no types");
+    assert_eq!(all(&table, &wallets).await.len(), 360);
+}
+
+#[tokio::test]
+async fn an_event_that_was_delivered_after_later_ones_is_told_apart() {
+    let directory = tempfile::tempdir().unwrap();
+    let table = table(directory.path(), Search::None, 20);
+    let rows = Connection::open(directory.path().join("events.db")).unwrap();
+    rows.execute("update events set delivered = '2027-01-15T09:00:00.000Z' where event_offset = 7", []).unwrap();
+    let followed = async |offset| table.followed(CHANNEL.parse().unwrap(), offset).await.unwrap();
+    assert_eq!(followed(7).await, "2027-01-15T08:00:00Z".parse().ok());
+    assert_eq!(followed(19).await, None, "nothing follows the newest");
+}
+
+#[tokio::test]
+async fn what_has_arrived_is_counted_and_a_row_is_found_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let table = table(directory.path(), Search::Words, 20);
+    let mark = table.mark().await.unwrap();
+    assert_eq!(table.arrived(&Filter::default(), &mark).await, Ok(0));
+    assert_eq!(table.arrived(&Filter::default(), "15").await, Ok(5));
+    assert_eq!(table.arrived(&chosen(Facet::Name, "Event16"), "15").await, Ok(1));
+    let words = Filter { words: Some(vec!["Event16".to_owned()]), ..Filter::default() };
+    assert_eq!(table.arrived(&words, "15").await, Ok(1));
+    assert_eq!(table.arrived(&words, "18").await, Ok(0));
+    assert!(table.arrived(&words, "x").await.is_err());
+    let whole = table.whole(CHANNEL.parse().unwrap(), 7).await.unwrap().unwrap();
+    assert_eq!((whole.row.name.as_deref(), whole.event()), (Some("Event7"), Some("{\"a\":1}")));
+    assert_eq!(table.whole(CHANNEL.parse().unwrap(), 70).await, Ok(None));
+}
+
+#[tokio::test]
+async fn nothing_is_written_and_what_is_not_there_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = SqliteSettings {
+        path: directory.path().join("none.db"),
+        table: "events".to_owned(),
+        search: Search::None,
+        keep_for: None,
+        keep_size: None,
+    };
+    let table = Table {
+        sink: "local".to_owned(),
+        search: Search::None,
+        backend: Box::new(Sqlite::new(settings)),
+        sample: Mutex::default(),
+    };
+    let Err(Unread::Failed(why)) = table.page(&Filter::default(), None, 7, false).await else { panic!("it is there") };
+    assert!(why.contains("not there yet"), "{why}");
+    assert!(!directory.path().join("none.db").exists());
+}
+
+#[test]
+fn the_event_is_found_in_whatever_was_delivered() {
+    for (record, event) in [
+        (r#"{"event":{"headers":{}}}"#, Some(r#"{"headers":{}}"#)),
+        (r#"{"specversion":"1.0","data":{"event":{"b":2}}}"#, Some(r#"{"b":2}"#)),
+        (r#"{"headers":{},"payload":{}}"#, Some(r#"{"headers":{},"payload":{}}"#)),
+        (r#"{"text":"a message"}"#, None),
+        ("verified c0 1", None),
+    ] {
+        let whole = Whole { record: record.to_owned(), ..Whole::default() };
+        assert_eq!(whole.event(), event, "{record}");
+    }
+}

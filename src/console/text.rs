@@ -1,0 +1,182 @@
+//! Renders untrusted text as HTML. The text is escaped, isolated from the direction of the surrounding text, and its
+//! invisible characters are made visible.
+//!
+//! # Invariants
+//!
+//! * **No text is markup.** `&`, `<`, `>` and both quotes are escaped everywhere.
+//! * **Nothing is hidden.** Control characters, characters that change the direction of a text, and characters without a
+//!   width are shown by name or symbol in a frame.
+//! * **Bounded.** Only the beginning of a long text is shown, and the page says that it is cut.
+
+use std::fmt::Write;
+
+use maud::{Markup, PreEscaped, Render};
+
+pub(super) mod json;
+#[cfg(test)]
+mod tests;
+
+use json::{Token, Tokens};
+
+/// How many characters of a text a table or a heading shows.
+const SHORT: usize = 160;
+
+/// How many bytes of a JSON text are shown. Also the largest number of characters of any other text.
+const LONG: usize = 200_000;
+
+/// The deepest JSON level that is indented further than its parent.
+const DEEPEST: usize = 12;
+
+/// Renders untrusted text within a line of the page.
+pub(super) fn text(text: &str) -> Markup {
+    isolated(text, SHORT)
+}
+
+/// Like [`text`], with a limit on the number of characters.
+fn isolated(text: &str, most: usize) -> Markup {
+    let mut html = String::with_capacity(text.len() + 16);
+    html.push_str("<bdi>");
+    let mut rest = text.chars();
+    rest.by_ref().take(most).for_each(|c| push(&mut html, c));
+    if rest.next().is_some() {
+        html.push('…');
+    }
+    html.push_str("</bdi>");
+    PreEscaped(html)
+}
+
+/// Renders untrusted text with up to [`LONG`] characters.
+pub(super) fn whole(text: &str) -> Markup {
+    isolated(text, LONG)
+}
+
+/// Renders a piece of untrusted text with one word marked.
+pub(super) fn marked(before: &str, word: &str, after: &str) -> Markup {
+    let mut html = "<bdi>".to_owned();
+    before.chars().for_each(|c| push(&mut html, c));
+    html.push_str("<mark>");
+    word.chars().for_each(|c| push(&mut html, c));
+    html.push_str("</mark>");
+    after.chars().for_each(|c| push(&mut html, c));
+    html.push_str("</bdi>");
+    PreEscaped(html)
+}
+
+/// Renders untrusted text, or a dash if the text is missing or empty.
+pub(super) fn or_dash(of: Option<&str>) -> Markup {
+    of.filter(|of| !of.is_empty()).map_or_else(|| PreEscaped("<span class=\"none\">–</span>".to_owned()), text)
+}
+
+/// Renders a long id by its ends, with the complete id as a tooltip.
+pub(super) fn id(id: &str) -> Markup {
+    const ENDS: usize = 6;
+    let is_long = id.len() > 2 * ENDS + 6 && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    if !is_long {
+        return text(id);
+    }
+    let head = if id.starts_with("0x") { ENDS } else { ENDS - 2 };
+    maud::html! { span.id title=(id) { (&id[..head]) "…" (&id[id.len() - 4..]) } }
+}
+
+/// The replacement for a character that would be invisible.
+fn visible(c: char) -> Option<String> {
+    let is_hidden = matches!(c,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
+        | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}');
+    match c {
+        // The Unicode symbols for control characters.
+        '\0'..='\x1f' => char::from_u32(0x2400 + u32::from(c)).map(String::from),
+        '\x7f' => Some('␡'.to_string()),
+        c if c.is_control() || is_hidden => Some(format!("U+{:04X}", u32::from(c))),
+        _ => None,
+    }
+}
+
+fn push(html: &mut String, c: char) {
+    match c {
+        '&' => html.push_str("&amp;"),
+        '<' => html.push_str("&lt;"),
+        '>' => html.push_str("&gt;"),
+        '"' => html.push_str("&quot;"),
+        '\'' => html.push_str("&#39;"),
+        c => match visible(c) {
+            None => html.push(c),
+            Some(shown) => {
+                html.push_str("<span class=\"ctl\" title=\"a character that does not show\">");
+                html.push_str(&shown);
+                html.push_str("</span>");
+            }
+        },
+    }
+}
+
+/// A JSON text, rendered with one line per member. Numbers and escapes stay as they are written.
+pub(super) struct Json<'a>(pub(super) &'a str);
+
+impl Render for Json<'_> {
+    fn render_to(&self, html: &mut String) {
+        html.push_str("<pre class=\"json\" tabindex=\"0\">");
+        html.push_str("<span class=\"l d0\">");
+        let is_cut = Layout::default().lay_out(self.0, html);
+        html.push_str("</span></pre>");
+        if is_cut {
+            html.push_str("<p class=\"note\">The text is longer than is shown here. The raw bytes are whole.</p>");
+        }
+    }
+}
+
+#[derive(Default)]
+struct Layout {
+    depth: usize,
+}
+
+impl Layout {
+    /// Returns whether the text was cut.
+    fn lay_out(&mut self, json: &str, html: &mut String) -> bool {
+        let mut tokens = Tokens::of(json).peekable();
+        while let Some((at, token)) = tokens.next() {
+            if at > LONG {
+                return true;
+            }
+            match token {
+                Token::Open(open) => {
+                    html.push(open);
+                    if let Some((_, Token::Close(close))) = tokens.peek() {
+                        html.push(*close);
+                        tokens.next();
+                    } else {
+                        self.depth += 1;
+                        self.line(html);
+                    }
+                }
+                Token::Close(close) => {
+                    self.depth = self.depth.saturating_sub(1);
+                    self.line(html);
+                    html.push(close);
+                }
+                Token::Comma => {
+                    html.push(',');
+                    self.line(html);
+                }
+                Token::Colon => html.push_str(": "),
+                Token::Name(name) => part("k", name, html),
+                Token::Text(text) => part("s", text, html),
+                Token::Word(word) => part("n", word, html),
+            }
+        }
+        false
+    }
+
+    /// Begins a line. Its class sets the indentation, because the content policy forbids inline styles.
+    fn line(&self, html: &mut String) {
+        let _ = write!(html, "</span><span class=\"l d{}\">", self.depth.min(DEEPEST));
+    }
+}
+
+/// Renders a name or a value. The class sets its color.
+fn part(class: &str, text: &str, html: &mut String) {
+    let _ = write!(html, "<span class=\"{class}\"><bdi>");
+    text.chars().take(LONG).for_each(|c| push(html, c));
+    html.push_str("</bdi></span>");
+}

@@ -1,0 +1,89 @@
+//! Splits a JSON text into its tokens, in their order and as they are written: numbers keep their digits, and texts their
+//! escapes.
+//!
+//! # Invariants
+//!
+//! * **Any text has tokens.** A text that is cut off or is not JSON is split as far as possible, and nothing fails.
+
+/// A token of a JSON text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Token<'a> {
+    /// `{` or `[`.
+    Open(char),
+    /// `}` or `]`.
+    Close(char),
+    Comma,
+    Colon,
+    /// The name of a member, in its quotes.
+    Name(&'a str),
+    /// A text that is a value, in its quotes.
+    Text(&'a str),
+    /// A number, `true`, `false` or `null`.
+    Word(&'a str),
+}
+
+/// The tokens of a text, each with the byte at which it begins.
+pub(crate) struct Tokens<'a> {
+    json: &'a str,
+    at: usize,
+}
+
+impl<'a> Tokens<'a> {
+    pub(crate) fn of(json: &'a str) -> Self {
+        Self { json, at: 0 }
+    }
+
+    /// The text in quotes that begins here.
+    fn string(&self) -> &'a str {
+        let (json, bytes) = (self.json, self.json.as_bytes());
+        let mut end = self.at + 1;
+        while end < bytes.len() && bytes[end] != b'"' {
+            end += if bytes[end] == b'\\' { 2 } else { 1 };
+        }
+        let mut end = (end + 1).min(bytes.len());
+        while !json.is_char_boundary(end) {
+            end += 1;
+        }
+        &json[self.at..end]
+    }
+
+    /// The number or word that begins here.
+    fn word(&self) -> &'a str {
+        let rest = &self.json[self.at..];
+        let end = rest.find(|c: char| c.is_ascii_whitespace() || "{}[],:\"".contains(c));
+        &rest[..end.unwrap_or(rest.len())]
+    }
+}
+
+impl<'a> Iterator for Tokens<'a> {
+    type Item = (usize, Token<'a>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let bytes = self.json.as_bytes();
+        self.at += space(&bytes[self.at..]);
+        let (token, length) = match *bytes.get(self.at)? {
+            open @ (b'{' | b'[') => (Token::Open(char::from(open)), 1),
+            close @ (b'}' | b']') => (Token::Close(char::from(close)), 1),
+            b',' => (Token::Comma, 1),
+            b':' => (Token::Colon, 1),
+            b'"' => {
+                let text = self.string();
+                let after = &bytes[self.at + text.len()..];
+                let is_name = after.get(space(after)) == Some(&b':');
+                (if is_name { Token::Name(text) } else { Token::Text(text) }, text.len())
+            }
+            _ => {
+                let word = self.word();
+                (Token::Word(word), word.len())
+            }
+        };
+        let at = self.at;
+        self.at += length;
+        Some((at, token))
+    }
+}
+
+/// The number of whitespace bytes at the beginning of a text.
+fn space(bytes: &[u8]) -> usize {
+    bytes.iter().take_while(|byte| byte.is_ascii_whitespace()).count()
+}

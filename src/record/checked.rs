@@ -1,0 +1,143 @@
+//! The verdict on an object that somebody else has stored or sent: a delivered record, or an event of the service.
+
+use bytes::Bytes;
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::same::same;
+use crate::{ChannelRef, shown};
+use proof::event::{ChannelId, EventId, Malformed, Object, Proofs, RawEvent};
+use proof::verify::{Address, Verdict, Verifier};
+
+/// The reason for a record whose own fields differ from its event.
+const MISMATCH: &str = "record-mismatch";
+
+/// The verdict on one object, in the form that programs read.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct Checked {
+    /// The event's id, if the object has one.
+    pub event_id: Option<EventId>,
+    /// The name of the verdict.
+    pub status: &'static str,
+    /// Why the object was rejected.
+    pub reason: Option<&'static str>,
+    /// The signers that count. Empty without a proof.
+    pub signers: Vec<Address>,
+}
+
+impl Checked {
+    /// Verifies objects. Each is an event of the service or a delivered record, alone or inside a CloudEvents event.
+    ///
+    /// An object with a member `event` is treated as a record, whatever else it contains, because a consumer would read that
+    /// member. For the same reason, the `data` of an object with a `specversion` is verified instead of the object.
+    #[expect(clippy::missing_panics_doc, reason = "there is a verdict for each event")]
+    pub fn of_all(objects: &[Bytes], verifier: &Verifier) -> Vec<Self> {
+        let located: Vec<_> = objects.iter().map(Located::read).collect();
+        let raw = located.iter().flatten().map(|located| located.raw.clone()).collect();
+        let mut verdicts = verifier.verify_all(raw).into_iter();
+        let mut outcome = |located: Located<'_>| located.outcome(&verdicts.next().expect("a verdict for each event"));
+        located.into_iter().map(|located| located.map_or_else(|rejected| rejected, &mut outcome)).collect()
+    }
+
+    /// Like [`of_all`](Self::of_all) for one object. Also returns the verdict on the event, unless the object has none.
+    pub fn of(object: &Bytes, verifier: &Verifier) -> (Self, Option<Verdict>) {
+        match Located::read(object) {
+            Err(rejected) => (rejected, None),
+            Ok(located) => {
+                let verdict = verifier.verify(located.raw.clone());
+                (located.outcome(&verdict), Some(verdict))
+            }
+        }
+    }
+
+    fn rejected(event_id: Option<EventId>, reason: &'static str) -> Self {
+        Self { event_id, status: "rejected", reason: Some(reason), signers: Vec::new() }
+    }
+}
+
+/// An event to verify, and the record that contains it, if any.
+struct Located<'a> {
+    raw: RawEvent,
+    record: Option<Object<'a>>,
+}
+
+impl<'a> Located<'a> {
+    /// Finds the event in an object. Returns an outcome instead if the object has no event, or if the attributes of a
+    /// CloudEvents event differ from its content.
+    fn read(json: &'a Bytes) -> Result<Self, Checked> {
+        Self::find(json).unwrap_or_else(|_| Err(Checked::rejected(None, "malformed")))
+    }
+
+    fn find(json: &'a Bytes) -> Result<Result<Self, Checked>, Malformed> {
+        let object = Object::read(json)?;
+        let (object, envelope) = match (object.raw("specversion")?, object.raw("data")?) {
+            (Some(_), Some(data)) => {
+                let data = data.get().as_bytes();
+                (Object::read(data)?, Some((object, data)))
+            }
+            _ => (object, None),
+        };
+        let within = envelope.as_ref().map_or(&json[..], |(_, data)| data);
+        let inside = object.raw("event")?;
+        let event = json.slice_ref(inside.map_or(within, |event| event.get().as_bytes()));
+        let raw = RawEvent::locate(event.clone());
+        let its_id = || Object::read(&event).and_then(|event| event.get("event_id")).unwrap_or_default();
+        let event_id = raw.as_ref().map_or_else(its_id, |raw| raw.id);
+        if envelope.is_some_and(|(envelope, _)| differs(&envelope, &object, event_id)) {
+            return Ok(Err(Checked::rejected(event_id, MISMATCH)));
+        }
+        let record = inside.is_some().then_some(object);
+        Ok(raw.map(|raw| Self { raw, record }).ok_or_else(|| Checked::rejected(event_id, "malformed")))
+    }
+
+    /// The event's verdict as an outcome, or a rejection if the record differs from the event.
+    fn outcome(self, verdict: &Verdict) -> Checked {
+        let event_id = self.raw.id;
+        let signers = match verdict {
+            Verdict::Verified(verified) => verified.proof().signers.clone(),
+            Verdict::Unsigned(_) | Verdict::Pending(_) => Vec::new(),
+            Verdict::Rejected(_, reason) => return Checked::rejected(event_id, reason.name()),
+        };
+        if self.record.is_some_and(|record| contradicts(&record, verdict)) {
+            return Checked::rejected(event_id, MISMATCH);
+        }
+        Checked { event_id, status: verdict.name(), reason: None, signers }
+    }
+}
+
+/// Whether the attributes of a CloudEvents event differ from the object inside it.
+fn differs(envelope: &Object<'_>, data: &Object<'_>, event_id: Option<EventId>) -> bool {
+    let id = envelope.get::<String>("id");
+    let same_id = id.is_ok_and(|id| event_id.is_none() || id == event_id.map(|id| id.to_string()));
+    !(same_id && agrees(envelope, data, "type") && agrees(envelope, data, "time"))
+}
+
+/// Whether a field that the record repeats from its event differs from the value that channeld would write.
+///
+/// An absent field does not differ. Values are compared by meaning: a record may have been reformatted on its way.
+fn contradicts(record: &Object<'_>, verdict: &Verdict) -> bool {
+    let channel = ChannelRef { name: "".into(), id: ChannelId(Uuid::nil()) };
+    let expected = shown(&channel, verdict);
+    let Ok(expected) = Object::read(expected.as_bytes()) else { return true };
+    let fields = ["offset", "event_id", "type", "time", "decoded"];
+    let proof = record.get::<Object<'_>>("proof").map(|proof| proof.is_none_or(|proof| is_its_proof(&proof, verdict)));
+    !fields.into_iter().all(|name| agrees(record, &expected, name)) || proof != Ok(true)
+}
+
+/// Whether a member is absent, or has the same meaning as the member of that name in another object.
+fn agrees(repeating: &Object<'_>, repeated: &Object<'_>, name: &'static str) -> bool {
+    match (repeating.raw(name), repeated.raw(name)) {
+        (Ok(None), _) => true,
+        (Ok(Some(one)), Ok(Some(other))) => same(one.get(), other.get()),
+        _ => false,
+    }
+}
+
+/// Whether the proof beside an event is the proof inside the event.
+fn is_its_proof(beside: &Object<'_>, verdict: &Verdict) -> bool {
+    let (_, Some(event)) = verdict.parts() else { return false };
+    let Proofs::One(ocr) = &event.proofs else { return false };
+    let text = |name, of: &str| beside.get::<String>(name).is_ok_and(|text| text.as_deref() == Some(of));
+    let signatures = beside.get::<Vec<Option<Box<str>>>>("signatures");
+    text("report", &ocr.report) && text("context", &ocr.context) && signatures == Ok(Some(ocr.signatures.clone()))
+}
