@@ -17,6 +17,7 @@ use std::path::Path;
 use std::time::Duration;
 
 mod api;
+mod built_in;
 mod changes;
 mod channel;
 mod daemon;
@@ -38,6 +39,7 @@ mod values;
 mod verification;
 
 pub use api::Api;
+pub use built_in::not_built_in;
 pub use channel::Channel;
 pub use daemon::{Local, load_both_backends, load_listen};
 pub use edit::{EditError, write_expect};
@@ -46,7 +48,7 @@ pub use environment::FILE_VARIABLE;
 pub use files::{Files, Text};
 pub use problem::{ConfigError, Problem};
 pub use schema::schema;
-pub use sink::{KAFKA_NOT_BUILT_IN, Sink, SinkSettings};
+pub use sink::{Sink, SinkSettings};
 pub use verification::{load_verifier, verification_from_flags};
 
 pub(crate) use sources::DEFAULTS;

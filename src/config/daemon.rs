@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use bytesize::ByteSize;
 use reqwest::header::{HeaderMap, HeaderName};
 
+use super::built_in::no_traces;
 use super::channel::{self, Channel};
 use super::files::{Text, read_pem};
 use super::problem::ConfigError;
@@ -120,6 +121,9 @@ pub(super) fn read_otlp(root: &Section<'_>) -> Reading<Otlp> {
     let (endpoint, headers, authorities) = (endpoint?, headers?.unwrap_or_default(), authorities?);
     if let Some(endpoint) = &endpoint {
         log.note_plaintext("otlp_endpoint", endpoint, "what traces say");
+        if let Some(why) = no_traces() {
+            log.wrong("otlp_endpoint", why);
+        }
     }
     Ok(endpoint.map(|endpoint| Otlp { endpoint, headers, authorities }))
 }

@@ -8,13 +8,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use strum::{EnumDiscriminants, EnumString, IntoStaticStr, VariantNames};
 
+use super::built_in::not_built_in;
 use super::filter;
 use super::section::{Reported, Section, all};
 use super::values::{positive_duration, word};
 use ::record::{Filter, Shape};
 use ::sink::{
-    self, File, FileSettings, KafkaSettings, Nats, NatsSettings, OpenFiles, Postgres, PostgresSettings, SinkError,
-    Sqlite, SqliteSettings, Stdout, Webhook, WebhookSettings,
+    self, File, FileSettings, KafkaSettings, NatsSettings, OpenFiles, PostgresSettings, SinkError, SqliteSettings,
+    Stdout, Webhook, WebhookSettings,
 };
 use net::retry::RetryPolicy;
 use telemetry::metrics::Metrics;
@@ -26,8 +27,6 @@ mod postgres;
 pub(super) mod shape;
 mod sqlite;
 mod webhook;
-
-pub use kafka::NOT_BUILT_IN as KAFKA_NOT_BUILT_IN;
 
 /// The retry waits of a type that has no keys for them.
 const RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60) };
@@ -81,10 +80,10 @@ impl SinkSettings {
             Self::Stdout => Arc::new(Stdout::new()?),
             Self::File(settings) => Arc::new(File::new(settings.clone(), open.clone(), metrics.upkeep_failures(name))),
             Self::Webhook(settings) => Arc::new(Webhook::new((**settings).clone())?.counted_by(metrics.clone())),
-            Self::Nats(settings) => Arc::new(Nats::new((**settings).clone())),
+            Self::Nats(settings) => sink::nats((**settings).clone())?,
             Self::Kafka(settings) => sink::kafka((**settings).clone())?,
-            Self::Postgres(settings) => Arc::new(Postgres::new(name, (**settings).clone())?),
-            Self::Sqlite(settings) => Arc::new(Sqlite::new(settings.clone(), metrics.upkeep_failures(name))),
+            Self::Postgres(settings) => sink::postgres(name, (**settings).clone())?,
+            Self::Sqlite(settings) => sink::sqlite(settings.clone(), metrics.upkeep_failures(name))?,
         })
     }
 
@@ -133,6 +132,9 @@ pub(super) fn read_all(section: &Section<'_>) -> BTreeMap<String, Sink> {
 
 fn read(sink: &Section<'_>) -> Result<Sink, Reported> {
     let kind = sink.required("type", word).inspect_err(|_| sink.pass_over())?;
+    if let Some(why) = not_built_in(<&str>::from(kind)) {
+        sink.wrong("type", why);
+    }
     let has_waits = matches!(kind, SinkType::Webhook | SinkType::Nats | SinkType::Kafka);
     let has_tables = matches!(kind, SinkType::Postgres | SinkType::Sqlite);
     let read = all!(Sink {

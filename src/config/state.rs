@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use strum::{EnumString, VariantNames};
 
+use super::built_in::no_shared_state;
 use super::database;
 use super::section::{Reported, Section, all};
 use super::sink::{Sink, SinkSettings};
@@ -35,7 +36,12 @@ pub(super) fn read(root: &Section<'_>) -> Result<StateSettings, Reported> {
     let path = state.required("path", path);
     let database = match backend? {
         Backend::Sled => database.map(|_| None),
-        Backend::Postgres => database.and_then(|database| check_url(&state, database)).map(Some),
+        Backend::Postgres => {
+            if let Some(why) = no_shared_state() {
+                state.wrong("backend", why);
+            }
+            database.and_then(|database| check_url(&state, database)).map(Some)
+        }
     };
     Ok(StateSettings { path: path?, database: database? })
 }

@@ -24,14 +24,18 @@ use super::{Digest, Effects, Entries, Key, Place, Proof, StateError};
 use proof::event::ChannelId;
 
 mod copy;
+mod database;
 mod directory;
+#[cfg(feature = "postgres")]
 mod postgres;
 pub mod shared;
 mod sled;
 mod used;
 
 pub use copy::{Copied, copy};
-pub use postgres::{Postgres, PostgresSettings};
+pub use database::{HAS_POSTGRES, PostgresSettings};
+#[cfg(feature = "postgres")]
+pub use postgres::Postgres;
 pub use sled::Sled;
 
 use directory::Directory;
@@ -52,10 +56,10 @@ impl StateSettings {
     /// # Errors
     /// If the directory is in use, or the state cannot be used in its present form.
     pub fn open(self) -> Result<Arc<dyn Store>, StateError> {
-        Ok(match self.database {
-            None => Arc::new(Sled::open(&self.path)?),
-            Some(database) => Arc::new(Postgres::open(Some(&self.path), database)?),
-        })
+        match self.database {
+            None => Ok(Arc::new(Sled::open(&self.path)?)),
+            Some(database) => database.open(Some(&self.path)),
+        }
     }
 
     /// Describes what [`open`](Self::open) would find or create. Does not create or open anything.

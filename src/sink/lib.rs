@@ -13,6 +13,8 @@
 //! * In `config/sink/NAME.rs`: the code that reads the keys of the sink's table into the settings, and that shows them in
 //!   `channeld check`. Document the table in `config/default.toml`: tests require the type and each key there.
 //! * In `config/sink.rs`: a variant of `SinkSettings`, and its lines in `build`, `shown`, `json` and `read`.
+//! * If its client is a dependency that a build can leave out: its settings in `settings/`, and a function in
+//!   `built_in.rs`.
 //!
 //! The optional methods have defaults that suit a new sink: `test` only checks and writes nothing, `pace` does not wait.
 //!
@@ -38,13 +40,25 @@ use net::tasks::joined;
 use proof::event::{ChannelId, EventKey, Offset};
 use record::{ChannelRef, Message};
 
+mod built_in;
 mod file;
+#[cfg(feature = "kafka")]
 mod kafka;
+#[cfg(feature = "nats")]
 mod nats;
+#[cfg(feature = "postgres")]
 mod postgres;
+mod settings;
+#[cfg(feature = "sqlite")]
 mod sqlite;
 mod stdout;
+#[cfg(any(feature = "kafka", feature = "nats"))]
 mod stream;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg_attr(
+    not(all(feature = "postgres", feature = "sqlite")),
+    allow(dead_code, unused_imports, reason = "some of it is for one of the databases alone")
+)]
 mod table;
 #[cfg(test)]
 mod tests;
@@ -53,13 +67,19 @@ mod webhook;
 #[doc = include_str!("webhook/receivers.md")]
 pub mod receivers {}
 
+pub use built_in::{is_built_in, kafka, nats, postgres, sqlite};
 pub use file::{Access, ClosedName, Compression, File, FileSettings, Keep, OpenFiles, Place, Rotation};
-pub use kafka::{HAS_KAFKA, KafkaSettings, Mechanism, SaslLogin, Security, kafka};
-pub use nats::{Login, Nats, NatsSettings, Pattern};
-pub use postgres::{Postgres, PostgresSettings};
-pub use sqlite::{Sqlite, SqliteSettings};
+#[cfg(feature = "nats")]
+pub use nats::Nats;
+#[cfg(feature = "postgres")]
+pub use postgres::Postgres;
+pub use settings::{
+    KafkaSettings, Login, Mechanism, NatsSettings, Pattern, PostgresSettings, SaslLogin, Search, Security,
+    SqliteSettings,
+};
+#[cfg(feature = "sqlite")]
+pub use sqlite::Sqlite;
 pub use stdout::Stdout;
-pub use table::Search;
 pub use webhook::{Credentials, Dispatch, OAuth2, Rate, SigningKeys, Webhook, WebhookSettings, has_token};
 
 /// A destination of events.
@@ -210,7 +230,7 @@ pub struct Delivery<'a> {
 
 impl Delivery<'_> {
     /// The lane's cursor after the messages up to the end of this part are delivered.
-    fn through_part(&self, part: &Range<usize>) -> Offset {
+    pub fn through_part(&self, part: &Range<usize>) -> Offset {
         if part.end == self.messages.len() { self.through } else { self.messages[part.end - 1].offset() }
     }
 }
@@ -297,7 +317,8 @@ impl Undelivered {
     }
 
     /// Adds `arrived` messages that arrived before this delivery.
-    fn behind(self, arrived: usize) -> Self {
+    #[must_use]
+    pub fn behind(self, arrived: usize) -> Self {
         Self { delivered: arrived + self.delivered, ..self }
     }
 }
@@ -358,7 +379,7 @@ impl SinkError {
     }
 
     /// The target is unavailable, and is expected to recover by itself.
-    fn away(message: String) -> Self {
+    pub fn away(message: String) -> Self {
         Self::Unavailable { message, needs_attention: false }
     }
 

@@ -91,6 +91,7 @@ use async_trait::async_trait;
 use uuid::Uuid;
 
 use super::{Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Undelivered};
+use crate::settings::NatsSettings;
 use net::tasks::lock;
 use proof::event::ChannelId;
 
@@ -98,15 +99,10 @@ mod lane;
 mod message;
 mod position;
 mod server;
-mod settings;
 mod stream;
-mod subject;
 
 use lane::{Lane, Shared};
 use server::Server;
-
-pub use settings::{Login, NatsSettings};
-pub use subject::Pattern;
 
 /// The most events in one delivery, which the ledger records as one. A delivery has fewer events if the position could not
 /// name this many within the server's limit for one message.

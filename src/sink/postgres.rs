@@ -31,6 +31,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
+use super::settings::PostgresSettings;
 use super::table::{displaced, overtaken, progress, with_size, without_row};
 use super::{Delivery, LaneRef, Oldest, Position, Recorded, Resumed, Sink, SinkError, Undelivered};
 use net::postgres::bigint;
@@ -40,14 +41,11 @@ mod cells;
 mod jsonb;
 mod pool;
 mod refusal;
-mod settings;
 mod statements;
 mod table;
 #[cfg(test)]
 mod tests;
 mod writer;
-
-pub use settings::PostgresSettings;
 
 use cells::Parameter;
 use pool::{Borrowed, Pool};

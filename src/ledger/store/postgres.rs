@@ -23,7 +23,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -33,6 +32,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::debug;
 use uuid::Uuid;
 
+use super::database::PostgresSettings;
 use super::directory::Directory;
 use super::shared::{Hold, InstanceId, Membership};
 use super::used::{Used, UsedDatabase};
@@ -40,7 +40,7 @@ use super::{Lease, Loss, Outcome, Store};
 use crate::entry::encode;
 use crate::{Digest, Effects, Entries, Key, PROOFS, PROOFS_OF_A_CHANNEL, Place, Proof, StateError, Table, Value};
 use net::Chain;
-use net::postgres::{ServerSettings, bigint};
+use net::postgres::{DatabaseError, bigint};
 use net::tasks::lock;
 use proof::event::{ChannelId, Offset};
 
@@ -70,19 +70,6 @@ const FORGET_AT_ONCE: usize = 10 * FORGET_AFTER;
 
 /// How often a commit is sent in a row if another copy was executed at the same time.
 const TRIES: usize = 3;
-
-/// The address of the database and the identity of this instance.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PostgresSettings {
-    /// `state.url` and its TLS settings.
-    pub server: ServerSettings,
-    /// `state.schema`: an identifier that needs no escaping.
-    pub schema: String,
-    /// `cluster.instance`: this instance's name.
-    pub instance: String,
-    /// `cluster.lease`: how long after its last heartbeat an instance is considered dead.
-    pub lease: Duration,
-}
 
 /// The database, as one instance uses it.
 #[derive(Debug)]
@@ -395,5 +382,15 @@ impl Store for Postgres {
 
     fn membership(self: Arc<Self>) -> Option<Arc<dyn Membership>> {
         Some(self)
+    }
+}
+
+/// Keeps the original error and adds no text of its own.
+impl From<DatabaseError> for StateError {
+    fn from(error: DatabaseError) -> Self {
+        Self::Database(match error {
+            DatabaseError::Server(source) => Arc::new(source),
+            silent @ DatabaseError::Silent(_) => Arc::new(silent),
+        })
     }
 }

@@ -88,10 +88,3 @@ impl Used {
         File::open(directory)?.sync_all()
     }
 }
-
-impl UsedDatabase {
-    /// Records this database in a state directory.
-    pub(super) fn remember_in(self, directory: &Path) -> Result<(), StateError> {
-        Used::change(directory, |used| used.database = Some(self))
-    }
-}

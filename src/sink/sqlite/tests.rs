@@ -5,7 +5,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 use super::*;
-use crate::table::Search;
+use crate::settings::Search;
 use crate::tests::{channel, lane, offset, record, record_about, records};
 use proof::event::{EventKey, Offset};
 use record::{ChannelRef, Message};
