@@ -7,7 +7,7 @@ use telemetry::trace::HAS_OTLP;
 
 const SINKS: [(&str, &str); 4] = [
     ("kafka", "brokers = ['kafka-1:9092']"),
-    ("nats", "servers = ['nats://nats-1:4222']"),
+    ("nats", "url = 'nats://nats-1:4222'"),
     ("postgres", "url = 'postgresql://channeld@db.internal/channeld'"),
     ("sqlite", "path = '/var/lib/channeld/events.db'"),
 ];
