@@ -25,6 +25,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+mod built_in;
 mod edit;
 mod effective;
 mod key;
@@ -36,6 +37,7 @@ pub mod shown;
 mod sources;
 mod tables;
 
+pub use built_in::not_built_in;
 pub use edit::{EditError, write_expect};
 pub use effective::{Origin, Setting};
 pub use parts::{Local, load_both_backends, load_listen, load_verifier, verification_from_flags};
@@ -46,7 +48,7 @@ pub use sources::files::Files;
 pub use sources::text::Text;
 pub use tables::api::Api;
 pub use tables::channel::Channel;
-pub use tables::sink::{KAFKA_NOT_BUILT_IN, Sink, SinkSettings};
+pub use tables::sink::{Sink, SinkSettings};
 
 pub(crate) use reading::values::positive_duration;
 pub(crate) use sources::layer::DEFAULTS;

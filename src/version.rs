@@ -8,11 +8,22 @@ pub fn text() -> String {
     written(env!("CARGO_PKG_VERSION"), option_env!("BUILD_COMMIT"), date().as_deref())
 }
 
+/// The features that a build has by default, and whether this build has them.
+const DEFAULTS: [(&str, bool); 6] = [
+    ("fast", cfg!(feature = "fast")),
+    ("console", cfg!(feature = "console")),
+    ("nats", cfg!(feature = "nats")),
+    ("otlp", cfg!(feature = "otlp")),
+    ("postgres", cfg!(feature = "postgres")),
+    ("sqlite", cfg!(feature = "sqlite")),
+];
+
 /// Returns [`text`], and a second line that says how the build differs from the default: `features: kafka` or `features:
-/// none`, and `, without fast` if the feature is missing.
+/// none`, and `, without fast, nats` if these features are missing.
 pub fn long() -> String {
     let features = if cfg!(feature = "kafka") { "kafka" } else { "none" };
-    let without = if cfg!(feature = "fast") { "" } else { ", without fast" };
+    let missing: Vec<_> = DEFAULTS.into_iter().filter(|(_, is_there)| !is_there).map(|(name, _)| name).collect();
+    let without = if missing.is_empty() { String::new() } else { format!(", without {}", missing.join(", ")) };
     format!("{}\nfeatures: {features}{without}", text())
 }
 

@@ -10,6 +10,7 @@ use super::*;
 use ::channel::{Ordering, Start, UnsignedPolicy};
 use ::sink::{Access, FileSettings};
 
+mod built_in;
 mod documents;
 mod effective;
 mod environment;
@@ -21,6 +22,9 @@ mod secrets;
 mod state;
 mod tables;
 mod webhooks;
+
+/// Whether this build can produce to Kafka.
+const HAS_KAFKA: bool = cfg!(feature = "kafka");
 
 const GOOD: &str = r#"
 [api]

@@ -49,6 +49,10 @@ mod one;
 mod overview;
 mod page;
 mod state;
+#[cfg_attr(
+    not(all(feature = "postgres", feature = "sqlite")),
+    allow(dead_code, reason = "some of it is for one of the databases alone")
+)]
 mod tables;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

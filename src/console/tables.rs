@@ -24,12 +24,15 @@ use sink::{PostgresSettings, SqliteSettings};
 mod backend;
 mod filter;
 mod piece;
+#[cfg(feature = "postgres")]
 mod postgres;
 mod rows;
 mod sample;
 mod sql;
+#[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(test)]
+#[cfg(feature = "sqlite")]
 mod tests;
 mod windows;
 
@@ -43,9 +46,7 @@ pub(super) use sink::Search;
 pub(super) use windows::MOST_ROWS;
 
 use backend::{Backend, Hits, Look};
-use postgres::Postgres;
 use sample::SAMPLED;
-use sqlite::Sqlite;
 use windows::Windows;
 
 /// How long a sample stays in the cache.
@@ -105,15 +106,35 @@ pub(super) struct Stopped {
     pub(super) at: Option<Timestamp>,
 }
 
+#[cfg(feature = "sqlite")]
+#[expect(clippy::unnecessary_wraps, reason = "as without the feature")]
+fn sqlite(settings: SqliteSettings) -> Result<Box<dyn Backend>, String> {
+    Ok(Box::new(sqlite::Sqlite::new(settings)))
+}
+
+#[cfg(not(feature = "sqlite"))]
+fn sqlite(_settings: SqliteSettings) -> Result<Box<dyn Backend>, String> {
+    Err("this channeld was built without the feature sqlite".to_owned())
+}
+
+#[cfg(feature = "postgres")]
+fn postgres(sink: &str, settings: PostgresSettings) -> Result<Box<dyn Backend>, String> {
+    Ok(Box::new(postgres::Postgres::new(sink, settings)?))
+}
+
+#[cfg(not(feature = "postgres"))]
+fn postgres(_sink: &str, _settings: PostgresSettings) -> Result<Box<dyn Backend>, String> {
+    Err("this channeld was built without the feature postgres".to_owned())
+}
+
 impl Source {
     /// Prepares to read from this source. The error says why that is impossible.
     pub(super) fn of(source: EventSource) -> Result<Self, String> {
-        let (sink, search, backend): (_, _, Box<dyn Backend>) = match source {
-            EventSource::Sqlite(sink, settings) => (sink, settings.search, Box::new(Sqlite::new(settings))),
+        let (sink, search, backend) = match source {
+            EventSource::Sqlite(sink, settings) => (sink, settings.search, sqlite(settings)?),
             EventSource::Postgres(sink, settings) => {
-                let search = settings.search;
-                let postgres = Postgres::new(&sink, *settings)?;
-                (sink, search, Box::new(postgres))
+                let (search, backend) = (settings.search, postgres(&sink, *settings)?);
+                (sink, search, backend)
             }
             EventSource::Service(why) => return Ok(Self::Service(why)),
         };

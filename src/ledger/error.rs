@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use net::postgres::DatabaseError;
-
 /// Why the state could not be opened, read or written.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StateError {
@@ -53,15 +51,5 @@ impl StateError {
         Self::Unusable(format!(
             "the state has format {found}, this version knows {known}: run the version that wrote it, or a newer one"
         ))
-    }
-}
-
-/// Keeps the original error and adds no text of its own.
-impl From<DatabaseError> for StateError {
-    fn from(error: DatabaseError) -> Self {
-        Self::Database(match error {
-            DatabaseError::Server(source) => Arc::new(source),
-            silent @ DatabaseError::Silent(_) => Arc::new(silent),
-        })
     }
 }

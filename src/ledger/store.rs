@@ -23,7 +23,9 @@ use crate::{Digest, Effects, Entries, Key, Place, Proof, StateError};
 use proof::event::ChannelId;
 
 mod copy;
+mod database;
 mod directory;
+#[cfg(feature = "postgres")]
 mod postgres;
 mod settings;
 pub mod shared;
@@ -31,7 +33,9 @@ mod sled;
 mod used;
 
 pub use copy::{Copied, copy};
-pub use postgres::{Postgres, PostgresSettings};
+pub use database::{HAS_POSTGRES, PostgresSettings};
+#[cfg(feature = "postgres")]
+pub use postgres::Postgres;
 pub use settings::StateSettings;
 pub use sled::Sled;
 

@@ -78,34 +78,6 @@
 //!
 //! Safe at any point. The work continues to its end under the lane's lock, and the lane resumes before the next delivery.
 
-#[cfg(feature = "kafka")]
 mod publisher;
-mod settings;
 
-use std::sync::Arc;
-
-use super::{Sink, SinkError};
-
-pub use settings::{KafkaSettings, Mechanism, SaslLogin, Security};
-
-/// Whether this program was built with the feature `kafka`, and so can produce to Kafka.
-pub const HAS_KAFKA: bool = cfg!(feature = "kafka");
-
-/// A sink that produces to a topic. It connects to the brokers at the first use.
-///
-/// # Errors
-/// If this program was built without Kafka.
-#[cfg(feature = "kafka")]
-pub fn kafka(settings: KafkaSettings) -> Result<Arc<dyn Sink>, SinkError> {
-    Ok(Arc::new(publisher::Kafka::new(settings)))
-}
-
-/// A sink that produces to a topic.
-///
-/// # Errors
-/// Always: this program was built without Kafka.
-#[cfg(not(feature = "kafka"))]
-pub fn kafka(settings: KafkaSettings) -> Result<Arc<dyn Sink>, SinkError> {
-    drop(settings);
-    Err(SinkError::unusable("this channeld was built without the feature kafka".to_owned()))
-}
+pub(super) use publisher::Kafka;

@@ -14,6 +14,7 @@
 //!   them in `channeld check`. Document the table in `config/default.toml`: tests require the type and each key there.
 //! * In `config/tables/sink/settings.rs`: a variant of `SinkSettings`, and its line in `build`. In `config/tables/sink.rs`:
 //!   its lines in `shown` and `read`.
+//! * If builds can omit its client: its settings in `settings/`, and a function in `built_in.rs`.
 //!
 //! A sink that publishes to a stream implements `stream::Log`, and `stream::Lane` runs its lanes.
 //!
@@ -41,13 +42,25 @@ use net::tasks::joined;
 use proof::event::{ChannelId, EventKey, Offset};
 use record::{ChannelRef, Message};
 
+mod built_in;
 mod file;
+#[cfg(feature = "kafka")]
 mod kafka;
+#[cfg(feature = "nats")]
 mod nats;
+#[cfg(feature = "postgres")]
 mod postgres;
+mod settings;
+#[cfg(feature = "sqlite")]
 mod sqlite;
 mod stdout;
+#[cfg(any(feature = "kafka", feature = "nats"))]
 mod stream;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg_attr(
+    not(all(feature = "postgres", feature = "sqlite")),
+    allow(dead_code, unused_imports, reason = "some of it is for one of the databases alone")
+)]
 mod table;
 #[cfg(test)]
 mod tests;
@@ -56,13 +69,19 @@ mod webhook;
 #[doc = include_str!("webhook/receivers.md")]
 pub mod receivers {}
 
+pub use built_in::{is_built_in, kafka, nats, postgres, sqlite};
 pub use file::{Access, ClosedName, Compression, File, FileSettings, Keep, OpenFiles, Place, Rotation};
-pub use kafka::{HAS_KAFKA, KafkaSettings, Mechanism, SaslLogin, Security, kafka};
-pub use nats::{Login, Nats, NatsSettings, Pattern};
-pub use postgres::{Postgres, PostgresSettings};
-pub use sqlite::{Sqlite, SqliteSettings};
+#[cfg(feature = "nats")]
+pub use nats::Nats;
+#[cfg(feature = "postgres")]
+pub use postgres::Postgres;
+pub use settings::{
+    KafkaSettings, Login, Mechanism, NatsSettings, Pattern, PostgresSettings, SaslLogin, Search, Security,
+    SqliteSettings,
+};
+#[cfg(feature = "sqlite")]
+pub use sqlite::Sqlite;
 pub use stdout::Stdout;
-pub use table::Search;
 pub use webhook::{Credentials, Dispatch, OAuth2, Rate, SigningKeys, Webhook, WebhookSettings, has_token};
 
 /// A destination of events.
@@ -213,7 +232,7 @@ pub struct Delivery<'a> {
 
 impl Delivery<'_> {
     /// The lane's cursor after the messages up to the end of this part are delivered.
-    fn through_part(&self, part: &Range<usize>) -> Offset {
+    pub fn through_part(&self, part: &Range<usize>) -> Offset {
         if part.end == self.messages.len() { self.through } else { self.messages[part.end - 1].offset() }
     }
 }
@@ -300,7 +319,8 @@ impl Undelivered {
     }
 
     /// Adds `arrived` messages that arrived before this delivery.
-    fn behind(self, arrived: usize) -> Self {
+    #[must_use]
+    pub fn behind(self, arrived: usize) -> Self {
         Self { delivered: arrived + self.delivered, ..self }
     }
 }
@@ -373,7 +393,7 @@ impl SinkError {
     }
 
     /// The target is unavailable, and is expected to recover by itself.
-    fn away(message: String) -> Self {
+    pub fn away(message: String) -> Self {
         Self::Unavailable { message, fault: Fault::Target }
     }
 

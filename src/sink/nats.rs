@@ -90,21 +90,17 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::stream::{Lane, Lanes};
 use super::{Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Undelivered};
+use crate::settings::NatsSettings;
 
 mod log;
 mod message;
 mod position;
 mod server;
-mod settings;
 mod shared;
 mod stream;
-mod subject;
 
 use log::LaneLog;
 use shared::Shared;
-
-pub use settings::{Login, NatsSettings};
-pub use subject::Pattern;
 
 /// Publishes events to a stream, shared by any number of channels.
 pub struct Nats {

@@ -35,7 +35,6 @@ mod database;
 mod jsonb;
 mod pool;
 mod refusal;
-mod settings;
 mod statements;
 mod table;
 #[cfg(test)]
@@ -43,7 +42,6 @@ mod tests;
 mod writer;
 
 pub use database::Postgres;
-pub use settings::PostgresSettings;
 
 use refusal::{Detail, Refusal};
 use writer::Writer;

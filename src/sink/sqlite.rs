@@ -21,11 +21,11 @@
 //! A transaction that was begun ends, whether or not it is still awaited.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 
+use super::settings::SqliteSettings;
 use super::table::{Parts, Row, with_size};
 use super::{Delivery, LaneRef, Oldest, Position, Recorded, Resumed, Sink, SinkError, Undelivered, blocking};
 use proof::event::{ChannelId, EventKey};
@@ -39,14 +39,11 @@ mod lane;
 mod probe;
 mod refusal;
 mod schema;
-mod settings;
 #[cfg(test)]
 mod tests;
 mod upkeep;
 mod work;
 mod writer;
-
-pub use settings::SqliteSettings;
 
 use work::{Task, Work};
 use writer::Writer;
@@ -71,11 +68,6 @@ impl Sqlite {
     /// failed upkeep.
     pub fn new(settings: SqliteSettings, failures: UpkeepFailures) -> Self {
         Self { settings: Arc::new(settings), failures, writer: OnceLock::new() }
-    }
-
-    /// The path of the database.
-    pub fn path(&self) -> &Path {
-        &self.settings.path
     }
 
     fn writer(&self) -> &Writer {

@@ -11,7 +11,6 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use strum::{EnumString, IntoStaticStr, VariantNames};
 use uuid::Uuid;
 
 use super::{LaneRef, Position, SinkError, Undelivered};
@@ -33,19 +32,6 @@ pub(super) const NO_ID: &str = "00000000-0000-0000-0000-000000000000";
 
 /// The suffix that makes a table's name the name of the table with the positions of lanes.
 const PROGRESS: &str = "_progress";
-
-/// The kind of full-text search that a table supports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, EnumString, IntoStaticStr, VariantNames)]
-#[strum(serialize_all = "lowercase")]
-pub enum Search {
-    /// No search.
-    #[default]
-    None,
-    /// Search for words.
-    Words,
-    /// Search for any part of a word, of at least three characters.
-    Trigrams,
-}
 
 /// A value of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -21,6 +21,7 @@
 //!   [`Export`].
 //! * **Almost free if export is off:** the cost is a few random ids per batch.
 
+use std::error::Error;
 use std::fmt;
 use std::ops::Range;
 use std::time::SystemTime;
@@ -29,14 +30,41 @@ use opentelemetry::trace::{FutureExt, Span, SpanBuilder, Status, TraceContextExt
 use opentelemetry::{Context, KeyValue, Value};
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider, TracerProviderBuilder};
 
+use reqwest::header::HeaderMap;
+use url::Url;
+
+use net::http::Authorities;
 use record::ChannelRef;
 
+#[cfg(not(feature = "otlp"))]
+mod absent;
+#[cfg(feature = "otlp")]
 mod export;
 mod request;
 
-pub use export::{Export, Otlp, SetupError};
+#[cfg(not(feature = "otlp"))]
+pub use absent::Export;
+#[cfg(feature = "otlp")]
+pub use export::Export;
 pub use opentelemetry::trace::TraceId;
 pub use request::RequestSpan;
+
+/// Whether this program was built with the export of traces.
+pub const HAS_OTLP: bool = cfg!(feature = "otlp");
+
+/// The settings of the collector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Otlp {
+    /// The address, without the path for spans.
+    pub endpoint: Url,
+    /// Headers of each request. The values may be secrets.
+    pub headers: HeaderMap,
+    /// The certificate authorities that TLS trusts instead of the system's authorities.
+    pub authorities: Option<Authorities>,
+}
+
+/// Why the client of the collector could not be made.
+pub type SetupError = Box<dyn Error + Send + Sync>;
 
 /// Starts traces. By default traces have only ids, and nothing is exported.
 #[derive(Clone, Debug)]

@@ -14,7 +14,7 @@ use crate::cli::exit::{Exit, Failure};
 use crate::config::Channel;
 use crate::daemon::membership::Sharing;
 use cluster::Peers;
-use ledger::store::{Postgres, PostgresSettings, Store};
+use ledger::store::{PostgresSettings, Store};
 use ledger::{Ledgers, StateError};
 use net::Chain;
 use operator::{Operations, Request};
@@ -24,12 +24,12 @@ const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// Does `work` on a state that instances share, as one of them. `open` opens the state, and blocks.
 pub(crate) async fn visit<T>(
-    open: impl FnOnce() -> Result<Postgres, StateError> + Send + 'static,
+    open: impl FnOnce() -> Result<Arc<dyn Store>, StateError> + Send + 'static,
     work: impl AsyncFnOnce(Arc<dyn Store>, Peers) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let opened = spawn_blocking(open).await;
     let opened = opened.unwrap_or_else(|panic| Err(StateError::Damaged(panic.to_string())));
-    let store: Arc<dyn Store> = Arc::new(opened.map_err(|error| failed(&Chain(&error).to_string()))?);
+    let store = opened.map_err(|error| failed(&Chain(&error).to_string()))?;
     let Some(membership) = store.clone().membership() else { return Err(failed("instances do not share it")) };
     let sharing = Sharing::begin(membership, [].into());
     let peers = sharing.peers();
@@ -64,7 +64,7 @@ pub(super) async fn ask<R: Request>(
         let operations = Operations { version, ledgers, handles, recent, daemon: None, cluster, channels };
         Ok(operations.carry_out(request).await?)
     };
-    visit(move || Postgres::open(None, database), carry_out).await
+    visit(move || database.open(None), carry_out).await
 }
 
 fn failed(why: &str) -> Failure {

@@ -6,6 +6,7 @@ use bytesize::ByteSize;
 use reqwest::header::{HeaderMap, HeaderName};
 
 use super::tls::read_authorities;
+use crate::config::built_in::no_traces;
 use crate::config::reading::values::{http_url, size_in, word};
 use crate::config::reading::{Reading, Reported, Section, all};
 use net::http;
@@ -57,6 +58,9 @@ pub(crate) fn read_otlp(root: &Section<'_>) -> Reading<Otlp> {
     let (endpoint, headers, authorities) = (endpoint?, headers?.unwrap_or_default(), authorities?);
     if let Some(endpoint) = &endpoint {
         log.note_plaintext("otlp_endpoint", endpoint, "what traces say");
+        if let Some(why) = no_traces() {
+            log.wrong("otlp_endpoint", why);
+        }
     }
     Ok(endpoint.map(|endpoint| Otlp { endpoint, headers, authorities }))
 }

@@ -1,11 +1,12 @@
 //! The connection to a PostgreSQL database, and names in it: for the state and for sinks.
 
+use std::error::Error;
 use std::str::FromStr;
 
 use super::tls::{read_authorities, read_identity};
 use crate::config::reading::{Reading, Reported, Section, all};
 use net::http::root_cause;
-use net::postgres::ServerSettings;
+use net::postgres::{Address, ServerSettings};
 
 const ADDRESS: &str =
     "must be the address of a PostgreSQL database, such as \"postgresql://channeld@db.internal/channeld\"";
@@ -32,19 +33,20 @@ pub(crate) fn read_server(section: &Section<'_>) -> Result<ServerSettings, Repor
 
 /// Records a problem if neither `url` nor `url_file` is set.
 pub(crate) fn check_url(section: &Section<'_>, server: &ServerSettings) -> Result<(), Reported> {
-    if server.config.get_hosts().is_empty() { Err(section.missing("url")) } else { Ok(()) }
+    if server.has_host() { Ok(()) } else { Err(section.missing("url")) }
 }
 
-fn read_url(section: &Section<'_>) -> Result<tokio_postgres::Config, Reported> {
+fn read_url(section: &Section<'_>) -> Result<Address, Reported> {
     let server: Reading<_> = section.secret("url", |text| {
-        let server = tokio_postgres::Config::from_str(text.trim()).map_err(|error| unreadable(&error))?;
-        if server.get_hosts().is_empty() { Err(ADDRESS.to_owned()) } else { Ok(server) }
+        let config = Address::from_str(text.trim()).map_err(|error| unreadable(&error))?;
+        let server = ServerSettings { config, ..ServerSettings::default() };
+        if server.has_host() { Ok(server.config) } else { Err(ADDRESS.to_owned()) }
     });
     Ok(server?.unwrap_or_default())
 }
 
 /// Why an address cannot be used. Of the client's messages, only the messages about an option contain no secret.
-fn unreadable(error: &tokio_postgres::Error) -> String {
+fn unreadable(error: &(dyn Error + 'static)) -> String {
     let said = root_cause(error);
     let instead = |(option, instead): &(&str, &'static str)| said.ends_with(&format!("`{option}`")).then_some(*instead);
     OPTIONS.iter().find_map(instead).unwrap_or(ADDRESS).to_owned()

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::filter;
+use crate::config::built_in::not_built_in;
 use crate::config::reading::values::{positive_duration, word};
 use crate::config::reading::{Reported, Section, all};
 use crate::config::shown::Shown;
@@ -21,7 +22,6 @@ pub(crate) mod shape;
 mod sqlite;
 mod webhook;
 
-pub use kafka::NOT_BUILT_IN as KAFKA_NOT_BUILT_IN;
 pub(crate) use settings::SinkType;
 pub use settings::{Sink, SinkSettings};
 
@@ -72,6 +72,9 @@ pub(crate) fn read_all(section: &Section<'_>) -> BTreeMap<String, Sink> {
 
 fn read(sink: &Section<'_>) -> Result<Sink, Reported> {
     let kind = sink.required("type", word).inspect_err(|_| sink.pass_over())?;
+    if let Some(why) = not_built_in(<&str>::from(kind)) {
+        sink.wrong("type", why);
+    }
     let has_waits = matches!(kind, SinkType::Webhook | SinkType::Nats | SinkType::Kafka);
     let has_tables = matches!(kind, SinkType::Postgres | SinkType::Sqlite);
     let read = all!(Sink {

@@ -8,6 +8,7 @@ use strum::{EnumString, VariantNames};
 
 use super::database;
 use super::sink::{Sink, SinkSettings};
+use crate::config::built_in::no_shared_state;
 use crate::config::reading::values::{duration, path};
 use crate::config::reading::{Reported, Section, all};
 use ::ledger::store::{PostgresSettings, StateSettings};
@@ -35,7 +36,12 @@ pub(crate) fn read(root: &Section<'_>) -> Result<StateSettings, Reported> {
     let path = state.required("path", path);
     let database = match backend? {
         Backend::Sled => database.map(|_| None),
-        Backend::Postgres => database.and_then(|database| check_url(&state, database)).map(Some),
+        Backend::Postgres => {
+            if let Some(why) = no_shared_state() {
+                state.wrong("backend", why);
+            }
+            database.and_then(|database| check_url(&state, database)).map(Some)
+        }
     };
     Ok(StateSettings { path: path?, database: database? })
 }

@@ -7,7 +7,6 @@ use strum::VariantNames;
 use super::*;
 use crate::config::key::Key;
 use crate::config::tables::sink::SinkType;
-use ::sink::HAS_KAFKA;
 
 const EXAMPLE: &str = include_str!("../../../config/channeld.example.toml");
 

@@ -1,7 +1,7 @@
 //! Promises about the keys of a Kafka sink. Every build reads them, but only a build with the feature makes the sink.
 
 use super::*;
-use ::sink::{HAS_KAFKA, KafkaSettings, Mechanism};
+use ::sink::{KafkaSettings, Mechanism};
 
 /// `GOOD` with a sink that has these lines.
 fn log(lines: &str) -> String {

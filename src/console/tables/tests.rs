@@ -3,6 +3,7 @@ use std::path::Path;
 use rusqlite::{Connection, params};
 
 use super::*;
+use crate::tables::sqlite::Sqlite;
 use sink::SqliteSettings;
 
 const CHANNEL: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7";

@@ -33,6 +33,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::debug;
 use uuid::Uuid;
 
+use super::database::PostgresSettings;
 use super::directory::Directory;
 use super::shared::{Hold, InstanceId, Membership, RequestId};
 use super::used::{Used, UsedDatabase};
@@ -40,7 +41,7 @@ use super::{Lease, Loss, Outcome, Store};
 use crate::rules::encode;
 use crate::{Digest, Effects, Entries, Key, PROOFS, PROOFS_OF_A_CHANNEL, Place, Proof, StateError, Table, Value};
 use net::Chain;
-use net::postgres::bigint;
+use net::postgres::{DatabaseError, bigint};
 use net::tasks::lock;
 use proof::event::{ChannelId, Offset};
 
@@ -51,8 +52,6 @@ mod identity;
 mod instances;
 mod requests;
 mod schema;
-
-pub use connection::PostgresSettings;
 
 use connection::Connection;
 use group::Group;
@@ -385,5 +384,15 @@ impl Store for Postgres {
 
     fn membership(self: Arc<Self>) -> Option<Arc<dyn Membership>> {
         Some(self)
+    }
+}
+
+/// Keeps the original error and adds no text of its own.
+impl From<DatabaseError> for StateError {
+    fn from(error: DatabaseError) -> Self {
+        Self::Database(match error {
+            DatabaseError::Server(source) => Arc::new(source),
+            silent @ DatabaseError::Silent(_) => Arc::new(silent),
+        })
     }
 }

@@ -68,10 +68,3 @@ impl Used {
         replace(directory, USED, USED_NEXT, &used)
     }
 }
-
-impl UsedDatabase {
-    /// Records this database in a state directory.
-    pub(super) fn remember_in(self, directory: &Path) -> Result<(), StateError> {
-        Used::change(directory, |used| used.database = Some(self))
-    }
-}

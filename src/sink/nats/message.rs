@@ -3,7 +3,7 @@
 use async_nats::HeaderMap;
 use bytes::Bytes;
 
-use super::subject::Pattern;
+use crate::settings::Pattern;
 use crate::{LaneRef, stream};
 use proof::event::{ChannelId, EventKey};
 use record::Message;

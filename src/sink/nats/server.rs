@@ -21,8 +21,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::settings::{Login, NatsSettings};
 use crate::SinkError;
+use crate::settings::{Login, NatsSettings};
 use net::http;
 use net::tasks::lock;
 
@@ -85,6 +85,13 @@ pub(super) struct Server {
     client: tokio::sync::Mutex<Option<Client>>,
     /// The last error that the client has reported since it was connected.
     trouble: Arc<Mutex<Option<String>>>,
+}
+
+impl NatsSettings {
+    /// Whether the connection must use TLS even if the server does not ask for it.
+    fn requires_tls(&self) -> bool {
+        self.authorities.is_some() || self.identity.is_some() || self.servers.iter().any(|url| url.scheme() == "tls")
+    }
 }
 
 impl Server {

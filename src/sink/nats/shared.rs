@@ -8,9 +8,9 @@ use uuid::Uuid;
 
 use super::position::Position;
 use super::server::{Server, misconfigured};
-use super::settings::NatsSettings;
 use super::stream::{self, Facts, Stream};
 use crate::SinkError;
+use crate::settings::NatsSettings;
 
 /// The most events in one batch. A server accepts 1,000 messages in a batch, and the position is one of them.
 pub(super) const BATCH: usize = 999;

@@ -3,8 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::settings::NatsSettings;
-use super::subject::covers;
+use crate::settings::NatsSettings;
 
 /// The oldest server that supports a condition on the last message of another subject.
 const FENCED_SINCE: (u64, u64) = (2, 11);
@@ -172,6 +171,19 @@ pub(super) fn summary(facts: &Facts, settings: &NatsSettings, version: &str) -> 
 fn is_since(version: &str, (major, minor): (u64, u64)) -> bool {
     let mut numbers = version.trim_start_matches('v').split('.').map(|number| number.parse::<u64>().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
+}
+
+/// Whether `filter` matches every subject that `subject` matches. `subject` may have wildcards.
+fn covers(filter: &str, subject: &str) -> bool {
+    let (mut filters, mut subjects) = (filter.split('.'), subject.split('.'));
+    loop {
+        match (filters.next(), subjects.next()) {
+            (Some(">"), Some(_)) | (None, None) => return true,
+            (Some("*"), Some(token)) if token != ">" => {}
+            (Some(filter), Some(token)) if filter == token && token != ">" => {}
+            _ => return false,
+        }
+    }
 }
 
 #[cfg(test)]

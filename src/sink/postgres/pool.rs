@@ -14,10 +14,10 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Error, Row};
 use tracing::info;
 
-use super::PostgresSettings;
 use super::cells::Parameter;
 use super::refusal::{self, Refusal};
 use super::table::{Missing, Seen};
+use crate::settings::PostgresSettings;
 use crate::{Fault, SinkError};
 use net::postgres::{ANSWER_TIMEOUT, Connector, DatabaseError, Open, answered};
 use net::tasks::{joined, lock};

@@ -1,7 +1,7 @@
 //! The statements over the tables.
 
-use super::PostgresSettings;
-use crate::table::{COLUMNS, Kind, NO_ID, joined, quoted};
+use crate::settings::PostgresSettings;
+use crate::table::{COLUMNS, Kind, NO_ID, joined, progress, quoted};
 
 /// How many parameters of an insert precede the parameters of the columns.
 const BEFORE: usize = 6;
@@ -29,6 +29,18 @@ pub(super) struct Statements {
     pub(super) oldest: String,
     /// Returns which of the events with the offsets `$2` and ids `$3` channel `$1` has a row of.
     pub(super) holds: String,
+}
+
+impl PostgresSettings {
+    /// The qualified name of the table, quoted for SQL.
+    pub(super) fn quoted(&self) -> String {
+        format!("{}.{}", quoted(&self.schema), quoted(&self.table))
+    }
+
+    /// The qualified name of the table with the positions of lanes, quoted for SQL.
+    pub(super) fn progress(&self) -> String {
+        format!("{}.{}", quoted(&self.schema), quoted(&progress(&self.table)))
+    }
 }
 
 impl Statements {

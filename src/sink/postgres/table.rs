@@ -5,10 +5,11 @@ use std::fmt;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use super::PostgresSettings;
 use super::cells::Parameter;
 use super::statements::{identity, key};
-use crate::table::{COLUMNS, Column, Kind, Search, identity_index, joined, quoted, searched};
+use crate::settings::PostgresSettings;
+use crate::settings::Search;
+use crate::table::{COLUMNS, Column, Kind, identity_index, joined, quoted, searched};
 use net::postgres::{DatabaseError, advice_on_standby, answered};
 
 /// The column for the full-text search.

@@ -6,7 +6,8 @@ use tracing::info;
 use super::refusal;
 use super::{SqliteSettings, key};
 use crate::SinkError;
-use crate::table::{COLUMNS, Search, joined, names, progress, quoted, searched};
+use crate::settings::Search;
+use crate::table::{COLUMNS, joined, names, progress, quoted, searched};
 
 /// Settings of a new database. They do not change an existing one. Free pages can be returned to the file system.
 pub(super) const BEFORE_THE_LOG: &str = "pragma page_size = 16384; pragma auto_vacuum = incremental;";

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::Fault;
-use crate::table::Search;
+use crate::settings::Search;
 use crate::tests::{channel, lane, offset, record, record_about, records};
 use proof::event::{EventKey, Offset};
 use record::{ChannelRef, Message};

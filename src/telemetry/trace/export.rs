@@ -18,7 +18,6 @@
 //! After `stop` fires, the export ends when the queue is empty. It may be dropped at any point. The remaining spans are
 //! then lost.
 
-use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -29,16 +28,14 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider, Span, SpanData, SpanExporter as _, SpanProcessor};
 use prometheus::IntCounter;
-use reqwest::header::HeaderMap;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
-use url::Url;
 use uuid::Uuid;
 
-use super::Traces;
-use net::http::{self, Authorities, Connection};
+use super::{Otlp, SetupError, Traces};
+use net::http::{self, Connection};
 
 /// The capacity of the queue: the spans of a busy minute, at about ten spans per batch.
 const QUEUED: usize = 8_192;
@@ -57,20 +54,6 @@ const INSTANCE: &str = "service.instance.id";
 
 /// The path relative to the collector's address.
 const PATH: &str = "v1/traces";
-
-/// The settings of the collector.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Otlp {
-    /// The address, without the path for spans.
-    pub endpoint: Url,
-    /// Headers of each request. The values may be secrets.
-    pub headers: HeaderMap,
-    /// The certificate authorities that TLS trusts instead of the system's authorities.
-    pub authorities: Option<Authorities>,
-}
-
-/// Why the client of the collector could not be made.
-pub type SetupError = Box<dyn Error + Send + Sync>;
 
 /// Exports finished spans.
 #[derive(Debug)]

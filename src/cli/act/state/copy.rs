@@ -13,7 +13,7 @@ use crate::cli::terminal::progress::Bar;
 use crate::config::load_both_backends;
 use cluster::Peers;
 use ledger::StateError;
-use ledger::store::{Copied, Postgres, Sled, copy};
+use ledger::store::{Copied, Sled, copy};
 use net::Chain;
 
 /// Where the state can be kept.
@@ -31,7 +31,7 @@ pub(super) async fn run(to: Backend, json: bool, file: Option<&Path>, out: &mut 
         owned(&path)?;
     }
     let directory = path.clone();
-    let open = move || Postgres::open_for_copy(&directory, database, to == Backend::Sled);
+    let open = move || database.open_for_copy(&directory, to == Backend::Sled);
     let copying = async |postgres: Arc<_>, peers: Peers| {
         check_alone(&peers)?;
         // Opening locks the state, so no daemon on this machine can be running.

@@ -19,7 +19,6 @@ use crate::config::{self, Config};
 use crate::daemon::assembly;
 use api::{Answer, ApiError, Page};
 use ledger::StateError;
-use ledger::store::Postgres;
 use net::Chain;
 use net::http;
 use proof::verify::{Reason, Verdict};
@@ -104,7 +103,7 @@ pub(super) async fn ask(config: &Config, state: Result<String, StateError>, show
     });
     asked.extend(sinks.buffered(AT_ONCE).collect::<Vec<_>>().await);
     if let Some(database) = &config.state.database {
-        let examined = Postgres::examine(&config.state.path, database).await.map_err(|error| Chain(&error).to_string());
+        let examined = database.examine(&config.state.path).await.map_err(|error| Chain(&error).to_string());
         asked.push(Asked::new("database", &database.server.place(), examined));
     }
     let path = config.state.path.display().to_string();

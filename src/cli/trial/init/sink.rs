@@ -8,8 +8,8 @@ use super::prompt;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::shown::printable;
 use crate::cli::terminal::failure_for_stderr;
-use crate::config::KAFKA_NOT_BUILT_IN;
-use sink::HAS_KAFKA;
+use crate::config::not_built_in;
+use sink::is_built_in;
 
 /// The sink types that can be configured without further keys.
 const SINKS: [&str; 7] = ["file", "stdout", "webhook", "sqlite", "postgres", "nats", KAFKA];
@@ -33,8 +33,8 @@ pub(super) fn kinds() -> impl Iterator<Item = PossibleValue> {
 
 /// Reports a mistake in the flags before anything else is done.
 pub(super) fn check(kind: &str, to_file: Option<&Path>) -> Result<(), Failure> {
-    if !is_built_in(kind) {
-        return Err(Failure(Exit::Config, format!("the sink {KAFKA_NOT_BUILT_IN}")));
+    if let Some(why) = not_built_in(kind) {
+        return Err(Failure(Exit::Config, format!("the sink {why}")));
     }
     if to_file.is_none() || may_be_in_a_file(kind) {
         return Ok(());
@@ -126,11 +126,6 @@ fn ask_kind(to_file: Option<&Path>) -> Result<String, Failure> {
             Err(failure) => return Err(failure),
         }
     }
-}
-
-/// Whether this build can deliver to a sink of this type.
-fn is_built_in(kind: &str) -> bool {
-    kind != KAFKA || HAS_KAFKA
 }
 
 /// Whether the address of such a sink may contain a secret.

@@ -10,7 +10,7 @@ use crate::config::reading::values::{is_loopback, positive_duration, visible, wh
 use crate::config::reading::{Reported, Section, all};
 use crate::config::shown::Shown;
 use crate::config::tables::tls::{read_authorities, read_identity};
-use ::sink::{HAS_KAFKA, KafkaSettings, Mechanism, SaslLogin, Security};
+use ::sink::{KafkaSettings, Mechanism, SaslLogin, Security};
 use net::secret::Secret;
 
 /// The waits while the brokers are unavailable. They are short, because a retry is cheap and the events wait.
@@ -35,10 +35,6 @@ const NAME_LIMIT: usize = 249;
 /// The port of a broker whose address has no port.
 const PORT: u16 = 9092;
 
-/// The error message for this sink type in a build without Kafka.
-pub const NOT_BUILT_IN: &str = "is \"kafka\", and this channeld was built without it: use a released package or image, or build it \
-                            with `cargo build --release --features kafka`, which needs a C++ compiler and OpenSSL (libssl-dev)";
-
 pub(super) fn read(sink: &Section<'_>) -> Result<KafkaSettings, Reported> {
     let settings = all!(KafkaSettings {
         brokers: read_brokers(sink),
@@ -51,9 +47,6 @@ pub(super) fn read(sink: &Section<'_>) -> Result<KafkaSettings, Reported> {
         replicas: sink.or("replicas", whole_number(REPLICAS), "0"),
         timeout: sink.or("timeout", bounded, TIMEOUT),
     });
-    if !HAS_KAFKA {
-        sink.wrong("type", NOT_BUILT_IN);
-    }
     let settings = settings?;
     if settings.positions_topic == settings.topic {
         sink.wrong("positions_topic", "must be another topic than the one of the events, which is not compacted");

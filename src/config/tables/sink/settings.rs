@@ -7,8 +7,8 @@ use strum::{EnumDiscriminants, EnumString, IntoStaticStr, VariantNames};
 
 use ::record::{Filter, Shape};
 use ::sink::{
-    self, File, FileSettings, KafkaSettings, Nats, NatsSettings, OpenFiles, Postgres, PostgresSettings, SinkError,
-    Sqlite, SqliteSettings, Stdout, Webhook, WebhookSettings,
+    self, File, FileSettings, KafkaSettings, NatsSettings, OpenFiles, PostgresSettings, SinkError, SqliteSettings,
+    Stdout, Webhook, WebhookSettings,
 };
 use net::retry::RetryPolicy;
 use telemetry::metrics::Metrics;
@@ -59,10 +59,10 @@ impl SinkSettings {
             Self::Stdout => Arc::new(Stdout::new()?),
             Self::File(settings) => Arc::new(File::new(settings.clone(), open.clone(), metrics.upkeep_failures(name))),
             Self::Webhook(settings) => Arc::new(Webhook::new((**settings).clone())?.counted_by(metrics.clone())),
-            Self::Nats(settings) => Arc::new(Nats::new((**settings).clone())),
+            Self::Nats(settings) => sink::nats((**settings).clone())?,
             Self::Kafka(settings) => sink::kafka((**settings).clone())?,
-            Self::Postgres(settings) => Arc::new(Postgres::new(name, (**settings).clone())?),
-            Self::Sqlite(settings) => Arc::new(Sqlite::new(settings.clone(), metrics.upkeep_failures(name))),
+            Self::Postgres(settings) => sink::postgres(name, (**settings).clone())?,
+            Self::Sqlite(settings) => sink::sqlite(settings.clone(), metrics.upkeep_failures(name))?,
         })
     }
 }

@@ -9,7 +9,6 @@
 //! the server is asked to cancel it. Every statement explains why a delayed copy does no harm.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::Mutex;
 use tokio_postgres::Row;
@@ -17,20 +16,8 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::schema::Schema;
 use crate::StateError;
-use net::postgres::{Connector, DatabaseError, Open, ServerSettings, answered};
-
-/// The address of the database and the identity of this instance.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PostgresSettings {
-    /// `state.url` and its TLS settings.
-    pub server: ServerSettings,
-    /// `state.schema`: an identifier that needs no escaping.
-    pub schema: String,
-    /// `cluster.instance`: this instance's name.
-    pub instance: String,
-    /// `cluster.lease`: how long after its last heartbeat an instance is considered dead.
-    pub lease: Duration,
-}
+use crate::store::database::PostgresSettings;
+use net::postgres::{Connector, DatabaseError, Open, answered};
 
 /// A value, and its type in the database.
 pub(super) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);

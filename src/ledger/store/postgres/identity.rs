@@ -5,7 +5,7 @@
 //! directory, or the file was lost, it accepts the first state that it finds. This is normal for a container without a
 //! volume.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use uuid::Uuid;
@@ -110,4 +110,11 @@ pub(super) fn remedy(directory: Option<&PathBuf>) -> String {
 /// state in the meantime.
 fn unusable(why: String) -> StateError {
     StateError::Database(Arc::new(StateError::Unusable(why)))
+}
+
+impl UsedDatabase {
+    /// Records this database in a state directory.
+    pub(super) fn remember_in(self, directory: &Path) -> Result<(), StateError> {
+        Used::change(directory, |used| used.database = Some(self))
+    }
 }

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::nats::settings::Login;
+use crate::settings::Login;
 
 fn settings() -> NatsSettings {
     NatsSettings {
@@ -63,5 +63,19 @@ fn without_batches_and_without_all_subjects_it_is_used_and_said() {
         let facts = facts(stream, &settings(), version).unwrap();
         let said = summary(&facts, &settings(), version);
         assert!(said.contains(expected), "{said}");
+    }
+}
+
+#[test]
+fn a_filter_covers_what_it_takes_alone() {
+    for (filter, subject) in
+        [(">", "a.b"), ("a.>", "a.b.c"), ("a.*", "a.b"), ("a.b", "a.b"), ("a.>", "a.>"), ("a.*.>", "a.*.b")]
+    {
+        assert!(covers(filter, subject), "{filter} {subject}");
+    }
+    for (filter, subject) in
+        [("a.>", "a"), ("a.*", "a.b.c"), ("a.b", "a.c"), ("a.*", "a.>"), ("a.b", "a.*"), ("a.b.c", "a.b"), ("a", "a.b")]
+    {
+        assert!(!covers(filter, subject), "{filter} {subject}");
     }
 }

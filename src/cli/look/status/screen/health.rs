@@ -1,10 +1,11 @@
 //! A channel's condition with its cause, as the list and the channel's page show it.
 
 use jiff::Timestamp;
+use ratatui::style::{Color, Modifier, Style};
 
 use crate::cli::look::status::text::{activity, problem, reading};
 use crate::cli::shown::printable;
-use channel::{ChannelStatus, Condition, LaneStatus};
+use channel::{ChannelStatus, Condition, LaneStatus, Level};
 use operator::NotReady;
 
 /// Columns of a progress bar.
@@ -51,4 +52,13 @@ fn of_sink(lane: &LaneStatus, now: Timestamp) -> String {
     };
     let sink = format!("sink {}", lane.sink);
     if why.is_empty() { sink } else { format!("{sink}: {why}") }
+}
+
+pub(super) fn colour(level: Level) -> Style {
+    match level {
+        Level::NeedsAction => Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
+        Level::Passing | Level::Behind => Style::new().fg(Color::Yellow),
+        Level::Aside => Style::new().fg(Color::Cyan),
+        Level::Good => Style::new().fg(Color::Green),
+    }
 }

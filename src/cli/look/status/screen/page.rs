@@ -5,9 +5,8 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr;
 
-use super::health::Health;
+use super::health::{Health, colour};
 use super::navigation::Model;
-use super::view::colour;
 use crate::cli::look::status::text::{activity, ago, oldest, paused, problem};
 use crate::cli::shown::printable;
 use crate::cli::terminal::{self, shortened};

@@ -10,7 +10,7 @@ use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::Paragraph;
 use unicode_width::UnicodeWidthStr;
 
-use super::health::Health;
+use super::health::{Health, colour};
 use super::navigation::{Model, Place};
 use super::page;
 use crate::cli::look::status::text::{ago, instance, oldest};
@@ -64,15 +64,6 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model, now: Timestamp) {
     let blank = (filled..room).map(|_| Line::default());
     let lines: Vec<_> = top.into_iter().chain(middle).chain(blank).chain(bottom).collect();
     frame.render_widget(Paragraph::new(Text::from(lines)), Rect { x: 0, y: 0, ..area });
-}
-
-pub(super) fn colour(level: Level) -> Style {
-    match level {
-        Level::NeedsAction => Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
-        Level::Passing | Level::Behind => Style::new().fg(Color::Yellow),
-        Level::Aside => Style::new().fg(Color::Cyan),
-        Level::Good => Style::new().fg(Color::Green),
-    }
 }
 
 /// The verdict, the reasons against being ready, and the number of channels in each level.

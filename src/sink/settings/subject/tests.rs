@@ -70,17 +70,3 @@ fn a_filter_takes_every_subject_of_its_pattern() {
         assert_eq!((&*pattern(text).filter(&channel), &*pattern(text).filter_of_all()), (filter, all), "{text}");
     }
 }
-
-#[test]
-fn a_filter_covers_what_it_takes_alone() {
-    for (filter, subject) in
-        [(">", "a.b"), ("a.>", "a.b.c"), ("a.*", "a.b"), ("a.b", "a.b"), ("a.>", "a.>"), ("a.*.>", "a.*.b")]
-    {
-        assert!(covers(filter, subject), "{filter} {subject}");
-    }
-    for (filter, subject) in
-        [("a.>", "a"), ("a.*", "a.b.c"), ("a.b", "a.c"), ("a.*", "a.>"), ("a.b", "a.*"), ("a.b.c", "a.b"), ("a", "a.b")]
-    {
-        assert!(!covers(filter, subject), "{filter} {subject}");
-    }
-}

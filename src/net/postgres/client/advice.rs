@@ -5,9 +5,9 @@ use std::error::Error;
 use rustls::{CertificateError, Error as TlsError};
 use tokio_postgres::error::SqlState;
 
-use super::ServerSettings;
 use crate::Chain;
 use crate::http;
+use crate::postgres::ServerSettings;
 
 /// Returns why the connection failed, with advice. `at` is the configuration table that contains the keys, such as `state`.
 pub fn advised(error: &(dyn Error + 'static), server: &ServerSettings, at: &str) -> String {

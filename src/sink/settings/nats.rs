@@ -47,11 +47,6 @@ pub enum Login {
 }
 
 impl NatsSettings {
-    /// Whether the connection must use TLS even if the server does not ask for it.
-    pub(super) fn requires_tls(&self) -> bool {
-        self.authorities.is_some() || self.identity.is_some() || self.servers.iter().any(|url| url.scheme() == "tls")
-    }
-
     /// The servers, as messages show them.
     pub fn shown_servers(&self) -> String {
         let servers: Vec<_> = self.servers.iter().map(|url| url.as_str().trim_end_matches('/')).collect();

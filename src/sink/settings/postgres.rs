@@ -1,6 +1,6 @@
 //! The settings of a PostgreSQL sink.
 
-use crate::table::{Search, progress, quoted};
+use super::Search;
 use net::postgres::ServerSettings;
 
 /// A table in a PostgreSQL database. Its names are identifiers that need no escaping.
@@ -18,16 +18,4 @@ pub struct PostgresSettings {
     pub search: Search,
     /// The PostgreSQL channel that is notified of each transaction. `None` for no notification.
     pub notify: Option<String>,
-}
-
-impl PostgresSettings {
-    /// The qualified name of the table, quoted for SQL.
-    pub(super) fn quoted(&self) -> String {
-        format!("{}.{}", quoted(&self.schema), quoted(&self.table))
-    }
-
-    /// The qualified name of the table with the positions of lanes, quoted for SQL.
-    pub(super) fn progress(&self) -> String {
-        format!("{}.{}", quoted(&self.schema), quoted(&progress(&self.table)))
-    }
 }

@@ -72,7 +72,7 @@ impl Part {
 
 impl Pattern {
     /// The subject of an event. It depends only on the event and its channel.
-    pub(super) fn of(&self, record: &Record) -> String {
+    pub fn of(&self, record: &Record) -> String {
         self.with(|part| match part {
             Part::Type => cleaned(record.kind.as_ref()),
             part => Self::of_channel(part, &record.channel),
@@ -80,7 +80,7 @@ impl Pattern {
     }
 
     /// A filter that matches the subjects of all events of a channel.
-    pub(super) fn filter(&self, channel: &ChannelRef) -> String {
+    pub fn filter(&self, channel: &ChannelRef) -> String {
         self.wildcard(|part| Self::of_channel(part, channel))
     }
 
@@ -147,19 +147,6 @@ fn cleaned(text: &str) -> String {
     let text: String = text.chars().take(VALUE_LIMIT).map(legal).collect();
     let tokens: Vec<_> = text.split('.').map(|token| if token.is_empty() { "_" } else { token }).collect();
     tokens.join(".")
-}
-
-/// Whether `filter` matches every subject that `subject` matches. `subject` may have wildcards.
-pub(super) fn covers(filter: &str, subject: &str) -> bool {
-    let (mut filters, mut subjects) = (filter.split('.'), subject.split('.'));
-    loop {
-        match (filters.next(), subjects.next()) {
-            (Some(">"), Some(_)) | (None, None) => return true,
-            (Some("*"), Some(token)) if token != ">" => {}
-            (Some(filter), Some(token)) if filter == token && token != ">" => {}
-            _ => return false,
-        }
-    }
 }
 
 #[cfg(test)]

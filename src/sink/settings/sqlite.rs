@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::table::Search;
+use super::Search;
 
 /// An SQLite database.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,66 @@
+//! Opens the console of a configuration.
+
+use std::net::SocketAddr;
+
+use crate::cli::connect::{client, configured};
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::operate::who;
+use crate::config::{Config, Sink, SinkSettings};
+use console::{Console, ConsoleError, EventSource, Settings};
+use net::Chain;
+
+/// Opens the console of this configuration. Sends no request yet.
+pub(crate) async fn open(
+    config: &Config,
+    listen: SocketAddr,
+    from: Option<&str>,
+    read_only: bool,
+) -> Result<Console, Failure> {
+    let settings = Settings {
+        listen,
+        read_only,
+        directory: config.state.path.clone(),
+        who: who(),
+        channels: configured(&config.channels),
+        signer_names: config.signer_names.clone(),
+        source: source(config, from)?,
+        client: client(config)?,
+    };
+    Ok(Console::open(settings).await?)
+}
+
+/// The table of the named sink or, without a name, the table of the first such sink that a channel uses.
+fn source(config: &Config, from: Option<&str>) -> Result<EventSource, Failure> {
+    let wrong = |why: String| Failure(Exit::Usage, why);
+    if let Some(name) = from {
+        let sink = config.sinks.get(name).ok_or_else(|| {
+            let names: Vec<_> = config.sinks.keys().map(String::as_str).collect();
+            wrong(format!("--from {name}: there is no such sink; there are: {}", names.join(", ")))
+        })?;
+        return table(name, sink).ok_or_else(|| {
+            wrong(format!("--from {name}: this sink is no table: name one of type sqlite or postgres"))
+        });
+    }
+    let mut names = config.channels.iter().flat_map(|channel| &channel.sinks);
+    let first = names.find_map(|name| table(name, config.sinks.get(name)?));
+    Ok(first.unwrap_or_else(|| EventSource::Service("no channel has a sink of type sqlite or postgres".to_owned())))
+}
+
+/// The table of a sink; `None` if the sink is none.
+fn table(name: &str, sink: &Sink) -> Option<EventSource> {
+    match &sink.settings {
+        SinkSettings::Sqlite(settings) => Some(EventSource::Sqlite(name.to_owned(), settings.clone())),
+        SinkSettings::Postgres(settings) => Some(EventSource::Postgres(name.to_owned(), settings.clone())),
+        _ => None,
+    }
+}
+
+impl From<ConsoleError> for Failure {
+    fn from(error: ConsoleError) -> Self {
+        let exit = match error {
+            ConsoleError::Table(_) => Exit::Config,
+            ConsoleError::Listen { .. } => Exit::Failed,
+        };
+        Self(exit, Chain(&error).to_string())
+    }
+}

@@ -1,0 +1,145 @@
+//! Opens connections, and waits for answers.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tokio_postgres::Client;
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::ServerSettings;
+use crate::http;
+
+mod advice;
+
+pub use advice::{advice_on_standby, advised};
+
+/// The longest wait for an answer.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The longest wait for a request to cancel a statement.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
+
+impl ServerSettings {
+    /// Whether the address names a host.
+    pub fn has_host(&self) -> bool {
+        !self.config.get_hosts().is_empty()
+    }
+
+    /// The database and its hosts, without secrets.
+    pub fn place(&self) -> String {
+        let host = |host: &Host| match host {
+            Host::Tcp(name) => name.clone(),
+            Host::Unix(path) => path.display().to_string(),
+        };
+        let hosts: Vec<_> = self.config.get_hosts().iter().map(host).collect();
+        // As in libpq, the database name defaults to the role's name.
+        let database = self.config.get_dbname().or(self.config.get_user()).unwrap_or_default();
+        format!("{database} on {}", hosts.join(","))
+    }
+
+    /// Whether the operator's certificates require TLS although the address leaves the choice to the server.
+    fn requires_tls(&self) -> bool {
+        let by_network = self.config.get_hosts().iter().any(|host| matches!(host, Host::Tcp(_)));
+        let is_named = self.authorities.is_some() || self.identity.is_some();
+        by_network && is_named && self.config.get_ssl_mode() == SslMode::Prefer
+    }
+}
+
+/// Parses a URL. The other settings get their defaults.
+impl FromStr for ServerSettings {
+    type Err = tokio_postgres::Error;
+
+    fn from_str(url: &str) -> Result<Self, Self::Err> {
+        Ok(Self { config: url.parse()?, ..Self::default() })
+    }
+}
+
+/// Why a request to the database failed.
+#[derive(Debug, thiserror::Error)]
+pub enum DatabaseError {
+    /// The connection failed, or the server returned an error.
+    #[error("the database cannot be used")]
+    Server(#[from] tokio_postgres::Error),
+    /// The server did not answer within this time.
+    #[error("no answer for {} s", .0.as_secs())]
+    Silent(Duration),
+}
+
+/// Opens connections to one database.
+pub struct Connector {
+    config: tokio_postgres::Config,
+    tls: MakeRustlsConnect,
+}
+
+/// An open connection.
+pub struct Open {
+    /// Executes statements.
+    pub client: Client,
+    _driver: AbortOnDropHandle<()>,
+}
+
+impl Connector {
+    /// Creates a connector. It does not connect yet.
+    ///
+    /// # Errors
+    /// If TLS cannot be set up with these certificates.
+    pub fn new(server: &ServerSettings) -> Result<Self, rustls::Error> {
+        let mut config = server.config.clone();
+        if server.requires_tls() {
+            config.ssl_mode(SslMode::Require);
+        }
+        let is_used = config.get_ssl_mode() != SslMode::Disable;
+        let tls = http::server_tls(server.authorities.as_ref(), server.identity.as_ref(), is_used)?;
+        Ok(Self { config, tls: MakeRustlsConnect::new(tls) })
+    }
+
+    /// Opens a new connection.
+    ///
+    /// # Errors
+    /// If the server cannot be reached or refuses the connection.
+    pub async fn connect(&self) -> Result<Open, DatabaseError> {
+        let connected = answered(self.config.connect(self.tls.clone())).await;
+        let (client, connection) = connected?;
+        // Every statement that waits for an answer gets the connection's error, so the driver drops it.
+        let driver = tokio::spawn(async { drop(connection.await) });
+        Ok(Open { client, _driver: AbortOnDropHandle::new(driver) })
+    }
+
+    /// Asks the server to cancel the statement that the connection waits for. The caller does not learn whether the server
+    /// does so.
+    pub async fn cancel(&self, open: &Open) {
+        drop(timeout(CANCEL_TIMEOUT, open.client.cancel_token().cancel_query(self.tls.clone())).await);
+    }
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connector").field("server", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Open {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Open").finish_non_exhaustive()
+    }
+}
+
+/// Converts a number to PostgreSQL's `bigint`. Epochs and versions stay far below its maximum.
+pub fn bigint(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Waits for an answer for at most [`ANSWER_TIMEOUT`].
+///
+/// # Errors
+/// The server's error, or [`DatabaseError::Silent`].
+pub async fn answered<T>(answer: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T, DatabaseError> {
+    match timeout(ANSWER_TIMEOUT, answer).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(DatabaseError::Silent(ANSWER_TIMEOUT)),
+    }
+}
