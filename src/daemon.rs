@@ -211,7 +211,7 @@ impl Daemon {
                         return Outcome::Interrupted;
                     }
                     Signal::Stop => {
-                        info!(target: ALWAYS, "stopping: the batch in hand is finished and recorded first");
+                        info!(target: ALWAYS, "stopping: finishing and recording the current batch");
                         self.notifier.enter(Phase::Stopping(self.loaded.config.shutdown_grace));
                         stopping = Some(Instant::now());
                         self.stop.cancel();

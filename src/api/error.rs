@@ -15,13 +15,13 @@ pub enum ApiError {
     #[error("the channel does not exist or is archived ({0})")]
     ChannelGone(Answer),
     /// 404 on one event or watcher. [`Answer::code`], if present, tells whether the channel itself is gone.
-    #[error("there is no such thing in this channel ({0})")]
+    #[error("the channel does not contain this ({0})")]
     NotFound(Answer),
     /// Any other 4xx: the service will refuse the same request again until the key, the settings or the service change.
     #[error("the service refused the request ({0}){advice}", advice = .0.advice())]
     Refused(Answer),
     /// 429: retry after a wait.
-    #[error("the service limits how often it may be asked (HTTP 429)")]
+    #[error("the service limits the request rate (HTTP 429)")]
     RateLimited {
         /// The wait that the service requested, at most [`MAX_RETRY_AFTER`](net::http::MAX_RETRY_AFTER).
         retry_after: Option<Duration>,
@@ -59,9 +59,9 @@ impl ApiError {
 fn too_long(bytes: usize) -> String {
     if bytes == MAX_BODY {
         let most = MAX_BODY >> 20;
-        return format!("the answer is longer than {most} MiB: no longer one is read, and no setting changes that");
+        return format!("the answer is longer than {most} MiB, the fixed limit for one answer");
     }
-    format!("there is no memory for an answer of {bytes} bytes: see limits.memory")
+    format!("not enough memory for an answer of {bytes} bytes: see limits.memory")
 }
 
 /// An unsuccessful answer: its status, and the parts of its envelope that can be shown.
@@ -80,7 +80,7 @@ impl Answer {
     fn advice(&self) -> &'static str {
         match (self.status, self.code.as_deref()) {
             (401, Some("ORGANIZATION_NOT_FOUND")) => {
-                "; the service does not know the organisation of this key: ask its operator"
+                "; the service does not know the organization of this key: ask the service's operator"
             }
             (401, _) => "; check api.api_key",
             (403, _) => "; is the key allowed to read this channel?",
@@ -120,7 +120,7 @@ pub enum Trouble {
     #[error("the service could not be reached")]
     Connect(#[source] reqwest::Error),
     /// The connection broke.
-    #[error("the connection to the service broke")]
+    #[error("the connection to the service was lost")]
     Network(#[source] reqwest::Error),
 }
 
@@ -142,9 +142,9 @@ pub enum SettingsError {
     #[error("the API key has characters that cannot be sent in an HTTP header, such as a line break")]
     KeyCharacters,
     /// TLS cannot work here. The usual cause is that the system's certificates are not installed.
-    #[error("TLS could not be set up: are the system's CA certificates installed?")]
+    #[error("TLS could not be initialized: are the system's CA certificates installed?")]
     Tls(#[source] rustls::Error),
     /// The HTTP client could not be created.
-    #[error("the HTTP client could not be set up")]
+    #[error("the HTTP client could not be created")]
     Http(#[source] reqwest::Error),
 }

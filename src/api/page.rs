@@ -97,7 +97,7 @@ pub(super) fn read_one(body: &Bytes, asked_for: EventId) -> Result<RawEvent, Bad
     let (offset, id) = RawEvent::place(record.get()).ok_or_else(|| no_offset(0))?;
     // A record without a readable id is accepted here: the schema allows it, and the verifier decides.
     if id.is_some_and(|id| id != asked_for) {
-        return Err(BadAnswer("the service answered with another event than the one asked for".into()));
+        return Err(BadAnswer("the service answered with a different event than the requested one".into()));
     }
     Ok(RawEvent { offset, id, json: body.slice_ref(body.trim_ascii()) })
 }
@@ -113,14 +113,14 @@ fn text(body: &[u8]) -> Cow<'_, str> {
 }
 
 /// The usual cause is an error page of a proxy.
-pub(super) const NOT_JSON: &str = "the answer is not JSON: does a proxy stand in between?";
+pub(super) const NOT_JSON: &str = "the answer is not JSON: is there a proxy in between?";
 
 /// Parses JSON and classifies errors.
 pub(super) fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, BadAnswer> {
     serde_json::from_str(text).map_err(|error| {
         let what = match error.classify() {
             _ if text.trim_ascii().is_empty() => "the answer is empty",
-            Category::Eof => "the answer is cut short",
+            Category::Eof => "the answer is truncated",
             Category::Data => "the answer does not have the documented shape",
             Category::Syntax | Category::Io => NOT_JSON,
         };

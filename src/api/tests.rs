@@ -138,9 +138,9 @@ async fn an_answer_that_is_no_page_is_malformed_and_says_how() {
     for (status, body, expected) in [
         (200, "", "the answer is empty"),
         (204, "", "the answer is empty"),
-        (200, "<html><body>Sign in</body></html>", "the answer is not JSON: does a proxy stand in between?"),
-        (200, &PAGE[..40], "the answer is cut short"),
-        (200, &format!("{PAGE}{PAGE}"), "the answer is not JSON: does a proxy stand in between?"),
+        (200, "<html><body>Sign in</body></html>", "the answer is not JSON: is there a proxy in between?"),
+        (200, &PAGE[..40], "the answer is truncated"),
+        (200, &format!("{PAGE}{PAGE}"), "the answer is not JSON: is there a proxy in between?"),
         (200, "[]", "the answer does not have the documented shape"),
         (201, r#"{"events":[]}"#, "the answer does not have the documented shape"),
         (200, r#"{"has_more":false}"#, "the answer does not have the documented shape"),
@@ -151,7 +151,7 @@ async fn an_answer_that_is_no_page_is_malformed_and_says_how() {
         (200, &PAGE.replace('3', "5"), "record 1 of the page is not below the one before it"),
         (200, &PAGE.replace('3', "6"), "record 1 of the page is not below the one before it"),
         (200, &many, "the page has too many records"),
-        (304, "", "the service answered with a redirect (HTTP 304), which is never followed: is api.base_url right?"),
+        (304, "", "the service answered with a redirect (HTTP 304), which is never followed: is api.base_url correct?"),
         (600, "", "the service answered with the unexpected status 600"),
     ] {
         match polled(status, body).await {
@@ -207,7 +207,7 @@ async fn what_the_envelope_says_reaches_the_operator() {
     let body = r#"{"type":"NOT_FOUND","code":"WATCHER_NOT_FOUND","message":"gone\nfor good"}"#;
     let (client, _server) = answering(404, body).await.client_and_server();
     let error = client.watcher(channel(), event_id().0).await.unwrap_err();
-    assert_eq!(error.to_string(), "there is no such thing in this channel (HTTP 404 WATCHER_NOT_FOUND: gone for good)");
+    assert_eq!(error.to_string(), "the channel does not contain this (HTTP 404 WATCHER_NOT_FOUND: gone for good)");
     let ApiError::NotFound(answer) = error else { panic!("{error:?}") };
     assert_eq!(answer.code.as_deref(), Some("WATCHER_NOT_FOUND"));
 }
@@ -331,7 +331,7 @@ async fn what_speaks_no_http_is_said_to() {
     for bytes in [&b"SSH-2.0-OpenSSH_9.6\r\n"[..], b"\x15\x03\x03\x00\x02\x02\x0a"] {
         let service = Scripted::raw(bytes).await;
         let error = service.client().poll(channel(), None, 1).await.unwrap_err();
-        assert!(error.to_string().contains("does not speak plain HTTP"), "{}", said(&error));
+        assert!(error.to_string().contains("does not use plain HTTP"), "{}", said(&error));
     }
     let (client, _server) =
         answering(400, "<html>The plain HTTP request was sent to HTTPS port").await.client_and_server();
@@ -388,7 +388,7 @@ async fn another_event_than_the_one_asked_for_is_malformed() {
     let body = r#"{"event_id":"00000000-0000-4000-8000-000000000000","headers":{"offset":1}}"#;
     let (client, _server) = answering(200, body).await.client_and_server();
     let error = client.event(channel(), event_id()).await.unwrap_err();
-    assert_malformed(&error, "the service answered with another event than the one asked for");
+    assert_malformed(&error, "the service answered with a different event than the requested one");
 }
 
 #[tokio::test]

@@ -26,17 +26,15 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 const KEPT_CONNECTIONS: usize = 16;
 
 /// A 404 that does not come from the service.
-const NOT_THE_SERVICE: &str =
-    "HTTP 404, and not from the service itself: is api.base_url right, with the version at its end (such as /v1)?";
+const NOT_THE_SERVICE: &str = "HTTP 404, and not from the service itself: is api.base_url correct, and does it end with the version (such as /v1)?";
 
 /// A 400 that does not come from the service, for example from a port that requires TLS.
 const NOT_HTTP: &str = "not from the service itself: should api.base_url begin with https://?";
 
-const NO_TLS: &str =
-    "what answers there does not speak TLS: should api.base_url begin with http://, or is its port another?";
+const NO_TLS: &str = "the server there does not use TLS: should api.base_url begin with http://, or is the port wrong?";
 
 const TLS: &str =
-    "what answers there does not speak plain HTTP: should api.base_url begin with https://, or is its port another?";
+    "the server there does not use plain HTTP: should api.base_url begin with https://, or is the port wrong?";
 
 /// After this many bytes of a body, other tasks get a turn. Decompressing them takes less than a millisecond.
 const GIVE_WAY: usize = 256 << 10;
@@ -139,8 +137,7 @@ impl Client {
             500..=599 => ApiError::Transient(Trouble::Status { answer, retry_after }),
             300..=399 => BadAnswer(
                 format!(
-                    "the service answered with a redirect (HTTP {status}), which is never followed: is api.base_url \
-                     right?"
+                    "the service answered with a redirect (HTTP {status}), which is never followed: is api.base_url correct?"
                 )
                 .into(),
             )

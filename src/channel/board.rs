@@ -207,7 +207,7 @@ impl Board {
                 _ => "empty pages".to_owned(),
             };
             if status.polls_in_vain == POLLS_IN_VAIN {
-                error!(channel = %status.channel, shown = status.shown_in_vain, "answers say that there are more events and show none that is new: an operator must look");
+                error!(channel = %status.channel, shown = status.shown_in_vain, "answers claim more events but contain no new one: an operator must look");
             }
         } else if is_new || from.is_some() {
             status.polls_in_vain = 0;
@@ -219,7 +219,7 @@ impl Board {
     pub(super) fn went_back(&mut self, read: Option<Offset>) {
         if let Some(read) = read.filter(|_| self.status.newest_below.is_none()) {
             let channel = &self.status.channel;
-            error!(%channel, read = read.get(), "the service's newest event is below what was read: it may have gone back in time, and its new events may be missed; an operator must look");
+            error!(%channel, read = read.get(), "the service's newest event is below the events read so far: the service may have been restored, and its new events may be missed; an operator must look");
         }
         self.status.newest_below = read;
     }

@@ -167,7 +167,7 @@ impl Owned {
             };
             let left = Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default();
             if left.is_zero() {
-                info!(channel = %channel.name, sink = sink.as_deref(), "the pause is over");
+                info!(channel = %channel.name, sink = sink.as_deref(), "the pause has ended");
                 self.pause(handle, sink, None).await?;
             } else {
                 tokio::select! { _ = pauses.changed() => {} () = sleep(left.min(LOOK_AT_CLOCK)) => {} }

@@ -103,7 +103,7 @@ impl Channel {
         };
         if let Err(ChannelError::Gone) = ended {
             let (channel, channel_id) = (&self.identity.name, self.identity.id);
-            error!(%channel, %channel_id, "channel does not exist or is archived: stopped, the others go on");
+            error!(%channel, %channel_id, "channel does not exist or is archived: stopped; the others continue");
             self.handle.board().says(Activity::Gone);
         } else {
             // This also stops the other lanes if one lane ended: they must not wait for their sinks.

@@ -69,13 +69,13 @@ impl Trouble {
         };
         self.reporter.says(activity);
         if times == MANY_TIMES && error.heals() {
-            error!(%channel, trace_id, doing, kind, wait_ms, error = %chain, "has failed many times in a row: an operator must look; trying again meanwhile");
+            error!(%channel, trace_id, doing, kind, wait_ms, error = %chain, "has failed many times in a row: an operator must look; retrying");
         } else if times > 1 {
             debug!(%channel, trace_id, doing, kind, wait_ms, error = %chain, "still failing");
         } else if error.heals() {
-            warn!(%channel, trace_id, doing, kind, wait_ms, error = %chain, "failed: trying again, said once until it changes");
+            warn!(%channel, trace_id, doing, kind, wait_ms, error = %chain, "failed: retrying; logged once until it changes");
         } else {
-            error!(%channel, trace_id, doing, kind, wait_ms, error = %chain, "failed: an operator must act; trying again meanwhile");
+            error!(%channel, trace_id, doing, kind, wait_ms, error = %chain, "failed: an operator must act; retrying");
         }
     }
 

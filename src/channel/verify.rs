@@ -194,7 +194,7 @@ impl Stage<'_> {
         let Admitted { duplicate_at, is_news } = admitted.map_err(|alarm| Box::new((raw.clone(), alarm)))?;
         if let Some(later) = duplicate_at {
             let (offset, reason, trace_id) = (raw.offset, RejectionReason::DuplicateProof.name(), trace.map(display));
-            error!(channel = %self.read_plan.settings.channel.name, trace_id, offset = offset.get(), reason, duplicate = later.offset.get(), "an event that was delivered before is a duplicate of this one");
+            error!(channel = %self.read_plan.settings.channel.name, trace_id, offset = offset.get(), reason, duplicate = later.offset.get(), "an event that was delivered earlier is a duplicate of this one");
         }
         Ok(is_news)
     }
@@ -206,7 +206,7 @@ impl Stage<'_> {
         if let Some(first_in) = first_in.filter(|_| !self.read_plan.settings.verification.expect.has(Named::WorkflowId))
         {
             let (offset, workflow_id, trace_id) = (raw.offset, proof.workflow_id, trace.map(display));
-            warn!(channel = %identity.name, trace_id, offset = offset.get(), %workflow_id, %first_in, "a workflow that another channel showed first: it may be right, and is said once; `channeld channels pin` says what each channel is about");
+            warn!(channel = %identity.name, trace_id, offset = offset.get(), %workflow_id, %first_in, "another channel showed this workflow first: this may be correct, and is logged once; `channeld channels pin` shows the contents of each channel");
         }
     }
 
@@ -225,7 +225,7 @@ impl Stage<'_> {
     /// Sets a pending event aside. Without an id its proof cannot be requested, and it is rejected.
     fn set_aside(&self, raw: RawEvent) -> Outcome {
         let Some(event_id) = raw.id else {
-            let detail = "a proof is due, and there is no event_id to ask for it by";
+            let detail = "a proof is due, but the event has no event_id by which to request it";
             return Outcome::Rejected(self.quarantine(raw, Rejection::new(RejectionReason::PendingWithoutId, detail)));
         };
         // Copied, because a slice would keep its whole page in memory while the event waits.
@@ -256,7 +256,7 @@ impl Stage<'_> {
             error!(channel = %self.read_plan.settings.channel.name, trace_id, offset = offset.get(), event_id, reason = reason.name(), detail, "event rejected: not delivered");
         }
         if let Some(original) = original.filter(|original| original.channel_id != self.read_plan.settings.channel.id) {
-            error!(channel_id = %original.channel_id, offset = original.offset.get(), other = %self.read_plan.settings.channel.name, other_offset = offset.get(), "a proof of this channel was shown in another one too: one of them was shown an event that is not its own");
+            error!(channel_id = %original.channel_id, offset = original.offset.get(), other = %self.read_plan.settings.channel.name, other_offset = offset.get(), "a proof of this channel was shown in another channel too: one of them was shown an event that is not its own");
         }
         let (reason, at, bytes) =
             (reason.name().to_owned(), self.read_plan.channel.parts.machine.now(), json.len() as u64);

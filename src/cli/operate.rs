@@ -53,7 +53,7 @@ impl Operator {
     /// Asks the running daemon.
     pub(super) async fn ask_daemon<R: Request>(&self, request: &R) -> Result<R::Answer, Failure> {
         let path = self.config.state.path.display();
-        let none = || Failure(Exit::Failed, format!("no daemon answers in {path}: nothing runs there"));
+        let none = || Failure(Exit::Failed, format!("no daemon is running with the state in {path}"));
         self.answer(request).await?.ok_or_else(none)
     }
 
@@ -85,8 +85,7 @@ impl Operator {
                     return Err(Failure(
                         Exit::Failed,
                         format!(
-                            "the state in {path} belongs to process {holder} now, which does not answer at its control socket: \
-                         its log says why; or stop it first"
+                            "the state in {path} belongs to process {holder} now, which does not answer at its control socket: see its log, or stop it first"
                         ),
                     ));
                 }
@@ -98,12 +97,12 @@ impl Operator {
     /// The answer of the running daemon, or `None` if none runs.
     pub(super) async fn answer<R: Request>(&self, request: &R) -> Result<Option<R::Answer>, Failure> {
         let path = &self.config.state.path;
-        let doing = format!("the daemon on the state in {} could not be asked", path.display());
+        let doing = format!("the daemon with the state in {} did not answer", path.display());
         let asked = operator::ask(path, request, &who()).await.map_err(|error| {
             let is_refused = error.kind() == io::ErrorKind::PermissionDenied;
             let Failure(exit, mut message) = Failure::io(doing)(error);
             if is_refused {
-                message.push_str(": ask as root, or as the user that owns that directory");
+                message.push_str(": run this command as root, or as the owner of that directory");
             }
             Failure(exit, message)
         })?;
@@ -123,10 +122,9 @@ pub(super) fn who() -> String {
 /// Checks that the state exists and belongs to this user.
 pub(super) fn owned(path: &Path) -> Result<(), Failure> {
     let failed = |source: io::Error| match source.kind() {
-        io::ErrorKind::NotFound => Failure(
-            Exit::Failed,
-            format!("there is no state in {}: is this the daemon's configuration?", path.display()),
-        ),
+        io::ErrorKind::NotFound => {
+            Failure(Exit::Failed, format!("no state exists in {}: is this the daemon's configuration?", path.display()))
+        }
         _ => Failure::io(format!("the state in {} could not be read", path.display()))(source),
     };
     let owner = std::fs::metadata(path.join("cursors.json")).map_err(failed)?.uid();

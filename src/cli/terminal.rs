@@ -108,7 +108,7 @@ pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
 fn pieces(word: &str, width: usize) -> Vec<String> {
     let mut pieces = vec![String::new()];
     for c in word.chars() {
-        let last = pieces.last_mut().expect("there is one from the beginning");
+        let last = pieces.last_mut().expect("one exists from the start");
         if !last.is_empty() && last.width() + c.width().unwrap_or(0) > width {
             pieces.push(c.to_string());
         } else {

@@ -122,7 +122,7 @@ impl Member {
         self.giving.clear();
         let lost = self.seen.send_if_modified(|seen| !std::mem::take(&mut seen.work).is_empty());
         if lost {
-            warn!(target: ALWAYS, "no heartbeat has been accepted for too long: every channel stands still until one is");
+            warn!(target: ALWAYS, "no heartbeat was accepted for too long: every channel stops until one is accepted");
         }
     }
 
@@ -130,7 +130,7 @@ impl Member {
         self.seen.send_if_modified(|seen| {
             let is_new = seen.trouble.as_ref() != Some(&trouble);
             if is_new {
-                warn!(error = trouble, "no heartbeat: the state's database cannot be used");
+                warn!(error = trouble, "heartbeat failed: the state's database cannot be used");
                 seen.trouble = Some(trouble);
             }
             is_new
@@ -148,7 +148,7 @@ impl Member {
             return;
         }
         if let Err(error) = self.membership.give_up(&left).await {
-            debug!(error = %Chain(&error), "channels that are not worked here could not be given up");
+            debug!(error = %Chain(&error), "leases of channels that do not run here could not be released");
         }
     }
 

@@ -57,7 +57,7 @@ pub enum Unanswered {
 }
 
 fn fate(taken: bool) -> &'static str {
-    if taken { "whether it has done what was asked is not known" } else { "it has done nothing of what was asked" }
+    if taken { "it is unknown whether it has done this" } else { "it has done nothing" }
 }
 
 impl Peers {
@@ -101,7 +101,7 @@ where
             let (membership, answer) = (membership.clone(), carry_out(request));
             answering.spawn(async move {
                 if let Err(error) = membership.answer(id, &answer.await).await {
-                    debug!(error = %Chain(&error), "a request of another instance could not be answered");
+                    debug!(error = %Chain(&error), "a request from another instance could not be answered");
                 }
             });
         }

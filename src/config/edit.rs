@@ -19,10 +19,10 @@ pub enum EditError {
     #[error("the file is not TOML")]
     Toml(#[from] toml_edit::TomlError),
     /// The channel is configured elsewhere.
-    #[error("[channels.{0}] is no table of the file; set its `expect` where the channel is configured")]
+    #[error("the file has no table [channels.{0}]; set its `expect` where the channel is configured")]
     Elsewhere(String),
     /// The result would not be a valid configuration.
-    #[error("nothing was written: with the lists, the configuration is wrong: {0}")]
+    #[error("nothing was written: the configuration would be invalid with the lists: {0}")]
     Wrong(ConfigError),
 }
 

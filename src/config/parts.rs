@@ -105,7 +105,7 @@ pub fn load_verifier(file: Option<&Path>, channel: Option<&str>) -> Result<Optio
             let levels = Levels { own, shared: shared() };
             let verifier = levels.verifier()?.ok_or_else(|| levels.without_owner())?;
             if common.get_or_insert_with(|| verifier.clone()) != &verifier {
-                let message = "is not the same for all channels: say which is meant with --channel";
+                let message = "differs between channels: choose one with --channel";
                 return Err(root.wrong("verification", message));
             }
         }

@@ -39,23 +39,23 @@ pub(super) async fn list(Of(state): Of<Arc<State>>, Extension(visitor): Extensio
     shell.page(&html! {
         div.heading { div {
             h1 { "Held back" }
-            p.sub { "What was rejected and what a sink has given up. Nothing of it is lost, and nothing of it goes by itself." }
+            p.sub { "Rejected events, and events that a sink refused for too long. They are kept until you decide." }
         } }
         section aria-labelledby="quarantine" {
             h2 #quarantine { "Quarantine" }
-            p.sub { "Events whose proofs do not hold. They were delivered nowhere." }
+            p.sub { "Events whose proofs do not verify. They were not delivered." }
             @match &quarantine {
                 Err(why) => p.notice.bad { (whole(why)) },
-                Ok(events) if events.is_empty() => div.empty { p { "Nothing is in the quarantine." } },
+                Ok(events) if events.is_empty() => div.empty { p { "The quarantine is empty." } },
                 Ok(events) => (rejected(events, visitor.read_only)),
             }
         }
         section aria-labelledby="dead" {
             h2 #dead { "Dead letters" }
-            p.sub { "Events that hold, and that a sink has refused for longer than its " code { "give_up_after" } "." }
+            p.sub { "Verified events that a sink has refused for longer than its " code { "give_up_after" } "." }
             @match &dead {
                 Err(why) => p.notice.bad { (whole(why)) },
-                Ok(letters) if letters.is_empty() => div.empty { p { "There are no dead letters." } },
+                Ok(letters) if letters.is_empty() => div.empty { p { "No dead letters." } },
                 Ok(letters) => (given_up(letters, visitor.read_only)),
             }
         }
@@ -168,16 +168,10 @@ pub(super) async fn confirm(
 ) -> Response {
     let query = query.unwrap_or_default();
     let Some(action) = Action::parse(&what, query.as_bytes()) else {
-        return page::problem(
-            &state,
-            &visitor,
-            StatusCode::NOT_FOUND,
-            "There is no such change, or it does not say of what.",
-        )
-        .await;
+        return page::problem(&state, &visitor, StatusCode::NOT_FOUND, "This change is unknown or incomplete.").await;
     };
     if visitor.read_only {
-        let why = "This console was started with --read-only: it changes nothing.";
+        let why = "This console was started with --read-only and cannot change anything.";
         return page::problem(&state, &visitor, StatusCode::FORBIDDEN, why).await;
     }
     let shell = Shell::of(&state, &visitor, action.title(), "").await;
@@ -192,7 +186,7 @@ pub(super) async fn confirm(
                     label.other { span { "Until" }
                         select name="for" {
                             option value="" { "it is resumed" }
-                            @for (value, name) in [("15m", "15 minutes have gone by"), ("1h", "an hour has gone by"), ("4h", "four hours have gone by"), ("24h", "a day has gone by")] {
+                            @for (value, name) in [("15m", "after 15 minutes"), ("1h", "after an hour"), ("4h", "after four hours"), ("24h", "after a day")] {
                                 option value=(value) { (name) }
                             }
                         }
@@ -203,7 +197,7 @@ pub(super) async fn confirm(
                     a.button href=(action.back()) { "Leave it" }
                 }
             }
-            p.note { "The daemon logs it, with the name of the user who runs this console." }
+            p.note { "The daemon logs the change with the name of the user who runs this console." }
         }
     })
 }
@@ -216,13 +210,13 @@ pub(super) async fn carry_out(
     body: String,
 ) -> Response {
     let Some(action) = Action::parse(&what, body.as_bytes()) else {
-        return page::problem(&state, &visitor, StatusCode::BAD_REQUEST, "The form does not say what to change.").await;
+        return page::problem(&state, &visitor, StatusCode::BAD_REQUEST, "The form is incomplete.").await;
     };
     let (is_good, said) = match action.carry_out(&state, visitor.number).await {
         Ok(said) => (true, said),
         Err(why) => (false, why),
     };
-    tracing::info!(browser = visitor.number, what, done = is_good, "a change was asked for");
+    tracing::info!(browser = visitor.number, what, done = is_good, "a change was requested");
     state.access.notify(&visitor, is_good, said);
     Redirect::to(&action.back()).into_response()
 }

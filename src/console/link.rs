@@ -51,13 +51,13 @@ impl Link {
     }
 
     async fn ask_as<R: Request>(&self, request: &R, detail: &str) -> Result<R::Answer, String> {
-        let by = format!("{} at the console{detail}", self.who);
+        let by = format!("{} in the console{detail}", self.who);
         match timeout(PATIENCE, operator::ask(&self.directory, request, &by)).await {
             Ok(Ok(Some(answer))) => answer.map_err(|refusal| refusal.to_string()),
             Ok(Ok(None)) => {
-                Err(format!("No daemon answers in {}: it does not run, or runs elsewhere.", self.directory.display()))
+                Err(format!("No daemon answers in {}: it is not running, or runs elsewhere.", self.directory.display()))
             }
-            Ok(Err(error)) => Err(format!("The daemon could not be asked: {}.", Chain(&error))),
+            Ok(Err(error)) => Err(format!("The daemon did not answer: {}.", Chain(&error))),
             Err(_) => Err(format!("The daemon has not answered for {} s.", PATIENCE.as_secs())),
         }
     }

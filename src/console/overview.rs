@@ -44,7 +44,7 @@ async fn content(state: &State, read_only: bool) -> Markup {
             return html! {
                 h1 { "Daemon" }
                 div.notice.bad role="alert" { p { strong { (whole(&why)) } }
-                    p { "Start it with " code { "channeld run" } " or " code { "systemctl start channeld" } ". Its log says why it has ended." } }
+                    p { "Start it with " code { "channeld run" } " or " code { "systemctl start channeld" } ". Its log shows why it ended." } }
             };
         }
     };
@@ -57,7 +57,7 @@ async fn content(state: &State, read_only: bool) -> Markup {
         (head(&report, read_only))
         section aria-labelledby="channels" {
             h2 #channels { "Channels and their sinks" }
-            p.sub { "A channel is what is read from the service. A sink is where its events are delivered." }
+            p.sub { "Events are read from channels and delivered to sinks." }
             @if let Err(why) = &hours { p.notice.warn { "The last hour cannot be drawn: " (whole(why)) } }
             @for known in &channels {
                 @let hour = hours.as_ref().ok().and_then(|hours| hours.get(&*known.channel));
@@ -80,7 +80,7 @@ fn head(report: &Report, read_only: bool) -> Markup {
                         (ago(daemon.started)) }
                 }
             }
-            div.actions { @if !read_only { a.button href="/do/reload" { "Read the configuration again…" } } }
+            div.actions { @if !read_only { a.button href="/do/reload" { "Reload the configuration…" } } }
         }
         p.lead { (summary(report)) }
         @if !report.not_ready.is_empty() {
@@ -95,7 +95,7 @@ fn head(report: &Report, read_only: bool) -> Markup {
             div { dt { "Quarantine" } dd { (number(report.quarantine.events)) @if report.quarantine.full { " " span.bad { "full" } } } }
             div { dt { "Dead letters" } dd { (number(report.dead_letters.events)) @if report.dead_letters.full { " " span.bad { "full" } } } }
             div { dt { "Channels" } dd { (report.channels.len()) } }
-            div { dt { "Memory for events in hand" } dd { (mebibytes(report.memory_bytes)) } }
+            div { dt { "Memory of events in progress" } dd { (mebibytes(report.memory_bytes)) } }
         }
     }
 }
@@ -111,15 +111,15 @@ fn summary(report: &Report) -> Markup {
     let held_back = report.quarantine.events + report.dead_letters.events;
     html! {
         @if !troubled.is_empty() {
-            "Not well: " (listed(&troubled)) @if troubled.len() == 1 { " needs" } @else { " need" } " attention. Why stands beside each."
+            "Not well: " (listed(&troubled)) @if troubled.len() == 1 { " needs" } @else { " need" } " attention. The reasons are below."
         } @else if !report.ready {
-            "Not well: see the reasons below."
+            "Not ready: see the reasons below."
         } @else if !paused.is_empty() {
-            "Paused by an operator, wholly or in part: " (listed(&paused)) ". Everything else is read and delivered."
+            "Paused by an operator, completely or partly: " (listed(&paused)) ". Everything else is running."
         } @else {
-            "All is well: every channel is read, and what holds is delivered."
+            "Ready: every channel is read, and verified events are delivered."
         }
-        @if held_back > 0 { " Held back, and waiting for you: " a href="/held" { (events(held_back)) } "." }
+        @if held_back > 0 { " Waiting for your decision: " a href="/held" { (events(held_back)) } "." }
     }
 }
 
@@ -170,14 +170,14 @@ pub(crate) fn channel(
                 div { dt { "Behind" } dd { (known.lag_events.map_or_else(|| "–".to_owned(), number)) } }
                 div { dt { "Oldest waits for" } dd { (oldest(known.oldest_undelivered_seconds)) } }
                 div { dt { "Last poll" } dd { (known.last_poll.map_or_else(|| "–".to_owned(), ago)) } }
-                div { dt { "Wait for a proof" } dd { (known.late) } }
+                div { dt { "Waiting for a proof" } dd { (known.late) } }
                 div { dt { "Quarantined" } dd { @if known.quarantined > 0 { a href="/held" { (known.quarantined) } } @else { "0" } } }
             }
             @if let Some(hour) = hour { (picture::last_hour(hour, Timestamp::now().as_second())) }
             div.scroll role="region" aria-label={ "Sinks of channel " (name) } tabindex="0" {
                 table.lanes {
                     thead { tr { th scope="col" { "Sink" } th scope="col" { "State" } th scope="col" { "Delivered up to" } th scope="col" { "Behind" }
-                        th scope="col" { "Oldest waits for" } th scope="col" { "Late, still to come" } th scope="col" { "Why" }
+                        th scope="col" { "Oldest waits for" } th scope="col" { "Pending" } th scope="col" { "Why" }
                         @if !read_only { th scope="col" { span.hidden { "Change" } } } } }
                     tbody { @for lane in &known.lanes { (lane_row(name, lane, read_only)) } }
                 }
@@ -194,7 +194,7 @@ fn lane_row(channel: &str, lane: &LaneStatus, read_only: bool) -> Markup {
             td.number data-label="Delivered up to" { (offset(lane.cursor)) }
             td.number data-label="Behind" { (lane.lag_events.map_or_else(|| "–".to_owned(), number)) }
             td.number data-label="Oldest waits for" { (oldest(lane.oldest_undelivered_seconds)) }
-            td.number data-label="Late, still to come" { (lane.owed) }
+            td.number data-label="Pending" { (lane.owed) }
             td data-label="Why" { (paused(lane.paused)) @if let Some(problem) = &lane.error { (trouble(problem)) } }
             @if !read_only { td data-label="Change" { (pause(channel, Some(&lane.sink), lane.paused)) } }
         }
@@ -230,7 +230,7 @@ fn activity(known: &ChannelStatus) -> Option<String> {
     match &known.activity {
         Activity::Elsewhere { owner: Some(owner) } => Some(format!("In instance {owner}.")),
         Activity::Elsewhere { owner: None } => Some("No instance owns it.".to_owned()),
-        Activity::AwaitingProof { offset } => Some(format!("Awaiting the proof of {offset}.")),
+        Activity::AwaitingProof { offset } => Some(format!("Waiting for the proof of {offset}.")),
         other => {
             let word = <&str>::from(other).replace('_', " ");
             (word != known.condition.name()).then(|| format!("Reading: {word}."))
@@ -259,7 +259,7 @@ fn signers(report: &Report, names: &SignerNames) -> Markup {
         @if !signers.is_empty() {
             section aria-labelledby="signers" {
                 h2 #signers { "Signers" }
-                p.sub { "The configured members of the oracle network. An event needs " (required) " of them. One that was rotated out falls silent." }
+                p.sub { "The configured members of the oracle network. An event needs " (required) " of them. A member that was rotated out stops signing." }
                 div.scroll role="region" aria-label="Table of signers" tabindex="0" {
                     table {
                         thead { tr { th scope="col" { "Signer" } th scope="col" { "Last counted" } th scope="col" { "Channels" } } }
@@ -285,7 +285,7 @@ fn instances(Cluster { instances, channels, heartbeat_error }: &Cluster) -> Mark
     html! {
         section aria-labelledby="instances" {
             h2 #instances { "Instances" }
-            @if let Some(error) = heartbeat_error { p.notice.bad { "No heartbeat, and this is what was seen before: " (whole(error)) } }
+            @if let Some(error) = heartbeat_error { p.notice.bad { "No heartbeat; this is the last known status: " (whole(error)) } }
             div.scroll role="region" aria-label="Table of instances" tabindex="0" {
                 table {
                     thead { tr { th scope="col" { "Instance" } th scope="col" { "Channels" } th scope="col" { "Does not configure" } } }

@@ -188,7 +188,7 @@ fn document(title: &str, head: &Markup, body: &Markup) -> Response {
 }
 
 pub(super) async fn nowhere(Of(state): Of<Arc<State>>, Extension(visitor): Extension<Visitor>) -> Response {
-    problem(&state, &visitor, StatusCode::NOT_FOUND, "There is no such page.").await
+    problem(&state, &visitor, StatusCode::NOT_FOUND, "Page not found.").await
 }
 
 /// A page that explains why the requested page cannot be shown.

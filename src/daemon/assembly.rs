@@ -30,7 +30,7 @@ pub(crate) type Sinks = BTreeMap<String, Outlet>;
 /// Returns the client of the configured service.
 pub(crate) fn client(config: &Config) -> Result<Client, AssemblyError> {
     let failed = |error: SettingsError| AssemblyError {
-        what: "the client of the service could not be set up".to_owned(),
+        what: "the client for the service could not be created".to_owned(),
         source: error.into(),
     };
     Client::new(config.api.client.clone()).map_err(failed)
@@ -49,8 +49,10 @@ pub(super) fn assemble(
         let settings = &configured.settings;
         let unchanged = |config: &Config| config.sinks.get(name).is_some_and(|before| before.settings == *settings);
         let kept = before.filter(|(config, _)| unchanged(config)).and_then(|(_, sinks)| sinks.get(name));
-        let failed =
-            |error: SinkError| AssemblyError { what: format!("sink {name} could not be set up"), source: error.into() };
+        let failed = |error: SinkError| AssemblyError {
+            what: format!("sink {name} could not be created"),
+            source: error.into(),
+        };
         let sink = kept.map_or_else(
             || settings.build(name, &parts.open_files, &parts.metrics).map_err(failed),
             |outlet| Ok(outlet.sink.clone()),

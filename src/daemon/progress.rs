@@ -52,7 +52,7 @@ pub(super) async fn tell(operations: watch::Receiver<Arc<Operations>>) -> Infall
         }
         let more = behind.len().saturating_sub(NAMED);
         if more > 0 {
-            info!(target: ALWAYS, more, "further channels catch up");
+            info!(target: ALWAYS, more, "more channels are catching up");
         }
     }
 }

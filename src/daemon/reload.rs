@@ -27,12 +27,12 @@ impl Daemon {
         let adopted = self.adopt(move || Text::read(file.as_deref())).await;
         match &adopted {
             Ok(changes) => {
-                log_changes(changes, "configuration read again: in force");
+                log_changes(changes, "configuration reloaded");
                 self.reopen();
                 self.notifier.enter(Phase::Running);
             }
             Err(error) => {
-                error!(target: ALWAYS, error = %Chain(&**error), "configuration rejected: nothing changes");
+                error!(target: ALWAYS, error = %Chain(&**error), "configuration rejected: the previous one stays in force");
                 self.parts.metrics.config_rejected();
                 self.notifier.enter(Phase::Rejected);
             }
@@ -48,11 +48,11 @@ impl Daemon {
         }
         let text = self.loaded.text.clone();
         match self.adopt(move || Ok(text)).await {
-            Ok(changes) => log_changes(&changes, "files of the configuration changed: in force"),
+            Ok(changes) => log_changes(&changes, "files of the configuration changed: reloaded"),
             Err(error) => {
                 let complaint = Chain(&*error).to_string();
                 if self.complaint.as_ref() != Some(&complaint) {
-                    error!(target: ALWAYS, error = complaint, "files of the configuration changed and cannot be used: nothing changes");
+                    error!(target: ALWAYS, error = complaint, "files of the configuration changed and cannot be used: the previous ones stay in force");
                     self.complaint = Some(complaint);
                 }
             }
@@ -71,7 +71,7 @@ impl Daemon {
         let (sinks, channels) = assembly::assemble(config, Some((before, &self.sinks)), &self.parts)?;
         let warnings = verification::warnings(before, config, &self.parts.handles);
         for warning in &warnings {
-            warn!(target: ALWAYS, warning, "the new configuration rejects what was verified lately");
+            warn!(target: ALWAYS, warning, "the new configuration rejects events that were verified recently");
         }
         let changes = Changes { warnings, ..before.changes_to(config) };
         self.logs.set(&config.log);
@@ -91,7 +91,7 @@ impl Daemon {
             let (name, sink) = (name.clone(), outlet.sink.clone());
             self.reopening.spawn(async move {
                 if let Err(error) = sink.reopen().await {
-                    warn!(sink = name, error = %Chain(&error), "sink could not be opened again: it will be when it is used");
+                    warn!(sink = name, error = %Chain(&error), "sink could not be reopened: the next delivery tries again");
                 }
             });
         }
@@ -113,7 +113,8 @@ fn check_lasting(before: &Config, after: &Config) -> Result<(), StartError> {
     if changed.is_empty() {
         return Ok(());
     }
-    Err(format!("{} cannot change while channeld runs: restart it, or take the change back", changed.join(", ")).into())
+    Err(format!("{} cannot change while channeld is running: restart it, or undo the change", changed.join(", "))
+        .into())
 }
 
 fn log_changes(changes: &Changes, what: &'static str) {

@@ -41,16 +41,16 @@ const BETWEEN_STARTS: Duration = Duration::from_millis(2);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
 pub(crate) enum Outcome {
     /// Stopped as requested. Every current batch was recorded.
-    #[strum(serialize = "everything in hand was recorded")]
+    #[strum(serialize = "everything that was delivered is recorded")]
     Drained,
     /// Stopped as requested, but a current batch did not finish in time. It is delivered again at the next start.
-    #[strum(serialize = "shutdown_grace was over: what was in hand is offered again")]
+    #[strum(serialize = "shutdown_grace expired: the unfinished batches are offered again")]
     GraceExpired,
     /// The service reported that every wanted channel is gone.
-    #[strum(serialize = "every channel is gone")]
+    #[strum(serialize = "no channel is left")]
     AllGone,
     /// The reader of a sink has closed it.
-    #[strum(serialize = "the reader of a sink has gone")]
+    #[strum(serialize = "the reader of a sink is gone")]
     SinkClosed,
     /// The state could not be read or written.
     #[strum(serialize = "the state failed")]
@@ -152,7 +152,7 @@ impl Supervisor {
                 () = stop.cancelled(), if deadline.is_none() => self.deadline = Some(Instant::now() + self.grace),
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                     let grace_ms = self.grace.as_millis();
-                    warn!(grace_ms, "not everything in hand finished in time: it is offered again at the next start");
+                    warn!(grace_ms, "some batches did not finish in time: they are offered again at the next start");
                     return Outcome::GraceExpired;
                 }
             }
@@ -164,7 +164,7 @@ impl Supervisor {
         let (channel, restarts) = &mut task.on;
         let name = channel.identity.name.clone();
         let ended = ended.unwrap_or_else(|| {
-            warn!(channel = %name, "channel did not end in time: what it had in hand was not recorded");
+            warn!(channel = %name, "channel did not end in time: its current batch was not recorded");
             Ok(())
         });
         let Err(error) = ended else {
@@ -189,11 +189,11 @@ impl Supervisor {
                         info!(channel = %name, wait_ms, "the lease of the channel is lost: it is claimed again when no other instance owns it");
                     }
                     ChannelError::State(error) => {
-                        warn!(channel = %name, wait_ms, error = %Chain(error), "the state cannot be read now: starting the channel again");
+                        warn!(channel = %name, wait_ms, error = %Chain(error), "the state cannot be read: restarting the channel");
                     }
                     error => {
                         channel.metrics.panicked();
-                        error!(channel = %name, wait_ms, error = %Chain(error), "channel failed by a defect: starting it again");
+                        error!(channel = %name, wait_ms, error = %Chain(error), "channel failed because of a defect: restarting it");
                     }
                 }
                 if !task.leave.is_cancelled() {
@@ -207,7 +207,7 @@ impl Supervisor {
                 Some(Outcome::SinkClosed)
             }
             ChannelError::State(_) => {
-                error!(target: ALWAYS, channel = %name, error = %Chain(&error), "stopping: nothing more can be recorded; what is recorded holds, and what is not is read again at the next start");
+                error!(target: ALWAYS, channel = %name, error = %Chain(&error), "stopping: nothing more can be recorded; recorded progress is kept, and the rest is read again at the next start");
                 self.stop.cancel();
                 Some(Outcome::StateFailed)
             }

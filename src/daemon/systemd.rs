@@ -84,7 +84,7 @@ pub(super) async fn keep_up(notifier: &Notifier, sources: &Sources) -> Infallibl
             let operations = sources.operations.borrow().clone();
             match operations.report().await {
                 Ok(report) => notifier.status(&summary(&report)),
-                Err(error) => debug!(%error, "how things are could not be reported"),
+                Err(error) => debug!(%error, "the status could not be reported to the service manager"),
             }
             sleep(BETWEEN_STATUSES).await;
         }
@@ -97,7 +97,7 @@ impl Notifier {
     pub(super) fn from_environment() -> Self {
         let manager = env::var_os("NOTIFY_SOCKET").and_then(|name| {
             manager(&name)
-                .inspect_err(|error| warn!(%error, "NOTIFY_SOCKET cannot be used: the service manager is told nothing"))
+                .inspect_err(|error| warn!(%error, "NOTIFY_SOCKET cannot be used: the service manager receives no notifications"))
                 .ok()
         });
         Self::to(manager, sd_notify::watchdog_enabled())
@@ -114,7 +114,7 @@ impl Notifier {
         // earlier one.
         match NotifyState::monotonic_usec_now() {
             Ok(now) => self.send(&[NotifyState::Reloading, now]),
-            Err(error) => warn!(%error, "the service manager could not be told: no clock"),
+            Err(error) => warn!(%error, "the service manager could not be notified: no clock"),
         }
     }
 
@@ -144,11 +144,11 @@ impl Notifier {
                 Ok(()) => {
                     self.send(&[NotifyState::Watchdog]);
                     if !progressed {
-                        info!("there is progress again: the watchdog is fed");
+                        info!("progress again: the watchdog is notified");
                     }
                 }
                 Err(error) if progressed => {
-                    error!(%error, watchdog_ms = watchdog.as_millis(), "no progress: the watchdog is not fed");
+                    error!(%error, watchdog_ms = watchdog.as_millis(), "no progress: the watchdog is not notified");
                 }
                 Err(_) => {}
             }
@@ -181,7 +181,7 @@ impl Notifier {
         let Some((socket, address)) = &self.manager else { return };
         let message = states.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
         if let Err(error) = socket.send_to_addr(message.as_bytes(), address) {
-            warn!(%error, "the service manager could not be told");
+            warn!(%error, "the service manager could not be notified");
         }
     }
 }
@@ -190,8 +190,8 @@ impl Sent {
     fn status(&self) -> String {
         match self.phase {
             Phase::Running => self.summary.clone(),
-            Phase::Rejected => format!("{}; the configuration read last was rejected: see the log", self.summary),
-            Phase::Stopping(_) => "stopping: the batch in hand is finished and recorded first".to_owned(),
+            Phase::Rejected => format!("{}; the last configuration was rejected: see the log", self.summary),
+            Phase::Stopping(_) => "stopping: finishing and recording the current batch".to_owned(),
         }
     }
 }

@@ -31,23 +31,20 @@ fn rejected(before: &Verifier, after: &Verifier, seen: &[SignerStatus]) -> Vec<S
     let (owner, new_owner) = (before.workflow_owner(), after.workflow_owner());
     if owner != new_owner {
         rejected.push(format!(
-            "the workflow owner is {new_owner} now, and everything verified lately was of {owner}: all that follows of it will be \
-             rejected (wrong-owner)"
+            "the workflow owner is now {new_owner}, but all events verified recently belong to {owner}: further events of that owner will be rejected (wrong-owner)"
         ));
     }
     let (required, newly_required) = (before.signers().required(), after.signers().required());
     if newly_required > required {
         rejected.push(format!(
-            "{newly_required} signatures are required now, and {required} before: events with fewer than {newly_required} will be \
-             rejected (too-few-signatures)"
+            "{newly_required} signatures are now required instead of {required}: events with fewer than {newly_required} will be rejected (too-few-signatures)"
         ));
     }
     let is_gone = |signer: &&SignerStatus| !after.signers().addresses().contains(&signer.signer);
     let gone: Vec<_> = seen.iter().filter(is_gone).map(|gone| gone.signer.to_string()).collect();
     if !gone.is_empty() {
         rejected.push(format!(
-            "valid_signers has {} no more, which signed events lately: events that need their signatures will be rejected \
-             (too-few-signatures)",
+            "valid_signers no longer contains {}, which signed events recently: events that need their signatures will be rejected (too-few-signatures)",
             gone.join(", ")
         ));
     }

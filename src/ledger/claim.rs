@@ -201,7 +201,7 @@ impl Ledgers {
             match self.store.show(channel, proofs).await {
                 Ok(shown) => return shown,
                 Err(error) => {
-                    debug!(%channel, error = %Chain(&error), "whether another channel has shown the same proofs is not known yet");
+                    debug!(%channel, error = %Chain(&error), "it is not known yet whether another channel has shown the same proofs");
                     sleep(UNAVAILABLE_WAIT).await;
                 }
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 pub enum StateError {
     /// Another process uses the directory.
     #[error(
-        "{path} is in use by another channeld (process {holder}): end that one, or give this one its own state.path"
+        "{path} is in use by another channeld (process {holder}): stop that one, or give this one its own state.path"
     )]
     InUse {
         /// The directory.
@@ -49,7 +49,7 @@ impl StateError {
     /// The state was written in a format that this version does not know.
     pub(super) fn unknown_format(found: &str, known: &str) -> Self {
         Self::Unusable(format!(
-            "the state has format {found}, this version knows {known}: run the version that wrote it, or a newer one"
+            "the state has format {found}, but this version knows only {known}: run the version that wrote it, or a newer one"
         ))
     }
 }

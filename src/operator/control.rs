@@ -17,9 +17,10 @@ mod pauses;
 impl Operations {
     /// Requests a reload from the daemon. If it fails, the daemon keeps its configuration.
     pub(crate) async fn reload(&self, _: &Reload) -> Result<Changes, Refusal> {
-        let offline = || Refusal::Failed("no daemon runs, and the next one reads the configuration anyway".to_owned());
+        let offline =
+            || Refusal::Failed("no daemon is running; the next one reads the configuration when it starts".to_owned());
         let (_, reloads) = self.daemon.as_ref().ok_or_else(offline)?;
-        let ending = || Refusal::Failed("the daemon is ending: it does not read the configuration again".to_owned());
+        let ending = || Refusal::Failed("the daemon is stopping and does not reload its configuration".to_owned());
         let (reply, answer) = oneshot::channel();
         reloads.send(reply).await.map_err(|_| ending())?;
         answer.await.map_err(|_| ending())?

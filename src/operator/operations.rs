@@ -123,7 +123,7 @@ impl Operations {
             }
             if since.elapsed() > OWNERLESS {
                 let name = &channel.name;
-                return Err(Refusal::Failed(format!("channel {name} is ending, and has not ended: try again")));
+                return Err(Refusal::Failed(format!("channel {name} is still stopping: try again")));
             }
             sleep(LOOK_AGAIN).await;
         }
@@ -135,7 +135,7 @@ impl Operations {
 
     pub(crate) fn configured(&self, channel: &ChannelRef) -> Result<&ConfiguredChannel, Refusal> {
         self.known(channel.id).ok_or_else(|| {
-            Refusal::Usage(format!("the channel {} is not configured: nothing says how to verify it", channel.name))
+            Refusal::Usage(format!("the channel {} is not configured, so its events cannot be verified", channel.name))
         })
     }
 
@@ -185,7 +185,7 @@ pub fn check_sink(channel: &str, sink: &str, sinks: &[impl Borrow<str>]) -> Resu
         return Ok(());
     }
     let sinks = sinks.join(", ");
-    Err(Refusal::Usage(format!("{sink} is no sink of channel {channel}, whose sinks are: {sinks}")))
+    Err(Refusal::Usage(format!("channel {channel} has no sink {sink}; its sinks are: {sinks}")))
 }
 
 /// Looks something up in a ledger.

@@ -68,7 +68,7 @@ where
             let answer = match peers.ask(id, &request, STATUS_PATIENCE).await {
                 Ok(answer) => decode(StatusCode::from_u16(answer.status).unwrap_or_default(), &answer.body)
                     .map_err(|refusal| refusal.to_string()),
-                Err(error) => Err(format!("its status is not known: {}", Chain(&error))),
+                Err(error) => Err(format!("its status is unknown: {}", Chain(&error))),
             };
             (name, answer)
         });

@@ -15,8 +15,7 @@ pub fn verifier_of(channels: &[ConfiguredChannel], name_or_id: &str) -> Result<(
     let verifier = known.or_else(|| common(channels)).ok_or_else(|| {
         let (id, names) = (channel.id, names(channels));
         let message = format!(
-            "the channel {id} is not configured, and those that are ({names}) are verified in different ways: nothing says \
-             whose events it has"
+            "the channel {id} is not configured, and the configured ones ({names}) are verified differently: it is unknown which settings apply"
         );
         Refusal::Usage(message)
     })?;

@@ -154,7 +154,7 @@ impl Sink for File {
     /// Writes nothing, because each line of the file is considered an event, and each event must be there only once.
     async fn test(&self, _: &Delivery<'_>) -> Result<Tested, SinkError> {
         let seen = self.probe().await?;
-        Ok(Tested::Looked(format!("{seen}; nothing is written, because each of its lines is an event, once")))
+        Ok(Tested::Looked(format!("{seen}; no test event is written, because each line of the file is an event")))
     }
 
     async fn reopen(&self) -> Result<(), SinkError> {

@@ -145,7 +145,7 @@ pub trait Sink: Send + Sync + fmt::Debug {
     /// # Errors
     /// If the check shows that the sink cannot be used.
     async fn probe(&self) -> Result<String, SinkError> {
-        Ok("not looked at: only a delivery can tell".to_owned())
+        Ok("not checked: only a delivery can show it".to_owned())
     }
 
     /// Delivers one message that is marked as a test. The recorded state of lanes does not change. If a sink has each event

@@ -93,7 +93,7 @@ impl<W: Write + Send + 'static> Sink for Stdout<W> {
 
     async fn test(&self, sample: &Delivery<'_>) -> Result<Tested, SinkError> {
         self.deliver(sample).await.map_err(|undelivered| undelivered.error)?;
-        Ok(Tested::Delivered("it stands above, on the standard output of this command".to_owned()))
+        Ok(Tested::Delivered("it is above, in the standard output of this command".to_owned()))
     }
 
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {

@@ -184,8 +184,7 @@ pub(super) fn displaced(progress: &str, found: &Position, expected: Option<Offse
 pub(super) fn overtaken(lane: &LaneRef, epoch: u64, progress: &str) -> SinkError {
     let (channel, id, sink) = (&lane.channel.name, lane.channel.id, &lane.sink);
     SinkError::Overtaken(format!(
-        "table {progress} says that another instance has channel {channel} with a later claim than number {epoch}; if the \
-         state was made anew and no other instance runs, run: update {progress} set epoch = 0 where channel_id = '{id}' and \
+        "table {progress} shows that another instance owns channel {channel} with a later claim than number {epoch}; if the state was created again and no other instance is running, run: update {progress} set epoch = 0 where channel_id = '{id}' and \
          sink = '{sink}';"
     ))
 }

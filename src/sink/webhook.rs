@@ -79,16 +79,16 @@ impl Sink for Webhook {
         let response = self.client.execute(request).await.map_err(|error| self.no_answer(error).error)?;
         let status = response.status().as_u16();
         let why = match status {
-            401 | 403 | 407 => Some("does it know who we are?"),
+            401 | 403 | 407 => Some("are the credentials correct?"),
             // nginx answers with these if a client certificate is missing. 495 and 496 are its own status codes.
             400 | 495 | 496 => self.certificate_is_missing().await,
             _ => None,
         };
         if let Some(why) = why {
-            let message = format!("it can be reached, and answers {status} to HEAD: {why}");
+            let message = format!("it is reachable, and answers {status} to HEAD: {why}");
             return Err(SinkError::Refused { message, retry_after: None, fault: Fault::Operator });
         }
-        Ok(format!("it can be reached (HEAD is answered {status}); whether it takes events, only one can tell"))
+        Ok(format!("it is reachable (HEAD is answered {status}); only a real event shows whether it accepts events"))
     }
 
     /// Posts the sample like any event, and reports the endpoint's response.

@@ -3,7 +3,7 @@
 //! Each line describes one event. It goes to standard error, in the `text` format
 //!
 //! ```text
-//! 2026-05-14T12:00:15.000000Z  WARN sink refused: its events wait and are offered again channel=settlements sink=ledger wait_ms=1000 error=answered 503
+//! 2026-05-14T12:00:15.000000Z  WARN sink refused: its events wait and will be offered again channel=settlements sink=ledger wait_ms=1000 error=answered 503
 //! ```
 //!
 //! or, in the `json` format, as one object with `timestamp`, `level`, `target`, `message` and the fields. If standard
@@ -23,7 +23,7 @@
 //! | `joined_to` | another batch, with which the batch `trace_id` is offered and recorded |
 //! | `error` | the error and its causes, outermost first |
 //! | `kind`, `reason`, `detail` | constant name of the error; constant name of a rejection's reason; its description |
-//! | `by`, `request` | in `asked by an operator`: the user, and the path of the operator API |
+//! | `by`, `request` | in `requested by an operator`: the user, and the path of the operator API |
 //! | `path`, `bytes`, `events` | a file, its size, and its number of events |
 //! | `lines`, `window_s`, `like` | in `more lines like this were not written`: their number, the window, and their message |
 //!

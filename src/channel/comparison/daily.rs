@@ -104,7 +104,7 @@ async fn regularly(shared: &RunContext, read_plan: &ReadPlan) -> Result<Infallib
             Err(Failed::Channel(error)) => return Err(error),
             Err(Failed::Service(error)) => {
                 let channel = &shared.channel.identity.name;
-                warn!(%channel, error = %Chain(&error), "the history could not be compared with the sinks: trying again");
+                warn!(%channel, error = %Chain(&error), "the history could not be compared with the sinks: retrying");
                 RETRY.min(every)
             }
             Err(Failed::Sink) => RETRY.min(every),
@@ -162,7 +162,7 @@ fn report(shared: &RunContext, comparison: Comparison) -> Result<(), Failed> {
         match from {
             Ok(_) => {}
             Err(NotCompared::Failed(error)) => {
-                warn!(%channel, %sink, error = %Chain(&error), "the sink could not be read to compare it with the history: trying again");
+                warn!(%channel, %sink, error = %Chain(&error), "the sink could not be read to compare it with the history: retrying");
                 all_were_read = false;
                 continue;
             }
@@ -177,7 +177,7 @@ fn report(shared: &RunContext, comparison: Comparison) -> Result<(), Failed> {
         } else {
             let offsets: Vec<_> = missing.iter().take(NAMED).map(|event| event.key.offset.to_string()).collect();
             let offsets = offsets.join(", ");
-            error!(%channel, %sink, events, missing = count, offsets, "events of the service are missing in the sink: `channeld check --history` lists them and says how to deliver them");
+            error!(%channel, %sink, events, missing = count, offsets, "events of the service are missing in the sink: `channeld check --history` lists them and shows how to deliver them");
         }
         let listed = missing.into_iter().map(|event| event.key).collect();
         let found = Found { at, events, missing: count, listed };

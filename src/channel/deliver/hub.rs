@@ -133,10 +133,10 @@ impl Hub {
         for (sink, lane) in inner.attached() {
             lane.attached = lane.queue.try_send(work.clone()).is_ok();
             if !lane.attached {
-                info!(channel = %self.channel.name, %sink, "lane falls behind: it reads for itself until it has caught up");
+                info!(channel = %self.channel.name, %sink, "lane has fallen behind: it reads on its own until it has caught up");
             }
         }
-        debug!(channel = %self.channel.name, %trace_id, offset = through.get(), "batch handed on");
+        debug!(channel = %self.channel.name, %trace_id, offset = through.get(), "batch passed to the lanes");
     }
 
     /// Offers a late event to the attached lanes. Returns `true` if each of them had room. A detached lane requests the late

@@ -238,7 +238,7 @@ impl Lane {
         let (channel, sink, joined_to) = (&self.identity.channel.name, &self.identity.sink, trace.id());
         for (_, other) in batch.parts.iter().filter(|(_, other)| other.id() != joined_to) {
             delivery.joins(other);
-            debug!(%channel, %sink, trace_id = %other.id(), %joined_to, "batch offered with another");
+            debug!(%channel, %sink, trace_id = %other.id(), %joined_to, "batch joined with another one");
         }
         delivery
     }

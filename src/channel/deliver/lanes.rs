@@ -92,10 +92,10 @@ impl Lanes {
             let channel = &self.shared.channel.identity.name;
             self.shared.channel.handle.board().lanes.remove(&sink);
             if let Some(next) = self.plan.outlets.iter().find(|outlet| outlet.name == sink).cloned() {
-                info!(%channel, %sink, "lane begins anew: the configuration of its sink, or a secret, has changed");
+                info!(%channel, %sink, "lane restarts: the configuration of its sink, or a secret, has changed");
                 self.enter(next);
             } else {
-                info!(%channel, %sink, "lane ended: the configuration has it no more");
+                info!(%channel, %sink, "lane ended: it was removed from the configuration");
             }
         }
         // A later plan can add lanes again.
@@ -118,7 +118,7 @@ impl Lanes {
         let (lane, ended) = self.tasks.next_ended().await?;
         let (channel, sink) = (&self.shared.channel.identity.name, &lane.on.name);
         let ended = ended.unwrap_or_else(|| {
-            warn!(%channel, %sink, "lane did not end in time: what it had in hand is offered again");
+            warn!(%channel, %sink, "lane did not end in time: its current batch is offered again");
             Ok(())
         });
         Some((lane, ended))

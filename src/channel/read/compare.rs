@@ -161,7 +161,7 @@ async fn contradict(
     }
     shared.commit(changes).await?;
     let (known, found) = (first.key.id.map(tracing::field::display), found.map(tracing::field::display));
-    error!(channel = %shared.channel.identity.name, offset = offset.get(), known, found, agrees_through = agrees_through.map(Offset::get), "the service has another event at a known offset: it was probably restored from a backup; new events are quarantined until an operator accepts its history, see `channeld status`");
+    error!(channel = %shared.channel.identity.name, offset = offset.get(), known, found, agrees_through = agrees_through.map(Offset::get), "the service has a different event at a known offset: it was probably restored from a backup; new events are quarantined until an operator accepts its history, see `channeld status`");
     Ok(())
 }
 

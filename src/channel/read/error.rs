@@ -13,7 +13,7 @@ pub enum ReadError {
     Api(#[from] ApiError),
     /// Events that the service did not show may exist between two offsets.
     #[error(
-        "whether there are events {}below offset {below} cannot be told: the range is in doubt, nothing is passed over",
+        "it is unknown whether events exist {}below offset {below}: the range is in doubt, and nothing is skipped",
         .above.map_or_else(String::new, |above| format!("above offset {above} and "))
     )]
     InDoubt {
@@ -24,8 +24,7 @@ pub enum ReadError {
     },
     /// The channel has never had a verified event, and none of its events can be verified.
     #[error(
-        "{rejected} of {events} events rejected ({reason}), and none of the channel verified before: nothing is quarantined yet; \
-         check {}", .reason.what_to_check()
+        "{rejected} of {events} events rejected ({reason}), and no event of the channel was ever verified: nothing is quarantined yet; check {}", .reason.what_to_check()
     )]
     NoneVerified {
         /// The number of rejected events.
@@ -37,8 +36,7 @@ pub enum ReadError {
     },
     /// The service's newest event is far above all others.
     #[error(
-        "the event at offset {at} is far above every other, the last of which is at {above}: it is passed once another \
-         one follows it; if the service means it, run `channeld cursor set`"
+        "the event at offset {at} is far above all others, the last of which is at {above}: reading passes it when another event follows; if the offset is correct, run `channeld cursor set`"
     )]
     FarAbove {
         /// The last offset below it.

@@ -61,7 +61,7 @@ async fn look(shared: &RunContext) -> Result<(), ChannelError> {
     let shown = match shared.by_plan(|read_plan| async move { shown(&read_plan, gap).await }).await {
         Ok(shown) => shown,
         Err(error) => {
-            debug!(channel = %shared.channel.identity.name, above = gap.above.map(Offset::get), below = gap.below.get(), error = %Chain(&error), "the service was not asked for events that may have become visible: asking again");
+            debug!(channel = %shared.channel.identity.name, above = gap.above.map(Offset::get), below = gap.below.get(), error = %Chain(&error), "events that may have become visible could not be requested: retrying");
             return Ok(());
         }
     };
@@ -147,6 +147,6 @@ fn appeared(shared: &RunContext, event: &RawEvent, has_it: Option<&str>) -> Vec<
     let known = KnownEvent { key: event.event_key(), previous: event.offset.before(), digest: None };
     lock(&shared.read).add([known]);
     changes.push(Change::Appeared(known));
-    info!(channel = %shared.channel.identity.name, offset = event.offset.get(), "an event became visible below events that were read: it is delivered late");
+    info!(channel = %shared.channel.identity.name, offset = event.offset.get(), "an event became visible below events that were already read: it is delivered late");
     changes
 }

@@ -161,7 +161,7 @@ impl Intake {
         let asked_at = known.map_or_else(|| Some(self.shared.asked()), |known| known.asked_at);
         let stage = self.stage(received, self.trace.as_ref());
         let trace_id = stage.trace.map(display);
-        warn!(channel = %self.shared.channel.identity.name, trace_id, offset = offset.get(), "proof pending: later events wait for it");
+        warn!(channel = %self.shared.channel.identity.name, trace_id, offset = offset.get(), "proof is pending: later events wait for it");
         let mut retry = self.shared.channel.parts.machine.retry(PROOF_RETRY);
         loop {
             self.reporter.says(Activity::AwaitingProof { offset });
@@ -206,9 +206,9 @@ impl Intake {
         let taken = self.shared.look(Ledger::quarantine_room);
         self.reporter.says(Activity::QuarantineFull);
         let (channel, events, bytes) = (&self.shared.channel.identity.name, taken.events, taken.bytes);
-        error!(%channel, events, bytes, "the channel's quarantine is full: reading stops, because rejected events would be lost; look at them with `channeld quarantine list`, then retry or drop them");
+        error!(%channel, events, bytes, "the channel's quarantine is full: reading stops, because rejected events would be lost; examine them with `channeld quarantine list`, then retry or drop them");
         self.shared.owned.claim.until(|ledger| !ledger.quarantine_room().is_full(QUARANTINE)).await;
-        info!(%channel, "quarantine has room again: reading goes on");
+        info!(%channel, "quarantine has room again: reading continues");
     }
 
     /// Sorts the waiting outcomes, as far as they may be passed on.

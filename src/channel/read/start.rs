@@ -69,10 +69,10 @@ async fn cursor(
     }
     let channel = &shared.channel.identity.name;
     let to = if let Some(own) = own {
-        warn!(%channel, %sink, position = own.through.map(Offset::get), "the state knows nothing of this sink, and the sink holds events of the channel: delivering the events above them");
+        warn!(%channel, %sink, position = own.through.map(Offset::get), "the state does not know this sink, but the sink has events of the channel: delivering the events above them");
         own
     } else if let Some(lowest) = lowest {
-        warn!(%channel, %sink, position = lowest.through.map(Offset::get), "the state knows nothing of the channel, and another sink holds its events: delivering the events above them");
+        warn!(%channel, %sink, position = lowest.through.map(Offset::get), "the state does not know the channel, but another sink has its events: delivering the events above them");
         lowest
     } else {
         Cursor { through: shared.by_plan(start).await? }
@@ -104,7 +104,7 @@ async fn sink_position(shared: &RunContext, outlet: &Outlet) -> Option<Cursor> {
         let error = match ask(shared, outlet).await {
             Ok(position) => {
                 if since.is_some() {
-                    info!(channel = %channel.name, %sink, "sink accepts again");
+                    info!(channel = %channel.name, %sink, "sink accepts events again");
                     shared.channel.handle.board().lane(sink).status.error = None;
                 }
                 return position;
@@ -114,7 +114,7 @@ async fn sink_position(shared: &RunContext, outlet: &Outlet) -> Option<Cursor> {
         let (wait, times) = (retry.next_wait(None), retry.attempt());
         let message = Chain(&error).to_string();
         if times == 1 {
-            warn!(channel = %channel.name, %sink, error = %Chain(&error), "sink refused: its events wait and are offered again");
+            warn!(channel = %channel.name, %sink, error = %Chain(&error), "sink refused: its events wait and will be offered again");
         } else {
             debug!(channel = %channel.name, %sink, times, error = %Chain(&error), "sink refused again");
         }

@@ -64,7 +64,7 @@ pub enum NotOfChannel {
         expected: ChannelId,
     },
     /// The event contains a value that is not on the channel's list.
-    #[error("what is signed names {}, and `expect.{}` has {}", named(*.what, .found.as_deref()), <&str>::from(*.what), listed(.expected))]
+    #[error("the signed data names {}, but `expect.{}` has {}", named(*.what, .found.as_deref()), <&str>::from(*.what), listed(.expected))]
     Unexpected {
         /// The field that the list belongs to.
         what: Named,

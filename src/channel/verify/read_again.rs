@@ -74,7 +74,7 @@ impl Stage<'_> {
             self.until_answered(offset, event_id).await
         } else {
             let answer = self.read_plan.source.event(event_id).await.inspect_err(|error| {
-                debug!(channel = %self.read_plan.settings.channel.name, offset = offset.get(), error = %Chain(error), "no answer about a late proof");
+                debug!(channel = %self.read_plan.settings.channel.name, offset = offset.get(), error = %Chain(error), "no answer for a late proof");
             });
             answer.ok().filter(|again| again.offset == offset)
         };
@@ -108,6 +108,6 @@ impl Stage<'_> {
 
     /// Rejects an event whose proof did not arrive in time.
     pub(crate) fn proof_timeout(&self, raw: RawEvent) -> QuarantinedEvent {
-        self.quarantine(raw, Rejection::new(RejectionReason::ProofTimeout, "its proof has not come in time"))
+        self.quarantine(raw, Rejection::new(RejectionReason::ProofTimeout, "its proof did not arrive in time"))
     }
 }

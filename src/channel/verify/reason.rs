@@ -121,21 +121,25 @@ impl RejectionReason {
     /// Returns what it means, for an operator. The runbook says the same, and what to do.
     pub fn explanation(self) -> &'static str {
         match self {
-            Self::Proof(ReasonKind::TooFewSignatures) => "too few of the configured signers have signed",
-            Self::Proof(ReasonKind::WrongOwner) => "the report is another organisation's",
-            Self::Proof(ReasonKind::EventHashMismatch) => "the content is not what was signed",
-            Self::Proof(_) => "not an event in a known form",
-            Self::ProofTimeout | Self::PendingWithoutId => "its proof never came",
+            Self::Proof(ReasonKind::TooFewSignatures) => "Too few of the configured signers signed it",
+            Self::Proof(ReasonKind::WrongOwner) => "The report belongs to another organization",
+            Self::Proof(ReasonKind::EventHashMismatch) => "The content differs from the signed content",
+            Self::Proof(_) => "It is not an event in a known form",
+            Self::ProofTimeout | Self::PendingWithoutId => "Its proof never arrived",
             Self::DuplicateProof => {
-                "the proof of another event, under another offset or id; the detail has the original's place"
+                "The proof belongs to another event, at another offset or id; the detail names the original"
             }
-            Self::Replayed => "a duplicate proof that version 0.1.0 has quarantined",
-            Self::ProofOfChannel => "another channel showed the proof before; the detail has it and its place there",
-            Self::Contradiction => "other content at an offset that was read before",
-            Self::OtherChannel => "a query's result that names another channel",
-            Self::Unexpected(Named::WorkflowId) => "the proof holds, and the workflow is not on the channel's list",
+            Self::Replayed => "A duplicate proof that version 0.1.0 quarantined",
+            Self::ProofOfChannel => {
+                "Another channel showed the proof before; the detail names the channel and the offset"
+            }
+            Self::Contradiction => "Other content at an offset that was read before",
+            Self::OtherChannel => "The result of a query names another channel",
+            Self::Unexpected(Named::WorkflowId) => {
+                "The proof is valid, but the workflow is not on the list of the channel"
+            }
             Self::Unexpected(_) => {
-                "the proof holds, and what it names is not on the channel's list; the detail has both values"
+                "The proof is valid, but it names a value that is not on the list of the channel; the detail has both"
             }
         }
     }

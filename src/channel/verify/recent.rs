@@ -80,7 +80,7 @@ pub enum Alarm {
         digest: Hash256,
     },
     /// The place had another event before, or the event had other content.
-    #[error("another event, or other content of it, was shown before at {0}")]
+    #[error("a different event, or different content, was shown before at {0}")]
     Contradiction(Place),
 }
 

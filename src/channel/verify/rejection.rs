@@ -28,8 +28,7 @@ impl Rejection {
 
     /// Rejects an event because the service's history differs from the events read before.
     pub(crate) fn contradicted(Contradiction { offset, .. }: Contradiction) -> Self {
-        let detail =
-            format!("the service's history differs from what was read: it has another event at offset {offset}");
+        let detail = format!("the service's history has changed: it has a different event at offset {offset}");
         Self::new(RejectionReason::Contradiction, &detail)
     }
 }

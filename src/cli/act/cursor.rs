@@ -20,9 +20,9 @@ use proof::event::{ChannelId, Offset};
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
   channeld cursor show settlements
-  channeld cursor set settlements --sink ledger --to 15520          # says what it would do
+  channeld cursor set settlements --sink ledger --to 15520          # shows the effect only
   channeld cursor set settlements --sink ledger --to 15520 --yes
-  channeld cursor set settlements --back-to 15520 --yes             # no sink passes anything over")]
+  channeld cursor set settlements --back-to 15520 --yes             # no sink skips an event")]
 pub(crate) enum Command {
     Show(Printed<ListCursors>),
     Set {
@@ -68,7 +68,7 @@ pub(crate) async fn run(command: Command, file: Option<&Path>, out: &mut impl Wr
     let operator = Operator::open(file)?;
     match command {
         Command::Show(Printed { request, json }) => {
-            write_list(out, json, &operator.ask(&request).await?, (&heading(), "There is no cursor yet."), position)
+            write_list(out, json, &operator.ask(&request).await?, (&heading(), "No cursor is recorded yet."), position)
         }
         Command::Set { request, to, back_to, yes, json } => {
             let target = to.or(back_to).expect("one of the two is required");
@@ -85,14 +85,14 @@ pub(crate) async fn run(command: Command, file: Option<&Path>, out: &mut impl Wr
             if yes {
                 return Ok(Exit::Done);
             }
-            Err(Failure(Exit::Usage, "nothing was changed: say --yes to do it".to_owned()))
+            Err(Failure(Exit::Usage, "nothing was changed: add --yes to do it".to_owned()))
         }
     }
 }
 
 async fn latest(file: Option<&Path>, channel: ChannelId) -> Result<Option<Offset>, Failure> {
     let page = connect::client(&Config::load(file)?)?.poll(channel, None, 1).await;
-    let page = page.map_err(Failure::api("the latest event could not be asked for"))?;
+    let page = page.map_err(Failure::api("the latest event could not be requested"))?;
     Ok(page.events.first().map(|event| event.offset))
 }
 
@@ -111,7 +111,7 @@ fn moved(request: &SetCursors, CursorMove { sink, from, to, repeated, passed_ove
     let will = if request.apply { "" } else { "would be " };
     let consequence = match (repeated, passed_over) {
         (0, 0) => "nothing changes".to_owned(),
-        (0, passed_over) => format!("at most {passed_over} events {will}passed over, never delivered"),
+        (0, passed_over) => format!("at most {passed_over} events {will}skipped and never delivered"),
         (repeated, _) => format!("at most {repeated} events {will}delivered again"),
     };
     format!("{} {sink}: from {from} to {to}: {consequence}", request.channel)

@@ -41,7 +41,7 @@ pub(crate) async fn run(command: Command, config: Option<&Path>, out: &mut impl 
     let operator = Operator::open(config)?;
     match command {
         Command::List(Printed { request, json }) => {
-            write_list(out, json, &operator.ask(&request).await?, (&heading(), "There is no dead letter."), line)
+            write_list(out, json, &operator.ask(&request).await?, (&heading(), "No dead letters."), line)
         }
         Command::Show { request, json: true } => say_json(out, &operator.ask(&request).await?),
         Command::Show { request, json: false } => {
@@ -54,11 +54,12 @@ pub(crate) async fn run(command: Command, config: Option<&Path>, out: &mut impl 
                 return write_lines(out, offsets.iter().map(|offset| json!({ "offset": offset })));
             }
             let sink = &request.which.sink;
-            say(out, format!("{} dead letters are on their way to {sink} once more", offsets.len()))
+            say(out, format!("{} dead letters will be delivered to {sink} again", offsets.len()))
         }
-        Command::Drop(Confirmed { yes: false, .. }) => {
-            Err(Failure(Exit::Usage, "nothing was dropped: say --yes to drop these dead letters for good".to_owned()))
-        }
+        Command::Drop(Confirmed { yes: false, .. }) => Err(Failure(
+            Exit::Usage,
+            "nothing was dropped: add --yes to drop these dead letters permanently".to_owned(),
+        )),
         Command::Drop(Confirmed { request, yes: true }) => {
             say(out, format!("{} dropped", operator.ask(&request).await?.len()))
         }

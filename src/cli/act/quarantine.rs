@@ -45,7 +45,7 @@ pub(crate) async fn run(command: Command, config: Option<&Path>, out: &mut impl 
     let operator = Operator::open(config)?;
     match command {
         Command::List(Printed { request, json }) => {
-            write_list(out, json, &operator.ask(&request).await?, (&heading(), "No event is in quarantine."), line)
+            write_list(out, json, &operator.ask(&request).await?, (&heading(), "No events are in quarantine."), line)
         }
         Command::Show { request, json: true, .. } => say_json(out, &operator.ask(&request).await?),
         Command::Show { request, json: false, raw } => show(out, &operator.ask(&request).await?, raw),
@@ -58,10 +58,10 @@ pub(crate) async fn run(command: Command, config: Option<&Path>, out: &mut impl 
         Command::Drop(Confirmed { request, yes: false }) => {
             let events = match &request.reason {
                 Some(reason) => format!("all events with the reason {reason}"),
-                None if request.all => format!("everything in the quarantine of channel {}", request.channel),
+                None if request.all => format!("all quarantined events of channel {}", request.channel),
                 None => format!("{} events", request.offsets.len()),
             };
-            Err(Failure(Exit::Usage, format!("nothing was dropped: say --yes to drop {events} for good")))
+            Err(Failure(Exit::Usage, format!("nothing was dropped: add --yes to drop {events} permanently")))
         }
         Command::Drop(Confirmed { request, yes: true }) => {
             say(out, format!("{} dropped", operator.ask(&request).await?.len()))
@@ -97,9 +97,9 @@ pub(crate) fn retried(Retried { offset, fate }: &Retried) -> String {
 
 fn outcome(fate: &Fate) -> String {
     match fate {
-        Fate::Delivering => "holds: goes to the sinks that passed it".to_owned(),
-        Fate::Waiting => "has no proof yet: it is waited for again".to_owned(),
-        Fate::ReadInOrder => "holds, but no sink has come so far: it is read again in order".to_owned(),
+        Fate::Delivering => "verified: it will be delivered late".to_owned(),
+        Fate::Waiting => "has no proof yet: it is pending again".to_owned(),
+        Fate::ReadInOrder => "verified: sinks will receive it in order".to_owned(),
         Fate::Kept { reason, detail } => format!("kept: {}: {}", printable(reason), printable(detail)),
         Fate::NotThere => "is not in the quarantine".to_owned(),
     }

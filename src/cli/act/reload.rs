@@ -26,10 +26,10 @@ pub(crate) async fn run(args: &Args, config: Option<&Path>, out: &mut impl Write
     if args.json {
         return say_json(out, &changes);
     }
-    let mut lines = vec!["The configuration was read again and is in force.".to_owned()];
+    let mut lines = vec!["The configuration was reloaded.".to_owned()];
     lines.extend(changes.sentences());
     if changes.is_empty() {
-        lines.push("Nothing in it is different.".to_owned());
+        lines.push("Nothing in it has changed.".to_owned());
     }
     lines.extend(changes.warnings.iter().map(|warning| format!("warning: {warning}")));
     write_lines(out, lines)

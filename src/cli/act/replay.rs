@@ -48,7 +48,7 @@ pub(crate) struct Args {
 /// Delivers the events again. If this fails midway, the error says how many events were already queued.
 pub(crate) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
     if args.from > args.to {
-        return Err(Failure(Exit::Usage, "--from is above --to: there is nothing between them".to_owned()));
+        return Err(Failure(Exit::Usage, "--from is above --to".to_owned()));
     }
     let config = Config::load(file)?;
     let client = connect::client(&config)?;
@@ -63,7 +63,10 @@ pub(crate) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) 
         let asked = operator.ask(&Redeliver { channel, sink, events }).await;
         let offsets = asked.map_err(|Failure(exit, why)| match queued {
             0 => Failure(exit, why),
-            _ => Failure(exit, format!("{queued} of {all} events are on their way to {}, and then: {why}", args.sink)),
+            _ => Failure(
+                exit,
+                format!("{queued} of {all} events will be delivered to {}; then this failed: {why}", args.sink),
+            ),
         })?;
         queued += offsets.len();
         bar.tell(queued as u64, all as u64, "queued: ");
@@ -71,7 +74,7 @@ pub(crate) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) 
     bar.hide();
     let (first, last) = (events.first().map(|event| event.offset), events.last().map(|event| event.offset));
     let range = first.zip(last).map_or(String::new(), |(first, last)| format!(", from {first} to {last},"));
-    say(out, format!("{queued} events{range} are on their way to {}", args.sink))
+    say(out, format!("{queued} events{range} will be delivered to {}", args.sink))
 }
 
 impl Args {
@@ -113,8 +116,7 @@ impl Args {
         let (count, mib, Self { from, to, .. }) = (grouped(LATE.events), LATE.bytes >> 20, self);
         let first = fitting.last().map_or(String::new(), |last| format!(", the first up to --to {}", last.offset));
         let message = format!(
-            "from {from} to {to} there are more than {count} events, or {mib} MiB, which is the most at a time: deliver them in \
-             parts{first}; nothing is delivered"
+            "from {from} to {to} are more than {count} events or {mib} MiB, the limit for one command: deliver them in parts{first}; nothing is delivered"
         );
         Failure(Exit::Usage, message)
     }
@@ -128,8 +130,7 @@ impl Args {
         };
         if Some(last.offset) > lane.cursor.through {
             let message = format!(
-                "sink {sink} of channel {channel} has come as far as {}, and gets what is above in order: nothing is delivered; \
-                 give another --to",
+                "sink {sink} of channel {channel} has reached offset {}, and receives later events in order: nothing is delivered; choose a lower --to",
                 lane.cursor
             );
             return Err(Failure(Exit::Usage, message));
@@ -148,7 +149,7 @@ fn requests(page: &[RawEvent]) -> Vec<Vec<String>> {
             bytes = 0;
         }
         bytes += json.len();
-        requests.last_mut().expect("there is one from the beginning").push(json);
+        requests.last_mut().expect("one exists from the start").push(json);
     }
     requests
 }

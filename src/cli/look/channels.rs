@@ -124,13 +124,14 @@ pub(crate) async fn run(command: Command, file: Option<&Path>, out: &mut impl Wr
     let known = config.channels.iter().find(|known| *known.channel.name == args.channel);
     let Some(known) = known else {
         let names: Vec<_> = config.channels.iter().map(|known| &*known.channel.name).collect();
-        let message = format!("`{}` is no configured channel: those are {}", args.channel, names.join(", "));
+        let message =
+            format!("channel `{}` is not configured; the configured channels are {}", args.channel, names.join(", "));
         return Err(Failure(Exit::Usage, message));
     };
     let (mut proposal, expect) = propose(&args, &config, known).await?;
     if args.write || args.apply {
         let Some(file) = file.filter(|_| !expect.is_empty()) else {
-            let message = "nothing was written: there is no configuration file, or nothing to propose";
+            let message = "nothing was written: no configuration file exists, or nothing can be proposed";
             return Err(Failure(Exit::Failed, message.to_owned()));
         };
         config::write_expect(file, &args.channel, &expect)
@@ -139,7 +140,7 @@ pub(crate) async fn run(command: Command, file: Option<&Path>, out: &mut impl Wr
         if args.apply {
             let applied = Applied::by_daemon(file, &args.channel).await;
             let applied =
-                applied.map_err(|Failure(exit, why)| Failure(exit, format!("the lists are written, but {why}")));
+                applied.map_err(|Failure(exit, why)| Failure(exit, format!("the lists were written, but {why}")));
             proposal.applied = Some(applied?);
         }
     }
@@ -208,7 +209,7 @@ impl Applied {
 
     fn lines(&self) -> impl Iterator<Item = String> {
         let warnings = self.changes.warnings.iter().map(|warning| format!("# warning: {warning}"));
-        let head = format!("# in force; of the quarantine {} were verified again", self.retried.len());
+        let head = format!("# in force; {} quarantined events were verified again", self.retried.len());
         let retried = self.retried.iter().map(|one| format!("# {}", quarantine::retried(one)));
         warnings.chain([head]).chain(retried)
     }
@@ -223,10 +224,10 @@ impl Proposal {
             let values: Vec<_> = values.iter().map(|value| format!("{value:?}")).collect();
             lines.push(printable(&format!("{what} = [{}]", values.join(", "))));
         }
-        let left_out = |what| format!("# {what} is left out: not every verified event has one");
+        let left_out = |what| format!("# {what} is omitted: not every verified event has one");
         lines.extend(self.left_out.iter().map(left_out));
         lines.push(String::new());
-        lines.push(format!("# the lists of now reject {rejected_now} of them, these {}", rejected.len()));
+        lines.push(format!("# the present lists reject {rejected_now} of them, the proposed ones {}", rejected.len()));
         lines.extend(
             rejected
                 .iter()

@@ -29,10 +29,11 @@ pub(crate) async fn run(args: &Args, config: Option<&Path>, out: &mut impl Write
 }
 
 fn text(Cluster { instances, channels, heartbeat_error }: &Cluster) -> String {
-    let mut lines =
-        Vec::from_iter(heartbeat_error.as_ref().map(|error| {
-            styled(BAD, &format!("no heartbeat, and this is what was seen before: {}", printable(error)))
-        }));
+    let mut lines = Vec::from_iter(
+        heartbeat_error
+            .as_ref()
+            .map(|error| styled(BAD, &format!("no heartbeat; this is the last known status: {}", printable(error)))),
+    );
     lines.extend(differences(instances));
     if !lines.is_empty() {
         lines.push(String::new());
@@ -61,6 +62,6 @@ fn channel(ChannelOwner { channel, owner, ownerless_seconds, .. }: &ChannelOwner
 pub(crate) fn differences(instances: &[InstanceStatus]) -> impl Iterator<Item = String> {
     instances.iter().filter(|it| !it.not_configured.is_empty()).map(|it| {
         let (name, channels) = (printable(&it.name), it.not_configured.join(", "));
-        styled(PASSING, &format!("instance {name} does not configure {channels}, and others do"))
+        styled(PASSING, &format!("instance {name} does not configure {channels}, but others do"))
     })
 }

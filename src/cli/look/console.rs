@@ -52,7 +52,7 @@ fn loopback(text: &str) -> Result<SocketAddr, String> {
     if address.ip().is_loopback() {
         return Ok(address);
     }
-    Err("must be a loopback address, such as 127.0.0.1:8480: from another machine, come through `ssh -L`".to_owned())
+    Err("must be a loopback address, such as 127.0.0.1:8480; from another machine, use `ssh -L`".to_owned())
 }
 
 /// Serves until a signal arrives.
@@ -76,6 +76,6 @@ pub(crate) fn open_browser(address: &str) {
     let mut browser = Command::new(program);
     browser.arg(address).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     if let Err(error) = browser.spawn() {
-        warn!(%error, "no browser could be opened: open the address yourself");
+        warn!(%error, "no browser could be started: open the address yourself");
     }
 }

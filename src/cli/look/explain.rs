@@ -36,7 +36,7 @@ const PROPOSED: usize = 3;
   channeld explain
   channeld explain proof-timeout
   channeld explain ChanneldProofInTwoChannels
-  channeld explain 'channel settlements: its late events are full: reading waits'")]
+  channeld explain 'channel settlements: its pending events are full: reading waits'")]
 pub(crate) struct Args {
     /// The reason. Several words are one reason.
     #[arg(value_parser = Known, hide_possible_values = true)]
@@ -116,14 +116,14 @@ fn list(topics: &[Topic]) -> String {
         }
         lines.push(String::new());
     }
-    lines.push("`channeld explain REASON` says what to do about one.".to_owned());
+    lines.push("`channeld explain REASON` shows what to do.".to_owned());
     lines.join("\n")
 }
 
 fn unknown(topics: &[Topic], asked: &str) -> String {
     let nearest = runbook::nearest(topics, asked, PROPOSED).join(", ");
     format!(
-        "the runbook has no reason {:?}; the nearest are: {nearest}. `channeld explain` lists all of them",
+        "the runbook has no entry for {:?}; the closest are: {nearest}. `channeld explain` lists all entries",
         printable(asked)
     )
 }

@@ -55,7 +55,7 @@ fn details(verdict: &Verdict, names: &SignerNames) -> String {
             let signed = signed.as_deref().unwrap_or("a text that is not base64 of JSON");
             format!("signers: {} ({} required)\nsigned: {signed}", signers.join(", "), proof.required)
         }
-        Verdict::Pending(_) => "its proof has not come yet".to_owned(),
+        Verdict::Pending(_) => "its proof has not arrived yet".to_owned(),
         Verdict::Unsigned(_) => "its type and status never carry a proof".to_owned(),
     }
 }

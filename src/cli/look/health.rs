@@ -49,12 +49,10 @@ pub(crate) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) 
 
 fn url(listen: Option<SocketAddr>, path: &str) -> Result<Url, Failure> {
     match listen {
-        None => {
-            Err(Failure(Exit::Failed, "admin.listen is \"\": the daemon serves nothing that could be asked".to_owned()))
-        }
+        None => Err(Failure(Exit::Failed, "admin.listen is \"\": the daemon serves no health endpoint".to_owned())),
         Some(address) if address.port() == 0 => Err(Failure(
             Exit::Failed,
-            "admin.listen leaves the port to the system: name one, so that it can be asked".to_owned(),
+            "admin.listen lets the system choose the port: set a fixed one for this command".to_owned(),
         )),
         Some(mut address) => {
             // A daemon that listens on every address is asked at the loopback address.

@@ -86,7 +86,7 @@ async fn watch(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result
             return Ok(());
         }
         let path = operator.config.state.path.display();
-        note(&format!("no daemon runs on the state in {path}: asking the service itself"));
+        note(&format!("no daemon is running with the state in {path}: reading from the service"));
     }
     let config = Config::load(file)?;
     let printer = args.printer(config.channels.iter().map(|known| &*known.channel.name));

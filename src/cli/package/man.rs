@@ -75,9 +75,9 @@ fn configuration() -> io::Result<Vec<u8>> {
     roff.control("TH", ["channeld.toml", "5", &date(), SOURCE, MANUAL]);
     roff.control("SH", ["NAME"]).text([roman("channeld.toml - configuration of channeld")]);
     roff.control("SH", ["DESCRIPTION"]).text([
-        roman("A TOML file. Every key stands here with its default or, "),
+        roman("A TOML file. Every key is listed with its default or, "),
         italic("in this type"),
-        roman(", with an example. NAME stands for a name of your choice."),
+        roman(", with an example. NAME is a name of your choice."),
     ]);
     keys::write(&mut roff);
     roff.to_writer(&mut text)?;
@@ -89,7 +89,7 @@ fn configuration() -> io::Result<Vec<u8>> {
 fn record() -> io::Result<Vec<u8>> {
     let (mut roff, mut example, mut text) = (Roff::new(), Roff::new(), Vec::new());
     roff.control("TH", ["channeld-record", "5", &date(), SOURCE, MANUAL]);
-    roff.control("SH", ["NAME"]).text([roman("channeld-record - what channeld delivers for an event")]);
+    roff.control("SH", ["NAME"]).text([roman("channeld-record - the record that channeld delivers for an event")]);
     roff.to_writer(&mut text)?;
     text.extend_from_slice(record::MANUAL.as_bytes());
     example.control("PP", []).control("nf", []);

@@ -17,7 +17,7 @@ use crate::config;
   channeld schema config > channeld.schema.json
   channeld schema record > channeld-record.schema.json
 
-The first line of a configuration beside its schema, for an editor:
+The first line of a configuration with the schema in the same directory, for an editor:
   #:schema ./channeld.schema.json")]
 pub(crate) struct Args {
     /// What is described.

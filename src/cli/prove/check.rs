@@ -45,7 +45,7 @@ pub(crate) async fn ask(config: &Config) -> Vec<Asked> {
   channeld check --history settlements --since 7d
   channeld check --effective | grep '^sinks.ledger'
   channeld check --effective --json | jq '.effective[] | select(.origin != \"default\")'")]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent flag")]
 pub(crate) struct Args {
     /// Print one JSON object: what would run, or {"valid": false, "problems": […]}
     #[arg(long)]

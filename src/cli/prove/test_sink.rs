@@ -59,7 +59,7 @@ pub(crate) async fn run(
     let config = Config::load(file)?;
     let Some(sink) = config.sinks.get(name) else {
         let known: Vec<_> = config.sinks.keys().map(String::as_str).collect();
-        let message = format!("there is no sink {}; there are: {}", printable(name), known.join(", "));
+        let message = format!("unknown sink {}; the sinks are: {}", printable(name), known.join(", "));
         return Err(Failure(Exit::Usage, message));
     };
     let tested = test(name, sink).await;
@@ -78,7 +78,7 @@ pub(crate) async fn run(
     if *json {
         say_json(out, &outcome)?;
     } else if outcome.ok {
-        let how = if delivered { "delivered" } else { "not delivered, but looked at" };
+        let how = if delivered { "delivered" } else { "checked, nothing delivered" };
         say(out, format!("sink {name}: {how}: {}", outcome.message))?;
     } else {
         return Err(Failure(exit, format!("sink {name}: {}", outcome.message)));
@@ -90,7 +90,7 @@ async fn test(name: &str, sink: &Sink) -> Result<Tested, SinkError> {
     let record = Arc::new(Record::of_test(name, Uuid::new_v4(), Timestamp::now()));
     let messages = [Message::new(&record, &sink.shape)];
     if let Some(why) = messages[0].unshaped() {
-        let message = format!("the body could not be made of a test: {why}");
+        let message = format!("the body of the test event could not be made: {why}");
         return Err(SinkError::refused(message));
     }
     let built = sink.settings.build(name, &OpenFiles::default(), &Metrics::default())?;

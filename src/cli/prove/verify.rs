@@ -85,7 +85,7 @@ impl Args {
         }
         let named = self.channel.as_deref();
         load_verifier(config, named)?
-            .ok_or_else(|| Failure(Exit::Usage, format!("`{}` is no configured channel", named.unwrap_or_default())))
+            .ok_or_else(|| Failure(Exit::Usage, format!("channel `{}` is not configured", named.unwrap_or_default())))
     }
 }
 

@@ -59,7 +59,7 @@ pub(crate) async fn run(args: &Args, connection: &Connection, out: &mut impl Wri
     let late = format!("the watcher did not become {until} within {}s", timeout.as_secs_f64());
     Err(match last_status {
         Some(status) => Failure(Exit::Failed, format!("{late}; it was last {status}")),
-        None => Failure(Exit::Unavailable, format!("{late}; the service never told its state")),
+        None => Failure(Exit::Unavailable, format!("{late}; the service never reported its state")),
     })
 }
 

@@ -134,7 +134,7 @@ struct Answers {
 pub(crate) async fn run(args: Args, out: &mut impl Write) -> Result<Exit, Failure> {
     if !args.force && args.file.exists() {
         let message =
-            format!("{} is there already; name another file, or overwrite it with --force", args.file.display());
+            format!("{} exists already; choose another file, or overwrite it with --force", args.file.display());
         return Err(Failure(Exit::Usage, message));
     }
     if let Some(kind) = &args.sink {
@@ -161,7 +161,7 @@ async fn make(args: Args, new_key: &mut Option<PathBuf>, out: &mut impl Write) -
             say(out, for_stdout(&asked.to_string()))?;
         }
         if asked.iter().any(|asked| !asked.ok) {
-            let message = "nothing was written; correct what failed, or write it all the same with --unchecked";
+            let message = "nothing was written; correct the failed checks, or write it anyway with --unchecked";
             return Err(Failure(Exit::Unavailable, message.to_owned()));
         }
     }
@@ -204,14 +204,14 @@ impl Answers {
         let missing: Vec<_> = [
             (args.org_id.is_none() && args.workflow_owner.is_none(), "--org-id"),
             (args.channel.is_empty(), "--channel"),
-            (!key_file.exists() && !args.api_key_stdin, "--api-key-file with a file that is there, or --api-key-stdin"),
+            (!key_file.exists() && !args.api_key_stdin, "--api-key-file with an existing file, or --api-key-stdin"),
         ]
         .into_iter()
         .filter_map(|(is_missing, flag)| (is_missing && is_nobody_there).then_some(flag))
         .chain(sink::without_place(args.sink.as_deref(), args.to.is_some() || args.to_file.is_some()))
         .collect();
         if !missing.is_empty() {
-            let message = format!("this is no terminal to ask at; say {}", missing.join(", "));
+            let message = format!("this is not a terminal, so nothing can be asked; give {}", missing.join(", "));
             return Err(Failure(Exit::Usage, message));
         }
         let mut key = None;
@@ -236,7 +236,7 @@ impl Answers {
             let owner = match (args.org_id, args.workflow_owner) {
                 (_, Some(address)) => ("workflow_owner", address),
                 (Some(id), None) => ("org_id", id),
-                (None, None) => ("org_id", prompt::ask("The organisation's id (org_…)")?),
+                (None, None) => ("org_id", prompt::ask("The organization's id (org_…)")?),
             };
             let (signers, required) = (args.valid_signers, args.min_required_signatures);
             named = args.channel.iter().map(|text| channel(text)).collect::<Result<_, _>>()?;
@@ -259,8 +259,8 @@ impl Answers {
         let quoted = |text: &str| toml_edit::Value::from(text).to_string();
         let path = |path: &Path| quoted(&path.display().to_string());
         let mut text = format!(
-            "# Made by `channeld init`. What is not set here has its default: `man channeld.toml` has every key.\n\n[api]\n\
-             base_url = {}\napi_key_file = {}\n\n[verification]\n# Whose events these are: others' are rejected.\n{} = {}\n",
+            "# Made by `channeld init`. Every other key has its default: see `man channeld.toml`.\n\n[api]\n\
+             base_url = {}\napi_key_file = {}\n\n[verification]\n# The owner of the events. Events of other owners are rejected.\n{} = {}\n",
             quoted(&service.base_url),
             path(&service.key_file),
             service.owner.0,
@@ -278,14 +278,13 @@ impl Answers {
         }
         let _ = writeln!(
             text,
-            "\n[state]\n# How far it has got. Keep it on a disk that survives a restart.\npath = {}",
+            "\n[state]\n# The progress of every channel and sink. Keep it on a disk that survives a restart.\npath = {}",
             path(state)
         );
         for (name, id) in channels {
             let _ = writeln!(
                 text,
-                "\n[channels.{name}]\nid = {}\nsinks = [\"events\"]\n# Only where there is no cursor yet: \"earliest\", \
-                 \"latest\" or an offset.\nstart = \"earliest\"",
+                "\n[channels.{name}]\nid = {}\nsinks = [\"events\"]\n# Used only while no cursor is recorded: \"earliest\", \"latest\" or an offset.\nstart = \"earliest\"",
                 quoted(id)
             );
         }
@@ -327,7 +326,7 @@ impl Service {
             match seen {
                 Ok((named, true)) => channels.push(named),
                 Ok((_, false)) => {
-                    say(out, "That channel is not taken: name it again, or give up with Ctrl-D").map(drop)?;
+                    say(out, "That channel is not accepted: enter it again, or cancel with Ctrl-D").map(drop)?;
                 }
                 // A mistake in this answer, or in an earlier one.
                 Err(failure) => drop(say(out, format!("{failure}"))?),

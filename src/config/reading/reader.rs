@@ -89,7 +89,7 @@ impl Reader {
                 Some(meant) => format!("is not a known key; did you mean {meant}?"),
                 None => match self.kind_of_sink(&key) {
                     Some(kind) => {
-                        format!("is no key of a sink of type {kind:?}; config/default.toml documents those that are")
+                        format!("is not a key of a sink of type {kind:?}; config/default.toml documents the keys")
                     }
                     None => {
                         "is not a known key; remove it, or see the documented keys in config/default.toml".to_owned()

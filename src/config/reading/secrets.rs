@@ -21,7 +21,7 @@ impl Section<'_> {
         self.file(name, |path| {
             let secret = read_secret(path)?;
             if is_open_to_all(Path::new(path)) {
-                self.note(name, format!("every user can read {path}, which holds a secret: chmod o-r it"));
+                self.note(name, format!("every user can read {path}, which contains a secret: run chmod o-r"));
             }
             parse(&secret)
         })
@@ -53,7 +53,7 @@ impl Section<'_> {
         match (name?, secret?) {
             (None, None) => Ok(None),
             (Some(name), Some(secret)) => Ok(Some((name, secret))),
-            (None, Some(_)) => Err(self.wrong(user, format!("is missing beside {password}; set both"))),
+            (None, Some(_)) => Err(self.wrong(user, format!("is missing, but {password} is set; set both"))),
             (Some(_), None) => {
                 Err(self.wrong(user, format!("is set without {password}; set {password} or {password}_file")))
             }
@@ -65,7 +65,7 @@ impl Section<'_> {
         let origin = self.reader.origin(&self.key.at(name)).and_then(|origin| origin.strip_prefix(FILE));
         if let Some(file) = origin.filter(|file| is_open_to_all(Path::new(file))) {
             let message =
-                format!("every user can read {file}, which holds this secret: chmod o-r it, or set {name}_file");
+                format!("every user can read {file}, which contains this secret: run chmod o-r, or set {name}_file");
             self.note(name, message);
         }
     }
@@ -78,7 +78,7 @@ impl Section<'_> {
     /// Adds a note if `what` is sent in plain text to an address on another machine.
     pub(crate) fn note_plaintext(&self, name: &str, url: &Url, what: &str) {
         if url.scheme() == "http" && !is_loopback(url) {
-            let message = format!("plain http: {what} can be read and changed on the way; use https");
+            let message = format!("plain http: {what} can be read and changed in transit; use https");
             self.note(name, message);
         }
     }

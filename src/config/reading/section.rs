@@ -32,7 +32,7 @@ impl<'r> Section<'r> {
 
     /// Reads a text or a whole number. `parse` checks it, and its error describes the mistake and its correction.
     pub(crate) fn optional<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
-        self.value(name, |value| parse(&scalar(value).ok_or("must be a text in quotes")?))
+        self.value(name, |value| parse(&scalar(value).ok_or("must be a string in quotes")?))
     }
 
     /// Like [`optional`](Self::optional), but a missing value is a problem.
@@ -56,7 +56,7 @@ impl<'r> Section<'r> {
 
     /// Reads a text that must be in quotes, because an unquoted number could have lost digits.
     pub(crate) fn quoted<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
-        self.value(name, |value| parse(value.as_str().ok_or("must be a text in quotes")?))
+        self.value(name, |value| parse(value.as_str().ok_or("must be a string in quotes")?))
     }
 
     /// Reads the file whose path is the value. The error of `read` describes the problem with the file.
@@ -87,7 +87,7 @@ impl<'r> Section<'r> {
                     text => text.split(',').map(|item| item.trim().to_owned()).collect(),
                 }),
             };
-            items.ok_or_else(|| "must be a list of texts, such as [\"a\", \"b\"]".to_owned())
+            items.ok_or_else(|| "must be a list of strings, such as [\"a\", \"b\"]".to_owned())
         })
     }
 

@@ -47,7 +47,7 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     let has_unit = text.trim().ends_with(|c: char| c.is_ascii_alphabetic());
     match text.trim().parse() {
         Ok(ByteSize(bytes @ 1..)) if has_unit => Ok(bytes),
-        _ => Err("must be a size with its unit, more than nothing, such as \"512KiB\", \"100MiB\" or \"5GiB\"".into()),
+        _ => Err("must be a size with its unit, greater than zero, such as \"512KiB\", \"100MiB\" or \"5GiB\"".into()),
     }
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn http_url(text: &str) -> Result<Url, String> {
         return Err("must not carry a user or password; remove everything up to the @".to_owned());
     }
     if url.fragment().is_some() {
-        return Err("must not have a fragment; remove the # and what follows".to_owned());
+        return Err("must not have a fragment; remove everything from the # on".to_owned());
     }
     Ok(url)
 }
@@ -110,7 +110,7 @@ pub(crate) fn path(text: &str) -> Result<PathBuf, String> {
 /// A text that can be shown on one line.
 pub(crate) fn visible(text: &str) -> Result<String, String> {
     let legal = !text.is_empty() && !text.contains(char::is_control);
-    Some(text.to_owned()).filter(|_| legal).ok_or_else(|| "must be a text without control characters".to_owned())
+    Some(text.to_owned()).filter(|_| legal).ok_or_else(|| "must be a string without control characters".to_owned())
 }
 
 /// One of the words of an enum.
@@ -147,7 +147,7 @@ impl Section<'_> {
         if !legal || !framed || name.contains("__") {
             let message = format!(
                 "must be named with letters, digits, - and _ ({NAME_LIMIT} at most, a letter or digit at both ends, no \
-                 __), because the name becomes a metric label, a part of environment variables and of paths"
+                 __), because the name is used in metric labels, environment variables and paths"
             );
             self.wrong(name, message);
         }

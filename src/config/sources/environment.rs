@@ -92,7 +92,7 @@ fn resolve(name: &str, table: Option<&Value>) -> Result<String, String> {
     match alike[..] {
         [] => Ok(name.to_owned()),
         [one] => Ok(one.clone()),
-        [one, other, ..] => Err(format!("could mean {one} or {other}; set it in the file")),
+        [one, other, ..] => Err(format!("is ambiguous ({one} or {other}); set it in the file")),
     }
 }
 

@@ -56,7 +56,7 @@ impl Api {
 fn base_url(text: &str) -> Result<Url, String> {
     let mut url = http_url(text)?;
     if url.query().is_some() {
-        return Err("must not have a query; remove the ? and what follows".to_owned());
+        return Err("must not have a query; remove everything from the ? on".to_owned());
     }
     let path = url.path().trim_end_matches('/').to_owned();
     url.set_path(&path);

@@ -80,7 +80,7 @@ pub(crate) fn read_all(root: &Section<'_>) -> Vec<Channel> {
     let (channels, sinks) = (root.section("channels"), root.section("sinks").names().unwrap_or_default());
     let names = channels.names();
     if names.as_ref().is_ok_and(Vec::is_empty) {
-        root.wrong("channels", "there is no channel; add a [channels.NAME] table with its id and sinks");
+        root.wrong("channels", "no channel is configured; add a [channels.NAME] table with its id and sinks");
     }
     let names = names.unwrap_or_default();
     if names.is_empty() {
@@ -152,7 +152,7 @@ fn read_filters(filters: &Section<'_>, sinks: &[String]) -> Result<BTreeMap<Stri
     for name in filters.names()? {
         let Ok(Some(filter)) = filter::read(filters, &name) else { continue };
         if !sinks.contains(&name) {
-            let message = format!("is no sink of this channel, whose sinks are: {}", sinks.join(", "));
+            let message = format!("is not a sink of this channel, whose sinks are: {}", sinks.join(", "));
             filters.wrong(&name, message);
         }
         read.insert(name, filter);

@@ -27,10 +27,10 @@ pub(crate) fn read(section: &Section<'_>, name: &str) -> Reading<Filter> {
         }
         for (number, value) in (1..).zip(&values) {
             if let Err(needed) = possible(field, value) {
-                filter.wrong(name, format!("number {number} is no value that an event can have: it must be {needed}"));
+                filter.wrong(name, format!("number {number} is not a possible value of an event: it must be {needed}"));
             } else if let Some(known) = unknown(field, value) {
                 let note =
-                    format!("number {number} is no type that this version knows: {known}; no event may ever have it");
+                    format!("number {number} is not a type that this version knows: {known}; perhaps no event has it");
                 filter.note(name, note);
             }
         }
@@ -52,7 +52,9 @@ fn possible(field: Field, value: &str) -> Result<(), &'static str> {
             (value.parse::<Uuid>().is_ok(), "an id, as the service shows it")
         }
         Field::Verification => (matches!(value, VERIFIED | UNSIGNED), "\"verified\" or \"unsigned\""),
-        Field::EventName | Field::Service | Field::WalletOperationId => (!value.is_empty(), "a text that is not empty"),
+        Field::EventName | Field::Service | Field::WalletOperationId => {
+            (!value.is_empty(), "a string that is not empty")
+        }
     };
     if is_possible { Ok(()) } else { Err(needed) }
 }

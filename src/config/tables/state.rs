@@ -93,8 +93,7 @@ pub(crate) fn check_sinks(root: &Section<'_>, state: Option<&StateSettings>, sin
         if !section.boolean("per_instance", false).unwrap_or(true) && is_shared {
             section.wrong(
                 "type",
-                "belongs to one machine, and with state.backend = \"postgres\" each event goes to whichever instance owns its \
-                 channel; use a sink that all can reach, or set per_instance = true to have a part of the events on each",
+                "belongs to one machine, but with state.backend = \"postgres\" each event goes to the instance that owns its channel; use a sink that all instances can reach, or set per_instance = true if each machine may have a part of the events",
             );
         }
     }

@@ -126,11 +126,11 @@ fn read_owner(table: &Section<'_>) -> Reading<Owner> {
 
 fn org_id(text: &str) -> Result<Owner, String> {
     if text.contains('…') || text.contains("...") || text == EXAMPLE_ORG {
-        return Err("is the placeholder of an example; set your organisation's id, as the service shows it".to_owned());
+        return Err("is the placeholder of an example; set your organization's id, as the service shows it".to_owned());
     }
     if text.is_empty() || text.contains(char::is_whitespace) {
         return Err(
-            "must be the organisation's id as the service shows it, such as \"org_…\", without spaces".to_owned()
+            "must be the organization's id as the service shows it, such as \"org_…\", without spaces".to_owned()
         );
     }
     Ok(Owner::Organisation(text.to_owned()))

@@ -31,7 +31,7 @@ fn a_name_of_the_file_is_found_in_capitals_and_without_dashes() {
     let twin = "[channels.east_coast]\nid = \"7c9e6679-7425-40de-944b-e07fc1f90ae8\"\nsinks = [\"out\"]\n";
     let error =
         load(&format!("{text}{twin}"), &[("CHANNELD_CHANNELS__EAST_COAST__START", "latest")]).expect_err("which?");
-    assert!(error.to_string().contains("could mean East-Coast or east_coast"), "{error}");
+    assert!(error.to_string().contains("is ambiguous (East-Coast or east_coast)"), "{error}");
 }
 
 #[test]

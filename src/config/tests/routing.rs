@@ -122,7 +122,7 @@ fn a_template_that_is_wrong_is_refused_under_its_key() {
     }
     for (text, said) in [
         ("{\"a\": {{ typ }}}", "no value for `typ`"),
-        ("{\"a\": \"{{ type }}\"}", "is no JSON"),
+        ("{\"a\": \"{{ type }}\"}", "output is not JSON"),
         ("{\"a\": {{ decoded.name }}}", "(in a sample: a verified event whose signed text is no JSON)"),
         ("{{ type", "line 1"),
         ("{{ type|safe }}", "safe"),
@@ -159,6 +159,6 @@ fn a_file_takes_no_text_and_no_template() {
         let text = if format == "text" { text.replace("\ntemplate = \"slack\"", "") } else { text };
         let error = load(&text, &[]).expect_err(format);
         assert_eq!(keys_of(&error), ["sinks.out.format"]);
-        assert!(error.to_string().contains("reads the ids of the events back"), "{error}");
+        assert!(error.to_string().contains("reads the ids of the events from its lines"), "{error}");
     }
 }

@@ -44,8 +44,7 @@ pub(crate) async fn check_host(request: Request, next: Next) -> Response {
     if host(request.headers()).is_some() {
         return next.run(request).await;
     }
-    (StatusCode::MISDIRECTED_REQUEST, "the console is asked by the address that it has printed, and by no other name\n")
-        .into_response()
+    (StatusCode::MISDIRECTED_REQUEST, "the console answers only to the address that it has printed\n").into_response()
 }
 
 /// The requested host with its port, if the request has exactly one Host header and it is loopback.
@@ -86,7 +85,7 @@ fn is_own(headers: &HeaderMap, changes: bool) -> bool {
 pub(crate) async fn admit(Of(state): Of<Arc<State>>, request: Request, next: Next) -> Response {
     let changes = !matches!(*request.method(), Method::GET | Method::HEAD);
     if !is_own(request.headers(), changes) {
-        return locked(StatusCode::FORBIDDEN, "This request came from another site, or does not say from where.");
+        return locked(StatusCode::FORBIDDEN, "This request came from another site, or does not name its origin.");
     }
     if request.uri().path() == "/enter" {
         return enter(&state.access, request.uri().query().unwrap_or_default());
@@ -94,7 +93,7 @@ pub(crate) async fn admit(Of(state): Of<Arc<State>>, request: Request, next: Nex
     // Background requests of a page do not take the notice.
     let takes_notice = request.headers().get("sec-fetch-mode").is_none_or(|mode| mode == "navigate") && !changes;
     let Some(visitor) = state.access.visitor(request.headers(), takes_notice) else {
-        return locked(StatusCode::UNAUTHORIZED, "This browser has not been let in, or was silent for too long.");
+        return locked(StatusCode::UNAUTHORIZED, "This browser is not signed in, or its session has expired.");
     };
     if !changes {
         let mut request = request;
@@ -102,7 +101,7 @@ pub(crate) async fn admit(Of(state): Of<Arc<State>>, request: Request, next: Nex
         return next.run(request).await;
     }
     if state.access.read_only {
-        return locked(StatusCode::FORBIDDEN, "This console was started with --read-only: it changes nothing.");
+        return locked(StatusCode::FORBIDDEN, "This console was started with --read-only and cannot change anything.");
     }
     let (head, body) = request.into_parts();
     let Ok(body) = to_bytes(body, BOUNDS.body).await else {
@@ -110,7 +109,7 @@ pub(crate) async fn admit(Of(state): Of<Arc<State>>, request: Request, next: Nex
     };
     let given = url::form_urlencoded::parse(&body).find(|(name, _)| name == "form");
     if given.is_none_or(|(_, token)| hash(&token) != hash(&visitor.form_token)) {
-        return locked(StatusCode::FORBIDDEN, "This form is not one of this browser's: open the page again.");
+        return locked(StatusCode::FORBIDDEN, "This form belongs to another session: open the page again.");
     }
     let mut request = Request::from_parts(head, Body::from(body));
     request.extensions_mut().insert(visitor);
@@ -123,7 +122,7 @@ fn enter(access: &Access, query: &str) -> Response {
     let token = url::form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "token");
     match access.enter(&token.map(|(_, token)| token).unwrap_or_default()) {
         Entered::In(cookie) => {
-            info!("a browser has been let in");
+            info!("a browser has signed in");
             let cookie = format!("{}={cookie}; Path=/; HttpOnly; SameSite=Strict", access.cookie);
             let page = page::bare(
                 "Welcome",
@@ -131,19 +130,21 @@ fn enter(access: &Access, query: &str) -> Response {
                     meta http-equiv="refresh" content="0; url=/";
                 },
                 &html! {
-                    p { "This browser is let in now. " a href="/" { "Go on to the events" } }
+                    p { "This browser is signed in. " a href="/" { "Show the events" } }
                 },
             );
             ([(header::SET_COOKIE, cookie)], page).into_response()
         }
         Entered::Used => {
-            warn!("an address was opened that had been used before: if the first time was not you, end the console");
+            warn!(
+                "a one-time address was opened a second time: if you did not open it the first time, stop the console"
+            );
             locked(
                 StatusCode::FORBIDDEN,
-                "This address was used before, and works once. If that was not you, end the console at once.",
+                "This one-time address was already used. If that was not you, stop the console now.",
             )
         }
-        Entered::Unknown => locked(StatusCode::FORBIDDEN, "This address does not work, or works no more."),
+        Entered::Unknown => locked(StatusCode::FORBIDDEN, "This address is invalid or has expired."),
     }
 }
 
@@ -154,8 +155,7 @@ fn locked(status: StatusCode, why: &str) -> Response {
         &html! {},
         &html! {
             p { (why) }
-            p { "The address that " code { "channeld console" } " prints lets one browser in. A browser that is in can let in \
-                another, by " em { "Another browser" } " at the foot of its pages." }
+            p { "The address that " code { "channeld console" } " prints signs one browser in. A browser that is signed in can sign in another one, with " em { "Another browser" } " at the bottom of each page." }
         },
     );
     (status, page).into_response()
@@ -173,10 +173,10 @@ pub(crate) async fn harden(mut response: Response) -> Response {
 pub(crate) async fn invite_page(Of(state): Of<Arc<State>>, Extension(visitor): Extension<Visitor>) -> Response {
     let shell = Shell::of(&state, &visitor, "Another browser", "").await;
     shell.page(&html! {
-        h1 { "Let another browser in" }
-        p.lead { "You get an address that works once, for ten minutes. The browser that opens it shows and may do what this one may." }
+        h1 { "Sign in another browser" }
+        p.lead { "You get an address that works once, within ten minutes. The browser that opens it has the same rights as this one." }
         @if visitor.read_only {
-            p { "This console was started with " code { "--read-only" } ": it gives no further addresses. Start another one." }
+            p { "This console was started with " code { "--read-only" } ": it makes no further addresses. Start another console." }
         } @else {
             form method="post" action="/invite" {
                 (shell.form_token())
@@ -193,12 +193,12 @@ pub(crate) async fn invite(
     headers: HeaderMap,
 ) -> Response {
     let token = state.access.offer(Some(Instant::now() + INVITED));
-    info!(browser = visitor.number, "an address for another browser was asked for");
+    info!(browser = visitor.number, "an address for another browser was requested");
     let address = format!("http://{}/enter?token={token}", host(&headers).unwrap_or_default());
     let shell = Shell::of(&state, &visitor, "Another browser", "").await;
     shell.page(&html! {
         h1 { "An address for another browser" }
-        p.lead { "It works once, for ten minutes." }
+        p.lead { "It works once, within ten minutes." }
         (page::copied("The address", &address))
     })
 }

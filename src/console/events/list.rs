@@ -24,7 +24,7 @@ pub(super) fn heading(said: &str, shell: &Shell, query: &Query) -> Markup {
                     form method="post" action="/poll" {
                         (shell.form_token())
                         input type="hidden" name="back" value=(query.without_place());
-                        button type="submit" title="Have every channel ask the service now" { (poll_icon()) "Poll now" }
+                        button type="submit" title="Poll all channels now" { (poll_icon()) "Poll now" }
                     }
                 }
                 details.menu {
@@ -58,8 +58,8 @@ pub(super) fn filters(query: &Query, sample: &Sample, search: Option<Search>) ->
                             placeholder="Search all texts: a name, an address, an id, an amount";
                     }
                     @if search == Search::None && !query.words.is_empty() {
-                        p.note { "There is no index of words: the texts of the newest events are looked through. "
-                            code { "search = \"words\"" } " in the sink's table of the configuration makes one." }
+                        p.note { "No index of words: only the newest events are searched. "
+                            code { "search = \"words\"" } " in the sink's configuration creates one." }
                     }
                 }
                 button.primary type="submit" { "Search" }
@@ -104,13 +104,13 @@ fn choices(facet: Facet, query: &Query, sample: &Sample) -> Markup {
                                 @if *count > 0 { span.often { (number(*count as u64)) } }
                             }
                         }
-                        @if values.is_empty() { p.note { "No value was seen." } }
+                        @if values.is_empty() { p.note { "No values yet." } }
                         label.other {
                             span { "Another value" }
                             input type="text" name=(word) autocomplete="off" spellcheck="false";
                         }
                         @if facet == Facet::Verdict {
-                            p.note { "What was rejected was delivered nowhere: it is " a href="/held" { "held back" } "." }
+                            p.note { "Rejected events are not delivered: they are " a href="/held" { "held back" } "." }
                         }
                         p.note { "The numbers: how many of the newest " (number(sample.rows.len() as u64)) " events have it." }
                     }
@@ -152,7 +152,7 @@ fn chips(query: &Query) -> Markup {
                 @for (what, value, without) in chips {
                     li {
                         span { (what) ": " (text(&value)) }
-                        a href=(without) title="Choose it no more" { span.hidden { "Without " (what) ": " (text(&value)) } span aria-hidden="true" { "×" } }
+                        a href=(without) title="Remove this filter" { span.hidden { "Without " (what) ": " (text(&value)) } span aria-hidden="true" { "×" } }
                     }
                 }
             }
@@ -231,16 +231,16 @@ pub(super) fn nothing(query: &Query, search: Search, report: Option<&Report>) ->
         div.empty {
             @if query.is_restricted() {
                 h2 { "No event matches" }
-                p { "Nothing that was delivered into this table is like that. " a href="/" { "Show all events" } }
+                p { "No delivered event matches. " a href="/" { "Show all events" } }
                 @if search == Search::Words && !query.words.is_empty() {
-                    p.note { "Words are looked for whole, as they are written: an address with its 0x. Of the last word the beginning is enough." }
+                    p.note { "Search matches whole words as written, an address with its 0x. For the last word, its beginning is enough." }
                 }
                 @if held_back > 0 {
-                    p.note { "What did not verify is not searched: " (page::events(held_back)) " " a href="/held" { "held back" } "." }
+                    p.note { "Events that did not verify are not searched: " (page::events(held_back)) " " a href="/held" { "held back" } "." }
                 }
             } @else {
                 h2 { "No events yet" }
-                p { "They appear here when they are delivered." }
+                p { "Events appear here when they are delivered." }
             }
         }
     }
@@ -253,12 +253,11 @@ pub(super) fn below(query: &Query, page: &Page) -> Markup {
     html! {
         @match page.only_whole {
             Some(OnlyWhole::Many) => p.note {
-                "Many events hold the word “" (text(last_word)) "”. Longer words that begin so were not looked for: write "
+                "Many events hold the word “" (text(last_word)) "”. Longer words with this beginning were not searched: type "
                 code { (text(last_word)) "*" } " for them."
             },
             Some(OnlyWhole::Slow) => p.note {
-                "So many words begin with “" (text(last_word)) "” that there was no time for them: these are the events with the \
-                 whole word. " a href=(query.patiently(None)) { "Look for longer" }
+                "Too many words begin with “" (text(last_word)) "”: these are the events with the exact word. " a href=(query.patiently(None)) { "Look for longer" }
             },
             None => {},
         }
@@ -270,8 +269,8 @@ pub(super) fn below(query: &Query, page: &Page) -> Markup {
             @if let Some(Stopped { at }) = page.stopped {
                 p.note {
                     @match at {
-                        Some(at) => { "Looked through everything down to " (time(Some(at))) " UTC. " }
-                        None => { "No row could be looked at in the time that a page takes. " }
+                        Some(at) => { "Searched down to " (time(Some(at))) " UTC. " }
+                        None => { "The search ran out of time before it read a row. " }
                     }
                 }
                 a.button href=(query.patiently(last.as_ref())) { "Look further back" }

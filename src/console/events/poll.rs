@@ -57,12 +57,12 @@ async fn polled(state: &State, visitor: &Visitor) -> Result<String, String> {
         if waiting.is_empty() {
             let moved = newest(&report) != before;
             return Ok(
-                if moved { "Polled: there are new events." } else { "Polled: the service has nothing new." }.to_owned()
+                if moved { "Polled: new events arrived." } else { "Polled: the service has nothing new." }.to_owned()
             );
         }
         if since.elapsed() > POLLED {
             return Err(format!(
-                "Asked, but not every channel has had an answer yet: {}. The daemon's page says why.",
+                "Polled, but some channels have no answer yet: {}. The daemon's page shows the reasons.",
                 waiting.join(", ")
             ));
         }

@@ -68,7 +68,7 @@ impl Query {
                 (Some(time), _) => read.filter.to = Some(time),
                 (None, _) => {
                     read.wrong = Some(format!(
-                        "“{text}” is no time: write one such as 2026-05-14T12:00, Unix seconds, or 1h for an hour ago."
+                        "“{text}” is not a time: use one such as 2026-05-14T12:00, Unix seconds, or 1h for an hour ago."
                     ));
                 }
             }
@@ -81,7 +81,7 @@ impl Query {
         let short = self.filter.words.iter().flatten().find(|word| word.chars().count() < 3);
         if let (Search::Trigrams, Some(short)) = (search, short) {
             return Some(format!(
-                "“{short}” is too short: this index finds parts of words of three characters at least."
+                "“{short}” is too short: this index searches parts of words with at least three characters."
             ));
         }
         self.wrong.clone()

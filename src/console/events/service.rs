@@ -26,21 +26,20 @@ const AT_ONCE: u16 = 100;
 
 /// The list, and a notice about its limitations.
 pub(super) async fn list(state: &State, shell: &Shell, query: &Query, why: &str) -> Markup {
-    let Some(known) = channel(state, query) else { return html! { p.notice.bad { "There is no such channel." } } };
+    let Some(known) = channel(state, query) else { return html! { p.notice.bad { "Channel not found." } } };
     let (sample, found) = (sample(state), search(state, query, known).await);
     html! {
         (heading(&format!("from the service's own search, channel {}", known.channel.name), shell, query))
         div.notice.warn role="note" {
-            p { strong { "There is no table to read: " } (why) ". This is what the service shows now, at most " (AT_ONCE)
-                " events of one channel. Missing here: search by words, names and sources, all channels together, \
-                 what was delivered when, and live arrival." }
-            p { "To have all of it, give a channel a sink such as " code { "type = \"sqlite\"" } " with " code { "search = \"words\"" }
+            p { strong { "No table can be read: " } (why) ". This list shows the service's present answer, at most " (AT_ONCE)
+                " events of one channel. Without a table, the console cannot search words, names and sources, combine channels, show delivery times, or update live." }
+            p { "For all of this, add a sink to a channel, such as " code { "type = \"sqlite\"" } " with " code { "search = \"words\"" }
                 ", and start the console again." }
         }
         (filters(query, &sample, None))
         @match found {
             Err(why) => p.notice.bad role="alert" { (whole(&why)) },
-            Ok(found) if found.is_empty() => div.empty { h2 { "No event matches" } p { "The service shows none." } },
+            Ok(found) if found.is_empty() => div.empty { h2 { "No event matches" } p { "The service has none." } },
             Ok(found) => (rows(&found)),
         }
         p.sub { "Channel " (text(&known.channel.name)) }
@@ -90,9 +89,9 @@ async fn search(state: &State, query: &Query, known: &ConfiguredChannel) -> Resu
         },
         ..Filter::default()
     };
-    filter.check().map_err(|misfit| format!("The service cannot be asked that: {misfit}."))?;
+    filter.check().map_err(|misfit| format!("The service does not support this search: {misfit}."))?;
     let page = state.client.search(known.channel.id, &filter, AT_ONCE, None).await;
-    let page = page.map_err(|error| format!("The service could not be asked: {}.", Chain(&error)))?;
+    let page = page.map_err(|error| format!("The service did not answer: {}.", Chain(&error)))?;
     let wanted = values(Facet::Verdict);
     let verifier = known.verifier.clone();
     let verdicts = joined(spawn_blocking(move || verifier.verify_all(page.events)).await).await;

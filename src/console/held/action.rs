@@ -125,7 +125,7 @@ impl Action {
             What::Retry => vec![
                 html! { (which("Event", "Every event")) @if self.offset.is_none() { " that was rejected for " code { (text(&self.reason)) } }
                 " is verified again, with the signers that the daemon has configured now." },
-                html! { "What holds goes to the sinks of the channel, once, as a late event. What still does not hold stays in the quarantine." },
+                html! { "Events that verify now are delivered to the channel's sinks once, as late events. The others stay in the quarantine." },
             ],
             What::Drop => vec![
                 html! { (which("Event", "Every event")) @if self.offset.is_none() { " that was rejected for " code { (text(&self.reason)) } }
@@ -145,23 +145,23 @@ impl Action {
                 not delivered." },
             ],
             What::Pause if self.sink.is_empty() => vec![
-                html! { "Channel " (text(&self.channel)) " reads and delivers nothing. The batch in hand is finished first, and nothing is lost: "
-                "what comes meanwhile is read when it goes on." },
+                html! { "Channel " (text(&self.channel)) " reads and delivers nothing. The current batch is finished first, and nothing is lost: "
+                "later events are read after it is resumed." },
                 html! { "A restart of the daemon does not end the pause." },
             ],
             What::Pause => vec![
-                html! { "Channel " (text(&self.channel)) " delivers nothing to " (sink) ". The other sinks go on. What comes meanwhile is "
-                "delivered when it goes on." },
+                html! { "Channel " (text(&self.channel)) " delivers nothing to " (sink) ". The other sinks continue. Later events are "
+                "delivered after it is resumed." },
             ],
             What::Resume => vec![
-                html! { "Channel " (text(&self.channel)) @if !self.sink.is_empty() { ", " (sink) "," } " goes on from where it stands. "
+                html! { "Channel " (text(&self.channel)) @if !self.sink.is_empty() { ", " (sink) "," } " continues at its cursor. "
                 "A sink that refuses is tried again at once." },
             ],
             What::Acknowledge => vec![
                 html! { "You say that you have seen what was lost to a damaged state. The daemon is ready again, as far as that is concerned." },
             ],
             What::Reload => vec![
-                html! { "The daemon reads its configuration and its secrets again, as a whole or not at all. What does not change goes on." },
+                html! { "The daemon reloads its configuration and secrets completely or not at all. Unchanged parts keep running." },
             ],
         }
     }
@@ -231,7 +231,7 @@ impl Action {
             }
             What::Acknowledge => {
                 let lost = link.ask_for(browser, &AcknowledgeLost {}).await?;
-                Ok(if lost.is_some() { "Acknowledged." } else { "There was nothing to acknowledge." }.to_owned())
+                Ok(if lost.is_some() { "Acknowledged." } else { "Nothing had to be acknowledged." }.to_owned())
             }
             What::Reload => {
                 let changes = link.ask_for(browser, &Reload {}).await?;
@@ -320,7 +320,7 @@ fn said_of(retried: &[Retried]) -> Result<String, String> {
     let text =
         format!("Verified again: {}{}.", said.join("; "), why.map_or_else(String::new, |why| format!(" ({why})")));
     if said.is_empty() {
-        return Err("There was nothing to verify again.".to_owned());
+        return Err("No event had to be verified again.".to_owned());
     }
     if kept > 0 { Err(text) } else { Ok(text) }
 }
@@ -368,7 +368,7 @@ mod tests {
         };
         let mut journey = Journey { delivered_late: vec![taken(-1)], ..Journey::default() };
         let left_out = arrival(&journey, "hook", since).unwrap().unwrap();
-        assert_eq!(left_out, "Sink hook has it, or leaves it out by its filter.", "what it took before is of the past");
+        assert_eq!(left_out, "Sink hook has it, or leaves it out by its filter.", "earlier deliveries do not count");
         let owed = std::iter::once("hook".into()).collect();
         journey.late = Some(Late {
             event_id: None,

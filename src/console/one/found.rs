@@ -126,12 +126,12 @@ pub(crate) async fn of_table(
     offset: i64,
 ) -> Result<(&Table, Whole), (StatusCode, String)> {
     let Source::Table(table) = &state.source else {
-        return Err((StatusCode::NOT_FOUND, "There is no table that it could be in.".to_owned()));
+        return Err((StatusCode::NOT_FOUND, "No table could contain it.".to_owned()));
     };
     match table.whole(channel, offset).await {
         Ok(Some(found)) => Ok((table, found)),
         Ok(None) => {
-            Err((StatusCode::NOT_FOUND, format!("There is no event {offset} of channel {channel} in the table.")))
+            Err((StatusCode::NOT_FOUND, format!("The table does not contain event {offset} of channel {channel}.")))
         }
         Err(Unread::Failed(why)) => Err((StatusCode::SERVICE_UNAVAILABLE, why)),
         Err(Unread::Slow) => Err((StatusCode::SERVICE_UNAVAILABLE, "The table did not answer in time.".to_owned())),
@@ -178,7 +178,7 @@ pub(crate) async fn at_service(
         otherwise: "A moment ago it was ",
         journey,
         notice: html! {
-            p.notice.warn { "This is what the service shows now. There is no table that says what was delivered." }
+            p.notice.warn { "This is the service's present answer. No table shows whether it was delivered." }
         },
         ..Found::new(&name, channel, offset, raw.json, said)
     };

@@ -31,7 +31,7 @@ pub(crate) async fn quarantined(
     RawQuery(query): RawQuery,
 ) -> Response {
     let Some(offset) = Offset::new(offset) else {
-        return page::problem(&state, &visitor, StatusCode::NOT_FOUND, "There is no such offset.").await;
+        return page::problem(&state, &visitor, StatusCode::NOT_FOUND, "This offset does not exist.").await;
     };
     let shown = state.link.ask(&ShowQuarantined { channel, offset, event_id: None }).await;
     let QuarantinedEvent { entry, bytes_base64, .. } = match shown {
@@ -60,7 +60,7 @@ pub(crate) async fn quarantined(
             div.notice.bad role="note" {
                 p { strong { "Not delivered. " } (text(&facts.detail)) "." }
                 @if let Some(original) = &facts.original {
-                    p { "Its proof, or other content of it, was delivered before, at offset " (original.offset.get()) " of channel "
+                    p { "Its proof, or different content, was delivered earlier, at offset " (original.offset.get()) " of channel "
                         (text(&original.channel_id.to_string())) "." }
                 }
                 (advice(&facts.reason))
@@ -90,7 +90,7 @@ pub(crate) async fn dead_letter(
     RawQuery(query): RawQuery,
 ) -> Response {
     let Some(offset) = Offset::new(offset) else {
-        return page::problem(&state, &visitor, StatusCode::NOT_FOUND, "There is no such offset.").await;
+        return page::problem(&state, &visitor, StatusCode::NOT_FOUND, "This offset does not exist.").await;
     };
     let shown = state.link.ask(&ShowDeadLetter { channel, offset, event_id: None, sink: sink.clone() }).await;
     let DeadLetterEvent { entry, event } = match shown {

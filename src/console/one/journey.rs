@@ -106,7 +106,7 @@ impl Beginning {
         let after = after.filter(|seconds| *seconds > 0).and_then(|seconds| u64::try_from(seconds).ok());
         let passed = followed.filter(|followed| delivered.is_some_and(|delivered| *followed < delivered));
         let later = html! {
-            @if let Some(passed) = passed { " Later events went ahead of it, from " (time(Some(passed))) " UTC on." }
+            @if let Some(passed) = passed { " Later events were delivered first, from " (time(Some(passed))) " UTC on." }
         };
         match (after, passed) {
             (Some(after), passed) if passed.is_some() || after > SKEW.unsigned_abs() => Some(Step::new(
@@ -116,7 +116,7 @@ impl Beginning {
             )),
             (_, Some(passed)) => Some(Step::new(
                 When::At(passed),
-                html! { "Late: later events went ahead of it" },
+                html! { "Late: later events were delivered first" },
                 html! { "Its proof came late, it was in the quarantine, or an operator had it delivered once more: which, and until \
                 when, is not recorded." },
             )),
@@ -136,7 +136,7 @@ pub(super) fn kept(channel: &str, offset: i64, journey: &Journey, is_pending: bo
                 html! { "It is set aside for " (text(&sinks)) ", and asked for by its id until its proof comes." };
             Step::new(began, html! { "Waits for its proof" }, detail).bad()
         } else {
-            let detail = html! { "to " (text(&sinks)) ", after the events that went ahead of it." };
+            let detail = html! { "to " (text(&sinks)) ", after events with higher offsets." };
             Step::new(began, html! { "On its way" }, detail)
         });
     }
@@ -167,9 +167,7 @@ fn at_sink(lane: &LaneStatus, channel: &str, offset: i64, journey: &Journey) -> 
     let sink = &*lane.sink;
     let not_at = |what: &str, why| Step::new(When::Now, html! { (what) " " (text(sink)) }, why).bad();
     vec![match lane.cursor {
-        Some(_) if journey.quarantined.is_some() => {
-            not_at("Not at", html! { "what is quarantined is delivered nowhere" })
-        }
+        Some(_) if journey.quarantined.is_some() => not_at("Not at", html! { "quarantined events are not delivered" }),
         Some(cursor) if cursor.get() >= offset => Step::new(
             When::NotRecorded,
             html! { "Dealt with by " (text(sink)) },
@@ -200,7 +198,7 @@ pub(super) fn afterwards(lane: &LaneStatus, channel: &str, offset: i64, journey:
     }
     if journey.late.as_ref().is_some_and(|late| late.owed.iter().any(|owed| **owed == *sink)) {
         let detail = html! {
-            "later events went ahead of it, and it is still to be delivered"
+            "later events were delivered first, and it is still pending"
             @if let Some(problem) = &lane.error { "; the sink's last answer: " (text(&problem.message)) }
         };
         steps.push(Step::new(When::Now, html! { "Not yet at " (text(sink)) }, detail).bad());

@@ -84,7 +84,7 @@ fn summary(verdict: Badge, counted: usize, required: usize, members: usize, is_o
         },
         _ if counted >= required => html! {
             p.notice.bad { strong { "These signatures do not prove this event. " }
-                "Members of the network made them over the report below, and that report is about something else: see what is not as expected." }
+                "Members of the network signed the report below, but that report does not match this event: see the differences." }
         },
         _ => html! {
             p.notice.bad { strong { "Too few signatures count: " (counted) " of " (required) " required. " } (of) }
@@ -139,7 +139,7 @@ pub(super) fn show(examined: &Examined, verdict: Badge, names: &SignerNames) -> 
                 }
             }
             @if ocr.signatures.len() > dissected.makers.len() {
-                p.note { "The proof has " (ocr.signatures.len()) " signatures, of which the first are shown." }
+                p.note { "The proof has " (ocr.signatures.len()) " signatures; the first are shown." }
             }
             dl.facts {
                 @if let Some(report) = &report {
@@ -147,7 +147,7 @@ pub(super) fn show(examined: &Examined, verdict: Badge, names: &SignerNames) -> 
                     @let bound = format!("0x{}", hex::encode(report.payload.get(..64).unwrap_or(report.payload)));
                     (fact("Event hash", "of the signed text, as the report binds it", &bound, Some(&expected_hash)))
                 }
-                (fact("Digest", "what the signatures are over, and what names this proof", &dissected.digest.to_string(), None))
+                (fact("Digest", "the signed digest, which identifies this proof", &dissected.digest.to_string(), None))
                 @if let Some(report) = &report {
                     (fact("Workflow", "each watcher has its own", &report.workflow_id.to_string(), None))
                     (fact("Run of the workflow", "", &report.execution_id.to_string(), None))

@@ -61,11 +61,11 @@ pub(super) async fn show(state: &State, visitor: &Visitor, mut found: Found, que
         }
         (found.notice)
         @match &examined {
-            None => p.notice.warn { "Nothing says how to verify this channel's events: it is not configured." },
+            None => p.notice.warn { "This channel is not configured, so its events cannot be verified." },
             Some(examined) => (said(examined, is_again, differs.then_some((found.otherwise, found.said)))),
         }
         section aria-labelledby="journey" {
-            h2 #journey { "The way it went " span.sub { "UTC" } }
+            h2 #journey { "Path of the event " span.sub { "UTC" } }
             div data-again="?part=way" { (way) }
         }
         (side_by_side(&found, verdict, decoded.as_deref().map(serde_json::value::RawValue::get)))
@@ -93,8 +93,7 @@ fn said(examined: &Examined, is_again: bool, otherwise: Option<(&str, Badge)>) -
             (
                 Badge::Verified,
                 format!(
-                    "The proof holds: {} of {} required signatures, by members of an oracle network of {}, cover this content, for your \
-                     workflow owner.",
+                    "The proof is valid: {} of {} required signatures, by members of an oracle network of {}, cover this content for your workflow owner.",
                     proof.signers.len(),
                     proof.required,
                     examined.verifier.signers().addresses().len()
@@ -103,13 +102,13 @@ fn said(examined: &Examined, is_again: bool, otherwise: Option<(&str, Badge)>) -
         }
         (Some(Verdict::Unsigned(_)), None) => (
             Badge::Unsigned,
-            "An event of this kind carries no signatures: all of it is the service's word, and nothing of it can be proved."
+            "Events of this kind are never signed: the whole content is the service's claim, and nothing can be proved."
                 .to_owned(),
         ),
         (Some(Verdict::Pending(_)), None) => {
-            (Badge::Pending, "A proof is due for this event, and has not come with it.".to_owned())
+            (Badge::Pending, "A proof is due for this event, but has not arrived.".to_owned())
         }
-        (Some(Verdict::Rejected(_, reason)), _) => (Badge::Rejected, format!("The proof does not hold: {reason}.")),
+        (Some(Verdict::Rejected(_, reason)), _) => (Badge::Rejected, format!("The proof is invalid: {reason}.")),
         (_, Some("record-mismatch")) => (
             Badge::Rejected,
             "The record's own fields differ from the event inside it: the row was changed after it was delivered."
@@ -142,8 +141,8 @@ fn side_by_side(found: &Found, verdict: Badge, decoded: Option<&str>) -> Markup 
                     h2 #signed { @if verdict == Badge::Verified || decoded.is_none() { "Signed by the network" } @else { "Claims to be signed" } }
                     p { @match (verdict, decoded) {
                         (_, None) => "Nothing of this event is signed.",
-                        (Badge::Verified, _) => "Every character of this is covered by the signatures.",
-                        (Badge::Pending, _) => "No proof has come for this yet.",
+                        (Badge::Verified, _) => "The signatures cover every character of this.",
+                        (Badge::Pending, _) => "No proof has arrived for this yet.",
                         _ => "The signatures do not cover this: do not act on it.",
                     } }
                 }
@@ -155,7 +154,7 @@ fn side_by_side(found: &Found, verdict: Badge, decoded: Option<&str>) -> Markup 
             section.side.unsigned aria-labelledby="unsigned" {
                 header {
                     h2 #unsigned { "Not signed" }
-                    p { "The service's own word: offset, id, times, and what it repeats of the content." }
+                    p { "Unsigned data of the service: offset, id, times, and a copy of the content." }
                 }
                 @match &rest {
                     Some(rest) => (Json(rest)),
@@ -192,7 +191,7 @@ fn bytes(found: &Found) -> Markup {
     html! {
         section aria-labelledby="bytes" {
             h2 #bytes { "Raw bytes" }
-            p.sub { "The service's event as it came, " (page::number(event.len() as u64)) " bytes. "
+            p.sub { "The service's event as received, " (page::number(event.len() as u64)) " bytes. "
                 code { "channeld verify" } " takes it as it is." }
             div.actions {
                 @if event.len() <= SHOWN { button type="button" data-copy-from="raw" { "Copy" } }

@@ -48,7 +48,7 @@ pub(super) fn last_hour(samples: &[Sample], now: i64) -> Markup {
         div.sparks { @for quantity in &QUANTITIES { (line(quantity, samples, now)) } }
         p.sub.since {
             @if is_whole { "The last hour." }
-            @else { "The last hour. The daemon has noted it since " (time(Timestamp::from_second(since).ok())) " UTC." }
+            @else { "The last hour. Recorded since " (time(Timestamp::from_second(since).ok())) " UTC." }
         }
     }
 }
@@ -58,7 +58,7 @@ fn line(Quantity { title, of, shown }: &Quantity, samples: &[Sample], now: i64) 
     let values = || samples.iter().filter_map(of);
     let (highest, last) = (values().fold(0.0, f64::max), values().next_back());
     let said = match last {
-        None => format!("{title}: nothing is known of the last hour"),
+        None => format!("{title}: no data for the last hour"),
         Some(last) => format!("{title}: now {}, at most {} in the last hour", shown(last), shown(highest)),
     };
     let begins = x(samples.first().map_or(now, |first| first.at), now);
@@ -138,7 +138,7 @@ mod tests {
         assert!(young.contains("2027-01-15 07:50:00") && young.contains("at most 4 in the last hour"), "{young}");
         assert!(young.contains("H200.0"), "what is before is drawn as unknown: {young}");
         let whole = last_hour(&[sample(3_560, 4), sample(0, 1)], NOW).into_string();
-        assert!(whole.contains("The last hour.") && !whole.contains("noted it since"), "{whole}");
-        assert!(last_hour(&[], NOW).into_string().contains("nothing is known of the last hour"));
+        assert!(whole.contains("The last hour.") && !whole.contains("Recorded since"), "{whole}");
+        assert!(last_hour(&[], NOW).into_string().contains("no data for the last hour"));
     }
 }

@@ -101,7 +101,7 @@ impl Postgres {
             && said.code() == &tokio_postgres::error::SqlState::UNDEFINED_TABLE
         {
             let table = self.table();
-            return Unread::Failed(format!("There is no table {table} yet: no event has been delivered into it."));
+            return Unread::Failed(format!("Table {table} does not exist yet: no event was delivered to it."));
         }
         Unread::Failed(format!("{}.", advised(error, &self.settings.server, &self.at)))
     }

@@ -41,7 +41,7 @@ fn a_rejected_configuration_is_told_of_until_one_is_in_force() {
     notifier.enter(Phase::Rejected);
     notifier.status("not ready");
     notifier.enter(Phase::Running);
-    let rejected = "the configuration read last was rejected: see the log";
+    let rejected = "the last configuration was rejected: see the log";
     let expected = [
         "STATUS=ready".to_owned(),
         format!("READY=1\nSTATUS=ready; {rejected}"),
@@ -56,7 +56,7 @@ fn a_stop_may_take_its_grace_and_no_status_hides_it() {
     let (_directory, socket, notifier) = manager();
     notifier.enter(Phase::Stopping(Duration::from_secs(5)));
     notifier.status("2 channels, ready");
-    let stopping = "STATUS=stopping: the batch in hand is finished and recorded first";
+    let stopping = "STATUS=stopping: finishing and recording the current batch";
     assert_eq!(told(&socket), [format!("STOPPING=1\nEXTEND_TIMEOUT_USEC=15000000\n{stopping}")]);
 
     notifier.enter(Phase::Stopping(Duration::MAX));

@@ -164,10 +164,10 @@ fn report(lease: &Lease, loss: Loss) {
     match loss {
         Loss::Ended | Loss::Overtaken => debug!(%channel, reason = %loss, "a commit is refused"),
         Loss::Behind { .. } => {
-            warn!(%channel, reason = %loss, "the channel is loaded again: events since then are delivered again");
+            warn!(%channel, reason = %loss, "the channel is loaded again: later events are delivered again");
         }
         Loss::Ahead { .. } => {
-            error!(%channel, reason = %loss, "the channel is loaded again: look who else writes to the state");
+            error!(%channel, reason = %loss, "the channel is loaded again: find out which other program writes to the state");
         }
     }
 }
@@ -222,9 +222,9 @@ impl Writes {
         });
         match &refused {
             Some(error) if self.refused.borrow().is_none() => {
-                warn!(error, "the state cannot be written: its channels wait, and it is tried again");
+                warn!(error, "the state cannot be written: channels wait, retrying");
             }
-            None if self.refused.borrow().is_some() => info!("the state can be written again"),
+            None if self.refused.borrow().is_some() => info!("the state is writable again"),
             _ => {}
         }
         self.refused.send_replace(refused);

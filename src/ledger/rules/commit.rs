@@ -162,7 +162,7 @@ pub struct DeadLetter {
 
 /// A commit was refused because a cursor would move back. This is a defect. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the cursor of sink {sink} would go back from {from} to {to}: this is a defect, nothing was written")]
+#[error("the cursor of sink {sink} would move back from {from} to {to}: this is a defect, nothing was written")]
 pub struct Refusal {
     /// The lane's sink.
     pub sink: SinkName,

@@ -54,10 +54,10 @@ pub async fn copy(
     }
     let channels = from.channels().await?;
     if channels.is_empty() {
-        return refused("the source keeps no channel");
+        return refused("the source contains no channel");
     }
     if !to.is_incomplete().await? && !to.channels().await?.is_empty() {
-        return refused("a state is kept already where this one is to go");
+        return refused("the target already contains a state");
     }
     to.begin_copy().await?;
     let mut copied = Copied::default();
@@ -79,7 +79,7 @@ pub async fn copy(
         tell(copied, all);
     }
     if to.channels().await? != channels {
-        return Err(StateError::Damaged("the channels that were copied are not those that are read".to_owned()));
+        return Err(StateError::Damaged("the copied channels differ from the channels in the target".to_owned()));
     }
     to.end_copy().await?;
     Ok(copied)
@@ -87,7 +87,7 @@ pub async fn copy(
 
 async fn claim(store: &dyn Store, channel: ChannelId) -> Result<(Lease, Entries), StateError> {
     let claimed = store.claim(channel).await?;
-    claimed.ok_or_else(|| StateError::Unusable(format!("an instance owns the channel {channel}: stop all of them")))
+    claimed.ok_or_else(|| StateError::Unusable(format!("an instance owns the channel {channel}: stop all instances")))
 }
 
 /// Removes the entries that each store maintains in its own way.
@@ -136,11 +136,11 @@ async fn commit(to: &dyn Store, lease: &Lease, summary: &Summary, changes: Chang
 
 async fn body(from: &dyn Store, channel: ChannelId, key: &Key) -> Result<Bytes, StateError> {
     let body = from.body(channel, key.clone()).await?;
-    body.ok_or_else(|| StateError::Damaged(format!("the body of an event of channel {channel} is not there")))
+    body.ok_or_else(|| StateError::Damaged(format!("the body of an event of channel {channel} is missing")))
 }
 
 async fn verify(from: &dyn Store, to: &dyn Store, channel: ChannelId, entries: &Entries) -> Result<(), StateError> {
-    let differs = || StateError::Damaged(format!("what was copied of channel {channel} is not what is read"));
+    let differs = || StateError::Damaged(format!("the copy of channel {channel} differs from its source"));
     if content(to.entries(channel).await?) != *entries {
         return Err(differs());
     }

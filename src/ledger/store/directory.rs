@@ -68,7 +68,7 @@ impl Directory {
             Ok(metadata) => {
                 let (owner, ours) = (metadata.uid(), this_user());
                 check_all(path, &metadata, if ours == ROOT { owner } else { ours })?;
-                Ok(format!("it is there, and belongs to user {owner}"))
+                Ok(format!("it exists and belongs to user {owner}"))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let absolute = std::path::absolute(path).map_err(failed)?;
@@ -78,10 +78,10 @@ impl Directory {
                     let parent = parent.display();
                     return Err(unsafe_to_use(
                         path,
-                        &format!("cannot be made: this user may make nothing in {parent}"),
+                        &format!("cannot be created: this user may not write to {parent}"),
                     ));
                 }
-                Ok(format!("it will be made in {}", parent.display()))
+                Ok(format!("it will be created in {}", parent.display()))
             }
             Err(error) => Err(failed(error)),
         }
@@ -120,7 +120,7 @@ pub(super) fn replace(directory: &Path, name: &str, next: &str, value: &impl Ser
 pub(super) fn gone(path: &Path) -> StateError {
     unsafe_to_use(
         path,
-        "has gone: what is recorded from now on would be lost; stop the daemon, and restore the directory or begin anew",
+        "is gone: further records would be lost; stop the daemon, and restore the directory or start with a new one",
     )
 }
 
@@ -135,13 +135,16 @@ fn this_user() -> u32 {
 /// Checks the directory and its contents.
 fn check_all(path: &Path, metadata: &Metadata, ours: u32) -> Result<(), StateError> {
     if !metadata.is_dir() {
-        return Err(unsafe_to_use(path, "is no directory: name another path, or move it away"));
+        return Err(unsafe_to_use(path, "is not a directory: choose another path, or move it away"));
     }
     check_owner(path, metadata, ours)?;
     let mode = metadata.permissions().mode() & 0o777;
     if mode.trailing_zeros() < 6 {
         let remedy = format!("run `chmod 700 {}`", path.display());
-        return Err(unsafe_to_use(path, &format!("has mode {mode:04o}, and others must not reach into it: {remedy}")));
+        return Err(unsafe_to_use(
+            path,
+            &format!("has mode {mode:04o}, but other users must have no access: {remedy}"),
+        ));
     }
     [LOCK, DATABASE, MIRROR, MIRROR_NEXT, USED, USED_NEXT]
         .iter()
@@ -167,7 +170,7 @@ fn check_contents(path: &Path, ours: u32) -> Result<(), StateError> {
     if metadata.is_symlink() {
         return Err(unsafe_to_use(
             path,
-            "is a symbolic link, which channeld does not make: look who did, and remove it",
+            "is a symbolic link, which channeld never creates: find out who created it, and remove it",
         ));
     }
     check_owner(path, &metadata, ours)?;

@@ -175,7 +175,7 @@ impl Postgres {
                 noted.store(0, Ordering::Relaxed);
                 // After an error, the next run examines more proofs.
                 if let Err(error) = upkeep.query(&upkeep.schema.forget, &parameters).await {
-                    debug!(error = %Chain(&error), "old proofs could not be forgotten");
+                    debug!(error = %Chain(&error), "old proofs could not be removed");
                 }
             }
         })));
@@ -222,7 +222,7 @@ impl Postgres {
 
 /// The error if another copy was started or ended, or an instance has started to work.
 fn changed_meanwhile() -> StateError {
-    StateError::Unusable("the target was changed meanwhile: run one copy at a time, and no instance".to_owned())
+    StateError::Unusable("the target was changed in the meantime: run one copy at a time, and no instance".to_owned())
 }
 
 /// The stored state of a channel when a commit arrived.
@@ -296,9 +296,10 @@ impl Store for Postgres {
         let parameters = [(&channel.0 as _, Type::UUID), (&bodies as _, Type::TEXT_ARRAY)];
         let rows = self.commits.query(&self.schema().entries, &parameters).await?;
         let entry = |row: &tokio_postgres::Row| {
-            let table = row.get::<_, &str>(0).parse().map_err(|_| {
-                StateError::Damaged(format!("there is a kind of entry that is not known: {}", row.get::<_, &str>(0)))
-            })?;
+            let table = row
+                .get::<_, &str>(0)
+                .parse()
+                .map_err(|_| StateError::Damaged(format!("unknown kind of entry: {}", row.get::<_, &str>(0))))?;
             let key = Key::parse(table, row.get(1))?;
             let value = match row.get::<_, Option<&[u8]>>(2) {
                 Some(value) => Value::Bytes(Bytes::copy_from_slice(value)),
@@ -322,7 +323,7 @@ impl Store for Postgres {
         // If this fails, the channel is released after a later heartbeat, or another instance claims it when this
         // instance's lease ends.
         if let Err(error) = self.give_up(&BTreeMap::from([(lease.channel, lease.epoch)])).await {
-            debug!(channel = %lease.channel, error = %Chain(&error), "the channel could not be given up");
+            debug!(channel = %lease.channel, error = %Chain(&error), "the lease of the channel could not be released");
         }
     }
 

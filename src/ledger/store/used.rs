@@ -50,7 +50,7 @@ impl Used {
         match fs::read(&path) {
             Ok(json) => serde_json::from_slice(&json).map_err(|_| {
                 let path = path.display();
-                StateError::Unusable(format!("{path} cannot be read: if the state is the right one, remove that file"))
+                StateError::Unusable(format!("{path} cannot be read: if this is the right state, remove that file"))
             }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
             Err(error) => Err(StateError::io(format!("reading {}", path.display()), error)),

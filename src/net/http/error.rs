@@ -27,8 +27,7 @@ pub fn explained(error: &(dyn Error + 'static)) -> Option<&'static str> {
             if format!("{:?}", other.0) == OF_AUTHORITY =>
         {
             Some(
-                "the server shows the certificate of an authority as its own, most often one that it has signed itself: \
-                 have it show one that this authority has issued, or make it without CA:TRUE",
+                "the server uses a CA certificate as its own, usually a self-signed one: use a certificate issued by this CA, or create it without CA:TRUE",
             )
         }
         _ => None,
@@ -40,12 +39,12 @@ pub fn advice(error: &(dyn Error + 'static)) -> &'static str {
     use CertificateError::{Expired, ExpiredContext, NotValidForName, NotValidForNameContext, UnknownIssuer};
     match find(error) {
         Some(rustls::Error::InvalidCertificate(UnknownIssuer)) => "; is its authority in ca_file?",
-        Some(rustls::Error::InvalidCertificate(Expired | ExpiredContext { .. })) => "; it has to be renewed",
+        Some(rustls::Error::InvalidCertificate(Expired | ExpiredContext { .. })) => "; it must be renewed",
         Some(rustls::Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. })) => {
-            "; name it as its certificate does"
+            "; use the name in its certificate"
         }
         None if find::<io::Error>(error).is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) => {
-            "; does it run, and is its address right?"
+            "; is it running, and is its address correct?"
         }
         _ => "",
     }

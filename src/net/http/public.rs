@@ -15,7 +15,7 @@ use url::{Host, Url};
 
 /// An address that must not be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{address} is no public address, and allow_private is false")]
+#[error("{address} is not a public address, and allow_private is false")]
 pub struct NotPublic {
     address: IpAddr,
 }

@@ -34,7 +34,7 @@ pub enum PemError {
     #[error("holds no private key in PEM (PKCS#8, PKCS#1 or SEC1, and not encrypted)")]
     NoKey,
     /// The PEM encoding is damaged.
-    #[error("is not whole PEM")]
+    #[error("is not complete PEM")]
     Damaged,
     /// The PEM encoding is intact, but its contents cannot be used.
     #[error("cannot be used: {0}")]

@@ -37,8 +37,7 @@ impl Operations {
         let Some(stopped) = stopped else { return Ok(moves) };
         let _stopped = stopped.map_err(|_| {
             Refusal::Failed(format!(
-                "channel {name} is running, and moves its cursors itself: pause it as a whole (`channeld pause {name}`), or \
-                 stop the daemon"
+                "channel {name} is running and moves its cursors itself: pause the whole channel (`channeld pause {name}`), or stop the daemon"
             ))
         })?;
         let set = |one: &CursorMove| Change::SetCursor { sink: SinkName::from(&*one.sink), to: one.to };

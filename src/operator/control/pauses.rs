@@ -15,7 +15,7 @@ impl Operations {
         let channel = self.find(channel)?;
         let known = self.known(channel.id).ok_or_else(|| {
             let name = &channel.name;
-            Refusal::Usage(format!("the channel {name} is not configured: there is nothing to pause or resume"))
+            Refusal::Usage(format!("the channel {name} is not configured, so it cannot be paused or resumed"))
         })?;
         if let Some(sink) = sink {
             check_sink(&channel.name, sink, &known.sinks)?;

@@ -58,5 +58,5 @@ impl Operations {
 
 fn not_quarantined(channel: &ChannelRef, offset: Offset) -> Refusal {
     let name = &channel.name;
-    Refusal::Usage(format!("there is no event {offset} of channel {name} in the quarantine: see `quarantine list`"))
+    Refusal::Usage(format!("event {offset} of channel {name} is not in the quarantine: see `quarantine list`"))
 }

@@ -55,7 +55,7 @@ impl Operations {
             if Some(offset) > passed {
                 let name = &channel.name;
                 return Err(Refusal::Usage(format!(
-                    "sink {sink} of channel {name} has not come as far as {offset}: it gets that in order"
+                    "sink {sink} of channel {name} has not reached offset {offset}: it will receive that event in order"
                 )));
             }
             let event = Pending { offset, event_id, first_seen, received: None, appeared: false, json };
@@ -84,8 +84,7 @@ fn check_room(channel: &ChannelRef, owned: &Owned, events: usize) -> Result<(), 
     }
     let name = &channel.name;
     Err(Refusal::Failed(format!(
-        "{events} events are more than channel {name} has room for now ({room}): take fewer at a time, and see `status` for \
-         what waits"
+        "{events} events are more than channel {name} has room for now ({room}): take fewer at a time; `status` shows the pending events"
     )))
 }
 

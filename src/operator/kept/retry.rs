@@ -43,7 +43,7 @@ impl RetryQuarantined {
                 Some(first) if self.takes(first) || facts.any(|facts| self.takes(facts)) => continue,
                 Some(Quarantined { reason, detail, .. }) => Fate::Kept {
                     reason: reason.clone(),
-                    detail: format!("{detail}: left alone, because its reason was not named (--reason {reason})"),
+                    detail: format!("{detail}: skipped, because its reason was not selected (--reason {reason})"),
                 },
             };
             not_verified.push(Retried { offset: *offset, fate });

@@ -26,7 +26,7 @@ impl Operations {
     /// Returns the deliveries since the last request. If there are none, waits a short time for the first one.
     pub(crate) async fn watch_tail(&self, request: &WatchTail) -> Result<TailedDeliveries, Refusal> {
         if self.daemon.is_none() {
-            return Err(Refusal::Failed("no daemon runs here: nothing is delivered".to_owned()));
+            return Err(Refusal::Failed("no daemon is running here: nothing is delivered".to_owned()));
         }
         if request.filter.chain_environment.is_some() {
             let message =

@@ -64,7 +64,7 @@ impl Operations {
     fn instances(&self) -> Result<Cluster, Refusal> {
         let peers = self.cluster.as_ref().ok_or_else(|| {
             Refusal::Usage(
-                "the state is one process's own: only with state.backend = \"postgres\" there are instances".to_owned(),
+                "the state belongs to one process: instances exist only with state.backend = \"postgres\"".to_owned(),
             )
         })?;
         let seen = peers.seen.borrow().clone();

@@ -82,7 +82,7 @@ pub enum NotReadyKind {
     QuarantineFull,
     /// The dead letters are full.
     DeadLettersFull,
-    /// The late events are full.
+    /// The pending events are full.
     LateEventsFull,
     /// The service refuses requests for late proofs.
     LateProofsBlocked,

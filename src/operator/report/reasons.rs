@@ -19,10 +19,10 @@ pub(super) fn of_state(error: Option<&str>, lost: Option<&Lost>) -> Vec<NotReady
     let not_writable = |error| NotReady::new(Kind::StateNotWritable, format!("the state cannot be written: {error}"));
     reasons.extend(error.map(not_writable));
     if let Some(Lost { quarantined, dead_letters, kept, .. }) = lost {
-        let kept = kept.as_ref().map_or_else(String::new, |kept| format!(" (kept as it was found: {kept})"));
+        let kept =
+            kept.as_ref().map_or_else(String::new, |kept| format!(" (a copy of the damaged state is in {kept})"));
         let detail = format!(
-            "{quarantined} quarantined events and {dead_letters} dead letters were lost to a damaged state{kept}: look at it, \
-             and then run `channeld state acknowledge`"
+            "{quarantined} quarantined events and {dead_letters} dead letters were lost because the state was damaged{kept}: examine it, and then run `channeld state acknowledge`"
         );
         reasons.push(NotReady::new(Kind::StateDamaged, detail));
     }
@@ -68,8 +68,7 @@ fn of_reading(channel: &ChannelStatus) -> Vec<NotReady> {
     }
     if let Some(cursor) = channel.newest_below {
         let detail = format!(
-            "the service's newest event is below the cursor {cursor}: it may have gone back in time; look at what it shows, then \
-             pause the channel and run `channeld cursor set --back-to`"
+            "the service's newest event is below the cursor {cursor}: the service may have been restored; examine its events, then pause the channel and run `channeld cursor set --back-to`"
         );
         because(Kind::NewestBelowCursor, detail);
     }
@@ -77,8 +76,7 @@ fn of_reading(channel: &ChannelStatus) -> Vec<NotReady> {
         let through = agrees_through.map_or_else(|| "earliest".to_owned(), |offset| offset.to_string());
         let name = &channel.channel;
         let detail = format!(
-            "the service has another event at offset {offset} than the one that was read: it was probably restored from a \
-             backup; new events are quarantined; to accept its history and read again from where it agrees: `channeld pause \
+            "the service has a different event at offset {offset} than before: it was probably restored from a backup; new events are quarantined; to accept its history and read again from the last common event: `channeld pause \
              {name}`, `channeld cursor set {name} --back-to {through} --yes`, `channeld resume {name}`"
         );
         because(Kind::HistoryDiffers, detail);
@@ -88,8 +86,7 @@ fn of_reading(channel: &ChannelStatus) -> Vec<NotReady> {
     }
     if channel.polls_in_vain >= POLLS_IN_VAIN {
         let detail = format!(
-            "the last {POLLS_IN_VAIN} answers say that there are more events, and show none that is new ({}): it does not move; \
-             ask the service's operator",
+            "the last {POLLS_IN_VAIN} answers claim more events but contain no new one ({}): no progress is possible; ask the service's operator",
             channel.shown_in_vain
         );
         because(Kind::PollsInVain, detail);
@@ -117,7 +114,7 @@ fn of_kept(channel: &ChannelStatus) -> Vec<NotReady> {
             Kind::DeadLettersFull,
             dead_letters,
             "its dead letters are full",
-            "its sinks give up no event until there is room",
+            "its sinks give up no event until the dead letters have room",
         ),
     ] {
         if kept.full {
@@ -126,7 +123,7 @@ fn of_kept(channel: &ChannelStatus) -> Vec<NotReady> {
         }
     }
     if *late_full {
-        let detail = "its late events are full: reading waits for their proofs";
+        let detail = "its pending events are full: reading waits for their proofs";
         reasons.push(NotReady::new(Kind::LateEventsFull, detail));
     }
     if let Some(error) = late_error.as_ref().filter(|error| error.needs_attention) {
@@ -154,14 +151,13 @@ fn of_sink_error(error: &Problem) -> NotReady {
 fn of_position(lane: &LaneStatus) -> Option<NotReady> {
     if let Some(Refill { above, to }) = lane.refill {
         let above = Cursor { through: above };
-        let detail = format!("it lost data: the events above {above} up to offset {to} are delivered again");
+        let detail = format!("it lost data: events above {above} up to offset {to} are delivered again");
         return Some(NotReady::new(Kind::SinkLostData, detail));
     }
     let ahead = lane.ahead?;
     let cursor = Cursor { through: lane.cursor };
     let detail = format!(
-        "it holds events up to offset {ahead} and the state knows of {cursor}: the state is older; the events that the sink has \
-         are skipped"
+        "it contains events up to offset {ahead}, but the state knows only {cursor}: the state is older; events that the sink has are skipped"
     );
     Some(NotReady::new(Kind::SinkAhead, detail))
 }
@@ -172,10 +168,10 @@ fn of_comparison(channel: &str, lane: &LaneStatus) -> Option<NotReady> {
     let (missing, first) = (compared.missing, compared.first_missing.first()?);
     let what = match missing {
         0 => return None,
-        1 => format!("an event that the service has is missing, at offset {first}"),
-        _ => format!("{missing} events that the service has are missing, the first at offset {first}"),
+        1 => format!("an event of the service is missing, at offset {first}"),
+        _ => format!("{missing} events of the service are missing, the first at offset {first}"),
     };
-    let detail = format!("{what}: `channeld check --history {channel}` lists them and says how to deliver them");
+    let detail = format!("{what}: `channeld check --history {channel}` lists them and shows how to deliver them");
     Some(NotReady::new(Kind::EventsMissing, detail))
 }
 
@@ -268,7 +264,7 @@ mod tests {
                 Kind::NewestBelowCursor,
                 "channel c: the service's newest event is below",
             ),
-            (&|it| it.polls_in_vain = 15, Kind::PollsInVain, "channel c: the last 15 answers say that there are more"),
+            (&|it| it.polls_in_vain = 15, Kind::PollsInVain, "channel c: the last 15 answers claim more events"),
             (
                 &|it| (it.rejected_in_a_row, it.last_rejection) = (15, Some(RejectionReason::OtherChannel)),
                 Kind::RejectedInARow,
@@ -284,24 +280,24 @@ mod tests {
                 Kind::DeadLettersFull,
                 "channel c: its dead letters are full (3 events, 5 bytes)",
             ),
-            (&|it| it.late_full = true, Kind::LateEventsFull, "channel c: its late events are full: reading waits"),
+            (&|it| it.late_full = true, Kind::LateEventsFull, "channel c: its pending events are full: reading waits"),
             (&|it| it.late_error = Some(problem("", true)), Kind::LateProofsBlocked, "channel c: late proofs: why"),
             (&|it| blocks(it, "refused"), Kind::SinkBlocked, "channel c, sink s: why"),
             (&|it| blocks(it, Problem::POSITION_MISSING), Kind::SinkPositionMissing, "channel c, sink s: why"),
             (
                 &|it| it.lanes[0].refill = Some(Refill { above: None, to: offset }),
                 Kind::SinkLostData,
-                "channel c, sink s: it lost data: the events above ",
+                "channel c, sink s: it lost data: events above ",
             ),
             (
                 &|it| it.lanes[0].ahead = Some(offset),
                 Kind::SinkAhead,
-                "channel c, sink s: it holds events up to offset 7 ",
+                "channel c, sink s: it contains events up to offset 7",
             ),
             (
                 &|it| it.lanes[0].compared = Some(compared.clone()),
                 Kind::EventsMissing,
-                "channel c, sink s: an event that the service has is missing, at offset 7: ",
+                "channel c, sink s: an event of the service is missing, at offset 7: ",
             ),
             (
                 &|it| it.lanes[0].reading = Some(Activity::Waiting { error: problem("refused", true) }),

@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-const REFUSED: &str = "channeld is not known by this name: ask by an address, or name it in admin.hosts\n";
+const REFUSED: &str = "channeld does not answer to this name: use an address, or add the name to admin.hosts\n";
 
 /// The names in `admin.hosts`. `localhost` is accepted in addition.
 pub(super) type Hosts = Arc<[String]>;

@@ -104,10 +104,10 @@ impl Liveness {
         let silence = |beat: &watch::Sender<Instant>| beat.borrow().elapsed();
         let stuck =
             |what, lasted: Duration, limit| (lasted > limit).then(|| format!("{what} for {} s", lasted.as_secs()));
-        let stuck = stuck("the async runtime has not turned", silence(&self.runtime), runtime)
+        let stuck = stuck("the async runtime has made no progress", silence(&self.runtime), runtime)
             // Checked before the blocking threads, because writes to a dead disk may be the work that fills them.
-            .or_else(|| stuck("a write of the state has been under way", self.writes.under_way()?, write))
-            .or_else(|| stuck("no blocking work has been done", silence(&self.blocking), blocking))
+            .or_else(|| stuck("a write of the state has been in progress", self.writes.under_way()?, write))
+            .or_else(|| stuck("no blocking task has finished", silence(&self.blocking), blocking))
             .or_else(|| stuck("no signature has been checked", silence(&self.checking), processors));
         stuck.map_or(Ok(()), Err)
     }

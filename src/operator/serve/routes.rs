@@ -103,7 +103,7 @@ fn note<R: Request>(headers: &HeaderMap, request: &R) {
     let said = serde_json::to_value(request).unwrap_or_default();
     let said = said.get("which").unwrap_or(&said);
     let text = |member| said.get(member).and_then(Value::as_str);
-    info!(target: ALWAYS, by, request = R::PATH, channel = text("channel"), sink = text("sink"), "asked by an operator");
+    info!(target: ALWAYS, by, request = R::PATH, channel = text("channel"), sink = text("sink"), "requested by an operator");
 }
 
 async fn answer<R: Request>((operations, asker): Service, request: R) -> Result<Response, Refusal> {

@@ -129,7 +129,7 @@ async fn serve_client(
         ended = connection => if let Err(error) = ended {
             debug!(%error, "a connection of an operator failed");
         },
-        () = too_slow => debug!("an operator's client did not read its answer in time"),
+        () = too_slow => debug!("an operator's client did not read the answer in time"),
     }
 }
 
@@ -151,7 +151,7 @@ async fn answer(
             answer.unwrap_or_else(|never| match never {})
         }
         Ok(Err(error)) => (StatusCode::PAYLOAD_TOO_LARGE, error.to_string()).into_response(),
-        Err(_) => (StatusCode::REQUEST_TIMEOUT, "the request's body did not come in time").into_response(),
+        Err(_) => (StatusCode::REQUEST_TIMEOUT, "the request's body did not arrive in time").into_response(),
     }
 }
 

@@ -30,7 +30,7 @@ pub enum Malformed {
     #[error("`{0}` has the wrong shape")]
     Shape(&'static str),
     /// A field occurs twice, or in another case.
-    #[error("`{0}` is ambiguous: it stands there twice or in another case")]
+    #[error("`{0}` is ambiguous: it occurs twice, or in different letter cases")]
     Ambiguous(&'static str),
 }
 

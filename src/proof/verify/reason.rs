@@ -31,7 +31,7 @@ pub enum Reason {
     #[error("the report's context is not 0x and hex")]
     MalformedContext,
     /// The event has a proof but no signed text.
-    #[error("there is a proof but no signed text")]
+    #[error("it has a proof but no signed text")]
     NothingSigned,
     /// The report names another owner, so the event belongs to somebody else.
     #[error("the report names the workflow owner {found}, not {expected}")]

@@ -28,7 +28,7 @@ pub enum SignerSetError {
     #[error("the minimum of required signatures must be greater than 0")]
     NothingRequired,
     /// More signatures are required than the set has signers, so no event could ever be verified.
-    #[error("{required} signatures are required but there are only {signers} signers")]
+    #[error("{required} signatures are required, but only {signers} signers are listed")]
     TooManyRequired {
         /// The threshold.
         required: usize,

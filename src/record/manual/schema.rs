@@ -34,8 +34,8 @@ pub fn schema() -> Value {
     schema["properties"]["verification"]["properties"]["status"]["enum"] =
         json!(["verified", "unsigned", "pending", "rejected"]);
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
-    schema["title"] = "channeld-record: what channeld delivers for an event".into();
-    schema["description"] = "Later versions may add fields: pass over those that you do not know.".into();
+    schema["title"] = "channeld-record: the record that channeld delivers for an event".into();
+    schema["description"] = "Later versions may add fields: ignore unknown ones.".into();
     schema
 }
 

@@ -156,8 +156,8 @@ impl Template {
         serde_json::from_slice::<IgnoredAny>(&body).map_err(|error| {
             let (line, column) = (error.line(), error.column());
             format!(
-                "what the template makes is no JSON, at line {line}, column {column}: a value comes with its own quotes, as in \
-                 \"text\": {{{{ type }}}}, and texts are joined by ~"
+                "the template's output is not JSON, at line {line}, column {column}: a value includes its quotes, as in \
+                 \"text\": {{{{ type }}}}, and strings are joined by ~"
             )
         })?;
         Ok(compact(body).into())
@@ -226,7 +226,7 @@ fn explained(error: &Error, source: &str, values: &BTreeMap<String, Secret>) -> 
         }
         ErrorKind::UndefinedError => {
             format!(
-                "no value for{part}: is it spelled right? What not every event has is asked for by {{% if … is defined %}}"
+                "no value for{part}: is it spelled correctly? Test for optional values with {{% if … is defined %}}"
             )
         }
         ErrorKind::OutOfFuel => format!("takes more than {MAX_STEPS} steps"),

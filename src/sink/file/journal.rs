@@ -130,7 +130,7 @@ impl Journal {
             // A failed batch is offered again. Its remains must not stay in the file, even if the file was moved away.
             let length = active.tail.settle().doing("cutting back", path)?;
             if there.as_ref().map(identity) != Some(active.identity) {
-                tracing::info!(path = %path.display(), "file was moved or removed, going on in a new one");
+                tracing::info!(path = %path.display(), "file was moved or removed: continuing in a new one");
                 self.active = None;
             } else if length == 0 {
                 active.length = 0;
@@ -138,7 +138,7 @@ impl Journal {
                 let (than, expected) = (if length < active.length { "shorter" } else { "longer" }, active.length);
                 self.displacements += 1;
                 self.displaced_by = format!(
-                    "file {} is {than} than what was written to it: {length} bytes instead of {expected}",
+                    "file {} is {than} than its recorded length: {length} bytes instead of {expected}",
                     path.display()
                 );
                 opening::mend_lines(&active.tail.disk, path)?;
@@ -229,7 +229,7 @@ impl Journal {
         let closed = closed.inspect_err(|_| self.failures.count(Upkeep::Rotate))?;
         self.active = None;
         self.open()?;
-        tracing::info!(path = %closed.display(), bytes = length, "file closed, going on in a new one");
+        tracing::info!(path = %closed.display(), bytes = length, "file closed: continuing in a new one");
         Ok(())
     }
 }
@@ -255,7 +255,7 @@ impl Active {
         self.length += bytes;
         let metadata = self.tail.disk.metadata()?;
         if metadata.nlink() == 0 {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "it was removed meanwhile"));
+            return Err(io::Error::new(io::ErrorKind::NotFound, "it was removed in the meantime"));
         }
         release(&self.tail.disk, before..metadata.len());
         Ok(())

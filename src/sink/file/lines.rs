@@ -54,7 +54,7 @@ pub(super) fn lines(mut reader: impl BufRead) -> impl Iterator<Item = io::Result
             Ok(0) => return None,
             Ok(_) if line.last() == Some(&b'\n') => drop(line.pop()),
             Ok(read) if read as u64 == MAX_LINE => {
-                let message = "it holds a line that is too long for an event";
+                let message = "it contains a line that is too long for an event";
                 return Some(Err(io::Error::new(io::ErrorKind::InvalidData, message)));
             }
             Ok(_) => {}

@@ -43,7 +43,7 @@ pub(super) fn open(path: &Path, access: Access) -> Result<File, SinkError> {
 /// program has changed.
 pub(super) fn mend_lines(file: &File, path: &Path) -> Result<(), SinkError> {
     require_lines(file).doing("opening", path)?;
-    mend(file, path).doing("mending the end of", path)?;
+    mend(file, path).doing("repairing the end of", path)?;
     // A process that was killed may have left whole lines that were never synced.
     file.sync_data().doing("syncing", path)
 }
@@ -74,7 +74,7 @@ fn require_lines(file: &File) -> io::Result<()> {
     file.read_at(&mut first, 0)?;
     match first {
         [b'{' | 0] => Ok(()),
-        _ => Err(invalid("it holds something other than lines of JSON".to_owned())),
+        _ => Err(invalid("its content is not lines of JSON".to_owned())),
     }
 }
 
@@ -83,7 +83,7 @@ pub(super) fn require_regular(metadata: &Metadata) -> io::Result<()> {
         return Ok(());
     }
     let what = if metadata.is_dir() { "a directory" } else { "a pipe, a socket or a device" };
-    Err(invalid(format!("it is no regular file but {what}: name a regular file, or use a sink of type stdout")))
+    Err(invalid(format!("it is not a regular file but {what}: name a regular file, or use a sink of type stdout")))
 }
 
 /// Sets the configured mode, owner and group. An owner or a group that is already correct is not set again.
@@ -93,8 +93,7 @@ fn give(access: Access, file: &File, metadata: &Metadata) -> io::Result<()> {
     if owner.is_some() || group.is_some() {
         fchown(file, owner, group).map_err(|error| match error.kind() {
             ErrorKind::PermissionDenied => {
-                let message = "only root, or a process with CAP_CHOWN, may give files to others: run channeld so, or \
-                               leave out owner and group";
+                let message = "only root, or a process with CAP_CHOWN, may give files to other users: run channeld with that right, or remove owner and group";
                 io::Error::new(ErrorKind::PermissionDenied, message)
             }
             _ => error,
@@ -117,7 +116,7 @@ fn mend(mut file: &File, path: &Path) -> io::Result<()> {
         Ok(end > 0)
     })?;
     if end < length {
-        tracing::warn!(path = %path.display(), bytes = length - end, "cutting off what a crash left of a batch");
+        tracing::warn!(path = %path.display(), bytes = length - end, "removing the rest of a batch that a crash left");
         file.set_len(end)?;
     }
     if end > length { file.write_all(b"\n") } else { Ok(()) }
@@ -130,9 +129,9 @@ pub(super) fn probe(path: &Path) -> Result<String, SinkError> {
     if let Some(metadata) = if_there(fs::metadata(path)).doing("looking at", path)? {
         require_regular(&metadata).doing("looking at", path)?;
         may(path, Access::READ_OK | Access::WRITE_OK).doing("this user may not read and write", path)?;
-        return Ok(format!("{} bytes are in it, and this user may write more", metadata.len()));
+        return Ok(format!("it has {} bytes, and this user may write to it", metadata.len()));
     }
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    may(directory, Access::WRITE_OK | Access::EXEC_OK).doing("no file can be made in", directory)?;
-    Ok(format!("it will be made in {}", directory.display()))
+    may(directory, Access::WRITE_OK | Access::EXEC_OK).doing("no file can be created in", directory)?;
+    Ok(format!("it will be created in {}", directory.display()))
 }

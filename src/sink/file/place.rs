@@ -82,7 +82,8 @@ impl OpenFiles {
         let mut open = lock(&self.0);
         if let Some(other) = open.iter().find(|other| mixes(files, other)) {
             let other = other.active.display();
-            let message = format!("its closed files would be mixed up with those of the sink that writes to {other}");
+            let message =
+                format!("its closed files could not be distinguished from those of the sink that writes to {other}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         let files = Arc::new(files.clone());

@@ -79,7 +79,7 @@ impl Snapshot {
             // The last event may have been delivered late, so that its offset is the lower one.
             let position = last.offset.before().min(Some(newest.offset));
             tracing::warn!(channel = %recorded.lane.channel.name, path = %self.files.active.display(), missing = %last,
-                newest = %newest, "file does not hold the event that was written last: it has lost lines");
+                newest = %newest, "file does not contain the event that was written last: it has lost lines");
             held.extend(self.above(recorded.lane.channel.id, position)?);
             return Ok(Comparison { position: Position::At(position), held });
         }

@@ -78,12 +78,12 @@ pub(super) async fn look_after(journal: Weak<Mutex<Journal>>, rotation: Rotation
             let wait = retry.next_wait(None);
             if failures == 0 {
                 tracing::warn!(wait_ms = wait.as_millis(), error = %Chain(&error),
-                    "closed files cannot be looked after: trying again, events are not affected");
+                    "closed files cannot be maintained: retrying, events are not affected");
             }
             wait
         } else {
             if failures > 0 {
-                tracing::info!("closed files are looked after again");
+                tracing::info!("closed files are maintained again");
             }
             retry.reset();
             clock
@@ -137,7 +137,7 @@ impl Upkeep {
                 let path = files.path(&closed.name, *form);
                 let removed = remove(&path).doing("deleting", &path);
                 if removed.is_ok() {
-                    tracing::info!(path = %path.display(), bytes, "closed file deleted: its time is over");
+                    tracing::info!(path = %path.display(), bytes, "closed file deleted: its retention time has passed");
                 }
                 deleted = deleted.and(removed);
             }
@@ -178,7 +178,7 @@ impl Upkeep {
             differ if self.reported.insert(closed.name.clone()) => {
                 let error = differ.err().map(|error| error.to_string());
                 tracing::warn!(path = %plain.display(), compressed = %packed.display(), error,
-                    "closed file stands there plain and compressed, and the two differ: both stay, remove one");
+                    "closed file exists plain and compressed, and the contents differ: both are kept, remove one");
             }
             _ => {}
         }
@@ -217,7 +217,7 @@ fn point(link: &Path, to: &Path) -> io::Result<()> {
     let target = if is_beside { PathBuf::from(file_name(to)) } else { to.to_owned() };
     let now = if_there(fs::read_link(link)).map_err(|error| match error.kind() {
         ErrorKind::InvalidInput => {
-            io::Error::new(ErrorKind::AlreadyExists, "it is no symbolic link: remove it, or name another")
+            io::Error::new(ErrorKind::AlreadyExists, "it is not a symbolic link: remove it, or choose another name")
         }
         _ => error,
     })?;

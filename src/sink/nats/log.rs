@@ -273,7 +273,9 @@ impl Log for LaneLog {
                 Err(failure) => return Err(self.shared.server.error_in("claiming a lane in", failure)),
             }
         }
-        Err(SinkError::away("others claim this lane again and again: does a second channeld use this sink?".to_owned()))
+        Err(SinkError::away(
+            "other processes claim this lane repeatedly: does a second channeld use this sink?".to_owned(),
+        ))
     }
 
     /// Always searches after the claimed position: events that were published one by one, or a part of a batch, can be there.
@@ -348,7 +350,7 @@ impl Log for LaneLog {
 
     fn displaced(&self) -> SinkError {
         SinkError::Displaced(format!(
-            "the lane's last position message in the stream {}, on the subject {}, is not the one that this instance wrote",
+            "the lane's last position message in the stream {}, on the subject {}, was not written by this instance",
             self.shared.settings.stream, self.subject
         ))
     }

@@ -120,7 +120,7 @@ impl Server {
         let options = match &self.settings.login {
             Login::None => ConnectOptions::new(),
             Login::Credentials(credentials) => ConnectOptions::with_credentials(credentials.expose())
-                .map_err(|_| set_up("credentials_file holds no credentials of a user".to_owned()))?,
+                .map_err(|_| set_up("credentials_file contains no user credentials".to_owned()))?,
             Login::Password(user, password) => {
                 ConnectOptions::with_user_and_password(user.clone(), password.expose().to_owned())
             }
@@ -155,13 +155,13 @@ impl Server {
         options.connect(addresses).await.map_err(|error| {
             let root = http::reason(&error);
             if let Some(refusal) = http::find(&error) {
-                return set_up(format!("TLS cannot be set up: {root}{}", self.advice(refusal)));
+                return set_up(format!("TLS failed: {root}{}", self.advice(refusal)));
             }
             match error.kind() {
                 ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
-                    set_up(format!("it does not let us in ({root}): check the credentials, user, password or token"))
+                    set_up(format!("login refused ({root}): check the credentials, user, password or token"))
                 }
-                ConnectErrorKind::Tls => set_up(format!("TLS cannot be set up: {root}")),
+                ConnectErrorKind::Tls => set_up(format!("TLS failed: {root}")),
                 _ => SinkError::away(format!("{servers} cannot be reached: {root}")),
             }
         })
@@ -174,7 +174,7 @@ impl Server {
             (rustls::Error::AlertReceived(_), None) => {
                 "; does it ask for a client certificate (client_certificate_file)?"
             }
-            (rustls::Error::AlertReceived(_), Some(_)) => "; does it know the authority of client_certificate_file?",
+            (rustls::Error::AlertReceived(_), Some(_)) => "; does it know the CA of client_certificate_file?",
             (error, _) => http::advice(error),
         }
     }

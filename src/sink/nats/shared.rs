@@ -22,7 +22,7 @@ const AT_ONCE: usize = 2 * BATCH;
 /// The most events in one delivery if each event is published alone, because each event takes a round trip.
 const AT_ONCE_ALONE: usize = 100;
 
-const MISSING: &str = "it is missing: make it, or set create = true";
+const MISSING: &str = "it is missing: create it, or set create = true";
 
 /// The state that the lanes of a sink share.
 pub(super) struct Shared {
@@ -74,7 +74,7 @@ impl Shared {
         if found.is_none() && self.settings.create {
             let name = &self.settings.stream;
             return Ok(format!(
-                "NATS {version} can be reached; the stream {name} will be made: it has no limits until you set some"
+                "NATS {version} is reachable; the stream {name} will be created: it has no limits until you set some"
             ));
         }
         Ok(stream::summary(&self.facts(found, &version)?, &self.settings, &version))

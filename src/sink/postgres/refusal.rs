@@ -13,7 +13,7 @@ const SHOWN: usize = 300;
 const TOO_MUCH_MEMORY: &str = "invalid memory alloc request size";
 
 /// The advice if the table has changed.
-const CHANGED: &str = "the table was changed: `channeld check --connect` prints the SQL for what it lacks";
+const CHANGED: &str = "the table was changed: `channeld check --connect` prints the SQL that repairs it";
 
 /// Why a statement was not executed.
 #[derive(Debug)]

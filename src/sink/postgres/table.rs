@@ -98,13 +98,16 @@ impl Seen {
     /// fix it.
     pub(super) fn missing(&self, settings: &PostgresSettings, at: &str) -> Result<Missing, String> {
         if self.is_read_only {
-            return Err(format!("it takes no writes, as a standby does not: {}", advice_on_standby(at)));
+            return Err(format!(
+                "it accepts no writes, for example because it is a standby: {}",
+                advice_on_standby(at)
+            ));
         }
         let (table, missing) = (settings.quoted(), self.statements(settings));
         let missing = Missing { made: missing, dropped: self.old_keys.join(" ") };
         if let Some(column) = self.foreign() {
             return Err(format!(
-                "table {table} has no column {column}: it is not channeld's, or was changed; name another in {at}.table, or \
+                "table {table} has no column {column}: it does not belong to channeld, or was changed; choose another name in {at}.table, or \
                  rename that one"
             ));
         }

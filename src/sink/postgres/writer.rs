@@ -135,9 +135,8 @@ impl<'a> Writer<'a> {
                     let is_idle = connection.abandon(part.statement).await;
                     otherwise?;
                     if !is_idle {
-                        return Err(self.undelivered(SinkError::away(
-                            "a statement could not be given up; trying again".to_owned(),
-                        )));
+                        return Err(self
+                            .undelivered(SinkError::away("a statement could not be cancelled; retrying".to_owned())));
                     }
                     self.write_apart(part.place.start, Arc::unwrap_or_clone(part.rows)).await?;
                 }

@@ -56,7 +56,7 @@ pub(super) fn position(settings: &SqliteSettings, lane: &LaneRef) -> Result<Posi
     let (path, table) = (&*settings.path, &settings.table);
     let failure = |error| refusal::of(&error, path);
     if !path.exists() {
-        return Ok(Position::Missing(format!("there is no database {}", path.display())));
+        return Ok(Position::Missing(format!("the database {} does not exist", path.display())));
     }
     files::check_log(path)?;
     let connection = read_only(path).map_err(failure)?;
@@ -64,7 +64,7 @@ pub(super) fn position(settings: &SqliteSettings, lane: &LaneRef) -> Result<Posi
     let statements = Statements::of(settings);
     for table in [table, &statements.progress_table] {
         if columns(&connection, table).map_err(failure)?.is_empty() {
-            return Ok(Position::Missing(format!("there is no table {table} in {}", path.display())));
+            return Ok(Position::Missing(format!("the table {table} does not exist in {}", path.display())));
         }
     }
     let row = (lane.channel.id.to_string(), &*lane.sink);

@@ -18,16 +18,17 @@ pub(super) fn of(error: &rusqlite::Error, path: &Path) -> SinkError {
             (Fault::Target, "another program holds it locked: end its transaction")
         }
         Some(ErrorCode::DiskFull) => (Fault::Operator, "make room on its file system, or set keep_for or keep_size"),
-        Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
-            (Fault::Operator, "the file and its directory must be channeld's to write, for its log stands beside it")
-        }
+        Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => (
+            Fault::Operator,
+            "channeld must be able to write to the file and its directory, which also contains its write-ahead log",
+        ),
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => (
             Fault::Operator,
             "it is damaged or no SQLite database: move it away, and a new one is made; `sqlite3 FILE .recover` reads what \
              is left, and `channeld replay` delivers the rest again",
         ),
         Some(ErrorCode::SystemIoFailure) => (Fault::Operator, "look at its disk and at the system's log"),
-        _ => (Fault::Operator, "was its table changed? `channeld check --connect` says what it lacks"),
+        _ => (Fault::Operator, "was its table changed? `channeld check --connect` shows the difference"),
     };
     let message = format!("writing to {path}: {error}; {advice}");
     if fault == Fault::Event { SinkError::refused(message) } else { SinkError::Unavailable { message, fault } }

@@ -143,7 +143,7 @@ pub(super) fn lacking(found: &[String], settings: &SqliteSettings) -> Result<Vec
     let is_there = |name: &str| found.iter().any(|column| column == name);
     if let Some(column) = COLUMNS.iter().find(|column| column.is_needed && !is_there(column.name)) {
         return Err(SinkError::unusable(format!(
-            "table {table} of {} has no column {}: it is not channeld's, or was changed; name another table, or rename that one",
+            "table {table} of {} has no column {}: it does not belong to channeld, or was changed; choose another table name, or rename that table",
             path.display(),
             column.name
         )));

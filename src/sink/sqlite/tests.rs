@@ -197,7 +197,10 @@ async fn a_file_that_was_moved_away_is_made_anew_and_a_table_of_others_is_refuse
     let refused = deliver(&sink, &channel(1), &records(&channel(1), [3])).await.unwrap_err();
     assert!(matches!(refused.error, SinkError::Unavailable { fault: Fault::Operator, .. }), "{refused:?}");
     let refused = deliver(&sink, &channel(1), &records(&channel(1), [3])).await.unwrap_err();
-    assert!(refused.error.to_string().contains("has no column channel_id: it is not channeld's"), "{refused:?}");
+    assert!(
+        refused.error.to_string().contains("has no column channel_id: it does not belong to channeld"),
+        "{refused:?}"
+    );
     assert!(sink.probe().await.unwrap_err().to_string().contains("has no column channel_id"));
     place.reader().execute_batch("drop table \"order\"").unwrap();
     deliver(&sink, &channel(1), &records(&channel(1), [3])).await.unwrap();

@@ -47,7 +47,7 @@ impl Database {
         let is_more = done.unwrap_or_else(|error| {
             self.failures.count(Upkeep::Delete);
             let path = settings.path.display();
-            warn!(%path, error = %Chain(&error), "old rows cannot be deleted: trying again, events are not affected");
+            warn!(%path, error = %Chain(&error), "old rows cannot be deleted: retrying, events are not affected");
             false
         });
         self.upkeep_at = Some(Instant::now() + if is_more { Duration::ZERO } else { EVERY });

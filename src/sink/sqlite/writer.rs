@@ -60,7 +60,7 @@ impl Writer {
 }
 
 fn ended() -> SinkError {
-    SinkError::unusable("the thread that writes to the database has ended: start channeld again".to_owned())
+    SinkError::unusable("the thread that writes to the database has ended: restart channeld".to_owned())
 }
 
 fn run(mut database: Database, jobs: &Receiver<Job>) {

@@ -40,7 +40,8 @@ pub(super) fn outcome(response: &Response, suspicion: Option<&str>) -> Result<()
         return Ok(());
     }
     if status == StatusCode::GONE {
-        let message = "answered 410: it wants no more events, and is sent none until it is resumed (channeld resume)";
+        let message =
+            "answered 410: it accepts no more events, and receives none until it is resumed (channeld resume)";
         return Err(Refusal { error: SinkError::Gone(message.to_owned()), about: About::Endpoint });
     }
     let hint = if status.is_redirection() { ", and redirects are not followed: name the final URL" } else { "" };

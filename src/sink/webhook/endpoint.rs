@@ -120,7 +120,7 @@ impl Webhook {
                 .refusal()
                 .await
                 .filter(|said| said.to_lowercase().contains("certificate"))
-                .map(|_| "it speaks of a certificate: does it ask for a client's? Then set client_certificate_file"),
+                .map(|_| "its answer mentions a certificate: if it asks for a client certificate, set client_certificate_file"),
         }
     }
 }

@@ -101,9 +101,9 @@ impl Webhook {
         if about == About::Size {
             let (smaller, batch_bytes) = (bytes / 2, self.settings.dispatch.batch_bytes());
             self.largest.fetch_min(smaller, Ordering::Relaxed);
-            warn!(%channel, %sink, events, bytes, smaller, batch_bytes, "endpoint refused a batch for its size: smaller ones from now on, lower batch_bytes");
+            warn!(%channel, %sink, events, bytes, smaller, batch_bytes, "endpoint refused a batch because of its size: using smaller ones from now on; lower batch_bytes");
         } else {
-            debug!(%channel, %sink, events, bytes, "endpoint refused a batch for its content: offering it in halves");
+            debug!(%channel, %sink, events, bytes, "endpoint refused a batch because of its content: offering it in halves");
         }
     }
 
@@ -112,7 +112,7 @@ impl Webhook {
         if let SinkError::Refused { message, .. } = &mut error {
             let batch_bytes = self.settings.dispatch.batch_bytes();
             let set = batch_bytes.map(|set| format!(" (batch_bytes is {set})")).unwrap_or_default();
-            *message = format!("{message}: the event alone is {bytes} bytes, more than it takes{set}");
+            *message = format!("{message}: the event alone has {bytes} bytes, more than the endpoint accepts{set}");
         }
         error
     }

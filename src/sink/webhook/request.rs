@@ -83,7 +83,7 @@ impl Webhook {
                 "; the access token was new: check oauth2.scope and url"
             }
             StatusCode::UNSUPPORTED_MEDIA_TYPE if self.settings.compression.is_some() => {
-                "; does it take compressed bodies? See compress"
+                "; does it accept compressed bodies? See compress"
             }
             _ => "",
         };

@@ -200,7 +200,7 @@ async fn nothing_but_2xx_is_success() {
         (
             410,
             &[],
-            "answered 410: it wants no more events, and is sent none until it is resumed (channeld resume)",
+            "answered 410: it accepts no more events, and receives none until it is resumed (channeld resume)",
             None,
         ),
         (400, &[], "answered 400", None),
@@ -299,7 +299,7 @@ async fn a_name_that_is_not_public_is_not_connected_to() {
     let webhook = Webhook::new(WebhookSettings { connection, ..settings(&url) }).unwrap();
     let refused = deliver(&webhook, &channel(1), &records(&channel(1), [1])).await.unwrap_err();
     let (_, message, _) = refusal(&refused);
-    assert!(message.contains("is no public address, and allow_private is false"), "{message}");
+    assert!(message.contains("is not a public address, and allow_private is false"), "{message}");
     assert!(refused.error.needs_attention());
     assert!(server.requests().is_empty());
 }

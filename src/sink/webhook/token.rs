@@ -160,7 +160,7 @@ impl Tokens {
         let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded").body(form);
         let asked = Instant::now();
         let response = request.send().await.map_err(|error| {
-            let (why, fault) = answer::unanswered(error, self.timeout, "could not ask for one");
+            let (why, fault) = answer::unanswered(error, self.timeout, "the request for one failed");
             self.refused(&format!("the token endpoint {why}"), fault, None)
         })?;
         let (status, retry_after) = (response.status(), http::retry_after(response.headers()));

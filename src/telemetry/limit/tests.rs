@@ -97,19 +97,19 @@ async fn nobody_is_silenced_by_another_channel_sink_or_message() {
     (0..100).for_each(|_| refuse("settlements", "ledger"));
     refuse("payments", "ledger");
     refuse("settlements", "audit");
-    warn!(channel = %"settlements", sink = %"ledger", "sink accepts again");
-    warn!(sink = "ledger", "sink could not be opened again");
+    warn!(channel = %"settlements", sink = %"ledger", "sink accepts events again");
+    warn!(sink = "ledger", "sink could not be reopened");
     let times = program.times();
     assert_eq!(times["sink refused"], LINES as usize + 2);
-    assert_eq!((times["sink accepts again"], times["sink could not be opened again"]), (1, 1));
+    assert_eq!((times["sink accepts events again"], times["sink could not be reopened"]), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_happens_once_and_what_is_asked_for_is_always_written() {
     let program = Program::new();
     for _ in 0..100 {
-        info!(target: ALWAYS, "configuration read again: in force");
-        error!(target: ALWAYS, "configuration rejected: nothing changes");
+        info!(target: ALWAYS, "configuration reloaded");
+        error!(target: ALWAYS, "configuration rejected: the previous one stays in force");
         debug!("batch recorded");
         trace!("event");
     }

@@ -122,7 +122,7 @@ impl Export {
         if std::mem::replace(&mut self.is_failing, true) {
             debug!(collector, spans, error, "traces could not be exported");
         } else {
-            warn!(collector, spans, error, "traces could not be exported: they are lost, and events go on without");
+            warn!(collector, spans, error, "traces could not be exported and are lost; events are not affected");
         }
     }
 
@@ -133,7 +133,7 @@ impl Export {
         }
         match exporter(&self.otlp.borrow_and_update(), &self.resource) {
             Ok(exporter) => self.exporter = exporter,
-            Err(error) => warn!(%error, "traces go on with the headers and authorities from before"),
+            Err(error) => warn!(%error, "traces continue with the previous headers and CAs"),
         }
     }
 }
@@ -184,7 +184,7 @@ impl SpanProcessor for Queue {
             self.lost.inc();
         }
         if self.is_full.swap(is_lost, Ordering::Relaxed) != is_lost && is_lost {
-            warn!("traces come faster than they can be exported: some are lost, and events go on without");
+            warn!("traces arrive faster than they can be exported: some are lost; events are not affected");
         }
     }
 

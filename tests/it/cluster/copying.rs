@@ -174,7 +174,7 @@ async fn a_state_that_is_empty_or_has_gone_is_not_copied() {
     let Some(database) = Database::new().await else { return };
     let (_simulator, _relay, mut setup) = delivered(&database).await;
     let refused = setup.tell(&["state", "copy", "--to", "sled"]).await;
-    assert!(refused.code == Some(1) && refused.errors.contains("the source keeps no channel"), "{refused:?}");
+    assert!(refused.code == Some(1) && refused.errors.contains("the source contains no channel"), "{refused:?}");
     database.change("drop schema channeld cascade").await;
     copy(&setup, "postgres").await;
     database.change("drop schema channeld cascade").await;

@@ -54,7 +54,7 @@ async fn statements_that_the_network_delivers_late_turn_nothing_back() {
         assert_eq!(offsets(&receiver, &format!("c{channel}")), deliverable(&simulator, channel), "each comes once");
     }
     database.assert_sound().await;
-    let away = log.lines("the state cannot be written: its channels wait, and it is tried again");
+    let away = log.lines("the state cannot be written: channels wait, retrying");
     assert_eq!(away.len(), 1, "the network was down once: {:?}", log.at("WARN"));
     assert!(!log.0.contains("another instance owns the channel"), "there is no other one");
 }

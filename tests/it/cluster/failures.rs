@@ -65,11 +65,11 @@ async fn a_commit_that_the_database_refuses_is_said_and_is_written_once_it_may_b
     admin.until(&mut daemon, "/readyz", "it is ready", |answer| answer.status == 200).await;
     database.change("alter table channeld.entries rename to entries_away").await;
     simulator.publish(0, 1);
-    daemon.until_logged("the state cannot be written: its channels wait, and it is tried again").await;
+    daemon.until_logged("the state cannot be written: channels wait, retrying").await;
     let says = |answer: &Answered| answer.status == 503 && answer.text.contains("entries");
     admin.until(&mut daemon, "/readyz", "it says why", says).await;
     database.change("alter table channeld.entries_away rename to entries").await;
-    daemon.until_logged("the state can be written again").await;
+    daemon.until_logged("the state is writable again").await;
     admin.until(&mut daemon, "/readyz", "it is ready again", |answer| answer.status == 200).await;
     assert_eq!(offsets(&receiver, "c0"), deliverable(&simulator, 0), "nothing is lost, nothing comes twice");
     daemon.stop().await;
@@ -88,7 +88,7 @@ async fn a_server_that_answers_no_more_costs_the_lease_and_no_event() {
     let mut second = other.start();
     until(&database, "both live", "select count(*) from channeld.instances", &[2]).await;
     relay.becomes(Line::Silent);
-    first.until_logged("no heartbeat has been accepted for too long: every channel stands still until one is").await;
+    first.until_logged("no heartbeat was accepted for too long: every channel stops until one is accepted").await;
     simulator.publish(0, 20);
     second.until("the other takes over", |_| offsets(&receivers[1], "c0").len() >= 20).await;
     relay.becomes(Line::Good);

@@ -7,7 +7,7 @@ use crate::config::check::connect;
 use crate::support::{Admin, Answered, Daemon, Database, Receiver, Setup, deliverable};
 
 const GONE: &str = "the state in schema channeld has gone, and is not created anew";
-const REPLACED: &str = "is not the one that this instance has used";
+const REPLACED: &str = "is a different one than this instance has used";
 
 /// An instance that has delivered thirty events.
 async fn used() -> Option<(Database, Simulator, Receiver, Setup, Daemon)> {

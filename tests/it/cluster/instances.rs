@@ -220,5 +220,5 @@ impl Instances {
 }
 
 fn without_defects(log: &Log) {
-    assert_eq!(log.lines("channel failed by a defect: starting it again"), [] as [serde_json::Value; 0]);
+    assert_eq!(log.lines("channel failed because of a defect: restarting it"), [] as [serde_json::Value; 0]);
 }

@@ -160,7 +160,7 @@ async fn instances_with_different_configurations_show_what_they_do_not_configure
     other.remove("channels.c1");
     let mut daemon = other.start();
     let admin = Admin::of(&mut daemon).await;
-    let differs = "instance c does not configure c1, and others do";
+    let differs = "instance c does not configure c1, but others do";
     let setup = &pair.setups[0];
     let deadline = Instant::now() + LONGEST_WAIT;
     while !String::from_utf8(setup.tell(&["cluster"]).await.out).unwrap().contains(differs) {

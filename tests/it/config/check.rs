@@ -58,17 +58,17 @@ async fn what_is_wrong_is_said_with_what_to_do() {
     let signers: Vec<_> = (1..=4).map(|number| format!("0x{number:040x}")).collect();
     let cases = [
         (good().with("api.api_key", "another"), "channel c0", "check api.api_key"),
-        (good().with("api.base_url", limited), "channel c0", "see whether something else asks with the same key"),
+        (good().with("api.base_url", limited), "channel c0", "check whether another program uses the same key"),
         (good().with("api.base_url", refused), "channel c0", "check api.base_url, or ask the service's operator"),
         (good().with("channels.c0.id", "7c9e6679-7425-40de-944b-e07fc1f90ae7"), "channel c0", "check the channel's id"),
         (good().with("verification.valid_signers", signers), "channel c0", "check verification.valid_signers"),
         (good().with("verification.org_id", "org_other"), "channel c0", "check verification.org_id"),
-        (good().with("sinks.file.path", "/nowhere/at/all.jsonl"), "sink file", "no file can be made in /nowhere/at"),
-        (good().with("sinks.file.path", "/proc"), "sink file", "it is no regular file"),
+        (good().with("sinks.file.path", "/nowhere/at/all.jsonl"), "sink file", "no file can be created in /nowhere/at"),
+        (good().with("sinks.file.path", "/proc"), "sink file", "it is not a regular file"),
         (
             good().with_webhook("hook", &receiver).with("sinks.hook.url", strict),
             "sink hook",
-            "does it know who we are?",
+            "are the credentials correct?",
         ),
         (good().with_webhook("hook", &receiver).with("sinks.hook.url", "http://127.0.0.1:9/"), "sink hook", "refused"),
         (good().with("api.base_url", "http://127.0.0.1:9/v1"), "service http://127.0.0.1:9/v1", "check api.base_url"),
@@ -159,7 +159,7 @@ async fn a_token_in_the_path_of_a_webhook_is_shown_nowhere_and_its_url_may_stand
     let other = Receiver::start().await;
     write(other.url());
     daemon.signal(rustix::process::Signal::HUP);
-    daemon.until_logged("configuration read again: in force").await;
+    daemon.until_logged("configuration reloaded").await;
     simulator.publish(0, 5);
     daemon.until("the rest goes to the other", |_| other.received() == 5).await;
     daemon.stop().await;

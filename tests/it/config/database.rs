@@ -56,7 +56,7 @@ async fn it_says_what_a_start_will_make_and_makes_nothing_itself() {
     let Some(pooler) = Pooler::before(&database).await else { return skip("pgbouncer") };
     setup.set("state.url", pooler.url());
     let (ok, said) = examined(&setup).await;
-    assert!(ok && said.contains("a pooler of transactions stands between, which is fine"), "{said}");
+    assert!(ok && said.contains("it is behind a transaction pooler, which is supported"), "{said}");
 }
 
 /// Changes the database, and makes the instance forget that it has used it.

@@ -134,7 +134,7 @@ async fn at_a_terminal_it_asks_and_says_at_once_how_each_channel_is() {
     let mut terminal = Terminal::start(directory.path(), &flags);
     terminal.answer("The service's address [https://", &known.base_url).await;
     terminal.answer("The API key (not shown):", &known.api_key).await;
-    terminal.answer("The organisation's id (org_…):", &known.org_id).await;
+    terminal.answer("The organization's id (org_…):", &known.org_id).await;
     terminal.answer("A channel, as NAME=ID:", "settlements").await;
     terminal
         .answer("a channel is NAME=ID, such as settlements=", "settlements=00000000-0000-0000-0000-000000000001")
@@ -154,7 +154,7 @@ async fn at_a_terminal_it_asks_and_says_at_once_how_each_channel_is() {
     let mut terminal = Terminal::start(directory.path(), "other.toml --api-key-file other-key");
     terminal.answer("The service's address", &known.base_url).await;
     terminal.answer("The API key", &known.api_key).await;
-    terminal.answer("The organisation's id", "\u{4}").await;
+    terminal.answer("The organization's id", "\u{4}").await;
     let (code, shown) = terminal.ended().await;
     assert_eq!(code, Some(64), "{shown}");
     assert!(shown.contains("nothing was written") && !directory.path().join("other-key").exists(), "{shown}");

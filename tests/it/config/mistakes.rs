@@ -162,7 +162,7 @@ async fn two_sinks_whose_files_meet_are_refused_however_their_paths_are_spelled(
     for command in ["check", "run"] {
         let (code, _, errors) = run(&[command], &setup).await;
         assert_eq!(code, Some(78), "{command}: {errors}");
-        assert!(errors.contains("would be mixed up with files of sinks.a"), "{errors}");
+        assert!(errors.contains("could not be distinguished from files of sinks.a"), "{errors}");
     }
     setup.set("sinks.b.rotated_name", "others-{time}.jsonl");
     assert_eq!(run(&["check"], &setup).await.0, Some(0));

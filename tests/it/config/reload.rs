@@ -9,8 +9,8 @@ use simulator::{Options, Simulator};
 
 use crate::support::{Daemon, Delivered, Receiver, Reply, Setup, deliverable, offsets};
 
-const IN_FORCE: &str = "configuration read again: in force";
-const REJECTED: &str = "configuration rejected: nothing changes";
+const IN_FORCE: &str = "configuration reloaded";
+const REJECTED: &str = "configuration rejected: the previous one stays in force";
 
 async fn service() -> Simulator {
     Simulator::start(Options { channels: 2, events: 10, unsigned: 0.2, ..Options::default() }).await.unwrap()
@@ -99,7 +99,7 @@ async fn a_rotated_key_is_read_from_its_file() {
     let simulator = service().await;
     let (setup, key_file, mut daemon) = with_an_old_key(&simulator).await;
     simulator.publish(0, 1);
-    daemon.until_logged("failed: an operator must act; trying again meanwhile").await;
+    daemon.until_logged("failed: an operator must act; retrying").await;
     std::fs::write(&key_file, "rotated-key\n").unwrap();
     daemon.signal(Signal::HUP);
 
@@ -142,7 +142,7 @@ async fn a_lane_that_does_not_end_within_the_grace_is_followed_all_the_same() {
     setup.set("sinks.hook.timeout", "1s");
     setup.write();
     daemon.signal(Signal::HUP);
-    daemon.until_logged("lane did not end in time: what it had in hand is offered again").await;
+    daemon.until_logged("lane did not end in time: its current batch is offered again").await;
 
     receiver.always(None);
     let distinct = || receiver.ids().into_iter().collect::<std::collections::BTreeSet<_>>().len();
@@ -221,7 +221,7 @@ async fn what_did_not_change_does_not_notice() {
     let told = setup.tell(&["reload"]).await;
     assert_eq!(
         String::from_utf8(told.out).unwrap(),
-        "The configuration was read again and is in force.\nChannel c0 has changed.\nSink hangs was removed.\n\
+        "The configuration was reloaded.\nChannel c0 has changed.\nSink hangs was removed.\n\
          shutdown_grace has changed.\n"
     );
     simulator.publish(0, 1);
@@ -241,7 +241,7 @@ async fn a_sink_that_wanted_no_more_is_asked_again_where_it_is_another() {
     let mut setup = Setup::reading(&simulator).with_webhook("hook", &gone);
     setup.remove("channels.c1");
     let mut daemon = setup.start();
-    daemon.until_logged("sink wants no more: its events wait until an operator resumes it").await;
+    daemon.until_logged("sink accepts no more events: they wait until an operator resumes it").await;
 
     setup.define_webhook("hook", &elsewhere);
     setup.write();
@@ -256,12 +256,12 @@ async fn secrets_that_change_on_the_disk_are_noticed_and_the_file_is_not() {
     let (setup, key_file, mut daemon) = with_an_old_key(&simulator).await;
     setup.write_but("api.page_limit", json!("half a chan"));
     std::fs::write(&key_file, "").unwrap();
-    daemon.until_logged("files of the configuration changed and cannot be used: nothing changes").await;
+    daemon.until_logged("files of the configuration changed and cannot be used: the previous ones stay in force").await;
     // Rename a new file over the old one, as the update of a mounted secret does.
     let next = setup.path("next");
     std::fs::write(&next, "rotated-key\n").unwrap();
     std::fs::rename(&next, &key_file).unwrap();
-    daemon.until_logged("files of the configuration changed: in force").await;
+    daemon.until_logged("files of the configuration changed: reloaded").await;
     simulator.publish(0, 1);
     daemon.until("what is new arrives", |_| setup.lines() == 21).await;
     let log = daemon.stop().await;
@@ -334,8 +334,7 @@ async fn what_was_verified_lately_and_will_be_rejected_is_said_when_the_configur
     setup.write();
     let told = setup.tell(&["reload"]).await;
     let expected = format!(
-        "warning: channel c0: valid_signers has {} no more, which signed events lately: events that need their signatures will \
-         be rejected (too-few-signatures)\n",
+        "warning: channel c0: valid_signers no longer contains {}, which signed events recently: events that need their signatures will be rejected (too-few-signatures)\n",
         signers[0]
     );
     assert!(told.code == Some(0) && String::from_utf8(told.out).unwrap().contains(&expected), "{expected}");
@@ -347,7 +346,7 @@ async fn what_was_verified_lately_and_will_be_rejected_is_said_when_the_configur
     let warnings: Vec<_> = told["warnings"].as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect();
     assert_eq!(warnings.len(), 4, "{told:#}");
     assert!(warnings[0].starts_with("channel c0: the workflow owner is 0x"), "{told:#}");
-    assert!(warnings[1].starts_with("channel c0: 5 signatures are required now, and 4 before: "), "{told:#}");
-    let said = "the new configuration rejects what was verified lately";
+    assert!(warnings[1].starts_with("channel c0: 5 signatures are now required instead of 4: "), "{told:#}");
+    let said = "the new configuration rejects events that were verified recently";
     assert_eq!(daemon.stop().await.lines(said).len(), 2 + 4);
 }

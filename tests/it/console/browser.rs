@@ -36,7 +36,7 @@ async fn a_newcomer_finds_an_event_by_a_word_sees_that_it_is_real_and_redelivers
     browser.press("Verify again").await;
     browser.until("it is verified", "return document.body.innerText.includes('Verified again at')").await;
     let text = browser.text().await;
-    assert!(text.contains("The proof holds: 4 of 4") && text.contains("Signed by the network"), "{text}");
+    assert!(text.contains("The proof is valid: 4 of 4") && text.contains("Signed by the network"), "{text}");
     browser.run("scrollTo(0, 0)").await;
     browser.press("Redeliver to").await;
     browser.until("it is asked", "return document.body.innerText.includes('Redeliver the event?')").await;
@@ -126,7 +126,7 @@ async fn polling_retrying_and_dropping_are_buttons_that_say_what_they_do() {
     browser.press("Drop").await;
     browser.until("it is asked", "return document.body.innerText.includes('cannot be brought back')").await;
     browser.press("Drop the quarantined event").await;
-    browser.until("it is gone", "return document.body.innerText.includes('Nothing is in the quarantine')").await;
+    browser.until("it is gone", "return document.body.innerText.includes('The quarantine is empty')").await;
     daemon.stop().await;
 }
 

@@ -6,7 +6,8 @@ use super::{FORGED, PROVED, into_table};
 use crate::support::{Receiver, Reply, Setup, eventually};
 use simulator::{Options, Simulator};
 
-const GIVEN_UP: &str = "given up: it is a dead letter now, see `channeld dead-letters list`";
+const GIVEN_UP: &str =
+    "the sink refused the event for too long: it is a dead letter now, see `channeld dead-letters list`";
 
 #[tokio::test]
 async fn a_forged_event_shows_why_and_is_verified_again_and_dropped_when_confirmed() {
@@ -21,15 +22,15 @@ async fn a_forged_event_shows_why_and_is_verified_again_and_dropped_when_confirm
     let held = visitor.until("/held", "it is quarantined", |page| page.body.contains("/held/quarantine/c0/2")).await;
     assert!(held.body.contains("event-hash-mismatch"), "{held:?}");
     let one = visitor.get("/held/quarantine/c0/2").await;
-    for said in
-        ["Not delivered.", "Claims to be signed", "The proof does not hold", "not as expected", "do not act on it"]
+    for said in ["Not delivered.", "Claims to be signed", "The proof is invalid", "not as expected", "do not act on it"]
     {
         assert!(one.body.contains(said), "{said}: {one:?}");
     }
 
     let confirm = visitor.get("/do/retry?channel=c0&offset=2").await;
     assert!(
-        confirm.body.contains("is verified again") && confirm.body.contains("logs it, with the name of the user"),
+        confirm.body.contains("is verified again")
+            && confirm.body.contains("logs the change with the name of the user"),
         "{confirm:?}"
     );
     let to = visitor.submit("/do/retry?channel=c0&offset=2", "/do/retry", &[("channel", "c0"), ("offset", "2")]).await;
@@ -41,10 +42,10 @@ async fn a_forged_event_shows_why_and_is_verified_again_and_dropped_when_confirm
     assert!(visitor.get("/held").await.body.contains("/held/quarantine/c0/2"), "nothing is changed by looking");
     visitor.submit("/do/drop?channel=c0&offset=2", "/do/drop", &[("channel", "c0"), ("offset", "2")]).await;
     let held = visitor.get("/held").await;
-    assert!(held.body.contains("Dropped: 1 event.") && held.body.contains("Nothing is in the quarantine"), "{held:?}");
+    assert!(held.body.contains("Dropped: 1 event.") && held.body.contains("The quarantine is empty"), "{held:?}");
     let log = daemon.stop().await;
     assert_eq!(log.lines("quarantined event dropped by an operator").len(), 1);
-    let asked: Vec<_> = log.lines("asked by an operator").iter().map(|line| line["request"].clone()).collect();
+    let asked: Vec<_> = log.lines("requested by an operator").iter().map(|line| line["request"].clone()).collect();
     assert_eq!(asked, ["/quarantine/retry", "/quarantine/drop"]);
 }
 
@@ -64,7 +65,7 @@ async fn dead_letters_and_delivered_events_are_redelivered_and_sinks_paused_and_
     let visitor = console.enter().await;
     let one = visitor.get("/held/dead/c0/hook/2").await;
     assert!(one.body.contains("has given it up") && one.body.contains("answered 422"), "{one:?}");
-    assert!(one.body.contains("The proof holds"), "{one:?}");
+    assert!(one.body.contains("The proof is valid"), "{one:?}");
 
     receiver.always(None);
     let place = [("channel", "c0"), ("sink", "hook"), ("offset", "2")];
@@ -113,7 +114,7 @@ async fn dead_letters_and_delivered_events_are_redelivered_and_sinks_paused_and_
     visitor.until(&way, "it has arrived", |page| page.body.matches("as an operator asked").count() == 2).await;
     eventually("it goes on", || (receiver.received() == 4).then_some(())).await;
     let log = daemon.stop().await;
-    assert_eq!(log.lines("asked by an operator").len(), 6);
+    assert_eq!(log.lines("requested by an operator").len(), 6);
 }
 
 #[tokio::test]

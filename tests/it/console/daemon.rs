@@ -112,7 +112,7 @@ async fn the_way_of_a_late_event_is_told_while_it_waits_and_afterwards() {
     let id = simulator.announcement().channels[0];
     let late = visitor.get(&format!("/event/{id}/1")).await;
     assert!(
-        late.body.contains("Late: later events went ahead of it") || late.body.contains("Waited for its proof"),
+        late.body.contains("Late: later events were delivered first") || late.body.contains("Waited for its proof"),
         "{late:?}"
     );
     assert!(late.body.contains("Delivered to"), "{late:?}");

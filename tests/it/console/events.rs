@@ -148,7 +148,7 @@ async fn a_poll_by_hand_does_not_wait_for_the_next_one_and_what_arrives_is_count
     visitor.submit("/", "/poll", &[]).await;
     assert!(visitor.get("/").await.body.contains("nothing new"));
     let log = daemon.stop().await;
-    let asked = log.lines("asked by an operator");
+    let asked = log.lines("requested by an operator");
     assert_eq!(asked.len(), 2, "{asked:?}");
     assert_eq!((&asked[0]["request"], &asked[0]["channel"]), (&"/poll".into(), &"c0".into()));
     assert!(asked[0]["by"].as_str().unwrap().ends_with("at the console, browser 1"), "{asked:?}");
@@ -165,7 +165,7 @@ async fn one_event_shows_what_was_signed_and_by_whom_and_a_row_that_was_changed_
     let page = visitor.get(&format!("{path}?verify=1")).await;
     for said in [
         "Verified again at",
-        "The proof holds: 4 of 4",
+        "The proof is valid: 4 of 4",
         "Signed by the network",
         "Not signed",
         "as expected",
@@ -195,7 +195,7 @@ async fn one_event_shows_what_was_signed_and_by_whom_and_a_row_that_was_changed_
     let change = format!("update events set record = substr(record, 1, {cut}) || 'AAAA' || substr(record, {cut} + 5)");
     rows.execute(&change, []).unwrap();
     let page = visitor.get(&path).await;
-    assert!(page.body.contains("The proof does not hold"), "{page:?}");
+    assert!(page.body.contains("The proof is invalid"), "{page:?}");
     assert!(page.body.contains("When it was delivered it was"), "{page:?}");
 }
 

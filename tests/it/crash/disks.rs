@@ -5,7 +5,7 @@ use simulator::{Options, Simulator};
 
 use crate::support::{Mount, Receiver, Setup, deliverable, fill, offsets};
 
-const REFUSED: &str = "sink refused: its events wait and are offered again";
+const REFUSED: &str = "sink refused: its events wait and will be offered again";
 const PAGE: usize = 10;
 
 type Change = fn(&Mount);

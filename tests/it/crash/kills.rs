@@ -208,7 +208,7 @@ async fn killed_again_and_again_under_load_it_loses_nothing_and_repeats_no_more_
         })
         .await;
     let log = daemon.stop().await;
-    assert!(log.lines("channel failed by a defect: starting it again").is_empty());
+    assert!(log.lines("channel failed because of a defect: restarting it").is_empty());
 
     let expected = deliverable(&rig.simulator, 0);
     assert!(!late.is_empty() && expected.len() < events, "late and forged events were there");

@@ -115,7 +115,7 @@ async fn a_state_that_has_gone_from_its_directory_is_not_taken_for_a_new_one() {
     deleted(&setup.path("state/sled"));
     std::fs::remove_file(setup.path("state/cursors.json")).unwrap();
     let ended = setup.start().ended().await;
-    assert!(ended.code == Some(1) && ended.log.0.contains("has gone: restore the directory"), "{}", ended.log.0);
+    assert!(ended.code == Some(1) && ended.log.0.contains("is gone: restore the directory"), "{}", ended.log.0);
     let checked = setup.tell(&["check"]).await;
     let said = String::from_utf8_lossy(&checked.out);
     assert!(said.contains("has gone") && said.contains("state.json"), "{said}");

@@ -95,7 +95,7 @@ async fn a_second_signal_ends_it_at_once() {
     let mut daemon = setup.start();
     daemon.until("it hangs", |_| receiver.requests() == 1).await;
     daemon.signal(Signal::TERM);
-    daemon.until_logged("stopping: the batch in hand is finished and recorded first").await;
+    daemon.until_logged("stopping: finishing and recording the current batch").await;
     let asked = Instant::now();
     daemon.signal(Signal::TERM);
     let ended = daemon.ended().await;

@@ -12,10 +12,9 @@ use uuid::Uuid;
 
 use crate::support::{Admin, Answered, Daemon, Receiver, Scripted, Setup, deliverable, offsets};
 
-const LOST: &str = "sink has lost data: it holds events up to its position, and more were delivered; it was probably restored \
-                    from a backup; delivering the events above its position again";
+const LOST: &str = "sink has lost data: it has events up to its position, but more were delivered; it was probably restored from a backup; delivering the events above its position again";
 const AHEAD: &str = "sink is ahead of the state: events that it has are not delivered again";
-const APPEARED: &str = "an event became visible below events that were read: it is delivered late";
+const APPEARED: &str = "an event became visible below events that were already read: it is delivered late";
 
 /// The unsigned events that a service shows, as pairs of offset and id.
 #[derive(Clone, Default)]
@@ -140,7 +139,7 @@ async fn a_service_that_comes_back_with_another_history_is_not_believed_until_an
                 restore();
             }
             let admin = admin_of(&mut daemon).await;
-            let said = "channel c0: the service has another event at offset 4 than the one that was read";
+            let said = "channel c0: the service has a different event at offset 4 than before";
             let is_said = |answer: &Answered| answer.status == 503 && answer.text.contains(said);
             admin.until(&mut daemon, "/readyz", said, is_said).await;
             let quarantined = ["quarantine", "list", "--json"];

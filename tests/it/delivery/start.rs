@@ -83,7 +83,7 @@ async fn a_first_start_with_a_wrong_threshold_quarantines_nothing_and_goes_on_on
     let simulator = Simulator::start(Options { events: 250, ..Options::default() }).await.unwrap();
     let mut setup = Setup::reading(&simulator).with("verification.min_required_signatures", 5);
     let mut daemon = setup.start();
-    daemon.until_logged("failed: an operator must act; trying again meanwhile").await;
+    daemon.until_logged("failed: an operator must act; retrying").await;
     let report = setup.tell(&["status", "--json"]).await.json().remove(0);
     let reason = report["reasons"][0].as_str().unwrap();
     assert!(

@@ -166,7 +166,7 @@ async fn as_the_first_process_of_a_container_it_is_healthy_and_ends_on_sigterm_w
     run(Command::new("kill").args(["-TERM", &first.to_string()]));
     let ended = tokio::time::timeout(LONGEST_WAIT, container.engine.wait()).await.unwrap().unwrap();
     assert_eq!(ended.code(), Some(0), "{}", image.log());
-    assert!(image.log().contains(r#""outcome":"everything in hand was recorded""#), "{}", image.log());
+    assert!(image.log().contains(r#""outcome":"everything that was delivered is recorded""#), "{}", image.log());
     let recorded = std::fs::read_to_string(image.state().join("cursors.json")).unwrap();
     assert!(recorded.contains(r#""file": 30"#), "{recorded}");
     assert!(!Path::new(&format!("/proc/{first}")).exists());

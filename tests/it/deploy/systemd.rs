@@ -95,7 +95,7 @@ async fn the_manager_is_told_of_the_start_and_the_stop_and_how_things_are() {
     simulator.publish(0, 1);
     daemon.until("a batch is in hand", |_| receiver.requests() > before).await;
     daemon.signal(Signal::TERM);
-    let stopping = "STATUS=stopping: the batch in hand is finished and recorded first";
+    let stopping = "STATUS=stopping: finishing and recording the current batch";
     manager.until_told(&mut daemon, &["STOPPING=1", "EXTEND_TIMEOUT_USEC=12000000", stopping]).await;
     assert_eq!(daemon.ended().await.code, Some(0));
     let told = manager.told();
@@ -149,7 +149,7 @@ async fn a_rejected_reload_ends_too_and_is_said_in_the_status_until_one_is_accep
 
     setup.write_but("api.page_limit", 1000);
     daemon.signal(Signal::HUP);
-    let rejected = "STATUS=2 channels, ready; the configuration read last was rejected: see the log";
+    let rejected = "STATUS=2 channels, ready; the last configuration was rejected: see the log";
     manager.until_told(&mut daemon, &["READY=1", rejected]).await;
     setup.write();
     daemon.signal(Signal::HUP);

@@ -38,7 +38,7 @@ async fn what_goes_wrong_again_and_again_is_a_few_lines_and_a_count_for_each_cha
         let told = [&told[0]["level"], &told[0]["like"], &told[0]["lines"]];
         assert_eq!(told, [&"ERROR".into(), &REJECTED.into(), &Value::from(130)]);
     }
-    for once in ["channeld starts", "stopping: the batch in hand is finished and recorded first", "channeld ends"] {
+    for once in ["channeld starts", "stopping: finishing and recording the current batch", "channeld ends"] {
         assert_eq!(log.lines(once).len(), 1, "{once}");
     }
 }
@@ -73,14 +73,14 @@ async fn what_is_refused_or_rejected_can_be_followed_to_the_page_that_brought_it
 
     assert_eq!(id(&log.lines(REJECTED)[0]), page_with(forged));
     let first = page_with(simulator.offsets(0)[0].0);
-    assert_eq!(id(&log.lines("sink refused: its events wait and are offered again")[0]), first);
-    assert_eq!(id(&log.lines("sink accepts again")[0]), first);
-    for message in ["batch handed on", "batch recorded"] {
+    assert_eq!(id(&log.lines("sink refused: its events wait and will be offered again")[0]), first);
+    assert_eq!(id(&log.lines("sink accepts events again")[0]), first);
+    for message in ["batch passed to the lanes", "batch recorded"] {
         let lines = log.lines(message);
         let offset = |line: &Value| line["offset"].as_i64().unwrap();
         assert!(lines.len() >= 3 && lines.iter().all(|line| id(line) == page_with(offset(line))), "{lines:?}");
     }
-    let offered = [log.lines("events offered"), log.lines("batch offered with another")].concat();
+    let offered = [log.lines("events offered"), log.lines("batch joined with another one")].concat();
     assert!(offered.iter().map(id).collect::<BTreeSet<_>>() == ids, "{offered:?}");
 }
 
@@ -100,14 +100,14 @@ async fn a_line_of_json_has_its_target_and_numbers_as_numbers_and_nothing_of_a_b
     setup.set("sinks.hook.secret", "whsec_YW5vdGhlciBzZWNyZXQgb2YgdGhpcyB0ZXN0ICAgICA=");
     setup.write();
     assert_eq!(setup.tell(&["reload"]).await.code, Some(0));
-    daemon.until_logged("lane begins anew: the configuration of its sink, or a secret, has changed").await;
+    daemon.until_logged("lane restarts: the configuration of its sink, or a secret, has changed").await;
     for arguments in [&["pause", "c0"][..], &["cursor", "set", "c0", "--to", "2", "--yes"], &["resume", "c0"]] {
         let told = setup.tell(arguments).await;
         assert!(told.code == Some(0) || arguments[0] == "cursor", "{told:?}");
     }
     let log = daemon.stop().await;
-    assert!(log.lines("lane ended: the configuration has it no more").is_empty(), "{}", log.0);
-    assert_eq!(log.lines("channeld ends")[0]["outcome"], "everything in hand was recorded");
+    assert!(log.lines("lane ended: it was removed from the configuration").is_empty(), "{}", log.0);
+    assert_eq!(log.lines("channeld ends")[0]["outcome"], "everything that was delivered is recorded");
     for line in log.0.lines() {
         let fields: serde_json::Map<String, Value> = serde_json::from_str(line).unwrap();
         assert!(fields["target"].as_str().is_some_and(|target| !target.is_empty()), "{line}");
@@ -169,7 +169,7 @@ async fn a_line_for_people_is_one_line_whatever_a_file_is_called() {
     let path = setup.path("nasty\n2026-01-01T00:00:00Z ERROR forged\u{1b}[2J\u{202e}.jsonl");
     let setup = setup.with("sinks.file.path", path.to_str().unwrap()).with("api.page_limit", 5);
     let mut daemon = setup.start();
-    daemon.until("a file is closed", |daemon| daemon.log().0.contains("file closed, going on in a new one")).await;
+    daemon.until("a file is closed", |daemon| daemon.log().0.contains("file closed: continuing in a new one")).await;
     let log = daemon.stop().await.0;
 
     assert!(log.contains(r"nasty\n2026-01-01T00:00:00Z ERROR forged\u{1b}[2J\u{202e}"), "{log}");

@@ -165,7 +165,7 @@ async fn what_is_counted_survives_a_reload_and_what_is_configured_no_more_is_not
     setup.remove("channels.c1");
     setup.write();
     daemon.signal(Signal::HUP);
-    daemon.until_logged("configuration read again: in force").await;
+    daemon.until_logged("configuration reloaded").await;
     simulator.publish(0, 5);
     let scrape = until(&admin, &mut daemon, &delivered("c0"), 15.0).await;
     assert!(!scrape.contains(r#"channel="c1""#), "{scrape}");

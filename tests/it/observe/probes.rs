@@ -72,7 +72,7 @@ async fn each_kind_of_trouble_is_a_reason_not_to_be_ready_and_none_looks_like_a_
         (Trouble::Gone, "channel c0: does not exist or is archived"),
         (Trouble::SinkBlocked, "channel c0, sink hook: answered 404"),
         (Trouble::QuarantineFull, "channel c0: its quarantine is full (1000 events, "),
-        (Trouble::InDoubt, "channel c0: reading events: whether there are events above offset "),
+        (Trouble::InDoubt, "channel c0: reading events: it is unknown whether events exist above offset "),
         (Trouble::ServiceDown, "channel c0: has not been read yet"),
         (Trouble::ServiceHangs, "channel c0: has not been read yet"),
     ] {
@@ -176,14 +176,14 @@ async fn a_channel_that_turns_without_moving_is_not_ready_until_it_moves() {
         let (mut daemon, admin) = start(&setup).await;
         daemon.until("what there is arrives", |_| setup.lines() == 3).await;
         simulator.misbehave(0, Some(how));
-        let said = "channel c0: the last 15 answers say that there are more events, and show none that is new ";
+        let said = "channel c0: the last 15 answers claim more events but contain no new one ";
         let is_said = |answer: &Answered| answer.text.starts_with(&format!("{said}{shown}"));
         admin.until(&mut daemon, "/readyz", said, is_said).await;
         simulator.misbehave(0, None);
         simulator.publish(0, 1);
         admin.until(&mut daemon, "/readyz", "it is ready again", |answer| answer.status == 200).await;
         daemon.until("what is new arrives", |_| setup.lines() == 4).await;
-        let said = "answers say that there are more events and show none that is new: an operator must look";
+        let said = "answers claim more events but contain no new one: an operator must look";
         assert_eq!(daemon.stop().await.lines(said).len(), 1, "{how:?}");
     }
 }
@@ -333,7 +333,7 @@ async fn what_a_damaged_database_has_lost_is_a_reason_until_an_operator_acknowle
     std::fs::write(setup.path("state/sled/db"), "").unwrap();
 
     let (mut daemon, admin) = start(&setup).await;
-    let said = "1 quarantined events and 0 dead letters were lost to a damaged state";
+    let said = "1 quarantined events and 0 dead letters were lost because the state was damaged";
     let is_said = |answer: &Answered| answer.status == 503 && answer.text.starts_with(said);
     admin.until(&mut daemon, "/readyz", said, is_said).await;
     let lost = |kind: &str| format!(r#"channeld_state_lost_events{{kind="{kind}"}}"#);
@@ -408,11 +408,11 @@ async fn the_address_stays_what_it_was_and_another_one_is_rejected() {
     let (mut daemon, admin) = start(&setup).await;
     setup.write_but("admin.listen", "127.0.0.1:1");
     daemon.signal(rustix::process::Signal::HUP);
-    daemon.until_logged("configuration rejected: nothing changes").await;
+    daemon.until_logged("configuration rejected: the previous one stays in force").await;
     assert_eq!(admin.sample("channeld_config_last_reload_successful").await, Some(0.0));
     setup.write();
     daemon.signal(rustix::process::Signal::HUP);
-    daemon.until_logged("configuration read again: in force").await;
+    daemon.until_logged("configuration reloaded").await;
     assert_eq!(admin.sample("channeld_config_last_reload_successful").await, Some(1.0));
     daemon.stop().await;
 }

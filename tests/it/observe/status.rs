@@ -100,7 +100,7 @@ async fn a_sink_that_has_fallen_behind_says_so() {
     let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("api.page_limit", 3);
     receiver.always(Some(Reply::Slow(Duration::from_millis(100))));
     let mut daemon = setup.start();
-    daemon.until_logged("lane falls behind: it reads for itself until it has caught up").await;
+    daemon.until_logged("lane has fallen behind: it reads on its own until it has caught up").await;
     let behind = |report: &Value| lane(report, 1)["state"] == "behind";
     let report = until(&setup, &mut daemon, "it is behind", behind).await;
     assert!(lane(&report, 1)["reading"]["state"].is_string(), "{report:#}");
@@ -112,7 +112,7 @@ async fn a_sink_that_has_fallen_behind_says_so() {
 #[tokio::test]
 async fn a_range_in_doubt_is_named() {
     let (_simulator, setup, mut daemon) = crowded_second().await;
-    daemon.until_logged("failed: an operator must act; trying again meanwhile").await;
+    daemon.until_logged("failed: an operator must act; retrying").await;
     let in_doubt = |report: &Value| report["channels"][0]["state"] == "in_doubt";
     let report = until(&setup, &mut daemon, "it is in doubt", in_doubt).await;
     let (channel, ready) = (&report["channels"][0], &report["ready"]);
@@ -130,7 +130,7 @@ async fn a_service_that_refuses_the_key_is_a_reason_and_one_that_fails_for_a_mom
     let key = simulator.announcement().api_key.clone();
     simulator.archive(1);
     let mut daemon = setup.start();
-    daemon.until_logged("channel does not exist or is archived: stopped, the others go on").await;
+    daemon.until_logged("channel does not exist or is archived: stopped; the others continue").await;
     daemon.until("the first events arrive", |_| setup.lines() == 3).await;
     simulator.set_api_key("another");
     let waits = |report: &Value| report["channels"][0]["state"] == "waiting";

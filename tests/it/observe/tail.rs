@@ -99,7 +99,7 @@ async fn without_a_daemon_the_service_is_asked_and_what_is_forged_shows_as_rejec
     let setup = Setup::reading(&simulator);
     setup.write();
     let mut tail = Tail::start(&setup, &[]);
-    assert!(tail.notes.next_line().await.unwrap().unwrap().contains("no daemon runs on the state in"));
+    assert!(tail.notes.next_line().await.unwrap().unwrap().contains("no daemon is running with the state in"));
     let mut lines = Vec::new();
     for _ in 0..6 {
         lines.push(tail.next().await);

@@ -92,7 +92,7 @@ async fn a_collector_that_refuses_costs_nothing_but_spans_and_is_used_again() {
     let mut daemon = setup.start();
     let admin = Admin::of(&mut daemon).await;
     daemon.until("all arrive", |_| setup.lines() == 20).await;
-    daemon.until_logged("traces could not be exported: they are lost, and events go on without").await;
+    daemon.until_logged("traces could not be exported and are lost; events are not affected").await;
     assert!(admin.sample("channeld_trace_spans_lost_total").await.unwrap() >= 4.0);
     collector.becomes(Manner::Takes);
     simulator.publish(0, 1);
@@ -127,12 +127,12 @@ async fn headers_for_the_collector_change_while_the_daemon_runs_and_its_address_
     setup.set("log.otlp_headers", "x-tenant=two");
     setup.write();
     daemon.signal(Signal::HUP);
-    daemon.until_logged("configuration read again: in force").await;
+    daemon.until_logged("configuration reloaded").await;
     simulator.publish(0, 1);
     daemon.until("another arrives", |_| collector.headers().last().unwrap()["x-tenant"] == "two").await;
     setup.write_but("log.otlp_endpoint", "http://127.0.0.1:1");
     daemon.signal(Signal::HUP);
-    daemon.until_logged("configuration rejected: nothing changes").await;
+    daemon.until_logged("configuration rejected: the previous one stays in force").await;
     daemon.stop().await;
 }
 
@@ -205,7 +205,7 @@ async fn a_collector_whose_certificate_is_by_an_authority_of_the_operators_is_tr
     let collector = Collector::start_tls(&authority).await;
     let setup = Setup::reading(&simulator).with("log.otlp_endpoint", collector.url());
     let mut daemon = setup.start();
-    daemon.until_logged("traces could not be exported: they are lost, and events go on without").await;
+    daemon.until_logged("traces could not be exported and are lost; events are not affected").await;
     daemon.stop().await;
     let ca = authority.write(&setup.path("ca.pem"));
     let setup = setup.with("log.otlp_ca_file", ca);

@@ -9,7 +9,8 @@ use simulator::{Options, Simulator};
 use super::{PROVED, service};
 use crate::support::{Delivered, FILLER, Receiver, Reply, Setup, offsets, records};
 
-const GIVEN_UP: &str = "given up: it is a dead letter now, see `channeld dead-letters list`";
+const GIVEN_UP: &str =
+    "the sink refused the event for too long: it is a dead letter now, see `channeld dead-letters list`";
 
 /// A webhook that turns an event into a dead letter after one second of refusals.
 fn giving_up_soon(simulator: &Simulator, receiver: &Receiver) -> Setup {
@@ -93,7 +94,7 @@ async fn a_channel_whose_dead_letters_are_full_gives_up_nothing_until_there_is_r
     let setup = giving_up_soon(&simulator, &receiver);
     fill_dead_letters(&setup, simulator.announcement().channels[0]).await;
     let mut daemon = setup.start();
-    let refused = "sink refused: its events wait and are offered again";
+    let refused = "sink refused: its events wait and will be offered again";
     daemon.until_logged(refused).await;
     // The event of c0 is refused for longer than the events of c1, which become dead letters.
     simulator.publish(1, 3);

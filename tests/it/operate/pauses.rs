@@ -84,7 +84,7 @@ async fn a_pause_is_remembered_across_a_restart_and_shown_with_its_age_and_its_e
     assert_eq!(setup.tell(&["resume", "c0", "--sink", "file"]).await.code, Some(0));
     assert_eq!(setup.tell(&["pause", "c0", "--for", "0s"]).await.code, Some(64));
     assert_eq!(setup.tell(&["pause", "c0", "--for", "1s"]).await.code, Some(0));
-    daemon.until_logged("the pause is over").await;
+    daemon.until_logged("the pause has ended").await;
     daemon.until("it goes on", |_| setup.lines() == 3).await;
     let report = setup.tell(&["status", "--json"]).await.json().remove(0);
     assert!(report["channels"][0]["paused"].is_null(), "{report:#}");

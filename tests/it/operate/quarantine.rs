@@ -95,7 +95,7 @@ async fn a_signer_rotation_noticed_late_is_recovered_from_while_the_daemon_runs(
 
     correct(&mut setup, &simulator);
     daemon.signal(rustix::process::Signal::HUP);
-    daemon.until_logged("configuration read again: in force").await;
+    daemon.until_logged("configuration reloaded").await;
     let retried = setup.tell(&retry).await;
     assert_eq!(retried.code, Some(1), "the forged one is kept: {retried:?}");
     simulator.publish_one(0, PROVED);
@@ -125,8 +125,7 @@ async fn a_full_quarantine_stops_its_channel_alone_and_says_so_until_there_is_ro
     fill_quarantine(&setup, simulator.announcement().channels[0]).await;
 
     let mut daemon = setup.start();
-    let full = "the channel's quarantine is full: reading stops, because rejected events would be lost; look at them with \
-                `channeld quarantine list`, then retry or drop them";
+    let full = "the channel's quarantine is full: reading stops, because rejected events would be lost; examine them with `channeld quarantine list`, then retry or drop them";
     daemon.until_logged(full).await;
     daemon.until("the other channel goes on", |_| setup.lines() == 2).await;
     assert_eq!(setup.offsets("c1"), deliverable(&simulator, 1));

@@ -30,15 +30,12 @@ async fn history_is_delivered_again_to_one_sink_and_moves_no_cursor() {
     let range = ["replay", "--channel", "c0", "--sink", "hook", "--from", "5", "--to", "20"];
     let told = setup.tell(&range).await;
     let said = String::from_utf8_lossy(&told.out);
-    assert_eq!(said, "16 events, from 5 to 20, are on their way to hook\n", "{told:?}");
+    assert_eq!(said, "16 events, from 5 to 20, will be delivered to hook\n", "{told:?}");
     daemon.until("they arrive again", |_| receiver.received() == 46).await;
     let beyond = setup.tell(&["replay", "--channel", "c0", "--sink", "hook", "--from", "31", "--to", "40"]).await;
     assert!(beyond.code == Some(1) && beyond.errors.contains("channel c0 has no event from 31 to 40"), "{beyond:?}");
     let gone = setup.tell(&["replay", "--channel", "c0", "--sink", "gone", "--from", "1", "--to", "2"]).await;
-    assert!(
-        gone.code == Some(64) && gone.errors.contains("gone is no sink of channel c0, whose sinks are: "),
-        "{gone:?}"
-    );
+    assert!(gone.code == Some(64) && gone.errors.contains("channel c0 has no sink gone; its sinks are: "), "{gone:?}");
     assert_eq!(setup.tell(&["cursor", "show", "--json"]).await.each("cursor"), cursors);
     let log = daemon.stop().await;
     assert_eq!(log.lines("late event delivered"), Vec::<serde_json::Value>::new(), "no proof was late");
@@ -81,7 +78,8 @@ async fn where_the_sink_has_not_come_so_far_nothing_is_delivered_again() {
 
     let told = setup.tell(&["replay", "--channel", "c0", "--sink", "hook", "--from", "1", "--to", "40"]).await;
     assert_eq!((told.code, told.out), (Some(64), Vec::new()));
-    let said = "sink hook of channel c0 has come as far as 30, and gets what is above in order: nothing is delivered";
+    let said =
+        "sink hook of channel c0 has reached offset 30, and receives later events in order: nothing is delivered";
     assert!(told.errors.contains(said), "{}", told.errors);
     assert!(setup.tell(&["cursor", "show", "--json"]).await.each("owed").iter().all(|owed| *owed == 0));
     daemon.stop().await;
@@ -96,8 +94,7 @@ async fn more_events_than_may_wait_are_refused_before_one_is_delivered_again() {
     daemon.until_logged("channel started").await;
     let told = setup.tell(&["replay", "--channel", "c0", "--sink", "file", "--from", "1", "--to", "10001"]).await;
     assert_eq!((told.code, told.out), (Some(64), Vec::new()));
-    let said = "there are more than 10,000 events, or 64 MiB, which is the most at a time: deliver them in parts, the first up to \
-                --to 10000; nothing is delivered";
+    let said = "are more than 10,000 events or 64 MiB, the limit for one command: deliver them in parts, the first up to --to 10000; nothing is delivered";
     assert!(told.errors.contains(said), "{}", told.errors);
     assert!(setup.tell(&["cursor", "show", "--json"]).await.each("owed").iter().all(|owed| *owed == 0));
     daemon.stop().await;

@@ -34,7 +34,7 @@ async fn a_running_daemon_answers_at_a_socket_that_is_its_owners_alone() {
     assert_eq!(setup.tell(&["quarantine", "list", "--json"]).await.each("offset"), [4]);
     let listed = String::from_utf8(setup.tell(&["quarantine", "list"]).await.out).unwrap();
     assert!(listed.starts_with("CHANNEL ") && listed.lines().count() == 2, "{listed}");
-    assert_eq!(setup.tell(&["dead-letters", "list"]).await.out, b"There is no dead letter.\n");
+    assert_eq!(setup.tell(&["dead-letters", "list"]).await.out, b"No dead letters.\n");
     assert_eq!(setup.tell(&["cursor", "show", "--json"]).await.each("cursor"), [4]);
     assert_eq!(setup.tell(&["cursor", "show", "no-such-channel"]).await.code, Some(64));
 

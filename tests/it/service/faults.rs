@@ -6,8 +6,8 @@ use simulator::{Fault, Options, Route, Simulator};
 
 use crate::support::{Authority, Daemon, Receiver, Setup, deliverable};
 
-const HEALS: &str = "failed: trying again, said once until it changes";
-const SOMEBODY_MUST_ACT: &str = "failed: an operator must act; trying again meanwhile";
+const HEALS: &str = "failed: retrying; logged once until it changes";
+const SOMEBODY_MUST_ACT: &str = "failed: an operator must act; retrying";
 const OVER: &str = "works again";
 
 async fn service(events: u64) -> Simulator {
@@ -103,11 +103,14 @@ async fn a_wrong_address_or_key_is_said_in_the_same_words_by_run_and_by_check() 
     let good = || Setup::reading(&simulator);
     let at = |url: &str| good().with("api.base_url", url);
     for (setup, words) in [
-        (at(base.trim_end_matches("/v1")), "is api.base_url right, with the version at its end (such as /v1)?"),
-        (at(&plain.url().replace("/hook", "/v1")), "is api.base_url right, with the version at its end (such as /v1)?"),
+        (at(base.trim_end_matches("/v1")), "is api.base_url correct, and does it end with the version (such as /v1)?"),
+        (
+            at(&plain.url().replace("/hook", "/v1")),
+            "is api.base_url correct, and does it end with the version (such as /v1)?",
+        ),
         (
             at(&base.replace("http:", "https:")),
-            "what answers there does not speak TLS: should api.base_url begin with http://",
+            "the server there does not use TLS: should api.base_url begin with http://",
         ),
         (at(&tls.url().replace("https:", "http:")), "should api.base_url begin with https://"),
         (good().with("api.api_key", "another"), "missing or wrong API key); check api.api_key"),

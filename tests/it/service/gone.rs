@@ -5,7 +5,7 @@ use simulator::{Fault, Options, Simulator};
 
 use crate::support::{Setup, deliverable, eventually};
 
-const GONE: &str = "channel does not exist or is archived: stopped, the others go on";
+const GONE: &str = "channel does not exist or is archived: stopped; the others continue";
 
 #[tokio::test]
 async fn a_channel_that_is_gone_stops_alone() {

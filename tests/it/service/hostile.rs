@@ -56,7 +56,7 @@ async fn an_answer_without_end_is_refused_in_bounded_memory() {
     let setup = Setup::reading(&simulator).with("log.level", "info");
     let mut daemon = setup.start();
     daemon.until("it is refused, and asked again", |_| simulator.requests().poll >= 3).await;
-    let said = "the answer is longer than 64 MiB: no longer one is read, and no setting changes that";
+    let said = "the answer is longer than 64 MiB, the fixed limit for one answer";
     daemon.until("it is said", |daemon| daemon.log().0.contains(said)).await;
     assert!(!daemon.log().0.contains("limits.memory"), "there is enough");
     assert!(most_memory_kb(&daemon) < MOST_MEMORY_KB, "{} kB", most_memory_kb(&daemon));
@@ -194,7 +194,7 @@ async fn one_event_far_above_all_others_does_not_move_the_cursor_alone() {
     let setup = reading(&service).with("api.idle_wait", "100ms").with("api.retry_wait_max", "100ms");
     let setup = setup.with("api.retry_wait", "100ms");
     let mut daemon = setup.start();
-    daemon.until_logged("failed: an operator must act; trying again meanwhile").await;
+    daemon.until_logged("failed: an operator must act; retrying").await;
     let said = String::from_utf8(setup.tell(&["status"]).await.out).unwrap();
     assert!(said.contains("is far above every other, the last of which is at 3"), "{said}");
     assert_eq!(setup.offsets("c0"), [1, 2, 3]);

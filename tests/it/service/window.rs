@@ -4,7 +4,7 @@ use simulator::{Options, Simulator, Window};
 
 use crate::support::{Setup, crowded_second, deliverable};
 
-const READ_FAILED: &str = "failed: an operator must act; trying again meanwhile";
+const READ_FAILED: &str = "failed: an operator must act; retrying";
 
 #[tokio::test]
 async fn a_backlog_arrives_whichever_events_a_page_holds() {

@@ -17,9 +17,9 @@ const PAGE: usize = 10;
 /// About the size of one page.
 const SMALL: &str = "24KiB";
 
-const NEGLECTED: &str = "closed files cannot be looked after: trying again, events are not affected";
-const REFUSED: &str = "sink refused: its events wait and are offered again";
-const IN_FORCE: &str = "configuration read again: in force";
+const NEGLECTED: &str = "closed files cannot be maintained: retrying, events are not affected";
+const REFUSED: &str = "sink refused: its events wait and will be offered again";
+const IN_FORCE: &str = "configuration reloaded";
 
 async fn service(events: u64) -> Simulator {
     Simulator::start(Options { events, unsigned: 0.2, ..Options::default() }).await.unwrap()
@@ -228,7 +228,7 @@ async fn a_file_whose_directory_became_that_of_another_sink_is_not_opened() {
     let mut daemon = setup.start();
     daemon.until("all are in the one", |_| files.lines() == 60).await;
     std::os::unix::fs::symlink(elsewhere.parent().unwrap(), &elsewhere).unwrap();
-    let refused = "its closed files would be mixed up with those of the sink that writes to";
+    let refused = "its closed files could not be distinguished from those of the sink that writes to";
     daemon.until("the other is refused", |daemon| daemon.log().0.contains(refused)).await;
     daemon.stop().await;
     assert_eq!(files.lines(), 60, "none was deleted");

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 const PAGE: usize = 10;
-const IN_FORCE: &str = "configuration read again: in force";
+const IN_FORCE: &str = "configuration reloaded";
 
 async fn service(events: u64) -> Simulator {
     Simulator::start(Options { events, unsigned: 0.2, ..Options::default() }).await.unwrap()

@@ -51,7 +51,7 @@ async fn what_a_target_answers_is_said_with_the_exit_code_that_it_deserves() {
         (422, 1, "answered 422"),
         (503, 69, "answered 503"),
         (429, 69, "answered 429"),
-        (410, 1, "answered 410: it wants no more events"),
+        (410, 1, "answered 410: it accepts no more events"),
     ] {
         receiver.reply(Reply::Refuse(status, None), 1);
         let told = setup.tell(&["test-sink", "hook"]).await;

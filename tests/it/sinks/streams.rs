@@ -178,7 +178,7 @@ pub(super) async fn away(stream: &impl Stream) {
     until_all(stream, &simulator).await;
     assert_none_given_up(&setup).await;
     let log = daemon.stop().await;
-    assert!(log.lines("sink accepts again").len() >= 2);
+    assert!(log.lines("sink accepts events again").len() >= 2);
     stream.assert_whole(&simulator, &[]).await;
 }
 

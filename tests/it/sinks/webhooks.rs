@@ -51,7 +51,7 @@ async fn a_webhook_that_is_gone_is_not_asked_again_until_it_is_resumed_or_the_da
     receiver.always(Some(Reply::Refuse(410, None)));
     let mut daemon = setup.start();
     let lane = until_lane_is(&setup, &mut daemon, "hook", "blocked").await;
-    assert!(lane["error"]["message"].as_str().unwrap().starts_with("answered 410: it wants no more"), "{lane}");
+    assert!(lane["error"]["message"].as_str().unwrap().starts_with("answered 410: it accepts no more"), "{lane}");
     assert_eq!((&lane["error"]["kind"], &lane["cursor"]), (&json!("gone"), &json!(5)));
     let report = setup.tell(&["status", "--json"]).await.json().remove(0);
     assert!(report["reasons"][0].as_str().unwrap().starts_with("channel c0, sink hook: answered 410"), "{report}");
@@ -60,7 +60,7 @@ async fn a_webhook_that_is_gone_is_not_asked_again_until_it_is_resumed_or_the_da
     simulator.publish(0, 5);
     daemon.until("the other goes on", |_| setup.lines() == 25).await;
     daemon.signal(Signal::HUP);
-    daemon.until_logged("configuration read again: in force").await;
+    daemon.until_logged("configuration reloaded").await;
     simulator.publish(0, 5);
     daemon.until("the other goes on", |_| setup.lines() == 30).await;
     until_lane_is(&setup, &mut daemon, "hook", "blocked").await;
@@ -76,7 +76,7 @@ async fn a_webhook_that_is_gone_is_not_asked_again_until_it_is_resumed_or_the_da
     simulator.publish(0, 5);
     until_lane_is(&setup, &mut daemon, "hook", "blocked").await;
     let log = daemon.stop().await;
-    assert_eq!(log.lines("sink wants no more: its events wait until an operator resumes it").len(), 2);
+    assert_eq!(log.lines("sink accepts no more events: they wait until an operator resumes it").len(), 2);
     receiver.always(None);
     let mut daemon = setup.start();
     daemon.until("the rest arrives", |_| receiver.received() == 35).await;

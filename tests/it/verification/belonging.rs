@@ -145,7 +145,7 @@ async fn a_wrong_pin_of_a_new_channel_fills_no_quarantine() {
     let mut setup = Setup::reading(&simulator).with("channels.c0.expect.name", vec!["NeverEmitted"]);
     simulator.publish(0, 20);
     let mut daemon = setup.start();
-    daemon.until_logged("failed: an operator must act; trying again meanwhile").await;
+    daemon.until_logged("failed: an operator must act; retrying").await;
     let reason = status(&setup).await["reasons"][0].clone();
     assert!(reason.as_str().unwrap().contains("unexpected-name"), "{reason}");
     setup.remove("channels.c0.expect");

@@ -10,7 +10,7 @@ use crate::support::{Daemon, Receiver, Reply, Setup, deliverable, offsets};
 
 const NOTICE: EventSpec = EventSpec::Honest(Kind::WalletStatus);
 const REJECTED: &str = "event rejected: not delivered";
-const OVERTAKEN: &str = "an event that was delivered before is a duplicate of this one";
+const OVERTAKEN: &str = "an event that was delivered earlier is a duplicate of this one";
 
 async fn service(channels: usize) -> Simulator {
     Simulator::start(Options { channels, ..Options::default() }).await.unwrap()
@@ -45,7 +45,8 @@ fn shown_in(setup: &Setup, simulator: &Simulator, channel: usize, offset: i64, a
 /// The quarantine entry of an event at offset `at`, if the service showed another event at this offset before.
 fn contradiction(simulator: &Simulator, channel: usize, at: i64) -> (i64, String, String) {
     let channel = simulator.announcement().channels[channel];
-    let detail = format!("another event, or other content of it, was shown before at offset {at} of channel {channel}");
+    let detail =
+        format!("a different event, or different content, was shown before at offset {at} of channel {channel}");
     (at, "contradiction".to_owned(), detail)
 }
 
@@ -133,7 +134,7 @@ async fn a_proof_in_another_channel_is_quarantined_across_a_reload_too() {
     until_lines(&mut daemon, 2, &setup).await;
 
     daemon.signal(Signal::HUP);
-    daemon.until_logged("configuration read again: in force").await;
+    daemon.until_logged("configuration reloaded").await;
     simulator.replay(1, 2, 0, ReplayedId::New);
     simulator.publish_one(0, PROVED);
     until_lines(&mut daemon, 3, &setup).await;
@@ -187,7 +188,7 @@ async fn repeats_of_the_service_and_of_lanes_and_restarts_raise_no_alarm() {
         let mut daemon = setup.start();
         until_lines(&mut daemon, 150, &setup).await;
         daemon.signal(Signal::HUP);
-        daemon.until_logged("configuration read again: in force").await;
+        daemon.until_logged("configuration reloaded").await;
         behind.always(None);
         daemon.until("it has caught up", |_| behind.received() == 150).await;
         let first = daemon.stop().await;
@@ -272,7 +273,7 @@ async fn a_proof_that_was_delivered_is_a_duplicate_after_a_restart_too_and_a_ret
     assert_eq!(quarantined(&setup, &simulator, 0).await, expected);
     assert_eq!(quarantined(&setup, &simulator, 1).await, [shown_in(&setup, &simulator, 0, 1, 1)]);
     let told = log.lines(
-        "a proof of this channel was shown in another one too: one of them was shown an event that is not its own",
+        "a proof of this channel was shown in another channel too: one of them was shown an event that is not its own",
     );
     assert_eq!(told.len(), 1, "the first channel is told too");
 

@@ -7,7 +7,7 @@ use proof::event::Offset;
 use simulator::{Options, Simulator};
 
 const SETTLED_LATE: &str = "late event delivered";
-const HELD: &str = "proof pending: later events wait for it";
+const HELD: &str = "proof is pending: later events wait for it";
 
 async fn service() -> Simulator {
     Simulator::start(Options::default()).await.unwrap()

@@ -10,7 +10,7 @@ use super::PROVED;
 use super::belonging::{quarantined, service, status, until_lines, until_rejected, workflows};
 use crate::support::{LONGEST_WAIT, Setup, deliverable};
 
-const SHARED: &str = "a workflow that another channel showed first: it may be right, and is said once; `channeld channels pin` says what each channel is about";
+const SHARED: &str = "another channel showed this workflow first: this may be correct, and is logged once; `channeld channels pin` shows the contents of each channel";
 
 /// The reasons why the daemon is not ready.
 async fn reasons(setup: &Setup) -> Vec<String> {

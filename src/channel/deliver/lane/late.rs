@@ -56,7 +56,7 @@ impl Lane {
         match cause {
             Cause::Operator => info!(%channel, %sink, trace_id, offset, "event delivered as an operator asked"),
             Cause::Appeared => {
-                info!(%channel, %sink, trace_id, offset, "event that became visible after later ones delivered");
+                info!(%channel, %sink, trace_id, offset, "event delivered that became visible after later events");
             }
             Cause::Proof => info!(%channel, %sink, trace_id, offset, "late event delivered"),
         }

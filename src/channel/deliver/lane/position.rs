@@ -135,7 +135,7 @@ impl Lane {
         (self.through, self.confirmed) = (through, Some(confirmed));
         self.held.clear();
         let channel = &self.identity.channel.name;
-        warn!(%channel, %sink, position = position.map(Offset::get), delivered = before.map(Offset::get), "sink has lost data: it holds events up to its position, and more were delivered; it was probably restored from a backup; delivering the events above its position again");
+        warn!(%channel, %sink, position = position.map(Offset::get), delivered = before.map(Offset::get), "sink has lost data: it has events up to its position, but more were delivered; it was probably restored from a backup; delivering the events above its position again");
         self.accepted();
         let mut board = self.shared.channel.handle.board();
         board.lane_recorded(&sink, through);
@@ -166,7 +166,7 @@ impl Lane {
         // This removes the earlier confirmation, so the sink takes the cursor over.
         self.shared.commit(vec![Change::SetCursor { sink: sink.clone(), to: cursor }]).await?;
         handle.board().lane(&sink).status.error = None;
-        info!(%channel, %sink, cursor = self.through.map(Offset::get), "an operator has accepted the sink as it is");
+        info!(%channel, %sink, cursor = self.through.map(Offset::get), "an operator has accepted the sink's contents");
         Ok(())
     }
 

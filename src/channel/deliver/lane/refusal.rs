@@ -69,7 +69,7 @@ impl Lane {
         }
         let (channel, sink, facts) = (&self.identity.channel.name, &self.identity.sink, &letter.facts);
         self.shared.channel.metrics.gave_up(sink);
-        error!(%channel, %sink, trace_id = self.trace_id(), offset = facts.offset.get(), attempts = facts.attempts, reason = facts.reason, "given up: it is a dead letter now, see `channeld dead-letters list`");
+        error!(%channel, %sink, trace_id = self.trace_id(), offset = facts.offset.get(), attempts = facts.attempts, reason = facts.reason, "the sink refused the event for too long: it is a dead letter now, see `channeld dead-letters list`");
         Some(letter)
     }
     fn problem(&self, error: &SinkError) -> Problem {
@@ -86,9 +86,9 @@ impl Lane {
         let trace_id = self.trace_id();
         let (wait_ms, gone, error) = (wait.as_millis(), matches!(error, SinkError::Gone { .. }), Chain(error));
         if gone {
-            error!(%channel, %sink, trace_id, %error, "sink wants no more: its events wait until an operator resumes it");
+            error!(%channel, %sink, trace_id, %error, "sink accepts no more events: they wait until an operator resumes it");
         } else if attempt == 1 {
-            warn!(%channel, %sink, trace_id, wait_ms, %error, "sink refused: its events wait and are offered again");
+            warn!(%channel, %sink, trace_id, wait_ms, %error, "sink refused: its events wait and will be offered again");
         } else {
             debug!(%channel, %sink, trace_id, attempt, wait_ms, %error, "sink refused again");
         }
@@ -100,7 +100,7 @@ impl Lane {
 
     pub(super) fn accepted(&mut self) {
         if self.retry.attempt() > 0 {
-            info!(channel = %self.identity.channel.name, sink = %self.outlet.name, trace_id = self.trace_id(), "sink accepts again");
+            info!(channel = %self.identity.channel.name, sink = %self.outlet.name, trace_id = self.trace_id(), "sink accepts events again");
             self.retry.reset();
             self.shared.channel.handle.board().lane(&self.outlet.name).status.error = None;
         }

@@ -65,10 +65,10 @@ fn another_value_and_no_value_are_rejected_with_what_was_found_and_expected() {
     let not = expect.check(CHANNEL.parse().unwrap(), &proof(), Some(EVENT.as_bytes())).unwrap_err();
     assert_eq!(
         not.to_string(),
-        "what is signed names the service dvp, and `expect.service` has s1, s2, s3, s4 and 2 more"
+        "the signed data names the service dvp, but `expect.service` has s1, s2, s3, s4 and 2 more"
     );
     let not = expect.check(CHANNEL.parse().unwrap(), &proof(), None).unwrap_err();
-    assert!(not.to_string().starts_with("what is signed names no service, and"), "{not}");
+    assert!(not.to_string().starts_with("the signed data names no service, but"), "{not}");
 }
 
 #[test]

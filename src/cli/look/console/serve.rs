@@ -35,10 +35,10 @@ fn source(config: &Config, from: Option<&str>) -> Result<EventSource, Failure> {
     if let Some(name) = from {
         let sink = config.sinks.get(name).ok_or_else(|| {
             let names: Vec<_> = config.sinks.keys().map(String::as_str).collect();
-            wrong(format!("--from {name}: there is no such sink; there are: {}", names.join(", ")))
+            wrong(format!("--from {name}: unknown sink; the sinks are: {}", names.join(", ")))
         })?;
         return table(name, sink).ok_or_else(|| {
-            wrong(format!("--from {name}: this sink is no table: name one of type sqlite or postgres"))
+            wrong(format!("--from {name}: this sink is not a table: choose one of type sqlite or postgres"))
         });
     }
     let mut names = config.channels.iter().flat_map(|channel| &channel.sinks);

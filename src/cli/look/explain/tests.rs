@@ -35,8 +35,11 @@ fn every_reason_of_a_rejection_and_every_alert_is_explained_and_listed() {
 fn a_reason_that_is_printed_is_explained_by_the_row_that_quotes_it() {
     let topics = runbook::topics();
     for (printed, row) in [
-        ("channel settlements: its late events are full: reading waits for their proofs", "its late events are full"),
-        ("its late events are full: reading waits", "its late events are full"),
+        (
+            "channel settlements: its pending events are full: reading waits for their proofs",
+            "its pending events are full",
+        ),
+        ("its pending events are full: reading waits", "its pending events are full"),
         ("channel settlements, sink ledger: 401 Unauthorized", "sink …"),
         ("channel a: 15 of the last 15 rejected (wrong-owner): check org_id", "of the last 15"),
         ("the state cannot be written: no such file", "the state cannot be written"),
@@ -113,7 +116,7 @@ fn an_unknown_reason_names_the_nearest_and_is_a_mistake_of_usage() {
     {
         let Err(Failure(exit, message)) = explained(asked) else { panic!("{asked} is known") };
         assert_eq!(exit, Exit::Usage);
-        assert!(message.contains(&format!("the nearest are: {meant}")), "{message}");
+        assert!(message.contains(&format!("the closest are: {meant}")), "{message}");
     }
 }
 

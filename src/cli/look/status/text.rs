@@ -24,9 +24,9 @@ pub(super) fn text(json: bool, report: &Report) -> String {
         lines.push(format!("channeld {}, process {}, up {up}: {ready}", report.version, daemon.pid));
         lines.extend(reasons());
     } else if report.instances.is_empty() {
-        lines.push("no daemon runs; this is what the last one left".to_owned());
+        lines.push("no daemon is running; this is the recorded state".to_owned());
     } else {
-        lines.push("no instance runs on this machine; this is what the others say".to_owned());
+        lines.push("no instance is running on this machine; this is the status of the others".to_owned());
         lines.extend(reasons());
     }
     if !report.instances.is_empty() {
@@ -136,7 +136,7 @@ pub(super) fn reading(channel: &ChannelStatus, now: Timestamp) -> String {
 pub(super) fn activity(activity: &Activity, now: Timestamp) -> (String, String) {
     let detail = match activity {
         Activity::AwaitingProof { offset } => format!("of the event at {offset}"),
-        Activity::AwaitingMemory => "until it is given back: see limits.memory".to_owned(),
+        Activity::AwaitingMemory => "until memory is free: see limits.memory".to_owned(),
         Activity::Elsewhere { owner: Some(owner) } => format!("in instance {owner}"),
         Activity::Elsewhere { owner: None } => "no instance owns it".to_owned(),
         _ => activity.problem().map_or_else(String::new, |error| problem(error, now)),

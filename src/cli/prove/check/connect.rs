@@ -75,7 +75,7 @@ pub(super) async fn ask(config: &Config, state: Result<String, StateError>, show
         Ok(client) => client,
         Err(error) => return vec![Asked::new("service", url, Err(Chain(&error).to_string()))],
     };
-    let health = client.health().await.map(|()| "it is there and well".to_owned());
+    let health = client.health().await.map(|()| "it exists and is usable".to_owned());
     let mut service = Asked::new("service", url, health.map_err(|error| advised(&error)));
     service.show(show_body && !service.ok, client.refusal(None)).await;
     let mut asked = vec![service];
@@ -114,7 +114,7 @@ pub(super) async fn ask(config: &Config, state: Result<String, StateError>, show
 /// Verifies the newest events, which shows whether the configured signers and owner are right.
 async fn verify(channel: &config::Channel, page: Page) -> Result<String, String> {
     let Some(newest) = page.events.first().map(|event| event.offset) else {
-        return Ok("the key is accepted; there are no events yet, and so none to verify".to_owned());
+        return Ok("the key is accepted; the channel has no events to verify yet".to_owned());
     };
     let verdicts = verified(&channel.verification.verifier, page.events).await;
     let mut counts = BTreeMap::<&str, usize>::new();
@@ -132,7 +132,7 @@ async fn verify(channel: &config::Channel, page: Page) -> Result<String, String>
                 }
             }
             Verdict::Unsigned(_) => "never signed",
-            Verdict::Pending(_) => "still without their proof",
+            Verdict::Pending(_) => "still without a proof",
             Verdict::Rejected(_, reason) => {
                 advice.get_or_insert_with(|| advice_on(reason));
                 "rejected"
@@ -154,7 +154,7 @@ fn advice_on(reason: &Reason) -> String {
     let keys = match reason {
         Reason::WrongOwner { .. } => "org_id and tenant_id, or workflow_owner,",
         Reason::TooFewSignatures { .. } => "valid_signers and min_required_signatures",
-        _ => return format!(": {reason}; `channeld explain {}` says what to do", reason.name()),
+        _ => return format!(": {reason}; see `channeld explain {}`", reason.name()),
     };
     format!(": {reason}; check verification.{keys} of this channel")
 }
@@ -163,13 +163,13 @@ fn advice_on(reason: &Reason) -> String {
 fn advised(error: &ApiError) -> String {
     let advice = match error {
         ApiError::ChannelGone(_) => "; check the channel's id, and that it is not archived",
-        ApiError::RateLimited { .. } => "; try again later, and see whether something else asks with the same key",
+        ApiError::RateLimited { .. } => "; try again later, and check whether another program uses the same key",
         // The message of this error already contains advice.
         ApiError::Refused(Answer { status: 401 | 403, .. }) => "",
         ApiError::Refused(_) => "; check api.base_url, or ask the service's operator",
         // This message already ends with a question about the likely cause.
         ApiError::Malformed(answer) if answer.0.ends_with('?') => "",
-        ApiError::Transient { .. } | ApiError::Malformed(_) => "; check api.base_url, and what stands in between",
+        ApiError::Transient { .. } | ApiError::Malformed(_) => "; check api.base_url and the network in between",
         _ => "",
     };
     match http::explained(error) {

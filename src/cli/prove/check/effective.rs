@@ -44,7 +44,7 @@ impl<'a> Effective<'a> {
         let room = self.width.unwrap_or(usize::MAX);
         let file = self.file.map_or("no file was read".to_owned(), |file| format!("the file is {}", file.display()));
         let about = format!(
-            "Each setting in effect, and where it was set: in a line of the file, by a variable, or nowhere (default); {file}."
+            "Each effective setting and its origin: a line of the file, an environment variable, or the default; {file}."
         );
         for line in wrapped(&printable(&about), room.saturating_sub(2)) {
             writeln!(out, "{}", styled(QUIET, &format!("# {line}")))?;

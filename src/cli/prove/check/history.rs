@@ -115,7 +115,7 @@ impl Asked<'_> {
                 continue;
             }
             let outlet = assembly::outlet_of(config, channel, name).map_err(|error| {
-                Failure(Exit::Failed, format!("sink {name} could not be set up: {}", Chain(&error)))
+                Failure(Exit::Failed, format!("sink {name} could not be created: {}", Chain(&error)))
             })?;
             let sink = SinkComparison::begin(outlet, channel.channel.id, scope).await;
             match &sink.from {

@@ -117,7 +117,10 @@ async fn a_service_that_cannot_be_reached_is_waited_for_and_the_end_says_so() {
     let client = service.client();
     drop(service);
     let failure = ended(client, Until::Active, Duration::from_millis(50)).await.unwrap_err();
-    assert_eq!(failure.to_string(), "the watcher did not become active within 0.05s; the service never told its state");
+    assert_eq!(
+        failure.to_string(),
+        "the watcher did not become active within 0.05s; the service never reported its state"
+    );
     assert_eq!(failure.0, Exit::Unavailable);
 }
 

@@ -51,7 +51,7 @@ pub(super) fn ask_or(what: &str, default: &str) -> Result<String, Failure> {
 }
 
 fn no_answer() -> Failure {
-    Failure(Exit::Usage, "there is no answer; nothing was written".to_owned())
+    Failure(Exit::Usage, "no answer; nothing was written".to_owned())
 }
 
 /// Asks without echo.

@@ -33,7 +33,7 @@ pub(super) fn read(sink: &Section<'_>) -> Result<FileSettings, Reported> {
     })?;
     if let Some(link) = settings.latest_link() {
         if settings.takes(&Place::of_link(link)) {
-            sink.wrong("latest_link", "must be another path than that of the file, and of no closed file");
+            sink.wrong("latest_link", "must differ from the path of the file and of every closed file");
         } else if link.file_name().is_none() {
             sink.wrong("latest_link", "must end with a name");
         }
@@ -86,7 +86,7 @@ fn read_rotation(sink: &Section<'_>, file: Option<&Path>) -> Reading<Rotation> {
     let Some(file) = file else { return Ok(None) };
     let claims = |name: &ClosedName| file.file_name().is_some_and(|own| name.claims(&own.to_string_lossy()));
     if name.as_ref().is_some_and(claims) {
-        sink.wrong("rotated_name", "must give other names than that of the file itself");
+        sink.wrong("rotated_name", "must make names that differ from the name of the file itself");
     }
     let name = name.unwrap_or_else(|| ClosedName::beside(file));
     Ok(Some(Rotation { size: rotate_size, every, name, compression, keep, latest_link }))
@@ -140,11 +140,11 @@ fn conflict(file: &FileSettings, other: &FileSettings, at: &str) -> Option<(&'st
     if overlap || file.takes(&other_place) || other.takes(&place) {
         // Name a key that the operator has set, because that is the key to change.
         let key = if file.closed_name() == ClosedName::beside(&file.path) { "path" } else { "rotated_name" };
-        Some((key, format!("would be mixed up with files of {at}; give closed files another rotated_name")))
+        Some((key, format!("could not be distinguished from files of {at}; choose another rotated_name")))
     } else if same_link || link.is_some_and(|link| other.takes(&link)) {
-        Some(("latest_link", format!("is in the way of {at}; name another path")))
+        Some(("latest_link", format!("conflicts with {at}; choose another path")))
     } else if other_link.is_some_and(|link| file.takes(&link)) {
-        Some(("path", format!("is in the way of {at}.latest_link")))
+        Some(("path", format!("conflicts with {at}.latest_link")))
     } else {
         None
     }
@@ -175,7 +175,7 @@ fn number(name: &str, what: &str, known: impl FnOnce(&str) -> nix::Result<Option
 fn part_of_a_day(text: &str) -> Result<Duration, String> {
     let every = positive_duration(text)?;
     if every.subsec_nanos() != 0 || every > DAY || !DAY.as_secs().is_multiple_of(every.as_secs()) {
-        return Err("must be a day or divide it evenly, such as \"15m\", \"1h\" or \"24h\"".to_owned());
+        return Err("must be a day or a whole fraction of it, such as \"15m\", \"1h\" or \"24h\"".to_owned());
     }
     Ok(every)
 }
@@ -188,5 +188,7 @@ pub(super) fn compression(text: &str) -> Result<Option<Compression>, String> {
 }
 
 fn files(text: &str) -> Result<NonZeroUsize, String> {
-    text.trim().parse().map_err(|_| "must be a number, at least 1: a crash may need the file closed last".to_owned())
+    text.trim()
+        .parse()
+        .map_err(|_| "must be at least 1, because recovery from a crash may need the last closed file".to_owned())
 }

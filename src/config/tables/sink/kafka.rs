@@ -49,13 +49,13 @@ pub(super) fn read(sink: &Section<'_>) -> Result<KafkaSettings, Reported> {
     });
     let settings = settings?;
     if settings.positions_topic == settings.topic {
-        sink.wrong("positions_topic", "must be another topic than the one of the events, which is not compacted");
+        sink.wrong("positions_topic", "must be a different topic than the one of the events, which is not compacted");
     }
     let is_beyond = settings.brokers.iter().any(|broker| !is_own(broker));
     if settings.security.login.is_some() && !settings.security.tls && is_beyond {
         sink.section("security").note(
             "tls",
-            "false: the login and the events can be read and changed on the way; let the brokers use TLS, and set true",
+            "false: the login and the events can be read and changed in transit; let the brokers use TLS, and set it to true",
         );
     }
     Ok(settings)
@@ -99,7 +99,7 @@ fn read_security(security: &Section<'_>) -> Result<Security, Reported> {
     })?;
     for key in ["ca_file", "client_certificate_file"] {
         if !read.tls && security.is_set(key) {
-            security.wrong(key, "counts only with TLS; remove it, or tls = false");
+            security.wrong(key, "has an effect only with TLS; remove it, or tls = false");
         }
     }
     Ok(read)

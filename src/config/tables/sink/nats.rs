@@ -40,7 +40,8 @@ pub(super) fn read(sink: &Section<'_>) -> Result<NatsSettings, Reported> {
         timeout: sink.or("timeout", positive_duration, TIMEOUT),
     })?;
     if settings.positions.split('.').next() == Some(settings.subject.first()) {
-        let message = "must begin with another word than subject: a reader of the events would be given positions too";
+        let message =
+            "must begin with a different word than subject: otherwise readers of the events receive positions too";
         sink.wrong("positions", message);
     }
     Ok(settings)
@@ -51,7 +52,7 @@ fn read_servers(sink: &Section<'_>) -> Result<Vec<Url>, Reported> {
         sink.required("url", |text| text.split(',').map(|server| server_url(server.trim())).collect())?;
     let is_plain = |url: &Url| url.scheme() == "nats" && !is_loopback(url);
     if servers.iter().any(is_plain) && !["ca_file", "client_certificate_file"].iter().any(|key| sink.is_set(key)) {
-        sink.note("url", "with nats:// the server decides whether TLS is used; with tls:// it has to be");
+        sink.note("url", "with nats:// the server decides whether TLS is used; with tls:// it is required");
     }
     Ok(servers)
 }
@@ -84,7 +85,7 @@ fn read_login(sink: &Section<'_>) -> Result<Login, Reported> {
     match (logins.next(), logins.next()) {
         (login, None) => Ok(login.map_or(Login::None, |(_, login)| login)),
         (_, Some((key, _))) => {
-            Err(sink.wrong(key, "is set beside another login; keep one of credentials_file, user and token"))
+            Err(sink.wrong(key, "is set together with another login; keep one of credentials_file, user and token"))
         }
     }
 }
@@ -94,7 +95,7 @@ fn credentials(text: &str) -> Result<String, String> {
         // The client needs a line end after each line, and `read_secret` has removed the last one.
         return Ok(format!("{text}\n"));
     }
-    Err("must hold a user's JWT and its NKEY seed, as `nsc generate creds` writes them".to_owned())
+    Err("must contain a user's JWT and its NKEY seed, as `nsc generate creds` writes them".to_owned())
 }
 
 fn pattern(text: &str) -> Result<Pattern, String> {

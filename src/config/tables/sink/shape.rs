@@ -41,7 +41,7 @@ pub(super) fn read(sink: &Section<'_>, kind: SinkType) -> Result<Shape, Reported
     };
     let (format, include_proof, template) = (format?, include_proof?, template?);
     if format == Format::Raw && include_proof {
-        let message = "cannot be set for the format \"raw\", which is the service's event with its proof in it already";
+        let message = "cannot be set for the format \"raw\", which contains the proof already";
         sink.wrong("include_proof", message);
     }
     if format == Format::Text && include_proof {
@@ -49,11 +49,10 @@ pub(super) fn read(sink: &Section<'_>, kind: SinkType) -> Result<Shape, Reported
     }
     let holds_whole_events = match kind {
         SinkType::File => Some(
-            "a file: after a crash channeld reads the ids of the events back from its lines, so that none is there twice, and \
-             such lines do not hold them",
+            "a file: after a crash, channeld reads the ids of the events from its lines to prevent duplicates, and such lines do not contain ids",
         ),
         SinkType::Postgres | SinkType::Sqlite => {
-            Some("a table, whose column record has all that is not in another one")
+            Some("a table, whose column record contains everything without a column of its own")
         }
         SinkType::Stdout | SinkType::Webhook | SinkType::Nats | SinkType::Kafka => None,
     };
@@ -79,12 +78,12 @@ fn read_template(sink: &Section<'_>) -> Result<Arc<Template>, Reported> {
     let Some(source) = source else {
         let names: Vec<_> = Shipped::VARIANTS.iter().map(|name| format!("{name:?}")).collect();
         let message =
-            format!("is missing beside format = \"template\"; name one of {}, or set {file}", names.join(", "));
+            format!("is missing, but format = \"template\" is set; name one of {}, or set {file}", names.join(", "));
         return Err(sink.wrong(shipped, message));
     };
     let is_shipped = matches!(source, Source::Shipped(_));
     if is_shipped && media.is_some() {
-        sink.wrong(content_type, "is known of a template that is shipped; remove it");
+        sink.wrong(content_type, "is determined by the shipped template; remove it");
     }
     let template = Template::new(source, media.as_deref().unwrap_or(JSON), values).map(Arc::new);
     let key = if is_shipped { shipped } else { file };
@@ -93,7 +92,7 @@ fn read_template(sink: &Section<'_>) -> Result<Arc<Template>, Reported> {
 
 /// Records a problem for each key of a template if the format is not `template`.
 fn refuse_template(sink: &Section<'_>) {
-    const MESSAGE: &str = "counts only with format = \"template\"; set that, or remove it";
+    const MESSAGE: &str = "has an effect only with format = \"template\"; set that, or remove this";
     for key in KEYS.into_iter().filter(|key| sink.is_set(key)) {
         sink.wrong(key, MESSAGE);
     }
@@ -149,7 +148,7 @@ fn read_values(sink: &Section<'_>) -> Result<BTreeMap<String, Secret>, Reported>
             } else if let Some(value) = value?
                 && values.insert(name.clone(), value).is_some()
             {
-                table.wrong(&name, "is set twice, here and in the other table of values; keep one");
+                table.wrong(&name, "is set twice, here and in the other table; keep one");
             }
         }
     }
@@ -171,12 +170,12 @@ pub(super) fn check_dispatch(sink: &Section<'_>, settings: &SinkSettings, shape:
     if template.shipped().is_some() {
         sink.wrong(
             "batch_events",
-            "cannot be more than 1 with a template that is shipped: its target takes one event a request",
+            "cannot be more than 1 with a shipped template: its target accepts one event per request",
         );
     } else if !template.makes_json() {
         sink.wrong(
             "batch_events",
-            "cannot be more than 1 with a template whose bodies are no JSON: they would run into one another",
+            "cannot be more than 1 with a template whose output is not JSON: the bodies could not be separated",
         );
     }
 }

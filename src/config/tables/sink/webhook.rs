@@ -68,7 +68,7 @@ fn read_url(sink: &Section<'_>) -> Result<Url, Reported> {
     sink.note_plaintext(key, &url, "every event");
     if key == KEYS[0] && has_token(&url) {
         sink.note_secret(key);
-        sink.note(key, "it seems to have a token in it, which is shown as …; keep it in a file, by url_file");
+        sink.note(key, "it seems to contain a token, which is shown as …; keep the URL in a file, with url_file");
     }
     Ok(url)
 }
@@ -82,13 +82,12 @@ fn read_dispatch(sink: &Section<'_>) -> Result<Dispatch, Reported> {
     let (events, bytes, wait, concurrency) = (events?, bytes?, wait?, concurrency?);
     if events == 1 {
         if wait > Duration::ZERO {
-            sink.wrong("batch_wait", "counts only for batches; set batch_events to more than 1, or remove it");
+            sink.wrong("batch_wait", "has an effect only for batches; set batch_events to more than 1, or remove it");
         }
         return Ok(Dispatch::Single { concurrency });
     }
     if concurrency > 1 {
-        let message = "cannot be more than 1 together with batch_events: a batch holds the events of several subjects, \
-                       whose order several requests at a time would not keep";
+        let message = "cannot be more than 1 together with batch_events: a batch contains events of several subjects, whose order concurrent requests would not preserve";
         sink.wrong("concurrency", message);
     }
     let bytes = usize::try_from(bytes.as_u64()).unwrap_or(usize::MAX);

@@ -35,7 +35,10 @@ fn a_wait_is_said_where_it_is_known_and_no_end_of_it_is_made_up() {
     assert!(beginning.wait(at(10), at(10)).is_none(), "nothing went ahead of it");
     assert!(beginning.wait(at(10), None).is_none());
     let passed = shown(&[beginning.wait(at(100), at(10)).unwrap()]);
-    assert!(passed.contains("Late: later events went ahead of it") && passed.contains("is not recorded"), "{passed}");
+    assert!(
+        passed.contains("Late: later events were delivered first") && passed.contains("is not recorded"),
+        "{passed}"
+    );
     let late = Beginning { proved: at(69), ..beginning };
     let waited = shown(&[late.wait(at(100), at(10)).unwrap()]);
     assert!(waited.contains("Waited for its proof") && waited.contains("60 s after the event was read"), "{waited}");

@@ -102,7 +102,7 @@ impl Sqlite {
         let message = error.to_string();
         if message.contains("no such table") {
             return Unread::Failed(format!(
-                "There is no table {table} in {path} yet: no event has been delivered into it."
+                "Table {table} does not exist in {path} yet: no event was delivered to it."
             ));
         }
         Unread::Failed(format!("{path} cannot be read: {message}."))

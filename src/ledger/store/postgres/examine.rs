@@ -127,7 +127,9 @@ impl Seen {
             let (version, oldest) = (&self.version, OLDEST / 10_000);
             return Some(format!("PostgreSQL {version} is too old: channeld needs {oldest} or newer"));
         }
-        self.is_read_only.then(|| format!("it takes no writes, as a standby does not: {}", advice_on_standby("state")))
+        self.is_read_only.then(|| {
+            format!("it accepts no writes, for example because it is a standby: {}", advice_on_standby("state"))
+        })
     }
 
     /// The missing privilege, and the SQL statement that grants it.
@@ -136,7 +138,7 @@ impl Seen {
         let (missing, known) = (self.missing(), MIGRATIONS.len());
         let rows = format!("grant select, insert, update, delete on all tables in schema \"{schema}\" to {role}");
         let (what, sql) = if !self.has_schema && !self.may_make_schema {
-            let what = format!("may make no schema in database {database}, and {schema} is not there");
+            let what = format!("may not create a schema in database {database}, and {schema} does not exist");
             (what, format!("create schema \"{schema}\" authorization {role}"))
         } else if self.has_schema && !self.may_use {
             let sql = format!("grant usage, create on schema \"{schema}\" to {role}; {rows}");
@@ -144,7 +146,7 @@ impl Seen {
         } else if !self.may_change_tables {
             (format!("may not change the tables of schema {schema}"), rows)
         } else if self.has_schema && missing > 0 && !self.may_make_tables {
-            let what = format!("may make no tables in schema {schema}, which lacks {missing} of {known} migrations");
+            let what = format!("may not create tables in schema {schema}, which lacks {missing} of {known} migrations");
             (what, format!("grant create on schema \"{schema}\" to {role}"))
         } else {
             return None;
@@ -156,7 +158,8 @@ impl Seen {
     fn newer(&self, schema: &str) -> Option<String> {
         let (applied, known) = (self.applied(), MIGRATIONS.len());
         let advice = "run the version that wrote it, or a newer one";
-        let why = || format!("schema {schema} has {applied} migrations, and this channeld knows {known}: {advice}");
+        let why =
+            || format!("schema {schema} has {applied} migrations, but this channeld knows only {known}: {advice}");
         (applied > known).then(why)
     }
 
@@ -175,15 +178,14 @@ impl Seen {
         let state = match (self.has_schema, missing) {
             (false, _) => "will be made".to_owned(),
             (true, 0) => format!("is up to date ({known} migrations)"),
-            (true, _) => format!("is there, and {missing} of {known} migrations will be applied"),
+            (true, _) => format!("exists, and {missing} of {known} migrations will be applied"),
         };
         let mut said = format!("PostgreSQL {}; schema {schema} {state}", self.version);
         if self.is_pooled {
-            said += "; a pooler of transactions stands between, which is fine";
+            said += "; it is behind a transaction pooler, which is supported";
         }
         if self.forgets {
-            said += "; CAREFUL: synchronous_commit is off: if the server crashes, it may forget cursors that were recorded, and \
-                     events come again; turn it on for this role";
+            said += "; WARNING: synchronous_commit is off: if the server crashes, it may lose recorded cursors, and events are delivered again; turn it on for this role";
         }
         said
     }

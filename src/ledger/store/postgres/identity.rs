@@ -79,19 +79,18 @@ impl Identity {
 
 /// The error text if the state of a schema has disappeared.
 pub(super) fn gone(schema: &str, remedy: &str) -> String {
-    format!("the state in schema {schema} has gone, and is not created anew: {remedy}")
+    format!("the state in schema {schema} is gone, and is not created automatically: {remedy}")
 }
 
 /// The error text if a schema contains a different state than before.
 pub(super) fn replaced(schema: &str, remedy: &str) -> String {
-    format!("the state in schema {schema} is not the one that this instance has used: {remedy}")
+    format!("the state in schema {schema} is a different one than this instance has used: {remedy}")
 }
 
 /// The error text for an incomplete copy.
 pub(super) fn incomplete(schema: &str) -> String {
     format!(
-        "the state in schema {schema} is an incomplete copy: run `channeld state copy --to postgres` again, which begins anew, or \
-         use the other backend"
+        "the state in schema {schema} is an incomplete copy: run `channeld state copy --to postgres` again, which starts over, or use the other backend"
     )
 }
 
@@ -102,7 +101,7 @@ pub(super) fn remedy(directory: Option<&PathBuf>) -> String {
         |directory| format!("stop every instance and remove {}", Used::file(directory).display()),
     );
     format!(
-        "restore the database; or, to begin with what is there now, where channels without state start at `start`, {anew}"
+        "restore the database; or, to use the present database, in which channels without state begin at `start`, {anew}"
     )
 }
 

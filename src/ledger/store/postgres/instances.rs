@@ -69,7 +69,7 @@ impl Membership for Postgres {
     async fn leave(&self) {
         self.lose_all();
         if let Err(error) = self.board.query(&self.schema().leave, &[(&self.me as _, Type::UUID)]).await {
-            warn!(error = %Chain(&error), "the channels could not be given up: others take them over when the lease is over");
+            warn!(error = %Chain(&error), "the leases of the channels could not be released: other instances take over when they expire");
         }
     }
 }

@@ -31,14 +31,12 @@ pub(super) fn check(path: &Path, mirrored: Option<&Mirror>, has_mirror: bool) ->
     let shown = path.display();
     if mirrored.is_some_and(|mirrored| mirrored.incomplete) {
         return Err(StateError::Unusable(format!(
-            "the state in {shown} is an incomplete copy: run `channeld state copy --to sled` again, which begins anew, or use the \
-             other backend"
+            "the state in {shown} is an incomplete copy: run `channeld state copy --to sled` again, which starts over, or use the other backend"
         )));
     }
     if !has_mirror && !path.join(DATABASE).exists() && Used::read(path)?.sled {
         return Err(StateError::Unusable(format!(
-            "the state that was in {shown} has gone: restore the directory from a backup; or, to begin anew, where every channel \
-             starts at `start`, remove {}",
+            "the state that was in {shown} is gone: restore the directory from a backup; or, to start over with every channel at its `start`, remove {}",
             Used::file(path).display()
         )));
     }
@@ -65,7 +63,7 @@ pub(super) fn open(directory: &Directory) -> Result<(Database, Mirror), StateErr
             Some(Mirror::default())
         }
         Err(error @ StateError::Damaged(_)) if !is_new => {
-            tracing::warn!(error = %Chain(&error), "the mirror cannot be read: if the state database is sound, the mirror is written anew");
+            tracing::warn!(error = %Chain(&error), "the mirror cannot be read: if the state database is intact, the mirror is written again");
             None
         }
         mirrored => mirrored?,
@@ -93,9 +91,7 @@ pub(super) fn open(directory: &Directory) -> Result<(Database, Mirror), StateErr
         Err(StateError::DamagedDatabase(message)) => {
             let Some(mirrored) = mirrored else {
                 return Err(StateError::Unusable(format!(
-                    "the state database in {} cannot be opened ({message}) and there is no cursors.json that can be read, \
-                     to restore the cursors from: restore the directory from a backup, or move it away and set `start` of \
-                     each channel",
+                    "the state database in {} cannot be opened ({message}), and no readable cursors.json exists from which to restore the cursors: restore the directory from a backup, or move it away and set `start` of each channel",
                     directory.path.display()
                 )));
             };
@@ -189,8 +185,7 @@ fn restore(
         quarantined,
         dead_letters,
         late,
-        "the state database was damaged: these quarantined events and dead letters are lost, the late events are read \
-         again, and the cursors go on from cursors.json; acknowledge it with `channeld state acknowledge`"
+        "the state database was damaged: these quarantined events and dead letters are lost, pending events are read again, and the cursors come from cursors.json; acknowledge it with `channeld state acknowledge`"
     );
     Ok((database, found))
 }
@@ -219,7 +214,7 @@ fn is_copied(database: &Path, to: &Path) -> bool {
     let _ = remove(&unfinished);
     let copied = copy(database, &unfinished).and_then(|()| fs::rename(&unfinished, to));
     if let Err(error) = &copied {
-        tracing::warn!(%error, "the state database could not be copied before it is opened: if it is damaged, only what can be read of it is kept");
+        tracing::warn!(%error, "the state database could not be copied before opening it: if it is damaged, only its readable part is kept");
         // An incomplete copy is useless.
         let _ = remove(&unfinished);
     }

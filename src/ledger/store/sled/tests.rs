@@ -283,7 +283,7 @@ async fn without_a_mirror_a_damaged_database_is_an_error_and_not_a_fresh_start()
     not_a_file(&fixture.path("sled/db"));
     fs::remove_file(fixture.path("cursors.json")).unwrap();
     let refused = Sled::open(&fixture.state()).unwrap_err().to_string();
-    assert!(refused.contains("there is no cursors.json"), "{refused}");
+    assert!(refused.contains("no readable cursors.json"), "{refused}");
 }
 
 /// The older database can contain the same number of pending events as the newest one, but different events.
@@ -438,9 +438,9 @@ async fn a_directory_that_has_gone_is_noticed() {
     sled.check().await.unwrap();
     let elsewhere = fixture.state().with_extension("elsewhere");
     fs::rename(fixture.state(), &elsewhere).unwrap();
-    assert!(sled.check().await.unwrap_err().to_string().contains("has gone"));
+    assert!(sled.check().await.unwrap_err().to_string().contains("is gone"));
     fs::create_dir(fixture.state()).unwrap();
-    assert!(sled.check().await.unwrap_err().to_string().contains("has gone"), "another one in its place");
+    assert!(sled.check().await.unwrap_err().to_string().contains("is gone"), "another one in its place");
     fs::remove_dir(fixture.state()).unwrap();
     fs::rename(&elsewhere, fixture.state()).unwrap();
     sled.check().await.unwrap();

@@ -43,7 +43,7 @@ fn advice_on_refusal(code: &SqlState, server: &ServerSettings, at: &str) -> Stri
         }
         SqlState::TOO_MANY_CONNECTIONS => "each instance needs several connections: raise max_connections".to_owned(),
         SqlState::CANNOT_CONNECT_NOW => "wait until it has started".to_owned(),
-        _ => "look at the server's log".to_owned(),
+        _ => "see the server's log".to_owned(),
     }
 }
 
@@ -55,15 +55,13 @@ fn advice_on_connecting(error: &(dyn Error + 'static), at: &str) -> String {
     } else if words.contains("password missing") {
         format!("put the password into {at}.url or, better, into the file that {at}.url_file names")
     } else if words.contains("does not support TLS") {
-        format!(
-            "turn TLS on there (ssl = on), or say sslmode=disable in {at}.url where the network between is your own"
-        )
+        format!("turn TLS on there (ssl = on), or set sslmode=disable in {at}.url if you own the network in between")
     } else if let Some(error) = http::find(error) {
         advice_on_tls(error, at)
     } else if words.contains("does not allow writes") {
-        format!("no host of {at}.url is the primary: name that too")
+        format!("no host of {at}.url is the primary: add it")
     } else {
-        format!("check host and port in {at}.url, and what stands between")
+        format!("check host and port in {at}.url, and the network in between")
     }
 }
 
@@ -72,12 +70,14 @@ fn advice_on_tls(error: &TlsError, at: &str) -> String {
     use CertificateError::{Expired, ExpiredContext, NotValidForName, NotValidForNameContext};
     match error {
         TlsError::AlertReceived(_) => {
-            format!("the server refuses: let {at}.client_certificate_file be one that its ssl_ca_file has issued")
+            format!(
+                "the server refuses it: use a {at}.client_certificate_file that was issued by the server's ssl_ca_file"
+            )
         }
         TlsError::InvalidCertificate(NotValidForName | NotValidForNameContext { .. }) => {
-            format!("name its host in {at}.url as its certificate has it")
+            format!("use the host name in its certificate in {at}.url")
         }
-        TlsError::InvalidCertificate(Expired | ExpiredContext { .. }) => "its certificate has to be renewed".to_owned(),
-        _ => format!("name the authority of its certificate in {at}.ca_file"),
+        TlsError::InvalidCertificate(Expired | ExpiredContext { .. }) => "its certificate must be renewed".to_owned(),
+        _ => format!("name the CA of its certificate in {at}.ca_file"),
     }
 }

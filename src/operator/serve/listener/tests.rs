@@ -52,7 +52,7 @@ fn while_every_thread_of_the_runtime_is_stuck_it_answers_and_says_so() {
             open
         })
         .collect();
-    let stuck = "the async runtime has not turned for ";
+    let stuck = "the async runtime has made no progress for ";
     assert_eq!(until(listener.address, "/livez", stuck), "HTTP/1.1 503 Service Unavailable");
     let (status, scrape) = get(listener.address, "/metrics");
     assert!(status.ends_with(" 200 OK") && scrape.contains("\nchanneld_live 0\n"), "{status}\n{scrape}");

@@ -72,7 +72,7 @@ fn a_runtime_whose_threads_are_all_stuck_is_noticed_and_one_that_turns_again_too
         });
     }
     stuck.wait();
-    until(&liveness, "it is stuck", says("the async runtime has not turned for "));
+    until(&liveness, "it is stuck", says("the async runtime has made no progress for "));
     drop(plugs);
     until(&liveness, "it turns again", Result::is_ok);
 }
@@ -83,7 +83,7 @@ fn blocking_threads_that_are_all_stuck_are_noticed_while_the_runtime_turns() {
     runtime.spawn(liveness.clone().beat());
     let (open, plug) = plug();
     runtime.spawn_blocking(move || wait_for_end(&plug));
-    until(&liveness, "they are stuck", says("no blocking work has been done for "));
+    until(&liveness, "they are stuck", says("no blocking task has finished for "));
     drop(open);
     until(&liveness, "they work again", Result::is_ok);
 }
@@ -115,7 +115,7 @@ fn a_write_that_hangs_is_noticed_and_named() {
     let (open, plug) = plug();
     let (writes, handle) = (liveness.writes.clone(), runtime.handle().clone());
     let writing = std::thread::spawn(move || handle.block_on(writes.during(async { wait_for_end(&plug) })));
-    until(&liveness, "it hangs", says("a write of the state has been under way for "));
+    until(&liveness, "it hangs", says("a write of the state has been in progress for "));
     drop(open);
     writing.join().unwrap();
     until(&liveness, "it is over", Result::is_ok);
@@ -123,5 +123,5 @@ fn a_write_that_hangs_is_noticed_and_named() {
 
 #[test]
 fn without_a_beat_a_process_does_not_look_alive() {
-    until(&watched(), "nothing beats", says("the async runtime has not turned for "));
+    until(&watched(), "nothing beats", says("the async runtime has made no progress for "));
 }

@@ -209,7 +209,7 @@ fn what_is_no_json_is_an_error_and_never_a_body() {
         ["{\"a\": \"{{ type }}\"}", "{\"a\": 1,}", "", "{% if event_id %}{}{% endif %}{}", "{\"a\": tru{{ offset }}}"]
     {
         let error = rendered(&template(text), &failed()).unwrap_err();
-        assert!(error.starts_with("what the template makes is no JSON"), "{text}: {error}");
+        assert!(error.starts_with("the template's output is not JSON"), "{text}: {error}");
     }
     let unescaped = template("{% autoescape false %}{\"a\": \"{{ event.payload.status_reason }}\"}{% endautoescape %}");
     assert_eq!(json(&unescaped, &failed()), json!({"a": "out of gas"}));

@@ -86,12 +86,12 @@ impl ClosedName {
             }
         }
         if texts.contains(['{', '}']) {
-            return Err("must have no braces but those of {time}, {first} and {last}".to_owned());
+            return Err("must have no braces other than those of {time}, {first} and {last}".to_owned());
         }
         let parts = template.split_once("{time}").filter(|(before, _)| !before.contains('{'));
-        let (before, after) = parts.ok_or("must have {time}, and before {first} and {last}, so that names sort")?;
+        let (before, after) = parts.ok_or("must have {time} before {first} and {last}, so that names sort by time")?;
         if template.contains('/') || template.chars().any(char::is_control) {
-            return Err("must be a name and no path: closed files stay in the directory of the file".to_owned());
+            return Err("must be a name without a path: closed files stay in the directory of the file".to_owned());
         }
         if template.starts_with('.') {
             return Err("must not begin with a dot".to_owned());
@@ -102,7 +102,7 @@ impl ClosedName {
         }
         let runs_on = |next: &str| next.starts_with(|next: char| next == '{' || next.is_ascii_digit());
         if ["{first}", "{last}"].iter().filter_map(|word| after.split_once(word)).any(|(_, next)| runs_on(next)) {
-            return Err("must have something other than digits between {first} or {last} and what follows".to_owned());
+            return Err("must have a character other than a digit after {first} and {last}".to_owned());
         }
         let name = Self { before: before.to_owned(), after: after.to_owned() };
         let widest = Offset::new(i64::MAX);

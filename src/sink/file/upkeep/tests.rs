@@ -97,6 +97,6 @@ fn a_link_is_replaced_and_nothing_else_is() {
     let file = directory.path().join("file");
     fs::write(&file, "mine").unwrap();
     let error = point(&file, &real.join("one")).unwrap_err();
-    assert!(error.to_string().contains("no symbolic link"), "{error}");
+    assert!(error.to_string().contains("not a symbolic link"), "{error}");
     assert_eq!(fs::read_to_string(file).unwrap(), "mine");
 }

@@ -176,7 +176,7 @@ impl Heard {
 
 impl ClientContext for Heard {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        debug!(?level, facility, said = message, "the library of the brokers says");
+        debug!(?level, facility, said = message, "librdkafka reports");
     }
 
     fn error(&self, error: KafkaError, reason: &str) {

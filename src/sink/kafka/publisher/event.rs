@@ -36,9 +36,9 @@ impl Event {
         let said = said.map(|said| format!(" ({said})")).unwrap_or_default();
         SinkError::refused(match largest {
             Some(largest) => format!(
-                "the event takes {size} bytes with its headers, and the topic {topic} takes {largest} (max.message.bytes){said}"
+                "the event has {size} bytes with its headers, but the topic {topic} accepts {largest} (max.message.bytes){said}"
             ),
-            None => format!("the event takes {size} bytes with its headers, and the topic {topic} takes fewer{said}"),
+            None => format!("the event has {size} bytes with its headers, but the topic {topic} accepts fewer{said}"),
         })
     }
 }

@@ -33,11 +33,11 @@ pub(super) fn of_code(code: Code, said: &str, settings: &KafkaSettings) -> SinkE
         Code::InvalidRecord | Code::InvalidTimestamp | Code::InvalidMessage => SinkError::refused(said.to_owned()),
         code if is_too_large(code) => SinkError::refused(said.to_owned()),
         Code::Authentication | Code::SaslAuthenticationFailed | Code::UnsupportedSASLMechanism => {
-            let advice = "it does not let us in; check security.user, password and mechanism".to_owned();
+            let advice = "login refused; check security.user, password and mechanism".to_owned();
             operator(&connecting(settings), advice)
         }
         Code::SSL => {
-            let advice = "TLS cannot be set up; check security.tls, ca_file, the client certificate and the names of the brokers";
+            let advice = "TLS failed; check security.tls, ca_file, the client certificate and the names of the brokers";
             operator(&connecting(settings), advice.to_owned())
         }
         Code::TopicAuthorizationFailed => operator(
@@ -51,18 +51,18 @@ pub(super) fn of_code(code: Code, said: &str, settings: &KafkaSettings) -> SinkE
         ),
         Code::ClusterAuthorizationFailed => operator(
             "using the cluster",
-            "the user needs the rights to produce idempotently and, with create = true, to make topics".to_owned(),
+            "the user needs the rights to produce idempotently and, with create = true, to create topics".to_owned(),
         ),
         Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition => operator(
             &format!("using the topics {topic} and {positions_topic}"),
-            "one of them was deleted: `channeld check --connect` says what is missing".to_owned(),
+            "one of them was deleted: `channeld check --connect` shows which".to_owned(),
         ),
         Code::InvalidTransactionTimeout => operator(
             "beginning transactions",
-            "lower timeout: three of it must not be longer than the brokers' transaction.max.timeout.ms".to_owned(),
+            "lower timeout: three times its value must not exceed the brokers' transaction.max.timeout.ms".to_owned(),
         ),
         Code::InvalidReplicationFactor | Code::InvalidPartitions | Code::PolicyViolation | Code::InvalidConfig => {
-            operator("making the topics", "make them yourself, or change partitions and replicas".to_owned())
+            operator("making the topics", "create them yourself, or change partitions and replicas".to_owned())
         }
         _ => SinkError::away(said.to_owned()),
     }

@@ -67,7 +67,7 @@ impl Log for LaneLog {
         let search = self.on(move |writer, shared| writer.search(shared, everywhere, unrecorded)).await?;
         let Some(mut search) = search else { return Ok(Found::default()) };
         info!(channel = %self.identity.channel.name, sink = %self.identity.sink, topic = self.shared.topic(),
-            "looking for the lane's events in the topic");
+            "searching the lane's events in the topic");
         loop {
             let shared = self.shared.clone();
             let (back, found) = blocking(move || {

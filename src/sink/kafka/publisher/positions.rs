@@ -223,8 +223,7 @@ impl Reader {
         }
         let message = if is_claimed {
             format!(
-                "the claim of this lane cannot be read in {topic} yet: another lane's transaction is open there, until it ends or \
-                 has been open for {:?}",
+                "the claim of this lane cannot be read in {topic} yet: another lane's transaction is open there, for at most {:?}",
                 3 * brokers.settings.timeout
             )
         } else {

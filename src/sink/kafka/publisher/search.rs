@@ -58,7 +58,7 @@ impl Search {
                 }
                 if Instant::now() >= deadline {
                     return Err(SinkError::away(format!(
-                        "looking for events in {topic}: a transaction is open there, until it ends or has been open for too long"
+                        "searching events in {topic}: waiting for an open transaction"
                     )));
                 }
                 // Brokers do not report when a transaction ends.
@@ -99,10 +99,7 @@ impl Search {
                 None => {}
             }
             if self.moved.elapsed() > brokers.settings.timeout {
-                return Err(SinkError::away(format!(
-                    "looking for events in {}: nothing comes",
-                    brokers.settings.topic
-                )));
+                return Err(SinkError::away(format!("searching events in {}: no answer", brokers.settings.topic)));
             }
             if left.is_zero() {
                 return Ok(None);

@@ -63,7 +63,7 @@ impl Shared {
 
     pub(super) fn displaced(&self, identity: &LaneRef) -> SinkError {
         SinkError::Displaced(format!(
-            "the lane's position in the topic {}, under the key {}, is not the one that this instance wrote last",
+            "the lane's position in the topic {}, under the key {}, differs from the last one that this instance wrote",
             self.brokers.settings.positions_topic,
             self.id(identity)
         ))

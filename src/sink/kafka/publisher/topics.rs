@@ -157,7 +157,7 @@ fn create(brokers: &Brokers, events: bool, positions: bool) -> Result<(), SinkEr
             Ok(name) => info!(topic = name, "topic made"),
             Err((_, Code::TopicAlreadyExists)) => {}
             Err((name, code)) => {
-                let said = format!("the topic {name} cannot be made: {}", described(code));
+                let said = format!("the topic {name} cannot be created: {}", described(code));
                 return Err(match failure::of_code(code, &said, &brokers.settings) {
                     SinkError::Unavailable { message, fault: Fault::Target } => SinkError::unusable(message),
                     error => error,
@@ -186,7 +186,7 @@ fn facts(events: Option<Topic>, positions: Option<Topic>, settings: &KafkaSettin
     let brokers = settings.shown_brokers();
     let missing = |name: &str, partitions: u16, more: &str| {
         format!(
-            "the topic {name} is missing: make it, or set create = true: kafka-topics.sh --bootstrap-server {brokers} --create \
+            "the topic {name} is missing: create it, or set create = true: kafka-topics.sh --bootstrap-server {brokers} --create \
              --topic {name} --partitions {partitions}{more}"
         )
     };
@@ -230,8 +230,7 @@ pub(super) fn probe(brokers: &Brokers) -> Result<String, SinkError> {
         .collect();
     if *create && !missing.is_empty() {
         return Ok(format!(
-            "the brokers can be reached; will be made: {}; the topic of events has {partitions} partitions then, and keeps events as \
-             long as the brokers' log.retention says until you set more",
+            "the brokers are reachable; to be created: {}; the topic of events then has {partitions} partitions, and keeps events for the brokers' log.retention unless you set more",
             missing.join(", ")
         ));
     }
@@ -242,8 +241,8 @@ pub(super) fn probe(brokers: &Brokers) -> Result<String, SinkError> {
     let [events, positions] = found;
     let facts = facts(events, positions, &brokers.settings).map_err(SinkError::unusable)?;
     let largest = facts.largest.map_or_else(
-        || "; its max.message.bytes is not told: the user may not describe its configuration".to_owned(),
-        |largest| format!(" and takes records of up to {largest} bytes"),
+        || "; its max.message.bytes is unknown: the user may not describe its configuration".to_owned(),
+        |largest| format!(" and accepts records of up to {largest} bytes"),
     );
     let warning = if is_compacted {
         "; its cleanup.policy is compact, which deletes all but the last event of each key"

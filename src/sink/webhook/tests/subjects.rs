@@ -82,7 +82,7 @@ async fn events_without_a_subject_keep_the_order_of_their_type() {
 #[tokio::test]
 async fn what_concerns_the_endpoint_ends_the_offer() {
     for (answer, message) in [
-        (Answer::Status(410, &[]), "answered 410: it wants no more events"),
+        (Answer::Status(410, &[]), "answered 410: it accepts no more events"),
         (Answer::Status(429, &[]), "answered 429"),
         (Answer::Status(503, &[("retry-after", "3")]), "answered 503"),
     ] {

@@ -33,7 +33,7 @@ async fn a_stream_that_changes_its_leader_and_loses_a_server_has_each_event_once
     nats.until_count(deliverable(&simulator, 0).len()).await;
     assert_ne!(nats.leader().await, leader);
     nats.run_one(leader);
-    daemon.until_logged("sink accepts again").await;
+    daemon.until_logged("sink accepts events again").await;
     daemon.stop().await;
     assert_whole(&nats, &simulator, &late).await;
 }

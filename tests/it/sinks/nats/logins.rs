@@ -26,7 +26,7 @@ async fn login(lines: &str, login: Value, wrong: &str, keys: &[(&str, &str)]) {
     let mut setup = setup(&simulator, nats.address());
     setup.keep_secret(PASSWORD);
     let (is_well, said) = checked(&setup).await;
-    assert!(!is_well && said.contains("it does not let us in"), "without a login: {said}");
+    assert!(!is_well && said.contains("login refused"), "without a login: {said}");
     for (key, value) in keys {
         setup.set(&format!("sinks.bus.{key}"), *value);
     }
@@ -34,7 +34,7 @@ async fn login(lines: &str, login: Value, wrong: &str, keys: &[(&str, &str)]) {
     setup.write_but(&format!("sinks.bus.{key}"), wrong);
     let told = setup.tell(&["check", "--connect"]).await;
     let said = format!("{}{}", String::from_utf8_lossy(&told.out), told.errors);
-    assert!(told.code != Some(0) && said.contains("it does not let us in"), "with a wrong one: {said}");
+    assert!(told.code != Some(0) && said.contains("login refused"), "with a wrong one: {said}");
     deliver_all(&nats, &setup, 3).await;
     assert_whole(&nats, &simulator, &[]).await;
 }
@@ -126,12 +126,12 @@ async fn a_server_with_a_private_authority_is_given_a_client_certificate_and_why
     };
     for (host, ca, client, words) in [
         ("localhost", &wrong_ca, Some(&right), "UnknownIssuer; is its authority in ca_file?"),
-        ("127.0.0.1", &secured.ca, Some(&right), "; name it as its certificate does"),
+        ("127.0.0.1", &secured.ca, Some(&right), "; use the name in its certificate"),
         ("localhost", &secured.ca, None, "; does it ask for a client certificate (client_certificate_file)?"),
-        ("localhost", &secured.ca, Some(&wrong), "; does it know the authority of client_certificate_file?"),
+        ("localhost", &secured.ca, Some(&wrong), "; does it know the CA of client_certificate_file?"),
     ] {
         let (is_well, said) = checked(&setup(host, ca, client)).await;
-        assert!(!is_well && said.contains("TLS cannot be set up: ") && said.contains(words), "{words}: {said}");
+        assert!(!is_well && said.contains("TLS failed: ") && said.contains(words), "{words}: {said}");
     }
     deliver_all(&secured.nats, &setup("localhost", &secured.ca, Some(&right)), 3).await;
     assert_whole(&secured.nats, &simulator, &[]).await;

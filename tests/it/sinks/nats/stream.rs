@@ -29,9 +29,9 @@ async fn a_stream_is_made_where_that_is_allowed_and_otherwise_asked_for() {
     setup.write();
     let told = setup.tell(&["check", "--connect"]).await;
     let said = format!("{}{}", String::from_utf8_lossy(&told.out), told.errors);
-    assert!(told.code != Some(0) && said.contains("make it, or set create = true"), "{said}");
+    assert!(told.code != Some(0) && said.contains("create it, or set create = true"), "{said}");
     let mut daemon = setup.start();
-    daemon.until_logged("sink refused: its events wait and are offered again").await;
+    daemon.until_logged("sink refused: its events wait and will be offered again").await;
     daemon.until_logged("channel started").await;
     daemon.stop().await;
 

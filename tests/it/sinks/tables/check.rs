@@ -35,7 +35,7 @@ async fn without_leave_to_make_tables_the_sql_is_printed_and_pasted_and_then_all
         let (ok, said) = examined(&setup).await;
         let (why, sql) = said.split_once(" run: ").unwrap_or_else(|| panic!("{said}"));
         assert!(
-            !ok && why.contains(if create { "may make no tables in schema public" } else { "create is false" }),
+            !ok && why.contains(if create { "may not create tables in schema public" } else { "create is false" }),
             "{said}"
         );
         if !create {
@@ -60,7 +60,7 @@ async fn without_leave_to_make_tables_the_sql_is_printed_and_pasted_and_then_all
     tables.database.psql("create table others (id int)");
     setup.set("sinks.warehouse.table", "others");
     let (ok, said) = examined(&setup).await;
-    assert!(!ok && said.contains("has no column channel_id: it is not channeld's"), "{said}");
+    assert!(!ok && said.contains("has no column channel_id: it does not belong to channeld"), "{said}");
 }
 
 #[tokio::test]
@@ -109,7 +109,7 @@ async fn filters_formats_proofs_reload_and_replay_work_as_with_every_sink() {
     setup.set("sinks.local.path", setup.path("second.db").display().to_string());
     setup.write();
     daemon.signal(Signal::HUP);
-    daemon.until_logged("configuration read again: in force").await;
+    daemon.until_logged("configuration reloaded").await;
     // Another file has no position, so the lane waits until an operator accepts it.
     super::until(&mut daemon, "the lane waits", async || {
         lane(&setup, "local").await["error"]["kind"] == "position_missing"

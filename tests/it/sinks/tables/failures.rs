@@ -13,7 +13,7 @@ use crate::support::{
     Daemon, Database, Delivered, Line, Mount, Relay, Server, Setup, deliverable, everything, fill, programs, skip,
 };
 
-const REFUSED: &str = "sink refused: its events wait and are offered again";
+const REFUSED: &str = "sink refused: its events wait and will be offered again";
 
 /// The time limit for the other sinks while one database is unavailable. They normally need far less. The limit is
 /// shorter than the 10 s that a lane waits for an answer of a database.
@@ -136,7 +136,7 @@ async fn a_server_that_is_away_for_a_minute_holds_up_no_other_and_has_each_event
     let dead = setup.tell(&["dead-letters", "list", "--json"]).await;
     assert_eq!(dead.json(), [] as [serde_json::Value; 0], "none was given up");
     let log = daemon.stop().await;
-    assert_eq!(log.lines("sink accepts again").len(), 1, "{}", log.0);
+    assert_eq!(log.lines("sink accepts events again").len(), 1, "{}", log.0);
     let expected = deliverable(&simulator, 0);
     tables.assert_each_once(&expected, i64::try_from(rows).unwrap());
     let lines: Vec<_> = Delivered::read(&setup.path("events.jsonl")).iter().map(|line| line.offset).collect();

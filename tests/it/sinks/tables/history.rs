@@ -85,7 +85,7 @@ async fn the_daemon_finds_a_deleted_event_and_is_not_ready_until_it_is_replayed(
     }
     let status = setup.tell(&["status"]).await;
     let status = String::from_utf8(status.out).unwrap();
-    assert!(status.contains("an event that the service has is missing, at offset 5"), "{status}");
+    assert!(status.contains("an event of the service is missing, at offset 5"), "{status}");
     for sink in ["warehouse", "local"] {
         let replay = ["replay", "--channel", "c0", "--sink", sink, "--from", "5", "--to", "5"];
         assert_eq!(setup.tell(&replay).await.code, Some(0));

@@ -70,7 +70,7 @@ async fn of_more_words_than_a_tsvector_holds_the_first_are_found_and_the_event_i
     let mut daemon = setup.start();
     tables.until(&mut daemon, contents.len()).await;
     let log = daemon.stop().await;
-    assert!(log.lines("sink refused: its events wait and are offered again").is_empty(), "{}", log.0);
+    assert!(log.lines("sink refused: its events wait and will be offered again").is_empty(), "{}", log.0);
     tables.assert_each_once(&[1, 2, 3, 4, 5], 5);
     assert_eq!(tables.both("select count(*) from events where decoded is null"), [["0"], ["0"]]);
     let [one, other] = tables.both("select record from events order by event_offset");

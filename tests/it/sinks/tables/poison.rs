@@ -44,7 +44,7 @@ async fn what_jsonb_refuses_leaves_its_column_null_and_loses_nothing() {
     tables.until(&mut daemon, contents.len()).await;
     daemon.until("the file has them too", |_| setup.lines() == contents.len()).await;
     let log = daemon.stop().await;
-    assert!(log.lines("sink refused: its events wait and are offered again").is_empty(), "{}", log.0);
+    assert!(log.lines("sink refused: its events wait and will be offered again").is_empty(), "{}", log.0);
 
     let lines = Delivered::read(&setup.path("events.jsonl"));
     for (which, taken) in [
@@ -176,7 +176,7 @@ async fn where_another_process_of_the_server_answers_what_was_not_on_the_disk_is
     let mut daemon = start_with_two_pages(&setup, &tables).await;
     super::until(&mut daemon, "all are recorded", async || lane(&setup, "warehouse").await["cursor"] == 300).await;
     let log = daemon.stop().await;
-    let refused = log.lines("sink refused: its events wait and are offered again");
+    let refused = log.lines("sink refused: its events wait and will be offered again");
     assert!(refused.len() == 1 && refused[0]["error"].to_string().contains("pooler"), "{refused:?}");
     let written = noted_rows(&tables);
     let twice: Vec<_> = (1..=300).chain(1..=300).map(|offset| offset.to_string()).collect();

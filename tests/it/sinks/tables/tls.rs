@@ -100,15 +100,15 @@ async fn why_one_side_is_not_trusted_is_said_with_what_to_do_and_no_event_is_giv
     let in_the_open = url.replace("sslmode=require", "sslmode=disable");
     let [certificate, key] = ["client_certificate_file", "client_key_file"];
     for (changes, words) in [
-        (vec![("ca_file", wrong_ca.clone())], ["UnknownIssuer", "name the authority of its certificate in AT.ca_file"]),
-        (vec![("url", elsewhere)], ["\"db.internal\"", "name its host in AT.url as its certificate has it"]),
+        (vec![("ca_file", wrong_ca.clone())], ["UnknownIssuer", "name the CA of its certificate in AT.ca_file"]),
+        (vec![("url", elsewhere)], ["\"db.internal\"", "use the host name in its certificate in AT.url"]),
         (
             vec![(certificate, String::new()), (key, String::new())],
             ["requires a valid client certificate", "set AT.client_certificate_file"],
         ),
         (
             vec![(certificate, of_another[0].clone()), (key, of_another[1].clone())],
-            ["UnknownCA", "let AT.client_certificate_file be one that its ssl_ca_file has issued"],
+            ["UnknownCA", "use a AT.client_certificate_file that was issued by the server's ssl_ca_file"],
         ),
         (vec![("url", in_the_open)], ["no pg_hba.conf entry", "no encryption"]),
     ] {

@@ -6,8 +6,9 @@ use crate::support::{deliverable, offsets, records};
 /// The largest body that Express accepts by default, in bytes.
 const EXPRESS: usize = 100 * 1024;
 
-const HALVED: &str = "endpoint refused a batch for its content: offering it in halves";
-const TOO_LARGE: &str = "endpoint refused a batch for its size: smaller ones from now on, lower batch_bytes";
+const HALVED: &str = "endpoint refused a batch because of its content: offering it in halves";
+const TOO_LARGE: &str =
+    "endpoint refused a batch because of its size: using smaller ones from now on; lower batch_bytes";
 
 /// Batches of ten events. After one second of refusals, the first event of a batch becomes a dead letter.
 async fn giving_up_soon(receiver: &Receiver) -> (simulator::Simulator, Setup) {
@@ -66,7 +67,7 @@ async fn one_event_that_is_too_large_is_refused_with_its_size_and_what_batch_byt
     let letters = setup.tell(&["dead-letters", "list", "--json"]).await;
     let reason = letters.each("reason")[0].as_str().unwrap().to_owned();
     assert!(
-        reason.starts_with("answered 413: the event alone is ") && reason.contains("(batch_bytes is 1048576)"),
+        reason.starts_with("answered 413: the event alone has ") && reason.contains("(batch_bytes is 1048576)"),
         "{reason}"
     );
 }

@@ -33,6 +33,6 @@ async fn an_endpoint_that_takes_no_compressed_bodies_is_told_apart() {
     let setup = webhook_only(&simulator, &receiver).with("sinks.hook.compress", "gzip");
     let mut daemon = setup.start();
     let lane = until_lane_is(&setup, &mut daemon, "hook", "blocked").await;
-    assert_eq!(lane["error"]["message"], "answered 415; does it take compressed bodies? See compress");
+    assert_eq!(lane["error"]["message"], "answered 415; does it accept compressed bodies? See compress");
     daemon.stop().await;
 }

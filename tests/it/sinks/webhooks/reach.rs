@@ -157,7 +157,7 @@ async fn a_name_that_leads_to_a_private_address_is_not_followed_where_that_is_fo
     let lane = until_lane_is(&setup, &mut daemon, "hook", "blocked").await;
     let message = lane["error"]["message"].as_str().unwrap();
     assert!(
-        message.ends_with(".1 is no public address, and allow_private is false") || message.contains("::1 is"),
+        message.ends_with(".1 is not a public address, and allow_private is false") || message.contains("::1 is"),
         "{lane}"
     );
     daemon.stop().await;

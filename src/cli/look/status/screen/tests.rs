@@ -251,9 +251,9 @@ fn where_no_daemon_answers_the_last_report_stays_and_says_so() {
     let mut model = Model::default();
     assert!(drawn(&mut model, 80, 24)[0].contains("asking the daemon"));
     model.refresh(Ok(report()), now());
-    model.refresh(Err("no daemon answers in /var/lib/channeld: nothing runs there".to_owned()), now());
+    model.refresh(Err("no daemon is running with the state in /var/lib/channeld".to_owned()), now());
     let lines = drawn(&mut model, 80, 24);
-    assert!(lines[0].starts_with(" NO ANSWER  no daemon answers in /var/lib"), "{lines:#?}");
+    assert!(lines[0].starts_with(" NO ANSWER  no daemon is running with"), "{lines:#?}");
     assert!(lines.join("\n").contains("settlements-0996"), "{lines:#?}");
 }
 

@@ -33,8 +33,8 @@ fn written(width: Option<usize>) -> String {
 
 #[test]
 fn on_a_terminal_lines_are_no_wider_than_it_and_long_lists_take_several() {
-    let expected = r#"# Each setting in effect, and where it was set: in a line of the file, by a
-# variable, or nowhere (default); the file is /etc/channeld/channeld.toml.
+    let expected = r#"# Each effective setting and its origin: a line of the file, an environment
+# variable, or the default; the file is /etc/channeld/channeld.toml.
 
 api.api_key = hidden  # channeld.toml, line 3
 api.page_limit = 200  # default

@@ -20,8 +20,7 @@ pub(super) fn read(sink: &Section<'_>, url: Option<&Url>) -> Result<Connection, 
         sink.note_plaintext("proxy", url, "the proxy's password");
     }
     if public_only && matches!(proxy, Proxy::Named { .. }) {
-        let message = "cannot be set where allow_private is false: the proxy would connect, and to which address is not \
-                       seen here; let the proxy refuse private addresses";
+        let message = "cannot be set if allow_private is false: the proxy chooses the address, so it cannot be checked here; let the proxy refuse private addresses";
         sink.wrong("proxy", message);
     }
     if let Some(Err(error)) = url.filter(|_| public_only).map(http::check_public) {

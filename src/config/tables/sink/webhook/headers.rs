@@ -48,12 +48,12 @@ fn check_name(name: &str, others: &HeaderMap) -> Result<HeaderName, String> {
     let legal = HeaderName::from_bytes(name.as_bytes()).ok().filter(|name| name.as_str().len() <= NAME_LIMIT);
     let name = legal.ok_or("is not the name of a header: letters, digits and dashes, 128 at most")?;
     if is_own(name.as_str()) {
-        return Err("is a header that the sink makes itself; remove it".to_owned());
+        return Err("is a header that the sink sets itself; remove it".to_owned());
     }
     if others.contains_key(&name) {
         return Err(match name {
-            header::AUTHORIZATION => "is made of bearer_token, or of username and password; keep one".to_owned(),
-            _ => "is set twice, here or in the other table of headers; keep one".to_owned(),
+            header::AUTHORIZATION => "is set by bearer_token, or by username and password; keep one".to_owned(),
+            _ => "is set twice, here and in the other table of headers; keep one".to_owned(),
         });
     }
     Ok(name)

@@ -51,5 +51,5 @@ pub(super) fn check(sink: &Section<'_>, settings: &WebhookSettings) {
 
 fn visible(text: &str) -> Result<Box<str>, String> {
     let legal = !text.is_empty() && text.len() <= LIMIT && !text.contains(char::is_control);
-    legal.then(|| text.into()).ok_or_else(|| "must be a text without control characters, 4 KiB at most".to_owned())
+    legal.then(|| text.into()).ok_or_else(|| "must be a string without control characters, 4 KiB at most".to_owned())
 }

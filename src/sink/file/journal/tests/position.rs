@@ -242,7 +242,7 @@ fn a_backup_that_is_copied_over_the_file_displaces_each_lane_once() {
         }
 
         let reason = displaced(&mut journal, &ours, &records(&ours, [8]));
-        let words = if replaced { "was replaced by another one" } else { "is shorter than what was written to it" };
+        let words = if replaced { "was replaced by another one" } else { "is shorter than its recorded length" };
         assert!(reason.contains(words) && reason.contains("events.jsonl"), "{reason}");
         assert_eq!(place.bytes(), backup, "nothing is appended");
         // The lane gets this error until it has compared its position.
@@ -279,7 +279,7 @@ fn a_file_to_which_another_program_has_appended_is_compared_and_goes_on_on_a_lin
     let mut file = OpenOptions::new().append(true).open(place.path()).unwrap();
     file.write_all(b"{\"note\":1}").unwrap();
     let reason = displaced(&mut journal, &ours, &records(&ours, [4]));
-    assert!(reason.contains("is longer than what was written to it"), "{reason}");
+    assert!(reason.contains("is longer than its recorded length"), "{reason}");
     assert_eq!(compare(&mut journal, &confirmed(&record(&ours, 3))), (at(3), BTreeSet::new()));
     journal.append(ours.id, &records(&ours, [4])).unwrap();
     let expected = [lines(&records(&ours, 1..4)), b"{\"note\":1}\n".to_vec(), lines(&records(&ours, [4]))].concat();
