@@ -11,10 +11,10 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use crate::board::Board;
-use crate::pauses::Pauses;
 use crate::status::Problem;
-use crate::tail::Tail;
+use crate::status::board::Board;
+use crate::status::pauses::Pauses;
+use crate::status::tail::Tail;
 use crate::verify::recent::RecentEvents;
 use ledger::{Change, Claim, Claimed, Commit, CommitError, Pause, SinkName};
 use net::memory::{ChannelMemory, Memory};

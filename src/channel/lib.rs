@@ -34,52 +34,44 @@
 #[cfg(doc)]
 use ledger::LATE;
 
-mod board;
 mod channel;
 mod comparison;
 mod context;
 mod controls;
 mod deliver;
 mod error;
-mod hour;
 mod late;
 mod machine;
 #[cfg(test)]
 mod model;
-mod newest;
-mod pace;
 mod parts;
-mod pauses;
 mod read;
-mod reporter;
 mod run;
 mod settings;
 mod status;
-mod tail;
 mod tasks;
 #[cfg(test)]
 mod tests;
-mod trouble;
 mod verify;
 
 pub use channel::Channel;
 pub use comparison::{Accounts, Comparison, ExpectedEvent, MOST_LISTED, NotCompared, Scope, SinkComparison, Tally};
 pub use controls::{Handle, Handles, Owned};
 pub use error::ChannelError;
-pub use hour::{GAP, HOUR, Sample};
 pub use late::deliveries::LateDelivery;
 pub use machine::Processors;
-pub use pace::{Progress, grouped, rate, span};
 pub use parts::SharedParts;
-pub use pauses::Pauses;
 pub use read::error::ReadError;
 pub use read::history::{History, first_since, unobserved};
 pub use settings::{Ordering, Outlet, Settings, Start, UnsignedPolicy, Verification};
+pub use status::hour::{GAP, HOUR, Sample};
+pub use status::pace::{Progress, grouped, rate, span};
+pub use status::pauses::Pauses;
+pub use status::tail::{Delivered, Seen, Tail};
 pub use status::{
     Activity, ChannelStatus, Compared, Condition, Kept, LaneState, LaneStatus, Level, NONE_VERIFIED, NOTEWORTHY,
     POLLS_IN_VAIN, Problem, Refill, SharedProofs, SharedWorkflow, SignerStatus,
 };
-pub use tail::{Delivered, Seen, Tail};
 pub use tasks::{Task, Tasks};
 pub use verify::expect::decoded;
 pub use verify::expect::{Expect, Named, Names, NotOfChannel};

@@ -18,8 +18,8 @@ use crate::read::gap_search;
 use crate::read::intake::{Intake, LOOK_AHEAD_TIMEOUT, look_ahead};
 use crate::read::schedule::until_next_poll;
 use crate::read::start;
-use crate::reporter::{Part, RunOnBoard};
 use crate::status::Activity;
+use crate::status::reporter::{Part, RunOnBoard};
 use net::tasks::newer;
 
 impl Channel {

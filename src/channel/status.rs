@@ -16,13 +16,21 @@ use strum::{IntoStaticStr, VariantNames};
 
 pub use condition::{Condition, Level};
 
-use crate::pace::Progress;
+use crate::status::pace::Progress;
 use crate::verify::RejectionReason;
 use ledger::{Contradiction, Pause, Room};
 use proof::event::{ChannelId, Offset};
 use proof::verify::Address;
 
+pub(crate) mod board;
 mod condition;
+pub(crate) mod hour;
+pub(crate) mod newest;
+pub(crate) mod pace;
+pub(crate) mod pauses;
+pub(crate) mod reporter;
+pub(crate) mod tail;
+pub(crate) mod trouble;
 
 /// If this many events that needed a proof were rejected, and none was verified, the configuration may be wrong.
 pub const NONE_VERIFIED: u32 = 15;

@@ -29,7 +29,7 @@ use crate::context::ReadPlan;
 use crate::deliver::batch::Outcome;
 use crate::error::ChannelError;
 use crate::parts::SharedParts;
-use crate::reporter::StatusReporter;
+use crate::status::reporter::StatusReporter;
 use ledger::{Pending, Quarantined, QuarantinedEvent};
 use net::tasks::lock;
 use proof::event::RawEvent;

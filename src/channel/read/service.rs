@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use crate::controls::Handle;
 use crate::read::source::Source;
-use crate::reporter::Polling;
+use crate::status::reporter::Polling;
 use api::{ApiError, Client, Created, Filter, Page};
 use proof::event::{ChannelId, EventId, Offset, RawEvent};
 use telemetry::metrics::{ChannelMetrics, Endpoint};

@@ -13,10 +13,10 @@ use tracing::{debug, info, warn};
 
 use crate::context::{ReadPlan, RunContext};
 use crate::error::ChannelError;
-use crate::reporter::{Part, StatusReporter};
 use crate::settings::{Outlet, Start};
+use crate::status::reporter::{Part, StatusReporter};
+use crate::status::trouble::{MANY_TIMES, Trouble};
 use crate::status::{Activity, Problem};
-use crate::trouble::{MANY_TIMES, Trouble};
 use api::ApiError;
 use ledger::{Change, Cursor};
 use net::Chain;

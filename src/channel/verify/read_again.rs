@@ -6,7 +6,7 @@ use tracing::debug;
 
 use crate::deliver::batch::Outcome;
 use crate::error::ChannelError;
-use crate::trouble::Trouble;
+use crate::status::trouble::Trouble;
 use crate::verify::{Checked, Rejection, RejectionReason, Stage};
 use api::ApiError;
 use ledger::QuarantinedEvent;

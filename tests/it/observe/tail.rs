@@ -138,5 +138,8 @@ async fn a_reader_of_the_demonstration_that_leaves_ends_it_quietly() {
     assert!(lines.next_line().await.unwrap().unwrap().starts_with("A simulated service listens on "));
     drop(lines);
     let output = child.wait_with_output().await.unwrap();
-    assert_eq!((output.status.code(), String::from_utf8(output.stderr).unwrap()), (Some(0), String::new()));
+    let log = String::from_utf8(output.stderr).unwrap();
+    // A slow machine reads the forged event of the demonstration before it prints the first line.
+    let complaints: Vec<_> = log.lines().filter(|line| !line.contains("event rejected: not delivered")).collect();
+    assert_eq!((output.status.code(), complaints), (Some(0), Vec::new()));
 }

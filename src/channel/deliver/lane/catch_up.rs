@@ -9,7 +9,7 @@ use crate::deliver::lane::{Halt, Lane};
 use crate::deliver::upcoming::Prepared;
 use crate::late;
 use crate::read::intake::Intake;
-use crate::reporter::Part;
+use crate::status::reporter::Part;
 
 impl Lane {
     /// Reads and delivers, beginning at the lane's own cursor.

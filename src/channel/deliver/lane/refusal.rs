@@ -11,7 +11,7 @@ use tracing::{debug, error, info, warn};
 use crate::deliver::lane::{Halt, Lane};
 use crate::error::ChannelError;
 use crate::status::Problem;
-use crate::trouble::MANY_TIMES;
+use crate::status::trouble::MANY_TIMES;
 use ledger::{DEAD_LETTERS, DeadLetter};
 use net::Chain;
 use record::Message;

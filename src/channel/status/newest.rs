@@ -22,7 +22,7 @@ const MAX_UNCONFIRMED: usize = 1_000;
 
 /// The newest offset of a channel.
 #[derive(Debug, Default)]
-pub(super) struct Newest {
+pub(crate) struct Newest {
     /// The highest offset that a page has shown.
     shown: Option<Offset>,
     /// The highest offset whose event was confirmed.
@@ -34,30 +34,30 @@ pub(super) struct Newest {
 
 impl Newest {
     /// Returns the highest offset that counts.
-    pub(super) fn offset(&self) -> Option<Offset> {
+    pub(crate) fn offset(&self) -> Option<Offset> {
         self.shown.max(self.placed)
     }
 
     /// Returns when the first known event above `cursor` became known, or `None` if no event above it is known.
-    pub(super) fn since(&self, cursor: Option<Offset>) -> Option<Timestamp> {
+    pub(crate) fn since(&self, cursor: Option<Offset>) -> Option<Timestamp> {
         self.marks.iter().find(|(offset, _)| Some(**offset) > cursor).map(|(_, since)| *since)
     }
 
     /// Records the offsets of a page, in descending order.
-    pub(super) fn shown(&mut self, offsets: impl IntoIterator<Item = Offset>, now: Timestamp) {
+    pub(crate) fn shown(&mut self, offsets: impl IntoIterator<Item = Offset>, now: Timestamp) {
         let highest = offsets.into_iter().find(|offset| !self.unconfirmed.contains(offset));
         self.shown = self.shown.max(highest);
         self.mark(now);
     }
 
     /// Records a confirmed event.
-    pub(super) fn placed(&mut self, offset: Offset, now: Timestamp) {
+    pub(crate) fn placed(&mut self, offset: Offset, now: Timestamp) {
         self.placed = self.placed.max(Some(offset));
         self.mark(now);
     }
 
     /// Records an offset that the service shows but does not confirm.
-    pub(super) fn unconfirmed(&mut self, offset: Offset) {
+    pub(crate) fn unconfirmed(&mut self, offset: Offset) {
         if self.unconfirmed.len() >= MAX_UNCONFIRMED {
             self.unconfirmed.clear();
         }
@@ -68,14 +68,14 @@ impl Newest {
     }
 
     /// Records that everything the service shows has been read.
-    pub(super) fn nothing_above(&mut self) {
+    pub(crate) fn nothing_above(&mut self) {
         self.shown = None;
         let highest = self.offset();
         self.marks.retain(|offset, _| Some(*offset) <= highest);
     }
 
     /// Records that every lane has processed all events up to this offset.
-    pub(super) fn dealt_with(&mut self, through: Option<Offset>) {
+    pub(crate) fn dealt_with(&mut self, through: Option<Offset>) {
         self.marks.retain(|offset, _| Some(*offset) > through);
     }
 

@@ -10,7 +10,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::context::ReadPlan;
 use crate::read::error::ReadError;
-use crate::reporter::StatusReporter;
+use crate::status::reporter::StatusReporter;
 use crate::status::{Activity, Problem};
 use net::Chain;
 use net::retry::Retry;
@@ -19,27 +19,27 @@ use telemetry::trace::TraceId;
 /// Tracks the repeated errors of one part of a channel. Reports them to the log and the channel's status, and waits between
 /// attempts.
 #[derive(Debug)]
-pub(super) struct Trouble {
+pub(crate) struct Trouble {
     channel: Arc<str>,
     reporter: StatusReporter,
     trace: Option<TraceId>,
-    pub(super) retry: Retry,
+    pub(crate) retry: Retry,
     last: Option<Problem>,
 }
 
 /// If a transient error occurs this many times in a row, it needs an operator's attention.
-pub(super) const MANY_TIMES: u32 = 20;
+pub(crate) const MANY_TIMES: u32 = 20;
 
 impl Trouble {
     /// `trace` is the trace id of the batch in progress.
-    pub(super) fn new(read_plan: &ReadPlan, reporter: &StatusReporter, trace: Option<TraceId>) -> Self {
+    pub(crate) fn new(read_plan: &ReadPlan, reporter: &StatusReporter, trace: Option<TraceId>) -> Self {
         let ReadPlan { channel, settings, .. } = read_plan;
         let retry = channel.parts.machine.retry(settings.retry);
         Self { channel: channel.identity.name.clone(), reporter: reporter.clone(), trace, retry, last: None }
     }
 
     /// Logs an error, reports it in the status, and waits before the next attempt. `doing` names the failed action.
-    pub(super) async fn wait_out(&mut self, doing: &'static str, error: impl Into<ReadError>) {
+    pub(crate) async fn wait_out(&mut self, doing: &'static str, error: impl Into<ReadError>) {
         let error = error.into();
         let asked = match &error {
             ReadError::Api(error) => error.retry_after(),
@@ -80,7 +80,7 @@ impl Trouble {
     }
 
     /// Resets the retry wait. If errors occurred before, logs that the part works again.
-    pub(super) fn over(&mut self) {
+    pub(crate) fn over(&mut self) {
         self.retry.reset();
         if let Some(Problem { kind, .. }) = self.last.take() {
             self.reporter.says(Activity::Reading);

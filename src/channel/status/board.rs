@@ -9,13 +9,13 @@ use tracing::error;
 
 use crate::comparison::results::Comparisons;
 use crate::deliver::hub::Waiting;
-use crate::hour::Hour;
 use crate::late::deliveries::LateDeliveries;
-use crate::newest::Newest;
-use crate::pace::{Pace, Progress, seconds_left};
-use crate::pauses::Pauses;
 use crate::read::gaps::Gaps;
 use crate::settings::Settings;
+use crate::status::hour::Hour;
+use crate::status::newest::Newest;
+use crate::status::pace::{Pace, Progress, seconds_left};
+use crate::status::pauses::Pauses;
 use crate::status::{Activity, ChannelStatus, Condition, Kept, LaneState, LaneStatus, POLLS_IN_VAIN, SignerStatus};
 use crate::verify::RejectionReason;
 use crate::verify::expect::Expect;
@@ -39,14 +39,14 @@ pub struct Board {
     /// The channel's late deliveries.
     pub late: LateDeliveries,
     /// The status, without the fields that are read from the ledger on request: see [`Board::status`].
-    pub(super) status: ChannelStatus,
-    pub(super) newest: Newest,
+    pub(crate) status: ChannelStatus,
+    pub(crate) newest: Newest,
     /// The gaps of the current run.
-    pub(super) gaps: Weak<Gaps>,
+    pub(crate) gaps: Weak<Gaps>,
     /// The results of the comparisons with the service's history.
-    pub(super) comparisons: Comparisons,
+    pub(crate) comparisons: Comparisons,
     /// The current plan's requirements for the channel's events.
-    pub(super) expect: Arc<Expect>,
+    pub(crate) expect: Arc<Expect>,
     /// When the service last answered a poll.
     answered: Option<Instant>,
     /// Since when polls have failed. `None` if the last answer was usable.
@@ -59,13 +59,13 @@ pub struct Board {
     asked: Vec<Instant>,
     /// The channel's memory account.
     memory: Arc<ChannelMemory>,
-    pub(super) lanes: BTreeMap<Arc<str>, LaneBoard>,
+    pub(crate) lanes: BTreeMap<Arc<str>, LaneBoard>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct LaneBoard {
+pub(crate) struct LaneBoard {
     /// The status, without the fields that are read from the ledger on request.
-    pub(super) status: LaneStatus,
+    pub(crate) status: LaneStatus,
     /// The time of the event that is being offered to the sink.
     offers: Option<Timestamp>,
     waiting: Option<Waiting>,
@@ -74,7 +74,7 @@ pub(super) struct LaneBoard {
 
 impl Board {
     /// Creates the board of a channel with this memory account.
-    pub(super) fn of(memory: Arc<ChannelMemory>) -> Self {
+    pub(crate) fn of(memory: Arc<ChannelMemory>) -> Self {
         Self { memory, ..Self::default() }
     }
 
@@ -144,7 +144,7 @@ impl Board {
     }
 
     /// Shows the signers of these settings from now on, and keeps the known times of their signatures.
-    pub(super) fn begin_plan(&mut self, settings: &Settings) {
+    pub(crate) fn begin_plan(&mut self, settings: &Settings) {
         self.status.rejected_in_a_row = 0;
         self.expect = settings.verification.expect.clone();
         self.may_be_silent = 3 * settings.idle_wait + settings.retry.wait;
@@ -162,13 +162,13 @@ impl Board {
     }
 
     /// Records that an event that needed a proof was rejected.
-    pub(super) fn rejected(&mut self, reason: RejectionReason) {
+    pub(crate) fn rejected(&mut self, reason: RejectionReason) {
         self.status.rejected_in_a_row = self.status.rejected_in_a_row.saturating_add(1);
         self.status.last_rejection = Some(reason);
     }
 
     /// Records a verified event that `signers` signed, at a time in Unix seconds.
-    pub(super) fn verified(&mut self, signers: &[Address], now: i64) {
+    pub(crate) fn verified(&mut self, signers: &[Address], now: i64) {
         self.status.rejected_in_a_row = 0;
         let last_seen = Timestamp::from_second(now).ok();
         let seen = self.status.signers.iter_mut().filter(|known| signers.contains(&known.signer));
@@ -176,7 +176,7 @@ impl Board {
     }
 
     /// Records the answer to a poll. `from` is the requested offset, or `None` for the latest events.
-    pub(super) fn polled(&mut self, from: Option<Offset>, page: &Page) {
+    pub(crate) fn polled(&mut self, from: Option<Offset>, page: &Page) {
         let now = Timestamp::now();
         self.note_progress(from, page);
         self.newest.shown(page.events.iter().map(|event| event.offset), now);
@@ -216,7 +216,7 @@ impl Board {
 
     /// Records whether the service's newest event is below the events that were already read. `read` is the offset that
     /// was read, or `None` if the service is not below it.
-    pub(super) fn went_back(&mut self, read: Option<Offset>) {
+    pub(crate) fn went_back(&mut self, read: Option<Offset>) {
         if let Some(read) = read.filter(|_| self.status.newest_below.is_none()) {
             let channel = &self.status.channel;
             error!(%channel, read = read.get(), "the service's newest event is below the events read so far: the service may have been restored, and its new events may be missed; an operator must look");
@@ -225,19 +225,19 @@ impl Board {
     }
 
     /// Records that a poll was sent at `asked`.
-    pub(super) fn poll_begins(&mut self, asked: Instant) {
+    pub(crate) fn poll_begins(&mut self, asked: Instant) {
         self.asked.push(asked);
     }
 
     /// Records that the poll that was sent at `asked` is over, with or without an answer.
-    pub(super) fn poll_ends(&mut self, asked: Instant) {
+    pub(crate) fn poll_ends(&mut self, asked: Instant) {
         if let Some(at) = self.asked.iter().position(|other| *other == asked) {
             self.asked.swap_remove(at);
         }
     }
 
     /// Records that a poll, sent at `asked`, got no usable answer.
-    pub(super) fn not_answered(&mut self, asked: Instant) {
+    pub(crate) fn not_answered(&mut self, asked: Instant) {
         self.unanswered = self.unanswered.or(Some(self.silent_since(asked)));
     }
 
@@ -305,13 +305,13 @@ impl Board {
     }
 
     /// Records that a run of the channel `name` begins.
-    pub(super) fn run_begins(&mut self, name: &Arc<str>) {
+    pub(crate) fn run_begins(&mut self, name: &Arc<str>) {
         self.status.channel = name.clone();
         self.says(Activity::Reading);
     }
 
     /// Records that the run has ended.
-    pub(super) fn run_ends(&mut self) {
+    pub(crate) fn run_ends(&mut self) {
         if self.status.activity != Activity::Gone {
             self.status.activity = Activity::Stopped;
         }
@@ -323,7 +323,7 @@ impl Board {
     }
 
     /// Sets the channel's activity.
-    pub(super) fn says(&mut self, activity: Activity) {
+    pub(crate) fn says(&mut self, activity: Activity) {
         if let Some(problem) = activity.problem() {
             self.status.last_error = Some(problem.clone());
         }
@@ -331,7 +331,7 @@ impl Board {
     }
 
     /// Adds a lane that begins.
-    pub(super) fn lane_begins(&mut self, sink: &Arc<str>, through: Option<Offset>, waiting: Waiting) {
+    pub(crate) fn lane_begins(&mut self, sink: &Arc<str>, through: Option<Offset>, waiting: Waiting) {
         let status = LaneStatus { cursor: through, ..LaneStatus::default() };
         let mut pace = Pace::default();
         if let Some(through) = through {
@@ -341,12 +341,12 @@ impl Board {
     }
 
     /// Records that a lane offers an event to its sink. `time` is the event's time in Unix seconds.
-    pub(super) fn lane_offers(&mut self, sink: &Arc<str>, time: Option<i64>) {
+    pub(crate) fn lane_offers(&mut self, sink: &Arc<str>, time: Option<i64>) {
         self.lane(sink).offers = time.and_then(|time| Timestamp::from_second(time).ok());
     }
 
     /// Records that a lane has processed all events up to `through`.
-    pub(super) fn lane_recorded(&mut self, sink: &Arc<str>, through: Option<Offset>) {
+    pub(crate) fn lane_recorded(&mut self, sink: &Arc<str>, through: Option<Offset>) {
         let lane = self.lane(sink);
         (lane.status.cursor, lane.offers) = (through, None);
         if let Some(through) = through {
@@ -356,11 +356,11 @@ impl Board {
     }
 
     /// Records that a lane no longer reads by itself.
-    pub(super) fn lane_rejoins(&mut self, sink: &Arc<str>) {
+    pub(crate) fn lane_rejoins(&mut self, sink: &Arc<str>) {
         self.lane(sink).status.reading = None;
     }
 
-    pub(super) fn lane(&mut self, sink: &Arc<str>) -> &mut LaneBoard {
+    pub(crate) fn lane(&mut self, sink: &Arc<str>) -> &mut LaneBoard {
         self.lanes.entry(sink.clone()).or_default()
     }
 }

@@ -11,13 +11,13 @@ pub struct Pauses {
     /// The pauses that the ledger stores.
     pub paused: Paused,
     /// Sinks that accept no more events, and why. They are offered nothing until an operator resumes them.
-    pub(super) gone: BTreeMap<String, Problem>,
+    pub(crate) gone: BTreeMap<String, Problem>,
     /// How often an operator has resumed each sink.
-    pub(super) resumed: BTreeMap<String, u64>,
+    pub(crate) resumed: BTreeMap<String, u64>,
 }
 
 impl Pauses {
-    pub(super) fn sink_goes_on(&self, sink: &str) -> bool {
+    pub(crate) fn sink_goes_on(&self, sink: &str) -> bool {
         !self.paused.sinks.contains_key(sink) && !self.gone.contains_key(sink)
     }
 }

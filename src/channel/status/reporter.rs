@@ -8,13 +8,13 @@ use crate::status::Activity;
 
 /// The connection of one part to the board.
 #[derive(Clone, Debug)]
-pub(super) struct StatusReporter {
+pub(crate) struct StatusReporter {
     handle: Arc<Handle>,
     part: Part,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Part {
+pub(crate) enum Part {
     /// The intake for all lanes that keep up.
     Channel,
     /// The intake of a lane that has fallen behind, identified by its sink.
@@ -24,12 +24,12 @@ pub(super) enum Part {
 }
 
 impl StatusReporter {
-    pub(super) fn new(handle: &Arc<Handle>, part: Part) -> Self {
+    pub(crate) fn new(handle: &Arc<Handle>, part: Part) -> Self {
         Self { handle: handle.clone(), part }
     }
 
     /// Reports the current activity of the part.
-    pub(super) fn says(&self, activity: Activity) {
+    pub(crate) fn says(&self, activity: Activity) {
         let mut board = self.handle.board();
         match &self.part {
             Part::Channel => board.says(activity),
@@ -39,12 +39,12 @@ impl StatusReporter {
     }
 
     /// Returns whether the part reads events for the first time, and not again for a lane that is behind.
-    pub(super) fn reads_first(&self) -> bool {
+    pub(crate) fn reads_first(&self) -> bool {
         matches!(self.part, Part::Channel)
     }
 
     /// Reports that everything the service shows has been read.
-    pub(super) fn has_read_all(&self) {
+    pub(crate) fn has_read_all(&self) {
         if self.reads_first() {
             self.handle.board().newest.nothing_above();
         }
@@ -52,13 +52,13 @@ impl StatusReporter {
 }
 
 /// A poll in progress, on the board until it is dropped.
-pub(super) struct Polling<'a> {
+pub(crate) struct Polling<'a> {
     handle: &'a Handle,
-    pub(super) asked: Instant,
+    pub(crate) asked: Instant,
 }
 
 impl<'a> Polling<'a> {
-    pub(super) fn begin(handle: &'a Handle) -> Self {
+    pub(crate) fn begin(handle: &'a Handle) -> Self {
         let asked = Instant::now();
         handle.board().poll_begins(asked);
         Self { handle, asked }
@@ -72,11 +72,11 @@ impl Drop for Polling<'_> {
 }
 
 /// A run of a channel. When it is dropped, the board shows that the run has ended.
-pub(super) struct RunOnBoard<'a>(&'a Handle);
+pub(crate) struct RunOnBoard<'a>(&'a Handle);
 
 impl<'a> RunOnBoard<'a> {
     /// Begins a run of the channel `name`.
-    pub(super) fn begin(handle: &'a Handle, name: &Arc<str>) -> Self {
+    pub(crate) fn begin(handle: &'a Handle, name: &Arc<str>) -> Self {
         handle.board().run_begins(name);
         Self(handle)
     }

@@ -19,13 +19,13 @@ const SAMPLE: Duration = Duration::from_secs(1);
 
 /// The positions of a lane over the last seconds.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     samples: VecDeque<(Instant, Offset)>,
 }
 
 impl Pace {
     /// Records the lane's current position.
-    pub(super) fn note(&mut self, position: Offset, now: Instant) {
+    pub(crate) fn note(&mut self, position: Offset, now: Instant) {
         let is_due = |(last, _): &(Instant, Offset)| now.saturating_duration_since(*last) >= SAMPLE;
         if self.samples.back().is_none_or(is_due) {
             self.forget(now);
@@ -34,7 +34,7 @@ impl Pace {
     }
 
     /// Returns the rate in offsets per second at the current position, or `None` if no earlier sample can be compared.
-    pub(super) fn per_second(&self, position: Offset, now: Instant) -> Option<f64> {
+    pub(crate) fn per_second(&self, position: Offset, now: Instant) -> Option<f64> {
         let (since, before) = self.within(now)?;
         let seconds = now.saturating_duration_since(since).as_secs_f64();
         if seconds < SAMPLE.as_secs_f64() {
@@ -68,7 +68,7 @@ impl Pace {
 }
 
 /// Returns the seconds, rounded up, that `offsets` take at this rate. Returns `None` if the rate is zero.
-pub(super) fn seconds_left(offsets: u64, per_second: f64) -> Option<u64> {
+pub(crate) fn seconds_left(offsets: u64, per_second: f64) -> Option<u64> {
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     let seconds = offsets as f64 / per_second;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked, and never negative")]

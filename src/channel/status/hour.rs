@@ -61,7 +61,7 @@ struct Taken {
 
 impl Hour {
     /// Records that a sink accepted `events` events, `waited` after they were read.
-    pub(super) fn took(&mut self, events: usize, waited: Option<Duration>) {
+    pub(crate) fn took(&mut self, events: usize, waited: Option<Duration>) {
         let events = events as u64;
         self.taken.events += events;
         if let Some(waited) = waited {

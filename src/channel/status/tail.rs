@@ -89,7 +89,7 @@ impl Default for Tail {
 
 impl Tail {
     /// Keeps copies of deliveries, if a reader requested them recently.
-    pub(super) fn note<'a>(&self, sink: &Arc<str>, taken: impl Iterator<Item = (&'a Message, bool)>) {
+    pub(crate) fn note<'a>(&self, sink: &Arc<str>, taken: impl Iterator<Item = (&'a Message, bool)>) {
         if !self.is_watched() {
             if !self.is_empty.swap(true, Ordering::Relaxed) {
                 lock(&self.kept).forget();
