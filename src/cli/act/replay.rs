@@ -89,7 +89,7 @@ impl Args {
         meant.into_iter().next().ok_or_else(|| {
             let sinks: Vec<_> = others.iter().map(|lane| &*lane.sink).collect();
             let (sink, channel) = (&self.sink, &self.channel);
-            let message = format!("{sink} is no sink of channel {channel}, whose sinks are: {}", sinks.join(", "));
+            let message = format!("channel {channel} has no sink {sink}; its sinks are: {}", sinks.join(", "));
             Failure(Exit::Usage, message)
         })
     }

@@ -120,7 +120,7 @@ impl Seen {
         if !missing.is_empty() && !self.may_make && self.columns.is_empty() {
             let Self { role, .. } = self;
             return Err(format!(
-                "role {role} may make no tables in schema {}: as its owner run: {missing} {grants}",
+                "role {role} may not create tables in schema {}: as its owner run: {missing} {grants}",
                 settings.schema
             ));
         }
@@ -223,7 +223,7 @@ impl Seen {
         let table = format!("{}.{}", settings.schema, settings.table);
         let state = match (missing.is_empty(), self.columns.is_empty()) {
             (true, _) => "is there".to_owned(),
-            (false, true) => "will be made".to_owned(),
+            (false, true) => "will be created".to_owned(),
             (false, false) => format!("is there, and this will be run: {missing}"),
         };
         let mut said = format!("PostgreSQL {}; table {table} {state}", self.version);

@@ -24,7 +24,7 @@ pub(super) fn probe(settings: &SqliteSettings) -> Result<String, SinkError> {
     match fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             files::check_log(path)?;
-            Ok("it is not there yet, and will be made".to_owned())
+            Ok("it does not exist yet and will be created".to_owned())
         }
         Err(error) => Err(refusal::opening(&error, path)),
         Ok(found) => look(settings, found.len()),
@@ -41,13 +41,13 @@ fn look(settings: &SqliteSettings, size: u64) -> Result<String, SinkError> {
     let found = columns(&connection, table).map_err(failure)?;
     let size = ByteSize(size).display().iec();
     if found.is_empty() {
-        return Ok(format!("it is there ({size}), and table {table} will be made"));
+        return Ok(format!("it exists ({size}), and table {table} will be created"));
     }
     let replaced =
         if key::old(&connection, table).map_err(failure)?.is_empty() { "" } else { "; its key will be replaced" };
     Ok(match lacking(&found, settings)?.len() {
-        0 => format!("it is there ({size}), with table {table}{replaced}"),
-        count => format!("it is there ({size}), and {count} columns will be added to table {table}{replaced}"),
+        0 => format!("it exists ({size}), with table {table}{replaced}"),
+        count => format!("it exists ({size}), and {count} columns will be added to table {table}{replaced}"),
     })
 }
 

@@ -187,7 +187,7 @@ async fn of_a_batch_of_several_transactions_those_before_the_refused_event_stay(
 async fn a_file_that_was_moved_away_is_made_anew_and_a_table_of_others_is_refused() {
     let place = Place::new();
     let sink = place.sink();
-    assert_eq!(sink.probe().await.unwrap(), "it is not there yet, and will be made");
+    assert_eq!(sink.probe().await.unwrap(), "it does not exist yet and will be created");
     deliver(&sink, &channel(1), &records(&channel(1), [1])).await.unwrap();
     assert!(sink.probe().await.unwrap().ends_with("with table order"));
     std::fs::rename(&place.settings.path, place.directory.path().join("old.db")).unwrap();

@@ -6,7 +6,7 @@ use super::{instance, offsets, service};
 use crate::config::check::connect;
 use crate::support::{Admin, Answered, Daemon, Database, Receiver, Setup, deliverable};
 
-const GONE: &str = "the state in schema channeld has gone, and is not created anew";
+const GONE: &str = "the state in schema channeld is gone, and is not created automatically";
 const REPLACED: &str = "is a different one than this instance has used";
 
 /// An instance that has delivered thirty events.

@@ -143,7 +143,7 @@ async fn a_token_in_the_path_of_a_webhook_is_shown_nowhere_and_its_url_may_stand
     let told = setup.tell(&["check"]).await;
     let text = String::from_utf8(told.out).unwrap();
     assert!(text.contains(" https://chat.internal/api/v2/hooks/…/…\n"), "{text}");
-    assert!(text.contains("note: sinks.hook.url: it seems to have a token in it"), "{text}");
+    assert!(text.contains("note: sinks.hook.url: it seems to contain a token"), "{text}");
 
     let file = setup.path("url");
     let write = |url: String| std::fs::write(&file, url + "\n").unwrap();
@@ -179,7 +179,9 @@ async fn the_state_directory_is_looked_at_as_run_would_find_or_make_it() {
     std::fs::create_dir(&state).unwrap();
     set_mode(&state, 0o750);
     std::fs::write(setup.path("a-file"), "").unwrap();
-    for (path, words) in [("state", "has mode 0750"), ("a-file", "no directory"), ("a-file/state", "Not a directory")] {
+    for (path, words) in
+        [("state", "has mode 0750"), ("a-file", "is not a directory"), ("a-file/state", "Not a directory")]
+    {
         setup.set("state.path", setup.path(path).display().to_string());
         setup.write();
         let noted = notes(&setup).await;
@@ -212,8 +214,8 @@ async fn an_endpoint_that_wants_a_client_certificate_or_shows_an_authoritys_is_n
     let ca = authority.write(&of_authority.path("ca.pem"));
     let of_authority = of_authority.with("sinks.hook.ca_file", ca).with("sinks.hook.url", receiver.url());
     for (setup, words) in [
-        (with_hook().with("sinks.hook.url", url), "answers 400 to HEAD: it speaks of a certificate"),
-        (of_authority, "could not connect: the server shows the certificate of an authority as its own"),
+        (with_hook().with("sinks.hook.url", url), "answers 400 to HEAD: its answer mentions a certificate"),
+        (of_authority, "could not connect: the server uses a CA certificate as its own"),
     ] {
         let (code, asked) = connect(&setup).await;
         let (_, ok, said) = asked.iter().find(|(what, ..)| what == "sink hook").unwrap();

@@ -38,7 +38,7 @@ async fn it_says_what_a_start_will_make_and_makes_nothing_itself() {
     let (simulator, receiver) = parts().await;
     let mut setup = reading(&simulator, &receiver, &database);
     let (ok, said) = examined(&setup).await;
-    assert!(ok && said.starts_with("PostgreSQL 1") && said.contains("schema channeld will be made"), "{said}");
+    assert!(ok && said.starts_with("PostgreSQL 1") && said.contains("schema channeld will be created"), "{said}");
     assert_eq!(database.number(SCHEMAS).await, 0, "nothing was made");
 
     let mut daemon = setup.start();
@@ -52,7 +52,7 @@ async fn it_says_what_a_start_will_make_and_makes_nothing_itself() {
 
     database.change(&format!("alter database {} set synchronous_commit = off", database.name)).await;
     let (ok, said) = examined(&setup).await;
-    assert!(ok && said.contains("CAREFUL: synchronous_commit is off"), "{said}");
+    assert!(ok && said.contains("WARNING: synchronous_commit is off"), "{said}");
     let Some(pooler) = Pooler::before(&database).await else { return skip("pgbouncer") };
     setup.set("state.url", pooler.url());
     let (ok, said) = examined(&setup).await;
@@ -127,5 +127,5 @@ async fn why_there_is_no_connection_is_said_with_what_to_do() {
     }
     setup.set("state.url", database.url_as("guest:a-password-of-a-test"));
     let (_, said) = examined(&setup).await;
-    assert!(said.contains("role guest may make no schema"), "{said}");
+    assert!(said.contains("role guest may not create a schema"), "{said}");
 }

@@ -309,7 +309,7 @@ async fn a_command_says_what_is_wrong_and_what_cannot_change() {
         setup.write_but(key, value);
         let told = setup.tell(&["reload"]).await;
         assert_eq!(told.code, Some(78), "{told:?}");
-        assert!(told.errors.contains(&format!("{key} cannot change while channeld runs")), "{told:?}");
+        assert!(told.errors.contains(&format!("{key} cannot change while channeld is running")), "{told:?}");
     }
     setup.write_but("api.page_limit", 1000);
     let told = setup.tell(&["reload"]).await;

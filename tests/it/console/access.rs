@@ -27,7 +27,7 @@ async fn an_address_lets_one_browser_in_once_and_nobody_else_sees_anything() {
     assert_eq!(visitor.get("/").await.status, StatusCode::OK);
     let stolen = stranger.get(&path).await;
     assert_eq!((stolen.status, stolen.headers.get(SET_COOKIE)), (StatusCode::FORBIDDEN, None));
-    assert!(stolen.body.contains("used before"), "{stolen:?}");
+    assert!(stolen.body.contains("already used"), "{stolen:?}");
     assert_eq!(visitor.get("/").await.status, StatusCode::OK, "who was first stays in");
 
     // A second browser enters with an address that the first browser requests.

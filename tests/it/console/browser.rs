@@ -114,7 +114,7 @@ async fn polling_retrying_and_dropping_are_buttons_that_say_what_they_do() {
     browser.enter(&console.address).await;
     simulator.publish(0, 1);
     browser.press("Poll now").await;
-    browser.until("it is said", "return document.body.innerText.includes('there are new events')").await;
+    browser.until("it is said", "return document.body.innerText.includes('new events arrived')").await;
 
     browser.press("See why").await;
     browser.click("a.open").await;
@@ -140,7 +140,7 @@ async fn two_browsers_and_a_daemon_that_restarts_under_them() {
     browser.enter(&console.address).await;
     // An address works only once.
     other.go(&console.address).await;
-    other.until("it is refused", "return document.body.innerText.includes('used before')").await;
+    other.until("it is refused", "return document.body.innerText.includes('already used')").await;
     browser.press("Open in another browser").await;
     browser.press("Make an address").await;
     browser.until("there is one", "return !!document.querySelector('.copied input')").await;

@@ -108,7 +108,7 @@ async fn dead_letters_and_delivered_events_are_redelivered_and_sinks_paused_and_
     assert!(visitor.get(&path).await.body.contains("On its way to hook once more, and not there yet."));
     let way = format!("{path}?part=way");
     let page = visitor.get(&way).await;
-    assert!(page.body.contains("still to be delivered") && !page.body.contains("<html"), "{page:?}");
+    assert!(page.body.contains("still pending") && !page.body.contains("<html"), "{page:?}");
     assert_eq!(receiver.received(), 2, "the sink stands still");
     visitor.submit("/do/resume?channel=c0&sink=hook", "/do/resume", &[("channel", "c0"), ("sink", "hook")]).await;
     visitor.until(&way, "it has arrived", |page| page.body.matches("as an operator asked").count() == 2).await;

@@ -7,7 +7,7 @@ use crate::support::{Admin, Answer, Answered, Database, Setup};
 
 /// The time at which the daemon started to record the history, according to the page.
 fn since(page: &Answer) -> String {
-    page.link("noted it since <time datetime=\"").unwrap_or_else(|| panic!("it does not say since when: {page:?}"))
+    page.link("Recorded since <time datetime=\"").unwrap_or_else(|| panic!("it does not say since when: {page:?}"))
 }
 
 /// The number of trend lines on the page.
@@ -23,7 +23,7 @@ async fn a_console_that_is_opened_anew_shows_the_hour_that_the_daemon_has_noted(
     let first = setup.console(&[]).await;
     let visitor = first.enter().await;
     simulator.publish(0, 7);
-    let drawn = |page: &Answer| page.body.contains("noted it since") && lines(page) >= 2;
+    let drawn = |page: &Answer| page.body.contains("Recorded since") && lines(page) >= 2;
     let page = visitor.until("/daemon", "the first sample is there", drawn).await;
     let noted = since(&page);
     drop(first);
@@ -49,7 +49,7 @@ async fn a_console_that_is_opened_anew_shows_the_hour_that_the_daemon_has_noted(
     // A new process starts a new history.
     let mut daemon = setup.start();
     daemon.until_logged("channeld starts").await;
-    let page = visitor.until("/daemon", "it is back", |page| page.body.contains("noted it since")).await;
+    let page = visitor.until("/daemon", "it is back", |page| page.body.contains("Recorded since")).await;
     assert_ne!(since(&page), noted);
     daemon.stop().await;
 }
@@ -117,7 +117,7 @@ async fn the_way_of_a_late_event_is_told_while_it_waits_and_afterwards() {
     );
     assert!(late.body.contains("Delivered to"), "{late:?}");
     let timely = visitor.get(&format!("/event/{id}/2")).await;
-    assert!(!timely.body.contains("went ahead of it") && timely.body.contains("Proof made"), "{timely:?}");
+    assert!(!timely.body.contains("were delivered first") && timely.body.contains("Proof made"), "{timely:?}");
     assert_eq!(page.offsets().len(), 2);
     let forged = visitor.get("/held/quarantine/c0/3").await;
     assert!(forged.body.contains("Kept in the quarantine") && !forged.body.contains("Proof made"), "{forged:?}");

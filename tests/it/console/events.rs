@@ -69,7 +69,7 @@ async fn pages_hold_every_event_once_and_filters_let_through_what_they_say() {
         rows.query_row("select time from events order by time limit 1 offset 70", [], |row| row.get(0)).unwrap();
     let later: u32 = rows.query_row("select count(*) from events where time >= ?1", [&time], |row| row.get(0)).unwrap();
     assert_eq!(all(&visitor, &format!("/?from={time}")).await.len(), usize::try_from(later).unwrap());
-    assert!(visitor.get("/?from=yesterday").await.body.contains("is no time"));
+    assert!(visitor.get("/?from=yesterday").await.body.contains("is not a time"));
 
     // A word of the signed content finds the event.
     let (decoded, offset): (String, i64) = rows
@@ -140,10 +140,10 @@ async fn a_poll_by_hand_does_not_wait_for_the_next_one_and_what_arrives_is_count
         (StatusCode::SEE_OTHER, &"/?verdict=verified".parse().unwrap())
     );
     let page = visitor.get("/").await;
-    assert!(page.body.contains("there are new events"), "{page:?}");
+    assert!(page.body.contains("new events arrived"), "{page:?}");
     visitor.until(&new, "they are counted", |new| new.body == r#"{"count":3,"most":false}"#).await;
     assert_eq!(visitor.get("/").await.offsets().len(), 8);
-    assert!(!visitor.get("/").await.body.contains("there are new events"), "it is said once");
+    assert!(!visitor.get("/").await.body.contains("new events arrived"), "it is said once");
 
     visitor.submit("/", "/poll", &[]).await;
     assert!(visitor.get("/").await.body.contains("nothing new"));
@@ -151,7 +151,7 @@ async fn a_poll_by_hand_does_not_wait_for_the_next_one_and_what_arrives_is_count
     let asked = log.lines("requested by an operator");
     assert_eq!(asked.len(), 2, "{asked:?}");
     assert_eq!((&asked[0]["request"], &asked[0]["channel"]), (&"/poll".into(), &"c0".into()));
-    assert!(asked[0]["by"].as_str().unwrap().ends_with("at the console, browser 1"), "{asked:?}");
+    assert!(asked[0]["by"].as_str().unwrap().ends_with("in the console, browser 1"), "{asked:?}");
 }
 
 #[tokio::test]
@@ -239,12 +239,12 @@ async fn without_a_table_the_service_is_searched_and_the_page_says_what_is_missi
     let console = setup.console(&[]).await;
     let visitor = console.enter().await;
     let page = visitor.get("/").await;
-    assert!(page.body.contains("There is no table to read") && page.body.contains("Missing here"), "{page:?}");
+    assert!(page.body.contains("No table can be read") && page.body.contains("Without a table"), "{page:?}");
     assert!(page.body.contains(">verified<") && page.body.contains("rejected"), "{page:?}");
     let path = page.link("class=\"open\" href=\"/at-service").unwrap();
     let one = visitor.get(&format!("/at-service{path}")).await;
     assert_eq!(one.status, StatusCode::OK, "{one:?}");
-    assert!(one.body.contains("what the service shows now"), "{one:?}");
+    assert!(one.body.contains("present answer"), "{one:?}");
     let watchers = visitor.get("/?type=watcher.event").await;
     assert!(!watchers.body.contains("<bdi>query.status</bdi></td>"), "{watchers:?}");
     assert!(visitor.get("/daemon").await.body.contains("No daemon answers"));

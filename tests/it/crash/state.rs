@@ -118,7 +118,7 @@ async fn a_state_that_has_gone_from_its_directory_is_not_taken_for_a_new_one() {
     assert!(ended.code == Some(1) && ended.log.0.contains("is gone: restore the directory"), "{}", ended.log.0);
     let checked = setup.tell(&["check"]).await;
     let said = String::from_utf8_lossy(&checked.out);
-    assert!(said.contains("has gone") && said.contains("state.json"), "{said}");
+    assert!(said.contains("is gone") && said.contains("state.json"), "{said}");
     assert!(!setup.path("state/sled").exists(), "nothing was made");
 
     // An operator decides to start with a new state.
@@ -185,7 +185,7 @@ async fn a_state_directory_that_others_reach_into_is_refused_and_one_that_has_go
     let is_recorded = |daemon: &Daemon| daemon.log().lines("batch recorded").iter().any(|line| line["offset"] == 45);
     daemon.until("the backlog is recorded", is_recorded).await;
     std::fs::rename(&state, setup.path("elsewhere")).unwrap();
-    let noticed = |answer: &Answered| answer.status == 503 && answer.text.contains("has gone");
+    let noticed = |answer: &Answered| answer.status == 503 && answer.text.contains("is gone");
     admin.until(&mut daemon, "/readyz", "it is noticed", noticed).await;
     daemon.stop().await;
 }

@@ -186,7 +186,7 @@ async fn it_can_be_watched_and_where_it_is_not_a_terminal_nothing_but_text_is_wr
     };
     // Start watching before the daemon, so that the command must wait for it.
     let (mut watching, mut lines) = watch(&["--watch", "1"]);
-    assert!(lines.next_line().await.unwrap().unwrap().starts_with("no daemon answers in "));
+    assert!(lines.next_line().await.unwrap().unwrap().starts_with("no daemon is running with "));
     let mut daemon = setup.start();
     daemon.until("the backlog arrives", |_| setup.lines() == 5).await;
     let mut reports = 0;

@@ -11,7 +11,7 @@ async fn where_there_is_no_state_none_is_made() {
     setup.write();
     let told = setup.tell(&["quarantine", "list"]).await;
     assert_eq!(told.code, Some(1));
-    assert!(told.errors.contains("there is no state"), "{told:?}");
+    assert!(told.errors.contains("no state exists in"), "{told:?}");
     assert!(!setup.path("state").exists());
 }
 

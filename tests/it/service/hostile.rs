@@ -196,7 +196,7 @@ async fn one_event_far_above_all_others_does_not_move_the_cursor_alone() {
     let mut daemon = setup.start();
     daemon.until_logged("failed: an operator must act; retrying").await;
     let said = String::from_utf8(setup.tell(&["status"]).await.out).unwrap();
-    assert!(said.contains("is far above every other, the last of which is at 3"), "{said}");
+    assert!(said.contains("is far above all others, the last of which is at 3"), "{said}");
     assert_eq!(setup.offsets("c0"), [1, 2, 3]);
 
     // The far event is gone. The daemon must not have skipped the events below it.

@@ -176,7 +176,7 @@ impl Seen {
     fn said(&self, schema: &str) -> String {
         let (missing, known) = (self.missing(), MIGRATIONS.len());
         let state = match (self.has_schema, missing) {
-            (false, _) => "will be made".to_owned(),
+            (false, _) => "will be created".to_owned(),
             (true, 0) => format!("is up to date ({known} migrations)"),
             (true, _) => format!("exists, and {missing} of {known} migrations will be applied"),
         };
@@ -243,7 +243,7 @@ mod tests {
             (Seen { applied: Some(1), ..good() }, "3 of 4 migrations will be applied"),
             (
                 Seen { has_schema: false, may_use: false, may_make_tables: false, applied: None, ..good() },
-                "will be made",
+                "will be created",
             ),
             // Nothing will be created there, so no privilege to create anything is needed.
             (Seen { may_make_schema: false, may_make_tables: false, ..good() }, "is up to date"),

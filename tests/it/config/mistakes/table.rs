@@ -53,7 +53,7 @@ const KEYS: &[(&str, &str, &[&str])] = &[
         &["twice (number 2); list each signer once"],
     ),
     ("verification.min_required_signatures", "0", &["greater than 0, and at most the number of signers"]),
-    ("verification.min_required_signatures", "11", &["there are only 10 signers; lower it"]),
+    ("verification.min_required_signatures", "11", &["but only 10 signers are listed; lower it"]),
     ("verification.ordering", r#""strikt""#, &[r#"must be "available" or "strict""#]),
     ("verification.unsigned", r#""keep""#, &["verification.unsigned", "must be"]),
     // [channels]
@@ -92,7 +92,7 @@ const KEYS: &[(&str, &str, &[&str])] = &[
     ("sinks.out.path", "null", &["sinks.out.path: is missing; set it"]),
     ("sinks.out.mode", r#""999""#, &["octal permissions such as \"0640\""]),
     ("sinks.out.rotate_size", r#""100""#, &["a size with its unit", "\"100MiB\""]),
-    ("sinks.out.rotate_every", r#""7h""#, &["divide it evenly, such as \"15m\""]),
+    ("sinks.out.rotate_every", r#""7h""#, &["a whole fraction of it, such as \"15m\""]),
     ("sinks.out.rotated_name", r#""events.jsonl""#, &["must have {time}"]),
     ("sinks.out.keep_files", "3", &["never closed: set sinks.out.rotate_size or sinks.out.rotate_every too"]),
     // Other tables
@@ -248,7 +248,7 @@ const COMMANDS: &[(&str, i32, &[&str])] = &[
     ("wait-watcher a x -c", 64, &["'<WATCHER_ID>'", "must be a UUID"]),
     ("channels pin zz -c", 64, &["channel `zz` is not configured; the configured channels are a"]),
     ("test-sink zz -c", 64, &["unknown sink zz; the sinks are: out"]),
-    ("explain nonsense", 64, &["no reason \"nonsense\"", "`channeld explain` lists all"]),
+    ("explain nonsense", 64, &["no entry for \"nonsense\"", "`channeld explain` lists all"]),
     ("schema confg", 64, &["'confg'", "'config'"]),
     ("verify ~/none -c", 1, &["~/none could not be read: No such file"]),
     (

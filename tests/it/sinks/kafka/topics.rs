@@ -36,7 +36,7 @@ async fn topics_are_made_where_that_is_allowed_and_otherwise_asked_for() {
 
     let setup = setup.with("sinks.log.create", true);
     let (is_well, said) = checked(&setup).await;
-    assert!(is_well && said.contains("will be made"), "{said}");
+    assert!(is_well && said.contains("to be created"), "{said}");
     deliver_all(&topic, &setup, 5).await;
     assert!(topic.settings(&topic.name).contains("\"partitions\": 3"));
     let positions = topic.settings(&topic.positions());
@@ -52,7 +52,7 @@ async fn a_topic_that_would_lose_positions_is_refused_with_what_to_do() {
     let (topic, simulator) = (broker.topic(), proved(1).await);
     topic.make_positions(&["cleanup.policy=delete"]);
     let (is_well, said) = checked(&setup(&simulator, &topic)).await;
-    assert!(!is_well || said.contains("will be made"), "{said}");
+    assert!(!is_well || said.contains("to be created"), "{said}");
     topic.make(1, &[]);
     let (is_well, said) = checked(&setup(&simulator, &topic)).await;
     assert!(!is_well && said.contains("--add-config cleanup.policy=compact"), "{said}");

@@ -38,7 +38,7 @@ async fn a_stream_is_made_where_that_is_allowed_and_otherwise_asked_for() {
     let setup = setup.with("sinks.bus.create", true);
     setup.write();
     let told = setup.tell(&["check", "--connect"]).await;
-    assert!(told.code == Some(0) && String::from_utf8_lossy(&told.out).contains("will be made"), "{told:?}");
+    assert!(told.code == Some(0) && String::from_utf8_lossy(&told.out).contains("will be created"), "{told:?}");
     deliver_all(&nats, &setup, 5).await;
     let made = nats.api(&format!("STREAM.INFO.{STREAM}"), json!({})).await;
     assert_eq!((&made["config"]["allow_atomic"], &made["config"]["storage"]), (&json!(true), &json!("file")), "{made}");

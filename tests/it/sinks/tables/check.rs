@@ -23,7 +23,7 @@ async fn without_leave_to_make_tables_the_sql_is_printed_and_pasted_and_then_all
         return;
     };
     let (ok, said) = examined(&setup).await;
-    assert!(ok && said.contains("table public.events will be made"), "{said}");
+    assert!(ok && said.contains("table public.events will be created"), "{said}");
     assert_eq!(tables.database.psql("select to_regclass('events') is null"), ["t"], "nothing was made");
 
     let role = format!("writer_of_{}", tables.database.name);
