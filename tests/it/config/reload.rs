@@ -345,7 +345,7 @@ async fn what_was_verified_lately_and_will_be_rejected_is_said_when_the_configur
     let told = setup.tell(&["reload", "--json"]).await.json().remove(0);
     let warnings: Vec<_> = told["warnings"].as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect();
     assert_eq!(warnings.len(), 4, "{told:#}");
-    assert!(warnings[0].starts_with("channel c0: the workflow owner is 0x"), "{told:#}");
+    assert!(warnings[0].starts_with("channel c0: the workflow owner is now 0x"), "{told:#}");
     assert!(warnings[1].starts_with("channel c0: 5 signatures are now required instead of 4: "), "{told:#}");
     let said = "the new configuration rejects events that were verified recently";
     assert_eq!(daemon.stop().await.lines(said).len(), 2 + 4);

@@ -268,7 +268,7 @@ const COMMANDS: &[(&str, i32, &[&str])] = &[
     (
         "init ~/new.toml",
         64,
-        &["no terminal to ask at; say --org-id, --channel, --api-key-file with a file that is there"],
+        &["nothing can be asked; give --org-id, --channel, --api-key-file with an existing file"],
     ),
     ("init ~/new.toml --sink kafak", 64, &["'--sink <TYPE>'", "file, stdout, webhook"]),
     (
@@ -284,7 +284,7 @@ const COMMANDS: &[(&str, i32, &[&str])] = &[
     (
         "init ~/new.toml --org-id o --channel x=1 --api-key-file ~/open --sink webhook",
         64,
-        &["no terminal to ask at; say --to or --to-file"],
+        &["nothing can be asked; give --to or --to-file"],
     ),
     (
         "init ~/new.toml --org-id o --channel x=1 --api-key-file ~/open --sink nats",
