@@ -289,7 +289,7 @@ const COMMANDS: &[(&str, i32, &[&str])] = &[
     (
         "init ~/new.toml --org-id o --channel x=1 --api-key-file ~/open --sink nats",
         64,
-        &["no terminal to ask at; say --to"],
+        &["nothing can be asked; give --to"],
     ),
     (
         "init ~/new.toml --org-id o --channel x=1 --api-key-file ~/open --to-file ~/open",
