@@ -265,11 +265,7 @@ const COMMANDS: &[(&str, i32, &[&str])] = &[
     ("simulate --listen x", 64, &["'--listen <ADDRESS:PORT>'"]),
     ("demo --events 0", 64, &["'--events <N>'"]),
     ("completions tcsh", 64, &["bash, elvish, fish"]),
-    (
-        "init ~/new.toml",
-        64,
-        &["nothing can be asked; give --org-id, --channel, --api-key-file with an existing file"],
-    ),
+    ("init ~/new.toml", 64, &["nothing can be asked; give --org-id, --channel, --api-key-file with an existing file"]),
     ("init ~/new.toml --sink kafak", 64, &["'--sink <TYPE>'", "file, stdout, webhook"]),
     (
         "init ~/new.toml --org-id o --channel x --api-key-file ~/open",
