@@ -80,4 +80,4 @@
 
 mod publisher;
 
-pub(super) use publisher::Kafka;
+pub(crate) use publisher::Kafka;

@@ -9,7 +9,7 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::KafkaSettings;
+use crate::settings::KafkaSettings;
 use crate::stream::{Lane, Lanes};
 use crate::{Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Undelivered, blocking};
 use net::tasks::lock;
@@ -36,7 +36,7 @@ const AT_ONCE: usize = 1_000;
 const UPKEEP: Duration = Duration::from_secs(15);
 
 /// Produces events to a topic, shared by any number of channels.
-pub(super) struct Kafka {
+pub(crate) struct Kafka {
     shared: Arc<Shared>,
     writers: Arc<Writers>,
     lanes: Lanes<LaneLog>,
@@ -46,7 +46,7 @@ pub(super) struct Kafka {
 
 impl Kafka {
     /// Makes a sink. It connects to the brokers at the first use.
-    pub(super) fn new(settings: KafkaSettings) -> Self {
+    pub(crate) fn new(settings: KafkaSettings) -> Self {
         let shared = Arc::new(Shared::new(settings));
         Self { shared, writers: Arc::default(), lanes: Lanes::default(), upkeep: OnceLock::new() }
     }

@@ -17,7 +17,7 @@ use rdkafka::producer::{DeliveryResult, ProducerContext};
 use tracing::debug;
 
 use super::failure::{self, plain};
-use crate::kafka::{KafkaSettings, Mechanism, Security};
+use crate::settings::{KafkaSettings, Mechanism, Security};
 use crate::{Fault, SinkError};
 use net::tasks::lock;
 

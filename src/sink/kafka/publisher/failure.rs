@@ -2,7 +2,7 @@
 
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 
-use crate::kafka::KafkaSettings;
+use crate::settings::KafkaSettings;
 use crate::{Fault, SinkError};
 
 /// Whether the coordinator refuses a producer: a newer producer has its id, or its transaction was open for too long.

@@ -10,7 +10,7 @@ use super::brokers::Brokers;
 use super::positions::Positions;
 use super::producer::{Outgoing, POSITIONS};
 use super::topics::Seen;
-use crate::kafka::KafkaSettings;
+use crate::settings::KafkaSettings;
 use crate::{LaneRef, SinkError};
 
 /// The most lanes of a sink that work at the same time. Each of them occupies a thread.

@@ -12,7 +12,7 @@ use tracing::info;
 
 use super::brokers::{Asker, Brokers};
 use super::failure::{self, described};
-use crate::kafka::KafkaSettings;
+use crate::settings::KafkaSettings;
 use crate::{Fault, SinkError};
 use net::tasks::lock;
 
