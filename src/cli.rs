@@ -86,14 +86,15 @@ use trial::{demo, init, simulate};
 /// The configuration file that the package installs. Without `--config`, it is read if it exists.
 const INSTALLED: &str = "/etc/channeld/channeld.toml";
 
-/// Reads the verified events of channels and hands them on: nothing forged, nothing lost.
+/// Deliver verified events of CRE Connect channels, without gaps.
 ///
-/// Exit codes: 0 done, 64 wrong usage, 78 wrong configuration, 69 the service or every channel unavailable, 1 otherwise.
+/// Exit codes: 0 success, 64 usage error, 78 invalid configuration, 69 the service or every channel is unavailable, 1
+/// any other failure.
 #[derive(Debug, Parser)]
 #[command(name = "channeld", version = version::text(), long_version = version::long(), max_term_width = 100, arg_required_else_help = true)]
 pub struct Cli {
-    /// The configuration file (TOML). Without it, /etc/channeld/channeld.toml where that is there. Environment variables
-    /// such as `CHANNELD_API__API_KEY` come on top of it.
+    /// The configuration file (TOML). Default: /etc/channeld/channeld.toml, if that file exists. Environment variables
+    /// such as `CHANNELD_API__API_KEY` override the file.
     #[arg(short, long, global = true, value_name = "FILE", env = FILE_VARIABLE)]
     config: Option<PathBuf>,
 
@@ -103,10 +104,11 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Read the configured channels and deliver their verified events, until told to stop.
+    /// Run the daemon: read the configured channels and deliver events.
     ///
-    /// Events go to the configured sinks, logs to standard error. SIGTERM and SIGINT let the batch in hand finish and be
-    /// recorded; a second one ends at once. SIGHUP reads the configuration and the secrets again.
+    /// Verified events go to the configured sinks, and logs go to standard error. On SIGTERM or SIGINT, the daemon
+    /// finishes and records the current batch, then exits. A second signal ends it at once. On SIGHUP, it reads the
+    /// configuration and the secrets again.
     Run,
     Demo(demo::Args),
     Init(Box<init::Args>),
@@ -134,16 +136,18 @@ enum Command {
     #[command(subcommand)]
     State(state::Command),
     Pause(pause::Args),
-    /// Let go on what was paused, and offer at once what a sink has refused.
+    /// Resume a channel or sink, and retry a refusing sink.
     ///
-    /// With --sink, a sink that refuses is offered its events now and not after its next wait. A webhook that has answered 410
-    /// (Gone) is not asked again by itself at all: it is blocked until it is resumed so, or the daemon starts again.
+    /// With --sink, a sink that refuses events is retried now instead of after its next wait. A webhook that answered
+    /// 410 (Gone) is never retried automatically: it stays blocked until this command resumes it or the daemon
+    /// restarts.
     Resume(SetPaused),
     WaitWatcher(wait_watcher::Args),
-    /// Simulates the channel events service over HTTP.
+    /// Simulate the channel events service over HTTP.
     ///
-    /// Prints one JSON line once it listens: base_url, api_key, org_id, workflow_owner, valid_signers,
-    /// min_required_signatures, channels (ids) and watchers (the ids of each channel's). Runs until it is interrupted.
+    /// Prints one JSON line when it accepts connections: base_url, api_key, org_id, workflow_owner, valid_signers,
+    /// min_required_signatures, channels (their ids) and watchers (the watcher ids of each channel). Runs until it is
+    /// interrupted.
     #[expect(clippy::doc_markdown, reason = "this text is the command's help, where the names stand as they are")]
     Simulate(simulator::Options),
     Schema(schema::Args),

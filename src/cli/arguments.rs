@@ -8,7 +8,7 @@ use std::str::FromStr;
 pub(super) struct Printed<R: clap::Args> {
     #[command(flatten)]
     pub(super) request: R,
-    /// Print one JSON object a line.
+    /// Print one JSON object per line.
     #[arg(long)]
     pub(super) json: bool,
 }
@@ -18,7 +18,7 @@ pub(super) struct Printed<R: clap::Args> {
 pub(super) struct Confirmed<R: clap::Args> {
     #[command(flatten)]
     pub(super) request: R,
-    /// Do it.
+    /// Make the change. Without this flag, nothing is changed.
     #[arg(long)]
     pub(super) yes: bool,
 }

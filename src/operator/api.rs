@@ -23,7 +23,7 @@ use record::Readable;
 /// Requests the [`Report`](super::Report).
 #[derive(Debug, Serialize, Deserialize)]
 pub struct GetStatus {
-    /// Only the instance that receives the request. The other instances are not asked.
+    /// Report only the instance that receives the request. The other instances are not asked.
     #[serde(default)]
     pub here: bool,
 }
@@ -57,7 +57,7 @@ pub struct GetAccounts {
     pub channel: String,
 }
 
-/// Requests the deliveries since the last request. If there are none, the answer waits for one second.
+/// Requests the deliveries since the last request. If no deliveries are new, the answer waits for one second.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct WatchTail {
     /// Only this channel.
@@ -80,7 +80,7 @@ pub struct Reload {}
 #[derive(Debug, Serialize, Deserialize)]
 pub struct AcknowledgeLost {}
 
-/// List what is in the quarantine.
+/// List the events in the quarantine.
 #[derive(Debug, Serialize, Deserialize, Args)]
 pub struct ListQuarantine {
     /// Only this channel: its name in the configuration, or its UUID.
@@ -100,48 +100,48 @@ pub struct ShowQuarantined {
     pub event_id: Option<EventId>,
 }
 
-/// Verify quarantined events again with the signers of now, and deliver what holds.
+/// Verify quarantined events again, and deliver the valid events.
 ///
-/// This is how to recover from a signer rotation that was noticed late: correct the configuration, have the daemon read
-/// it (SIGHUP), and retry. What holds goes to the sinks that passed it, as a late event; what still does not hold is
-/// kept. Exits with 1 where anything was kept.
+/// The events are verified with the current signers. Use this command after a signer rotation that was noticed late:
+/// correct the configuration, reload it (SIGHUP), and retry. A valid event goes to the sinks that passed it, as a late
+/// delivery. An event that is still rejected stays in the quarantine. Exits with 1 if any event stays there.
 #[derive(Debug, Serialize, Deserialize, Args)]
 pub struct RetryQuarantined {
     /// The channel: its name in the configuration, or its UUID.
     pub channel: String,
-    /// The events' offsets.
+    /// The offsets of the events.
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     pub offsets: Vec<Offset>,
-    /// All that the channel has in the quarantine, but for duplicates and contradictions.
+    /// Retry all quarantined events of the channel, except duplicates and contradictions.
     // An empty list of offsets means all even without this flag. The flag makes the operator say so.
     #[arg(long)]
     #[serde(skip)]
     pub all: bool,
-    /// Of those only what was rejected for this reason, such as `too-few-signatures`. Duplicates (`duplicate-proof`) and
-    /// contradictions (`contradiction`) are verified again only where their reason is named.
+    /// Only events that were rejected for this reason, such as `too-few-signatures`. Duplicates (`duplicate-proof`) and
+    /// contradictions (`contradiction`) are verified again only if this flag names their reason.
     #[arg(long)]
     pub reason: Option<String>,
 }
 
-/// Remove events from the quarantine. They cannot be brought back.
+/// Remove events from the quarantine permanently.
 #[derive(Debug, Serialize, Deserialize, Args)]
 pub struct DropQuarantined {
     /// The channel: its name in the configuration, or its UUID.
     pub channel: String,
-    /// The events' offsets.
+    /// The offsets of the events.
     #[arg(required_unless_present_any = ["reason", "all"], conflicts_with_all = ["reason", "all"])]
     pub offsets: Vec<Offset>,
-    /// All that the channel has rejected for this reason, such as `proof-of-channel`: so an operator acknowledges them.
+    /// Drop all events that the channel rejected for this reason, such as `proof-of-channel`. This acknowledges them.
     #[arg(long, conflicts_with = "all")]
     #[serde(default)]
     pub reason: Option<String>,
-    /// All that the channel has in the quarantine.
+    /// Drop all quarantined events of the channel.
     #[arg(long)]
     #[serde(default)]
     pub all: bool,
 }
 
-/// List the dead letters.
+/// List dead letters.
 #[derive(Debug, Serialize, Deserialize, Args)]
 pub struct ListDeadLetters {
     /// Only this channel: its name in the configuration, or its UUID.
@@ -162,22 +162,24 @@ pub struct ShowDeadLetter {
     #[arg(long)]
     #[serde(default)]
     pub event_id: Option<EventId>,
-    /// The sink that gave it up.
+    /// The sink that gave up on the event.
     #[arg(long)]
     pub sink: String,
 }
 
-/// Deliver dead letters once more, each with the id that it had.
+/// Replay dead letters, each with its original id.
 ///
-/// They go to their sink as late events do, and are verified again before. What is refused once more, and for too long,
-/// is a dead letter again.
+/// The events are verified again and then sent to their sink as late deliveries. An event that the sink again refuses
+/// for too long becomes a dead letter again.
 #[derive(Debug, Serialize, Deserialize, Args)]
 pub struct RedeliverDeadLetters {
     #[command(flatten)]
     pub which: DeadLetterSelection,
 }
 
-/// Remove dead letters. They cannot be brought back from here, only from the service: see `channeld replay`.
+/// Remove dead letters permanently.
+///
+/// To deliver these events later, read them from the service again: see `channeld replay`.
 #[derive(Debug, Serialize, Deserialize, Args)]
 pub struct DropDeadLetters {
     #[command(flatten)]
@@ -189,27 +191,27 @@ pub struct DropDeadLetters {
 pub struct DeadLetterSelection {
     /// The channel: its name in the configuration, or its UUID.
     pub channel: String,
-    /// The sink that gave them up.
+    /// The sink that gave up on the events.
     #[arg(long)]
     pub sink: String,
-    /// The events' offsets.
+    /// The offsets of the events.
     #[arg(required_unless_present_any = ["all", "from", "to", "since", "until"])]
     pub offsets: Vec<Offset>,
-    /// All of that sink.
+    /// All dead letters of the channel and sink.
     // A selection without restrictions means all even without this flag. The flag makes the operator say so.
     #[arg(long, conflicts_with_all = ["offsets", "from", "to", "since", "until"])]
     #[serde(skip)]
     pub all: bool,
-    /// Those at this offset or above.
+    /// Only dead letters at this offset or above.
     #[arg(long, value_name = "OFFSET")]
     pub from: Option<Offset>,
-    /// Those at this offset or below.
+    /// Only dead letters at this offset or below.
     #[arg(long, value_name = "OFFSET")]
     pub to: Option<Offset>,
-    /// Those given up at this time or later: RFC 3339, Unix seconds, or such as 1h for that long ago.
+    /// Only events that became dead letters at this time or later: RFC 3339, Unix seconds, or an age such as 1h.
     #[arg(long, value_name = "TIME", value_parser = net::time::parse)]
     pub since: Option<Timestamp>,
-    /// Those given up at this time or earlier.
+    /// Only events that became dead letters at this time or earlier.
     #[arg(long, value_name = "TIME", value_parser = net::time::parse)]
     pub until: Option<Timestamp>,
 }
@@ -228,12 +230,12 @@ pub struct Redeliver {
 pub struct SetPaused {
     /// The channel: its name in the configuration, or its UUID.
     pub channel: String,
-    /// Only this sink of it.
+    /// Only this sink of the channel.
     #[arg(long)]
     pub sink: Option<String>,
     #[arg(skip)]
     pub paused: bool,
-    /// When the pause ends by itself.
+    /// When the pause ends automatically.
     #[arg(skip)]
     #[serde(default)]
     pub until: Option<Timestamp>,
@@ -246,7 +248,9 @@ pub struct PollNow {
     pub channel: String,
 }
 
-/// Show the cursors: the last offset up to which everything was delivered, set aside for its late proof, or quarantined.
+/// Show the cursor of each sink.
+///
+/// Every event up to the cursor was delivered, is pending until its proof arrives, or is in the quarantine.
 #[derive(Debug, Serialize, Deserialize, Args)]
 pub struct ListCursors {
     /// Only this channel: its name in the configuration, or its UUID.
@@ -255,13 +259,14 @@ pub struct ListCursors {
 
 /// Set the cursors of a channel, or of one of its sinks.
 ///
-/// Says first how many events would be delivered again or passed over, as a distance in offsets: there are at most that
-/// many. Nothing is changed without --yes. A file sink passes over what it still holds of the events that come again.
+/// First prints how many events would be delivered again or skipped. This number is a distance in offsets, so the
+/// number of events can be lower. Without --yes, nothing is changed. A file sink skips repeated events that are still
+/// in the file.
 #[derive(Debug, Serialize, Deserialize, Args)]
 pub struct SetCursors {
     /// The channel: its name in the configuration, or its UUID.
     pub channel: String,
-    /// Only this sink of it.
+    /// Only this sink of the channel.
     #[arg(long)]
     pub sink: Option<String>,
     #[arg(skip)]
@@ -283,7 +288,7 @@ pub enum Refusal {
     /// The request cannot be carried out as it is. The text describes a request that can. Status 400.
     #[error("{0}")]
     Usage(String),
-    /// The configuration cannot be used. The text lists everything that is wrong with it. Status 422.
+    /// The configuration is invalid. The text lists every problem. Status 422.
     #[error("{0}")]
     Config(String),
     /// The operation failed. Status 500.
@@ -319,7 +324,7 @@ pub struct Journey {
     pub late: Option<Late>,
     /// Set if the event is in the quarantine.
     pub quarantined: Option<Quarantined>,
-    /// One entry for each sink that has given up on the event.
+    /// One dead letter for each sink that gave up on the event.
     pub dead_letters: Vec<DeadLetter>,
     /// The late deliveries of the event by the instance that answers, among the newest 64 of the channel since the daemon
     /// started. In ascending order of time.
@@ -339,7 +344,7 @@ pub struct QuarantinedEvent {
     pub bytes_base64: String,
 }
 
-/// An event that an operator wanted to verify again.
+/// A quarantined event that an operator retried.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Retried {
     pub offset: Offset,
@@ -347,7 +352,7 @@ pub struct Retried {
     pub fate: Fate,
 }
 
-/// The outcome for an event that an operator wanted to verify again.
+/// The outcome of the retry of a quarantined event.
 #[derive(Debug, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(tag = "fate", rename_all = "snake_case")]
 #[strum(serialize_all = "lowercase")]
@@ -391,7 +396,7 @@ pub struct CursorPosition {
     /// Whether the configuration has this lane.
     pub configured: bool,
     pub cursor: Cursor,
-    /// How many late events still have to be delivered to the sink.
+    /// How many late deliveries are still due for the sink.
     pub owed: usize,
 }
 
@@ -412,7 +417,8 @@ pub struct TailedDeliveries {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TailedEvent {
     pub sink: String,
-    /// Whether the sink had already accepted events above it. Its proof arrived late, or an operator replayed it.
+    /// Whether the delivery is late: the sink had already accepted events with higher offsets. The proof of the event
+    /// arrived late, or an operator replayed the event.
     pub is_late: bool,
     /// The parts of the readable line.
     pub line: Readable,

@@ -20,40 +20,40 @@ const ABSURD_RETRY_AFTER: &str = "31536000";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
 #[expect(clippy::doc_markdown, reason = "these texts are a command's help, where the names stand as they are")]
 pub enum Misbehaviour {
-    /// Requests are not answered
+    /// Requests get no answer
     Hang,
-    /// The head of the answer comes a byte a second
+    /// The head of the answer arrives at one byte per second
     SlowHead,
-    /// The body of the answer comes a byte a second, without end
+    /// The body of the answer arrives at one byte per second, without end
     SlowBody,
-    /// A 1xx answer a second comes, and no other
+    /// One 1xx answer arrives per second, and no final answer
     Informational,
-    /// The body has no end
+    /// The body never ends
     EndlessBody,
     /// 500 with a body of 10 MB
     LargeError,
-    /// A body of 1 MB expands to 1 GiB
+    /// A body of 1 MB that expands to 1 GiB
     GzipBomb,
-    /// 429 with a Retry-After of a year
+    /// 429 with a Retry-After of one year
     RetryAfter,
-    /// Events without proof of 6 MB each, ten a page
+    /// Events without a proof, 6 MB each, ten per page
     LargeNotices,
-    /// Events with proofs that hold of 6 MB each, ten a page
+    /// Events with a valid proof, 6 MB each, ten per page
     LargeEvents,
-    /// Events of 10 kB whose proofs do not hold
+    /// Events of 10 kB with invalid proofs
     Forged,
-    /// Events of 1 MB whose proofs never come
+    /// Events of 1 MB whose proofs never arrive
     WithheldProofs,
-    /// Events, with and without proofs, with JSON 100,000 levels deep
+    /// Events with and without proofs, whose JSON is 100,000 levels deep
     DeepJson,
-    /// Pages are empty and say has_more
+    /// Pages are empty, but say has_more
     EmptyPages,
-    /// The page is always that of the newest events and says has_more
+    /// Every page contains the newest events and says has_more
     SamePage,
-    /// Pages hold what is below the offset and say has_more
+    /// Pages contain the events below the offset and say has_more
     Backwards,
-    /// Requests are answered with this status and the error envelope: 404 is an archived channel, 401 an organisation that
-    /// is not known
+    /// Requests are answered with this status and the error envelope: 404 means an archived channel, 401 an unknown
+    /// organization
     #[value(skip)]
     Status(u16),
 }

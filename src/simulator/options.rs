@@ -11,53 +11,53 @@ use crate::event::roster::WatcherStatus;
 use crate::misbehaviour::Misbehaving;
 use crate::random;
 
-/// A simulated service's circumstances. The same options with the same seed give the same service, apart from the
-/// time of day ([`ends_at`](Self::ends_at)) and the port.
+/// The options of a simulated service. Two services with the same options and seed behave the same, except for the time
+/// of day ([`ends_at`](Self::ends_at)) and the port.
 #[derive(Clone, Debug, clap::Args)]
 #[expect(clippy::doc_markdown, reason = "these texts are a command's help, where the names stand as they are")]
 pub struct Options {
-    /// Where to listen; port 0 lets the system choose
+    /// The address to listen on; with port 0, the system chooses the port
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
 
-    /// The key that clients must present [default: sim-… made from the seed]
+    /// The API key that clients must send [default: sim-… derived from the seed]
     #[arg(long, value_name = "KEY", value_parser = NonEmptyStringValueParser::new())]
     pub api_key: Option<String>,
 
-    /// The organisation whose events these are, in tenant 1
+    /// The organization that owns the events, in tenant 1
     #[arg(long, value_name = "ID", default_value = "org_simulated")]
     pub org_id: String,
 
-    /// How many channels there are, 1 to 1000
+    /// The number of channels, 1 to 1000
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=1000).map(usize::from))]
     pub channels: usize,
 
-    /// How many events each channel has already, up to 100 million
+    /// The number of events that each channel has at the start, up to 100 million
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = value_parser!(u64).range(..=100_000_000))]
     pub events: u64,
 
-    /// New events a second in each channel, 0 to 100000
+    /// New events per second in each channel, 0 to 100000
     #[arg(long, value_name = "RATE", default_value_t = 0.0, value_parser = rate)]
     pub rate: f64,
 
-    /// Share of events that never carry a proof, 0 to 1
+    /// Share of events that never have a proof, 0 to 1
     #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = share)]
     pub unsigned: f64,
 
-    /// Share of proofs that come after their events, and how long after, such as 0.1:30s [default: none]
+    /// Share of proofs that arrive after their events, and the delay, such as 0.1:30s [default: none]
     #[arg(long, value_name = "P:DURATION")]
     pub late_proofs: Option<LateProofs>,
 
-    /// Lose the newest N events of each channel after a while, such as 50:30s, and give new ones their offsets [default:
-    /// never]
+    /// Lose the newest N events of each channel after this time, such as 50:30s, and reuse their offsets for new events
+    /// [default: never]
     #[arg(long, value_name = "N:DURATION")]
     pub go_back: Option<GoBack>,
 
-    /// Share of events whose proof does not hold, 0 to 1
+    /// Share of events with an invalid proof, 0 to 1
     #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = share)]
     pub forged: f64,
 
-    /// Share of requests that fail, each in another way, 0 to 1
+    /// Share of requests that fail, each in a different way, 0 to 1
     #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = share)]
     pub faults: f64,
 
@@ -65,11 +65,12 @@ pub struct Options {
     #[arg(long, value_name = "[CHANNELS:]HOW", long_help = Misbehaving::help())]
     pub misbehave: Vec<Misbehaving>,
 
-    /// Show genuine events of channel FROM in channel INTO: half of its backlog, such as 0:1 [default: none]
+    /// Replace half of the backlog of channel INTO with genuine events of channel FROM, such as 0:1 [default: none]
     #[arg(long, value_name = "FROM:INTO")]
     pub steal: Option<Steal>,
 
-    /// How many workflows each watcher has had: it is redeployed under a new id, at equal distances in the backlog
+    /// The number of workflows that each watcher has had, 1 to 1000: it is redeployed under a new id at equal distances
+    /// in the backlog
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u64).range(1..=1000))]
     pub workflows: u64,
 
@@ -77,31 +78,31 @@ pub struct Options {
     #[arg(long, value_enum, default_value_t, value_name = "STATUS")]
     pub watcher_status: WatcherStatus,
 
-    /// How many signers the oracle network has, 1 to 255
+    /// The number of signers in the oracle network, 1 to 255
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u8).range(1..).map(usize::from))]
     pub signers: usize,
 
-    /// How many signatures a proof has, no more than there are signers
+    /// The number of signatures in a proof, at most the number of signers
     #[arg(long, value_name = "K", default_value_t = 4, value_parser = value_parser!(u8).range(1..).map(usize::from))]
     pub required: usize,
 
-    /// Which of the signers sign an event, and in which order
+    /// The signers that sign an event, and their order
     #[arg(long, value_enum, default_value_t)]
     pub signing: Signing,
 
-    /// Ids, keys, contents and faults are made from this number
+    /// The number from which ids, keys, contents and faults are derived
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
 
-    /// Which events a page holds where more than its limit are newer than the offset
+    /// The events that a page contains if more events than its limit are newer than the offset
     #[arg(long, value_enum, default_value_t)]
     pub window: Window,
 
-    /// Return the event at the offset itself again
+    /// Return the event at the requested offset again
     #[arg(long)]
     pub inclusive: bool,
 
-    /// What has_more speaks of
+    /// The meaning of has_more
     #[arg(long, value_enum, default_value_t)]
     pub has_more: HasMore,
 
@@ -114,7 +115,8 @@ pub struct Options {
     #[arg(skip)]
     pub ends_at: Option<i64>,
 
-    /// Make every record before announcing, and keep them all, 2.7 kB each: answers then cost no signatures
+    /// Create all records before the announcement and keep them, 2.7 kB each, so that no answer has to compute
+    /// signatures
     #[arg(long)]
     pub prepared: bool,
 }
@@ -161,34 +163,35 @@ impl Default for Options {
 /// Which events a page contains if more than `limit` events are newer than `offset` (spec/wire.md, "`offset` on poll", 2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Window {
-    /// Those just above `offset`.
+    /// The events just above `offset`.
     #[default]
     Oldest,
-    /// The newest of all.
+    /// The newest events of the channel.
     Newest,
 }
 
 /// Which signers sign an event, and the order of their signatures in its proof.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Signing {
-    /// Any of them, in the network's order. So a network's proofs are: the signatures that had arrived first.
+    /// Any signers, in the order of the network. Proofs of a real network are like this: they contain the signatures
+    /// that arrived first.
     #[default]
     Network,
-    /// Any of them, in any order.
+    /// Any signers, in any order.
     Arrival,
-    /// Neighbours, of the next event one further, in the network's order.
+    /// Adjacent signers, in the order of the network. Each event starts one signer later.
     Rotating,
-    /// Always the same, in the network's order.
+    /// Always the same signers, in the order of the network.
     Fixed,
 }
 
 /// The meaning of `has_more` (spec/wire.md, "`offset` on poll", 4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum HasMore {
-    /// More events above `offset` than the page holds. Without `offset` that is: older ones.
+    /// More events above `offset` exist than the page contains. Without `offset`, these are older events.
     #[default]
     Remaining,
-    /// Events older than the page, whatever `offset` is.
+    /// Events older than the page exist, regardless of `offset`.
     Older,
 }
 

@@ -16,11 +16,11 @@ use operator::api::{CursorMove, CursorPosition, Entry, ListCursors, SetCursors};
 use operator::find;
 use proof::event::{ChannelId, Offset};
 
-/// Show how far each sink of each channel has got, or set that.
+/// Show or set the cursor of each sink of each channel.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
   channeld cursor show settlements
-  channeld cursor set settlements --sink ledger --to 15520          # shows the effect only
+  channeld cursor set settlements --sink ledger --to 15520          # only shows the effect
   channeld cursor set settlements --sink ledger --to 15520 --yes
   channeld cursor set settlements --back-to 15520 --yes             # no sink skips an event")]
 pub(crate) enum Command {
@@ -28,18 +28,19 @@ pub(crate) enum Command {
     Set {
         #[command(flatten)]
         request: SetCursors,
-        /// The last OFFSET that counts as dealt with, as `cursor show` prints it: what is above it is delivered next.
-        /// `earliest` is before the first event, `latest` the newest event that the service has now.
+        /// The new cursor, in the form that `cursor show` prints: the highest offset that counts as processed. Events
+        /// above it are delivered next. `earliest` is before the first event, and `latest` is the newest event that the
+        /// service has now.
         #[arg(long, value_name = "OFFSET|earliest|latest", value_parser = target)]
         #[arg(required_unless_present = "back_to", conflicts_with = "back_to")]
         to: Option<Target>,
-        /// As `--to`, but only for sinks whose cursor is above that: no event is passed over.
+        /// Like `--to`, but only moves cursors that are above this offset, so no event is skipped.
         #[arg(long, value_name = "OFFSET|earliest", value_parser = target)]
         back_to: Option<Target>,
-        /// Do it.
+        /// Make the change. Without this flag, only the effect is shown.
         #[arg(long)]
         yes: bool,
-        /// Print one JSON object a line.
+        /// Print one JSON object per line.
         #[arg(long)]
         json: bool,
     },

@@ -15,9 +15,10 @@ use operator::api::{
     DeadLetter, DeadLetterEvent, DropDeadLetters, Entry, ListDeadLetters, RedeliverDeadLetters, ShowDeadLetter,
 };
 
-/// List and show the events that sinks gave up on, deliver them once more, or drop them.
+/// List, show, replay or drop dead letters.
 ///
-/// A sink gives an event up where its `give_up_after` says so; without it, never.
+/// A dead letter is an event that a sink gave up on, because it refused the event for longer than its `give_up_after`.
+/// Without this key, no event becomes a dead letter.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
   channeld dead-letters list settlements
@@ -28,7 +29,7 @@ pub(crate) enum Command {
     Show {
         #[command(flatten)]
         request: ShowDeadLetter,
-        /// Print one JSON object; the event is its `event`.
+        /// Print one JSON object. Its field `event` contains the event.
         #[arg(long)]
         json: bool,
     },

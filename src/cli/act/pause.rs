@@ -11,11 +11,11 @@ use crate::cli::output::say;
 use crate::config::positive_duration;
 use operator::api::SetPaused;
 
-/// Let a channel of the running daemon, or one sink of it, stand still until it is resumed.
+/// Pause a channel, or one of its sinks.
 ///
-/// A channel that is paused reads and delivers nothing, and its cursors can be set; of a sink that is paused the others
-/// are not held up. The batch in hand is finished first. It is remembered: a daemon that starts again goes on with what was
-/// not paused. SIGHUP resumes nothing.
+/// A paused channel reads and delivers nothing, and its cursors can be set. If only a sink is paused, the other sinks
+/// of the channel continue. The current batch is finished first. The pause lasts until `channeld resume` or the end of
+/// --for. A restart of the daemon or SIGHUP does not end it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   channeld pause settlements --for 30m
@@ -24,7 +24,7 @@ use operator::api::SetPaused;
 pub(crate) struct Args {
     #[command(flatten)]
     what: SetPaused,
-    /// Go on by itself after this time, such as 90s, 30m or 1h. Said again, the new time counts.
+    /// Resume automatically after this time, such as 90s, 30m or 1h. A repeated command sets a new time.
     #[arg(long = "for", value_name = "DURATION", value_parser = ends_after)]
     until: Option<Timestamp>,
 }

@@ -17,7 +17,7 @@ use operator::api::{
     DropQuarantined, Entry, Fate, ListQuarantine, QuarantinedEvent, Retried, RetryQuarantined, ShowQuarantined,
 };
 
-/// List and show the events that were rejected, verify them again, or drop them.
+/// List, show, retry or drop the rejected events in the quarantine.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
   channeld quarantine list
@@ -29,10 +29,11 @@ pub(crate) enum Command {
     Show {
         #[command(flatten)]
         request: ShowQuarantined,
-        /// Print one JSON object; the bytes are its `bytes_base64`, and its `text` where they are one.
+        /// Print one JSON object. Its field `bytes_base64` contains the bytes of the event. If the bytes are text, the
+        /// field `text` contains them too.
         #[arg(long, conflicts_with = "raw")]
         json: bool,
-        /// Print the bytes alone, as the service sent them.
+        /// Print only the bytes of the event, as the service sent them.
         #[arg(long)]
         raw: bool,
     },

@@ -8,15 +8,16 @@ use crate::cli::operate::Operator;
 use crate::cli::output::{say_json, write_lines};
 use operator::api::Reload;
 
-/// Have the running daemon read its configuration and secrets again, and say what that changed.
+/// Reload the configuration and secrets of the running daemon.
 ///
-/// As SIGHUP does, but with an answer: where anything is wrong with it, everything goes on as before, every problem is
-/// printed, and the exit code is 78. Channels and sinks that are no different do not notice. state.path, the keys of
-/// admin and log.format cannot change while the daemon runs. Where events like those verified in the last 24 hours will be
-/// rejected by it, that is a warning, here and in the log. Secrets that change on the disk are noticed without this.
+/// Does the same as SIGHUP, and also prints the changes. If the configuration is invalid, the daemon keeps the previous
+/// configuration, every problem is printed, and the exit code is 78. Channels and sinks whose settings did not change
+/// keep running. The keys state.path and log.format and the keys of admin cannot change while the daemon runs. If the
+/// new configuration would reject events like the events verified in the last 24 hours, a warning is printed and
+/// logged. The daemon notices changed secret files without this command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Print one JSON object: what was added, removed and changed.
+    /// Print one JSON object with the additions, removals and changes.
     #[arg(long)]
     json: bool,
 }

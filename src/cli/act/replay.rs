@@ -21,12 +21,13 @@ use proof::event::{Offset, RawEvent};
 /// Maximum size of the events in one request. It is less than the daemon accepts.
 const REQUEST_BYTES: usize = 512 * 1024;
 
-/// Deliver events of a channel's past to one of its sinks once more.
+/// Replay past events of a channel to one sink.
 ///
-/// They are read again from the service, without a gap, verified again, and go to the sink as late events do, with the
-/// ids that they had: a receiver that deduplicates on the id drops what it has. The sink's cursor stays where it is, and
-/// its filter holds. At most 10,000 events at a time. All of them are read before the first is on its way: where they are too
-/// many, or the sink has not come so far, none is.
+/// The events are read from the service again without gaps, verified again, and sent to the sink as late deliveries
+/// with their original ids. A receiver that deduplicates by id therefore drops events that it already has. The cursor
+/// of the sink does not move, and its filter applies. One command can replay at most 10,000 events. All events are read
+/// before the first one is delivered. If the range has too many events, or if the cursor of the sink has not reached
+/// its end, nothing is delivered.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   channeld replay --channel settlements --sink ledger --from 15520 --to 15540")]
@@ -37,10 +38,10 @@ pub(crate) struct Args {
     /// The sink.
     #[arg(long)]
     sink: String,
-    /// The first event's offset.
+    /// The offset of the first event.
     #[arg(long, value_name = "OFFSET")]
     from: Offset,
-    /// The last event's offset.
+    /// The offset of the last event.
     #[arg(long, value_name = "OFFSET")]
     to: Offset,
 }

@@ -13,30 +13,30 @@ mod copy;
 
 use copy::Backend;
 
-/// Look after the recorded state.
+/// Acknowledge a loss in the recorded state, or copy it.
 #[derive(Debug, clap::Subcommand)]
 #[command(after_help = "Examples:
   channeld state acknowledge
   channeld state copy --to postgres")]
 pub(crate) enum Command {
-    /// Say that you have seen what was lost to a damaged database.
+    /// Acknowledge the loss of data from a damaged database.
     ///
-    /// Until then `status` and `/readyz` are not ready. No event is lost by such damage, for events are read again; but
-    /// quarantined events and dead letters that could not be read are gone from the database. It was kept as it was found,
-    /// under the name that is printed.
+    /// Until you acknowledge the loss, `status` and `/readyz` report that the daemon is not ready. Such damage loses no
+    /// events of the service, because they are read again. Quarantined events and dead letters that could not be read
+    /// are missing from the new database. The damaged database is kept unchanged under the printed name.
     Acknowledge {
-        /// Print one JSON object: what was lost; `null` where nothing was.
+        /// Print one JSON object that describes the loss, or `null` if nothing was lost.
         #[arg(long)]
         json: bool,
     },
-    /// Copy the whole state from one backend to the other, while nothing runs.
+    /// Copy the state to the other backend, while no instance runs.
     ///
-    /// The configuration has both: `state.path`, and `state.url` or `state.url_file`. Everything is read back and compared.
-    /// If a daemon or an instance runs, or if the target keeps a complete state already, nothing is copied. Afterwards set
-    /// `state.backend`. A copy that was interrupted is incomplete, and nothing starts with it: run the same command again, which
-    /// begins anew.
+    /// The configuration must name both backends: `state.path`, and `state.url` or `state.url_file`. The copy is read
+    /// back and compared with the original. If a daemon or an instance runs, or if the target already contains a
+    /// complete state, nothing is copied. After the copy, set `state.backend`. A daemon does not start with an
+    /// incomplete copy. If a copy was interrupted, run the same command again: it starts from the beginning.
     Copy {
-        /// Where it is to go.
+        /// The backend that receives the copy.
         #[arg(long)]
         to: Backend,
         /// Print one JSON object.

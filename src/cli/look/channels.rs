@@ -39,18 +39,18 @@ const EVENTS: u16 = 200;
 /// How many of the events that would be rejected are printed one by one.
 const SHOWN: usize = 20;
 
-/// Look at what the channels are about.
+/// Find the values that events of a channel may contain.
 #[derive(Debug, clap::Subcommand)]
 #[command(after_help = "Examples:
   channeld channels pin settlements
   channeld channels pin settlements --list workflow_id --list address --apply")]
 pub(crate) enum Command {
-    /// Propose what a channel's events may name, and write it.
+    /// Propose the allowed values of a channel's events, and write them.
     ///
-    /// Reads the last 200 signed events, and the watchers that they name as the service describes them. Prints
-    /// `[channels.NAME.expect]` with the values that were found and those that are on the lists already, and which of these
-    /// events would be rejected. Compare the values with your own records before you write them: the service has said which
-    /// events are this channel's.
+    /// Reads the last 200 signed events, and the service's descriptions of the watchers that these events name. Prints
+    /// `[channels.NAME.expect]` with the values that were found and the values that are already on the lists. Also
+    /// prints the events that these lists would reject. Compare the values with your own records before you write them:
+    /// only the service says which events belong to this channel.
     Pin(Args),
 }
 
@@ -58,15 +58,15 @@ pub(crate) enum Command {
 pub(crate) struct Args {
     /// The channel's name in the configuration.
     channel: String,
-    /// The lists to propose; repeatable [default: all of them]
+    /// A list to propose; repeatable [default: all lists]
     #[arg(long = "list", value_name = "LIST", value_enum)]
     lists: Vec<List>,
-    /// Write them into the configuration file. Its comments stay.
+    /// Write the lists into the configuration file. Its comments are kept.
     #[arg(long)]
     write: bool,
-    /// Write them, have the running daemon read its configuration, and deliver what they accept of the quarantine.
+    /// Write the lists, reload the running daemon, and deliver quarantined events that the lists accept.
     ///
-    /// As `--write`, `channeld reload` and `channeld quarantine retry NAME --all`.
+    /// This is the same as `--write`, `channeld reload` and `channeld quarantine retry NAME --all`.
     #[arg(long, conflicts_with = "write")]
     apply: bool,
     /// Print one JSON object.

@@ -12,10 +12,10 @@ use crate::cli::terminal::{ASIDE, BAD, PASSING, styled};
 use operator::api::GetCluster;
 use operator::{ChannelOwner, Cluster, InstanceStatus};
 
-/// Show the instances that share the channels, and who owns which.
+/// Show the instances, and the channels that each instance owns.
 ///
-/// Any instance answers, as it has seen the others at its last heartbeat; where none runs on this machine, the database does.
-/// Only with state.backend = "postgres".
+/// Any instance can answer. It reports the other instances as of its last heartbeat. If no instance runs on this
+/// machine, the command reads the database. Requires state.backend = "postgres".
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Print one JSON object.

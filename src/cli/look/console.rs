@@ -28,21 +28,22 @@ pub(crate) use serve::open;
 
 /// Show events, their proofs and the daemon in a browser.
 ///
-/// Prints one address, which works once: the browser that opens it is let in by a cookie from then on, and can let in others.
-/// Runs beside the daemon as the user who may use its control socket, listens on loopback only, and asks nothing of other
-/// machines but the service and the database that are configured. Runs until it is interrupted.
+/// Prints an address that works once. The browser that opens it receives a cookie that keeps it signed in, and can sign
+/// in other browsers. The console runs next to the daemon, as a user who may use its control socket. It listens only on
+/// loopback addresses, and contacts no other machines except the configured service and database. Runs until it is
+/// interrupted.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where to listen: a loopback address. Port 0 lets the system choose.
+    /// The loopback address to listen on. With port 0, the system chooses the port.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0", value_parser = loopback)]
     listen: SocketAddr,
-    /// The sink of type `sqlite` or `postgres` whose table is read [default: the first that a channel uses]
+    /// The sink of type `sqlite` or `postgres` whose table is read [default: the first such sink that a channel uses]
     #[arg(long, value_name = "SINK")]
     from: Option<String>,
-    /// Show everything and change nothing: no retry, no redelivery, no pause.
+    /// Show everything, but allow no changes: no retry, no replay, no pause.
     #[arg(long)]
     read_only: bool,
-    /// Open the address in this desktop's browser.
+    /// Open the address in the browser of this desktop.
     #[arg(long)]
     open: bool,
 }

@@ -25,12 +25,12 @@ const WIDTH: usize = 80;
 /// How many names are suggested for an unknown reason.
 const PROPOSED: usize = 3;
 
-/// Say what a reason means and what to do about it: the runbook's own text.
+/// Explain a reason, and the action to take, from the runbook.
 ///
-/// A reason is that of a rejected event (too-few-signatures), an alert (`ChanneldStalled`), a kind of `not_ready`
-/// (`sink_blocked`), a line of `channeld health --ready` as it is printed, what the log says where channeld does not start,
-/// or a section of the runbook (signer-rotation). Without one, all of them are listed. Needs no configuration and no daemon.
-/// Exits with 64 for a reason that is not known.
+/// A reason can be the reason of a rejected event (too-few-signatures), an alert (`ChanneldStalled`), a kind of
+/// `not_ready` (`sink_blocked`), a line exactly as `channeld health --ready` prints it, the log message if channeld
+/// does not start, or a section of the runbook (signer-rotation). Without a reason, all reasons are listed. Needs no
+/// configuration and no daemon. Exits with 64 if the reason is unknown.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   channeld explain
@@ -38,10 +38,10 @@ const PROPOSED: usize = 3;
   channeld explain ChanneldProofInTwoChannels
   channeld explain 'channel settlements: its pending events are full: reading waits'")]
 pub(crate) struct Args {
-    /// The reason. Several words are one reason.
+    /// The reason. Several words are read as one reason.
     #[arg(value_parser = Known, hide_possible_values = true)]
     reason: Vec<String>,
-    /// Print one JSON object a reason: reason, kind, summary and, where one was asked for, text.
+    /// Print one JSON object per reason, with reason, kind and summary. If a reason was given, also its text.
     #[arg(long)]
     json: bool,
 }

@@ -10,7 +10,7 @@ use proof::event::EventId;
 use proof::verify::{Address, Verdict};
 use record;
 
-/// Show one event, with the verdict on its proof.
+/// Show one event, and whether its proof is valid.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   channeld get settlements d290f1ee-6c54-4b01-90e6-d701748f0851 --json")]

@@ -27,14 +27,14 @@ const MAX_WAIT: Duration = Duration::from_secs(12);
 /// How much of an answer is read. Cutting off reasons does not change the result.
 const ANSWER_BYTES: usize = 64 * 1024;
 
-/// Ask the running daemon whether it makes progress.
+/// Check whether the running daemon makes progress.
 ///
-/// Asks its admin listener (`admin.listen` of the configuration) for /livez, prints the answer, and exits with 0 where it
-/// is good and with 1 where it is not, or where there is none.
+/// Requests /livez from the daemon's admin listener (`admin.listen` in the configuration) and prints the answer. Exits
+/// with 0 if the daemon is healthy, and with 1 if it is not or does not answer.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Ask whether everything is as it should be (/readyz). That is no reason to restart anything: what is wrong may be
-    /// elsewhere.
+    /// Check whether the daemon is ready (/readyz) instead. Do not restart the daemon because of this check: the cause
+    /// may be another system.
     #[arg(long)]
     ready: bool,
 }

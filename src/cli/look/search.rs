@@ -28,7 +28,7 @@ const MAX_LIMIT: u16 = 200;
 /// The service's default page size.
 const DEFAULT_LIMIT: u16 = 50;
 
-/// Search a channel's events, newest first, with the verdict on the proof of each.
+/// Search a channel's events, newest first, and verify each proof.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   channeld search settlements --created-gte 1h
@@ -39,16 +39,16 @@ pub(crate) struct Args {
     pub(crate) channel: String,
     #[command(flatten)]
     filter: Filter,
-    /// Events a page, 1 to 200 [default: 50, with --all 200].
+    /// Number of events per page, 1 to 200 [default: 50, with --all 200].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_LIMIT)))]
     limit: Option<u16>,
-    /// Passed on to the service as it is; what it means on a search is not documented.
+    /// Send this offset to the service unchanged. Its meaning in a search is not documented.
     #[arg(long)]
     offset: Option<Offset>,
-    /// Go back through everything that matches, page by page.
+    /// Request all older pages too, until every matching event is printed.
     #[arg(long, conflicts_with = "offset")]
     all: bool,
-    /// Print each record as one JSON object a line.
+    /// Print one JSON object per line, the record of each event.
     #[arg(long)]
     json: bool,
 }

@@ -14,10 +14,10 @@ mod text;
 
 use text::text;
 
-/// Show how the daemon, its channels and their sinks are.
+/// Show the status of the daemon, its channels and their sinks.
 ///
-/// The first lines say whether everything is as it should be, and why it is not. Of a daemon that does not run, shows what
-/// it left.
+/// The first lines say whether the daemon is ready, and if not, why. If no daemon is running, the command shows the
+/// state that the last daemon recorded.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   channeld status
@@ -27,11 +27,12 @@ pub(crate) struct Args {
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
-    /// Go on showing it, every so many seconds, 2 if no number is given: on a terminal as a screen, elsewhere as text
+    /// Update the status at this interval in seconds, 2 by default: as a screen on a terminal, otherwise as text
     ///
-    /// On the screen the verdict stays on top, and what is in trouble comes first. Arrows, space or j and k move, Enter shows
-    /// a channel with its sinks, its errors in full and its signers, Esc goes back, s sorts, f shows only some, / finds
-    /// names, r shows every reason, q or Ctrl-C ends. Ctrl-Z suspends it, and `fg` of the shell shows it again.
+    /// The top of the screen always shows the overall status, and channels with problems come first. Keys: arrows,
+    /// space, j and k move. Enter opens a channel with its sinks, complete errors and signers. Esc returns. s changes
+    /// the order. f changes which channels are shown. / searches names. r shows every reason. q or Ctrl-C ends the
+    /// screen. Ctrl-Z suspends it, and `fg` in the shell continues it.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
           value_parser = clap::value_parser!(u16).range(1..))]
     watch: Option<u16>,

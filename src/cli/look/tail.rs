@@ -28,12 +28,12 @@ use service::Wanted;
 /// How many past events of the service are shown first, unless the command line says otherwise.
 const LAST: u16 = 10;
 
-/// Watch events as they come, a readable line each.
+/// Watch new events, one readable line per event.
 ///
-/// Asks the running daemon what its sinks take: verified events and marked notices, each as it is delivered. Where none runs,
-/// or with --from-service, asks the service itself, as often as `api.idle_wait` says, and shows each event with the
-/// verdict on its proof. This is for looking: what comes faster than it can be shown is counted and left out. Ends at
-/// Ctrl-C.
+/// Shows the events that the sinks of the running daemon accept: verified events and marked notices, when they are
+/// delivered. If no daemon runs, or with --from-service, polls the service directly at the interval `api.idle_wait`,
+/// and shows for each event whether its proof is valid. Do not rely on this output to be complete: events that arrive
+/// faster than they can be shown are counted and skipped. Runs until Ctrl-C.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   channeld tail
@@ -44,19 +44,19 @@ pub(crate) struct Args {
     channel: Option<String>,
     #[command(flatten)]
     filter: Filter,
-    /// Only what this sink takes. Without it each event shows once, however many sinks take it.
+    /// Only events that this sink accepts. Without this flag, an event that several sinks accept is shown once.
     #[arg(long, conflicts_with = "from_service")]
     sink: Option<String>,
-    /// Ask the service itself, also where a daemon runs. Needs its key.
+    /// Poll the service directly, even if a daemon runs. Needs the API key.
     #[arg(long)]
     from_service: bool,
-    /// Begin with so many of the newest events [default: 10].
+    /// Start with the N newest events, 0 to 200 [default: 10].
     #[arg(long, value_name = "N", requires = "from_service", value_parser = clap::value_parser!(u16).range(0..=200))]
     last: Option<u16>,
-    /// End after that many events.
+    /// Stop after N events.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     events: Option<u64>,
-    /// Print each record as one JSON object a line.
+    /// Print one JSON object per line, the record of each event.
     #[arg(long)]
     json: bool,
 }

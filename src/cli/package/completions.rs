@@ -15,8 +15,10 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::write_lines;
 use crate::cli::shown::printable;
 
-/// Print what a shell needs to complete the commands and options of channeld, and in bash, zsh and fish the names of channels
-/// and sinks.
+/// Print the completion script for a shell.
+///
+/// The script completes the commands and options of channeld. In bash, zsh and fish, it also completes the names of
+/// channels and sinks.
 ///
 /// bash: channeld completions bash > /usr/share/bash-completion/completions/channeld
 #[derive(Debug, clap::Args)]
@@ -26,7 +28,7 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
-/// Print the names of the configuration, for completions.
+/// Print the names in the configuration, for completions.
 #[derive(Debug, clap::Args)]
 pub(crate) struct NamesArgs {
     #[arg(value_enum)]

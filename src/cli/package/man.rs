@@ -21,7 +21,7 @@ mod keys;
 /// Write the manual pages.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The directory that they go to. It is made where it is missing.
+    /// The directory to write the pages to. It is created if it does not exist.
     directory: PathBuf,
 }
 

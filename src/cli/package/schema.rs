@@ -8,10 +8,10 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::output::say;
 use crate::config;
 
-/// Print a JSON Schema (draft 2020-12) of the configuration file or of a delivered record.
+/// Print a JSON Schema of the configuration or a record.
 ///
-/// An editor with support for TOML completes and checks the configuration by it. A schema sees one value at a time: `channeld
-/// check` alone says whether a configuration can be used.
+/// The schema uses draft 2020-12. An editor with support for TOML can use it to complete and check the configuration. A
+/// schema checks one value at a time. Only `channeld check` says whether a configuration is valid.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   channeld schema config > channeld.schema.json
@@ -20,7 +20,7 @@ use crate::config;
 The first line of a configuration with the schema in the same directory, for an editor:
   #:schema ./channeld.schema.json")]
 pub(crate) struct Args {
-    /// What is described.
+    /// The format that the schema describes.
     #[arg(value_enum)]
     what: What,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Args {
 enum What {
     /// The configuration file, channeld.toml(5).
     Config,
-    /// What a sink is given for an event, channeld-record(5), as the format "json".
+    /// The record that a sink receives for an event in the format "json", channeld-record(5).
     Record,
 }
 

@@ -34,10 +34,12 @@ pub(crate) async fn ask(config: &Config) -> Vec<Asked> {
 
 /// Check the configuration without starting anything.
 ///
-/// Prints what would run, what to look at though it is not wrong, or every problem there is, and exits with 78 if there is
-/// one. The state directory is looked at as this user would find or make it. With --connect, the service is
-/// asked with the key, the newest events of each channel are read and verified, and each sink is looked at without giving
-/// it anything, as is the database where the state is in one: exits with 69 where one of them fails.
+/// Prints a summary of the channels and sinks that would run, and warnings. If the configuration is invalid, prints
+/// every problem instead and exits with 78. Also checks whether this user can use or create the state directory.
+///
+/// With --connect, the command sends a request with the API key to the service, and reads and verifies the newest
+/// events of each channel. It checks each sink without sending anything to it, and the database if the state is stored
+/// in one. Exits with 69 if one of these checks fails.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   channeld check -c channeld.toml
@@ -47,35 +49,36 @@ pub(crate) async fn ask(config: &Config) -> Vec<Asked> {
   channeld check --effective --json | jq '.effective[] | select(.origin != \"default\")'")]
 #[expect(clippy::struct_excessive_bools, reason = "each is an independent flag")]
 pub(crate) struct Args {
-    /// Print one JSON object: what would run, or {"valid": false, "problems": […]}
+    /// Print one JSON object: a summary of the configuration, or {"valid": false, "problems": […]}
     #[arg(long)]
     json: bool,
-    /// Ask the service, each channel, each sink and the state's database too, and say yes or what to do.
+    /// Also check the service, each channel, each sink and the state database. Print ok or the action to take.
     #[arg(long)]
     connect: bool,
-    /// With --connect: show what the body of an error begins with. The endpoint of a webhook is sent a GET request for it.
+    /// With --connect: show the start of the body of each error response. For this, webhook endpoints receive a GET
+    /// request.
     #[arg(long, requires = "connect")]
     show_body: bool,
-    /// Print each setting in effect, in the place of the summary, and where it was set.
+    /// Print each setting in effect and its origin, instead of the summary.
     ///
-    /// That is in a line of the file, by an environment variable of this command, or nowhere: then it is the default. Where a
-    /// channel has no value of its own, the table that it takes it from is named. Secrets are hidden, and so is what may be one,
-    /// such as the values of headers. With --json they are the member `effective`, each with its key, value, hidden, origin
-    /// ("default", "file" or "environment"), file, line, variable and inherits.
+    /// The origin is a line of the file, an environment variable of this command, or the default. If a channel inherits
+    /// a value, the output names the table that contains it. Secrets are hidden, and also values that may be secrets,
+    /// such as the values of headers. With --json, the settings are in the member `effective`, each with its key,
+    /// value, hidden, origin ("default", "file" or "environment"), file, line, variable and inherits.
     #[arg(long)]
     effective: bool,
-    /// Compare everything that the service has of this channel, by its name or UUID, with its sinks, and list what is missing.
+    /// Compare all events of this channel (name or UUID) in the service with its sinks, and list missing events.
     ///
-    /// Files and the tables of SQLite and PostgreSQL can be compared. Each event is verified and filtered as the daemon does it.
-    /// It is missing if a sink should have it and does not, and it is not pending, quarantined or a dead letter either. A sink is
-    /// compared from the event that it holds first to its cursor. Nothing is changed or delivered, and the daemon may run. Exits
-    /// with 1 if something is missing or a sink could not be read.
+    /// Files and the tables of SQLite and PostgreSQL can be compared. Each event is verified and filtered as the daemon
+    /// does. An event is missing if a sink should have it but does not, and if it is not pending, quarantined or a dead
+    /// letter. A sink is compared from the first event that it contains up to its cursor. Nothing is changed or
+    /// delivered, and the daemon may run. Exits with 1 if an event is missing or a sink could not be read.
     #[arg(long, value_name = "CHANNEL", conflicts_with_all = ["connect", "effective"])]
     history: Option<String>,
-    /// With --history: only events of this time or later: RFC 3339, Unix seconds, or such as 7d for that long ago.
+    /// With --history: only events at this time or later: RFC 3339, Unix seconds, or an age such as 7d.
     #[arg(long, value_name = "TIME", requires = "history", value_parser = net::time::seconds)]
     since: Option<i64>,
-    /// With --history: from this offset on, even if a sink holds no event that low.
+    /// With --history: start at this offset, even if the first event in a sink is above it.
     #[arg(long, value_name = "OFFSET", requires = "history", conflicts_with = "since")]
     from: Option<Offset>,
     /// With --history: only this sink.

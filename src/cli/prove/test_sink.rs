@@ -23,21 +23,21 @@ use record::{Message, Record};
 use sink::{Delivery, LaneRef, OpenFiles, SinkError, Tested};
 use telemetry::metrics::Metrics;
 
-/// Deliver one sample to a sink, and say what came back.
+/// Deliver one test event to a sink, and print the answer.
 ///
-/// The sample is marked: its type is channeld.test, its channel is called channeld-test and has the id
-/// 00000000-0000-0000-0000-000000000000, it says that nothing has happened, and it is not signed. It goes out in the sink's
-/// own format, by its template, signed and with its access token, whatever its filter is. No position moves, and a running
-/// daemon does not notice. A file is looked at and nothing is written to it: each of its lines is an event, once. Exits
-/// with 69 where the other side cannot be reached or asks to come again, with 1 where what it answers does not pass by
-/// itself, and with 64 for a name that no sink has.
+/// The test event is marked: its type is channeld.test, its channel has the name channeld-test and the id
+/// 00000000-0000-0000-0000-000000000000, it says that nothing has happened, and it has no proof. It is sent in the
+/// format of the sink, with its template, signature and access token. The filter of the sink is ignored. No cursor
+/// moves, and a running daemon is not affected. A file sink is only checked and nothing is written to it, because each
+/// of its lines must be a real event, exactly once. Exits with 69 if the sink cannot be reached or asks to retry later,
+/// with 1 if its answer is an error that needs your attention, and with 64 if no sink has this name.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   channeld test-sink ledger")]
 pub(crate) struct Args {
-    /// The sink: its name in the configuration.
+    /// The name of the sink in the configuration.
     name: String,
-    /// Print one JSON object: sink, ok, delivered, message.
+    /// Print one JSON object with sink, ok, delivered and message.
     #[arg(long)]
     json: bool,
 }

@@ -35,37 +35,41 @@ const BATCH: usize = 200;
 /// Inputs that are verified together on one processor.
 const TOGETHER: usize = 50;
 
-/// Verify events offline: raw events or delivered records, as JSON lines, one JSON array, or one object.
+/// Verify events offline: raw events or delivered records.
 ///
-/// Exits with 1 if anything is not verified, and that includes events that are unsigned (notices of the service, which
-/// never carry a proof; but see --allow-unsigned) or pending (their proof was still to come when they were written); with 0
-/// otherwise. Of the configuration only its verification is needed.
+/// The input is JSON: one object per line, one array, or one object. Only the verification settings of the
+/// configuration are needed.
+///
+/// Exits with 1 if anything is not verified, otherwise with 0. Unsigned events also count as not verified: they are
+/// notices of the service and never have a proof (see --allow-unsigned). Pending events count as not verified too:
+/// their proof had not arrived when they were written.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The file; standard input where there is none, or for `-`.
+    /// The file to read. Default: standard input, which `-` also means.
     file: Option<PathBuf>,
-    /// Take the signers and the owner from this channel of the configuration. Without it, from what all channels share.
+    /// Use the signers and the owner of this channel in the configuration. Default: the settings that all channels
+    /// share.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["valid_signers", "min_required_signatures", "workflow_owner", "org_id"])]
     channel: Option<String>,
     /// Signer addresses, separated by commas [default: the published production set].
     #[arg(long, value_name = "A,B,...")]
     valid_signers: Option<String>,
-    /// How many distinct signers an event needs [default: 4].
+    /// The number of distinct signers that an event needs [default: 4].
     #[arg(long, value_name = "N")]
     min_required_signatures: Option<String>,
-    /// The workflow owner that reports must name; this or --org-id goes with the flags above.
+    /// The workflow owner that reports must name. The flags above require this flag or --org-id.
     #[arg(long, value_name = "ADDRESS")]
     workflow_owner: Option<String>,
-    /// The organisation that the workflow owner is derived from.
+    /// The organization from which the workflow owner is derived.
     #[arg(long, value_name = "ID")]
     org_id: Option<String>,
-    /// The tenant that goes with --org-id [default: 1].
+    /// The tenant of the organization in --org-id [default: 1].
     #[arg(long, value_name = "ID", requires = "org_id")]
     tenant_id: Option<String>,
-    /// Let notices pass, which are never signed: the exit code is 0 where everything else is verified.
+    /// Accept notices, which are never signed. The exit code is 0 if all other events are verified.
     #[arg(long)]
     allow_unsigned: bool,
-    /// Print one JSON object an event, with `event_id`, status, reason, signers.
+    /// Print one JSON object per event, with `event_id`, status, reason and signers.
     #[arg(long)]
     json: bool,
 }

@@ -18,7 +18,7 @@ use api::{ApiError, Watcher};
 /// How long a 404 is retried: a watcher that was just created may not exist yet (spec/wire.md: two seconds).
 const NEW: Duration = Duration::from_secs(5);
 
-/// Wait until a watcher is active, or archived.
+/// Wait until a watcher is active or archived.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The channel: its name in the configuration, or its UUID.
@@ -29,10 +29,10 @@ pub(crate) struct Args {
     /// The state to wait for.
     #[arg(long, value_enum, default_value_t = Until::Active)]
     until: Until,
-    /// How often to ask.
+    /// The interval between two requests.
     #[arg(long, value_parser = positive_duration, default_value = "2s")]
     interval: Duration,
-    /// How long to wait at most.
+    /// The longest time to wait.
     #[arg(long, value_parser = positive_duration, default_value = "5m")]
     timeout: Duration,
 }
@@ -41,9 +41,9 @@ pub(crate) struct Args {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, strum::Display)]
 #[strum(serialize_all = "lowercase")]
 enum Until {
-    /// Its events arrive.
+    /// The watcher is active: its events arrive.
     Active,
-    /// It has been taken down.
+    /// The watcher was removed.
     Archived,
 }
 

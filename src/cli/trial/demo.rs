@@ -35,19 +35,20 @@ mod screen;
 
 use screen::{Screen, Shown};
 
-/// Watch verified events arrive: the simulated service and the daemon, in one process.
+/// Run the simulated service and the daemon in one process.
 ///
-/// Needs no configuration, no network and no key; the state is temporary. Among the events are one whose proof comes
-/// late and one that was changed after it was signed: the first is delivered when its proof is there, the second never.
+/// Needs no configuration, no network and no API key. The state is temporary. The proof of one event arrives late, and
+/// this event is delivered when its proof arrives. Another event was changed after it was signed, and is never
+/// delivered.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// End after that many delivered events instead of at Ctrl-C.
+    /// Stop after N delivered events instead of at Ctrl-C.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     events: Option<u64>,
-    /// Show the demonstration in a browser too: prints an address of `channeld console`, which works once.
+    /// Also show the demonstration in a browser: print an address of `channeld console` that works once.
     #[arg(long)]
     console: bool,
-    /// Open that address in this desktop's browser.
+    /// Open that address in the browser of this desktop.
     #[arg(long, requires = "console")]
     open: bool,
 }

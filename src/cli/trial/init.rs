@@ -34,13 +34,17 @@ pub(crate) const FILE: &str = "channeld.toml";
 /// The default address of the service.
 const SERVICE: &str = "https://cre-connect.api.chain.link/v1";
 
-/// Write a configuration to begin with, and check it against the service.
+/// Write an initial configuration, and check it against the service.
 ///
-/// What the flags do not say is asked for on a terminal, which says at once how each channel is; elsewhere it is a mistake. The
-/// service is asked with the key, the
-/// newest events of each channel are read and verified, and the sink is looked at: where one of them fails, nothing is
-/// written and the exit code is 69, or 78 for a mistake in what was given. The key is read from its file, or else asked for
-/// without showing it, or with --api-key-stdin read from standard input; it is then written to that file with mode 0600.
+/// On a terminal, the command asks for each value that no flag sets, and checks each channel at once. Without a
+/// terminal, a missing value is an error.
+///
+/// Before the file is written, the command sends a request with the API key to the service, reads and verifies the
+/// newest events of each channel, and checks the sink. If one of these checks fails, nothing is written and the exit
+/// code is 69, or 78 if a given value is invalid.
+///
+/// The API key is read from its file. If that file does not exist, the command asks for the key without showing it, or
+/// reads it from standard input with --api-key-stdin. It then writes the key to that file with mode 0600.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   channeld init
@@ -59,44 +63,45 @@ pub(crate) struct Args {
     /// Overwrite the file.
     #[arg(long)]
     force: bool,
-    /// Write it without asking the service and the sink.
+    /// Write the file without checking the service and the sink.
     #[arg(long)]
     unchecked: bool,
-    /// Take service, key, organisation, signers and channels from what `channeld simulate` has printed: a file, or - for
-    /// standard input. The simulator has to run.
+    /// Use the service, key, organization, signers and channels that `channeld simulate` printed to this file, or - for
+    /// standard input. The simulator must be running.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["base_url", "org_id", "workflow_owner", "valid_signers", "min_required_signatures", "channel"])]
     demo: Option<PathBuf>,
-    /// The service's address, up to and with the version.
+    /// The address of the service, including the version.
     #[arg(long, value_name = "URL")]
     base_url: Option<String>,
-    /// The file of the API key. Default: api-key beside the configuration.
+    /// The file that contains the API key. Default: api-key in the directory of the configuration.
     #[arg(long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
     /// Read the API key from standard input.
     #[arg(long)]
     api_key_stdin: bool,
-    /// The organisation whose events these are.
+    /// The organization that owns the events.
     #[arg(long, value_name = "ID", conflicts_with = "workflow_owner")]
     org_id: Option<String>,
-    /// The workflow owner's address, in place of the organisation.
+    /// The address of the workflow owner, instead of the organization.
     #[arg(long, value_name = "ADDRESS")]
     workflow_owner: Option<String>,
-    /// The network's signers. Default: the published production set.
+    /// The signers of the network. Default: the published production set.
     #[arg(long, value_name = "ADDRESS,…", value_delimiter = ',')]
     valid_signers: Vec<String>,
-    /// How many of them have to sign.
+    /// How many of the signers must sign an event.
     #[arg(long, value_name = "N", requires = "valid_signers")]
     min_required_signatures: Option<u64>,
-    /// A channel: a name of your choice and its id. Once for each.
+    /// A channel: a name of your choice and its id; repeatable.
     #[arg(long, value_name = "NAME=ID")]
     channel: Vec<String>,
-    /// Where events go.
+    /// The type of the sink that receives the events.
     #[arg(long, value_name = "TYPE", value_parser = PossibleValuesParser::new(sink::kinds()))]
     sink: Option<String>,
-    /// The sink's path or address, of kafka its brokers with commas between. One that holds a secret: --to-file.
+    /// The path or address of the sink. For kafka, its brokers separated by commas. If the address contains a secret,
+    /// use --to-file.
     #[arg(long, value_name = "PATH|URL", conflicts_with = "to_file")]
     to: Option<String>,
-    /// A file that holds the address of a webhook or a PostgreSQL database, relative to the configuration.
+    /// A file that contains the address of a webhook or a PostgreSQL database, relative to the configuration.
     #[arg(long, value_name = "FILE")]
     to_file: Option<PathBuf>,
 }

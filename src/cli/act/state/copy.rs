@@ -16,7 +16,7 @@ use ledger::StateError;
 use ledger::store::{Copied, Sled, copy};
 use net::Chain;
 
-/// Where the state can be kept.
+/// A backend that can store the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Backend {
     Sled,
