@@ -37,6 +37,8 @@ pub mod shown;
 mod sources;
 mod tables;
 
+#[cfg(not(feature = "console"))]
+pub(crate) use built_in::no_console;
 pub use built_in::not_built_in;
 pub use edit::{EditError, write_expect};
 pub use effective::{Origin, Setting};

@@ -10,21 +10,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::config::{self, Loaded};
+use crate::config::Loaded;
 use crate::version;
 use channel::{Channel, Processors, SharedParts};
 use ledger::store::StateSettings;
 use ledger::{Ledgers, StateError};
 use net::Chain;
 use operator::liveness::Liveness;
-use operator::{self, Listener, Operations, Process, Refusal, Reloading, Socket, Sources};
+use operator::{self, Listener, Operations, Refusal, Reloading, Socket, Sources};
 use telemetry::metrics::Metrics;
 use telemetry::{self, ALWAYS, Logs};
 
@@ -144,17 +143,9 @@ impl Daemon {
         let parts = SharedParts::new(ledgers, processors.clone(), metrics.clone(), traces);
         let (sinks, channels) = assembly::assemble(config, None, &parts)?;
         let stop = CancellationToken::new();
-        let process = Process { pid: std::process::id(), started: Timestamp::now() };
         let (asks, reloads) = mpsc::channel(1);
-        let operations = watch::Sender::new(Arc::new(Operations {
-            version: crate::version::text(),
-            ledgers: parts.ledgers.clone(),
-            handles: parts.handles.clone(),
-            recent: parts.recent.clone(),
-            daemon: Some((process, asks)),
-            cluster: sharing.as_ref().map(Sharing::peers),
-            channels: config.channels.iter().map(config::Channel::for_operator).collect(),
-        }));
+        let cluster = sharing.as_ref().map(Sharing::peers);
+        let operations = watch::Sender::new(Arc::new(assembly::operations(config, &parts, asks, cluster)));
         let liveness = Liveness::new(processors, writes);
         let daemon = Self {
             file,

@@ -73,8 +73,6 @@ pub use status::{
     POLLS_IN_VAIN, Problem, Refill, SharedProofs, SharedWorkflow, SignerStatus,
 };
 pub use tasks::{Task, Tasks};
-pub use verify::expect::decoded;
-pub use verify::expect::{Expect, Named, Names, NotOfChannel};
+pub use verify::expect::{Expect, Named, Names, NotOfChannel, decoded};
 pub use verify::reason::{RejectionReason, RejectionSeverity};
-pub use verify::recent::Alarm;
-pub use verify::recent::RecentEvents;
+pub use verify::recent::{Alarm, RecentEvents};

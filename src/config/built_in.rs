@@ -1,4 +1,4 @@
-//! What the configuration says if it needs a part that this program was built without.
+//! The errors of a configuration, or a command, that needs a part which this program was built without.
 
 use ::ledger::store::HAS_POSTGRES;
 use ::sink::is_built_in;
@@ -12,6 +12,12 @@ pub fn not_built_in(kind: &str) -> Option<String> {
     let needs = if kind == "kafka" { ", which needs a C++ compiler and OpenSSL (libssl-dev)" } else { "" };
     (!is_built_in(kind))
         .then(|| format!("is \"{kind}\", and this channeld was built without it: {REMEDY} {kind}`{needs}"))
+}
+
+/// Why the console cannot be opened.
+#[cfg(not(feature = "console"))]
+pub(crate) fn no_console() -> String {
+    format!("this channeld was built without the console: {REMEDY} console`")
 }
 
 /// Why the state cannot be in PostgreSQL; `None` if it can.

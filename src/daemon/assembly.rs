@@ -3,9 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use crate::config::{self, Config};
 use api::{Client, SettingsError};
 use channel::{Channel, Outlet, Settings, SharedParts};
+use cluster::Peers;
+use operator::{Operations, Process, Reloads};
 use sink::{OpenFiles, Sink, SinkError};
 use telemetry::metrics::Metrics;
 
@@ -34,6 +38,20 @@ pub(crate) fn client(config: &Config) -> Result<Client, AssemblyError> {
         source: error.into(),
     };
     Client::new(config.api.client.clone()).map_err(failed)
+}
+
+/// Returns the operations of this process. `reloads` receives the requests to read the configuration again.
+pub(crate) fn operations(config: &Config, parts: &SharedParts, reloads: Reloads, cluster: Option<Peers>) -> Operations {
+    let process = Process { pid: std::process::id(), started: Timestamp::now() };
+    Operations {
+        version: crate::version::text(),
+        ledgers: parts.ledgers.clone(),
+        handles: parts.handles.clone(),
+        recent: parts.recent.clone(),
+        daemon: Some((process, reloads)),
+        cluster,
+        channels: config.channels.iter().map(config::Channel::for_operator).collect(),
+    }
 }
 
 /// Returns the configured sinks and channels. Nothing is opened or sent yet. A sink whose settings have not changed is kept

@@ -1,4 +1,4 @@
-//! Rejects an event, with what is known about the reason.
+//! A rejection: the reason, and the facts about it that are recorded.
 
 use crate::verify::expect::NotOfChannel;
 use crate::verify::reason::RejectionReason;
@@ -8,7 +8,7 @@ use ledger::{Contradiction, Place};
 use proof::event::{Event, EventType};
 use proof::verify::{Hash, Proof, Reason};
 
-/// Why an event is rejected, with what is known about it.
+/// The reason for which an event is rejected, and the facts about it.
 #[derive(Clone, Debug)]
 pub(crate) struct Rejection {
     pub(super) reason: RejectionReason,
@@ -31,18 +31,16 @@ impl Rejection {
         let detail = format!("the service's history has changed: it has a different event at offset {offset}");
         Self::new(RejectionReason::Contradiction, &detail)
     }
+
+    /// Rejects an event whose proof is valid, but whose content does not belong to the channel.
+    pub(super) fn not_of_channel(not: &NotOfChannel, proof: &Proof) -> Self {
+        Self { digest: Some(proof.digest), ..Self::new(not.into(), &not.to_string()) }
+    }
 }
 
 impl From<&Reason> for Rejection {
     fn from(reason: &Reason) -> Self {
         Self { strangers: reason.strangers(), ..Self::new(reason.into(), &reason.to_string()) }
-    }
-}
-
-impl Rejection {
-    /// Rejects an event whose proof is valid, but whose content does not belong to the channel.
-    pub(super) fn not_of_channel(not: &NotOfChannel, proof: &Proof) -> Self {
-        Self { digest: Some(proof.digest), ..Self::new(not.into(), &not.to_string()) }
     }
 }
 

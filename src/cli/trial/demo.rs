@@ -6,11 +6,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{self, Config, Text};
+use crate::config::{Config, Text};
 use crate::daemon::assembly::Sinks;
 use crate::daemon::signals::Signals;
 use crate::daemon::supervisor::{Outcome, Supervisor};
@@ -21,7 +20,7 @@ use net::Chain;
 use net::retry::RetryPolicy;
 use net::tasks::lock;
 use operator::liveness::Liveness;
-use operator::{self, Operations, Process, Socket, Sources};
+use operator::{self, Socket, Sources};
 use simulator::{Announcement, EventSpec, Kind, Options, Simulator, Tampering};
 use telemetry::metrics::Metrics;
 use telemetry::trace::Traces;
@@ -132,18 +131,9 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
 /// Serves the console, and the control socket that the console uses. Returns only if this fails.
 async fn in_a_browser(config: &Config, parts: &SharedParts, processors: Arc<Processors>, open: bool) -> StartError {
     let serving = async {
-        let process = Process { pid: std::process::id(), started: Timestamp::now() };
         // The configuration of the demonstration never changes, so nothing receives reload requests.
         let (asks, _) = mpsc::channel(1);
-        let operations = watch::Sender::new(Arc::new(Operations {
-            version: crate::version::text(),
-            ledgers: parts.ledgers.clone(),
-            handles: parts.handles.clone(),
-            recent: parts.recent.clone(),
-            daemon: Some((process, asks)),
-            cluster: None,
-            channels: config.channels.iter().map(config::Channel::for_operator).collect(),
-        }));
+        let operations = watch::Sender::new(Arc::new(assembly::operations(config, parts, asks, None)));
         let liveness = Liveness::new(processors, parts.ledgers.writes.clone());
         let sources =
             Sources { liveness: liveness.clone(), operations: operations.subscribe(), metrics: parts.metrics.clone() };

@@ -4,18 +4,18 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 
 use crate::cli::exit::{Exit, Failure};
-use crate::config::Config;
+use crate::config::{Config, no_console};
 
 /// There is none.
 pub(crate) struct Console(Infallible);
 
 impl Console {
-    /// Never called, because there is no console.
+    /// Never called: `open` always fails.
     pub(crate) fn offer_address(&self) -> String {
         match self.0 {}
     }
 
-    /// Never called, because there is no console.
+    /// Never called: `open` always fails.
     #[expect(clippy::unused_async, reason = "as with the console")]
     pub(crate) async fn serve(self) -> Infallible {
         self.0
@@ -29,7 +29,5 @@ pub(crate) async fn open(
     _from: Option<&str>,
     _read_only: bool,
 ) -> Result<Console, Failure> {
-    let why = "this channeld was built without the console: use a released package or image, or build it with `cargo build \
-               --release --features console`";
-    Err(Failure(Exit::Usage, why.to_owned()))
+    Err(Failure(Exit::Usage, no_console()))
 }
