@@ -148,7 +148,7 @@ enum Command {
     /// Prints one JSON line when it accepts connections: base_url, api_key, org_id, workflow_owner, valid_signers,
     /// min_required_signatures, channels (their ids) and watchers (the watcher ids of each channel). Runs until it is
     /// interrupted.
-    #[expect(clippy::doc_markdown, reason = "this text is the command's help, where the names stand as they are")]
+    #[expect(clippy::doc_markdown, reason = "help texts contain plain names")]
     Simulate(simulator::Options),
     Schema(schema::Args),
     Completions(completions::Args),

@@ -51,7 +51,7 @@ mod page;
 mod state;
 #[cfg_attr(
     not(all(feature = "postgres", feature = "sqlite")),
-    allow(dead_code, reason = "some of it is for one of the databases alone")
+    allow(dead_code, reason = "some items are used by only one of the databases")
 )]
 mod tables;
 #[cfg(any(test, feature = "testing"))]
@@ -65,7 +65,7 @@ use tables::Source;
 
 pub use tables::EventSource;
 
-/// What a console needs to know.
+/// The settings of a console.
 pub struct Settings {
     /// Where to listen: a loopback address.
     pub listen: SocketAddr,

@@ -56,7 +56,7 @@ const SAMPLED_FOR: Duration = Duration::from_secs(15);
 const BUDGET: Duration = Duration::from_millis(120);
 const PATIENT_BUDGET: Duration = Duration::from_secs(10);
 
-/// Where the console reads events from. A table is named by its sink.
+/// The source from which the console reads events. A table is named by its sink.
 pub enum EventSource {
     /// The table of a sink in a SQLite file.
     Sqlite(String, SqliteSettings),

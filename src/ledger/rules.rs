@@ -1,4 +1,4 @@
-//! The rules of a ledger: what each change does to the state of a channel, and which entries record it.
+//! The rules of a ledger: the effect of each change on the state of a channel, and the entries that record it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

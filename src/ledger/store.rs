@@ -104,7 +104,7 @@ pub enum Loss {
         /// The version that the store acknowledged.
         recorded: u64,
     },
-    /// The store has a newer state of the channel than its only writer. This is a defect, or somebody changed the
+    /// The store has a newer state of the channel than its only writer. This is a defect, or another program changed the
     /// store.
     #[error("the database has version {stored} of the channel, and its only writer is at {version}")]
     Ahead {

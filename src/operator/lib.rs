@@ -9,13 +9,13 @@
 //! * **Nothing is delivered from here.** An event that is released or replayed becomes late, durably and in one commit. It
 //!   is verified again, and a lane delivers it.
 //! * **Through the lease.** A request changes a channel in the same way as the channel's owner does. If no task of this
-//!   process owns the channel, its lease is taken for this one request.
+//!   process owns the channel, the request holds its lease until it is done.
 //! * **Quarantined events and dead letters are removed only at an operator's request,** and each change is logged.
 //! * **Cursors are set only while their channel does not run.**
 //!
 //! # Cancellation
 //!
-//! A change is one commit. It is finished even if nobody waits for the answer. A change of many events uses one commit per
+//! A change is one commit. It is finished even if the client disconnects. A change of many events uses one commit per
 //! `AT_ONCE` events.
 
 #![forbid(unsafe_code)]

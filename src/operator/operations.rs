@@ -47,7 +47,7 @@ pub struct Operations {
     pub recent: Arc<RecentEvents>,
     /// `None` if no daemon runs.
     pub daemon: Option<(Process, Reloads)>,
-    /// The instances that share the channels. `None` if there is only one instance.
+    /// The instances that share the channels. `None` with one instance.
     pub cluster: Option<Peers>,
     /// The configured channels.
     pub channels: Vec<ConfiguredChannel>,

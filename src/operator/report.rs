@@ -46,10 +46,10 @@ pub struct Report {
     /// The data that was lost to a damaged state, until an operator acknowledges the loss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<Lost>,
-    /// The memory that pages, events in hand and queues use, as `limits.memory` counts it.
+    /// The memory that pages, events in progress and queues use, as `limits.memory` counts it.
     #[serde(default)]
     pub memory_bytes: usize,
-    /// The instances that share the channels. Empty if there is only one process.
+    /// The instances that share the channels. Empty if the state belongs to one process.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub instances: Vec<InstanceStatus>,
     /// Why there has been no heartbeat since the other instances were last seen. `None` if a heartbeat came in time.

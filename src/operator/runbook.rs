@@ -75,7 +75,7 @@ pub struct Topic {
     pub names: Vec<String>,
     /// The messages that the runbook quotes, with `…` for any text. People paste such lines; code uses names.
     pub quotes: Vec<String>,
-    /// What it is about, in one sentence.
+    /// Its summary, one sentence.
     pub summary: String,
     source: Source,
 }
@@ -238,7 +238,7 @@ fn is_of(pattern: &str, message: &str) -> bool {
     })
 }
 
-/// The names with the smallest edit distance. Names that contain the text, or are part of it, come first.
+/// The names with the smallest edit distance. Names that contain the text, or that it contains, come first.
 pub fn nearest<'t>(topics: &'t [Topic], asked: &str, most: usize) -> Vec<&'t str> {
     let asked = asked.to_lowercase();
     let names = topics.iter().flat_map(|topic| &topic.names);

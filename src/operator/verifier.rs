@@ -8,7 +8,7 @@ use crate::{ConfiguredChannel, Refusal, find, names};
 /// Finds a channel and its verifier. A channel that is not configured gets the verifier that all configured channels share.
 ///
 /// # Errors
-/// [`Refusal::Usage`] if there is no such channel, or if the configured channels are verified in different ways.
+/// [`Refusal::Usage`] if the channel is unknown, or if the configured channels are verified in different ways.
 pub fn verifier_of(channels: &[ConfiguredChannel], name_or_id: &str) -> Result<(ChannelRef, Verifier), Refusal> {
     let channel = find(channels, name_or_id)?;
     let known = channels.iter().find(|known| known.channel == channel).map(|known| known.verifier.clone());

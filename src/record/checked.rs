@@ -1,4 +1,4 @@
-//! The verdict on an object that somebody else has stored or sent: a delivered record, or an event of the service.
+//! The verdict on an object from another program: a delivered record, or an event of the service.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -30,7 +30,7 @@ impl Checked {
     ///
     /// An object with a member `event` is treated as a record, whatever else it contains, because a consumer would read that
     /// member. For the same reason, the `data` of an object with a `specversion` is verified instead of the object.
-    #[expect(clippy::missing_panics_doc, reason = "there is a verdict for each event")]
+    #[expect(clippy::missing_panics_doc, reason = "each event has a verdict")]
     pub fn of_all(objects: &[Bytes], verifier: &Verifier) -> Vec<Self> {
         let located: Vec<_> = objects.iter().map(Located::read).collect();
         let raw = located.iter().flatten().map(|located| located.raw.clone()).collect();

@@ -18,7 +18,7 @@ const ABSURD_RETRY_AFTER: &str = "31536000";
 
 /// How a channel misbehaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
-#[expect(clippy::doc_markdown, reason = "these texts are a command's help, where the names stand as they are")]
+#[expect(clippy::doc_markdown, reason = "help texts contain plain names")]
 pub enum Misbehaviour {
     /// Requests get no answer
     Hang,

@@ -14,7 +14,7 @@ use crate::random;
 /// The options of a simulated service. Two services with the same options and seed behave the same, except for the time
 /// of day ([`ends_at`](Self::ends_at)) and the port.
 #[derive(Clone, Debug, clap::Args)]
-#[expect(clippy::doc_markdown, reason = "these texts are a command's help, where the names stand as they are")]
+#[expect(clippy::doc_markdown, reason = "help texts contain plain names")]
 pub struct Options {
     /// The address to listen on; with port 0, the system chooses the port
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]

@@ -59,7 +59,7 @@ mod stream;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 #[cfg_attr(
     not(all(feature = "postgres", feature = "sqlite")),
-    allow(dead_code, unused_imports, reason = "some of it is for one of the databases alone")
+    allow(dead_code, unused_imports, reason = "some items are used by only one of the databases")
 )]
 mod table;
 #[cfg(test)]

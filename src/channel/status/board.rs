@@ -355,7 +355,7 @@ impl Board {
         self.newest.dealt_with(self.lanes.values().map(|lane| lane.status.cursor).min().flatten());
     }
 
-    /// Records that a lane no longer reads by itself.
+    /// Records that a lane has rejoined the others.
     pub(crate) fn lane_rejoins(&mut self, sink: &Arc<str>) {
         self.lane(sink).status.reading = None;
     }

@@ -40,7 +40,7 @@ pub enum Condition {
     Waiting,
     /// The sink refuses, and the events are offered again.
     SinkRetrying,
-    /// There is a reason not to be ready that no other condition names.
+    /// Not ready, for a reason without a condition of its own.
     NotReady,
     /// The lane does not run.
     SinkStopped,
@@ -70,7 +70,7 @@ pub enum Level {
     Aside,
     /// It makes progress, but needs more than a moment to catch up.
     Behind,
-    /// A problem that is expected to resolve by itself.
+    /// A problem that is expected to resolve without an operator.
     Passing,
     /// An operator must act.
     NeedsAction,
@@ -101,7 +101,7 @@ impl Condition {
         }
     }
 
-    /// Returns the name for people in the row of a sink, where the word "sink" is not repeated.
+    /// Returns the name for people in the row of a sink, without the word "sink".
     pub fn name_of_sink(self) -> &'static str {
         match self {
             Self::SinkPaused => "paused",

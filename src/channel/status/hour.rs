@@ -103,7 +103,7 @@ impl Hour {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "what is counted in a minute is far below what a float holds")]
+#[expect(clippy::cast_precision_loss, reason = "counts of one minute are exact as floats")]
 fn float(count: u64) -> f64 {
     count as f64
 }

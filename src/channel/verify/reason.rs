@@ -118,7 +118,7 @@ impl RejectionReason {
         }
     }
 
-    /// Returns what it means, for an operator. The runbook says the same, and what to do.
+    /// Returns an explanation for operators. The runbook has the same text, and the remedy.
     pub fn explanation(self) -> &'static str {
         match self {
             Self::Proof(ReasonKind::TooFewSignatures) => "Too few of the configured signers signed it",

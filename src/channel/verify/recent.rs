@@ -338,7 +338,7 @@ impl Index {
 
     fn add_proof(&mut self, print: Print, place: Place, capacity: usize) {
         let entry = self.channels.entry(place.channel_id);
-        let channel = u32::try_from(entry.index()).expect("so many channels are not configured");
+        let channel = u32::try_from(entry.index()).expect("fewer than 2^32 channels are configured");
         let recent = entry.or_default();
         let shown = Shown { channel, offset: place.offset.get().to_ne_bytes() };
         if self.proofs.insert(print, shown).is_none() {

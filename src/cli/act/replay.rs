@@ -95,7 +95,7 @@ impl Args {
         })
     }
 
-    /// Reads all events of the range. Fails as soon as there are too many.
+    /// Reads all events of the range. Fails as soon as the limit is exceeded.
     async fn read(&self, mut history: History) -> Result<Vec<RawEvent>, Failure> {
         let (mut events, mut bytes, mut bar) = (Vec::new(), 0, Bar::begin());
         let distance = |to: Offset| u64::try_from(to.get() - self.from.get()).unwrap_or_default() + 1;

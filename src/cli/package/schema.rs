@@ -38,5 +38,5 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<Exit, Failure> {
         What::Config => config::schema(),
         What::Record => record::schema(),
     };
-    say(out, to_string_pretty(&schema).expect("every key of it is a text"))
+    say(out, to_string_pretty(&schema).expect("its keys are strings"))
 }

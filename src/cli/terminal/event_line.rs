@@ -18,7 +18,7 @@ const PLAIN: Style = Style::new();
 /// Maximum width of the channel column on a narrow terminal.
 const CHANNEL: usize = 12;
 
-/// A terminal is wide if it has this many columns besides the channel column: times and proofs are then in full.
+/// A terminal with at least this number of columns besides the channel column shows complete times and proofs.
 const WIDE: usize = 100;
 
 /// The description of an event is padded to at most this many columns on a terminal.

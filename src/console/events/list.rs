@@ -1,4 +1,4 @@
-//! Draws the list: its heading, the form for the filter, the rows, and what is below them.
+//! Draws the list: its heading, the form for the filter, the rows, and the links below them.
 
 use maud::{Markup, html};
 use strum::VariantArray;

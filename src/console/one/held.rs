@@ -82,7 +82,7 @@ fn rejection(facts: &Quarantined) -> Vec<Step> {
     waited.into_iter().chain([rejected, quarantined]).collect()
 }
 
-/// Shows an event that a sink has given up on.
+/// Shows a dead letter.
 pub(crate) async fn dead_letter(
     Of(state): Of<Arc<State>>,
     Extension(visitor): Extension<Visitor>,

@@ -1,4 +1,4 @@
-//! What a database does for a table.
+//! The queries that a database answers about a table.
 
 use std::time::Instant;
 

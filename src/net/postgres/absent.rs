@@ -1,4 +1,4 @@
-//! What is left of an address in a program that was built without PostgreSQL. The program cannot use it, and says so.
+//! The address of a server in a program that was built without PostgreSQL. It only shows whether one is configured.
 
 use std::convert::Infallible;
 use std::str::FromStr;
@@ -20,7 +20,7 @@ impl FromStr for Address {
 }
 
 impl ServerSettings {
-    /// Whether there is an address.
+    /// Whether an address is configured.
     pub fn has_host(&self) -> bool {
         self.config.is_set
     }

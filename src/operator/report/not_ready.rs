@@ -27,7 +27,7 @@ pub struct NotReady {
     /// The sink of the channel that it is about. `None` if it is about the channel itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sink: Option<Arc<str>>,
-    /// What is wrong, in words and without these names.
+    /// The problem in words, without these names.
     pub detail: String,
 }
 
@@ -66,11 +66,11 @@ pub enum NotReadyKind {
     NoneVerified,
     /// The service's newest event is far above all others.
     FarAbove,
-    /// There is no memory for the service's answer.
+    /// Not enough memory for the service's answer.
     AnswerTooLong,
     /// The service's newest event is below the cursor.
     NewestBelowCursor,
-    /// The service has another event than the one that was read.
+    /// The service has a different event than before.
     HistoryDiffers,
     /// A proof was shown in two channels.
     ProofInTwoChannels,

@@ -38,7 +38,7 @@ const ACCEPT_AGAIN: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// The number of simultaneous connections. A further connection replaces the oldest connection that has not sent a whole
-    /// request. If there is no such connection, the further one waits.
+    /// request. Without such a connection, the further one waits.
     pub clients: usize,
     /// The maximum size of a request's body in bytes.
     pub body: usize,

@@ -20,7 +20,7 @@ pub(super) struct Signatures<'a> {
 /// The result of counting a proof with enough signatures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Counted {
-    /// The indexes of distinct members in the set, exactly as many as required, in the order of the proof.
+    /// The indexes in the set of `required` distinct members, in the order of the proof.
     pub(super) members: Vec<usize>,
     /// The number of signatures among them by keys outside the set.
     pub(super) strangers: u32,
@@ -31,7 +31,7 @@ pub(super) struct Reading<'a> {
     pub(super) known: &'a Known,
     required: usize,
     pub(super) proof: &'a Signatures<'a>,
-    /// The number of signatures read so far.
+    /// The number of signatures that were read.
     pub(super) read: usize,
     /// The members that have signed, in the order of the proof.
     pub(super) found: Vec<usize>,

@@ -105,7 +105,7 @@ impl ClosedFiles {
     }
 
     pub(super) fn directory(&self) -> &Path {
-        self.active.parent().expect("a file that was opened stands in a directory")
+        self.active.parent().expect("an open file has a parent directory")
     }
 
     /// The path of a form of a closed file.

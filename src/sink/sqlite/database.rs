@@ -206,7 +206,7 @@ impl Database {
         rest.into_iter().chain([self.upkeep_is_due_in()]).min().unwrap_or_default()
     }
 
-    /// Does the due tasks while there is nothing to write.
+    /// Does the due tasks while no delivery waits.
     pub(super) fn rest(&mut self) {
         if self.rest_at.take_if(|at| *at <= Instant::now()).is_some() {
             self.empty_log();

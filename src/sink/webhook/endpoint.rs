@@ -1,4 +1,4 @@
-//! The endpoint that events are posted to: its clients, and what is known about it.
+//! The endpoint that events are posted to: its clients, and its known limits.
 
 use std::error::Error;
 use std::fmt;

@@ -21,7 +21,7 @@ impl Export {
         Err("this channeld was built without the feature otlp".into())
     }
 
-    /// Never called, because there is no export.
+    /// Never called: `new` always fails.
     #[expect(clippy::unused_async, reason = "as with the export")]
     pub async fn run(self, _stop: CancellationToken) {
         match self.0 {}

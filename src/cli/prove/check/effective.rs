@@ -1,4 +1,4 @@
-//! `channeld check --effective`: prints each setting in effect, and where it was set.
+//! `channeld check --effective`: prints each effective setting and its origin.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! What a valid configuration would run, as text or as JSON.
+//! The summary of a valid configuration, as text or as JSON.
 
 use std::io::{self, Write};
 

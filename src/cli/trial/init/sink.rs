@@ -128,12 +128,12 @@ fn ask_kind(to_file: Option<&Path>) -> Result<String, Failure> {
     }
 }
 
-/// Whether the address of such a sink may contain a secret.
+/// Whether addresses of this sink type may contain a secret.
 fn may_be_in_a_file(kind: &str) -> bool {
     matches!(kind, "webhook" | "postgres")
 }
 
-/// The missing flag for the sink's path or address, if the sink needs one and there is no terminal to ask at.
+/// The missing flag for the sink's path or address, if the sink needs one and no terminal can be asked.
 pub(super) fn without_place(sink: Option<&str>, has_place: bool) -> Option<&'static str> {
     let kind = sink.filter(|kind| !matches!(*kind, "stdout" | "file" | "sqlite"))?;
     let flag = if may_be_in_a_file(kind) { "--to or --to-file" } else { "--to" };

@@ -140,7 +140,7 @@ impl Asker {
 /// The lowest and the highest offset of records, for each partition.
 pub(super) type Taken = BTreeMap<i32, (i64, i64)>;
 
-/// What a client has reported in its callbacks.
+/// The reports of a client in its callbacks.
 #[derive(Clone, Default)]
 pub(super) struct Heard(Arc<Mutex<Said>>);
 

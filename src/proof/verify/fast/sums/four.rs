@@ -3,7 +3,7 @@
 //! The processor is detected at run time. `fearless_simd` makes this safe: its token proves that the processor has AVX2,
 //! and the instructions can only be called with the token.
 
-#![expect(clippy::inline_always, reason = "what is not inlined may be made for a processor without AVX2")]
+#![expect(clippy::inline_always, reason = "a function that is not inlined may be compiled without AVX2")]
 
 use std::{array, iter};
 

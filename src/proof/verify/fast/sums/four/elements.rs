@@ -11,7 +11,7 @@
 //!   reduced.
 //! * **k256 decides.** k256 computes inverses, and every number that this module returns is below p.
 
-#![expect(clippy::inline_always, reason = "what is not inlined may be made for a processor without AVX2")]
+#![expect(clippy::inline_always, reason = "a function that is not inlined may be compiled without AVX2")]
 
 use fearless_simd::{Avx2, kernel, prelude::*, u64x4};
 
