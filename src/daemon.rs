@@ -133,8 +133,8 @@ impl Daemon {
         let (traces, exporting) = Exporting::begin(config.otlp.clone(), &metrics)?;
         let writes = ledgers.writes.clone();
         metrics.show(writes.took.clone());
-        metrics.show(ledgers.claims.made.clone());
-        metrics.show(ledgers.claims.lost.clone());
+        metrics.show(ledgers.claims_made.clone());
+        metrics.show(ledgers.claims_lost.clone());
         metrics.config_in_force();
         let sharing = ledgers.store.clone().membership().map(|membership| {
             Sharing::begin(membership, config.channels.iter().map(|channel| channel.channel.id).collect())

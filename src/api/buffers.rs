@@ -8,7 +8,7 @@
 //! needs `make` to build, which a machine with a Rust toolchain and a C compiler may not have.
 
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 
@@ -23,10 +23,8 @@ const LONG: usize = 64 << 10;
 /// three.
 const KEPT: usize = 4;
 
-/// A larger buffer is not kept.
 const LARGEST: usize = 2 << 20;
 
-/// Unused buffers.
 #[derive(Debug, Default)]
 pub(super) struct Buffers(Mutex<Vec<Vec<u8>>>);
 
@@ -39,13 +37,11 @@ pub(super) struct Body {
 }
 
 impl Buffers {
-    /// An empty body. `announced` is its announced length, or zero if the length is unknown.
-    ///
-    /// # Errors
-    /// [`ApiError::TooLong`] if memory for it is not available.
+    /// An empty body. `announced` is its announced length, or zero if the length is unknown. Fails if memory
+    /// for it is not available.
     pub(super) fn body(self: &Arc<Self>, announced: usize, reserved: Reserved) -> Result<Body, ApiError> {
         let may_be_long = announced == 0 || announced >= LONG;
-        let bytes = if may_be_long { self.lock().pop().unwrap_or_default() } else { Vec::new() };
+        let bytes = if may_be_long { lock(&self.0).pop().unwrap_or_default() } else { Vec::new() };
         let mut body = Body { bytes, reserved, buffers: self.clone() };
         // The announced bytes may never arrive, so this only checks that the memory would be available.
         let had = body.reserved.bytes();
@@ -53,17 +49,10 @@ impl Buffers {
         body.reserved.shrink_to(had);
         Ok(body)
     }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
-        lock(&self.0)
-    }
 }
 
 impl Body {
-    /// Adds received bytes.
-    ///
-    /// # Errors
-    /// [`ApiError::TooLong`] if memory for them is not available.
+    /// Adds received bytes, if memory for them is available.
     pub(super) fn extend(&mut self, chunk: &[u8]) -> Result<(), ApiError> {
         self.reserve(chunk.len(), 2 * (self.bytes.len() + chunk.len()))?;
         self.bytes.extend_from_slice(chunk);
@@ -94,7 +83,7 @@ impl Body {
 
     fn give_back(&mut self) {
         let mut bytes = mem::take(&mut self.bytes);
-        let mut buffers = self.buffers.lock();
+        let mut buffers = lock(&self.buffers.0);
         if (LONG..=LARGEST).contains(&bytes.capacity()) && buffers.len() < KEPT {
             bytes.clear();
             buffers.push(bytes);
@@ -145,9 +134,9 @@ mod tests {
         let buffers = Arc::<Buffers>::default();
         drop(read(&buffers, 0, LONG, 1));
         let short = read(&buffers, 0, 100, 2);
-        assert_eq!((buffers.lock().len(), short.len()), (1, 100));
+        assert_eq!((lock(&buffers.0).len(), short.len()), (1, 100));
         let announced = read(&buffers, 100, 100, 3);
-        assert_eq!((buffers.lock().len(), announced.len()), (1, 100));
+        assert_eq!((lock(&buffers.0).len(), announced.len()), (1, 100));
     }
 
     #[test]
@@ -155,9 +144,9 @@ mod tests {
         let buffers = Arc::<Buffers>::default();
         let held: Vec<_> = (0..2 * KEPT).map(|_| read(&buffers, 0, LONG, 1)).collect();
         drop(held);
-        assert_eq!(buffers.lock().len(), KEPT);
-        buffers.lock().clear();
+        assert_eq!(lock(&buffers.0).len(), KEPT);
+        lock(&buffers.0).clear();
         drop(read(&buffers, LARGEST + 1, LARGEST + 1, 1));
-        assert!(buffers.lock().is_empty());
+        assert!(lock(&buffers.0).is_empty());
     }
 }

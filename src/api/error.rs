@@ -1,15 +1,30 @@
 //! Errors of the service, grouped by the caller's next step.
+//!
+//! The error envelope is shown to people. It decides only one thing: whether a 404 comes from the service.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
+use net::http::SetupError;
+use serde_json::Value;
+
 /// The maximum length of an answer, after decompression.
 pub const MAX_BODY: usize = 64 * 1024 * 1024;
+
+/// The number of bytes of an error's body that are read. An envelope has a few hundred bytes.
+pub(super) const MAX_ENVELOPE: usize = 64 * 1024;
+
+const MAX_MESSAGE: usize = 200;
+
+const MAX_CODE: usize = 64;
+
+const REDACTED: &str = "[api key]";
 
 /// Why a call returned no result.
 #[derive(Debug, thiserror::Error, strum::IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
+#[expect(missing_docs, reason = "the texts describe the fields")]
 pub enum ApiError {
     /// 404 on poll or search: the channel stops, and the other channels continue.
     #[error("the channel does not exist or is archived ({0})")]
@@ -20,21 +35,17 @@ pub enum ApiError {
     /// Any other 4xx: the service will refuse the same request again until the key, the settings or the service change.
     #[error("the service refused the request ({0}){advice}", advice = .0.advice())]
     Refused(Answer),
-    /// 429: retry after a wait.
+    /// 429: retry after a wait. The service may request a wait, of at most
+    /// [`MAX_RETRY_AFTER`](net::http::MAX_RETRY_AFTER).
     #[error("the service limits the request rate (HTTP 429)")]
-    RateLimited {
-        /// The wait that the service requested, at most [`MAX_RETRY_AFTER`](net::http::MAX_RETRY_AFTER).
-        retry_after: Option<Duration>,
-    },
+    RateLimited { retry_after: Option<Duration> },
     /// A 5xx or a network error: retry after a wait.
     #[error(transparent)]
     Transient(Trouble),
-    /// Memory for the complete answer is not available: request fewer events.
+    /// Memory for the complete answer is not available: request fewer events. `bytes` is the announced length, or twice
+    /// the length that has arrived.
     #[error("{}", too_long(*bytes))]
-    TooLong {
-        /// The announced length, or twice the length that has arrived.
-        bytes: usize,
-    },
+    TooLong { bytes: usize },
     /// The response does not answer the request, because of a proxy or a defect of the service. A retry may help.
     /// Otherwise an operator must investigate.
     #[error(transparent)]
@@ -76,7 +87,19 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The operator's remedy for a refusal.
+    /// Reads the envelope as far as possible, and whether it is one. `type` and `code` may be missing, but not both. All
+    /// other fields may be missing or new.
+    pub(super) fn read(status: u16, body: &[u8], key: &str) -> (Self, bool) {
+        let envelope: Value = serde_json::from_slice(body).unwrap_or_default();
+        let field = |name, bound| envelope.get(name)?.as_str().and_then(|text| presentable(text, key, bound));
+        let answer = Self {
+            status,
+            code: field("code", MAX_CODE).or_else(|| field("type", MAX_CODE)),
+            message: field("message", MAX_MESSAGE),
+        };
+        (answer, ["type", "code"].iter().any(|name| envelope.get(name).is_some_and(Value::is_string)))
+    }
+
     fn advice(&self) -> &'static str {
         match (self.status, self.code.as_deref()) {
             (401, Some("ORGANIZATION_NOT_FOUND")) => {
@@ -87,6 +110,16 @@ impl Answer {
             _ => "",
         }
     }
+}
+
+/// A text of the service in a form that can be shown: without control characters and the key, and at most `bound`
+/// characters long.
+///
+/// The key is replaced before the text is truncated, so that the end contains no part of the key.
+fn presentable(text: &str, key: &str, bound: usize) -> Option<Box<str>> {
+    let text = text.replace(key, REDACTED).replace(char::is_control, " ").replace(key, REDACTED);
+    let text: String = text.trim().chars().take(bound).collect();
+    (!text.is_empty()).then(|| text.into())
 }
 
 impl fmt::Display for Answer {
@@ -104,15 +137,11 @@ impl fmt::Display for Answer {
 
 /// A temporary error.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the texts describe the fields")]
 pub enum Trouble {
-    /// The service answered with a 5xx.
+    /// The service answered with a 5xx. It may request a wait, as in [`ApiError::RateLimited`].
     #[error("the service failed ({answer})")]
-    Status {
-        /// The answer.
-        answer: Answer,
-        /// The wait that the service requested, at most [`MAX_RETRY_AFTER`](net::http::MAX_RETRY_AFTER).
-        retry_after: Option<Duration>,
-    },
+    Status { answer: Answer, retry_after: Option<Duration> },
     /// The answer did not arrive completely within `request_timeout` or `connect_timeout`.
     #[error("the service did not answer in time")]
     Timeout,
@@ -143,8 +172,56 @@ pub enum SettingsError {
     KeyCharacters,
     /// TLS cannot work here. The usual cause is that the system's certificates are not installed.
     #[error("TLS could not be initialized: are the system's CA certificates installed?")]
-    Tls(#[source] rustls::Error),
+    Tls(#[source] SetupError),
     /// The HTTP client could not be created.
     #[error("the HTTP client could not be created")]
     Http(#[source] reqwest::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "k3y-secret";
+
+    #[test]
+    fn a_partial_new_or_absent_envelope_is_no_error() {
+        for body in ["", "<html>", "{", "[]", "7", r#"{"code":7,"message":null}"#, r#"{"code":" "}"#] {
+            let bare = Answer { status: 503, code: None, message: None };
+            assert_eq!(Answer::read(503, body.as_bytes(), KEY).0, bare, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_message_is_bounded_free_of_control_characters_and_of_the_key() {
+        let message = format!("no\n\u{1b}[31mkey {KEY}: {}", "x".repeat(500));
+        let body = serde_json::json!({"code": "NEW_CODE", "message": message}).to_string();
+        let (answer, _) = Answer::read(401, body.as_bytes(), KEY);
+        assert_eq!(answer.code.as_deref(), Some("NEW_CODE"));
+        let shown = answer.message.expect("there is a message");
+        assert!(shown.starts_with("no  [31mkey [api key]: xx"), "{shown}");
+        assert_eq!(shown.chars().count(), MAX_MESSAGE);
+    }
+
+    #[test]
+    fn a_key_at_the_cut_leaves_no_half_of_itself() {
+        let message = format!("{}{KEY}", "x".repeat(MAX_MESSAGE - 3));
+        let body = serde_json::json!({ "message": message, "code": KEY }).to_string();
+        let (answer, _) = Answer::read(400, body.as_bytes(), KEY);
+        assert!(!answer.to_string().contains("k3y"), "{answer}");
+    }
+
+    #[test]
+    fn a_body_with_a_type_or_a_code_is_the_envelope_and_no_other() {
+        for (body, is_envelope) in [
+            (r#"{"type":"NOT_FOUND"}"#, true),
+            (r#"{"code":"CHANNEL_NOT_FOUND"}"#, true),
+            (r#"{"code":404,"type":null}"#, false),
+            (r#"{"message":"no Route matched with those values"}"#, false),
+            ("<html>", false),
+            ("", false),
+        ] {
+            assert_eq!(Answer::read(404, body.as_bytes(), KEY).1, is_envelope, "{body}");
+        }
+    }
 }

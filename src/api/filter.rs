@@ -149,7 +149,6 @@ fn address(text: &str) -> Result<String, &'static str> {
     if well_formed { Ok(text.to_owned()) } else { Err("not 0x and 40 hexadecimal digits") }
 }
 
-/// The filters that do not apply to every type.
 const APPLIES_TO: [(&str, &[EventType]); 9] = [
     ("status", &[OperationStatus, QueryStatus, WatcherStatus, WalletStatus]),
     ("watcher_id", &[WatcherEvent, WatcherStatus]),

@@ -35,7 +35,6 @@ use net::secret::Secret;
 use proof::event::{ChannelId, EventId, Offset, RawEvent};
 
 mod buffers;
-mod envelope;
 mod error;
 mod filter;
 mod page;
@@ -44,13 +43,11 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 mod transport;
-mod watcher;
 pub mod windows;
 
 pub use error::{Answer, ApiError, BadAnswer, MAX_BODY, SettingsError, Trouble};
 pub use filter::{Created, Filter};
-pub use page::{MAX_RECORDS, Page};
-pub use watcher::Watcher;
+pub use page::{MAX_RECORDS, Page, Watcher};
 
 use buffers::Buffers;
 

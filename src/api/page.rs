@@ -1,4 +1,4 @@
-//! Pages and single events: each record is a slice of the body.
+//! Pages, single events and watchers: each record is a slice of the body.
 //!
 //! # Invariants
 //!
@@ -113,10 +113,9 @@ fn text(body: &[u8]) -> Cow<'_, str> {
 }
 
 /// The usual cause is an error page of a proxy.
-pub(super) const NOT_JSON: &str = "the answer is not JSON: is there a proxy in between?";
+const NOT_JSON: &str = "the answer is not JSON: is there a proxy in between?";
 
-/// Parses JSON and classifies errors.
-pub(super) fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, BadAnswer> {
+fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, BadAnswer> {
     serde_json::from_str(text).map_err(|error| {
         let what = match error.classify() {
             _ if text.trim_ascii().is_empty() => "the answer is empty",
@@ -152,4 +151,23 @@ fn records<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<&'de RawVal
     }
 
     deserializer.deserialize_seq(Each)
+}
+
+/// A watcher as the service returns it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Watcher {
+    /// `pending`, `active`, `failed`, `archiving`, `archived`, `archive_failed`, or a new word.
+    pub status: String,
+    /// The reason, if the service gives one. It may be empty.
+    pub status_reason: Option<String>,
+    /// The service's JSON, byte for byte.
+    #[serde(skip)]
+    pub json: Bytes,
+}
+
+impl Watcher {
+    pub(super) fn read(body: &Bytes) -> Result<Self, BadAnswer> {
+        let text = std::str::from_utf8(body).map_err(|_| BadAnswer(NOT_JSON.into()))?;
+        Ok(Self { json: body.clone(), ..parse(text)? })
+    }
 }

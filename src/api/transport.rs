@@ -1,6 +1,5 @@
 //! HTTP for the client: one connection pool, bounded bodies, and classification of answers by status.
 
-use std::error::Error;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +7,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderValue};
 use reqwest::{RequestBuilder, Response};
+use rustls::InvalidMessage;
 use tokio::task::yield_now;
 use url::Url;
 
-use super::envelope::{self, MAX_ENVELOPE};
-use super::error::{Answer, ApiError, BadAnswer, SettingsError, Trouble};
+use super::error::{Answer, ApiError, BadAnswer, MAX_ENVELOPE, SettingsError, Trouble};
 use super::{Client, MAX_BODY, Settings};
 use net::http;
 use net::memory::Reserved;
@@ -72,7 +71,6 @@ impl Client {
         self.http.get(url).header(ACCEPT, HeaderValue::from_static("application/json"))
     }
 
-    /// The request with the key.
     pub(super) fn authorized(&self, request: RequestBuilder) -> RequestBuilder {
         request.header(AUTHORIZATION, self.authorization.clone())
     }
@@ -125,7 +123,7 @@ impl Client {
         }
         // The status counts even if the body cannot be read.
         let said = self.body(&mut response, MAX_ENVELOPE, self.memory.exceed(0)).await.unwrap_or_default();
-        let (mut answer, is_envelope) = envelope::read(status, &said, self.settings.api_key.expose());
+        let (mut answer, is_envelope) = Answer::read(status, &said, self.settings.api_key.expose());
         if status == 400 && !is_envelope && self.settings.base_url.scheme() == "http" {
             answer.message.get_or_insert_with(|| NOT_HTTP.into());
         }
@@ -146,7 +144,6 @@ impl Client {
         })
     }
 
-    /// The maximum length of an answer.
     fn longest(&self) -> usize {
         self.max_body.min(self.memory.largest())
     }
@@ -185,22 +182,17 @@ fn base(mut url: Url) -> Result<Url, SettingsError> {
     Ok(url)
 }
 
-/// Classifies a request that got no complete answer.
 fn broken(error: reqwest::Error) -> ApiError {
     // The operator knows the address, and the address would hide the cause in a long line.
     let is_plain = error.url().is_some_and(|url| url.scheme() == "http");
     let error = error.without_url();
-    let is_invalid = |cause: &io::Error| cause.kind() == io::ErrorKind::InvalidData;
-    if error.is_decode() && caused_by(&error, is_invalid) {
+    if error.is_decode() && http::find::<io::Error>(&error).is_some_and(|it| it.kind() == io::ErrorKind::InvalidData) {
         return BadAnswer("the answer could not be decompressed".into()).into();
     }
-    let is_no_tls = |cause: &rustls::Error| {
-        matches!(cause, rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType))
-    };
-    if caused_by(&error, is_no_tls) {
+    if let Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) = http::find(&error) {
         return BadAnswer(NO_TLS.into()).into();
     }
-    if is_plain && caused_by(&error, hyper::Error::is_parse) {
+    if is_plain && http::find(&error).is_some_and(hyper::Error::is_parse) {
         return BadAnswer(TLS.into()).into();
     }
     ApiError::Transient(if error.is_timeout() {
@@ -210,15 +202,4 @@ fn broken(error: reqwest::Error) -> ApiError {
     } else {
         Trouble::Network(error)
     })
-}
-
-/// Whether one of the causes has this type and satisfies the condition.
-fn caused_by<E: Error + 'static>(error: &reqwest::Error, is_such: impl Fn(&E) -> bool) -> bool {
-    // The inner error of a system error is not its source, so it is extracted here.
-    let mut causes =
-        std::iter::successors(error.source(), |&cause| match cause.downcast_ref().and_then(io::Error::get_ref) {
-            Some(within) => Some(within),
-            None => cause.source(),
-        });
-    causes.any(|cause| cause.downcast_ref().is_some_and(&is_such))
 }

@@ -64,11 +64,8 @@ pub struct Windows {
     direction: Direction,
     /// The edge of the last window that was read: everything from the start to here has been seen.
     seen: i64,
-    /// The second at which the walk ends.
     end: i64,
-    /// The length of the next window.
     span: i64,
-    /// The number of events on a full page.
     full: usize,
     /// `has_more` was set for a second that did not fill its page. It therefore says nothing about the window.
     has_more_says_nothing: bool,

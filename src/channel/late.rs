@@ -174,7 +174,7 @@ async fn take(
     let Some(facts) = shared.look(|ledger| ledger.late().get(&key).cloned()) else { return Ok(()) };
     let changes = match settled {
         Some(Outcome::Deliver(record)) => {
-            let trace = shared.channel.parts.traces.begin_late(&shared.channel.identity, since);
+            let trace = shared.channel.parts.traces.begin("late", &shared.channel.identity, since);
             trace.note(|| vec![("offset", key.offset.get())]);
             if !hub.offer_late(&LateRecord { record: Arc::new(record), cause, trace }) {
                 if cause == Cause::Proof { late.insert([key]) } else { late.wait_for_room(key) }

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::*;
 use ledger::StateError;
-use ledger::store::shared::{Answer, Asked, Hold, Instance, Ownership, RequestId, Requests, Standing};
+use ledger::store::shared::{Answer, Asked, Hold, Instance, Ownership, RequestId, Standing};
 use net::tasks::lock;
 
 const LEASE: Duration = Duration::from_secs(6);
@@ -81,10 +81,7 @@ impl Membership for Shared {
     fn lose_all(&self) {}
 
     async fn leave(&self) {}
-}
 
-#[async_trait]
-impl Requests for Shared {
     async fn ask(&self, _: InstanceId, _: &Asked) -> Result<RequestId, StateError> {
         unreachable!("nothing is asked")
     }

@@ -23,8 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tracing::debug;
 
-use crate::rules::Changes;
-use crate::rules::migrate::{self, Moved};
+use crate::rules::{Changes, Moved, rekey};
 use crate::store::{Lease, Loss, Outcome, Store};
 use crate::{Commit, Digest, Key, Ledger, Place, Proof, StateError};
 use net::Chain;
@@ -33,14 +32,12 @@ use proof::event::ChannelId;
 use telemetry::metrics;
 
 mod committer;
-mod owner;
 #[cfg(test)]
 mod tests;
 
 pub use committer::{CommitError, Writes};
 
-use committer::{Answer, Request, UNAVAILABLE_WAIT};
-use owner::Owner;
+use committer::{Answer, Owner, Request, UNAVAILABLE_WAIT};
 
 /// The number of proofs that one process remembers for all channels together.
 pub const PROOFS: usize = 100_000;
@@ -62,19 +59,12 @@ pub struct Ledgers {
     releases: mpsc::UnboundedSender<Lease>,
     /// The progress of writes.
     pub writes: Arc<Writes>,
-    /// Counters of claims.
-    pub claims: Claims,
+    /// Claims that this process has made.
+    pub claims_made: IntCounter,
+    /// Claims of this process that ended because the lease was lost.
+    pub claims_lost: IntCounter,
     /// The tasks that write. They end when this is dropped.
     tasks: JoinSet<()>,
-}
-
-/// Counters of claims.
-#[derive(Clone, Debug)]
-pub struct Claims {
-    /// Claims that this process has made.
-    pub made: IntCounter,
-    /// Claims of this process that ended because the lease was lost.
-    pub lost: IntCounter,
 }
 
 /// A claim, and the remembered proofs of its channel, oldest first.
@@ -99,14 +89,10 @@ impl Ledgers {
     /// Creates the ledgers of a store. Commits are written by a task that is spawned on the current runtime.
     pub fn over(store: Arc<dyn Store>) -> Self {
         let (writes, mut tasks) = (Arc::default(), JoinSet::new());
-        let commits = committer::start(&store, &writes, &mut tasks);
-        let (releases, released) = mpsc::unbounded_channel();
-        tasks.spawn(owner::release(store.clone(), released));
-        let claims = Claims {
-            made: metrics::counter("channeld_claims_total"),
-            lost: metrics::counter("channeld_claims_lost_total"),
-        };
-        Self { store, owners: Mutex::default(), commits, releases, writes, claims, tasks }
+        let (commits, releases) = committer::start(&store, &writes, &mut tasks);
+        let claims_made = metrics::counter("channeld_claims_total");
+        let claims_lost = metrics::counter("channeld_claims_lost_total");
+        Self { store, owners: Mutex::default(), commits, releases, writes, claims_made, claims_lost, tasks }
     }
 
     /// Claims a channel and remembers up to `proofs` of its proofs. If this process has already claimed the channel,
@@ -136,18 +122,19 @@ impl Ledgers {
 
     async fn claim_as(
         &self,
-        owner: OwnedMutexGuard<()>,
+        alone: OwnedMutexGuard<()>,
         channel: ChannelId,
         proofs: usize,
     ) -> Result<Option<Claimed>, StateError> {
         let Some((lease, mut entries)) = self.store.claim(channel).await? else { return Ok(None) };
-        let moves = migrate::rekey(&mut entries)?;
+        let moves = rekey(&mut entries)?;
         let (mut ledger, delivered) = Ledger::load(entries, proofs)?;
         if !self.migrate(&lease, &mut ledger, moves).await? {
             return Ok(None);
         }
-        self.claims.made.inc();
-        let owner = Owner::new(lease.clone(), self.releases.clone(), self.claims.lost.clone(), owner);
+        self.claims_made.inc();
+        let (releases, lost) = (self.releases.clone(), self.claims_lost.clone());
+        let owner = Owner { lease: lease.clone(), releases, lost, _alone: alone };
         let claim = Claim {
             lease,
             ledger: Arc::new(Mutex::new(ledger)),
@@ -189,7 +176,7 @@ impl Ledgers {
     /// If the store cannot be read.
     pub async fn read(&self, channel: ChannelId) -> Result<Ledger, StateError> {
         let mut entries = self.store.entries(channel).await?;
-        migrate::rekey(&mut entries)?;
+        rekey(&mut entries)?;
         Ok(Ledger::load(entries, 0)?.0)
     }
 

@@ -4,29 +4,19 @@ use std::sync::Arc;
 
 /// Why the state could not be opened, read or written.
 #[derive(Clone, Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name each field")]
 pub enum StateError {
-    /// Another process uses the directory.
+    /// Another process uses the directory. Its process id comes from the lock file, or is `unknown`.
     #[error(
         "{path} is in use by another channeld (process {holder}): stop that one, or give this one its own state.path"
     )]
-    InUse {
-        /// The directory.
-        path: String,
-        /// Its process id from the lock file, or `unknown`.
-        holder: String,
-    },
+    InUse { path: String, holder: String },
     /// The state cannot be used in its present form. The text says why, and gives a remedy.
     #[error("{0}")]
     Unusable(String),
-    /// The file system or the database reported an error.
+    /// The file system or the database reported an error. `doing` names the failed operation and its target.
     #[error("{doing}")]
-    Io {
-        /// The failed operation and its target.
-        doing: String,
-        /// The error of the system.
-        #[source]
-        source: Arc<std::io::Error>,
-    },
+    Io { doing: String, source: Arc<std::io::Error> },
     /// The database server cannot be reached, or rejects the request.
     #[error("the state's database cannot be used")]
     Database(#[source] Arc<dyn std::error::Error + Send + Sync>),

@@ -10,23 +10,18 @@ mod commit;
 mod entry;
 mod history;
 mod key;
-pub(crate) mod migrate;
-mod proofs;
-mod room;
 
 pub use commit::{Change, Commit, DeadLetter, Effects, Pending, QuarantinedEvent, Refusal, Summary};
 pub use entry::{
-    Blocker, Confirmed, Cursor, GivenUp, HeldBack, Late, Pause, Paused, Place, Quarantined, ShownWorkflow, SinkName,
-    WORKFLOWS, WorkflowId,
+    Blocker, Confirmed, Cursor, DEAD_LETTERS, GivenUp, HeldBack, LATE, Late, Pause, Paused, Place, QUARANTINE,
+    Quarantined, Room, ShownWorkflow, SinkName, WORKFLOWS, WorkflowId,
 };
 pub(crate) use entry::{decode, encode};
-pub use history::{Contradiction, HISTORY, History, KnownEvent};
-pub(crate) use key::Changes;
+pub use history::{Contradiction, Digest, HISTORY, History, KnownEvent, Proof};
+pub(crate) use key::{Changes, Moved, rekey};
 pub use key::{Entries, Key, Table, Value};
-pub use proofs::{Digest, Proof};
-pub use room::{DEAD_LETTERS, LATE, QUARANTINE, Room};
 
-use proofs::{Chunks, digest_from};
+use history::{Chunks, digest_from};
 
 /// The state of one channel.
 #[derive(Clone, Debug, Default)]
@@ -365,6 +360,21 @@ impl Ledger {
     /// The dead letters, by event and sink.
     pub fn dead_letters(&self) -> &BTreeMap<(EventKey, SinkName), GivenUp> {
         &self.dead_letters
+    }
+
+    /// The number and size of the pending events. The limit is [`LATE`].
+    pub fn late_room(&self) -> Room {
+        Room::of(self.late.values().map(|event| event.bytes))
+    }
+
+    /// The number and size of the quarantined events. The limit is [`QUARANTINE`].
+    pub fn quarantine_room(&self) -> Room {
+        Room::of(self.quarantined.values().map(|event| event.bytes))
+    }
+
+    /// The number and size of the dead letters. The limit is [`DEAD_LETTERS`].
+    pub fn dead_letter_room(&self) -> Room {
+        Room::of(self.dead_letters.values().map(|event| event.bytes))
     }
 
     /// The position that a sink has confirmed. `None` if the cursor was set and has not been reached by delivering

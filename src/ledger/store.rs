@@ -23,23 +23,26 @@ use crate::{Digest, Effects, Entries, Key, Place, Proof, StateError};
 use proof::event::ChannelId;
 
 mod copy;
-mod database;
 mod directory;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod settings;
 pub mod shared;
 mod sled;
-mod used;
 
 pub use copy::{Copied, copy};
-pub use database::{HAS_POSTGRES, PostgresSettings};
-#[cfg(feature = "postgres")]
-pub use postgres::Postgres;
-pub use settings::StateSettings;
+pub use settings::{HAS_POSTGRES, PostgresSettings, StateSettings};
 pub use sled::Sled;
 
 use shared::{Hold, Membership};
+
+/// Runs work that blocks on a thread of its own.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StateError> + Send + 'static,
+) -> Result<T, StateError> {
+    let worked = tokio::task::spawn_blocking(work).await;
+    worked.unwrap_or_else(|panic| Err(StateError::Damaged(panic.to_string())))
+}
 
 /// The right to run a channel: to deliver its events and to commit changes to its ledger.
 #[derive(Clone, Debug)]
@@ -88,6 +91,7 @@ pub enum Outcome {
 
 /// Why nothing may be written under a lease anymore. The channel must be claimed and loaded again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name each field")]
 pub enum Loss {
     /// The lease has ended, or another instance has taken over the channel.
     #[error("this instance's lease of the channel has ended")]
@@ -98,21 +102,11 @@ pub enum Loss {
     /// After a failover, or after a backup was restored, the store has an older state of the channel than it
     /// acknowledged.
     #[error("the database has lost commits: it has version {stored} of the channel, after it acknowledged {recorded}")]
-    Behind {
-        /// The version in the store.
-        stored: u64,
-        /// The version that the store acknowledged.
-        recorded: u64,
-    },
+    Behind { stored: u64, recorded: u64 },
     /// The store has a newer state of the channel than its only writer. This is a defect, or another program changed the
     /// store.
     #[error("the database has version {stored} of the channel, and its only writer is at {version}")]
-    Ahead {
-        /// The version in the store.
-        stored: u64,
-        /// The version that was to be written.
-        version: u64,
-    },
+    Ahead { stored: u64, version: u64 },
 }
 
 /// The number of entries that were lost to a damaged store. Only the numbers are known.
@@ -130,20 +124,14 @@ pub struct Lost {
     pub kept: Option<String>,
 }
 
-/// A place that stores ledgers.
+/// A place that stores ledgers. A method fails if the store cannot be read or written.
 #[async_trait]
 pub trait Store: Send + Sync + fmt::Debug {
     /// Claims a channel and returns all its entries. Bodies are represented by their size only. `None` if another
     /// instance owns the channel.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
     async fn claim(&self, channel: ChannelId) -> Result<Option<(Lease, Entries)>, StateError>;
 
     /// Returns all entries of a channel, like [`claim`](Self::claim). Needs no claim.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
     async fn entries(&self, channel: ChannelId) -> Result<Entries, StateError>;
 
     /// Persists the effects of several channels. Each channel has one element in `group`, and its effects are persisted
@@ -152,24 +140,15 @@ pub trait Store: Send + Sync + fmt::Debug {
     async fn commit(&self, group: Arc<Vec<(Lease, Effects)>>) -> Vec<Outcome>;
 
     /// The body that is stored under a key.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
     async fn body(&self, channel: ChannelId, key: Key) -> Result<Option<Bytes>, StateError>;
 
     /// Releases a channel. Does nothing in a store that only one process uses.
     async fn release(&self, _: Lease) {}
 
     /// The channels that have entries.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
     async fn channels(&self) -> Result<BTreeSet<ChannelId>, StateError>;
 
-    /// Checks that the store still exists at its location.
-    ///
-    /// # Errors
-    /// If nothing can be written. The error gives the reason.
+    /// Checks that the store still exists at its location. The error says why nothing can be written.
     async fn check(&self) -> Result<(), StateError>;
 
     /// The losses from damage that no operator has acknowledged. Does not block.
@@ -178,33 +157,22 @@ pub trait Store: Send + Sync + fmt::Debug {
     }
 
     /// Acknowledges the losses for an operator and returns them.
-    ///
-    /// # Errors
-    /// If the store cannot be written.
     async fn acknowledge_lost(&self) -> Result<Option<Lost>, StateError> {
         Ok(None)
     }
 
     /// Whether a copy to this store was started and not completed.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
     async fn is_incomplete(&self) -> Result<bool, StateError> {
         Ok(false)
     }
 
-    /// Durably marks the store as incomplete, and removes the leftovers of an interrupted copy.
-    ///
-    /// # Errors
-    /// If the store contains a complete state, or cannot be written.
+    /// Durably marks the store as incomplete, and removes the leftovers of an interrupted copy. Fails if the store
+    /// contains a complete state.
     async fn begin_copy(&self) -> Result<(), StateError> {
         Ok(())
     }
 
     /// Marks the store as complete.
-    ///
-    /// # Errors
-    /// If the store cannot be written.
     async fn end_copy(&self) -> Result<(), StateError> {
         Ok(())
     }
@@ -217,9 +185,6 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Records that a channel shows these proofs. Each proof belongs to the channel that showed it first. Returns the
     /// proofs that another channel showed first. If only one process uses the store, that process knows all proofs
     /// itself, so the result is empty.
-    ///
-    /// # Errors
-    /// If the store cannot be reached.
     async fn show(&self, _: ChannelId, _: &[Proof]) -> Result<Vec<(Digest, Place)>, StateError> {
         Ok(Vec::new())
     }

@@ -16,6 +16,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use reqwest::ClientBuilder;
+use reqwest::header::HeaderValue;
 use reqwest::redirect::Policy;
 use rustls::client::WantsClientCert;
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
@@ -25,14 +26,12 @@ use url::Url;
 mod error;
 mod excerpt;
 mod header;
-mod proxy;
 mod public;
 mod tls;
 
 pub use error::{advice, explained, find, reason, root_cause};
 pub use excerpt::excerpt;
 pub use header::{MAX_RETRY_AFTER, basic, retry_after, sensitive};
-pub use proxy::Proxy;
 pub use public::{NotPublic, check_public};
 pub use tls::{Authorities, Identity, PemError, certificates, private_key};
 
@@ -58,69 +57,85 @@ pub struct Connection {
     pub public_only: bool,
 }
 
+/// Whether requests go through a proxy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the texts describe the fields")]
+pub enum Proxy {
+    /// As the environment variables say: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`.
+    #[default]
+    Environment,
+    /// No proxy, regardless of the environment.
+    Direct,
+    /// Always this proxy, regardless of the environment. For an https server the client asks the proxy for a tunnel
+    /// (CONNECT). The proxy sees the requests to an http server. The URL is http or https, without credentials.
+    Named { url: Url, authorization: Option<HeaderValue> },
+}
+
+impl Proxy {
+    fn speaks_tls(&self) -> bool {
+        matches!(self, Self::Named { url, .. } if url.scheme() == "https")
+    }
+
+    fn apply(&self, client: ClientBuilder) -> Result<ClientBuilder, reqwest::Error> {
+        Ok(match self {
+            Self::Environment => client,
+            Self::Direct => client.no_proxy(),
+            Self::Named { url, authorization } => {
+                let proxy = reqwest::Proxy::all(url.clone())?;
+                client.proxy(match authorization {
+                    Some(authorization) => proxy.custom_http_auth(authorization.clone()),
+                    None => proxy,
+                })
+            }
+        })
+    }
+}
+
+/// Why a client cannot be set up: its certificates or its proxy cannot be used, or the address is not allowed.
+pub type SetupError = Box<dyn Error + Send + Sync>;
+
 /// Returns a client builder for `url` with default settings.
 ///
 /// # Errors
 /// If the system's certificates cannot be used.
-pub fn client_for(url: &Url) -> Result<ClientBuilder, rustls::Error> {
-    Ok(client_with(http_tls(url, &Connection::default(), Arc::default())?))
+pub fn client_for(url: &Url) -> Result<ClientBuilder, SetupError> {
+    client_by(url, &Connection::default(), Arc::default())
 }
 
 /// Returns a client builder for `url` with these settings. `asked` becomes true when the server asks for a client
 /// certificate. A server that refuses a certificate often just closes the connection, and `asked` then explains why.
 ///
 /// # Errors
-/// If the certificates or the proxy cannot be used, or if the address is not allowed.
-pub fn client_by(
-    url: &Url,
-    connection: &Connection,
-    asked: Arc<AtomicBool>,
-) -> Result<ClientBuilder, Box<dyn Error + Send + Sync>> {
-    if connection.public_only {
+/// [`SetupError`].
+pub fn client_by(url: &Url, connection: &Connection, asked: Arc<AtomicBool>) -> Result<ClientBuilder, SetupError> {
+    let Connection { authorities, identity, proxy, public_only } = connection;
+    if *public_only {
         check_public(url)?;
     }
-    let mut client = client_with(http_tls(url, connection, asked)?);
-    if connection.public_only {
-        // A proxy from the environment would look up the name itself.
-        client = client.no_proxy().dns_resolver(Arc::new(PublicOnly));
-    }
-    Ok(connection.proxy.apply(client).map_err(reqwest::Error::without_url)?)
-}
-
-fn client_with(tls: ClientConfig) -> ClientBuilder {
-    reqwest::Client::builder()
+    // A client of plain http needs no certificates, so it works on systems without any.
+    let is_used = url.scheme() == "https" || proxy.speaks_tls();
+    let mut tls = tls(authorities.as_ref(), identity.as_ref(), is_used, asked)?;
+    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let mut client = reqwest::Client::builder()
         .tls_backend_preconfigured(tls)
         .user_agent(USER_AGENT)
         .redirect(Policy::none())
         .http2_keep_alive_interval(KEEP_ALIVE)
-        .http2_keep_alive_timeout(KEEP_ALIVE)
+        .http2_keep_alive_timeout(KEEP_ALIVE);
+    if *public_only {
+        // A proxy from the environment would look up the name itself.
+        client = client.no_proxy().dns_resolver(Arc::new(PublicOnly));
+    }
+    Ok(proxy.apply(client).map_err(reqwest::Error::without_url)?)
 }
 
-/// Configures TLS for a database server, which may ask for the client's certificate. If TLS `is_used`, the server's
-/// certificate is checked against `authorities`, or against the system's if there are none.
+/// Configures TLS with ring, for one client and not for the whole process. If TLS `is_used`, the server's certificate is
+/// checked against `authorities`, or against the system's if there are none. `asked` becomes true when the server asks for
+/// the client's certificate.
 ///
 /// # Errors
 /// If the certificates cannot be used.
-pub fn server_tls(
-    authorities: Option<&Authorities>,
-    identity: Option<&Identity>,
-    is_used: bool,
-) -> Result<ClientConfig, rustls::Error> {
-    tls(authorities, identity, is_used, Arc::default())
-}
-
-/// Configures TLS for an HTTP client.
-///
-/// A client of plain http needs no certificates, so it works on systems without any.
-fn http_tls(url: &Url, connection: &Connection, asked: Arc<AtomicBool>) -> Result<ClientConfig, rustls::Error> {
-    let is_used = url.scheme() == "https" || connection.proxy.speaks_tls();
-    let mut config = tls(connection.authorities.as_ref(), connection.identity.as_ref(), is_used, asked)?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(config)
-}
-
-/// Configures TLS with ring, for one client and not for the whole process.
-fn tls(
+pub fn tls(
     authorities: Option<&Authorities>,
     identity: Option<&Identity>,
     is_used: bool,

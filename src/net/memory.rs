@@ -57,7 +57,6 @@ struct Bounds {
     common: usize,
     /// The most common memory that one channel may use.
     share: usize,
-    /// The common memory in use.
     used: usize,
     /// The floor memory in use, of all channels.
     in_floors: usize,
@@ -77,7 +76,6 @@ pub struct ChannelMemory {
     all: Arc<Memory>,
     held: Mutex<Held>,
     waits: Mutex<Waits>,
-    /// Notified when this channel frees memory.
     freed: Notify,
 }
 
@@ -90,27 +88,15 @@ struct Held {
 /// Who waits for memory in a channel, and when the last wait ended.
 #[derive(Debug, Default)]
 struct Waits {
-    /// The number of waits now.
     now: usize,
-    /// When a wait last ended.
     ended: Option<Instant>,
 }
 
-/// A wait for memory. Dropping it ends the wait.
-struct Waiting<'a>(&'a Mutex<Waits>);
+struct OnDrop<F: Fn()>(F);
 
-impl<'a> Waiting<'a> {
-    fn begin(memory: &'a ChannelMemory) -> Self {
-        lock(&memory.waits).now += 1;
-        Self(&memory.waits)
-    }
-}
-
-impl Drop for Waiting<'_> {
+impl<F: Fn()> Drop for OnDrop<F> {
     fn drop(&mut self) {
-        let mut waits = lock(self.0);
-        waits.now -= 1;
-        waits.ended = Some(Instant::now());
+        (self.0)();
     }
 }
 
@@ -122,7 +108,6 @@ pub struct Reserved {
     limit: Limit,
 }
 
-/// The limit of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Limit {
     /// Limited to free memory.
@@ -144,6 +129,15 @@ impl Memory {
         drop(bounds);
         self.freed.notify_waiters();
         self.freed_for_next.notify_waiters();
+    }
+
+    /// Begins the turn of a channel that waits for common memory. It ends when the result is dropped.
+    fn awaited(&self) -> OnDrop<impl Fn()> {
+        lock(&self.bounds).awaited = true;
+        OnDrop(|| {
+            lock(&self.bounds).awaited = false;
+            self.freed.notify_waiters();
+        })
     }
 
     /// The counted bytes in use, of all channels together.
@@ -174,7 +168,7 @@ impl ChannelMemory {
     ///
     /// Can be cancelled at any point. Nothing stays reserved.
     pub async fn reserve(self: &Arc<Self>, bytes: usize) -> Reserved {
-        let _waiting = Waiting::begin(self);
+        let _waiting = self.waiting();
         let mut free = self.free();
         loop {
             // First wait for the channel's own common memory. A sink that refuses records can keep it for long, so other
@@ -198,7 +192,7 @@ impl ChannelMemory {
                 () = until(&self.freed, || free.grow(bytes)) => return free,
                 turn = self.all.turn.lock() => turn,
             };
-            let _awaited = Awaited::begin(&self.all);
+            let _awaited = self.all.awaited();
             let mut awaited = self.nothing(Limit::Awaited);
             let enough = until(&self.all.freed_for_next, || awaited.grow(bytes.min(self.largest())));
             if timeout(MAX_WAIT, enough).await.is_ok() {
@@ -215,9 +209,19 @@ impl ChannelMemory {
         reserved
     }
 
+    /// Begins a wait for memory. It ends when the result is dropped.
+    fn waiting(&self) -> OnDrop<impl Fn()> {
+        lock(&self.waits).now += 1;
+        OnDrop(|| {
+            let mut waits = lock(&self.waits);
+            waits.now -= 1;
+            waits.ended = Some(Instant::now());
+        })
+    }
+
     /// Waits until no other channel reads beyond the limit.
     pub async fn alone(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        let _waiting = Waiting::begin(self);
+        let _waiting = self.waiting();
         self.all.beyond.lock().await
     }
 
@@ -327,24 +331,6 @@ async fn until(freed: &Notify, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// The turn of a channel that waits for common memory. Dropping it ends the turn.
-struct Awaited<'a>(&'a Memory);
-
-impl<'a> Awaited<'a> {
-    fn begin(memory: &'a Memory) -> Self {
-        lock(&memory.bounds).awaited = true;
-        Self(memory)
-    }
-}
-
-impl Drop for Awaited<'_> {
-    fn drop(&mut self) {
-        lock(&self.0.bounds).awaited = false;
-        self.0.freed.notify_waiters();
-    }
-}
-
-/// An event's JSON and its reservation.
 struct Copied {
     json: Box<[u8]>,
     _reserved: Reserved,

@@ -28,10 +28,9 @@
 //!    lists its signatures. The proofs of many events ask at the same time, so that `sums` adds many points at once.
 //! 3. If no member made a signature, its key is recovered. Only recovery finds strangers, repeats and malformed signatures.
 //!
-//! A "yes" in the second step can be trusted for two reasons. The key comes from recovery and its address belongs to a
-//! member. And `(z/s)·G + (r/s)·Q = R` is true for only one Q, so recovery would have found the same key. A "no" is never a
-//! verdict. Without the feature every key is recovered. The vectors, the mutations and a comparison with k256 run in both
-//! builds.
+//! A "yes" in the second step can be trusted: the member's key comes from recovery, and `asking` explains why recovery
+//! would find it again. A "no" is never a verdict. Without the feature every key is recovered. The vectors, the mutations
+//! and a comparison with k256 run in both builds.
 
 use serde::Serialize;
 
@@ -41,8 +40,6 @@ use crate::event::{Event, OcrProof, Proofs, RawEvent};
 mod fast;
 mod hash;
 mod known;
-#[cfg(not(feature = "fast"))]
-mod plain;
 mod reading;
 mod reason;
 mod report;
@@ -55,9 +52,11 @@ pub use report::{OCR_REPORT_LENGTH, Report, event_hash, signed_digest, workflow_
 pub use signers::{SignerSet, SignerSetError};
 
 use reading::{Counted, Signatures};
+use signature::{Recoverable, address_of};
 
 /// The result of verifying an event.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Verdict {
     /// The proof is valid.
     Verified(Verified),
@@ -154,14 +153,14 @@ impl Verifier {
 
     /// Whether [`prepare`](Self::prepare) has work to do. This check is very cheap.
     pub fn wants_preparing(&self) -> bool {
-        self.signers.wants_preparing()
+        self.signers.known.prepared.wants_preparing()
     }
 
     /// Precomputes tables for the signers that have signed often, so that their signatures are checked faster. No verdict
     /// depends on it. It takes some milliseconds per signer, once. Run it off the async threads, while further events are
     /// verified.
     pub fn prepare(&self) {
-        self.signers.prepare();
+        self.signers.known.prepared.prepare();
     }
 
     /// Verifies one record. For many records, [`verify_all`](Self::verify_all) takes much less time.
@@ -175,7 +174,7 @@ impl Verifier {
         let read: Vec<_> = records.into_iter().map(|raw| self.read(raw)).collect();
         let proofs: Vec<_> = read.iter().filter_map(Read::signatures).collect();
         let mut counted = self.signers.count(&proofs).into_iter();
-        read.into_iter().map(|read| read.verdict(self, &mut counted)).collect()
+        read.into_iter().map(|read| read.verdict(&self.signers, &mut counted)).collect()
     }
 
     /// Checks everything except the signatures.
@@ -190,14 +189,14 @@ impl Verifier {
             (true, Proofs::Unreadable) => Verdict::Rejected(raw, Reason::MalformedProof),
             (true, Proofs::Many) => Verdict::Rejected(raw, Reason::MultipleProofs),
             (true, Proofs::One(ocr)) => match self.bound(&event, ocr) {
-                Ok(bound) => return Read::Signed(event, bound),
+                Ok(proof) => return Read::Signed(event, proof),
                 Err(reason) => Verdict::Rejected(raw, reason),
             },
         })
     }
 
-    /// Returns the facts that the report binds, if the report names this event and owner.
-    fn bound(&self, event: &Event, ocr: &OcrProof) -> Result<Bound, Reason> {
+    /// Returns the facts that the report binds, if the report names this event and owner. Nobody has signed them yet.
+    fn bound(&self, event: &Event, ocr: &OcrProof) -> Result<Proof, Reason> {
         let report_bytes = hash::bytes_of(&ocr.report).ok_or(Reason::MalformedReport)?;
         let report = Report::parse(&report_bytes).ok_or(Reason::MalformedReport)?;
         let context = hash::bytes_of(&ocr.context).ok_or(Reason::MalformedContext)?;
@@ -210,8 +209,16 @@ impl Verifier {
         if report.payload != event_hash.0 {
             return Err(Reason::EventHashMismatch);
         }
-        let digest = signed_digest(&report_bytes, &context);
-        Ok(Bound { event_hash, digest, workflow_id: report.workflow_id, execution_id: report.execution_id })
+        Ok(Proof {
+            digest: signed_digest(&report_bytes, &context),
+            signers: Vec::new(),
+            required: self.signers.required,
+            strangers: 0,
+            event_hash,
+            workflow_owner: self.workflow_owner,
+            workflow_id: report.workflow_id,
+            execution_id: report.execution_id,
+        })
     }
 }
 
@@ -233,57 +240,36 @@ impl Dissected {
     pub fn of(ocr: &OcrProof, most: usize) -> Option<Self> {
         let (report, context) = (hash::bytes_of(&ocr.report)?, hash::bytes_of(&ocr.context)?);
         let digest = signed_digest(&report, &context);
-        let maker = |text: &Option<Box<str>>| signature::maker(text.as_deref()?, &digest);
-        let makers = ocr.signatures.iter().take(most).map(maker).collect();
+        let maker = |text: &Option<Box<str>>| Recoverable::parse(text.as_deref()?)?.recover(&digest);
+        let makers = ocr.signatures.iter().take(most).map(|text| maker(text).map(|key| address_of(&key))).collect();
         Some(Self { report, digest, makers })
     }
 }
 
-/// The result of reading a record.
 enum Read {
     Verdict(Verdict),
-    /// The signatures decide the verdict.
-    Signed(Event, Bound),
-}
-
-/// The facts that the signatures of a report bind.
-struct Bound {
-    event_hash: Hash,
-    digest: Hash,
-    workflow_id: Hash,
-    execution_id: Hash,
+    /// The signatures decide the verdict. The proof does not name signers yet.
+    Signed(Event, Proof),
 }
 
 impl Read {
     fn signatures(&self) -> Option<Signatures<'_>> {
-        let Self::Signed(event, Bound { digest, .. }) = self else { return None };
+        let Self::Signed(event, Proof { digest, .. }) = self else { return None };
         let Proofs::One(ocr) = &event.proofs else { return None };
         Some(Signatures { digest: *digest, texts: &ocr.signatures })
     }
 
     /// Returns the verdict. `counted` yields the result for each record that has signatures.
-    fn verdict(self, verifier: &Verifier, counted: &mut impl Iterator<Item = Result<Counted, Reason>>) -> Verdict {
-        let (event, Bound { event_hash, digest, workflow_id, execution_id }) = match self {
+    fn verdict(self, set: &SignerSet, counted: &mut impl Iterator<Item = Result<Counted, Reason>>) -> Verdict {
+        let (event, proof) = match self {
             Self::Verdict(verdict) => return verdict,
-            Self::Signed(event, bound) => (event, bound),
+            Self::Signed(event, proof) => (event, proof),
         };
         match counted.next().expect("the signatures of each proof are counted") {
             Err(reason) => Verdict::Rejected(event.raw, reason),
             Ok(Counted { members, strangers }) => {
-                let Verifier { signers, workflow_owner } = verifier;
-                let (required, workflow_owner) = (signers.required(), *workflow_owner);
-                let signers = members.into_iter().map(|member| signers.addresses()[member]).collect();
-                let proof = Proof {
-                    digest,
-                    signers,
-                    required,
-                    strangers,
-                    event_hash,
-                    workflow_owner,
-                    workflow_id,
-                    execution_id,
-                };
-                Verdict::Verified(Verified { event, proof })
+                let signers = members.into_iter().map(|member| set.addresses()[member]).collect();
+                Verdict::Verified(Verified { event, proof: Proof { signers, strangers, ..proof } })
             }
         }
     }
@@ -302,11 +288,6 @@ impl Verdict {
 
     /// A short constant name: `verified`, `unsigned`, `pending` or `rejected`.
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::Verified(_) => "verified",
-            Self::Unsigned(_) => "unsigned",
-            Self::Pending(_) => "pending",
-            Self::Rejected(..) => "rejected",
-        }
+        self.into()
     }
 }

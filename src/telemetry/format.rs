@@ -1,19 +1,64 @@
-//! Log lines for programs: one JSON object per line, or a text line with its priority for the journal.
+//! Log lines: text for people, in which a service, a file name or an event cannot break the line; one JSON object per line
+//! for programs; and the priority for the journal. A log target has the form that an operator uses, such as
+//! `channeld::api`, independent of the crate that contains the module.
 
-use std::fmt::{self, Debug};
+use std::borrow::Cow;
+use std::fmt::{self, Debug, Write};
 use std::io;
 use std::os::fd::AsFd;
 
+use anstyle::Style;
 use rustix::fs::fstat;
+use serde::Serializer;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::targets;
+const NAME: Style = Style::new().dimmed();
+
+/// Formats the message and then `name=value` pairs, separated by spaces. No content can end the line, move a terminal's
+/// cursor, or change colors or the text direction.
+pub(super) fn on_one_line() -> impl for<'w> FormatFields<'w> + 'static {
+    debug_fn(write_field).delimited(" ")
+}
+
+fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::Result {
+    match field.name() {
+        "message" => {}
+        // The source location of a line of the `log` crate. It is omitted because the lines are clear enough without
+        // it.
+        name if name.starts_with("log.") => return Ok(()),
+        name if writer.has_ansi_escapes() => write!(writer, "{NAME}{name}={NAME:#}")?,
+        name => write!(writer, "{name}=")?,
+    }
+    write!(Escaping(writer), "{value:?}")
+}
+
+/// Writes printable characters unchanged, and all others with Rust's escapes.
+struct Escaping<'a, 'w>(&'a mut Writer<'w>);
+
+impl Write for Escaping<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for part in text.split_inclusive(is_escaped) {
+            match part.char_indices().next_back() {
+                Some((at, last)) if is_escaped(last) => write!(self.0, "{}{}", &part[..at], last.escape_debug())?,
+                _ => self.0.write_str(part)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Matches control characters, and the Unicode characters that end a line or change the text direction.
+fn is_escaped(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
 
 /// Prefixes each line with its priority, such as `<4>`. The journal removes the prefix.
 pub(super) struct Prefixed<F>(pub(super) F);
@@ -55,26 +100,16 @@ where
     fn format_event(&self, _: &FmtContext<'_, S, N>, mut to: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let (metadata, mut time) = (event.metadata(), String::new());
         SystemTime.format_time(&mut Writer::new(&mut time))?;
-        let mut fields = Fields { target: targets::shown(metadata.target()).into(), rest: Map::new() };
+        let mut fields = Fields { target: shown(metadata.target()).into(), rest: Map::new() };
         event.record(&mut fields);
         let Fields { target, mut rest } = fields;
         let message = rest.remove("message").unwrap_or_default();
         let level = metadata.level().as_str();
         let first = [("timestamp", time.into()), ("level", level.into()), ("target", target), ("message", message)];
-        let line = Object { first, rest };
-        writeln!(to, "{}", serde_json::to_string(&line).map_err(|_| fmt::Error)?)
-    }
-}
-
-struct Object {
-    first: [(&'static str, Value); 4],
-    rest: Map<String, Value>,
-}
-
-impl serde::Serialize for Object {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let rest = self.rest.iter().map(|(name, value)| (name.as_str(), value));
-        serializer.collect_map(self.first.iter().map(|(name, value)| (*name, value)).chain(rest))
+        let line = first.map(|(name, value): (&str, Value)| (name.to_owned(), value)).into_iter().chain(rest);
+        let mut json = Vec::new();
+        serde_json::Serializer::new(&mut json).collect_map(line).map_err(|_| fmt::Error)?;
+        writeln!(to, "{}", String::from_utf8_lossy(&json))
     }
 }
 
@@ -95,32 +130,75 @@ impl Fields {
     }
 }
 
-impl Visit for Fields {
-    fn record_i64(&mut self, field: &Field, value: i64) {
-        self.take(field, value);
-    }
+/// Takes a value that JSON has.
+macro_rules! taken {
+    ($($record:ident: $type:ty),*) => {$(
+        fn $record(&mut self, field: &Field, value: $type) {
+            self.take(field, value);
+        }
+    )*};
+}
 
-    fn record_u64(&mut self, field: &Field, value: u64) {
-        self.take(field, value);
-    }
+impl Visit for Fields {
+    taken!(record_i64: i64, record_u64: u64, record_f64: f64, record_bool: bool, record_str: &str);
 
     fn record_u128(&mut self, field: &Field, value: u128) {
         self.take(field, u64::try_from(value).unwrap_or(u64::MAX));
     }
 
-    fn record_f64(&mut self, field: &Field, value: f64) {
-        self.take(field, value);
-    }
-
-    fn record_bool(&mut self, field: &Field, value: bool) {
-        self.take(field, value);
-    }
-
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.take(field, value);
-    }
-
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         self.take(field, format!("{value:?}"));
+    }
+}
+
+/// The crates of channeld besides the program. A target begins with the name of its crate.
+pub const CRATES: [&str; 10] =
+    ["api", "channel", "cluster", "console", "ledger", "net", "operator", "record", "sink", "telemetry"];
+
+/// Converts a target to its displayed form.
+pub(super) fn shown(target: &str) -> Cow<'_, str> {
+    let is_own = target.split("::").next().is_some_and(|first| CRATES.contains(&first));
+    if is_own { format!("channeld::{}", target.strip_prefix("net::").unwrap_or(target)).into() } else { target.into() }
+}
+
+/// The directives that an operator wrote, with the directives for `channeld` repeated for its crates.
+pub(super) fn directives(written: &str) -> String {
+    let parts = || written.split(',').map(str::trim);
+    let mut all = Vec::new();
+    // A directive applies to all targets with its prefix, and `channeld` starts with the name of the crate `channel`.
+    let own = parts().any(|part| part == "channeld" || part.starts_with("channeld="));
+    if !own && parts().any(|part| part.starts_with("channeld::channel")) {
+        let level = parts().rfind(|part| !part.contains('='));
+        all.push(format!("channeld={}", level.unwrap_or("off")).into());
+    }
+    for directive in parts() {
+        all.push(Cow::from(directive));
+        let Some(rest) = directive.strip_prefix("channeld") else { continue };
+        if let Some(module) = rest.strip_prefix("::") {
+            all.extend([module.into(), format!("net::{module}").into()]);
+        } else if rest.is_empty() || rest.starts_with(['=', '[']) {
+            all.extend(CRATES.map(|name| format!("{name}{rest}").into()));
+        }
+    }
+    all.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directive_for_channeld_is_for_all_its_crates() {
+        assert_eq!(directives("info, channeld::api=debug"), "info,channeld::api=debug,api=debug,net::api=debug");
+        assert!(directives("warn,channeld=trace").ends_with(",sink=trace,telemetry=trace"));
+        assert_eq!(directives("channelder=debug,hyper=off"), "channelder=debug,hyper=off");
+        let of_channel = "channeld=warn,warn,channeld::channel=debug,channel=debug,net::channel=debug";
+        assert_eq!(directives("warn,channeld::channel=debug"), of_channel);
+    }
+
+    #[test]
+    fn a_target_is_shown_by_its_module() {
+        let shown = ["sink::file", "net::http", "channeld::daemon", "sled::log", "sinks"].map(|target| shown(target));
+        assert_eq!(shown, ["channeld::sink::file", "channeld::http", "channeld::daemon", "sled::log", "sinks"]);
     }
 }

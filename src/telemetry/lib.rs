@@ -33,7 +33,7 @@
 //! # Invariants
 //!
 //! * **A line is one line,** and special characters from a service, a file name or an event are made visible: see
-//!   `fields`.
+//!   `format`.
 //! * **A line contains neither a body nor a secret.**
 
 #![forbid(unsafe_code)]
@@ -49,19 +49,15 @@ use tracing_subscriber::registry::{LookupSpan, Registry};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, reload};
 
-mod fields;
 mod format;
 mod limit;
 pub mod metrics;
-mod targets;
 pub mod trace;
 
+pub use format::{CRATES, is_journal};
 pub use limit::{ALWAYS, Limit};
-pub use targets::CRATES;
 
-pub use format::is_journal;
-
-use format::{Json, Prefixed};
+use format::{Json, Prefixed, directives, on_one_line};
 
 /// Prefixes of libraries whose lines only repeat channeld's own lines in less clear words. `log.level` can enable each
 /// of them.
@@ -126,7 +122,7 @@ impl Logs {
 }
 
 fn filter(log: &Log) -> EnvFilter {
-    EnvFilter::new(format!("{QUIET},{}", targets::directives(&log.level.0)))
+    EnvFilter::new(format!("{QUIET},{}", directives(&log.level.0)))
 }
 
 /// Sends logs to standard error. Standard output is for events.
@@ -142,13 +138,12 @@ pub fn init_plain(log: &Log) {
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(io::stderr)
         .with_target(false)
-        .fmt_fields(fields::on_one_line())
+        .fmt_fields(on_one_line())
         .with_ansi(io::stderr().is_terminal())
         .without_time();
     tracing_subscriber::registry().with(filter(log)).with(lines).init();
 }
 
-/// Writes lines.
 fn lines<S, W>(format: LogFormat, to: W, with_colours: bool, with_priority: bool) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
@@ -157,8 +152,8 @@ where
     let lines = tracing_subscriber::fmt::layer().with_writer(to).with_ansi(with_colours);
     let text = tracing_subscriber::fmt::format().with_target(false);
     match (format, with_priority) {
-        (LogFormat::Text, false) => lines.fmt_fields(fields::on_one_line()).event_format(text).boxed(),
-        (LogFormat::Text, true) => lines.fmt_fields(fields::on_one_line()).event_format(Prefixed(text)).boxed(),
+        (LogFormat::Text, false) => lines.fmt_fields(on_one_line()).event_format(text).boxed(),
+        (LogFormat::Text, true) => lines.fmt_fields(on_one_line()).event_format(Prefixed(text)).boxed(),
         (LogFormat::Json, false) => lines.event_format(Json).boxed(),
         (LogFormat::Json, true) => lines.event_format(Prefixed(Json)).boxed(),
     }

@@ -18,9 +18,10 @@
 
 use std::collections::HashMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use net::tasks::lock;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit, display};
@@ -36,13 +37,11 @@ pub const ALWAYS: &str = "channeld::always";
 /// The time window in which the lines of a kind are counted.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// The number of lines of a kind that are written per window.
 const LINES: u32 = 20;
 
 /// The number of kinds that are counted separately. Above this number, all lines of one place in the code are one kind.
 const MAX_KINDS: usize = 10_000;
 
-/// How often to check for windows that have ended.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Decides which lines are written. Clones share their counts.
@@ -86,16 +85,15 @@ impl Limit {
     /// Removes the windows that have ended, and logs how many of their lines were suppressed.
     fn report(&self, is_over: impl Fn(&Window) -> bool) {
         // Logged after the lock is released, because this layer also processes the lines that are logged here.
-        let over: Vec<_> = self.lock().extract_if(|_, window| is_over(window)).collect();
+        let over: Vec<_> = lock(&self.0).extract_if(|_, window| is_over(window)).collect();
         over.into_iter()
             .filter(|(_, window)| window.unwritten > 0)
             .for_each(|(kind, window)| log_unwritten(kind, window));
     }
 
-    /// Counts a line, and returns whether to write it.
     fn admits(&self, line: Line, level: Level) -> bool {
         let Line { kind, message } = line;
-        let (mut windows, now) = (self.lock(), Instant::now());
+        let (mut windows, now) = (lock(&self.0), Instant::now());
         let is_known = windows.len() < MAX_KINDS || windows.contains_key(&kind);
         let kind = if is_known { kind } else { Kind { channel: None, sink: None, ..kind } };
         let first = || Window { ends: now + WINDOW, level, message, written: 0, unwritten: 0 };
@@ -111,10 +109,6 @@ impl Limit {
             window.unwritten += 1;
         }
         is_written
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Kind, Window>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -26,15 +26,13 @@ use prometheus::process_collector::ProcessCollector;
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
 mod counted;
-mod of_sinks;
 mod table;
 mod words;
 
-use table::{WELL_FORMED, ages, buckets, described, labels};
+use table::{buckets, described, labels, well_formed};
 use words::WordCounters;
 
-pub use counted::{ChannelMetrics, Endpoint, Sort};
-pub use of_sinks::{Upkeep, UpkeepFailures};
+pub use counted::{ChannelMetrics, Endpoint, Sort, Upkeep, UpkeepFailures};
 
 /// All metrics of this process. Clones share them.
 #[derive(Clone, Debug)]
@@ -80,8 +78,8 @@ impl Default for Metrics {
             delivery_duration: histograms("channeld_delivery_duration_seconds"),
             delivered: counters("channeld_events_delivered_total"),
             dead_letters: counters("channeld_dead_letters_total"),
-            delivered_age: register(&registry, HistogramVec::new(ages(AGE), &labels(AGE))),
-            delivered_after: register(&registry, HistogramVec::new(ages(AFTER), &labels(AFTER))),
+            delivered_age: histograms("channeld_delivered_event_age_seconds"),
+            delivered_after: histograms("channeld_delivered_after_reading_seconds"),
             verification_duration: histograms("channeld_verification_duration_seconds"),
             webhook_requests: counters("channeld_webhook_requests_total"),
             webhook_duration: histograms("channeld_webhook_request_duration_seconds"),
@@ -100,11 +98,8 @@ impl Default for Metrics {
 
 impl Metrics {
     /// Adds metrics that are counted elsewhere.
-    ///
-    /// # Panics
-    /// If the name is registered already.
     pub fn show(&self, other: impl Collector + 'static) {
-        self.registry.register(Box::new(other)).expect("every name is registered once");
+        well_formed(self.registry.register(Box::new(other)));
     }
 
     /// Records that the configuration was read and is in effect.
@@ -120,34 +115,22 @@ impl Metrics {
 }
 
 /// The duration of state commits. Must be [added](Metrics::show) when the state is open.
-///
-/// # Panics
-/// Never: its name is in the table.
 pub fn commit_duration() -> Histogram {
-    Histogram::with_opts(buckets("channeld_state_commit_duration_seconds")).expect(WELL_FORMED)
+    well_formed(Histogram::with_opts(buckets("channeld_state_commit_duration_seconds")))
 }
 
 /// A separate counter. Must be [added](Metrics::show) to the metrics.
-///
-/// # Panics
-/// If the name is not in the table.
 pub fn counter(name: &str) -> IntCounter {
-    IntCounter::with_opts(described(name)).expect(WELL_FORMED)
+    well_formed(IntCounter::with_opts(described(name)))
 }
 
 /// A gauge that is created for one scrape.
-///
-/// # Panics
-/// If the name is not in the table.
 pub fn gauge(name: &str) -> IntGaugeVec {
-    IntGaugeVec::new(described(name), &labels(name)).expect(WELL_FORMED)
+    well_formed(IntGaugeVec::new(described(name), &labels(name)))
 }
 
-const AGE: &str = "channeld_delivered_event_age_seconds";
-const AFTER: &str = "channeld_delivered_after_reading_seconds";
-
 fn register<C: Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<C>) -> C {
-    let metric = metric.expect(WELL_FORMED);
-    registry.register(Box::new(metric.clone())).expect("every name is registered once");
+    let metric = well_formed(metric);
+    well_formed(registry.register(Box::new(metric.clone())));
     metric
 }

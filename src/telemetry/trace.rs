@@ -21,7 +21,6 @@
 //!   [`Export`].
 //! * **Almost free if export is off:** the cost is a few random ids per batch.
 
-use std::error::Error;
 use std::fmt;
 use std::ops::Range;
 use std::time::SystemTime;
@@ -36,8 +35,6 @@ use url::Url;
 use net::http::Authorities;
 use record::ChannelRef;
 
-#[cfg(not(feature = "otlp"))]
-mod absent;
 #[cfg(feature = "otlp")]
 mod export;
 mod request;
@@ -63,9 +60,6 @@ pub struct Otlp {
     pub authorities: Option<Authorities>,
 }
 
-/// Why the client of the collector could not be made.
-pub type SetupError = Box<dyn Error + Send + Sync>;
-
 /// Starts traces. By default traces have only ids, and nothing is exported.
 #[derive(Clone, Debug)]
 pub struct Traces(SdkTracer);
@@ -81,17 +75,8 @@ impl Traces {
         Self(provider.with_sampler(sampler).build().tracer("channeld"))
     }
 
-    /// Starts the trace of a batch. `since` is the time of its request.
-    pub fn begin(&self, channel: &ChannelRef, since: SystemTime) -> Trace {
-        self.start("batch", channel, since)
-    }
-
-    /// Starts the trace of a late delivery. `since` is the time at which its proof was requested.
-    pub fn begin_late(&self, channel: &ChannelRef, since: SystemTime) -> Trace {
-        self.start("late", channel, since)
-    }
-
-    fn start(&self, name: &'static str, channel: &ChannelRef, since: SystemTime) -> Trace {
+    /// Starts the trace of a `batch`, or of a `late` delivery. `since` is the time at which its events were requested.
+    pub fn begin(&self, name: &'static str, channel: &ChannelRef, since: SystemTime) -> Trace {
         let batch = SpanBuilder::from_name(name).with_start_time(since);
         let batch = batch.start_with_context(&self.0, &Context::new());
         // The context contains the tracer, for requests within the batch.
@@ -176,6 +161,39 @@ impl Part {
     }
 }
 
+/// The export of traces in a program that was built without it. The program cannot export, and says so.
+#[cfg(not(feature = "otlp"))]
+mod absent {
+    use std::convert::Infallible;
+
+    use net::http::SetupError;
+    use prometheus::IntCounter;
+    use tokio::sync::watch;
+    use tokio_util::sync::CancellationToken;
+
+    use super::{Otlp, Traces};
+
+    /// There is none.
+    #[derive(Debug)]
+    pub struct Export(Infallible);
+
+    impl Export {
+        /// Does not export.
+        ///
+        /// # Errors
+        /// Always: this program was built without the export of traces.
+        pub fn new(_otlp: watch::Receiver<Otlp>, _lost: IntCounter) -> Result<(Traces, Self), SetupError> {
+            Err("this channeld was built without the feature otlp".into())
+        }
+
+        /// Never called: `new` always fails.
+        #[expect(clippy::unused_async, reason = "as with the export")]
+        pub async fn run(self, _stop: CancellationToken) {
+            match self.0 {}
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use uuid::Uuid;
@@ -186,7 +204,7 @@ mod tests {
     #[tokio::test]
     async fn a_trace_that_is_not_exported_has_an_id_of_32_digits_and_no_header() {
         let channel = ChannelRef { name: "a".into(), id: ChannelId(Uuid::nil()) };
-        let [one, other] = [(), ()].map(|()| Traces::default().begin(&channel, SystemTime::now()));
+        let [one, other] = [(), ()].map(|()| Traces::default().begin("batch", &channel, SystemTime::now()));
         assert_eq!(one.id().to_string().len(), 32);
         assert_ne!(one.id(), other.id());
         let url = "http://127.0.0.1/hook".parse().expect("a URL");

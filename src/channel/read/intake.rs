@@ -285,7 +285,7 @@ impl Intake {
             self.trouble.wait_out("reading events", error).await;
             return Ok(true);
         }
-        let trace = self.shared.channel.parts.traces.begin(&self.shared.channel.identity, range.took.start);
+        let trace = self.shared.channel.parts.traces.begin("batch", &self.shared.channel.identity, range.took.start);
         trace.past("poll", range.took.clone());
         let verifying = trace.part("verify");
         let stage = self.stage(Some(range.received), Some(&trace));

@@ -70,7 +70,7 @@ fn url(listen: Option<SocketAddr>, path: &str) -> Result<Url, Failure> {
 async fn ask(url: &Url, max_wait: Duration) -> Result<(bool, String), Failure> {
     let failed =
         |error: reqwest::Error| Failure(Exit::Failed, format!("no answer from {url}: {}", Chain(&error.without_url())));
-    let client = http::client_for(url).map_err(|error| Failure(Exit::Failed, Chain(&error).to_string()))?;
+    let client = http::client_for(url).map_err(|error| Failure(Exit::Failed, Chain(&*error).to_string()))?;
     let client = client.no_proxy().timeout(max_wait).build().map_err(failed)?;
     let answer = client.get(url.clone()).send().await.map_err(failed)?;
     let good = answer.status().is_success();

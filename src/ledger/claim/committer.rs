@@ -1,4 +1,5 @@
-//! The task that writes effects to the store. Commits that arrive during a write are then written together.
+//! The tasks that write effects to the store and release leases. Commits that arrive during a write are then written
+//! together.
 //!
 //! # Invariants
 //!
@@ -11,19 +12,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use prometheus::Histogram;
-use tokio::sync::{mpsc, oneshot, watch};
+use prometheus::{Histogram, IntCounter};
+use tokio::sync::{OwnedMutexGuard, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tracing::{debug, error, info, warn};
 
-use super::owner::Owner;
 use crate::store::{Lease, Loss, Outcome, Store};
 use crate::{Effects, Refusal, StateError};
 use net::Chain;
 use telemetry::metrics;
 
-/// The maximum number of commits that are written together.
 const GROUP: usize = 64;
 
 /// The size in bytes from which no more commits are added to a write, because the store keeps several copies of them
@@ -68,6 +67,25 @@ pub(super) struct Answer {
     pub(super) done: oneshot::Sender<Result<(), CommitError>>,
 }
 
+/// Keeps a channel claimed in this process. When its last commit is written, the lease is released at the store.
+#[derive(Debug)]
+pub(super) struct Owner {
+    pub(super) lease: Lease,
+    pub(super) releases: mpsc::UnboundedSender<Lease>,
+    pub(super) lost: IntCounter,
+    pub(super) _alone: OwnedMutexGuard<()>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if self.lease.is_lost() {
+            self.lost.inc();
+        }
+        // When the process ends, the receiver is gone, and channels are not released one by one.
+        let _ = self.releases.send(self.lease.clone());
+    }
+}
+
 /// The effects to write, merged to one element per channel, each with the commits to answer.
 #[derive(Debug, Default)]
 struct Group {
@@ -75,12 +93,19 @@ struct Group {
     answers: Vec<Vec<Answer>>,
 }
 
-/// Starts the tasks that write to a store and check it. They end with `tasks`.
-pub(super) fn start(store: &Arc<dyn Store>, writes: &Arc<Writes>, tasks: &mut JoinSet<()>) -> mpsc::Sender<Request> {
+/// Starts the tasks that write to a store, check it, and release the leases of owners that have ended. They end with
+/// `tasks`.
+pub(super) fn start(
+    store: &Arc<dyn Store>,
+    writes: &Arc<Writes>,
+    tasks: &mut JoinSet<()>,
+) -> (mpsc::Sender<Request>, mpsc::UnboundedSender<Lease>) {
     let (commits, requests) = mpsc::channel(QUEUE);
+    let (releases, released) = mpsc::unbounded_channel();
     tasks.spawn(serve(store.clone(), requests, writes.clone()));
     tasks.spawn(check(store.clone(), writes.clone()));
-    commits
+    tasks.spawn(release(store.clone(), released));
+    (commits, releases)
 }
 
 async fn serve(store: Arc<dyn Store>, mut requests: mpsc::Receiver<Request>, writes: Arc<Writes>) {
@@ -172,6 +197,12 @@ fn report(lease: &Lease, loss: Loss) {
     }
 }
 
+async fn release(store: Arc<dyn Store>, mut released: mpsc::UnboundedReceiver<Lease>) {
+    while let Some(lease) = released.recv().await {
+        store.release(lease).await;
+    }
+}
+
 async fn check(store: Arc<dyn Store>, writes: Arc<Writes>) {
     loop {
         let trouble = store.check().await.err();
@@ -186,7 +217,6 @@ pub struct Writes {
     began: watch::Sender<Option<Instant>>,
     /// The durations of writes.
     pub took: Histogram,
-    /// The result of the last check of the store.
     trouble: watch::Sender<Option<String>>,
     /// Why the last commit must be tried again.
     refused: watch::Sender<Option<String>>,

@@ -10,40 +10,25 @@ use super::entry::{
     Blocker, Confirmed, Cursor, GivenUp, HeldBack, Pause, Paused, Quarantined, ShownWorkflow, SinkName, WorkflowId,
     encode,
 };
-use super::history::{Contradiction, KnownEvent};
+use super::history::{Contradiction, KnownEvent, Proof};
 use super::key::{Changes, Key};
-use super::proofs::Proof;
 use proof::event::{EventId, EventKey, Offset};
 
 /// Changes that are applied together: all of them or none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Commit(pub Vec<Change>);
 
-/// One change. The changes of a commit are applied in order.
+/// One change. The changes of a commit are applied in order. `sink` names a lane, and `key` an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the text of a change describes its fields")]
 pub enum Change {
     /// Advances the cursor of a lane. Refused if the cursor is already higher.
-    Advance {
-        /// The lane's sink.
-        sink: SinkName,
-        /// The new cursor.
-        to: Cursor,
-    },
+    Advance { sink: SinkName, to: Cursor },
     /// Sets a cursor, possibly to a lower value, because an operator asked for it or because the sink lost data. Clears
     /// the position that the sink had confirmed.
-    SetCursor {
-        /// The lane's sink.
-        sink: SinkName,
-        /// The new cursor.
-        to: Cursor,
-    },
+    SetCursor { sink: SinkName, to: Cursor },
     /// A sink has confirmed its position.
-    Confirm {
-        /// The lane's sink.
-        sink: SinkName,
-        /// The confirmed position.
-        confirmed: Confirmed,
-    },
+    Confirm { sink: SinkName, confirmed: Confirmed },
     /// The time that the service has been polled, in seconds: see [`Ledger::asked`](crate::Ledger::asked). Waits that
     /// begin later in the same commit are measured from this value.
     Asked(u64),
@@ -54,61 +39,28 @@ pub enum Change {
     Appeared(KnownEvent),
     /// The service's history differs from the events that were read.
     Contradict(Contradiction),
-    /// An operator accepts the service's history above an offset.
-    AcceptHistory {
-        /// `None` accepts the complete history.
-        above: Option<Offset>,
-    },
+    /// An operator accepts the service's history above an offset. `None` accepts the complete history.
+    AcceptHistory { above: Option<Offset> },
     /// A lane has passed an event without delivering it. The event becomes pending for the lane.
-    Owe {
-        /// The lane's sink.
-        sink: SinkName,
-        /// The event.
-        event: Pending,
-    },
+    Owe { sink: SinkName, event: Pending },
     /// A pending event was delivered to a lane.
-    Settle {
-        /// The lane's sink.
-        sink: SinkName,
-        /// The event.
-        key: EventKey,
-    },
+    Settle { sink: SinkName, key: EventKey },
     /// An event is rejected. It is then no longer pending.
     Quarantine(QuarantinedEvent),
-    /// An event leaves the quarantine to be delivered. It becomes pending for the lanes that have passed it.
-    Release {
-        /// The event.
-        key: EventKey,
-        /// When the wait for its proof started again, in Unix seconds.
-        since: i64,
-        /// The lanes that may have passed the event. It becomes pending only for lanes whose cursor has passed it.
-        sinks: Vec<SinkName>,
-    },
+    /// An event leaves the quarantine to be delivered. It becomes pending for those of the `sinks` whose cursor has
+    /// passed it. The wait for its proof starts again at `since`, in Unix seconds.
+    Release { key: EventKey, since: i64, sinks: Vec<SinkName> },
     /// An operator discards a quarantined event.
     DropQuarantined(EventKey),
     /// In strict ordering, this event now blocks all later events.
     Block(Blocker),
-    /// An operator pauses or resumes the channel or a sink, or a pause has ended: see [`Paused::set`].
-    Pause {
-        /// The lane's sink; `None`: the channel.
-        sink: Option<SinkName>,
-        /// `None` resumes.
-        pause: Option<Pause>,
-    },
+    /// An operator pauses a sink, or the channel if `sink` is `None`. If `pause` is `None`, an operator resumes it or
+    /// its pause has ended: see [`Paused::set`].
+    Pause { sink: Option<SinkName>, pause: Option<Pause> },
     /// A sink gave up on an event.
-    GiveUp {
-        /// The lane's sink.
-        sink: SinkName,
-        /// The event.
-        letter: DeadLetter,
-    },
+    GiveUp { sink: SinkName, letter: DeadLetter },
     /// An event is no longer a dead letter.
-    DropDeadLetter {
-        /// The lane's sink.
-        sink: SinkName,
-        /// The event.
-        key: EventKey,
-    },
+    DropDeadLetter { sink: SinkName, key: EventKey },
     /// The proofs of the events that a lane has passed, in ascending order. Proofs at or below the highest cursor of
     /// all lanes are ignored, because the ledger already has them.
     Delivered(Vec<Proof>),
@@ -163,12 +115,10 @@ pub struct DeadLetter {
 /// A commit was refused because a cursor would move back. This is a defect. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the cursor of sink {sink} would move back from {from} to {to}: this is a defect, nothing was written")]
+#[expect(missing_docs, reason = "the message names each field")]
 pub struct Refusal {
-    /// The lane's sink.
     pub sink: SinkName,
-    /// The recorded cursor.
     pub from: Cursor,
-    /// The refused cursor.
     pub to: Cursor,
 }
 

@@ -1,16 +1,20 @@
-//! The newest events of a channel in the form in which they were read. The service's history is compared with them.
+//! The newest events of a channel in the form in which they were read, and the recently delivered proofs. Both are
+//! remembered across restarts.
 //!
 //! The service can be restored from a backup. It then returns different events at offsets that were read before, and
-//! its answers do not say so. The ledger therefore remembers the newest events by offset, id and proof, across
-//! restarts.
+//! its answers do not say so. The newest events are therefore remembered by offset, id and proof, and compared with the
+//! service's history.
+//!
+//! The proofs of a commit are stored as one entry. If the number of proofs exceeds the capacity, the oldest entries are
+//! removed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::proofs::Digest;
+use super::key::{Changes, Key};
 use crate::StateError;
 use proof::event::{EventId, EventKey, Offset};
 
@@ -107,6 +111,86 @@ fn unpack_event(packed: &[u8; LENGTH]) -> Option<(EventKey, KnownEvent)> {
     };
     let digest = Some(digest).filter(|digest| *digest != Digest::default());
     Some((key, KnownEvent { key, previous: Offset::new(i64::from_be_bytes(*previous)), digest }))
+}
+
+const PROOF_LENGTH: usize = 16 + 8;
+
+/// Identifies a proof: the first 16 bytes of the signed digest. A collision by chance is practically impossible.
+pub type Digest = [u8; 16];
+
+/// Parses the hexadecimal digest of a proof and returns the bytes that identify it.
+pub(super) fn digest_from(text: &str) -> Option<Digest> {
+    let mut digest = Digest::default();
+    hex::decode_to_slice(text.strip_prefix("0x")?.get(..2 * digest.len())?, &mut digest).ok()?;
+    Some(digest)
+}
+
+/// A proof that was delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Proof {
+    /// Its digest.
+    pub digest: Digest,
+    /// The offset of the event that it proved.
+    pub offset: Offset,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Chunks {
+    /// The numbers of the entries, oldest first, each with its number of proofs.
+    numbers: VecDeque<(u64, usize)>,
+    proofs: usize,
+    pub(super) capacity: usize,
+}
+
+impl Chunks {
+    pub(super) fn remembering(capacity: usize) -> Self {
+        Self { capacity, ..Self::default() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.proofs == 0
+    }
+
+    /// Adds an entry from the store. Must be called in the order of the entry numbers.
+    pub(super) fn load(&mut self, number: u64, value: &[u8]) -> Result<Vec<Proof>, StateError> {
+        let proofs = unpack(value).ok_or_else(|| StateError::Damaged("delivered proofs cannot be read".to_owned()))?;
+        self.numbers.push_back((number, proofs.len()));
+        self.proofs += proofs.len();
+        Ok(proofs)
+    }
+
+    pub(super) fn add(&mut self, proofs: &[Proof], changes: &mut Changes) {
+        if proofs.is_empty() {
+            return;
+        }
+        let number = self.numbers.back().map_or(0, |(last, _)| last + 1);
+        changes.push((Key::Proofs(number), Some(pack(proofs))));
+        self.numbers.push_back((number, proofs.len()));
+        self.proofs += proofs.len();
+        while let Some((oldest, count)) = self.numbers.front().copied()
+            && self.proofs - count >= self.capacity
+        {
+            self.numbers.pop_front();
+            self.proofs -= count;
+            changes.push((Key::Proofs(oldest), None));
+        }
+    }
+}
+
+fn pack(proofs: &[Proof]) -> Bytes {
+    proofs
+        .iter()
+        .flat_map(|Proof { digest, offset }| digest.iter().copied().chain(offset.get().to_be_bytes()))
+        .collect()
+}
+
+fn unpack(packed: &[u8]) -> Option<Vec<Proof>> {
+    let (proofs, rest) = packed.as_chunks::<PROOF_LENGTH>();
+    let proof = |packed: &[u8; PROOF_LENGTH]| {
+        let (digest, offset) = packed.split_first_chunk()?;
+        Some(Proof { digest: *digest, offset: Offset::new(i64::from_be_bytes(offset.try_into().ok()?))? })
+    };
+    if rest.is_empty() { proofs.iter().map(proof).collect() } else { None }
 }
 
 #[cfg(test)]

@@ -1,13 +1,15 @@
 //! The entries of a ledger in the store. Each has a table, a key in the table, and a value.
 //!
 //! Most values are JSON. Bodies are the original bytes of the events, and proofs are packed.
+//!
+//! In version 0.1 the keys of events were offsets. The new keys also contain the events' ids, and [`rekey`] migrates.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use uuid::Uuid;
 
-use super::entry::{SinkName, WorkflowId};
+use super::entry::{GivenUp, Late, Quarantined, SinkName, WorkflowId, decode};
 use crate::StateError;
 use proof::event::{EventId, EventKey, Offset};
 
@@ -85,11 +87,17 @@ pub(crate) type Changes = Vec<(Key, Option<Bytes>)>;
 impl Value {
     /// Converts a stored value to the form that is returned when a channel is claimed.
     pub fn of(key: &Key, stored: &[u8]) -> Self {
-        match key {
-            Key::Body(_) | Key::DeadBody(..) => Self::Size(stored.len() as u64),
-            _ => Self::Bytes(Bytes::copy_from_slice(stored)),
+        if Table::BODIES.contains(&key.into()) {
+            Self::Size(stored.len() as u64)
+        } else {
+            Self::Bytes(Bytes::copy_from_slice(stored))
         }
     }
+}
+
+impl Table {
+    /// The tables whose values are bodies. Bodies are loaded only on request.
+    pub(crate) const BODIES: [Self; 2] = [Self::Body, Self::DeadBody];
 }
 
 impl Key {
@@ -118,11 +126,8 @@ impl Key {
         }
     }
 
-    /// Parses the bytes of a key.
-    ///
-    /// # Errors
-    /// If the bytes are not a key of that table.
-    pub fn parse(table: Table, bytes: &[u8]) -> Result<Self, StateError> {
+    /// Parses the bytes of a key of a table.
+    pub(crate) fn parse(table: Table, bytes: &[u8]) -> Result<Self, StateError> {
         let key = match table {
             Table::Cursor => sink(bytes).map(Self::Cursor),
             Table::Late => event_key(bytes).map(Self::Late),
@@ -170,4 +175,62 @@ fn event_and_sink(bytes: &[u8]) -> Option<(EventKey, SinkName)> {
     let (name, id) = (parts.next()?, parts.next());
     let id = if let Some(id) = id { Some(event_id(id)?) } else { None };
     Some((EventKey { offset: offset(number)?, id }, sink(name)?))
+}
+
+/// An entry that is stored under an offset only, although its event has an id, together with the entry of its body.
+#[derive(Debug)]
+pub(crate) struct Moved {
+    entry: (Key, Key),
+    value: Bytes,
+    pub(crate) body: (Key, Key),
+}
+
+/// Gives such entries their new keys, and returns the entries that the store must move.
+pub(crate) fn rekey(entries: &mut Entries) -> Result<Vec<Moved>, StateError> {
+    let mut moves = Vec::new();
+    for (key, value) in &*entries {
+        let Value::Bytes(value) = value else { continue };
+        let with = |old: &EventKey, id: Option<EventId>| EventKey { id, ..*old };
+        let (entry, body, new_body) = match key {
+            Key::Late(old @ EventKey { id: None, .. }) => {
+                let new = with(old, decode::<Late>(value)?.event_id);
+                (Key::Late(new), Key::Body(*old), Key::Body(new))
+            }
+            Key::Quarantined(old @ EventKey { id: None, .. }) => {
+                let new = with(old, decode::<Quarantined>(value)?.event_id);
+                (Key::Quarantined(new), Key::Body(*old), Key::Body(new))
+            }
+            Key::DeadLetter(old @ EventKey { id: None, .. }, sink) => {
+                let new = with(old, decode::<GivenUp>(value)?.event_id);
+                let body = |event| Key::DeadBody(event, sink.clone());
+                (Key::DeadLetter(new, sink.clone()), body(*old), body(new))
+            }
+            _ => continue,
+        };
+        // An event without an id keeps its key.
+        if entry != *key {
+            moves.push(Moved { entry: (key.clone(), entry), value: value.clone(), body: (body, new_body) });
+        }
+    }
+    for Moved { entry: (old, new), body: (old_body, new_body), .. } in &moves {
+        for (old, new) in [(old, new), (old_body, new_body)] {
+            if let Some(value) = entries.remove(old) {
+                entries.insert(new.clone(), value);
+            }
+        }
+    }
+    Ok(moves)
+}
+
+impl Moved {
+    /// The changes that move the entry. `json` is its body, or `None` if the body was lost or was moved with another
+    /// entry of the event.
+    pub(crate) fn changes(self, json: Option<Bytes>) -> Changes {
+        let (entry, body) = (self.entry, self.body);
+        let mut changes = vec![(entry.1, Some(self.value)), (entry.0, None)];
+        if json.is_some() {
+            changes.extend([(body.1, json), (body.0, None)]);
+        }
+        changes
+    }
 }

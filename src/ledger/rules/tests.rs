@@ -375,7 +375,7 @@ fn keys_of_version_0_1_get_the_ids_of_their_events() {
     };
     let mut store: BTreeMap<Key, Bytes> = kept.store.iter().map(|(key, value)| (old(key), value.clone())).collect();
     let mut loaded = entries(&store);
-    let moves = migrate::rekey(&mut loaded).unwrap();
+    let moves = rekey(&mut loaded).unwrap();
     assert_eq!(loaded, entries(&kept.store));
     for moved in moves {
         let json = store.get(&moved.body.0).cloned();

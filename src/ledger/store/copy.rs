@@ -21,7 +21,6 @@ use crate::rules::Changes;
 use crate::{Entries, Key, Ledger, PROOFS, StateError, Summary, Value};
 use proof::event::ChannelId;
 
-/// The maximum number of entries that are written together.
 const AT_ONCE: usize = 1_000;
 
 /// The size in bytes after which no more entries are added to a write.

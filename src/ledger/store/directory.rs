@@ -1,9 +1,12 @@
-//! The state directory: its lock and its ownership checks.
+//! The state directory: its lock, its ownership checks, and `state.json`, which records which states the owner of the
+//! directory has used. A state that has disappeared is therefore not mistaken for a new one.
 //!
 //! # Invariants
 //!
 //! * **Private to its owner.** The directory belongs to this user and has mode 0700. The files that channeld keeps in
 //!   it belong to this user, and none of them is a symbolic link. Anything else is an error before any file is opened.
+//! * **Never torn.** A file is written under another name, synced, and renamed.
+//! * **`state.json` is optional.** If the file is missing, the state that is found is used.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -11,24 +14,21 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Access;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::StateError;
 
 pub(super) const DATABASE: &str = "sled";
-/// The mirror of the sled database.
 pub(super) const MIRROR: &str = "cursors.json";
 /// The next mirror, until it is complete and on disk. If the process is killed, the next write replaces this file.
 pub(super) const MIRROR_NEXT: &str = "cursors.json.new";
-/// The record of the states that were used.
-pub(super) const USED: &str = "state.json";
-/// The next version of that record, until it is on disk.
-pub(super) const USED_NEXT: &str = "state.json.new";
+const USED: &str = "state.json";
+const USED_NEXT: &str = "state.json.new";
 const LOCK: &str = "lock";
 
 const ROOT: u32 = 0;
 
-/// Refuses to open a symbolic link.
 pub(super) const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
 
 /// The locked directory. The operating system releases the lock when the process ends, even after a crash.
@@ -75,11 +75,8 @@ impl Directory {
                 let parent = absolute.ancestors().find(|parent| parent.exists()).unwrap_or(Path::new("/"));
                 let may = rustix::fs::access(parent, Access::WRITE_OK | Access::EXEC_OK);
                 if !parent.is_dir() || may.is_err() {
-                    let parent = parent.display();
-                    return Err(unsafe_to_use(
-                        path,
-                        &format!("cannot be created: this user may not write to {parent}"),
-                    ));
+                    let problem = format!("cannot be created: this user may not write to {}", parent.display());
+                    return Err(unsafe_to_use(path, &problem));
                 }
                 Ok(format!("it will be created in {}", parent.display()))
             }
@@ -95,6 +92,51 @@ impl Directory {
     pub(super) fn check(&self) -> Result<(), StateError> {
         let found = fs::metadata(&self.path).map_err(|_| gone(&self.path))?;
         if (found.dev(), found.ino()) == self.id { Ok(()) } else { Err(gone(&self.path)) }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Used {
+    /// Whether this directory has contained a state of its own.
+    #[serde(default)]
+    pub(super) sled: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) database: Option<UsedDatabase>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct UsedDatabase {
+    /// The id of the state, which the database contains too.
+    pub(super) id: Uuid,
+    pub(super) schema: String,
+    pub(super) database: String,
+}
+
+impl Used {
+    /// The path of the file in a state directory.
+    pub(super) fn file(directory: &Path) -> PathBuf {
+        directory.join(USED)
+    }
+
+    /// Reads the file. If it does not exist, no state was used.
+    pub(super) fn read(directory: &Path) -> Result<Self, StateError> {
+        let path = Self::file(directory);
+        let Some(json) = read(&path)? else { return Ok(Self::default()) };
+        serde_json::from_slice(&json).map_err(|_| {
+            let path = path.display();
+            StateError::Unusable(format!("{path} cannot be read: if this is the right state, remove that file"))
+        })
+    }
+
+    /// Changes the file, and returns when the change is on disk. Only the owner of the locked directory may call this.
+    pub(super) fn change(directory: &Path, change: impl FnOnce(&mut Self)) -> Result<(), StateError> {
+        let before = Self::read(directory)?;
+        let mut used = before.clone();
+        change(&mut used);
+        if used == before {
+            return Ok(());
+        }
+        replace(directory, USED, USED_NEXT, &used)
     }
 }
 
@@ -116,6 +158,15 @@ pub(super) fn replace(directory: &Path, name: &str, next: &str, value: &impl Ser
     replaced().map_err(|error| StateError::io(format!("writing {}", path.display()), error))
 }
 
+/// Reads a file. `None` if it does not exist.
+pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, StateError> {
+    match fs::read(path) {
+        Ok(content) => Ok(Some(content)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(StateError::io(format!("reading {}", path.display()), error)),
+    }
+}
+
 /// The error for a directory or file that was opened and has disappeared since.
 pub(super) fn gone(path: &Path) -> StateError {
     unsafe_to_use(
@@ -132,7 +183,6 @@ fn this_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Checks the directory and its contents.
 fn check_all(path: &Path, metadata: &Metadata, ours: u32) -> Result<(), StateError> {
     if !metadata.is_dir() {
         return Err(unsafe_to_use(path, "is not a directory: choose another path, or move it away"));
@@ -141,10 +191,8 @@ fn check_all(path: &Path, metadata: &Metadata, ours: u32) -> Result<(), StateErr
     let mode = metadata.permissions().mode() & 0o777;
     if mode.trailing_zeros() < 6 {
         let remedy = format!("run `chmod 700 {}`", path.display());
-        return Err(unsafe_to_use(
-            path,
-            &format!("has mode {mode:04o}, but other users must have no access: {remedy}"),
-        ));
+        let problem = format!("has mode {mode:04o}, but other users must have no access: {remedy}");
+        return Err(unsafe_to_use(path, &problem));
     }
     [LOCK, DATABASE, MIRROR, MIRROR_NEXT, USED, USED_NEXT]
         .iter()

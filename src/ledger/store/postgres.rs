@@ -16,13 +16,13 @@
 //!   two channels show the same proof, on any instances, only one of them delivers it. The database knows at least the
 //!   newest [`PROOFS`] proofs, and the newest [`PROOFS_OF_A_CHANNEL`] of each channel.
 //! * **A state is not replaced silently.** An instance works only with the state that it has used before, and only with
-//!   a complete state. See [`identity`].
+//!   a complete state. See [`schema`].
 //! * **An unavailable database is waited for.** No database error ends the process.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use async_trait::async_trait;
@@ -33,11 +33,9 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::debug;
 use uuid::Uuid;
 
-use super::database::PostgresSettings;
-use super::directory::Directory;
+use super::directory::{Directory, Used, UsedDatabase};
 use super::shared::{Hold, InstanceId, Membership, RequestId};
-use super::used::{Used, UsedDatabase};
-use super::{Lease, Loss, Outcome, Store};
+use super::{Lease, Loss, Outcome, PostgresSettings, Store, blocking};
 use crate::rules::encode;
 use crate::{Digest, Effects, Entries, Key, PROOFS, PROOFS_OF_A_CHANNEL, Place, Proof, StateError, Table, Value};
 use net::Chain;
@@ -45,21 +43,14 @@ use net::postgres::{DatabaseError, bigint};
 use net::tasks::lock;
 use proof::event::{ChannelId, Offset};
 
-mod connection;
 mod examine;
 mod group;
-mod identity;
 mod instances;
-mod requests;
 mod schema;
+mod sql;
 
-use connection::Connection;
 use group::Group;
-use identity::Identity;
-use schema::Schema;
-
-/// The tables whose values are not loaded with the other entries, but only on request.
-const BODIES: [Table; 2] = [Table::Body, Table::DeadBody];
+use schema::{Connection, Schema};
 
 /// The oldest proofs are forgotten after an instance has recorded this many.
 const FORGET_AFTER: usize = PROOFS / 20;
@@ -70,9 +61,8 @@ const FORGET_AT_ONCE: usize = 10 * FORGET_AFTER;
 /// How often a commit is sent in a row if another copy was executed at the same time.
 const TRIES: usize = 3;
 
-/// The database, as one instance uses it.
 #[derive(Debug)]
-pub struct Postgres {
+struct Postgres {
     me: InstanceId,
     settings: PostgresSettings,
     commits: Connection,
@@ -84,7 +74,6 @@ pub struct Postgres {
     noted: Arc<AtomicUsize>,
     forgetting: Mutex<Option<AbortOnDropHandle<()>>>,
     hold: Arc<Hold>,
-    /// The channels that this instance has claimed.
     claimed: Mutex<HashMap<ChannelId, Claimed>>,
     /// The configured channels of instances, by their digest. Most instances have the same configuration, and it seldom
     /// changes.
@@ -105,35 +94,38 @@ struct Claimed {
     recorded: u64,
 }
 
-impl Postgres {
-    /// Locks the runtime directory at `path`, if one is given. Connects to the database only when a connection is
-    /// needed.
+impl PostgresSettings {
+    /// Opens the store. Locks the runtime directory at `path`, if one is given, which remembers the state that was used.
+    /// Connects to the database only when a connection is needed. Blocks.
     ///
     /// # Errors
     /// If the directory is in use or cannot be used, or certificates cannot be verified.
-    pub fn open(path: Option<&Path>, settings: PostgresSettings) -> Result<Self, StateError> {
+    pub fn open(self, path: Option<&Path>) -> Result<Arc<dyn Store>, StateError> {
         let directory = path.map(Directory::lock).transpose()?;
-        let identity = match path {
-            Some(path) => Identity::remembered(path.to_owned(), settings.server.place())?,
-            None => Identity::default(),
-        };
-        Ok(Self { directory, ..Self::over(settings, identity)? })
+        let mut schema = Schema::new(&self.schema);
+        if let Some(path) = path {
+            schema = schema.remembered_in(path, self.server.place())?;
+        }
+        Ok(Arc::new(Postgres { directory, ..Postgres::over(self, schema)? }))
     }
 
     /// Opens the database as the source or target of a copy. It may be incomplete. The runtime directory at `path` is
-    /// locked by another store.
+    /// locked by another store. Blocks.
     ///
     /// # Errors
     /// If certificates cannot be verified, or the runtime directory cannot be read.
-    pub fn open_for_copy(path: &Path, settings: PostgresSettings, is_source: bool) -> Result<Self, StateError> {
+    pub fn open_for_copy(self, path: &Path, is_source: bool) -> Result<Arc<dyn Store>, StateError> {
         // The source of a copy must be the state that was used. The target is a different state.
         let known = if is_source { Used::read(path)?.database.map(|used| used.id) } else { None };
         let remember_in = (!is_source).then(|| path.to_owned());
-        Ok(Self { remember_in, ..Self::over(settings, Identity::of_copy(known))? })
+        let schema = Schema::new(&self.schema).of_copy(known);
+        Ok(Arc::new(Postgres { remember_in, ..Postgres::over(self, schema)? }))
     }
+}
 
-    fn over(settings: PostgresSettings, identity: Identity) -> Result<Self, StateError> {
-        let schema = Arc::new(Schema::new(&settings.schema, identity));
+impl Postgres {
+    fn over(settings: PostgresSettings, schema: Schema) -> Result<Self, StateError> {
+        let schema = Arc::new(schema);
         Ok(Self {
             me: Uuid::new_v4(),
             commits: Connection::new(&settings, &schema)?,
@@ -174,7 +166,7 @@ impl Postgres {
             while noted.load(Ordering::Relaxed) >= FORGET_AFTER {
                 noted.store(0, Ordering::Relaxed);
                 // After an error, the next run examines more proofs.
-                if let Err(error) = upkeep.query(&upkeep.schema.forget, &parameters).await {
+                if let Err(error) = upkeep.query(sql::FORGET, &parameters).await {
                     debug!(error = %Chain(&error), "old proofs could not be removed");
                 }
             }
@@ -184,26 +176,31 @@ impl Postgres {
     /// Writes a group once. The result is `None` for a channel that another copy has changed at the same time.
     async fn commit_once(&self, group: &[(Lease, Effects)]) -> Result<Vec<Option<Outcome>>, StateError> {
         let recorded = |lease: &Lease| {
-            let claimed = self.claimed();
+            let claimed = lock(&self.claimed);
             claimed.get(&lease.channel).filter(|claimed| claimed.lease.epoch == lease.epoch).map(|it| it.recorded)
         };
         let packed = Group::pack(group, recorded);
-        let rows = self.commits.query(&self.schema().commit, &packed.parameters(&self.me)).await?;
-        let found: HashMap<Uuid, Found> = rows.iter().map(|row| (row.get(0), Found::of(row))).collect();
-        let mut claimed = self.claimed();
+        let rows = self.commits.query(sql::COMMIT, &packed.parameters(&self.me)).await?;
+        let found: HashMap<Uuid, _> = rows.iter().map(|row| (row.get(0), row)).collect();
+        let mut claimed = lock(&self.claimed);
         let outcome = |(lease, effects): &(Lease, Effects)| {
             let version = effects.summary.version;
             let ours = claimed.get_mut(&lease.channel).filter(|claimed| claimed.lease.epoch == lease.epoch);
             // The lease was lost before the commit, so it was not sent, or the lease was lost in the meantime.
-            let (Some(found), Some(claimed)) = (found.get(&lease.channel.0), ours) else {
+            let (Some(row), Some(claimed)) = (found.get(&lease.channel.0), ours) else {
                 return Some(Outcome::Lost(Loss::Ended));
             };
-            match found {
-                Found { is_written: true, .. } => {
-                    claimed.recorded = version;
-                    Some(Outcome::Ok)
-                }
-                found => found.loss(claimed.recorded, version).map(Outcome::Lost),
+            if row.get(1) {
+                claimed.recorded = version;
+                return Some(Outcome::Ok);
+            }
+            let (is_ours, stored): (bool, i64) = (row.get(2), row.get(3));
+            let (stored, recorded) = (stored.unsigned_abs(), claimed.recorded);
+            match () {
+                () if !is_ours => Some(Outcome::Lost(Loss::Overtaken)),
+                () if stored < recorded => Some(Outcome::Lost(Loss::Behind { stored, recorded })),
+                () if stored > version => Some(Outcome::Lost(Loss::Ahead { stored, version })),
+                () => None,
             }
         };
         Ok(group.iter().map(outcome).collect())
@@ -211,12 +208,8 @@ impl Postgres {
 
     /// The number of times that a copy to this state was started or ended.
     async fn changes(&self) -> Result<i64, StateError> {
-        let rows = self.commits.query(&self.schema().which, &[]).await?;
+        let rows = self.commits.query(sql::WHICH, &[]).await?;
         rows.first().map(|row| row.get(2)).ok_or_else(changed_meanwhile)
-    }
-
-    fn claimed(&self) -> MutexGuard<'_, HashMap<ChannelId, Claimed>> {
-        lock(&self.claimed)
     }
 }
 
@@ -225,49 +218,24 @@ fn changed_meanwhile() -> StateError {
     StateError::Unusable("the target was changed in the meantime: run one copy at a time, and no instance".to_owned())
 }
 
-/// The stored state of a channel when a commit arrived.
-#[derive(Clone, Copy, Debug)]
-struct Found {
-    is_written: bool,
-    is_ours: bool,
-    version: u64,
-}
-
-impl Found {
-    fn of(row: &tokio_postgres::Row) -> Self {
-        Self { is_written: row.get(1), is_ours: row.get(2), version: row.get::<_, i64>(3).unsigned_abs() }
-    }
-
-    /// Why nothing was written. `None` if the channel was changed at the same time.
-    fn loss(self, recorded: u64, version: u64) -> Option<Loss> {
-        let stored = self.version;
-        match () {
-            () if !self.is_ours => Some(Loss::Overtaken),
-            () if stored < recorded => Some(Loss::Behind { stored, recorded }),
-            () if stored > version => Some(Loss::Ahead { stored, version }),
-            () => None,
-        }
-    }
-}
-
 #[async_trait]
 impl Store for Postgres {
     async fn claim(&self, channel: ChannelId) -> Result<Option<(Lease, Entries)>, StateError> {
-        let offered = self.commits.query(&self.schema().offer, &[(&channel.0 as _, Type::UUID)]).await?;
+        let offered = self.commits.query(sql::OFFER, &[(&channel.0 as _, Type::UUID)]).await?;
         // If the statement returns no row, another instance has added the channel at the same time. The next attempt
         // claims it.
         let Some(offered) = offered.first() else { return Ok(None) };
-        self.schema().check(offered.get(1)).await?;
+        self.schema().check(offered.get(1), false).await?;
         let epoch = offered.get::<_, i64>(0);
         let parameters = [(&channel.0 as _, Type::UUID), (&self.me as _, Type::UUID), (&epoch as _, Type::INT8)];
-        let rows = self.commits.query(&self.schema().claim, &parameters).await?;
+        let rows = self.commits.query(sql::CLAIM, &parameters).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let (epoch, version) = (row.get::<_, i64>(0).unsigned_abs(), row.get::<_, i64>(1).unsigned_abs());
         let mut entries = self.entries(channel).await?;
         entries.insert(Key::Version, Value::Bytes(encode(&version)));
         let lease = Lease { channel, epoch, lost: CancellationToken::new(), hold: Some(self.hold.clone()) };
         let claimed = Claimed { lease: lease.clone(), recorded: version };
-        if let Some(before) = self.claimed().insert(channel, claimed) {
+        if let Some(before) = lock(&self.claimed).insert(channel, claimed) {
             before.lease.lost.cancel();
         }
         Ok(Some((lease, entries)))
@@ -292,9 +260,9 @@ impl Store for Postgres {
     }
 
     async fn entries(&self, channel: ChannelId) -> Result<Entries, StateError> {
-        let bodies = BODIES.map(<&str>::from).to_vec();
+        let bodies = Table::BODIES.map(<&str>::from).to_vec();
         let parameters = [(&channel.0 as _, Type::UUID), (&bodies as _, Type::TEXT_ARRAY)];
-        let rows = self.commits.query(&self.schema().entries, &parameters).await?;
+        let rows = self.commits.query(sql::ENTRIES, &parameters).await?;
         let entry = |row: &tokio_postgres::Row| {
             let table = row
                 .get::<_, &str>(0)
@@ -313,12 +281,12 @@ impl Store for Postgres {
     async fn body(&self, channel: ChannelId, key: Key) -> Result<Option<Bytes>, StateError> {
         let (kind, bytes) = (<&str>::from(Table::from(&key)), key.bytes());
         let parameters = [(&channel.0 as _, Type::UUID), (&kind as _, Type::TEXT), (&bytes as _, Type::BYTEA)];
-        let rows = self.commits.query(&self.schema().body, &parameters).await?;
+        let rows = self.commits.query(sql::BODY, &parameters).await?;
         Ok(rows.first().map(|row| Bytes::copy_from_slice(row.get(0))))
     }
 
     async fn release(&self, lease: Lease) {
-        self.claimed()
+        lock(&self.claimed)
             .retain(|_, claimed| claimed.lease.channel != lease.channel || claimed.lease.epoch != lease.epoch);
         // If this fails, the channel is released after a later heartbeat, or another instance claims it when this
         // instance's lease ends.
@@ -328,7 +296,7 @@ impl Store for Postgres {
     }
 
     async fn channels(&self) -> Result<BTreeSet<ChannelId>, StateError> {
-        let rows = self.commits.query(&self.schema().channels, &[]).await?;
+        let rows = self.commits.query(sql::CHANNELS, &[]).await?;
         Ok(rows.iter().map(|row| ChannelId(row.get(0))).collect())
     }
 
@@ -343,7 +311,7 @@ impl Store for Postgres {
             each.into_iter().map(|(digest, offset)| (Uuid::from_bytes(digest), offset)).unzip();
         let parameters =
             [(&channel.0 as _, Type::UUID), (&digests as _, Type::UUID_ARRAY), (&offsets as _, Type::INT8_ARRAY)];
-        let rows = self.proofs.query(&self.schema().show, &parameters).await?;
+        let rows = self.proofs.query(sql::SHOW, &parameters).await?;
         self.forget_proofs(digests.len());
         let shown = |row: &tokio_postgres::Row| {
             let offset = Offset::new(row.get(2))?;
@@ -358,29 +326,28 @@ impl Store for Postgres {
     }
 
     async fn is_incomplete(&self) -> Result<bool, StateError> {
-        let rows = self.commits.query(&self.schema().which, &[]).await?;
+        let rows = self.commits.query(sql::WHICH, &[]).await?;
         Ok(rows.first().is_none_or(|row| row.get(1)))
     }
 
     async fn begin_copy(&self) -> Result<(), StateError> {
         let seen = self.changes().await?;
-        let begun = self.commits.query(&self.schema().begin_copy, &[(&seen as _, Type::INT8)]).await?;
+        let begun = self.commits.query(sql::BEGIN_COPY, &[(&seen as _, Type::INT8)]).await?;
         if begun.is_empty() { Err(changed_meanwhile()) } else { Ok(()) }
     }
 
     async fn end_copy(&self) -> Result<(), StateError> {
         let seen = self.changes().await?;
-        let ended = self.commits.query(&self.schema().end_copy, &[(&seen as _, Type::INT8)]).await?;
+        let ended = self.commits.query(sql::END_COPY, &[(&seen as _, Type::INT8)]).await?;
         if ended.is_empty() {
             return Err(changed_meanwhile());
         }
-        let (Some(directory), Some(id)) = (self.remember_in.clone(), self.schema().identity.known()) else {
+        let (Some(directory), Some(id)) = (self.remember_in.clone(), self.schema().known()) else {
             return Ok(());
         };
         let (schema, database) = (self.settings.schema.clone(), self.settings.server.place());
         let used = UsedDatabase { id, schema, database };
-        let written = tokio::task::spawn_blocking(move || used.remember_in(&directory)).await;
-        written.unwrap_or_else(|panic| Err(StateError::Damaged(panic.to_string())))
+        blocking(move || used.remember_in(&directory)).await
     }
 
     fn membership(self: Arc<Self>) -> Option<Arc<dyn Membership>> {

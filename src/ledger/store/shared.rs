@@ -5,8 +5,11 @@
 //! * **Never two owners.** An instance is considered dead when its lease ends on the store's clock. The instance itself
 //!   stops earlier: its [`Hold`] ends [`MARGIN`] before that, measured from the time before the heartbeat was sent.
 //! * **Suspended time counts.** A machine that was suspended long enough wakes without its channels.
+//! * **At most once.** A request is taken once, by the instance that it is addressed to. If it was withdrawn before, it is
+//!   never taken.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,10 +20,6 @@ use uuid::Uuid;
 
 use crate::{HeldBack, StateError};
 use proof::event::ChannelId;
-
-mod requests;
-
-pub use requests::{Answer, Asked, RequestId, Requests, Standing};
 
 /// How much earlier an instance stops than other instances take over.
 pub const MARGIN: Duration = Duration::from_secs(1);
@@ -91,24 +90,54 @@ impl Instance {
 
 /// The owner of a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the texts describe the fields")]
 pub enum Ownership {
     /// A live instance owns it under this epoch.
-    Owned {
-        /// The owner.
-        by: InstanceId,
-        /// Its epoch.
-        epoch: u64,
-    },
-    /// No live instance owns it.
-    Orphaned {
-        /// The time since the last owner released it, or since that owner's lease ended.
-        since: Duration,
-    },
+    Owned { by: InstanceId, epoch: u64 },
+    /// No live instance has owned it for this time: since the last owner released it, or its lease ended.
+    Orphaned { since: Duration },
 }
 
-/// The instances of a store.
+/// Identifies a request while its sender waits for the answer.
+pub type RequestId = i64;
+
+/// A request with the parts of an HTTP request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The method.
+    pub method: String,
+    /// The path with the query.
+    pub path: String,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+/// An answer with the parts of an HTTP response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The status.
+    pub status: u16,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+/// The state of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the texts describe the fields")]
+pub enum Standing {
+    /// The answer has not arrived.
+    Waiting,
+    /// The answer has arrived. The request is removed.
+    Answered(Answer),
+    /// No answer will arrive, because the instance has died or the request was withdrawn. The request is removed. If it
+    /// was `taken`, it may have been executed.
+    Ended { taken: bool },
+}
+
+/// The instances of a store, and the requests between them: the owner of a channel executes an operator's command for it.
+/// A method fails if the store cannot be reached.
 #[async_trait]
-pub trait Membership: Requests {
+pub trait Membership: Send + Sync + fmt::Debug {
     /// The id of this instance.
     fn me(&self) -> InstanceId;
 
@@ -120,9 +149,6 @@ pub trait Membership: Requests {
 
     /// Reports that this instance is alive and configures these channels, and returns the state of the others. Prolongs
     /// the [`Hold`], and cancels the leases that others have taken over.
-    ///
-    /// # Errors
-    /// If the store cannot be reached.
     async fn beat(&self, channels: &Arc<BTreeSet<ChannelId>>) -> Result<View, StateError>;
 
     /// Whether this process currently has a claim for the channel: it claimed the channel, and has neither lost nor
@@ -130,9 +156,6 @@ pub trait Membership: Requests {
     fn has_claimed(&self, channel: ChannelId) -> bool;
 
     /// Releases channels that this instance owns under these epochs.
-    ///
-    /// # Errors
-    /// If the store cannot be reached.
     async fn give_up(&self, channels: &BTreeMap<ChannelId, u64>) -> Result<(), StateError>;
 
     /// Cancels every lease. No new work starts.
@@ -141,6 +164,18 @@ pub trait Membership: Requests {
     /// Reports that this instance has ended and owns nothing. This is best effort: otherwise the others notice when its
     /// lease ends.
     async fn leave(&self);
+
+    /// Sends a request to an instance. It may be executed even if this fails.
+    async fn ask(&self, instance: InstanceId, request: &Asked) -> Result<RequestId, StateError>;
+
+    /// Checks for the answer. If `withdraw` is set, the request ends in any case.
+    async fn look(&self, request: RequestId, withdraw: bool) -> Result<Standing, StateError>;
+
+    /// Takes the requests that are addressed to this instance.
+    async fn take(&self) -> Result<Vec<(RequestId, Asked)>, StateError>;
+
+    /// Answers a request that was taken. Does nothing if the sender no longer waits for it.
+    async fn answer(&self, request: RequestId, answer: &Answer) -> Result<(), StateError>;
 }
 
 /// The time until which an instance may run its channels, on a clock that includes suspended time.

@@ -12,15 +12,14 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use super::directory::{self, Directory};
-use super::used::Used;
-use super::{Lease, Lost, Outcome, Store};
+use super::directory::{self, Directory, Used};
+use super::{Lease, Lost, Outcome, Store, blocking};
 use crate::{Effects, Entries, Key, StateError};
 use net::tasks::lock;
 use proof::event::ChannelId;
@@ -79,10 +78,7 @@ impl Sled {
     }
 
     /// Describes what [`open`](Self::open) would find or create at `path`. Does not create or open anything.
-    ///
-    /// # Errors
-    /// If the state cannot be used. The error names the problem.
-    pub fn examine(path: &Path) -> Result<String, StateError> {
+    pub(super) fn examine(path: &Path) -> Result<String, StateError> {
         let found = Directory::examine(path)?;
         // If the mirror cannot be read, a start reports it or works without the mirror.
         if let Ok(mirrored) = Mirror::read(path) {
@@ -96,13 +92,12 @@ impl Sled {
         work: impl FnOnce(&Self) -> Result<T, StateError> + Send + 'static,
     ) -> Result<T, StateError> {
         let sled = self.clone();
-        let worked = tokio::task::spawn_blocking(move || work(&sled)).await;
-        worked.unwrap_or_else(|panic| Err(StateError::Damaged(panic.to_string())))
+        blocking(move || work(&sled)).await
     }
 
     /// Writes effects to the database and then to the mirror, so that the mirror is never ahead.
     fn write(&self, group: &[(Lease, Effects)]) -> Result<(), StateError> {
-        let mut mirror = self.lock_mirror();
+        let mut mirror = lock(&self.mirror);
         self.database.apply(group)?;
         for (lease, effects) in group {
             mirror.channels.insert(lease.channel, effects.summary.clone());
@@ -110,22 +105,13 @@ impl Sled {
         mirror.write(&self.directory.path).inspect_err(|_| self.database.abandon())
     }
 
-    /// Marks the state as incomplete, or as complete.
-    async fn mark(&self, incomplete: bool) -> Result<(), StateError> {
-        self.blocking(move |sled| sled.change_mirror(|mirror| mirror.incomplete = incomplete)).await
-    }
-
     fn change_mirror(&self, change: impl FnOnce(&mut Mirror)) -> Result<(), StateError> {
-        let mut mirror = self.lock_mirror();
+        let mut mirror = lock(&self.mirror);
         let mut changed = mirror.clone();
         change(&mut changed);
         changed.write(&self.directory.path)?;
         *mirror = changed;
         Ok(())
-    }
-
-    fn lock_mirror(&self) -> MutexGuard<'_, Mirror> {
-        lock(&self.mirror)
     }
 }
 
@@ -165,15 +151,15 @@ impl Store for Sled {
     }
 
     async fn is_incomplete(&self) -> Result<bool, StateError> {
-        self.blocking(|sled| Ok(sled.lock_mirror().incomplete)).await
+        self.blocking(|sled| Ok(lock(&sled.mirror).incomplete)).await
     }
 
     async fn begin_copy(&self) -> Result<(), StateError> {
-        self.mark(true).await
+        self.blocking(|sled| sled.change_mirror(|mirror| mirror.incomplete = true)).await
     }
 
     async fn end_copy(&self) -> Result<(), StateError> {
-        self.mark(false).await
+        self.blocking(|sled| sled.change_mirror(|mirror| mirror.incomplete = false)).await
     }
 
     fn lost(&self) -> Option<Lost> {

@@ -22,16 +22,10 @@ pub fn find<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<
 
 /// Explains an error whose own message gives no advice.
 pub fn explained(error: &(dyn Error + 'static)) -> Option<&'static str> {
-    match find(error)? {
-        rustls::Error::InvalidCertificate(CertificateError::Other(other))
-            if format!("{:?}", other.0) == OF_AUTHORITY =>
-        {
-            Some(
-                "the server uses a CA certificate as its own, usually a self-signed one: use a certificate issued by this CA, or create it without CA:TRUE",
-            )
-        }
-        _ => None,
-    }
+    let rustls::Error::InvalidCertificate(CertificateError::Other(other)) = find(error)? else { return None };
+    (format!("{:?}", other.0) == OF_AUTHORITY).then_some(
+        "the server uses a CA certificate as its own, usually a self-signed one: use a certificate issued by this CA, or create it without CA:TRUE",
+    )
 }
 
 /// Advice to append to an error whose message gives none. Empty if no advice is known.

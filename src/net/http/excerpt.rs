@@ -4,16 +4,12 @@ use std::time::Duration;
 
 use reqwest::Response;
 
-/// The most bytes that are read from a body.
 const READ: usize = 4 * 1024;
 
-/// The longest time that is spent reading a body.
 const READING: Duration = Duration::from_secs(2);
 
-/// The most characters that are shown.
 const SHOWN: usize = 400;
 
-/// Replaces a secret.
 const REDACTED: &str = "[secret]";
 
 /// Returns the beginning of a body as one line. The line is bounded, and contains no control characters and none of the

@@ -88,7 +88,6 @@ pub fn check_public(url: &Url) -> Result<(), NotPublic> {
     }
 }
 
-/// Looks up names, and refuses a name with an address that is not public.
 #[derive(Debug)]
 pub(super) struct PublicOnly;
 

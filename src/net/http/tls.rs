@@ -112,7 +112,6 @@ impl Identity {
 #[derive(Debug)]
 pub(super) struct CertificateResolver {
     pub(super) certified: Option<Arc<CertifiedKey>>,
-    /// Set when a server asks for a certificate.
     pub(super) asked: Arc<AtomicBool>,
 }
 
@@ -133,7 +132,6 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// Encodes bytes as PEM.
 fn encoded(label: &str, der: &[u8]) -> String {
     let text = STANDARD.encode(der);
     let lines: Vec<_> = text.as_bytes().chunks(LINE).map(String::from_utf8_lossy).collect();

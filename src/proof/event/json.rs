@@ -93,7 +93,7 @@ impl<'a> Object<'a> {
 
     /// Returns all members sorted by name. Members with the same name keep their order.
     pub fn sorted(&self) -> Vec<(&str, &'a RawValue)> {
-        let mut members: Vec<_> = self.0.iter().map(|(name, value)| (name.as_ref(), *value)).collect();
+        let mut members: Vec<_> = self.members().collect();
         members.sort_by_key(|&(name, _)| name);
         members
     }

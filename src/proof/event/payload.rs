@@ -18,7 +18,6 @@ pub struct Payload {
     pub timestamp: Option<i64>,
 }
 
-/// A transaction of an operation.
 #[derive(Deserialize)]
 #[expect(dead_code, reason = "only the shape matters")]
 struct Transaction<'a> {

@@ -6,7 +6,6 @@ mod field;
 mod multiples;
 mod order;
 mod prepared;
-mod signatures;
 mod sums;
 
 pub(super) use asking::read;

@@ -14,10 +14,13 @@ pub struct Hash(pub [u8; 32]);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address(pub [u8; 20]);
 
-/// The text is not 20 bytes of hex.
+/// The text is not as many bytes of hex as an address or a hash has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not an address: 0x and 40 hexadecimal digits")]
-pub struct NotAnAddress;
+#[error("not {what}: 0x and {digits} hexadecimal digits")]
+pub struct NotHex {
+    what: &'static str,
+    digits: usize,
+}
 
 /// The keccak-256 hash of the concatenated parts.
 pub fn keccak256<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Hash {
@@ -51,32 +54,19 @@ fn exact<const LENGTH: usize>(digits: &str) -> Option<[u8; LENGTH]> {
     decoded.then_some(bytes)
 }
 
-/// The text is not 32 bytes of hex.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a hash: 0x and 64 hexadecimal digits")]
-pub struct NotAHash;
-
-impl FromStr for Hash {
-    type Err = NotAHash;
-
-    /// Accepts the same forms as an address.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        exact(digits_of(text).unwrap_or(text)).map(Self).ok_or(NotAHash)
-    }
-}
-
-impl FromStr for Address {
-    type Err = NotAnAddress;
-
-    /// Accepts upper and lower case without checking a checksum, and digits with or without `0x`, as the reference does.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        exact(digits_of(text).unwrap_or(text)).map(Self).ok_or(NotAnAddress)
-    }
-}
-
-/// Writes `0x` and lower-case hex for a type that contains an array of bytes.
+/// Reads hex in upper or lower case, with or without `0x`, as the reference does. An address needs no valid checksum.
+/// Writes `0x` and lower-case hex.
 macro_rules! written_as_hex {
-    ($($type:ident: $length:literal),+) => {$(
+    ($($type:ident: $length:literal, $what:literal;)+) => {$(
+        impl FromStr for $type {
+            type Err = NotHex;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                let bytes = exact(digits_of(text).unwrap_or(text)).map(Self);
+                bytes.ok_or(NotHex { what: $what, digits: 2 * $length })
+            }
+        }
+
         impl $type {
             /// Its text, in a buffer of the right size.
             fn written(self, text: &mut [u8; 2 + 2 * $length]) -> &str {
@@ -107,4 +97,7 @@ macro_rules! written_as_hex {
     )+};
 }
 
-written_as_hex!(Hash: 32, Address: 20);
+written_as_hex! {
+    Hash: 32, "a hash";
+    Address: 20, "an address";
+}

@@ -12,18 +12,16 @@ use k256::ecdsa::VerifyingKey;
 #[cfg(feature = "fast")]
 use super::fast::Prepared;
 use super::hash::Address;
-#[cfg(not(feature = "fast"))]
-use super::plain::Prepared;
 use super::signature::address_of;
 
 /// The members of one signer set: their addresses and further knowledge about them.
 pub(super) struct Known {
-    addresses: Vec<Address>,
+    /// In the order of the list.
+    pub(super) addresses: Vec<Address>,
     /// The keys that were recovered often, and their precomputed tables.
     pub(super) prepared: Prepared,
 }
 
-/// All sets in use.
 static SETS: Mutex<Vec<Weak<Known>>> = Mutex::new(Vec::new());
 
 impl Known {
@@ -44,11 +42,6 @@ impl Known {
         Self { prepared: Prepared::nothing(addresses.len()), addresses }
     }
 
-    /// The members' addresses, in the order of the list.
-    pub(super) fn addresses(&self) -> &[Address] {
-        &self.addresses
-    }
-
     /// Records a recovered key. Returns the index of the member with this key, if any.
     pub(super) fn recovered(&self, key: &VerifyingKey) -> Option<usize> {
         let address = address_of(key);
@@ -56,22 +49,29 @@ impl Known {
         self.prepared.recovered(member, key);
         Some(member)
     }
+}
 
-    /// Whether any member's key should get a precomputed table.
+/// Replaces `fast::Prepared` in a build without `fast`: nothing is precomputed, and every key is recovered.
+#[cfg(not(feature = "fast"))]
+pub(super) struct Prepared;
+
+#[cfg(not(feature = "fast"))]
+#[allow(clippy::unused_self, reason = "the same functions as those of `fast`")]
+impl Prepared {
+    fn nothing(_: usize) -> Self {
+        Self
+    }
+
+    fn recovered(&self, _: usize, _: &VerifyingKey) {}
+
     pub(super) fn wants_preparing(&self) -> bool {
-        self.prepared.wants_preparing()
+        false
     }
 
-    /// Precomputes these tables.
-    pub(super) fn prepare(&self) {
-        self.prepared.prepare();
-    }
+    pub(super) fn prepare(&self) {}
 
-    /// Learns the order in which the network signs. Each proof lists the members that signed it.
     #[cfg(test)]
-    pub(super) fn learn<'a>(&self, proofs: impl IntoIterator<Item = &'a [usize]>) {
-        self.prepared.learn(proofs);
-    }
+    pub(super) fn learn<'a>(&self, _: impl IntoIterator<Item = &'a [usize]>) {}
 }
 
 #[cfg(test)]

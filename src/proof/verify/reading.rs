@@ -26,12 +26,10 @@ pub(super) struct Counted {
     pub(super) strangers: u32,
 }
 
-/// The state of reading one proof.
 pub(super) struct Reading<'a> {
     pub(super) known: &'a Known,
     required: usize,
     pub(super) proof: &'a Signatures<'a>,
-    /// The number of signatures that were read.
     pub(super) read: usize,
     /// The members that have signed, in the order of the proof.
     pub(super) found: Vec<usize>,
@@ -55,16 +53,10 @@ impl<'a> Reading<'a> {
         self.read += 1;
     }
 
-    /// Reads the next signature and recovers its key. `signature` is the parsed signature, if it was parsed before.
-    pub(super) fn recover(&mut self, signature: Option<&Recoverable>) {
-        let digest = &self.proof.digest;
-        let key = match signature {
-            Some(signature) => signature.recover(digest),
-            None => self.proof.texts[self.read]
-                .as_deref()
-                .and_then(Recoverable::parse)
-                .and_then(|signature| signature.recover(digest)),
-        };
+    /// Reads the next signature and recovers its key.
+    pub(super) fn recover(&mut self) {
+        let signature = self.proof.texts[self.read].as_deref().and_then(Recoverable::parse);
+        let key = signature.and_then(|signature| signature.recover(&self.proof.digest));
         match key.map(|key| self.known.recovered(&key)) {
             None => self.malformed = true,
             Some(Some(member)) if !self.found.contains(&member) => self.found(member),
@@ -75,10 +67,9 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Reads the remaining signatures.
     pub(super) fn finish(mut self) -> Result<Counted, Reason> {
         while !self.is_over() {
-            self.recover(None);
+            self.recover();
         }
         let Self { required, strangers, found: members, .. } = self;
         if self.malformed {

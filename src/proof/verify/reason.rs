@@ -7,6 +7,7 @@ use super::report::OCR_REPORT_LENGTH;
 use crate::event::Malformed;
 
 /// Why an event was rejected.
+#[expect(missing_docs, reason = "the messages name each field")]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, EnumDiscriminants)]
 #[strum_discriminants(
     name(ReasonKind),
@@ -35,32 +36,17 @@ pub enum Reason {
     NothingSigned,
     /// The report names another owner, so the event belongs to somebody else.
     #[error("the report names the workflow owner {found}, not {expected}")]
-    WrongOwner {
-        /// The configured owner.
-        expected: Address,
-        /// The owner that the report names.
-        found: Address,
-    },
+    WrongOwner { expected: Address, found: Address },
     /// The report names another text. The event's content was changed, or the proof was copied from another event.
     #[error("the report is not about this event's signed text")]
     EventHashMismatch,
     /// A signature before the threshold is not 65 bytes of hex with a valid recovery byte, or no key can be recovered from
     /// it.
     #[error("signature {index} of the proof is malformed")]
-    MalformedSignature {
-        /// The signature's index in the proof, from zero.
-        index: usize,
-    },
-    /// Too few distinct members of the signer set signed.
+    MalformedSignature { index: usize },
+    /// Too few distinct members of the signer set signed. `strangers` is the number of signatures by other keys.
     #[error("{found} of {required} required signatures are by known signers")]
-    TooFewSignatures {
-        /// The number of distinct known signers.
-        found: usize,
-        /// The threshold.
-        required: usize,
-        /// The number of signatures by keys outside the signer set.
-        strangers: u32,
-    },
+    TooFewSignatures { found: usize, required: usize, strangers: u32 },
 }
 
 impl Reason {

@@ -2,67 +2,62 @@
 
 use super::hash::{Address, Hash, keccak256};
 
-const EXECUTION_ID: std::ops::Range<usize> = 1..33;
-const TIMESTAMP: std::ops::Range<usize> = 33..37;
-const DON_ID: std::ops::Range<usize> = 37..41;
-const DON_CONFIG_VERSION: std::ops::Range<usize> = 41..45;
-const WORKFLOW_ID: std::ops::Range<usize> = 45..77;
-const WORKFLOW_NAME: std::ops::Range<usize> = 77..87;
-const OWNER: std::ops::Range<usize> = 87..107;
-const REPORT_ID: std::ops::Range<usize> = 107..109;
-const PAYLOAD: usize = 109;
-
 /// The length of the shortest report: a header of 109 bytes and a hash.
-pub const OCR_REPORT_LENGTH: usize = PAYLOAD + 32;
+pub const OCR_REPORT_LENGTH: usize = 109 + 32;
 
-/// The fields of a report. A verdict depends only on the owner and the payload.
+/// The fields of a report, in its order. A verdict depends only on the owner and the payload.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Report<'a> {
     /// The version of this layout.
     pub version: u8,
+    /// The run of the workflow that emitted the report.
+    pub execution_id: Hash,
     /// When the network made the report, in Unix seconds.
     pub timestamp: u32,
     /// The id of the oracle network.
     pub don_id: u32,
     /// The version of the oracle network's configuration.
     pub don_config_version: u32,
-    /// The workflow's name, as the network shortens it to ten bytes.
-    pub workflow_name: &'a [u8],
-    /// The id of the report within the workflow, two bytes.
-    pub report_id: &'a [u8],
-    /// The run of the workflow that emitted the report.
-    pub execution_id: Hash,
     /// The workflow.
     pub workflow_id: Hash,
+    /// The workflow's name, as the network shortens it to ten bytes.
+    pub workflow_name: &'a [u8],
     /// The owner of the workflow.
     pub workflow_owner: Address,
+    /// The id of the report within the workflow, two bytes.
+    pub report_id: &'a [u8],
     /// The subject of the report: an event hash.
     pub payload: &'a [u8],
 }
 
 impl<'a> Report<'a> {
     /// Returns `None` if the report is shorter than [`OCR_REPORT_LENGTH`].
-    pub fn parse(report: &'a [u8]) -> Option<Self> {
+    pub fn parse(mut report: &'a [u8]) -> Option<Self> {
         if report.len() < OCR_REPORT_LENGTH {
             return None;
         }
-        let workflow_owner = Address(report[OWNER].try_into().ok()?);
-        let hash = |at: std::ops::Range<usize>| Some(Hash(report[at].try_into().ok()?));
-        let (execution_id, workflow_id) = (hash(EXECUTION_ID)?, hash(WORKFLOW_ID)?);
-        let number = |at: std::ops::Range<usize>| Some(u32::from_be_bytes(report[at].try_into().ok()?));
+        let rest = &mut report;
+        // Each field begins where the previous one ends.
         Some(Self {
-            version: report[0],
-            timestamp: number(TIMESTAMP)?,
-            don_id: number(DON_ID)?,
-            don_config_version: number(DON_CONFIG_VERSION)?,
-            workflow_name: &report[WORKFLOW_NAME],
-            report_id: &report[REPORT_ID],
-            execution_id,
-            workflow_id,
-            workflow_owner,
-            payload: &report[PAYLOAD..],
+            version: u8::from_be_bytes(*field(rest)?),
+            execution_id: Hash(*field(rest)?),
+            timestamp: u32::from_be_bytes(*field(rest)?),
+            don_id: u32::from_be_bytes(*field(rest)?),
+            don_config_version: u32::from_be_bytes(*field(rest)?),
+            workflow_id: Hash(*field(rest)?),
+            workflow_name: field::<10>(rest)?,
+            workflow_owner: Address(*field(rest)?),
+            report_id: field::<2>(rest)?,
+            payload: report,
         })
     }
+}
+
+/// Removes the next field from the rest of a report.
+fn field<'a, const LENGTH: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8; LENGTH]> {
+    let (field, after) = rest.split_first_chunk()?;
+    *rest = after;
+    Some(field)
 }
 
 /// The hash that a report about this text contains. It covers the text itself and not the base64-decoded content.

@@ -34,11 +34,6 @@ impl Recoverable {
     }
 }
 
-/// The address of the key that recovery finds for a signature over `digest`. Returns `None` if no key can be recovered.
-pub(super) fn maker(text: &str, digest: &Hash) -> Option<Address> {
-    Recoverable::parse(text)?.recover(digest).map(|key| address_of(&key))
-}
-
 /// The address of a public key: the last 20 bytes of the hash of its two coordinates.
 pub(super) fn address_of(key: &VerifyingKey) -> Address {
     let point = key.to_sec1_point(false);

@@ -16,25 +16,20 @@ mod tests;
 /// The oracle network's signers and the threshold. Never empty, no duplicates, 0 < required <= signers.
 #[derive(Clone)]
 pub struct SignerSet {
-    /// The addresses, and further knowledge about the signers.
-    known: Arc<Known>,
-    required: usize,
+    pub(super) known: Arc<Known>,
+    pub(super) required: usize,
 }
 
 /// Why a list and a threshold are not a valid signer set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name each field")]
 pub enum SignerSetError {
     /// A threshold of zero would accept any event.
     #[error("the minimum of required signatures must be greater than 0")]
     NothingRequired,
     /// More signatures are required than the set has signers, so no event could ever be verified.
     #[error("{required} signatures are required, but only {signers} signers are listed")]
-    TooManyRequired {
-        /// The threshold.
-        required: usize,
-        /// The number of signers.
-        signers: usize,
-    },
+    TooManyRequired { required: usize, signers: usize },
     /// An address occurs twice.
     #[error("the signer {0} is listed twice")]
     Duplicate(Address),
@@ -66,7 +61,7 @@ impl SignerSet {
 
     /// The signers, in the order of the list.
     pub fn addresses(&self) -> &[Address] {
-        self.known.addresses()
+        &self.known.addresses
     }
 
     /// Returns the distinct members that signed each proof, exactly as many as required. Counting many proofs at once takes
@@ -80,16 +75,6 @@ impl SignerSet {
             return counted;
         }
         proofs.iter().map(|proof| Reading::new(&self.known, self.required, proof).finish()).collect()
-    }
-
-    /// Whether [`prepare`](Self::prepare) has work to do.
-    pub(super) fn wants_preparing(&self) -> bool {
-        self.known.wants_preparing()
-    }
-
-    /// Precomputes tables for the signers that have signed often, so that their signatures are checked faster.
-    pub(super) fn prepare(&self) {
-        self.known.prepare();
     }
 }
 

@@ -181,7 +181,7 @@ impl Server {
 
     fn tls(&self) -> Result<ClientConfig, rustls::Error> {
         let NatsSettings { authorities, identity, .. } = &*self.settings;
-        let by = |is_used| http::server_tls(authorities.as_ref(), identity.as_ref(), is_used);
+        let by = |is_used| http::tls(authorities.as_ref(), identity.as_ref(), is_used, Arc::default());
         // A server may require TLS even if the settings do not mention it.
         by(true).or_else(|error| if self.settings.requires_tls() { Err(error) } else { by(false) })
     }

@@ -1,8 +1,10 @@
-//! The metrics that the parts of a channel update.
+//! The metrics that the parts of a channel and its sinks update.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use prometheus::IntCounterVec;
+use reqwest::StatusCode;
 use strum::{IntoStaticStr, VariantArray};
 
 use super::Metrics;
@@ -36,13 +38,44 @@ pub enum Sort {
     Rejected,
 }
 
-/// The labels for event types: the known types, one label for unknown types, and one for events whose type cannot be
-/// read.
-const TYPES: [&str; 7] =
-    ["watcher.event", "watcher.status", "operation.status", "wallet.status", "query.status", "other", "unreadable"];
+/// The label for event types that are not [known](EventType::KNOWN).
+const OTHER: &str = "other";
+
+/// The label for events whose type cannot be read.
+const UNREADABLE: &str = "unreadable";
 
 /// The label of a success. The other labels are kinds of errors.
 const OK: &str = "ok";
+
+/// The status label of a request that got no answer.
+const NO_ANSWER: &str = "none";
+
+/// Maintenance of a sink's files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum Upkeep {
+    /// Closing a file and starting the next one.
+    Rotate,
+    /// Compressing a closed file.
+    Compress,
+    /// Deleting closed files after their retention time.
+    Delete,
+    /// The link to the last closed file, leftovers of a crash, and the index.
+    Other,
+}
+
+/// Counts the maintenance failures of one sink. By default nothing is counted.
+#[derive(Clone, Debug, Default)]
+pub struct UpkeepFailures(Option<(IntCounterVec, Arc<str>)>);
+
+impl UpkeepFailures {
+    /// Counts a failure.
+    pub fn count(&self, what: Upkeep) {
+        if let Some((failures, sink)) = &self.0 {
+            failures.with_label_values(&[&**sink, what.into()]).inc();
+        }
+    }
+}
 
 /// The metrics of one channel and its lanes. If a channel starts again, its counters continue.
 #[derive(Clone, Debug)]
@@ -58,7 +91,7 @@ impl Metrics {
     pub fn channel(&self, channel: &ChannelRef) -> ChannelMetrics {
         let name = &*channel.name;
         let events = self.events.channel(&channel.name);
-        for kind in TYPES {
+        for kind in EventType::KNOWN.into_iter().chain([OTHER, UNREADABLE]) {
             for sort in Sort::VARIANTS {
                 events.add([kind, sort.into()], 0);
             }
@@ -72,6 +105,26 @@ impl Metrics {
         self.verification_duration.with_label_values(&[name]);
         let rejected = self.rejected.channel(&channel.name);
         ChannelMetrics { metrics: self.clone(), channel: channel.name.clone(), events, rejected }
+    }
+
+    /// The maintenance failures of one sink. The counters exist from the start with value zero.
+    pub fn upkeep_failures(&self, sink: &str) -> UpkeepFailures {
+        for what in Upkeep::VARIANTS {
+            self.upkeep_failures.with_label_values(&[sink, what.into()]);
+        }
+        UpkeepFailures(Some((self.upkeep_failures.clone(), sink.into())))
+    }
+
+    /// Counts a webhook request of a channel. `status` is `None` if the endpoint did not answer.
+    pub fn webhook_asked(&self, channel: &str, sink: &str, took: Duration, status: Option<StatusCode>) {
+        let code = match status {
+            None => NO_ANSWER.to_owned(),
+            Some(known) if known.canonical_reason().is_some() => known.as_str().to_owned(),
+            // An endpoint can invent status codes, so an unknown code is not used as a label.
+            Some(unknown) => format!("{}xx", unknown.as_u16() / 100),
+        };
+        self.webhook_requests.with_label_values(&[channel, sink, &code]).inc();
+        self.webhook_duration.with_label_values(&[channel, sink]).observe(took.as_secs_f64());
     }
 }
 
@@ -162,13 +215,6 @@ impl ChannelMetrics {
 }
 
 fn label(kind: Option<&EventType>) -> &'static str {
-    match kind {
-        None => "unreadable",
-        Some(EventType::Other(_)) => "other",
-        Some(EventType::WatcherEvent) => "watcher.event",
-        Some(EventType::WatcherStatus) => "watcher.status",
-        Some(EventType::OperationStatus) => "operation.status",
-        Some(EventType::WalletStatus) => "wallet.status",
-        Some(EventType::QueryStatus) => "query.status",
-    }
+    let Some(kind) = kind else { return UNREADABLE };
+    EventType::KNOWN.into_iter().find(|known| *known == kind.as_ref()).unwrap_or(OTHER)
 }

@@ -5,11 +5,16 @@ use prometheus::{HistogramOpts, Opts};
 /// From half a millisecond, a typical file write, to half a minute, the default timeout of a request.
 const SECONDS: [f64; 15] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
-/// From a tenth of a second to a day.
+/// For the age of events, from a tenth of a second to a day.
 const AGES: [f64; 15] =
     [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 43_200.0, 86_400.0];
 
-pub(super) const WELL_FORMED: &str = "names, labels and buckets are constants that the tests have seen accepted";
+const AGED: [&str; 2] = ["channeld_delivered_event_age_seconds", "channeld_delivered_after_reading_seconds"];
+
+/// The result of an operation that fails only on malformed names, labels or buckets, or if a name is registered twice.
+pub(super) fn well_formed<T>(made: prometheus::Result<T>) -> T {
+    made.expect("names, labels and buckets are constants that the tests have seen accepted")
+}
 
 /// The cells of a metric's row in the table: its name, type, labels and help.
 fn row(name: &str) -> [&'static str; 4] {
@@ -17,7 +22,7 @@ fn row(name: &str) -> [&'static str; 4] {
         let mut cells = row.strip_prefix("| ")?.strip_suffix(" |")?.split('|').map(str::trim);
         Some([cells.next()?.trim_matches('`'), cells.next()?, cells.next()?, cells.next()?])
     });
-    rows.find(|row| row[0] == name).expect(WELL_FORMED)
+    rows.find(|row| row[0] == name).expect("the tests compare the table with a scrape")
 }
 
 pub(super) fn described(name: &str) -> Opts {
@@ -29,9 +34,6 @@ pub(super) fn labels(name: &str) -> Vec<&'static str> {
 }
 
 pub(super) fn buckets(name: &str) -> HistogramOpts {
-    HistogramOpts::from(described(name)).buckets(SECONDS.to_vec())
-}
-
-pub(super) fn ages(name: &str) -> HistogramOpts {
-    HistogramOpts::from(described(name)).buckets(AGES.to_vec())
+    let buckets = if AGED.contains(&name) { AGES } else { SECONDS };
+    HistogramOpts::from(described(name)).buckets(buckets.to_vec())
 }

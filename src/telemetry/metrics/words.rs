@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use prometheus::core::{Collector, Desc, Describer};
 use prometheus::proto::{Counter, LabelPair, Metric, MetricFamily, MetricType};
 
-use super::table::{WELL_FORMED, described, labels};
+use super::table::{described, labels, well_formed};
 use net::tasks::lock;
 
 /// A counter for each channel and each of its words. `N` is the number of labels after the first label, which is the
@@ -21,20 +21,14 @@ pub(super) struct WordCounters<const N: usize> {
     channels: Arc<Mutex<BTreeMap<Arc<str>, ChannelCounters<N>>>>,
 }
 
-/// The counters of one channel. Clones share them.
-#[derive(Clone, Debug)]
-pub(super) struct ChannelCounters<const N: usize>(Arc<Mutex<Vec<Count<N>>>>);
-
-#[derive(Debug)]
-struct Count<const N: usize> {
-    words: [&'static str; N],
-    count: u64,
-}
+/// The words and counts of one channel. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ChannelCounters<const N: usize>(Arc<Mutex<Vec<([&'static str; N], u64)>>>);
 
 impl<const N: usize> WordCounters<N> {
     pub(super) fn new(name: &str) -> Self {
         let labels = labels(name).into_iter().map(str::to_owned).collect();
-        let desc = described(name).variable_labels(labels).describe().expect(WELL_FORMED);
+        let desc = well_formed(described(name).variable_labels(labels).describe());
         Self { desc, channels: Arc::default() }
     }
 
@@ -48,30 +42,22 @@ impl<const N: usize> ChannelCounters<N> {
     /// Adds `more`, which may be zero.
     pub(super) fn add(&self, words: [&'static str; N], more: u64) {
         let mut counts = lock(&self.0);
-        match counts.iter_mut().find(|count| count.words == words) {
-            Some(count) => count.count += more,
-            None => counts.push(Count { words, count: more }),
+        match counts.iter_mut().find(|(known, _)| *known == words) {
+            Some((_, count)) => *count += more,
+            None => counts.push((words, more)),
         }
     }
 
     fn metrics(&self, labels: &[String], channel: &str) -> Vec<Metric> {
-        let counts = lock(&self.0);
-        let metric = |count: &Count<N>| metric(labels, channel, count);
-        counts.iter().map(metric).collect()
-    }
-}
-
-impl<const N: usize> Default for ChannelCounters<N> {
-    fn default() -> Self {
-        Self(Arc::default())
+        let metric = |(words, count): &([_; N], u64)| metric(labels, [channel].into_iter().chain(*words), *count);
+        lock(&self.0).iter().map(metric).collect()
     }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "the library's counts are floats as well")]
-fn metric<const N: usize>(labels: &[String], channel: &str, count: &Count<N>) -> Metric {
-    let values = [channel].into_iter().chain(count.words);
+fn metric<'a>(labels: &[String], values: impl Iterator<Item = &'a str>, count: u64) -> Metric {
     let mut counter = Counter::default();
-    counter.set_value(count.count as f64);
+    counter.set_value(count as f64);
     let mut metric = Metric::from_label(labels.iter().zip(values).map(|(name, value)| label(name, value)).collect());
     metric.set_counter(counter);
     metric

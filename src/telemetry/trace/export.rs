@@ -34,13 +34,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 use uuid::Uuid;
 
-use super::{Otlp, SetupError, Traces};
-use net::http::{self, Connection};
+use super::{Otlp, Traces};
+use net::http::{self, Connection, SetupError};
 
 /// The capacity of the queue: the spans of a busy minute, at about ten spans per batch.
 const QUEUED: usize = 8_192;
 
-/// The maximum number of spans in one request.
 const AT_ONCE: usize = 512;
 
 /// How long a span waits for other spans of the same request.
@@ -49,10 +48,8 @@ const LINGER: Duration = Duration::from_secs(1);
 /// The longest wait for a collector's answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The attribute that distinguishes processes.
 const INSTANCE: &str = "service.instance.id";
 
-/// The path relative to the collector's address.
 const PATH: &str = "v1/traces";
 
 /// Exports finished spans.
@@ -167,7 +164,6 @@ fn exporter(otlp: &Otlp, resource: &Resource) -> Result<SpanExporter, SetupError
     Ok(exporter)
 }
 
-/// Puts finished spans into the queue.
 #[derive(Debug)]
 struct Queue {
     sender: mpsc::Sender<SpanData>,

@@ -8,7 +8,7 @@ use url::Url;
 /// A request within the current span. The span ends when this is dropped.
 #[derive(Debug, Default)]
 #[must_use = "it ends when it is dropped"]
-pub struct RequestSpan(Option<Context>);
+pub struct RequestSpan(Context);
 
 impl RequestSpan {
     /// Starts the span if traces are exported. `shown` is the address without secrets. `resends` is the number of
@@ -16,7 +16,7 @@ impl RequestSpan {
     pub fn begin(method: &'static str, url: &Url, shown: impl FnOnce() -> String, resends: u32) -> Self {
         let current = Context::current();
         let Some(tracer) = current.get::<SdkTracer>().filter(|_| current.span().is_recording()) else {
-            return Self(None);
+            return Self::default();
         };
         let mut attributes = vec![
             KeyValue::new("http.request.method", method),
@@ -29,19 +29,19 @@ impl RequestSpan {
         }
         let span = SpanBuilder::from_name(method).with_kind(SpanKind::Client).with_attributes(attributes);
         let span = span.start_with_context(tracer, &current);
-        Self(Some(current.with_span(span)))
+        Self(current.with_span(span))
     }
 
     /// The value of the `traceparent` header (W3C Trace Context). `None` if traces are not exported.
     pub fn traceparent(&self) -> Option<String> {
-        let span = self.0.as_ref()?.span();
+        let span = self.0.span();
         let at = span.span_context();
-        Some(format!("00-{}-{}-{:02x}", at.trace_id(), at.span_id(), at.trace_flags().to_u8()))
+        at.is_valid().then(|| format!("00-{}-{}-{:02x}", at.trace_id(), at.span_id(), at.trace_flags().to_u8()))
     }
 
     /// Records the response status.
     pub fn answered(&self, status: u16) {
-        self.note(KeyValue::new("http.response.status_code", i64::from(status)));
+        self.0.span().set_attribute(KeyValue::new("http.response.status_code", i64::from(status)));
         if status >= 400 {
             self.failed(&status.to_string());
         }
@@ -49,15 +49,8 @@ impl RequestSpan {
 
     /// Records a failure. `kind` is a word or a status.
     pub fn failed(&self, kind: &str) {
-        self.note(KeyValue::new("error.type", kind.to_owned()));
-        if let Some(context) = &self.0 {
-            context.span().set_status(Status::error(""));
-        }
-    }
-
-    fn note(&self, attribute: KeyValue) {
-        if let Some(context) = &self.0 {
-            context.span().set_attribute(attribute);
-        }
+        let span = self.0.span();
+        span.set_attribute(KeyValue::new("error.type", kind.to_owned()));
+        span.set_status(Status::error(""));
     }
 }

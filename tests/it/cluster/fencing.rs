@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ledger::store::shared::Membership;
-use ledger::store::{Postgres, PostgresSettings, Store};
+use ledger::store::{PostgresSettings, Store};
 use ledger::{Change, Commit, Cursor, Effects, Key, Lease, Ledger, Loss, Outcome, Value};
 use proof::event::{ChannelId, Offset};
 use rand::Rng;
@@ -20,7 +20,8 @@ pub(super) const CHANNEL: ChannelId = ChannelId(Uuid::from_u128(7));
 
 /// The store of an instance without a daemon. It sends no heartbeat unless the test calls [`beat`](Self::beat).
 pub(super) struct Instance {
-    pub(super) store: Postgres,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) members: Arc<dyn Membership>,
     _directory: TempDir,
 }
 
@@ -37,12 +38,12 @@ impl Instance {
             instance: name.to_owned(),
             lease,
         };
-        let store = Postgres::open(Some(&directory.path().join("state")), settings).unwrap();
-        Self { store, _directory: directory }
+        let store = settings.open(Some(&directory.path().join("state"))).unwrap();
+        Self { members: store.clone().membership().unwrap(), store, _directory: directory }
     }
 
     pub(super) async fn beat(&self) {
-        self.store.beat(&Arc::default()).await.unwrap();
+        self.members.beat(&Arc::default()).await.unwrap();
     }
 
     /// Sends heartbeats and tries to claim the channel until it succeeds.

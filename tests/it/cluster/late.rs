@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ledger::store::Store;
-use ledger::store::shared::{Answer, Asked, Membership, Requests, Standing};
+use ledger::store::shared::{Answer, Asked, Standing};
 use ledger::{Change, Commit, Cursor, Effects, Key, Lease, Ledger, Outcome, Pending, Value};
 use proof::event::{EventKey, Offset};
 use tokio_postgres::Client;
@@ -94,17 +94,17 @@ async fn a_late_copy_of_a_request_is_not_carried_out() {
     let Some((database, relay, asking)) = relayed("asking").await else { return };
     let asked = Instance::by(&database.url(), "asked", LEASE);
     let request = |path: &str| Asked { method: "POST".to_owned(), path: path.to_owned(), body: Vec::new() };
-    let to = asked.store.me();
+    let to = asked.members.me();
     asked.beat().await;
     relay.holds_next(ASK);
     assert!(
-        asking.store.ask(to, &request("/first")).await.is_err(),
+        asking.members.ask(to, &request("/first")).await.is_err(),
         "the operator is told so, and asks for something else"
     );
-    let id = asking.store.ask(to, &request("/second")).await.unwrap();
-    assert_eq!(asking.store.look(id, false).await.unwrap(), Standing::Waiting);
+    let id = asking.members.ask(to, &request("/second")).await.unwrap();
+    assert_eq!(asking.members.look(id, false).await.unwrap(), Standing::Waiting);
     relay.delivers_late().await;
-    let taken = asked.store.take().await.unwrap();
+    let taken = asked.members.take().await.unwrap();
     assert!(taken.len() == 1 && taken[0].1.path == "/second", "{taken:?}");
 }
 
@@ -114,22 +114,22 @@ async fn requests_and_answers_whose_statement_was_not_answered_are_read_again_an
     let asking = Instance::on(&database, "asking");
     asked.beat().await;
     let request = Asked { method: "POST".to_owned(), path: "/".to_owned(), body: Vec::new() };
-    let id = asking.store.ask(asked.store.me(), &request).await.unwrap();
-    assert_eq!(asking.store.look(id, false).await.unwrap(), Standing::Waiting);
+    let id = asking.members.ask(asked.members.me(), &request).await.unwrap();
+    assert_eq!(asking.members.look(id, false).await.unwrap(), Standing::Waiting);
     relay.becomes(Line::CutsAnswers);
-    assert!(asked.store.take().await.is_err());
+    assert!(asked.members.take().await.is_err());
     relay.becomes(Line::Good);
-    assert_eq!(asked.store.take().await.unwrap(), [(id, request)]);
-    assert_eq!(asked.store.take().await.unwrap(), [], "once");
+    assert_eq!(asked.members.take().await.unwrap(), [(id, request)]);
+    assert_eq!(asked.members.take().await.unwrap(), [], "once");
 
     let answer = Answer { status: 200, body: b"done".to_vec() };
-    asked.store.answer(id, &answer).await.unwrap();
+    asked.members.answer(id, &answer).await.unwrap();
     let losing = Instance::by(&database.url_by(relay.address()), "losing", LEASE);
     losing.beat().await;
     relay.becomes(Line::CutsAnswers);
-    assert!(losing.store.look(id, false).await.is_err());
+    assert!(losing.members.look(id, false).await.is_err());
     relay.becomes(Line::Good);
-    assert_eq!(losing.store.look(id, false).await.unwrap(), Standing::Answered(answer));
+    assert_eq!(losing.members.look(id, false).await.unwrap(), Standing::Answered(answer));
     assert_eq!(database.number("select count(*) from channeld.requests").await, 0, "nothing is left");
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ledger::store::{Postgres, PostgresSettings, Store};
+use ledger::store::{PostgresSettings, Store};
 use ledger::{Digest, PROOFS, PROOFS_OF_A_CHANNEL, Proof};
 use proof::event::{ChannelId, Offset};
 use uuid::Uuid;
@@ -16,14 +16,14 @@ use crate::support::{Database, Server, skip};
 /// The number of proofs in one statement.
 const AT_ONCE: u32 = 1_000;
 
-fn store(database: &Database) -> Postgres {
+fn store(database: &Database) -> Arc<dyn Store> {
     let settings = PostgresSettings {
         server: database.url().parse().unwrap(),
         schema: "channeld".to_owned(),
         instance: "one".to_owned(),
         lease: Duration::from_secs(2),
     };
-    Postgres::open(None, settings).unwrap()
+    settings.open(None).unwrap()
 }
 
 /// Proofs whose digests and offsets are derived from these numbers.
@@ -112,7 +112,7 @@ async fn conflicts_that_use_up_numbers_make_no_proof_forgotten() {
     assert_eq!(offsets.len(), 20_000);
 }
 
-async fn show_all(store: &Postgres, channel: ChannelId, numbers: std::ops::Range<u32>) {
+async fn show_all(store: &Arc<dyn Store>, channel: ChannelId, numbers: std::ops::Range<u32>) {
     for first in numbers.clone().step_by(AT_ONCE as usize) {
         store.show(channel, &proofs(first..numbers.end.min(first + AT_ONCE))).await.unwrap();
     }

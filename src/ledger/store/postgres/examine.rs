@@ -14,16 +14,13 @@ use std::path::Path;
 
 use tokio_postgres::types::Type;
 
-use super::connection::Connection;
-use super::identity::{Identity, gone, incomplete, remedy, replaced};
-use super::schema::{MIGRATIONS, NAMED_SINCE, Schema};
-use super::{Arc, Postgres, PostgresSettings, StateError, Used, Uuid};
-use net::postgres::{advice_on_standby, advised, answered};
+use super::schema::{MIGRATIONS, NAMED_SINCE, Schema, connector, gone, incomplete, remedy, replaced};
+use super::{PostgresSettings, StateError, Used, Uuid, sql};
+use net::postgres::{Connector, advice_on_standby, advised, answered};
 
 /// The oldest server version that supports these statements, in the format of `server_version_num`.
 const OLDEST: i32 = 130_000;
 
-/// The facts that were read from the database.
 #[expect(clippy::struct_excessive_bools, reason = "each is a column of an answer")]
 #[derive(Clone, Debug)]
 struct Seen {
@@ -46,32 +43,31 @@ struct Seen {
     state: Option<(Uuid, bool)>,
 }
 
-impl Postgres {
+impl PostgresSettings {
     /// Examines the database and describes what `run` will find there. `directory` is the runtime directory, which
     /// remembers the state that was used.
     ///
     /// # Errors
     /// If `run` could not work with the database. The error includes the remedy.
-    pub async fn examine(directory: &Path, settings: &PostgresSettings) -> Result<String, StateError> {
-        let connection = Connection::new(settings, &Arc::new(Schema::new(&settings.schema, Identity::default())))?;
-        let seen = look(&connection, settings).await;
+    pub async fn examine(&self, directory: &Path) -> Result<String, StateError> {
+        let connector = connector(self)?;
+        let seen = look(&connector, &self.schema).await;
         // Only the daemon's user may be able to read the file.
         let known = Used::read(directory).ok().and_then(|used| used.database).map(|used| used.id);
-        let remedy = remedy(Some(&directory.to_owned()));
-        let said = seen.map_err(|error| advice(&error, settings)).and_then(|seen| {
-            let said = seen.assess(&settings.schema)?;
-            seen.other_state(&settings.schema, known, &remedy).map_or(Ok(said), Err)
+        let remedy = remedy(Some(directory));
+        let said = seen.map_err(|error| advice(&error, self)).and_then(|seen| {
+            let said = seen.assess(&self.schema)?;
+            seen.other_state(&self.schema, known, &remedy).map_or(Ok(said), Err)
         });
         said.map_err(StateError::Unusable)
     }
 }
 
 /// Examines the database with two connections at once, because an instance uses two.
-async fn look(connection: &Connection, settings: &PostgresSettings) -> Result<Seen, StateError> {
-    let (one, other) = (connection.look().await?, connection.look().await?);
-    let statement = include_str!("statements/examine.sql");
-    let schema = [(&settings.schema as _, Type::TEXT)];
-    let row = answered(one.client.query_typed(statement, &schema)).await?.pop();
+async fn look(connector: &Connector, name: &str) -> Result<Seen, StateError> {
+    let (one, other) = (connector.connect().await?, connector.connect().await?);
+    let schema = Schema::new(name);
+    let row = answered(one.client.query_typed(sql::EXAMINE, &[(&name as _, Type::TEXT)])).await?.pop();
     let row = row.ok_or_else(|| StateError::Damaged("it says nothing of itself".to_owned()))?;
     let process = answered(other.client.query_typed("select pg_backend_pid()", &[])).await?;
     let process = process.first().map(|row| row.get::<_, i32>(0));
@@ -93,10 +89,10 @@ async fn look(connection: &Connection, settings: &PostgresSettings) -> Result<Se
         state: None,
     };
     if row.get(11) && seen.may_use && seen.may_change_tables {
-        let rows = answered(one.client.query_typed(&connection.schema.applied, &[])).await?;
+        let rows = answered(one.client.query_typed(&schema.statement(sql::APPLIED), &[])).await?;
         seen.applied = rows.first().map(|row| row.get(0));
         if seen.applied() >= NAMED_SINCE {
-            let rows = answered(one.client.query_typed(&connection.schema.which, &[])).await?;
+            let rows = answered(one.client.query_typed(&schema.statement(sql::WHICH), &[])).await?;
             seen.state = rows.first().map(|row| (row.get(0), row.get(1)));
         }
     }
@@ -121,7 +117,6 @@ impl Seen {
         MIGRATIONS.len().saturating_sub(self.applied())
     }
 
-    /// A problem that no additional privilege would solve.
     fn refusal(&self) -> Option<String> {
         if self.number < OLDEST {
             let (version, oldest) = (&self.version, OLDEST / 10_000);
@@ -132,7 +127,6 @@ impl Seen {
         })
     }
 
-    /// The missing privilege, and the SQL statement that grants it.
     fn missing_right(&self, schema: &str) -> Option<String> {
         let Self { role, database, .. } = self;
         let (missing, known) = (self.missing(), MIGRATIONS.len());
@@ -154,13 +148,13 @@ impl Seen {
         Some(format!("role {role} {what}: as the owner of the database or a superuser run: {sql};"))
     }
 
-    /// The problem that a newer version has used the schema.
     fn newer(&self, schema: &str) -> Option<String> {
         let (applied, known) = (self.applied(), MIGRATIONS.len());
-        let advice = "run the version that wrote it, or a newer one";
-        let why =
-            || format!("schema {schema} has {applied} migrations, but this channeld knows only {known}: {advice}");
-        (applied > known).then(why)
+        (applied > known).then(|| {
+            format!(
+                "schema {schema} has {applied} migrations, but this channeld knows only {known}: run the version that wrote it, or a newer one"
+            )
+        })
     }
 
     /// The problem that the state differs from the state that was used, or is incomplete.
@@ -191,7 +185,6 @@ impl Seen {
     }
 }
 
-/// The reason for the missing connection, and the remedy.
 fn advice(error: &StateError, settings: &PostgresSettings) -> String {
     // An error inside an `Arc` cannot be downcast, so it is unwrapped first.
     let error: &(dyn Error + 'static) = match error {

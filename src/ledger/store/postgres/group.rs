@@ -6,12 +6,11 @@ use bytes::Bytes;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::connection::Parameter;
+use super::schema::Parameter;
 use crate::rules::encode;
 use crate::{Effects, Key, Lease, Table};
 use net::postgres::bigint;
 
-/// The columns.
 #[derive(Debug, Default)]
 pub(super) struct Group<'a> {
     channels: Vec<Uuid>,
@@ -24,7 +23,6 @@ pub(super) struct Group<'a> {
     values: Vec<&'a [u8]>,
 }
 
-/// The keys of entries.
 #[derive(Debug, Default)]
 struct Places {
     channels: Vec<Uuid>,

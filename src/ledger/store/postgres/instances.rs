@@ -1,8 +1,8 @@
-//! The instances and the owners of channels, as recorded in the database.
+//! The instances, the owners of channels, and the requests between instances, as recorded in the database.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use sha2::{Digest, Sha256};
@@ -11,14 +11,19 @@ use tokio_postgres::types::Type;
 use tracing::{debug, warn};
 use uuid::Uuid;
 
-use super::Postgres;
+use super::{Postgres, sql};
 use crate::StateError;
 use crate::rules::decode;
-use crate::store::shared::{Hold, Instance, InstanceId, Membership, Ownership, View};
+use crate::store::shared::{
+    Answer, Asked, Hold, Instance, InstanceId, Membership, Ownership, RequestId, Standing, View,
+};
 use net::Chain;
 use net::postgres::bigint;
 use net::tasks::lock;
 use proof::event::ChannelId;
+
+/// How long received requests are remembered. This is longer than a request can be taken.
+const REMEMBERED: Duration = Duration::from_secs(120);
 
 #[async_trait]
 impl Membership for Postgres {
@@ -39,7 +44,7 @@ impl Membership for Postgres {
         let configuration = digest(channels);
         lock(&self.configurations).insert(configuration.clone(), channels.clone());
         let parameters = [(&self.me as _, Type::UUID), (&configuration as _, Type::BYTEA)];
-        if self.board.query(&self.schema().beat, &parameters).await?.is_empty() {
+        if self.board.query(sql::BEAT, &parameters).await?.is_empty() {
             self.join(&configuration, channels).await?;
         }
         let view = self.view().await?;
@@ -49,28 +54,81 @@ impl Membership for Postgres {
     }
 
     fn has_claimed(&self, channel: ChannelId) -> bool {
-        self.claimed().contains_key(&channel)
+        lock(&self.claimed).contains_key(&channel)
     }
 
     async fn give_up(&self, channels: &BTreeMap<ChannelId, u64>) -> Result<(), StateError> {
         let (ids, epochs): (Vec<_>, Vec<_>) =
             channels.iter().map(|(channel, epoch)| (channel.0, bigint(*epoch))).unzip();
         let parameters = [(&self.me as _, Type::UUID), (&ids as _, Type::UUID_ARRAY), (&epochs as _, Type::INT8_ARRAY)];
-        self.commits.query(&self.schema().release, &parameters).await.map(drop)
+        self.commits.query(sql::RELEASE, &parameters).await.map(drop)
     }
 
     fn lose_all(&self) {
         self.hold.end();
-        for (_, claimed) in self.claimed().drain() {
+        for (_, claimed) in lock(&self.claimed).drain() {
             claimed.lease.lost.cancel();
         }
     }
 
     async fn leave(&self) {
         self.lose_all();
-        if let Err(error) = self.board.query(&self.schema().leave, &[(&self.me as _, Type::UUID)]).await {
+        if let Err(error) = self.board.query(sql::LEAVE, &[(&self.me as _, Type::UUID)]).await {
             warn!(error = %Chain(&error), "the leases of the channels could not be released: other instances take over when they expire");
         }
+    }
+
+    async fn ask(&self, instance: InstanceId, request: &Asked) -> Result<RequestId, StateError> {
+        let parameters = [
+            (&instance as _, Type::UUID),
+            (&request.method as _, Type::TEXT),
+            (&request.path as _, Type::TEXT),
+            (&request.body as _, Type::BYTEA),
+        ];
+        let rows = self.board.query(sql::ASK, &parameters).await?;
+        let id = rows.first().map(|row| row.get(0));
+        id.ok_or_else(|| StateError::Damaged("a request that was written has no number".to_owned()))
+    }
+
+    async fn look(&self, request: RequestId, withdraw: bool) -> Result<Standing, StateError> {
+        if !withdraw {
+            let rows = self.board.query(sql::LOOK, &[(&request as _, Type::INT8)]).await?;
+            let is_over = rows.first().is_some_and(|row| answer_of(row).is_some() || row.get(3));
+            if !is_over {
+                return Ok(Standing::Waiting);
+            }
+            if let Some(answer) = rows.first().and_then(answer_of) {
+                // The request is no longer needed. If this fails, it is removed after a minute.
+                let _ = self.board.query(sql::WITHDRAW, &[(&request as _, Type::INT8)]).await;
+                return Ok(Standing::Answered(answer));
+            }
+        }
+        let rows = self.board.query(sql::WITHDRAW, &[(&request as _, Type::INT8)]).await?;
+        Ok(match rows.first() {
+            Some(row) => answer_of(row).map_or(Standing::Ended { taken: row.get(0) }, Standing::Answered),
+            // An earlier withdrawal has ended the request, but its answer was lost.
+            None => Standing::Ended { taken: true },
+        })
+    }
+
+    async fn take(&self) -> Result<Vec<(RequestId, Asked)>, StateError> {
+        let received: Vec<RequestId> = {
+            let mut received = lock(&self.received);
+            received.retain(|_, since| since.elapsed() < REMEMBERED);
+            received.keys().copied().collect()
+        };
+        let parameters = [(&self.me as _, Type::UUID), (&received as _, Type::INT8_ARRAY)];
+        let rows = self.board.query(sql::TAKE, &parameters).await?;
+        let asked = |row: &Row| (row.get(0), Asked { method: row.get(1), path: row.get(2), body: row.get(3) });
+        let mut received = lock(&self.received);
+        let mut is_new = |request: &(RequestId, Asked)| received.insert(request.0, Instant::now()).is_none();
+        Ok(rows.iter().map(asked).filter(|request| is_new(request)).collect())
+    }
+
+    async fn answer(&self, request: RequestId, answer: &Answer) -> Result<(), StateError> {
+        let status = i32::from(answer.status);
+        let parameters = [(&request as _, Type::INT8), (&status as _, Type::INT4), (&answer.body as _, Type::BYTEA)];
+        self.board.query(sql::ANSWER, &parameters).await.map(drop)
     }
 }
 
@@ -80,7 +138,7 @@ impl Postgres {
         let ids: Vec<_> = channels.iter().map(|channel| channel.0).collect();
         let lease = self.settings.lease.as_secs_f64();
         // A heartbeat was sent before, so a connection exists.
-        let known = self.schema().identity.known();
+        let known = self.schema().known();
         let parameters = [
             (&self.me as _, Type::UUID),
             (&self.settings.instance as _, Type::TEXT),
@@ -89,18 +147,18 @@ impl Postgres {
             (&ids as _, Type::UUID_ARRAY),
             (&known as _, Type::UUID),
         ];
-        if self.board.query(&self.schema().join, &parameters).await?.is_empty() {
-            let rows = self.board.query(&self.schema().which, &[]).await?;
+        if self.board.query(sql::JOIN, &parameters).await?.is_empty() {
+            let rows = self.board.query(sql::WHICH, &[]).await?;
             let id = rows.first().map(|row| row.get(0));
-            self.schema().check(id.unwrap_or_default()).await?;
+            self.schema().check(id.unwrap_or_default(), false).await?;
         }
         Ok(())
     }
 
     async fn view(&self) -> Result<View, StateError> {
-        let instances = self.board.query(&self.schema().instances, &[]).await?;
+        let instances = self.board.query(sql::INSTANCES, &[]).await?;
         self.learn(&instances).await?;
-        let ownership = self.board.query(&self.schema().ownership, &[]).await?;
+        let ownership = self.board.query(sql::OWNERSHIP, &[]).await?;
         let known = lock(&self.configurations);
         let instance = |row: &Row| {
             let channels = known.get(row.get::<_, &[u8]>(2)).cloned().unwrap_or_default();
@@ -133,7 +191,7 @@ impl Postgres {
         if missing.is_empty() {
             return Ok(());
         }
-        let rows = self.board.query(&self.schema().configurations, &[(&missing as _, Type::UUID_ARRAY)]).await?;
+        let rows = self.board.query(sql::CONFIGURATIONS, &[(&missing as _, Type::UUID_ARRAY)]).await?;
         let mut known = lock(&self.configurations);
         for row in rows {
             let channels: BTreeSet<_> = row.get::<_, Vec<Uuid>>(1).into_iter().map(ChannelId).collect();
@@ -142,9 +200,8 @@ impl Postgres {
         Ok(())
     }
 
-    /// Cancels the leases that another instance has taken over.
     fn note_losses(&self, view: &View) {
-        self.claimed().retain(|channel, claimed| {
+        lock(&self.claimed).retain(|channel, claimed| {
             let epoch = claimed.lease.epoch;
             let is_ours = match view.channels.get(channel) {
                 // A claim that was made during this read is newer than the view.
@@ -160,11 +217,15 @@ impl Postgres {
     }
 }
 
-/// Equal configurations have equal digests.
 fn digest(channels: &BTreeSet<ChannelId>) -> Vec<u8> {
     let mut digest = Sha256::new();
     for channel in channels {
         digest.update(channel.0.as_bytes());
     }
     digest.finalize().to_vec()
+}
+
+fn answer_of(row: &Row) -> Option<Answer> {
+    let (status, body) = row.get::<_, Option<i32>>(1).zip(row.get::<_, Option<Vec<u8>>>(2))?;
+    Some(Answer { status: u16::try_from(status).unwrap_or(500), body })
 }

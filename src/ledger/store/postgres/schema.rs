@@ -1,13 +1,31 @@
-//! The tables and the statements that use them.
+//! The tables, the migrations that create them, the state that they contain, and connections to it.
+//!
+//! An instance must not continue with an empty, different or incomplete state. The id of the state is stored in the
+//! database. The instance remembers it in its runtime directory and in memory. If it has no directory, or the file was
+//! lost, it accepts the first state that it finds. This is normal for a container without a volume.
+//!
+//! A connection is opened when it is needed, and opened again after any error. Statements are unnamed, and each is its own
+//! transaction, because a pooler may send each of them to a different server process.
+//!
+//! # Cancellation
+//!
+//! A statement whose future is dropped may still be executed. The same is true for a statement that timed out, although
+//! the server is asked to cancel it. Every statement explains why a delayed copy does no harm.
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
-use tokio_postgres::Client;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
-use super::identity::Identity;
+use super::sql;
 use crate::StateError;
-use net::postgres::{DatabaseError, answered};
+use crate::store::directory::{Used, UsedDatabase};
+use crate::store::{PostgresSettings, blocking};
+use net::postgres::{Connector, DatabaseError, Open, answered};
+use net::tasks::lock;
 
 /// Each migration is applied once, in order, by the first instance that needs it. `{schema}` is the schema's quoted
 /// name.
@@ -24,103 +42,87 @@ pub(super) const NAMED_SINCE: usize = 4;
 /// The advisory lock that allows only one instance at a time to migrate.
 const LOCK: i64 = 0x6368_616e_6e65_6c64;
 
-/// The schema, and the statements that contain its name.
-#[derive(Debug)]
+/// The schema of the state, and the identity of the state that this instance uses.
+#[derive(Debug, Default)]
 pub(super) struct Schema {
+    /// An identifier that needs no escaping.
     name: String,
-    pub(super) identity: Identity,
     is_ready: AtomicBool,
-    pub(super) applied: String,
-    pub(super) which: String,
-    open: String,
-    pub(super) commit: String,
-    pub(super) offer: String,
-    pub(super) claim: String,
-    pub(super) entries: String,
-    pub(super) body: String,
-    pub(super) release: String,
-    pub(super) channels: String,
-    pub(super) beat: String,
-    pub(super) join: String,
-    pub(super) instances: String,
-    pub(super) configurations: String,
-    pub(super) ownership: String,
-    pub(super) leave: String,
-    pub(super) ask: String,
-    pub(super) look: String,
-    pub(super) withdraw: String,
-    pub(super) take: String,
-    pub(super) answer: String,
-    pub(super) show: String,
-    pub(super) forget: String,
-    pub(super) begin_copy: String,
-    pub(super) end_copy: String,
+    known: Mutex<Option<Uuid>>,
+    /// The directory that remembers the state, and a description of the database.
+    remembered: Option<(PathBuf, String)>,
+    /// A copy opens an incomplete state. Nothing else does.
+    is_copying: bool,
 }
 
 impl Schema {
-    /// `name` is an identifier that needs no escaping.
-    pub(super) fn new(name: &str, identity: Identity) -> Self {
-        let of = |statement: &str| statement.replace("{schema}", &format!("\"{name}\""));
-        Self {
-            name: name.to_owned(),
-            identity,
-            is_ready: AtomicBool::new(false),
-            applied: of("select coalesce(max(number), 0) from {schema}.migrations"),
-            which: of("select id, incomplete, changes from {schema}.state"),
-            open: of(include_str!("statements/open.sql")),
-            commit: of(include_str!("statements/commit.sql")),
-            offer: of(include_str!("statements/offer.sql")),
-            claim: of(include_str!("statements/claim.sql")),
-            entries: of(include_str!("statements/entries.sql")),
-            body: of("select value from {schema}.entries where channel_id = $1 and kind = $2 and key = $3"),
-            release: of(include_str!("statements/release.sql")),
-            channels: of("select channel_id from {schema}.channels where epoch > 0"),
-            beat: of(include_str!("statements/beat.sql")),
-            join: of(include_str!("statements/join.sql")),
-            instances: of("select id, name, configuration from {schema}.instances \
-                           where heartbeat + lease > clock_timestamp()"),
-            configurations: of("select id, channels from {schema}.instances where id = any($1)"),
-            ownership: of(include_str!("statements/ownership.sql")),
-            leave: of(include_str!("statements/leave.sql")),
-            ask: of(include_str!("statements/ask.sql")),
-            look: of(include_str!("statements/look.sql")),
-            withdraw: of(include_str!("statements/withdraw.sql")),
-            take: of(include_str!("statements/take.sql")),
-            answer: of(include_str!("statements/answer.sql")),
-            show: of(include_str!("statements/show.sql")),
-            forget: of(include_str!("statements/forget.sql")),
-            begin_copy: of(include_str!("statements/begin_copy.sql")),
-            end_copy: of(include_str!("statements/end_copy.sql")),
-        }
+    pub(super) fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), ..Self::default() }
+    }
+
+    /// Remembers the state in the runtime directory, which may know it already. `database` describes the database.
+    pub(super) fn remembered_in(self, directory: &Path, database: String) -> Result<Self, StateError> {
+        let known = Used::read(directory)?.database.map(|database| database.id);
+        Ok(Self { known: Mutex::new(known), remembered: Some((directory.to_owned(), database)), ..self })
+    }
+
+    /// For a copy from or to a state. `known` is the required state, if it is known.
+    pub(super) fn of_copy(self, known: Option<Uuid>) -> Self {
+        Self { known: Mutex::new(known), is_copying: true, ..self }
+    }
+
+    /// The id of the state. Known after the first connection, or from the runtime directory.
+    pub(super) fn known(&self) -> Option<Uuid> {
+        *lock(&self.known)
+    }
+
+    pub(super) fn statement(&self, sql: &str) -> String {
+        sql.replace("{schema}", &format!("\"{}\"", self.name))
     }
 
     /// Checks on a new connection that the database contains this instance's state, and applies missing migrations. A
     /// schema that existed before and has disappeared is not created again.
     pub(super) async fn prepare(&self, client: &Client) -> Result<(), StateError> {
-        let rows = answered(client.query_typed(&self.open, &[])).await?;
+        let rows = answered(client.query_typed(&self.statement(sql::OPEN), &[])).await?;
         let (exists, is_named) = rows.first().map_or((false, false), |row| (row.get(0), row.get(1)));
-        if !exists {
-            self.identity.check_may_create(&self.name)?;
+        if !exists && self.known().is_some() {
+            return Err(unusable(gone(&self.name, &self.remedy())));
         }
         if !is_named || !self.is_ready.load(Ordering::Relaxed) {
-            self.migrate(client).await?;
+            answered(client.batch_execute(&self.migration())).await?;
             self.is_ready.store(true, Ordering::Relaxed);
         }
-        let rows = answered(client.query_typed(&self.which, &[])).await?;
+        let rows = answered(client.query_typed(&self.statement(sql::WHICH), &[])).await?;
         let row = rows.first().ok_or_else(|| StateError::Damaged("the state has no id".to_owned()))?;
-        self.identity.check(&self.name, row.get(0), row.get(1)).await
+        self.check(row.get(0), row.get(1)).await
     }
 
-    /// Checks that the state is still the same: it may have been replaced while the connection was open.
-    pub(super) async fn check(&self, id: Uuid) -> Result<(), StateError> {
-        self.identity.check(&self.name, id, false).await
+    /// Checks that the state with this id may be used. It may have been replaced while a connection was open.
+    pub(super) async fn check(&self, id: Uuid, is_incomplete: bool) -> Result<(), StateError> {
+        let replaced = || unusable(replaced(&self.name, &self.remedy()));
+        if self.known().is_some_and(|known| known != id) {
+            return Err(replaced());
+        }
+        if is_incomplete && !self.is_copying {
+            return Err(unusable(incomplete(&self.name)));
+        }
+        if let (None, Some((directory, place))) = (self.known(), &self.remembered) {
+            let database = UsedDatabase { id, schema: self.name.clone(), database: place.clone() };
+            let directory = directory.clone();
+            blocking(move || database.remember_in(&directory)).await?;
+        }
+        // Several connections can find the state at the same time. If the state is replaced at that moment, the first
+        // one decides.
+        let known = *lock(&self.known).get_or_insert(id);
+        if known == id { Ok(()) } else { Err(replaced()) }
+    }
+
+    fn remedy(&self) -> String {
+        remedy(self.remembered.as_ref().map(|(directory, _)| &**directory))
     }
 
     /// Only one instance migrates at a time. The others wait for its lock and then find that no migration is missing.
-    async fn migrate(&self, client: &Client) -> Result<(), DatabaseError> {
-        answered(client.batch_execute(&self.migration())).await
-    }
-
+    ///
     /// The migrations are one statement, so nothing stays locked if this process stops in the middle. A delayed copy
     /// finds everything applied, or fails because a newer version has applied more.
     fn migration(&self) -> String {
@@ -132,7 +134,7 @@ impl Schema {
             )
         });
         let missing: String = missing.collect();
-        let statement = format!(
+        self.statement(&format!(
             "do $channeld$\ndeclare applied int;\nbegin\n\
              perform pg_advisory_xact_lock({LOCK});\n\
              if not exists (select from pg_namespace where nspname = '{name}') then create schema {{schema}}; end if;\n\
@@ -144,7 +146,96 @@ impl Schema {
              raise exception 'the schema {name} has version %, and this channeld knows %: run the version that wrote it, or \
              a newer one', applied, {known};\n\
              end if;\n{missing}end $channeld$"
-        );
-        statement.replace("{schema}", &format!("\"{name}\""))
+        ))
     }
+}
+
+pub(super) fn gone(schema: &str, remedy: &str) -> String {
+    format!("the state in schema {schema} is gone, and is not created automatically: {remedy}")
+}
+
+pub(super) fn replaced(schema: &str, remedy: &str) -> String {
+    format!("the state in schema {schema} is a different one than this instance has used: {remedy}")
+}
+
+pub(super) fn incomplete(schema: &str) -> String {
+    format!(
+        "the state in schema {schema} is an incomplete copy: run `channeld state copy --to postgres` again, which starts over, or use the other backend"
+    )
+}
+
+/// How to continue. If a directory is given, the file in it remembers the state.
+pub(super) fn remedy(directory: Option<&Path>) -> String {
+    let anew = directory.map_or_else(
+        || "start this instance again".to_owned(),
+        |directory| format!("stop every instance and remove {}", Used::file(directory).display()),
+    );
+    format!(
+        "restore the database; or, to use the present database, in which channels without state begin at `start`, {anew}"
+    )
+}
+
+/// Makes it an error of the database, which is waited for like an unavailable database: an operator may restore the
+/// state in the meantime.
+fn unusable(why: String) -> StateError {
+    StateError::Database(Arc::new(StateError::Unusable(why)))
+}
+
+impl UsedDatabase {
+    pub(super) fn remember_in(self, directory: &Path) -> Result<(), StateError> {
+        Used::change(directory, |used| used.database = Some(self))
+    }
+}
+
+/// A value, and its type in the database.
+pub(super) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    connector: Connector,
+    pub(super) schema: Arc<Schema>,
+    open: tokio::sync::Mutex<Option<Arc<Open>>>,
+}
+
+impl Connection {
+    pub(super) fn new(settings: &PostgresSettings, schema: &Arc<Schema>) -> Result<Self, StateError> {
+        Ok(Self { connector: connector(settings)?, schema: schema.clone(), open: tokio::sync::Mutex::default() })
+    }
+
+    pub(super) async fn query(&self, statement: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, StateError> {
+        let open = self.open().await?;
+        let answer = answered(open.client.query_typed(&self.schema.statement(statement), parameters)).await;
+        if let Err(DatabaseError::Silent(_)) = answer {
+            // The statement may wait for a lock. Without the cancellation, each retry would leave one more waiting
+            // server process.
+            self.connector.cancel(&open).await;
+        }
+        if answer.is_err() {
+            self.close(&open).await;
+        }
+        Ok(answer?)
+    }
+
+    /// Connects, checks that this is the state of this instance, and brings the schema up to date.
+    async fn open(&self) -> Result<Arc<Open>, StateError> {
+        let mut slot = self.open.lock().await;
+        if let Some(open) = slot.as_ref().filter(|open| !open.client.is_closed()) {
+            return Ok(open.clone());
+        }
+        let open = Arc::new(self.connector.connect().await?);
+        self.schema.prepare(&open.client).await?;
+        *slot = Some(open.clone());
+        Ok(open)
+    }
+
+    /// Closes the connection. The next statement connects again, perhaps to a server that has taken over.
+    async fn close(&self, failed: &Arc<Open>) {
+        let mut slot = self.open.lock().await;
+        slot.take_if(|open| Arc::ptr_eq(open, failed));
+    }
+}
+
+pub(super) fn connector(settings: &PostgresSettings) -> Result<Connector, StateError> {
+    Connector::new(&settings.server)
+        .map_err(|error| StateError::Unusable(format!("state.url: no certificate can be checked: {error}")))
 }

@@ -30,10 +30,9 @@ const LARGE: usize = 4 << 10;
 /// byte.
 const MARK: u8 = 0;
 
-/// The files of large bodies.
 #[derive(Debug)]
 pub(super) struct Bodies {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     names: Mutex<BTreeSet<String>>,
 }
 
@@ -47,7 +46,6 @@ pub(super) fn marker(body: &[u8]) -> Option<Vec<u8>> {
     (body.len() > LARGE).then(|| [&[MARK], body.len().to_string().as_bytes()].concat())
 }
 
-/// The file name of an event's body.
 pub(super) fn file_name(event: &str, length: u64) -> String {
     format!("{event}-{length}")
 }
@@ -69,12 +67,10 @@ impl Bodies {
         Ok(Self { path, names: Mutex::new(names) })
     }
 
-    /// Whether the complete body exists.
     pub(super) fn has(&self, event: &str, length: u64) -> bool {
         fs::metadata(self.path.join(file_name(event, length))).is_ok_and(|file| file.len() == length)
     }
 
-    /// The body, or `None` if it does not exist.
     pub(super) fn read(&self, event: &str, length: u64) -> io::Result<Option<Bytes>> {
         match fs::read(self.path.join(file_name(event, length))) {
             Ok(body) => Ok(Some(body.into()).filter(|body: &Bytes| body.len() as u64 == length)),
@@ -97,7 +93,7 @@ impl Bodies {
             written.insert(name);
         }
         if !written.is_empty() {
-            self.sync()?;
+            sync_directory(&self.path)?;
             lock(&self.names).extend(written);
         }
         Ok(())
@@ -124,14 +120,8 @@ impl Bodies {
         }
         Ok(())
     }
-
-    /// Syncs the directory.
-    pub(super) fn sync(&self) -> io::Result<()> {
-        sync_directory(&self.path)
-    }
 }
 
-/// Syncs the file names in a directory.
 pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }

@@ -37,10 +37,6 @@ const SLOW_FLUSH: Duration = Duration::from_secs(1);
 
 const UUID_LENGTH: usize = 16;
 
-/// The tables whose values are bodies.
-const BODIES: [Table; 2] = [Table::Body, Table::DeadBody];
-
-/// The open database.
 #[derive(Debug)]
 pub(super) struct Database {
     path: PathBuf,
@@ -52,7 +48,6 @@ pub(super) struct Database {
 }
 
 impl Database {
-    /// Opens the database in `path`.
     pub(super) fn open(path: &Path) -> Result<Self, StateError> {
         let open = || -> Result<Self, sled::Error> {
             let db = sled::Config::new()
@@ -64,7 +59,7 @@ impl Database {
             let trees =
                 Table::iter().map(|table| db.open_tree(<&str>::from(table))).collect::<Result<Vec<sled::Tree>, _>>()?;
             let mut marked = BTreeSet::new();
-            for table in BODIES {
+            for table in Table::BODIES {
                 for entry in &trees[table as usize] {
                     let (key, value) = entry?;
                     marked.extend(
@@ -114,7 +109,7 @@ impl Database {
     /// Format 1 stores a dead letter's body after its facts in the same value. The migration can be interrupted and
     /// repeated.
     fn separate_dead_bodies(&self) -> Result<(), sled::Error> {
-        let (letters, bodies) = (self.tree(Table::DeadLetter), self.tree(Table::DeadBody));
+        let (letters, bodies) = (&self.trees[Table::DeadLetter as usize], &self.trees[Table::DeadBody as usize]);
         for entry in letters {
             let (key, value) = entry?;
             if let Some(end) = value.iter().position(|byte| *byte == b'\n') {
@@ -125,15 +120,11 @@ impl Database {
         Ok(())
     }
 
-    fn tree(&self, table: Table) -> &sled::Tree {
-        &self.trees[table as usize]
-    }
-
     /// All entries of a channel. Bodies are represented by their size only.
     pub(super) fn entries(&self, channel: ChannelId) -> Result<Entries, StateError> {
         let mut entries = Entries::new();
         for table in Table::iter() {
-            for entry in self.tree(table).scan_prefix(channel.0.as_bytes()) {
+            for entry in self.trees[table as usize].scan_prefix(channel.0.as_bytes()) {
                 let (full, value) = entry.map_err(|error| unreadable("reading", &error))?;
                 let key = Key::parse(table, &full[UUID_LENGTH..])?;
                 let value = match bodies::marked(&value) {
@@ -150,7 +141,7 @@ impl Database {
 
     pub(super) fn get(&self, channel: ChannelId, key: &Key) -> Result<Option<Bytes>, StateError> {
         let (table, full) = (Table::from(key), full(channel, key));
-        let found = self.tree(table).get(&full).map_err(|error| unreadable("reading", &error))?;
+        let found = self.trees[table as usize].get(&full).map_err(|error| unreadable("reading", &error))?;
         match found.as_deref().map(|value| (value, bodies::marked(value))) {
             Some((_, Some(length))) => {
                 let event = event_name(table, &full);
@@ -161,7 +152,6 @@ impl Database {
         }
     }
 
-    /// The channels that have an entry.
     pub(super) fn channels(&self) -> Result<BTreeSet<ChannelId>, StateError> {
         let mut channels = BTreeSet::new();
         for tree in &self.trees {
@@ -187,7 +177,7 @@ impl Database {
                     let (table, key) = (Table::from(key), full(lease.channel, key));
                     let tree = &trees[table as usize];
                     let marker =
-                        value.as_ref().filter(|_| BODIES.contains(&table)).and_then(|body| bodies::marker(body));
+                        value.as_ref().filter(|_| Table::BODIES.contains(&table)).and_then(|body| bodies::marker(body));
                     match value {
                         Some(value) => tree.insert(key, marker.as_deref().unwrap_or(value))?,
                         None => tree.remove(key)?,
@@ -233,7 +223,7 @@ impl Database {
     /// directory entries are not synced.
     fn sync_all(&self) -> io::Result<()> {
         self.sync()?;
-        self.bodies.sync()?;
+        sync_directory(&self.bodies.path)?;
         sync_directory(&self.path)
     }
 
@@ -272,7 +262,7 @@ fn caught<T>(work: impl FnOnce() -> Result<T, StateError>, panicked: impl FnOnce
 fn bodies_of(group: &[(Lease, Effects)]) -> BTreeMap<String, Option<&Bytes>> {
     let changes =
         group.iter().flat_map(|(lease, effects)| effects.changes.iter().map(|change| (lease.channel, change)));
-    let of_bodies = changes.filter(|(_, (key, _))| BODIES.contains(&key.into()));
+    let of_bodies = changes.filter(|(_, (key, _))| Table::BODIES.contains(&key.into()));
     let large = |body: &&Bytes| bodies::marker(body).is_some();
     of_bodies
         .map(|(channel, (key, body))| (event_name(key.into(), &full(channel, key)), body.as_ref().filter(large)))

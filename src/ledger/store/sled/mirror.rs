@@ -4,27 +4,23 @@
 //!
 //! # Invariants
 //!
-//! * **Never torn.** The new mirror is written to a second file, synced, and renamed. Then the directory is synced. The
-//!   file name therefore always refers to a complete mirror.
+//! * **Never torn.** The file name always refers to a complete mirror.
 //! * **Never ahead.** The mirror is written after the database has been synced. A restart from the mirror therefore
 //!   repeats events and skips none. The order is reversed only when the database is restored: the losses are recorded
 //!   first, because they cannot be detected afterwards.
 //! * **Small.** The size grows with the number of lanes and not with the number of pending events.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::store::directory::{MIRROR, MIRROR_NEXT, replace};
+use crate::store::directory::{MIRROR, MIRROR_NEXT, read, replace};
 use crate::{Lost, StateError, Summary};
 use proof::event::{ChannelId, Offset};
 
 const FORMAT: u32 = 2;
 
-/// The contents of the mirror.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Mirror {
     pub(super) format: u32,
@@ -47,11 +43,7 @@ impl Mirror {
     /// Reads the mirror in a directory. `None` if the file does not exist.
     pub(super) fn read(directory: &Path) -> Result<Option<Self>, StateError> {
         let path = directory.join(MIRROR);
-        let json = match fs::read(&path) {
-            Ok(json) => json,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(StateError::io(format!("reading {}", path.display()), error)),
-        };
+        let Some(json) = read(&path)? else { return Ok(None) };
         let unreadable = |_| StateError::Damaged(format!("{} cannot be read", path.display()));
         let mut mirror: Self = serde_json::from_slice(&json).map_err(unreadable)?;
         match mirror.format {
@@ -73,7 +65,6 @@ impl Mirror {
         }
     }
 
-    /// The summary of a channel.
     pub(super) fn of(&self, channel: ChannelId) -> Summary {
         self.channels.get(&channel).cloned().unwrap_or_default()
     }

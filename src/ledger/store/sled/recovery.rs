@@ -13,8 +13,7 @@ use super::database::Database;
 use super::mirror::Mirror;
 use crate::rules::{decode, encode};
 use crate::store::Lease;
-use crate::store::directory::{DATABASE, Directory};
-use crate::store::used::Used;
+use crate::store::directory::{DATABASE, Directory, Used};
 use crate::{Cursor, Effects, Entries, Key, Ledger, Lost, StateError, Summary, Value};
 use net::Chain;
 use proof::event::ChannelId;
@@ -22,7 +21,6 @@ use proof::event::ChannelId;
 /// The copy of the database that is made before sled opens it, because sled truncates a log that it cannot read. The
 /// copy stays until a start succeeds, because the next start may find a database that is already truncated.
 const COPY: &str = "sled.as-found";
-/// The copy while it is incomplete.
 const UNFINISHED: &str = "sled.as-found.new";
 
 /// Refuses an incomplete copy, and a directory whose state has disappeared. `mirrored` is the mirror of the directory

@@ -21,7 +21,6 @@ use k256::{FieldBytes, Scalar};
 
 use super::multiples::{GENERATOR, Multiples, Window};
 use super::order::Snapshot;
-use super::signatures::{inverses, names, r};
 use super::sums::{Lists, Point};
 use crate::verify::hash::Hash;
 use crate::verify::known::Known;
@@ -43,17 +42,17 @@ thread_local! {
 /// Reads each proof until `required` members are found. Returns `None` if no member has precomputed multiples.
 pub(crate) fn read(known: &Known, required: usize, proofs: &[Signatures<'_>]) -> Option<Vec<Result<Counted, Reason>>> {
     let prepared = &known.prepared;
-    let places = prepared.window().filter(|_| prepared.has_multiples()).map(Window::places)?;
+    let places = prepared.window.filter(|_| prepared.has_multiples()).map(Window::places)?;
     let mut readings: Vec<_> = proofs.iter().map(|proof| AskedReading::new(known, required, proof)).collect();
-    let (order, mut lists) = (prepared.order().snapshot(), LISTS.take());
+    let (order, mut lists) = (prepared.order.snapshot(), LISTS.take());
     // If many signers sign in no learnable order, recovery costs less than testing members.
     if order.expected() * places < lists.additions_of_a_recovery() {
         prepare(&mut readings, &mut lists);
         while ask(&mut readings, &order, &mut lists) {}
     }
     LISTS.set(lists);
-    let counted: Vec<_> = readings.into_iter().map(AskedReading::finish).collect();
-    prepared.learn(counted.iter().flatten().map(|counted| &counted.members[..]));
+    let counted: Vec<_> = readings.into_iter().map(|asked| asked.reading.finish()).collect();
+    prepared.order.learn(counted.iter().flatten().map(|counted| &counted.members[..]));
     Some(counted)
 }
 
@@ -91,10 +90,43 @@ fn ask(readings: &mut [AskedReading<'_>], order: &Snapshot, lists: &mut Lists) -
     let asks = !asking.is_empty();
     for ((reading, member), sum) in asking.into_iter().zip(lists.take_sums()) {
         if sum.zip(reading.next()).is_some_and(|(sum, next)| names(&next.signature, &sum)) {
-            reading.found(member);
+            reading.reading.found(member);
+            reading.considered = 0;
         }
     }
     asks
+}
+
+/// Returns 1/s of every signature, for the cost of one inversion and a few products.
+fn inverses<'a>(signatures: impl Iterator<Item = &'a Recoverable>) -> Vec<Scalar> {
+    let scalars: Vec<_> = signatures.map(s).collect();
+    // First compute the product of all scalars before each one. Then invert the total product, and remove one scalar after
+    // another from the end.
+    let products = |product: &mut Scalar, scalar: &Scalar| Some(std::mem::replace(product, *product * scalar));
+    let mut inverses: Vec<_> = scalars.iter().scan(Scalar::ONE, products).collect();
+    let all: Scalar = scalars.iter().product();
+    let mut inverse = all.invert_vartime().expect("s is never zero, and the order of the group is a prime");
+    for (before, scalar) in inverses.iter_mut().zip(&scalars).rev() {
+        *before *= inverse;
+        inverse *= scalar;
+    }
+    inverses
+}
+
+/// Whether the signature names this point. The point's first coordinate must be r, and its second must be odd or even as
+/// the recovery byte says. r is the coordinate itself, because with the accepted recovery bytes the order was not
+/// subtracted from it.
+fn names(signature: &Recoverable, point: &Point) -> bool {
+    let (x, _) = signature.signature.split_bytes();
+    point.x() == x && point.y_is_odd() == signature.recovery.is_y_odd()
+}
+
+fn r(signature: &Recoverable) -> Scalar {
+    *signature.signature.split_scalars().0
+}
+
+fn s(signature: &Recoverable) -> Scalar {
+    *signature.signature.split_scalars().1
 }
 
 fn as_scalar(digest: &Hash) -> Scalar {
@@ -148,26 +180,9 @@ impl<'a> AskedReading<'a> {
                     return Some((member, multiples));
                 }
             }
-            self.recover();
+            self.reading.recover();
+            self.considered = 0;
         }
         None
-    }
-
-    fn found(&mut self, member: usize) {
-        self.reading.found(member);
-        self.considered = 0;
-    }
-
-    fn recover(&mut self) {
-        self.reading.recover(self.signatures.get(self.reading.read).map(|asked| &asked.signature));
-        self.considered = 0;
-    }
-
-    /// Reads the remaining signatures by recovery.
-    fn finish(mut self) -> Result<Counted, Reason> {
-        while !self.reading.is_over() {
-            self.recover();
-        }
-        self.reading.finish()
     }
 }

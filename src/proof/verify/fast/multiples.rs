@@ -24,10 +24,8 @@ use super::sums::Point;
 #[cfg(test)]
 mod tests;
 
-/// The number of bits in a scalar.
 const BITS: usize = 256;
 
-/// The number of bytes in a scalar.
 const BYTES: usize = BITS / 8;
 
 /// The number of positions with the narrowest window.
@@ -59,7 +57,6 @@ impl Window {
         self.places() * self.digits() * size_of::<Point>()
     }
 
-    /// The number of digits in a scalar.
     pub(super) const fn places(self) -> usize {
         BITS.div_ceil(self.0)
     }
@@ -70,7 +67,6 @@ impl Window {
     }
 }
 
-/// The multiples of one point.
 pub(super) struct Multiples {
     window: Window,
     /// The first position's multiples by 1, 3, 5 and so on, followed by the multiples for the next positions.
@@ -105,7 +101,6 @@ impl Multiples {
         terms.into_iter().map(move |(point, is_below_zero)| point.signed(is_below_zero != is_negative))
     }
 
-    /// The size of the table, in bytes.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         self.points.capacity() * size_of::<Point>()

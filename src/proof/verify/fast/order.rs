@@ -14,32 +14,28 @@ use std::sync::{Mutex, PoisonError};
 /// one.
 const ENOUGH: u16 = 1 << 10;
 
-/// The learned order of a network.
 #[derive(Debug)]
-pub(super) struct Order {
-    rows: Mutex<Rows>,
-}
+pub(super) struct Order(Mutex<Rows>);
 
 /// A row for each previous member, and a last row for the start of a proof. Each row lists the members with how often they
 /// came next, the most frequent first.
 type Rows = Vec<Vec<(usize, u16)>>;
 
-/// A copy of the order at one time.
 pub(super) struct Snapshot(Rows);
 
 impl Order {
     pub(super) fn new(members: usize) -> Self {
         let row = (0..members).map(|member| (member, 0)).collect();
-        Self { rows: Mutex::new(vec![row; members + 1]) }
+        Self(Mutex::new(vec![row; members + 1]))
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
-        Snapshot(self.rows.lock().unwrap_or_else(PoisonError::into_inner).clone())
+        Snapshot(self.0.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
 
     /// Learns from proofs. Each item lists the members that made the signatures of one proof.
     pub(super) fn learn<'a>(&self, proofs: impl IntoIterator<Item = &'a [usize]>) {
-        let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for found in proofs {
             let none = rows.len() - 1;
             let before = std::iter::once(none).chain(found.iter().copied());

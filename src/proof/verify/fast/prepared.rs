@@ -29,10 +29,10 @@ const WORTH_MULTIPLES: u32 = 8;
 
 /// The knowledge about the members of one signer set.
 pub(crate) struct Prepared {
-    /// `None` if the set has too many members.
-    window: Option<Window>,
+    /// The width of the members' digits. `None` if the set has too many members.
+    pub(super) window: Option<Window>,
     members: Vec<Member>,
-    order: Order,
+    pub(super) order: Order,
 }
 
 #[derive(Default)]
@@ -52,22 +52,12 @@ impl Prepared {
         Self { window, members: (0..members).map(|_| Member::default()).collect(), order }
     }
 
-    /// The order in which the members sign.
-    pub(super) fn order(&self) -> &Order {
-        &self.order
-    }
-
     /// Learns the order in which the network signs. Each proof lists the members that signed it.
+    #[cfg(test)]
     pub(crate) fn learn<'a>(&self, proofs: impl IntoIterator<Item = &'a [usize]>) {
         self.order.learn(proofs);
     }
 
-    /// The width of the members' digits. `None` if the set has too many members.
-    pub(super) fn window(&self) -> Option<Window> {
-        self.window
-    }
-
-    /// Whether any member has multiples.
     pub(super) fn has_multiples(&self) -> bool {
         self.members.iter().any(|member| member.multiples.get().is_some())
     }
@@ -77,7 +67,6 @@ impl Prepared {
         self.members[member].multiples.get()
     }
 
-    /// Records that a member's key was recovered.
     pub(crate) fn recovered(&self, member: usize, key: &VerifyingKey) {
         let member = &self.members[member];
         if self.window.is_some() && member.recovered.load(Relaxed) < WORTH_MULTIPLES {

@@ -45,10 +45,10 @@ static SETS: LazyLock<Vec<Arc<Known>>> = LazyLock::new(|| {
 });
 
 fn make_known(known: &Known, key: &VerifyingKey) {
-    while cfg!(feature = "fast") && !known.wants_preparing() {
+    while cfg!(feature = "fast") && !known.prepared.wants_preparing() {
         assert!(known.recovered(key).is_some());
     }
-    known.prepare();
+    known.prepared.prepare();
 }
 
 fn plus(number: [u8; 32], more: i16) -> [u8; 32] {
@@ -175,7 +175,7 @@ proptest! {
         }).collect();
         let proofs: Vec<_> = written.iter().map(|(digest, texts)| Signatures { digest: *digest, texts }).collect();
         for known in &*SETS {
-            known.learn(learned.iter().map(Vec::as_slice));
+            known.prepared.learn(learned.iter().map(Vec::as_slice));
             let set = SignerSet { known: known.clone(), required };
             let expected: Vec<_> =
                 written.iter().map(|(digest, texts)| by_recovery(set.addresses(), required, digest, texts)).collect();

@@ -5,7 +5,6 @@ use k256::elliptic_curve::ff::PrimeField;
 use k256::elliptic_curve::point::{AffineCoordinates, DecompressPoint};
 use k256::{AffinePoint, ProjectivePoint};
 
-use super::super::signatures::s;
 use super::*;
 
 fn signature(r: &FieldBytes, s: &Scalar, v: u8) -> Option<Recoverable> {

@@ -29,7 +29,7 @@ fn no_signer_set_takes_more_memory_than_is_said() {
 fn a_set_of_ten_that_is_prepared_takes_no_more_either() {
     let known = Known::nothing(addresses(1..11));
     (1..11).for_each(|byte| (0..WORTH_MULTIPLES).for_each(|_| assert!(known.recovered(&key(byte)).is_some())));
-    known.prepare();
+    known.prepared.prepare();
     let taken: usize = (0..10).map(|member| known.prepared.multiples(member).unwrap().bytes()).sum();
     assert!(taken + GENERATOR.bytes() <= MEMORY, "{taken} bytes");
 }
@@ -40,14 +40,14 @@ fn a_key_is_prepared_once_it_was_recovered_often_enough_and_not_before() {
     for _ in 1..WORTH_MULTIPLES {
         assert_eq!(known.recovered(&key(2)), Some(1));
     }
-    known.prepare();
-    assert!(!known.wants_preparing());
+    known.prepared.prepare();
+    assert!(!known.prepared.wants_preparing());
     assert!(known.prepared.multiples(1).is_none());
 
     assert_eq!(known.recovered(&key(2)), Some(1));
-    assert!(known.wants_preparing());
-    known.prepare();
-    assert!(!known.wants_preparing());
+    assert!(known.prepared.wants_preparing());
+    known.prepared.prepare();
+    assert!(!known.prepared.wants_preparing());
     assert!(known.prepared.multiples(1).is_some());
     assert!(known.prepared.multiples(0).is_none());
 }
@@ -58,5 +58,5 @@ fn a_strangers_key_is_never_kept() {
     for _ in 0..2 * WORTH_MULTIPLES {
         assert_eq!(known.recovered(&key(9)), None);
     }
-    assert!(!known.wants_preparing());
+    assert!(!known.prepared.wants_preparing());
 }

@@ -21,14 +21,12 @@ const SIDE_BY_SIDE: usize = 4;
 /// The number of products that are computed side by side. In a single chain, each product would wait for the previous one.
 const CHAINS: usize = 4;
 
-/// A point of each of four lists.
 #[derive(Clone, Copy, Debug, Default)]
 struct Points {
     x: Rows,
     y: Rows,
 }
 
-/// Lists of points. All lists have the same length.
 pub(crate) struct Lists {
     avx2: Avx2,
     length: usize,

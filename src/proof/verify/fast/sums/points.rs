@@ -29,12 +29,10 @@ impl Point {
         Self { x: self.x, y: std::array::from_fn(|at| if is_negative { negative[at] } else { self.y[at] }) }
     }
 
-    /// The first coordinate.
     pub(in crate::verify::fast) fn x(&self) -> FieldBytes {
         bytes_of(&self.x)
     }
 
-    /// Whether the second coordinate is odd.
     pub(in crate::verify::fast) fn y_is_odd(&self) -> bool {
         self.y[0] & 1 == 1
     }

@@ -39,11 +39,9 @@ impl Affine {
     }
 }
 
-/// Lists of points. All lists have the same length.
 #[derive(Default)]
 pub(crate) struct Lists {
     length: usize,
-    /// The points of all lists, one list after another.
     points: Vec<Affine>,
     /// For each pair of a level, the product of the differences before it.
     products: Vec<Number>,

@@ -1,6 +1,6 @@
 //! Triggers in a test's database that write down what instances change, and what SQL says of it afterwards.
 
-use ledger::store::{Postgres, PostgresSettings, Store};
+use ledger::store::PostgresSettings;
 use proof::event::ChannelId;
 
 use super::Database;
@@ -14,7 +14,7 @@ impl Database {
             instance: "audit".to_owned(),
             lease: std::time::Duration::from_secs(6),
         };
-        Postgres::open(None, settings).unwrap().channels().await.unwrap();
+        settings.open(None).unwrap().channels().await.unwrap();
         self.change(include_str!("audit.sql")).await;
     }
 

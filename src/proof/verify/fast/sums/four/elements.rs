@@ -22,7 +22,6 @@ mod tests;
 
 const LIMBS: usize = 9;
 
-/// The number of bits in a limb.
 const WIDTH: u32 = 29;
 
 const LIMB: u64 = (1 << WIDTH) - 1;
@@ -89,26 +88,22 @@ fn splat(avx2: Avx2, number: u64) -> Four {
 #[derive(Clone, Copy)]
 pub(super) struct Elements([Four; LIMBS]);
 
-impl Elements {
-    /// Builds elements limb by limb. This is a loop because closures that the standard library calls for array items may
-    /// not be inlined.
-    #[inline(always)]
-    fn by_limb(avx2: Avx2, limb: impl Fn(usize) -> Four) -> Self {
-        let mut limbs = [splat(avx2, 0); LIMBS];
-        for (at, place) in limbs.iter_mut().enumerate() {
-            *place = limb(at);
+/// Builds elements limb by limb. This is a macro with a loop, because closures may not be inlined.
+macro_rules! by_limb {
+    ($avx2:ident, |$at:ident| $limb:expr) => {{
+        let mut limbs = [splat($avx2, 0); LIMBS];
+        for ($at, place) in limbs.iter_mut().enumerate() {
+            *place = $limb;
         }
-        Self(limbs)
-    }
+        Elements(limbs)
+    }};
+}
 
+impl Elements {
     /// Four times the number one. Reduced.
     #[inline(always)]
     pub(super) fn one(avx2: Avx2) -> Self {
-        Self::by_limb(
-            avx2,
-            #[inline(always)]
-            |at| splat(avx2, u64::from(at == 0)),
-        )
+        by_limb!(avx2, |at| splat(avx2, u64::from(at == 0)))
     }
 
     /// Converts numbers of 256 bits. Reduced.
@@ -120,26 +115,18 @@ impl Elements {
         for (at, word) in words.iter_mut().enumerate() {
             *word = four(avx2, [a[at], b[at], c[at], d[at]]);
         }
-        Self::by_limb(
-            avx2,
-            #[inline(always)]
-            |at| {
-                let (word, shift) = PLACES[at];
-                let low = words[word] >> shift;
-                // The last limb ends within the last word.
-                let is_whole = shift + WIDTH <= 64 || word == 3;
-                (if is_whole { low } else { low | words[word + 1] << (64 - shift) }) & limb
-            },
-        )
+        by_limb!(avx2, |at| {
+            let (word, shift) = PLACES[at];
+            let low = words[word] >> shift;
+            // The last limb ends within the last word.
+            let is_whole = shift + WIDTH <= 64 || word == 3;
+            (if is_whole { low } else { low | words[word + 1] << (64 - shift) }) & limb
+        })
     }
 
     #[inline(always)]
     pub(super) fn load(avx2: Avx2, rows: &Rows) -> Self {
-        Self::by_limb(
-            avx2,
-            #[inline(always)]
-            |at| four(avx2, rows.0[at]),
-        )
+        by_limb!(avx2, |at| four(avx2, rows.0[at]))
     }
 
     #[inline(always)]
@@ -152,31 +139,19 @@ impl Elements {
     /// Subtracts a reduced element. Returns a difference.
     #[inline(always)]
     pub(super) fn less(self, avx2: Avx2, other: Self) -> Self {
-        Self::by_limb(
-            avx2,
-            #[inline(always)]
-            |at| self.0[at] + (splat(avx2, MULTIPLE_OF_P[at]) - other.0[at]),
-        )
+        by_limb!(avx2, |at| self.0[at] + (splat(avx2, MULTIPLE_OF_P[at]) - other.0[at]))
     }
 
     /// The negative of the sum of two reduced elements. Returns a difference.
     #[inline(always)]
     pub(super) fn minus_both(avx2: Avx2, one: Self, other: Self) -> Self {
-        Self::by_limb(
-            avx2,
-            #[inline(always)]
-            |at| splat(avx2, MULTIPLE_OF_P[at]) - (one.0[at] + other.0[at]),
-        )
+        by_limb!(avx2, |at| splat(avx2, MULTIPLE_OF_P[at]) - (one.0[at] + other.0[at]))
     }
 
     /// The negative of a reduced element. Returns a difference.
     #[inline(always)]
     pub(super) fn minus(self, avx2: Avx2) -> Self {
-        Self::by_limb(
-            avx2,
-            #[inline(always)]
-            |at| splat(avx2, MULTIPLE_OF_P[at]) - self.0[at],
-        )
+        by_limb!(avx2, |at| splat(avx2, MULTIPLE_OF_P[at]) - self.0[at])
     }
 
     #[inline(always)]
@@ -187,17 +162,15 @@ impl Elements {
     /// The inverse of each reduced element, with one inversion. Returns `None` if any of them is zero.
     #[inline(always)]
     pub(super) fn inverses(&self, avx2: Avx2) -> Option<Self> {
-        let one_other = self.each_lane(
-            avx2,
-            #[inline(always)]
-            |[a, b, c, d]| [b, a, d, c],
-        );
+        let one_other = by_limb!(avx2, |at| {
+            let [a, b, c, d]: [u64; 4] = self.0[at].into();
+            four(avx2, [b, a, d, c])
+        });
         let pairs = self.times(avx2, &one_other);
-        let other_pair = pairs.each_lane(
-            avx2,
-            #[inline(always)]
-            |[a, b, c, d]| [c, d, a, b],
-        );
+        let other_pair = by_limb!(avx2, |at| {
+            let [a, b, c, d]: [u64; 4] = pairs.0[at].into();
+            four(avx2, [c, d, a, b])
+        });
         let mut all = Rows::default();
         pairs.times(avx2, &other_pair).store(&mut all);
         let inverse = Option::<Number>::from(number_of(&all.number(0)).invert_vartime())?;
@@ -206,16 +179,6 @@ impl Elements {
         Some(Self::of_words(avx2, [&inverse; 4]).times(avx2, &others))
     }
 
-    #[inline(always)]
-    fn each_lane(&self, avx2: Avx2, lanes: impl Fn([u64; 4]) -> [u64; 4]) -> Self {
-        Self::by_limb(
-            avx2,
-            #[inline(always)]
-            |at| four(avx2, lanes(self.0[at].into())),
-        )
-    }
-
-    /// The product plus another difference.
     #[inline(always)]
     pub(super) fn times_and(&self, avx2: Avx2, other: &Self, more: &Self) -> Self {
         reduced(avx2, with(columns(&self.0, &other.0), more))
@@ -237,29 +200,16 @@ fn with(mut columns: [Four; COLUMNS], more: &Elements) -> [Four; COLUMNS] {
     columns
 }
 
-/// For each column, the sum of the products of limbs whose indexes add up to the column's index. The columns are listed one
-/// by one because the compiler keeps the sums of a loop in memory, which takes twice as long.
+/// Applies a function to each column. The columns are listed one by one because the compiler keeps the sums of a loop in
+/// memory, which takes twice as long.
+macro_rules! each_column {
+    ($column:ident($one:expr, $other:expr): $($at:literal)*) => { [$($column::<$at>($one, $other)),*] };
+}
+
+/// For each column, the sum of the products of limbs whose indexes add up to the column's index.
 #[inline(always)]
 fn columns(a: &[Four; LIMBS], b: &[Four; LIMBS]) -> [Four; COLUMNS] {
-    [
-        column::<0>(a, b),
-        column::<1>(a, b),
-        column::<2>(a, b),
-        column::<3>(a, b),
-        column::<4>(a, b),
-        column::<5>(a, b),
-        column::<6>(a, b),
-        column::<7>(a, b),
-        column::<8>(a, b),
-        column::<9>(a, b),
-        column::<10>(a, b),
-        column::<11>(a, b),
-        column::<12>(a, b),
-        column::<13>(a, b),
-        column::<14>(a, b),
-        column::<15>(a, b),
-        column::<16>(a, b),
-    ]
+    each_column!(column(a, b): 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16)
 }
 
 #[inline(always)]
@@ -279,25 +229,7 @@ fn columns_of_square(a: &[Four; LIMBS]) -> [Four; COLUMNS] {
     for limb in &mut twice {
         *limb += *limb;
     }
-    [
-        column_of_square::<0>(a, &twice),
-        column_of_square::<1>(a, &twice),
-        column_of_square::<2>(a, &twice),
-        column_of_square::<3>(a, &twice),
-        column_of_square::<4>(a, &twice),
-        column_of_square::<5>(a, &twice),
-        column_of_square::<6>(a, &twice),
-        column_of_square::<7>(a, &twice),
-        column_of_square::<8>(a, &twice),
-        column_of_square::<9>(a, &twice),
-        column_of_square::<10>(a, &twice),
-        column_of_square::<11>(a, &twice),
-        column_of_square::<12>(a, &twice),
-        column_of_square::<13>(a, &twice),
-        column_of_square::<14>(a, &twice),
-        column_of_square::<15>(a, &twice),
-        column_of_square::<16>(a, &twice),
-    ]
+    each_column!(column_of_square(a, &twice): 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16)
 }
 
 #[inline(always)]
