@@ -5,6 +5,7 @@
 //! The first stop signal stops reading. The current batches are delivered and recorded within `shutdown_grace`. The second stop
 //! signal ends `run` at once. A reload is never interrupted halfway.
 
+use std::future::pending;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,7 +36,6 @@ mod reload;
 pub(crate) mod signals;
 pub(crate) mod supervisor;
 mod systemd;
-mod verification;
 
 pub(crate) use assembly::StartError;
 pub(crate) use signals::{Signal, Signals};
@@ -64,7 +64,7 @@ pub(crate) async fn run(
     for note in &config.notes {
         warn!(target: ALWAYS, note, "configuration");
     }
-    let (mut daemon, channels) = Daemon::start(file, loaded, signals?, logs).await?;
+    let mut daemon = Daemon::start(file, loaded, signals?, logs).await?;
     let (sources, notifier) = (daemon.sources.clone(), daemon.notifier.clone());
     let config = &daemon.loaded.config;
     let admin = config.listen.map(|address| {
@@ -77,16 +77,19 @@ pub(crate) async fn run(
     let socket = Socket::listen(&config.state.path).inspect_err(
         |error| warn!(%error, "no control socket: commands reach the state only while this daemon does not run"),
     );
-    daemon.follow(channels);
-    let beside = async {
-        let keeping_up = systemd::keep_up(&notifier, &sources);
+    daemon.follow_work();
+    let control = async {
         match socket {
-            Ok(socket) => tokio::join!(socket.serve(sources.clone()), keeping_up).1,
-            Err(_) => keeping_up.await,
+            Ok(socket) => socket.serve(sources.clone()).await,
+            Err(_) => pending().await,
         }
     };
-    let beside = async { tokio::join!(beside, operator::answer_others(sources.operations.clone())).0 };
-    let outcome = tokio::select! { outcome = daemon.serve() => outcome, never = beside => match never {} };
+    let outcome = tokio::select! {
+        outcome = daemon.serve() => outcome,
+        never = control => match never {},
+        never = systemd::keep_up(&notifier, &sources) => match never {},
+        never = operator::answer_others(sources.operations.clone()) => match never {},
+    };
     info!(target: ALWAYS, outcome = <&str>::from(outcome), "channeld ends");
     Ok(outcome)
 }
@@ -120,13 +123,8 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Returns the daemon, and the channels that it has to run.
-    async fn start(
-        file: Option<PathBuf>,
-        loaded: Loaded,
-        signals: Signals,
-        logs: Logs,
-    ) -> Result<(Self, Vec<Arc<Channel>>), StartError> {
+    /// Assembles the daemon. Its channels do not run yet.
+    async fn start(file: Option<PathBuf>, loaded: Loaded, signals: Signals, logs: Logs) -> Result<Self, StartError> {
         let config = &loaded.config;
         let ledgers = Arc::new(open_ledgers(config.state.clone()).await?);
         let metrics = Metrics::default();
@@ -144,15 +142,15 @@ impl Daemon {
         let (sinks, channels) = assembly::assemble(config, None, &parts)?;
         let stop = CancellationToken::new();
         let (asks, reloads) = mpsc::channel(1);
-        let cluster = sharing.as_ref().map(Sharing::peers);
+        let cluster = sharing.as_ref().map(|sharing| sharing.peers.clone());
         let operations = watch::Sender::new(Arc::new(assembly::operations(config, &parts, asks, cluster)));
         let liveness = Liveness::new(processors, writes);
-        let daemon = Self {
+        Ok(Self {
             file,
             loaded,
             sinks,
             parts,
-            channels: Vec::new(),
+            channels,
             sharing,
             supervisor: Supervisor::new(&stop),
             stop,
@@ -165,22 +163,15 @@ impl Daemon {
             signals,
             reopening: JoinSet::new(),
             complaint: None,
-        };
-        Ok((daemon, channels))
+        })
     }
 
     async fn serve(mut self) -> Outcome {
         let mut watched = JoinSet::new();
         watched.spawn(self.sources.liveness.clone().beat());
         watched.spawn(self.logs.limit.clone().watch());
-        watched.spawn({
-            let operations = self.sources.operations.clone();
-            async { match progress::tell(operations).await {} }
-        });
-        watched.spawn({
-            let operations = self.sources.operations.clone();
-            async { match operator::note_minutes(operations).await {} }
-        });
+        watched.spawn(progress::tell(self.sources.operations.clone()));
+        watched.spawn(operator::note_minutes(self.sources.operations.clone()));
         let mut look = tokio::time::interval(LOOK_AT_FILES);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.notifier.enter(Phase::Running);

@@ -39,7 +39,7 @@
 //! | [`cluster`] | which channels this instance runs, if several instances share them | ledger, proof, net, telemetry |
 //! | [`sink`] | the trait, and one file or folder for each sink | proof, net, record, telemetry |
 //! | [`channel`] | the loop: read, verify, deliver, commit | api, ledger, sink and their dependencies |
-//! | [`operator`] | the view and the requests of an operator: one typed API, served on the control socket and, for its reading half, over TCP: `control`, `kept`, `look`, `report`, `serve`; `liveness`; `runbook` | api, channel, cluster and their dependencies |
+//! | [`operator`] | the view and the requests of an operator: one typed API, served on the control socket and, for its reading half, over TCP: `operations`, `report`, `serve`; `liveness`; `runbook` | api, channel, cluster and their dependencies |
 //! | [`console`] | events, their proofs and the daemon, in a browser | api, operator, sink and their dependencies |
 //! | [`simulator`] | the service, simulated; only `cli` and the tests use it | proof |
 //! | this one | [`config`]: turns the operator's text into the settings of the crates above, and reports every mistake at once. [`daemon`]: assembly, a task for each channel, reload, signals, systemd. [`cli`]: one file for each subcommand, in a folder for each purpose: `look`, `act`, `prove`, `trial`, `package` | all above |

@@ -237,7 +237,7 @@ fn signers_are_named_beside_the_published_ones_and_names_are_checked() {
     let (own, published) = ("0x00000000000000000000000000000000000000aB", "0xFF9B062fccb2f042311343048b9518068370f837");
     let names = |text: &str| load(&format!("{GOOD}[verification.signer_names]\n{text}"), &[]);
     let config = names(&format!("{own:?} = \"ours\"\n{published:?} = \"our name for it\"\n")).expect("two names");
-    let name = |signer: &str| config.signer_names.of(&signer.parse().unwrap()).map(str::to_owned);
+    let name = |signer: &str| config.signer_names.get(&signer.parse().unwrap()).cloned();
     assert_eq!(name(&own.to_lowercase()).as_deref(), Some("ours"));
     assert_eq!(name(published).as_deref(), Some("our name for it"));
     assert_eq!(name("0xe55fcaf921e76c6bbcf9415bba12b1236f07b0c3").as_deref(), Some("CLP"));

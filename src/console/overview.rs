@@ -266,7 +266,7 @@ fn signers(report: &Report, names: &SignerNames) -> Markup {
                         tbody {
                             @for (signer, (channels, last_seen)) in &signers {
                                 tr {
-                                    td data-label="Signer" { span.mono.long { (signer.to_string()) } @if let Some(name) = names.of(signer) { " " strong { (text(name)) } } }
+                                    td data-label="Signer" { span.mono.long { (signer.to_string()) } @if let Some(name) = names.get(signer) { " " strong { (text(name)) } } }
                                     td data-label="Last counted" {
                                         @match last_seen { Some(at) => { (ago(*at)) } None => span.none { "not since the daemon's start" } }
                                     }

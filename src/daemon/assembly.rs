@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::config::{self, Config};
-use api::{Client, SettingsError};
+use api::Client;
 use channel::{Channel, Outlet, Settings, SharedParts};
 use cluster::Peers;
 use operator::{Operations, Process, Reloads};
@@ -33,11 +33,10 @@ pub(crate) type Sinks = BTreeMap<String, Outlet>;
 
 /// Returns the client of the configured service.
 pub(crate) fn client(config: &Config) -> Result<Client, AssemblyError> {
-    let failed = |error: SettingsError| AssemblyError {
+    Client::new(config.api.client.clone()).map_err(|error| AssemblyError {
         what: "the client for the service could not be created".to_owned(),
         source: error.into(),
-    };
-    Client::new(config.api.client.clone()).map_err(failed)
+    })
 }
 
 /// Returns the operations of this process. `reloads` receives the requests to read the configuration again.
@@ -67,19 +66,20 @@ pub(super) fn assemble(
         let settings = &configured.settings;
         let unchanged = |config: &Config| config.sinks.get(name).is_some_and(|before| before.settings == *settings);
         let kept = before.filter(|(config, _)| unchanged(config)).and_then(|(_, sinks)| sinks.get(name));
-        let failed = |error: SinkError| AssemblyError {
-            what: format!("sink {name} could not be created"),
-            source: error.into(),
+        let sink = match kept {
+            Some(outlet) => outlet.sink.clone(),
+            None => settings.build(name, &parts.open_files, &parts.metrics).map_err(|error| AssemblyError {
+                what: format!("sink {name} could not be created"),
+                source: error.into(),
+            })?,
         };
-        let sink = kept.map_or_else(
-            || settings.build(name, &parts.open_files, &parts.metrics).map_err(failed),
-            |outlet| Ok(outlet.sink.clone()),
-        )?;
         sinks.insert(name.clone(), outlet(name, configured, sink));
     }
     let channels = channels(config, &client, &sinks, parts);
     parts.recent.share_among(channels.len());
-    parts.handles.memory.share_among(for_events(config.memory, channels.len()), channels.len());
+    let for_channels = CHANNEL_BYTES * channels.len() as u64;
+    let for_events = config.memory - for_channels.min(config.memory / 4);
+    parts.handles.memory.share_among(for_events, channels.len());
     Ok((sinks, channels))
 }
 
@@ -101,11 +101,6 @@ pub(crate) fn outlet_of(config: &Config, channel: &config::Channel, name: &str) 
 fn filtered(channel: &config::Channel, outlet: Outlet) -> Outlet {
     let filter = channel.filters.get(&*outlet.name).cloned().map(Arc::new).or(outlet.filter);
     Outlet { filter, ..outlet }
-}
-
-/// Returns the part of the memory limit that is available for pages and events.
-fn for_events(limit: u64, channels: usize) -> u64 {
-    limit - (CHANNEL_BYTES * channels as u64).min(limit / 4)
 }
 
 /// Returns the configured channels, each with its outlets.

@@ -16,6 +16,7 @@ use telemetry::trace::{Export, Otlp, Traces};
 const LAST_SPANS: Duration = Duration::from_secs(5);
 
 /// The trace export, if one is configured.
+#[derive(Default)]
 pub(super) struct Exporting {
     task: JoinSet<()>,
     otlp: Option<watch::Sender<Otlp>>,
@@ -25,12 +26,13 @@ pub(super) struct Exporting {
 impl Exporting {
     /// Starts the export of the traces that are returned. The error says why it cannot start.
     pub(super) fn begin(otlp: Option<Otlp>, metrics: &Metrics) -> Result<(Traces, Self), String> {
-        let (mut task, otlp, stop) = (JoinSet::new(), otlp.map(watch::Sender::new), CancellationToken::new());
-        let Some(sender) = &otlp else { return Ok((Traces::default(), Self { task, otlp, stop })) };
-        let (traces, export) = Export::new(sender.subscribe(), metrics.spans_lost.clone())
+        let mut exporting = Self::default();
+        let Some(otlp) = otlp else { return Ok((Traces::default(), exporting)) };
+        let settings = exporting.otlp.insert(watch::Sender::new(otlp)).subscribe();
+        let (traces, export) = Export::new(settings, metrics.spans_lost.clone())
             .map_err(|error| format!("traces cannot be exported: {}", Chain(&*error)))?;
-        task.spawn(export.run(stop.clone()));
-        Ok((traces, Self { task, otlp, stop }))
+        exporting.task.spawn(export.run(exporting.stop.clone()));
+        Ok((traces, exporting))
     }
 
     /// Uses the headers of this configuration for the collector from now on.

@@ -5,13 +5,13 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch::{self, error::RecvError};
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use channel::Channel;
-use cluster::{Member, Peers, Seen};
+use cluster::{Member, Peers};
 use ledger::store::shared::Membership;
 use proof::event::ChannelId;
 
@@ -22,9 +22,8 @@ const LEAVING: Duration = Duration::from_secs(3);
 pub(crate) struct Sharing {
     /// Fires when this instance must not take any more channels.
     pub(super) stop: CancellationToken,
-    membership: Arc<dyn Membership>,
+    pub(crate) peers: Peers,
     configured: watch::Sender<Arc<BTreeSet<ChannelId>>>,
-    seen: watch::Receiver<Seen>,
     /// The channels that this instance has to run.
     pub(super) work: BTreeSet<ChannelId>,
     _member: AbortOnDropHandle<()>,
@@ -35,48 +34,30 @@ impl Sharing {
     pub(crate) fn begin(membership: Arc<dyn Membership>, ids: BTreeSet<ChannelId>) -> Self {
         let (configured, stop) = (watch::Sender::new(Arc::new(ids)), CancellationToken::new());
         let member = Member::new(membership.clone(), configured.subscribe());
-        let seen = member.seen();
+        let peers = Peers { seen: member.seen(), membership };
         let task = AbortOnDropHandle::new(tokio::spawn(member.run(stop.clone())));
-        Self { stop, membership, configured, seen, work: BTreeSet::new(), _member: task }
+        Self { stop, peers, configured, work: BTreeSet::new(), _member: task }
     }
 
     pub(super) fn configure(&self, channels: &[Arc<Channel>]) {
-        let ids = channels.iter().map(|channel| channel.identity.id).collect();
-        self.configured.send_if_modified(|before| {
-            let has_changed = **before != ids;
-            if has_changed {
-                *before = Arc::new(ids);
-            }
-            has_changed
-        });
-    }
-
-    pub(crate) fn peers(&self) -> Peers {
-        Peers { seen: self.seen.clone(), membership: self.membership.clone() }
-    }
-
-    /// Waits until the set of channels to run here changes. Most heartbeats do not change it.
-    async fn changed(&mut self) -> Result<(), RecvError> {
-        let work = &mut self.work;
-        let seen = self.seen.wait_for(|seen| seen.work != *work).await?;
-        work.clone_from(&seen.work);
-        Ok(())
+        let ids: Arc<BTreeSet<_>> = Arc::new(channels.iter().map(|channel| channel.identity.id).collect());
+        self.configured.send_if_modified(|before| std::mem::replace(before, ids.clone()) != ids);
     }
 
     /// Releases the remaining leases.
     pub(crate) async fn end(self) {
         // If it takes longer, other instances take over when the lease expires.
-        let _ = timeout(LEAVING, self.membership.leave()).await;
+        let _ = timeout(LEAVING, self.peers.membership.leave()).await;
     }
 }
 
-/// Waits until the set of channels to run here changes. Waits forever if nothing is shared.
+/// Waits until the set of channels to run here changes. Most heartbeats do not change it. Waits forever if nothing is shared.
 pub(super) async fn changed(sharing: Option<&mut Sharing>) {
-    let changed = match sharing {
-        Some(sharing) => sharing.changed().await.is_ok(),
-        None => false,
-    };
-    if !changed {
-        pending::<()>().await;
+    if let Some(Sharing { peers, work, .. }) = sharing
+        && let Ok(seen) = peers.seen.wait_for(|seen| seen.work != *work).await
+    {
+        work.clone_from(&seen.work);
+        return;
     }
+    pending::<()>().await;
 }

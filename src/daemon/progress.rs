@@ -9,7 +9,6 @@
 //! At any point.
 
 use std::cmp::Reverse;
-use std::convert::Infallible;
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,8 +29,8 @@ const NAMED: usize = 5;
 /// The width of the bar in columns. The bar is shown if standard error is a terminal.
 const BAR: usize = 22;
 
-/// Logs the progress of the configured channels that are behind.
-pub(super) async fn tell(operations: watch::Receiver<Arc<Operations>>) -> Infallible {
+/// Logs the progress of the configured channels that are behind. Never ends.
+pub(super) async fn tell(operations: watch::Receiver<Arc<Operations>>) {
     let mut look = interval_at(Instant::now() + EVERY, EVERY);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let with_bar = io::stderr().is_terminal();

@@ -83,10 +83,6 @@ struct Restarts {
 }
 
 impl Restarts {
-    fn new() -> Self {
-        Self { waits: Retry::new(RESTART), began: Instant::now() }
-    }
-
     /// Returns the wait before the next run. Only short runs make the wait grow.
     fn next_wait(&mut self) -> Duration {
         if self.began.elapsed() >= SOUND_RUN {
@@ -123,7 +119,8 @@ impl Supervisor {
                 }
                 continue;
             }
-            self.spawn((channel.clone(), Restarts::new()), after);
+            let restarts = Restarts { waits: Retry::new(RESTART), began: Instant::now() };
+            self.spawn((channel.clone(), restarts), after);
             after += BETWEEN_STARTS;
         }
     }
@@ -159,59 +156,51 @@ impl Supervisor {
         }
     }
 
-    /// Restarts a channel that panicked. Returns an outcome if the end of this channel ends all channels.
+    /// Restarts a channel that failed alone. Returns an outcome if the end of this channel ends all channels.
     fn note_end(&mut self, mut task: Task<Started>, ended: Option<Result<(), ChannelError>>) -> Option<Outcome> {
         let (channel, restarts) = &mut task.on;
         let name = channel.identity.name.clone();
-        let ended = ended.unwrap_or_else(|| {
+        if ended.is_none() {
             warn!(channel = %name, "channel did not end in time: its current batch was not recorded");
-            Ok(())
-        });
-        let Err(error) = ended else {
+        }
+        let Some(Err(error)) = ended else {
             info!(channel = %name, "channel stopped");
             return None;
         };
-        match error {
-            ChannelError::Gone => None,
-            ChannelError::Lost
-            | ChannelError::State(StateError::Database(_))
-            | ChannelError::Panicked(_)
-            | ChannelError::Refused(_) => {
-                // A lost lease and an unavailable database are not defects, so their waits do not grow. A heartbeat ends
-                // both conditions, one way or the other.
-                if matches!(error, ChannelError::Lost | ChannelError::State(_)) {
-                    restarts.waits.reset();
-                }
-                let wait = restarts.next_wait();
-                let wait_ms = wait.as_millis();
-                match &error {
-                    ChannelError::Lost => {
-                        info!(channel = %name, wait_ms, "the lease of the channel is lost: it is claimed again when no other instance owns it");
-                    }
-                    ChannelError::State(error) => {
-                        warn!(channel = %name, wait_ms, error = %Chain(error), "the state cannot be read: restarting the channel");
-                    }
-                    error => {
-                        channel.metrics.panicked();
-                        error!(channel = %name, wait_ms, error = %Chain(error), "channel failed because of a defect: restarting it");
-                    }
-                }
-                if !task.leave.is_cancelled() {
-                    self.spawn(task.on, wait);
-                }
-                None
-            }
+        match &error {
+            ChannelError::Gone => return None,
             ChannelError::SinkClosed { .. } => {
                 info!(target: ALWAYS, channel = %name, reason = %error, "stopping");
                 self.stop.cancel();
-                Some(Outcome::SinkClosed)
+                return Some(Outcome::SinkClosed);
             }
+            // These are not defects, so their waits do not grow. A heartbeat ends both conditions, one way or the other.
+            ChannelError::Lost | ChannelError::State(StateError::Database(_)) => restarts.waits.reset(),
             ChannelError::State(_) => {
                 error!(target: ALWAYS, channel = %name, error = %Chain(&error), "stopping: nothing more can be recorded; recorded progress is kept, and the rest is read again at the next start");
                 self.stop.cancel();
-                Some(Outcome::StateFailed)
+                return Some(Outcome::StateFailed);
+            }
+            ChannelError::Panicked(_) | ChannelError::Refused(_) => {}
+        }
+        let wait = restarts.next_wait();
+        let wait_ms = wait.as_millis();
+        match &error {
+            ChannelError::Lost => {
+                info!(channel = %name, wait_ms, "the lease of the channel is lost: it is claimed again when no other instance owns it");
+            }
+            ChannelError::State(error) => {
+                warn!(channel = %name, wait_ms, error = %Chain(error), "the state cannot be read: restarting the channel");
+            }
+            error => {
+                channel.metrics.panicked();
+                error!(channel = %name, wait_ms, error = %Chain(error), "channel failed because of a defect: restarting it");
             }
         }
+        if !task.leave.is_cancelled() {
+            self.spawn(task.on, wait);
+        }
+        None
     }
 }
 

@@ -17,13 +17,12 @@
 use std::convert::Infallible;
 use std::env;
 use std::ffi::OsStr;
-use std::fmt::Display;
 use std::future::pending;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use sd_notify::NotifyState;
@@ -120,7 +119,7 @@ impl Notifier {
 
     /// Sends a status line, unless it equals the last one that was sent.
     fn status(&self, summary: &str) {
-        let mut sent = self.sent();
+        let mut sent = lock(&self.sent);
         let before = sent.status();
         sent.summary = summary.chars().take(MAX_STATUS).map(|c| if c.is_control() { ' ' } else { c }).collect();
         let status = sent.status();
@@ -130,7 +129,7 @@ impl Notifier {
     }
 
     /// Feeds the watchdog, if the unit has one, while `progress` is `Ok`.
-    async fn keep_alive<E: Display>(&self, progress: impl Fn() -> Result<(), E>) -> Infallible {
+    async fn keep_alive(&self, progress: impl Fn() -> Result<(), String>) -> Infallible {
         let Some(watchdog) = self.watchdog else { return pending().await };
         // Half of the time, as `sd_watchdog_enabled(3)` recommends. The minimum is needed because an interval cannot be
         // zero.
@@ -158,7 +157,7 @@ impl Notifier {
 
     /// Reports a phase and the new status line in one message.
     pub(super) fn enter(&self, phase: Phase) {
-        let mut sent = self.sent();
+        let mut sent = lock(&self.sent);
         sent.phase = phase;
         let status = sent.status();
         let status = NotifyState::Status(&status);
@@ -169,10 +168,6 @@ impl Notifier {
                 self.send(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(longest), status]);
             }
         }
-    }
-
-    fn sent(&self) -> MutexGuard<'_, Sent> {
-        lock(&self.sent)
     }
 
     /// Sends one message. It is sent to the address and not over a connection, because the manager may have recreated its

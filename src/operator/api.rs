@@ -23,7 +23,7 @@ use record::Readable;
 /// Requests the [`Report`](super::Report).
 #[derive(Debug, Serialize, Deserialize)]
 pub struct GetStatus {
-    /// Report only the instance that receives the request. The other instances are not asked.
+    /// Only the instance that receives the request. The other instances are not asked.
     #[serde(default)]
     pub here: bool,
 }
@@ -35,8 +35,7 @@ pub struct GetCluster {}
 /// Requests the last hour of channels.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct GetLastHour {
-    /// The requested channels, or all channels if the list is empty. Encoded as JSON, because the request's query contains
-    /// only plain values.
+    /// The requested channels, or all channels if the list is empty.
     #[serde(default, with = "as_json")]
     pub channels: Vec<String>,
     /// Only the samples of the instance that receives the request. The other instances are not asked.
@@ -67,7 +66,7 @@ pub struct WatchTail {
     /// The `next` of the last answer. If it is missing, the answer contains no event, only the `next` for the following
     /// request.
     pub from: Option<u64>,
-    /// Only events that match. Encoded as JSON, because the request's query contains only plain values.
+    /// Only events that match.
     #[serde(default, with = "as_json")]
     pub filter: Filter,
 }
@@ -96,7 +95,6 @@ pub struct ShowQuarantined {
     pub offset: Offset,
     /// The event's id, if several events have this offset.
     #[arg(long)]
-    #[serde(default)]
     pub event_id: Option<EventId>,
 }
 
@@ -133,7 +131,6 @@ pub struct DropQuarantined {
     pub offsets: Vec<Offset>,
     /// Drop all events that the channel rejected for this reason, such as `proof-of-channel`. This acknowledges them.
     #[arg(long, conflicts_with = "all")]
-    #[serde(default)]
     pub reason: Option<String>,
     /// Drop all quarantined events of the channel.
     #[arg(long)]
@@ -160,7 +157,6 @@ pub struct ShowDeadLetter {
     pub offset: Offset,
     /// The event's id, if several events have this offset.
     #[arg(long)]
-    #[serde(default)]
     pub event_id: Option<EventId>,
     /// The sink that gave up on the event.
     #[arg(long)]
@@ -237,7 +233,6 @@ pub struct SetPaused {
     pub paused: bool,
     /// When the pause ends automatically.
     #[arg(skip)]
-    #[serde(default)]
     pub until: Option<Timestamp>,
 }
 
@@ -425,7 +420,7 @@ pub struct TailedEvent {
     pub record: Box<RawValue>,
 }
 
-/// Encodes a structured query field as JSON.
+/// Encodes a structured field as JSON, because the query of a request contains only plain values.
 mod as_json {
     use serde::de::{DeserializeOwned, Error as _};
     use serde::ser::Error as _;

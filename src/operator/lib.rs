@@ -22,31 +22,24 @@
 
 #[expect(missing_docs, reason = "the module says once what its members mean")]
 pub mod api;
-mod control;
-mod kept;
-mod look;
+mod configured;
 mod operations;
-mod others;
 mod report;
 mod request;
 pub mod runbook;
 mod serve;
-mod signer_names;
-mod verifier;
 
 pub use api::Refusal;
-pub use control::changes::{Changes, Difference, Reloading, Reloads};
-pub use look::hour::note_minutes;
-pub use operations::{ConfiguredChannel, Operations, Process, check_sink, find, names};
+pub use configured::{ConfiguredChannel, SignerNames, check_sink, find, names, verifier_of};
+pub use operations::changes::{Changes, Difference, Reloading, Reloads};
+pub use operations::hour::note_minutes;
+pub use operations::{Operations, Process};
 pub use report::Report;
 pub use report::instances::{ChannelOwner, Cluster, InstanceStatus};
-pub use report::not_ready::{NotReady, NotReadyKind};
+pub use report::not_ready::{NotReady, NotReadyKind, reasons_by_channel};
 pub use request::Request;
-pub use serve::answer::answer_others;
-pub use serve::client::ask;
 pub use serve::listener::Listener;
 pub use serve::router::Sources;
-pub use serve::socket::Socket;
+pub use serve::routes::answer_others;
+pub use serve::socket::{Socket, ask};
 pub use serve::{liveness, server};
-pub use signer_names::SignerNames;
-pub use verifier::verifier_of;

@@ -1,6 +1,5 @@
 //! The state that every request works on: the ledgers, the running channels and their configuration.
 
-use std::borrow::Borrow;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,21 +8,34 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
 use crate::api::{Entry, Refusal};
-use crate::control::changes::Reloads;
-use channel::{Expect, Handles, Owned, RecentEvents};
+use crate::configured::{ConfiguredChannel, by_id, find};
+use channel::{Handles, Owned, RecentEvents};
 use cluster::Peers;
 use ledger::{CommitError, Ledger, Ledgers, StateError};
 use net::Chain;
 use net::tasks::lock;
 use proof::event::ChannelId;
-use proof::verify::Verifier;
 use record::ChannelRef;
+
+pub(crate) mod changes;
+mod control;
+mod cursors;
+mod dead_letters;
+mod events;
+pub(crate) mod hour;
+mod quarantine;
+mod tail;
+
+use changes::Reloads;
 
 /// How long a channel can be without an owner while it moves from one owner to another.
 const OWNERLESS: Duration = Duration::from_secs(40);
 
 /// The interval between two checks whether the channel has an owner.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// The number of quarantined events or dead letters that are changed in one commit.
+const AT_ONCE: usize = 256;
 
 /// A running daemon.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -53,19 +65,6 @@ pub struct Operations {
     pub channels: Vec<ConfiguredChannel>,
 }
 
-/// A channel of the configuration.
-#[derive(Clone, Debug)]
-pub struct ConfiguredChannel {
-    /// Its name and id.
-    pub channel: ChannelRef,
-    /// Its sinks, in the operator's order.
-    pub sinks: Vec<Arc<str>>,
-    /// Verifies the channel's events.
-    pub verifier: Verifier,
-    /// The expected contents of the channel's events.
-    pub expect: Arc<Expect>,
-}
-
 impl Operations {
     /// Returns the results of `list` for the ledger of this channel. If no channel is given, `list` is applied to every
     /// channel that is configured or has recorded data.
@@ -84,7 +83,7 @@ impl Operations {
         let mut listed = Vec::new();
         for channel in channels {
             let ledger = self.ledger(&channel).await?;
-            let found = look(&ledger, |ledger| list(&channel, ledger));
+            let found = list(&channel, &lock(&ledger));
             listed.extend(found.into_iter().map(|facts| Entry::of(&channel, facts)));
         }
         Ok(listed)
@@ -144,53 +143,10 @@ impl Operations {
     }
 }
 
-/// Returns the channel with this configured name or, if there is none, with this id. The name of a channel that is not
-/// configured is its id.
-///
-/// # Errors
-/// [`Refusal::Usage`] if the text is neither a configured name nor an id.
-pub fn find(channels: &[ConfiguredChannel], name_or_id: &str) -> Result<ChannelRef, Refusal> {
-    if let Some(known) = channels.iter().find(|known| &*known.channel.name == name_or_id) {
-        return Ok(known.channel.clone());
-    }
-    name_or_id.parse().map(|id| by_id(channels, id)).map_err(|_| {
-        let names = names(channels);
-        Refusal::Usage(format!("`{name_or_id}` is neither a configured channel ({names}) nor a UUID"))
-    })
-}
-
-/// Returns the configured names as a list for a message.
-pub fn names(channels: &[ConfiguredChannel]) -> String {
-    let names: Vec<_> = channels.iter().map(|known| &*known.channel.name).collect();
-    names.join(", ")
-}
-
-pub(crate) fn by_id(channels: &[ConfiguredChannel], id: ChannelId) -> ChannelRef {
-    let known = channels.iter().find(|known| known.channel.id == id);
-    known.map_or_else(|| ChannelRef { name: id.to_string().into(), id }, |known| known.channel.clone())
-}
-
 impl<T> Entry<T> {
     pub(crate) fn of(channel: &ChannelRef, facts: T) -> Self {
         Self { channel: channel.name.to_string(), channel_id: channel.id, facts }
     }
-}
-
-/// Checks that a channel with these sinks has this sink.
-///
-/// # Errors
-/// [`Refusal::Usage`] if it does not.
-pub fn check_sink(channel: &str, sink: &str, sinks: &[impl Borrow<str>]) -> Result<(), Refusal> {
-    if sinks.iter().any(|known| known.borrow() == sink) {
-        return Ok(());
-    }
-    let sinks = sinks.join(", ");
-    Err(Refusal::Usage(format!("channel {channel} has no sink {sink}; its sinks are: {sinks}")))
-}
-
-/// Looks something up in a ledger.
-pub(crate) fn look<T>(ledger: &Mutex<Ledger>, look: impl FnOnce(&Ledger) -> T) -> T {
-    look(&lock(ledger))
 }
 
 impl From<CommitError> for Refusal {

@@ -1,29 +1,28 @@
 //! The current status of the daemon, its channels and their lanes. `channeld status` prints it.
 
-use std::collections::HashMap;
-
 use serde::{Deserialize, Serialize};
 
-use crate::operations::{Process, look};
+use crate::api::GetStatus;
+use crate::operations::Process;
+use crate::request::ask_others;
 use crate::{ConfiguredChannel, Operations, Refusal};
 use channel::{Activity, ChannelStatus, Kept};
 use cluster::Seen;
 use ledger::Lost;
+use net::tasks::lock;
 use record::ChannelRef;
 
 mod belonging;
 mod condition;
 pub(crate) mod instances;
-mod merged;
 pub(crate) mod not_ready;
 mod reasons;
 
-use belonging::Shared;
 use instances::{InstanceStatus, instances};
 use not_ready::{NotReady, NotReadyKind};
 
 /// The complete status at one moment.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     /// The version that answered, with its commit if it is known.
     pub version: String,
@@ -60,6 +59,19 @@ pub struct Report {
 }
 
 impl Operations {
+    /// Returns the current status of all instances, or of this instance only if `here` is set.
+    pub(crate) async fn status(&self, request: &GetStatus) -> Result<Report, Refusal> {
+        let mut report = self.report().await?;
+        if let Some(peers) = self.cluster.as_ref().filter(|_| !request.here) {
+            for (name, answer) in ask_others(peers, &GetStatus { here: true }).await {
+                report.add(&name, answer);
+            }
+            report.channels.sort_by(|one, other| one.channel.cmp(&other.channel));
+            report.sum_up();
+        }
+        Ok(report)
+    }
+
     /// Returns the current status of this instance.
     ///
     /// # Errors
@@ -68,41 +80,35 @@ impl Operations {
         let seen = self.cluster.as_ref().map(|peers| peers.seen.borrow().clone());
         let is_daemon = self.daemon.is_some();
         let mut channels = Vec::with_capacity(self.channels.len());
-        let mut shared = Vec::with_capacity(self.channels.len());
+        let mut held_back = Vec::with_capacity(self.channels.len());
         for known in &self.channels {
             let ConfiguredChannel { channel, sinks, expect, .. } = known;
             if let Some(seen) = seen.as_ref().filter(|seen| seen.is_elsewhere(channel.id, is_daemon)) {
                 channels.push(elsewhere(channel, seen));
-                shared.push(Shared::elsewhere(seen.view.held_back.get(&channel.id)));
+                held_back.push(seen.view.held_back.get(&channel.id).cloned().unwrap_or_default());
                 continue;
             }
             let (handle, ledger) = (self.handles.of(channel.id), self.ledger(channel).await?);
             let mut pauses = handle.pauses();
-            let mut status = look(&ledger, |ledger| {
-                if !is_daemon {
-                    pauses.paused = ledger.paused().clone();
-                }
-                handle.board().status(channel, sinks, &pauses, ledger)
-            });
+            let ledger = lock(&ledger);
+            if !is_daemon {
+                pauses.paused = ledger.paused().clone();
+            }
+            let mut status = handle.board().status(channel, sinks, &pauses, &ledger);
             status.pinned = expect.lists().map(|(what, _)| <&str>::from(what).to_owned()).collect();
+            status.shared_workflows = belonging::shared_workflows(known, &ledger, &self.channels);
             channels.push(status);
-            shared.push(look(&ledger, |ledger| Shared::of(known, ledger, &self.recent)));
+            held_back.push(belonging::held_back(known, &ledger, &self.recent));
         }
-        belonging::tell(&self.channels, &shared, &mut channels);
+        belonging::tell(&self.channels, held_back, &mut channels);
         let mut report = Report {
             version: self.version.clone(),
             daemon: self.daemon.as_ref().map(|(process, _)| *process),
-            ready: false,
-            reasons: Vec::new(),
-            not_ready: Vec::new(),
-            quarantine: Kept::default(),
-            dead_letters: Kept::default(),
             state_error: self.ledgers.writes.trouble(),
             lost: self.ledgers.store.lost(),
             memory_bytes: self.handles.memory.held(),
-            instances: Vec::new(),
-            heartbeat_error: None,
             channels,
+            ..Report::default()
         };
         let mut of_cluster = Vec::new();
         if let Some((seen, peers)) = seen.zip(self.cluster.as_ref()) {
@@ -118,19 +124,16 @@ impl Operations {
 impl Report {
     /// Finds the reasons in the report itself, adds `others`, and computes everything that follows from them.
     pub fn assess(&mut self, others: Vec<NotReady>) {
-        self.not_ready = self.own_reasons();
+        self.not_ready = if self.daemon.is_some() {
+            let of_state = reasons::of_state(self.state_error.as_deref(), self.lost.as_ref());
+            of_state.into_iter().chain(self.channels.iter().flat_map(reasons::of_channel)).collect()
+        } else if self.instances.is_empty() {
+            vec![NotReady::new(NotReadyKind::NoDaemon, "no daemon runs")]
+        } else {
+            Vec::new()
+        };
         self.not_ready.extend(others);
         self.sum_up();
-    }
-
-    /// Returns the reasons that are found in the report itself.
-    fn own_reasons(&self) -> Vec<NotReady> {
-        if self.daemon.is_none() {
-            let others = !self.instances.is_empty();
-            return Vec::from_iter((!others).then(|| NotReady::new(NotReadyKind::NoDaemon, "no daemon runs")));
-        }
-        let of_state = reasons::of_state(self.state_error.as_deref(), self.lost.as_ref());
-        of_state.into_iter().chain(self.channels.iter().flat_map(reasons::of_channel)).collect()
     }
 
     /// Computes everything that follows from the parts of the report: the totals, the sentences, `ready` and the
@@ -143,9 +146,21 @@ impl Report {
         condition::set(&mut self.channels, &self.not_ready);
     }
 
-    /// Returns the reasons that are about a channel or one of its sinks, by the channel's name.
-    pub fn reasons_by_channel(&self) -> HashMap<&str, Vec<&NotReady>> {
-        not_ready::by_channel(&self.not_ready)
+    /// Adds the channels and reasons of another instance's report.
+    fn add(&mut self, name: &str, answer: Result<Self, String>) {
+        let (channels, reasons) = match answer {
+            Ok(other) => (other.channels, other.not_ready),
+            Err(why) => (Vec::new(), vec![NotReady::new(NotReadyKind::InstanceUnknown, why)]),
+        };
+        let of_instance = |reason| NotReady { instance: Some(name.to_owned()), ..reason };
+        self.not_ready.extend(reasons.into_iter().map(of_instance));
+        for channel in channels {
+            match self.channels.iter_mut().find(|known| known.channel_id == channel.channel_id) {
+                Some(known) if channel.activity.is_here() && !known.activity.is_here() => *known = channel,
+                Some(_) => {}
+                None => self.channels.push(channel),
+            }
+        }
     }
 }
 

@@ -1,13 +1,19 @@
-//! A request of the operator API, and how it and its answer are encoded in HTTP.
+//! A request of the operator API: how it and its answer are encoded in HTTP, and how other instances are asked.
+
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{self, Method, StatusCode, header};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
 
 use crate::api::Refusal;
 use crate::operations::Operations;
-use ledger::store::shared::Asked;
+use cluster::{Peers, Unanswered};
+use ledger::store::shared::{Answer, Asked};
+use net::Chain;
 
 /// The maximum size of an answer in bytes.
 pub(crate) const MAX_ANSWER: usize = 256 * 1024 * 1024;
@@ -15,10 +21,19 @@ pub(crate) const MAX_ANSWER: usize = 256 * 1024 * 1024;
 /// The header that names the person who makes the request.
 pub(crate) const BY: &str = "channeld-by";
 
+/// How long to wait for another instance, so that an instance that hangs does not block the status.
+const STATUS_PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long an operator waits for the owner of a channel, and for a channel to get an owner.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The wait before a request is retried while its channel moves from one instance to another.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
 /// A request of the operator API.
 pub trait Request: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// The answer to the request.
-    type Answer: Serialize + DeserializeOwned;
+    type Answer: Serialize + DeserializeOwned + Send + 'static;
 
     /// GET if the request changes nothing, otherwise POST.
     const METHOD: Method;
@@ -33,9 +48,11 @@ pub trait Request: Serialize + DeserializeOwned + Send + Sync + 'static {
 
 /// Converts a request to the terms of HTTP.
 pub(crate) fn asked<R: Request>(request: &R) -> Asked {
-    let (path, body) = match R::METHOD {
-        Method::POST => (R::PATH.to_owned(), serde_json::to_vec(request).expect("a request is JSON")),
-        _ => (uri(request), Vec::new()),
+    let (path, body) = if R::METHOD == Method::POST {
+        (R::PATH.to_owned(), serde_json::to_vec(request).expect("a request is JSON"))
+    } else {
+        let members = serde_urlencoded::to_string(request).expect("the members of a GET request are plain values");
+        (format!("{}?{members}", R::PATH), Vec::new())
     };
     Asked { method: R::METHOD.to_string(), path, body }
 }
@@ -49,12 +66,8 @@ pub(crate) fn http_request(Asked { method, path, body }: Asked) -> http::Result<
         .body(Body::from(body))
 }
 
-fn uri<R: Request>(request: &R) -> String {
-    let members = serde_urlencoded::to_string(request).expect("the members of a GET request are plain values");
-    format!("{}?{members}", R::PATH)
-}
-
-pub(crate) fn decode<A: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<A, Refusal> {
+pub(crate) fn decode<A: DeserializeOwned>(Answer { status, body }: &Answer) -> Result<A, Refusal> {
+    let status = StatusCode::from_u16(*status).unwrap_or_default();
     let unexpected = |_| {
         let text = String::from_utf8_lossy(body);
         Refusal::Failed(format!(
@@ -68,6 +81,57 @@ pub(crate) fn decode<A: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Re
     Err(serde_json::from_slice(body).unwrap_or_else(unexpected))
 }
 
+impl Operations {
+    /// Carries out a request here. If another instance owns its channel, carries it out there.
+    ///
+    /// # Errors
+    /// [`Refusal`]: why the request was not carried out.
+    pub async fn carry_out<R: Request>(&self, request: &R) -> Result<R::Answer, Refusal> {
+        let since = Instant::now();
+        loop {
+            let (channel, owner, name, peers) = match (request.perform(self).await, &self.cluster) {
+                (Err(Refusal::Elsewhere { channel, owner, name }), Some(peers)) => (channel, owner, name, peers),
+                (done, _) => return done,
+            };
+            let left = PATIENCE.saturating_sub(since.elapsed());
+            let answer = peers.ask(owner, &asked(request), left).await;
+            let is_over = since.elapsed() >= PATIENCE;
+            match answer {
+                // Another instance owns the channel by now, or will own it soon.
+                Ok(Answer { status, .. }) if status == StatusCode::MISDIRECTED_REQUEST && !is_over => {}
+                Err(Unanswered::Died { taken: false }) if !is_over => {}
+                Ok(answer) => return decode(&answer),
+                Err(error) => {
+                    let error = Chain(&error);
+                    return Err(Refusal::Failed(format!("channel {channel} is owned by instance {name}: {error}")));
+                }
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+    }
+}
+
+/// Returns the answer of each other instance with the instance's name, or the reason why it did not answer.
+pub(crate) async fn ask_others<R: Request>(peers: &Peers, request: &R) -> Vec<(String, Result<R::Answer, String>)> {
+    let (view, mut asking) = (peers.seen.borrow().view.clone(), JoinSet::new());
+    for (id, instance) in view.instances.iter().filter(|(_, instance)| instance.shares()) {
+        let (peers, id, name, request) = (peers.clone(), *id, instance.name.clone(), asked(request));
+        if id == peers.membership.me() {
+            continue;
+        }
+        asking.spawn(async move {
+            let answer = match peers.ask(id, &request, STATUS_PATIENCE).await {
+                Ok(answer) => decode(&answer).map_err(|refusal| refusal.to_string()),
+                Err(error) => Err(format!("its status is unknown: {}", Chain(&error))),
+            };
+            (name, answer)
+        });
+    }
+    let mut answers = asking.join_all().await;
+    answers.sort_by(|(one, _), (other, _)| one.cmp(other));
+    answers
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,21 +143,24 @@ mod tests {
         let (channel, sink) = ("../a b".to_owned(), "{offset}?".to_owned());
         let offset = Offset::new(7).unwrap();
         let show = ShowDeadLetter { channel: channel.clone(), sink: sink.clone(), offset, event_id: None };
-        assert_eq!(uri(&show), "/dead-letters/event?channel=..%2Fa+b&offset=7&sink=%7Boffset%7D%3F");
+        assert_eq!(asked(&show).path, "/dead-letters/event?channel=..%2Fa+b&offset=7&sink=%7Boffset%7D%3F");
         let list = ListDeadLetters { channel: Some(channel), sink: Some(sink) };
-        assert_eq!(uri(&list), "/dead-letters?channel=..%2Fa+b&sink=%7Boffset%7D%3F");
-        assert_eq!(uri(&ListDeadLetters { channel: None, sink: None }), "/dead-letters?");
+        assert_eq!(asked(&list).path, "/dead-letters?channel=..%2Fa+b&sink=%7Boffset%7D%3F");
+        assert_eq!(asked(&ListDeadLetters { channel: None, sink: None }).path, "/dead-letters?");
     }
 
     #[test]
     fn an_answer_that_is_not_the_expected_one_is_said_with_its_status() {
-        let failed = |status, body: &[u8]| decode::<Vec<Offset>>(status, body).unwrap_err();
+        let decoded = |status: StatusCode, body: &[u8]| {
+            decode::<Vec<Offset>>(&Answer { status: status.as_u16(), body: body.to_vec() })
+        };
+        let failed = |status, body: &[u8]| decoded(status, body).unwrap_err();
         let refusal = Refusal::Usage("no such channel".to_owned());
         assert_eq!(failed(StatusCode::BAD_REQUEST, &serde_json::to_vec(&refusal).unwrap()), refusal);
         for (status, body) in [(StatusCode::NOT_FOUND, &b""[..]), (StatusCode::OK, b"{}")] {
             let said = failed(status, body).to_string();
             assert!(said.contains(status.as_str()) && said.contains("another version"), "{said}");
         }
-        assert_eq!(decode::<Vec<Offset>>(StatusCode::OK, b"[7]"), Ok(vec![Offset::new(7).unwrap()]));
+        assert_eq!(decoded(StatusCode::OK, b"[7]"), Ok(vec![Offset::new(7).unwrap()]));
     }
 }

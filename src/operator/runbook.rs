@@ -1,8 +1,8 @@
 //! The topics that the runbook explains: its sections, and the rows of its tables of reasons.
 
-use serde::Serialize;
+use std::iter;
 
-use channel::RejectionReason;
+use serde::Serialize;
 
 mod text;
 
@@ -14,18 +14,14 @@ const RUNBOOK: &str = include_str!("../../deploy/RUNBOOK.md");
 const ANY: char = '…';
 
 /// The kind of a reason.
+#[expect(missing_docs, reason = "`about` describes each")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// A reason why an event is rejected.
     Rejection,
-    /// An alert.
     Alert,
-    /// A reason why the daemon is not ready.
     NotReady,
-    /// A message of a daemon that does not start.
     NotStarted,
-    /// A section about other work.
     Task,
 }
 
@@ -54,16 +50,6 @@ impl Kind {
             Self::Task => "Sections of the runbook about work that comes up",
         }
     }
-
-    /// The section whose table lists the reasons of this kind.
-    fn table(self) -> Option<&'static str> {
-        match self {
-            Self::Rejection => Some("ChanneldEventsRejected"),
-            Self::NotReady => Some("ChanneldNotReady"),
-            Self::NotStarted => Some("ChanneldDown"),
-            Self::Alert | Self::Task => None,
-        }
-    }
 }
 
 /// A topic that the runbook explains.
@@ -77,30 +63,33 @@ pub struct Topic {
     pub quotes: Vec<String>,
     /// Its summary, one sentence.
     pub summary: String,
-    source: Source,
-}
-
-#[derive(Debug)]
-enum Source {
-    Section(&'static str),
-    Row { headings: Vec<&'static str>, cells: Vec<&'static str>, section: &'static str },
+    /// The cells of its row, each after the heading of its column. Empty if it is a section.
+    cells: Vec<String>,
+    /// The text of the section that it is or leads to.
+    body: Option<&'static str>,
+    /// The names of the sections around its text and in the links of its text.
+    links: Vec<String>,
 }
 
 /// All topics, in the order of the runbook.
 pub fn topics() -> Vec<Topic> {
     let mut topics = Vec::new();
     for (heading, body) in sections() {
-        let kind = if heading.starts_with("Channeld") { Kind::Alert } else { Kind::Task };
-        let name = if kind == Kind::Alert { heading.to_owned() } else { slug(heading) };
         topics.push(Topic {
-            kind,
-            names: vec![name],
+            kind: if is_alert(heading) { Kind::Alert } else { Kind::Task },
+            names: vec![section_name(heading)],
             quotes: Vec::new(),
             summary: text::first_sentence(body),
-            source: Source::Section(body),
+            cells: Vec::new(),
+            body: Some(body),
+            links: linked(body).collect(),
         });
-        let of_rows = Kind::ALL.into_iter().find(|kind| kind.table() == Some(heading));
-        topics.extend(of_rows.into_iter().flat_map(|kind| rows(kind, heading, body)));
+        match heading {
+            "ChanneldEventsRejected" => topics.extend(rows(Kind::Rejection, heading, body)),
+            "ChanneldNotReady" => topics.extend(rows(Kind::NotReady, heading, body)),
+            "ChanneldDown" => topics.extend(rows(Kind::NotStarted, heading, body)),
+            _ => {}
+        }
     }
     topics
 }
@@ -110,46 +99,63 @@ pub fn sections() -> impl Iterator<Item = (&'static str, &'static str)> {
     RUNBOOK.split("\n## ").skip(1).map(|section| section.split_once('\n').unwrap_or((section, "")))
 }
 
+/// The section that an anchor leads to.
+fn section_at(anchor: &str) -> Option<(&'static str, &'static str)> {
+    sections().find(|(heading, _)| slug(heading) == anchor)
+}
+
 /// The anchor of a heading, as links use it.
-pub fn slug(heading: &str) -> String {
+fn slug(heading: &str) -> String {
     heading.to_lowercase().replace(' ', "-")
 }
 
+fn is_alert(heading: &str) -> bool {
+    heading.starts_with("Channeld")
+}
+
+/// The topic name of a section: the name of its alert or, if it is about other work, its anchor.
+fn section_name(heading: &str) -> String {
+    if is_alert(heading) { heading.to_owned() } else { slug(heading) }
+}
+
+/// The topic names of the sections that a text links to.
+fn linked(markdown: &str) -> impl Iterator<Item = String> {
+    let name =
+        |anchor: &str| section_at(anchor).map_or_else(|| anchor.to_owned(), |(heading, _)| section_name(heading));
+    text::anchors(markdown).map(name)
+}
+
 /// The rows of the first table of a section.
-fn rows(kind: Kind, section: &'static str, body: &'static str) -> Vec<Topic> {
+fn rows(kind: Kind, section: &str, body: &'static str) -> Vec<Topic> {
     let is_row = |line: &&str| line.trim_start().starts_with('|');
     let mut table = body.lines().skip_while(|line| !is_row(line)).take_while(is_row).map(text::cells);
     let headings = table.next().unwrap_or_default();
     let topic = |cells: Vec<&'static str>| {
-        let spans = |cell: usize| cells.get(cell).map_or_else(Vec::new, |cell| text::code_spans(cell));
-        let (names, quotes) = match kind {
-            Kind::Rejection => (spelled_out(&spans(0)), Vec::new()),
-            Kind::NotReady => (spans(0), spans(1)),
-            _ => (Vec::new(), spans(0)),
+        let cell = |number: usize| cells.get(number).copied().unwrap_or_default();
+        let spans = |number| cell(number).split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+        let last = cells.last().copied().unwrap_or_default();
+        let (names, quotes, summary) = match kind {
+            Kind::Rejection => (spans(0), Vec::new(), cell(1)),
+            Kind::NotReady => (spans(0), spans(1), last),
+            _ => (Vec::new(), spans(0), last),
         };
-        let reason =
-            names.first().filter(|_| kind == Kind::Rejection).and_then(|name| RejectionReason::from_name(name));
-        let summary = match reason {
-            Some(reason) => reason.explanation().to_owned(),
-            None => text::inline(cells.last().unwrap_or(&"")),
-        };
-        Topic { kind, names, quotes, summary, source: Source::Row { headings: headings.clone(), cells, section } }
+        let told = headings.iter().zip(&cells).skip(1).map(|(heading, cell)| {
+            let heading = if *heading == "the log says" { "meaning" } else { heading };
+            format!("{heading}: {cell}")
+        });
+        Topic {
+            kind,
+            names,
+            quotes,
+            summary: text::inline(summary),
+            cells: told.collect(),
+            // If the last cell begins with a link, the answer is in the linked section.
+            body: last.strip_prefix('[').and_then(|_| section_at(text::anchors(last).next()?)).map(|(_, body)| body),
+            links: iter::once(section.to_owned()).chain(linked(&cells.join(" "))).collect(),
+        }
     };
     // The first line after the headings is the separator.
     table.skip(1).map(topic).collect()
-}
-
-/// Replaces each name that ends in `…` with every rejection reason that begins with it.
-fn spelled_out(names: &[String]) -> Vec<String> {
-    let known = |name: &String| match name.strip_suffix(ANY) {
-        Some(start) => RejectionReason::all()
-            .map(RejectionReason::name)
-            .filter(|reason| reason.starts_with(start))
-            .map(str::to_owned)
-            .collect(),
-        None => vec![name.clone()],
-    };
-    names.iter().flat_map(known).collect()
 }
 
 impl Topic {
@@ -160,49 +166,22 @@ impl Topic {
 
     /// The runbook's text, followed by the other reasons that it links to.
     pub fn text(&self, width: usize) -> String {
-        let (plain, markdown, around) = match &self.source {
-            Source::Section(body) => (text::filled(body, width), (*body).to_owned(), None),
-            Source::Row { headings, cells, section } => {
-                let told = headings.iter().zip(cells).skip(1);
-                let told =
-                    told.map(|(heading, cell)| (if *heading == "the log says" { "meaning" } else { heading }, cell));
-                let lines = told.map(|(heading, cell)| text::wrapped(&format!("{heading}: {cell}"), "", "  ", width));
-                let mut plain = lines.collect::<Vec<_>>().join("\n");
-                // If the last cell begins with a link, the answer is in the linked section.
-                if let Some(body) = cells.last().and_then(|cell| led_to(cell)) {
-                    plain = format!("{plain}\n\n{}", text::filled(body, width));
-                }
-                (plain, cells.join(" "), Some(*section))
-            }
-        };
-        let linked = text::anchors(&markdown).into_iter().map(called);
-        let mut more: Vec<_> = around.map(str::to_owned).into_iter().chain(linked).collect();
-        more.retain(|name| !self.names.contains(name));
-        let mut seen = Vec::new();
-        for name in more {
-            if !seen.contains(&name) {
-                seen.push(name);
+        let cells: Vec<_> = self.cells.iter().map(|cell| text::wrapped(cell, "", "  ", width)).collect();
+        let cells = (!cells.is_empty()).then(|| cells.join("\n"));
+        let body = self.body.map(|body| text::filled(body, width));
+        let text = cells.into_iter().chain(body).collect::<Vec<_>>().join("\n\n");
+        let mut others = Vec::new();
+        for name in &self.links {
+            let other = format!("  channeld explain {name}");
+            if !self.names.contains(name) && !others.contains(&other) {
+                others.push(other);
             }
         }
-        if seen.is_empty() {
-            return plain;
+        if others.is_empty() {
+            return text;
         }
-        let seen: Vec<_> = seen.iter().map(|name| format!("  channeld explain {name}")).collect();
-        format!("{}\n\nSee also:\n{}\n", plain.trim_end(), seen.join("\n"))
+        format!("{}\n\nSee also:\n{}\n", text.trim_end(), others.join("\n"))
     }
-}
-
-/// The text of the section that a text links to, if the text begins with the link.
-fn led_to(text: &str) -> Option<&'static str> {
-    let (_, rest) = text.strip_prefix('[')?.split_once("](#")?;
-    let (anchor, _) = rest.split_once(')')?;
-    sections().find(|(heading, _)| slug(heading) == anchor).map(|(_, body)| body)
-}
-
-/// The topic name of the section that an anchor leads to.
-fn called(anchor: &str) -> String {
-    let alert = sections().find(|(heading, _)| heading.starts_with("Channeld") && slug(heading) == anchor);
-    alert.map_or_else(|| anchor.to_owned(), |(heading, _)| heading.to_owned())
 }
 
 /// Finds a topic by a name in any case or, for a line that a person pasted, by a message that a table quotes.

@@ -45,7 +45,7 @@ fn details(verdict: &Verdict, names: &SignerNames) -> String {
         Verdict::Rejected(_, reason) => format!("reason: {reason}"),
         Verdict::Verified(verified) => {
             let proof = verified.proof();
-            let signer = |signer: &Address| match names.of(signer) {
+            let signer = |signer: &Address| match names.get(signer) {
                 Some(name) => format!("{signer} ({})", shown::printable(name)),
                 None => signer.to_string(),
             };

@@ -32,7 +32,7 @@ pub(crate) async fn visit<T>(
     let store = opened.map_err(|error| failed(&Chain(&error).to_string()))?;
     let Some(membership) = store.clone().membership() else { return Err(failed("instances do not share it")) };
     let sharing = Sharing::begin(membership, [].into());
-    let peers = sharing.peers();
+    let peers = sharing.peers.clone();
     let worked = match arrived(&peers).await {
         Ok(()) => work(store, peers).await,
         Err(failure) => Err(failure),

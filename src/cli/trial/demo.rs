@@ -148,8 +148,9 @@ async fn in_a_browser(config: &Config, parts: &SharedParts, processors: Arc<Proc
         tokio::select! {
             never = socket.serve(sources) => match never {},
             never = console.serve() => match never {},
-            never = operator::note_minutes(operations.subscribe()) => match never {},
-            () = liveness.beat() => Ok::<Infallible, StartError>(std::future::pending().await),
+            ((), ()) = async { tokio::join!(operator::note_minutes(operations.subscribe()), liveness.beat()) } => {
+                Ok::<Infallible, StartError>(std::future::pending().await)
+            }
         }
     };
     match serving.await {

@@ -36,7 +36,7 @@ pub(crate) fn signer_names(root: &Section<'_>) -> Result<SignerNames, Reported> 
             (Ok(_), Ok(None)) => {}
         }
     }
-    outcome.map(|()| names.into())
+    outcome.map(|()| names)
 }
 
 fn signer_name(text: &str) -> Result<String, String> {

@@ -126,7 +126,7 @@ pub(super) fn show(examined: &Examined, verdict: Badge, names: &SignerNames) -> 
                                     @match maker {
                                         Some(maker) => {
                                             span.mono.long { (maker.to_string()) }
-                                            @if let Some(name) = names.of(maker) { " " strong { (text(name)) } }
+                                            @if let Some(name) = names.get(maker) { " " strong { (text(name)) } }
                                         }
                                         None => span.none { "no key" },
                                     }

@@ -83,7 +83,7 @@ async fn a_channel_that_is_no_longer_wanted_does_not_count_as_gone() {
 
 #[tokio::test(start_paused = true)]
 async fn the_waits_of_a_channel_that_fails_grow_and_begin_anew_after_a_run_that_lasted() {
-    let mut restarts = Restarts::new();
+    let mut restarts = Restarts { waits: Retry::new(RESTART), began: Instant::now() };
     let short = RESTART.wait * 2;
     for _ in 0..10 {
         sleep(restarts.next_wait() + SOUND_RUN / 2).await;

@@ -68,7 +68,7 @@ async fn the_watchdog_is_fed_at_half_its_time_and_only_while_there_is_progress()
     let (_directory, socket, notifier) = manager();
     let stuck = Cell::new(false);
     let fed = async |periods: u32| {
-        let alive = notifier.keep_alive(|| if stuck.get() { Err("stuck") } else { Ok(()) });
+        let alive = notifier.keep_alive(|| if stuck.get() { Err("stuck".to_owned()) } else { Ok(()) });
         // The time is slightly longer than whole periods, and the first message is sent at once.
         let _ = tokio::time::timeout(WATCHDOG * periods + WATCHDOG / 4, alive).await;
         let told = told(&socket);

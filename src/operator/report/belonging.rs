@@ -1,78 +1,61 @@
 //! Reports proofs and workflows that appeared in two channels. A proof belongs to at most one of them. A workflow can belong
 //! to both.
 
-use std::sync::Arc;
-
-use crate::operations::{ConfiguredChannel, by_id};
+use crate::configured::{ConfiguredChannel, by_id};
 use channel::{ChannelStatus, Named, RecentEvents, RejectionReason, SharedProofs, SharedWorkflow};
 use ledger::{HeldBack, Ledger};
-use proof::event::ChannelId;
 use proof::verify::Hash;
 
-/// The proofs and workflows that one channel's ledger shares with other channels.
-#[derive(Debug, Default)]
-pub(crate) struct Shared {
-    /// One entry per channel that showed some of the proofs too.
-    proofs: Vec<HeldBack>,
-    workflows: Vec<(Hash, ChannelId, i64)>,
+/// Returns the workflows of a channel that another channel showed first and that the operator did not expect here.
+pub(super) fn shared_workflows(
+    channel: &ConfiguredChannel,
+    ledger: &Ledger,
+    known: &[ConfiguredChannel],
+) -> Vec<SharedWorkflow> {
+    let is_expected = |id: &String| {
+        let mut lists = channel.expect.lists();
+        lists.any(|(what, values)| what == Named::WorkflowId && values.contains(id))
+    };
+    let workflows = ledger.workflows().iter().filter_map(|(id, shown)| {
+        let (workflow_id, first_in) = (Hash(*id).to_string(), by_id(known, shown.first_in?).name);
+        Some(SharedWorkflow { workflow_id, first_in, since: shown.since })
+    });
+    workflows.filter(|shared| !is_expected(&shared.workflow_id)).collect()
 }
 
-impl Shared {
-    pub(crate) fn of(channel: &ConfiguredChannel, ledger: &Ledger, recent: &RecentEvents) -> Self {
-        let is_expected = |id: &Hash| {
-            let mut lists = channel.expect.lists();
-            lists.any(|(what, values)| what == Named::WorkflowId && values.contains(&id.to_string()))
-        };
-        let shown = ledger.workflows().iter().map(|(id, shown)| (Hash(*id), shown));
-        let workflows = shown.filter_map(|(id, shown)| Some((id, shown.first_in?, shown.since)));
-        let elsewhere = |digest: &_| recent.shown_in(digest).filter(|place| place.channel_id != channel.channel.id);
-        Self { proofs: ledger.held_back(elsewhere), workflows: workflows.filter(|(id, ..)| !is_expected(id)).collect() }
-    }
-
-    /// Returns the entries of another instance's ledger, as far as they concern the channels here.
-    pub(crate) fn elsewhere(held_back: Option<&Vec<HeldBack>>) -> Self {
-        Self { proofs: held_back.cloned().unwrap_or_default(), workflows: Vec::new() }
-    }
+/// Returns the quarantined events of a channel whose proofs another channel showed too: one entry per other channel.
+pub(super) fn held_back(channel: &ConfiguredChannel, ledger: &Ledger, recent: &RecentEvents) -> Vec<HeldBack> {
+    ledger.held_back(|digest| recent.shown_in(digest).filter(|place| place.channel_id != channel.channel.id))
 }
 
-/// Reports to each channel the proofs and workflows that it shares with others. If a channel runs elsewhere, the instance
-/// there reports them.
-pub(crate) fn tell(known: &[ConfiguredChannel], shared: &[Shared], channels: &mut [ChannelStatus]) {
-    let name = |id| by_id(known, id).name;
-    for (at, (Shared { proofs, workflows }, later)) in shared.iter().zip(known).enumerate() {
-        for HeldBack { events, offset, original, reason, digest } in proofs {
-            let of = |other: Arc<str>, offset, other_offset, held_back| SharedProofs {
-                other,
-                events: *events,
-                offset,
-                other_offset,
-                digest: digest.clone(),
-                held_back,
-                reason: reason.clone(),
+/// Reports the events that each channel `held_back` to this channel and to the other one. If a channel runs elsewhere, the
+/// instance there reports them.
+pub(super) fn tell(known: &[ConfiguredChannel], held_back: Vec<Vec<HeldBack>>, channels: &mut [ChannelStatus]) {
+    for (held_back, ConfiguredChannel { channel: later, .. }) in held_back.into_iter().zip(known) {
+        for HeldBack { events, offset, original, reason, digest } in held_back {
+            let first = by_id(known, original.channel_id);
+            let other_offset = original.offset;
+            let in_later =
+                SharedProofs { other: first.name, events, offset, other_offset, digest, held_back: true, reason };
+            let in_first = SharedProofs {
+                other: later.name.clone(),
+                offset: other_offset,
+                other_offset: offset,
+                held_back: false,
+                ..in_later.clone()
             };
-            let first_in = original.channel_id;
-            let mut tell = |channel: ChannelId, shared| {
-                let is_here = |known: &&mut ChannelStatus| known.channel_id == channel && known.activity.is_here();
+            for (id, shared) in [(later.id, in_later), (first.id, in_first)] {
+                let is_here = |known: &&mut ChannelStatus| known.channel_id == id && known.activity.is_here();
                 if let Some(known) = channels.iter_mut().find(is_here) {
                     known.shared_proofs.push(shared);
                 }
-            };
-            tell(later.channel.id, of(name(first_in), *offset, original.offset, true));
-            tell(first_in, of(later.channel.name.clone(), original.offset, *offset, false));
+            }
         }
-        channels[at].shared_workflows = workflows
-            .iter()
-            .map(|(id, first_in, since)| SharedWorkflow {
-                workflow_id: id.to_string(),
-                first_in: name(*first_in),
-                since: *since,
-            })
-            .collect();
     }
 }
 
 /// Returns the reason why a channel is not ready, and the action to take.
-pub(crate) fn reason(channel: &str, shared: &SharedProofs) -> String {
+pub(super) fn reason(channel: &str, shared: &SharedProofs) -> String {
     let SharedProofs { other, events, offset, other_offset, digest, held_back, reason } = shared;
     let first = format!("first offset {offset}, there {other_offset}, proof {digest}");
     if *held_back && reason != RejectionReason::ProofOfChannel.name() {

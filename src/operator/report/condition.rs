@@ -1,11 +1,11 @@
 //! Decides the condition of each channel and each lane. Every view of the status shows this one.
 
-use super::not_ready::{NotReady, by_channel};
+use super::not_ready::{NotReady, reasons_by_channel};
 use channel::{Activity, ChannelStatus, Condition, LaneState, LaneStatus, NOTEWORTHY};
 
 /// Sets the conditions of the channels and their lanes. `not_ready` are the reasons of the whole report.
 pub(super) fn set(channels: &mut [ChannelStatus], not_ready: &[NotReady]) {
-    let by_channel = by_channel(not_ready);
+    let by_channel = reasons_by_channel(not_ready);
     for channel in channels {
         let reasons = by_channel.get(&*channel.channel).map_or(&[][..], |reasons| reasons);
         for lane in &mut channel.lanes {

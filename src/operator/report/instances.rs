@@ -1,13 +1,12 @@
 //! The instances that share the channels, and their ownership of channels.
 
 use std::collections::BTreeSet;
-use std::future::{Ready, ready};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::api::GetCluster;
-use crate::operations::by_id;
+use crate::configured::by_id;
 use crate::{ConfiguredChannel, Operations, Refusal};
 use cluster::Seen;
 use ledger::store::shared::{Instance, InstanceId, Ownership};
@@ -57,11 +56,8 @@ pub struct ChannelOwner {
 
 impl Operations {
     /// Returns the instances and the owners of the channels.
-    pub(crate) fn cluster(&self, _: &GetCluster) -> Ready<Result<Cluster, Refusal>> {
-        ready(self.instances())
-    }
-
-    fn instances(&self) -> Result<Cluster, Refusal> {
+    #[expect(clippy::unused_async, reason = "every operation is async")]
+    pub(crate) async fn cluster(&self, _: &GetCluster) -> Result<Cluster, Refusal> {
         let peers = self.cluster.as_ref().ok_or_else(|| {
             Refusal::Usage(
                 "the state belongs to one process: instances exist only with state.backend = \"postgres\"".to_owned(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::belonging;
 use super::not_ready::{NotReady, NotReadyKind as Kind};
 use crate::ConfiguredChannel;
-use channel::{Activity, ChannelStatus, LaneState, LaneStatus, NONE_VERIFIED, POLLS_IN_VAIN, Problem, Refill};
+use channel::{Activity, ChannelStatus, Kept, LaneState, LaneStatus, NONE_VERIFIED, POLLS_IN_VAIN, Problem, Refill};
 use cluster::Seen;
 use ledger::store::shared::Ownership;
 use ledger::{Contradiction, Cursor, Lost};
@@ -16,8 +16,9 @@ const MAY_BE_ORPHANED: Duration = Duration::from_secs(10);
 /// Returns the reasons that concern the state of the process.
 pub(super) fn of_state(error: Option<&str>, lost: Option<&Lost>) -> Vec<NotReady> {
     let mut reasons = Vec::new();
-    let not_writable = |error| NotReady::new(Kind::StateNotWritable, format!("the state cannot be written: {error}"));
-    reasons.extend(error.map(not_writable));
+    if let Some(error) = error {
+        reasons.push(NotReady::new(Kind::StateNotWritable, format!("the state cannot be written: {error}")));
+    }
     if let Some(Lost { quarantined, dead_letters, kept, .. }) = lost {
         let kept =
             kept.as_ref().map_or_else(String::new, |kept| format!(" (a copy of the damaged state is in {kept})"));
@@ -31,24 +32,34 @@ pub(super) fn of_state(error: Option<&str>, lost: Option<&Lost>) -> Vec<NotReady
 
 /// Returns the reasons that concern a channel and its lanes.
 pub(super) fn of_channel(channel: &ChannelStatus) -> Vec<NotReady> {
-    let own = of_reading(channel).into_iter().chain(of_kept(channel));
-    let of_lanes = channel.lanes.iter().flat_map(|lane| {
-        of_lane(&channel.channel, lane).into_iter().map(|reason| reason.of_sink(&lane.sink)).collect::<Vec<_>>()
-    });
-    own.chain(of_lanes).map(|reason| reason.of_channel(&channel.channel)).collect()
+    let mut reasons = of_reading(channel);
+    reasons.extend(of_kept(channel));
+    for lane in &channel.lanes {
+        let of_lane = of_lane(&channel.channel, lane).into_iter();
+        reasons.extend(of_lane.map(|reason| NotReady { sink: Some(lane.sink.clone()), ..reason }));
+    }
+    for reason in &mut reasons {
+        reason.channel = Some(channel.channel.clone());
+    }
+    reasons
 }
 
 /// Returns the problems with the sharing of channels.
 pub(super) fn of_cluster(seen: &Seen, configured: &[ConfiguredChannel]) -> Vec<NotReady> {
-    let failing = |error| NotReady::new(Kind::HeartbeatFailing, format!("no channel can be claimed: {error}"));
-    let trouble = seen.trouble.iter().map(failing);
-    let orphans = configured.iter().filter_map(|ConfiguredChannel { channel, .. }| {
-        let Ownership::Orphaned { since } = seen.view.channels.get(&channel.id)? else { return None };
-        let is_long = *since >= MAY_BE_ORPHANED && !seen.work.contains(&channel.id);
-        let detail = format!("has had no owner for {} s", since.as_secs());
-        is_long.then(|| NotReady::new(Kind::NoOwner, detail).of_channel(&channel.name))
-    });
-    trouble.chain(orphans).collect()
+    let mut reasons = Vec::new();
+    if let Some(error) = &seen.trouble {
+        reasons.push(NotReady::new(Kind::HeartbeatFailing, format!("no channel can be claimed: {error}")));
+    }
+    for ConfiguredChannel { channel, .. } in configured {
+        if let Some(Ownership::Orphaned { since }) = seen.view.channels.get(&channel.id)
+            && *since >= MAY_BE_ORPHANED
+            && !seen.work.contains(&channel.id)
+        {
+            let reason = NotReady::new(Kind::NoOwner, format!("has had no owner for {} s", since.as_secs()));
+            reasons.push(NotReady { channel: Some(channel.name.clone()), ..reason });
+        }
+    }
+    reasons
 }
 
 /// Returns the problems with reading a channel and with the content of its events.
@@ -101,33 +112,25 @@ fn of_reading(channel: &ChannelStatus) -> Vec<NotReady> {
 
 /// Returns the problems with the events that a channel keeps: its quarantine, its dead letters and its late events.
 fn of_kept(channel: &ChannelStatus) -> Vec<NotReady> {
-    let ChannelStatus { quarantine, dead_letters, late_full, late_error, .. } = channel;
+    let ChannelStatus { quarantine, dead_letters, .. } = channel;
     let mut reasons = Vec::new();
-    for (kind, kept, what, follows) in [
-        (
-            Kind::QuarantineFull,
-            quarantine,
-            "its quarantine is full",
-            "reading stops before the next event that would be rejected",
-        ),
-        (
-            Kind::DeadLettersFull,
-            dead_letters,
-            "its dead letters are full",
-            "its sinks give up no event until the dead letters have room",
-        ),
-    ] {
-        if kept.full {
-            let detail = format!("{what} ({} events, {} bytes): {follows}", kept.events, kept.bytes);
-            reasons.push(NotReady::new(kind, detail));
-        }
+    let mut because = |kind, detail: String| reasons.push(NotReady::new(kind, detail));
+    let numbers = |kept: &Kept| format!("({} events, {} bytes)", kept.events, kept.bytes);
+    if quarantine.full {
+        let numbers = numbers(quarantine);
+        let follows = "reading stops before the next event that would be rejected";
+        because(Kind::QuarantineFull, format!("its quarantine is full {numbers}: {follows}"));
     }
-    if *late_full {
-        let detail = "its pending events are full: reading waits for their proofs";
-        reasons.push(NotReady::new(Kind::LateEventsFull, detail));
+    if dead_letters.full {
+        let numbers = numbers(dead_letters);
+        let follows = "its sinks give up no event until the dead letters have room";
+        because(Kind::DeadLettersFull, format!("its dead letters are full {numbers}: {follows}"));
     }
-    if let Some(error) = late_error.as_ref().filter(|error| error.needs_attention) {
-        reasons.push(NotReady::new(Kind::LateProofsBlocked, format!("late proofs: {}", error.message)));
+    if channel.late_full {
+        because(Kind::LateEventsFull, "its pending events are full: reading waits for their proofs".to_owned());
+    }
+    if let Some(error) = channel.late_error.as_ref().filter(|error| error.needs_attention) {
+        because(Kind::LateProofsBlocked, format!("late proofs: {}", error.message));
     }
     reasons
 }
@@ -135,16 +138,11 @@ fn of_kept(channel: &ChannelStatus) -> Vec<NotReady> {
 /// Returns the problems with a lane.
 fn of_lane(channel: &str, lane: &LaneStatus) -> Vec<NotReady> {
     let stopped = match (&lane.error, &lane.reading) {
-        (Some(error), _) if lane.state == LaneState::Blocked => Some(of_sink_error(error)),
+        (Some(error), _) if lane.state == LaneState::Blocked => Some(of_problem(error, Kind::SinkBlocked)),
         (_, Some(reading)) => of_activity(reading),
         _ => None,
     };
     stopped.into_iter().chain(of_position(lane)).chain(of_comparison(channel, lane)).collect()
-}
-
-fn of_sink_error(error: &Problem) -> NotReady {
-    let kind = if error.kind == Problem::POSITION_MISSING { Kind::SinkPositionMissing } else { Kind::SinkBlocked };
-    NotReady::new(kind, &*error.message)
 }
 
 /// Describes the difference between a sink's own position and the recorded cursor.
@@ -181,7 +179,7 @@ fn of_activity(activity: &Activity) -> Option<NotReady> {
         Activity::Stopped => Some(NotReady::new(Kind::NotRunning, "does not run")),
         Activity::Gone => Some(NotReady::new(Kind::ChannelGone, "does not exist or is archived")),
         Activity::InDoubt { error, .. } => Some(NotReady::new(Kind::InDoubt, &*error.message)),
-        Activity::Waiting { error } if error.needs_attention => Some(of_read_error(error)),
+        Activity::Waiting { error } if error.needs_attention => Some(of_problem(error, Kind::ReadingBlocked)),
         // The caller reports these cases itself, with numbers.
         Activity::QuarantineFull
         | Activity::TooManyLate
@@ -196,14 +194,16 @@ fn of_activity(activity: &Activity) -> Option<NotReady> {
     }
 }
 
-fn of_read_error(error: &Problem) -> NotReady {
-    let kind = match &*error.kind {
+/// Returns a problem of reading or of a sink as a reason. `kind` applies to the problems that have no kind of their own.
+fn of_problem(problem: &Problem, kind: Kind) -> NotReady {
+    let kind = match &*problem.kind {
+        Problem::POSITION_MISSING => Kind::SinkPositionMissing,
         Problem::NONE_VERIFIED => Kind::NoneVerified,
         Problem::FAR_ABOVE => Kind::FarAbove,
         Problem::TOO_LONG => Kind::AnswerTooLong,
-        _ => Kind::ReadingBlocked,
+        _ => kind,
     };
-    NotReady::new(kind, &*error.message)
+    NotReady::new(kind, &*problem.message)
 }
 
 #[cfg(test)]
@@ -211,7 +211,7 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use channel::{Compared, Kept, RejectionReason};
+    use channel::{Compared, RejectionReason};
     use proof::event::Offset;
 
     type Change<'a> = &'a dyn Fn(&mut ChannelStatus);
@@ -328,7 +328,8 @@ mod tests {
 
     #[test]
     fn a_reason_is_the_same_after_it_was_sent_and_one_of_another_version_keeps_its_sentence() {
-        let sent = NotReady::new(Kind::SinkBlocked, "why").of_channel(&"c".into()).of_sink(&"s".into());
+        let sent =
+            NotReady { channel: Some("c".into()), sink: Some("s".into()), ..NotReady::new(Kind::SinkBlocked, "why") };
         let json = serde_json::to_value(&sent).unwrap();
         assert_eq!(json, serde_json::json!({"kind": "sink_blocked", "channel": "c", "sink": "s", "detail": "why"}));
         assert_eq!(serde_json::from_value::<NotReady>(json).unwrap(), sent);

@@ -36,11 +36,6 @@ pub(super) fn cells(row: &str) -> Vec<&str> {
     row.trim().trim_matches('|').split('|').map(str::trim).collect()
 }
 
-/// The texts between backticks.
-pub(super) fn code_spans(text: &str) -> Vec<String> {
-    text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
-}
-
 /// A text without Markdown marks. Of a link, the label is left.
 pub(super) fn inline(text: &str) -> String {
     let mut out = String::new();
@@ -56,8 +51,8 @@ pub(super) fn inline(text: &str) -> String {
 }
 
 /// The anchors of the runbook's sections that a text links to.
-pub(super) fn anchors(text: &str) -> Vec<&str> {
-    text.split("](#").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0)).collect()
+pub(super) fn anchors(text: &str) -> impl Iterator<Item = &str> {
+    text.split("](#").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0))
 }
 
 /// The first sentence, without the final period or colon.

@@ -5,26 +5,29 @@
 //! * **A separate thread.** The listener answers even if every thread of the daemon's runtime is stuck, and requests of its
 //!   clients take no resources from a channel.
 //! * **Bounded:** see [`BOUNDS`].
-//! * **No foreign web page can read it:** see `hosts`.
+//! * **No foreign web page can read it.** The owner of a foreign page can point the page's own name at this listener (DNS
+//!   rebinding). The browser sends that name as `Host`, so requests with an unknown name are refused. IP addresses are not
+//!   names and are accepted: probes and Prometheus send them.
 //!
 //! # Cancellation
 //!
 //! Dropping [`Listener`] ends the thread at once, whatever its clients do.
 
-use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use axum::Router;
-use axum::middleware::from_fn_with_state;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::{self, Runtime};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use super::hosts::{self, Hosts};
 use super::router::{self, Sources};
 use super::server::{self, Bounds};
 
@@ -33,6 +36,11 @@ const BOUNDS: Bounds = Bounds { clients: 64, body: 16 * 1024, each_step: Duratio
 
 /// How many connections can wait to be accepted. A client that finds the queue full retries only after a second.
 const BACKLOG: u32 = 4096;
+
+const UNKNOWN_HOST: &str = "channeld does not answer to this name: use an address, or add the name to admin.hosts\n";
+
+/// The names in `admin.hosts`. `localhost` is accepted in addition.
+type Hosts = Arc<[String]>;
 
 /// The listener. It serves until it is dropped.
 #[derive(Debug)]
@@ -49,7 +57,7 @@ impl Listener {
     /// # Errors
     /// If it cannot listen on the address, or cannot start a thread.
     pub fn start(address: SocketAddr, hosts: &[String], sources: Sources) -> io::Result<Self> {
-        let router = router::reading(sources).layer(from_fn_with_state(Hosts::from(hosts), hosts::check));
+        let router = router::reading(sources).layer(from_fn_with_state(Hosts::from(hosts), check_host));
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(1)
@@ -67,9 +75,8 @@ impl Listener {
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let serve = move || {
-            if let Some(Err(error)) = runtime.block_on(stopped.run_until_cancelled(serve(listener, router))) {
-                error!(%error, "health, metrics and status are not served");
-            }
+            let accept = async || listener.accept().await.map(|(client, _)| client);
+            runtime.block_on(stopped.run_until_cancelled(server::serve(accept, router, BOUNDS)));
             // A report may still be waiting for the state. Its client has gone.
             runtime.shutdown_background();
         };
@@ -87,11 +94,6 @@ fn listen(address: SocketAddr, runtime: &Runtime) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-async fn serve(listener: TcpListener, router: Router) -> io::Result<Infallible> {
-    let accept = async || listener.accept().await.map(|(client, _)| client);
-    Ok(server::serve(accept, router, BOUNDS).await)
-}
-
 impl Drop for Listener {
     fn drop(&mut self) {
         self.stop.cancel();
@@ -99,6 +101,33 @@ impl Drop for Listener {
             error!("the thread that serves health, metrics and status panicked");
         }
     }
+}
+
+/// Refuses requests for an unknown host.
+async fn check_host(State(hosts): State<Hosts>, request: Request, next: Next) -> Response {
+    if is_known_host(request.headers(), &hosts) {
+        return next.run(request).await;
+    }
+    (StatusCode::MISDIRECTED_REQUEST, UNKNOWN_HOST).into_response()
+}
+
+/// Browsers always send a host. A client that sends none is not a browser.
+fn is_known_host(headers: &HeaderMap, hosts: &[String]) -> bool {
+    let known = |host: &str| {
+        let name = host_name(host);
+        let is = |known: &str| name.eq_ignore_ascii_case(known);
+        is("localhost") || hosts.iter().any(|known| is(known)) || name.parse::<IpAddr>().is_ok()
+    };
+    headers.get_all(header::HOST).iter().all(|host| host.to_str().is_ok_and(known))
+}
+
+/// Removes the port, the brackets of an IPv6 address, and the final dot of a fully qualified name.
+fn host_name(host: &str) -> &str {
+    if let Some((address, _)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        return address;
+    }
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    name.strip_suffix('.').unwrap_or(name)
 }
 
 #[cfg(test)]

@@ -70,29 +70,27 @@ impl Liveness {
 
     /// Runs the heartbeat of the runtime. It never ends. It must be a separate task on the runtime of the channels.
     pub async fn beat(self) {
-        let tasks = async {
-            loop {
-                sleep(self.limits.beat).await;
-                self.runtime.send_replace(Instant::now());
-            }
+        // If the runtime shuts down and refuses work, that does not count.
+        let blocking = || async { tokio::task::spawn_blocking(|| ()).await.is_ok() };
+        let checking = || async {
+            self.processors.turn().await;
+            true
         };
-        let blocking = async {
-            loop {
-                sleep(self.limits.beat).await;
-                // If the runtime shuts down and refuses work, that does not count.
-                if tokio::task::spawn_blocking(|| ()).await.is_ok() {
-                    self.blocking.send_replace(Instant::now());
-                }
+        tokio::join!(
+            self.note(&self.runtime, || async { true }),
+            self.note(&self.blocking, blocking),
+            self.note(&self.checking, checking),
+        );
+    }
+
+    /// Notes the time at regular intervals, if the part has made progress.
+    async fn note<F: Future<Output = bool>>(&self, last: &watch::Sender<Instant>, progresses: impl Fn() -> F) {
+        loop {
+            sleep(self.limits.beat).await;
+            if progresses().await {
+                last.send_replace(Instant::now());
             }
-        };
-        let checking = async {
-            loop {
-                sleep(self.limits.beat).await;
-                self.processors.turn().await;
-                self.checking.send_replace(Instant::now());
-            }
-        };
-        tokio::join!(tasks, blocking, checking);
+        }
     }
 
     /// Checks whether the process makes progress.

@@ -1,12 +1,17 @@
 //! The table of all requests: for each its method, its path, its answer, and the operation that carries it out.
 
+use std::convert::Infallible;
+use std::future::pending;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::body::to_bytes;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{MethodRouter, get, post};
+use hyper::service::Service as _;
+use hyper_util::service::TowerToHyperService;
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -18,9 +23,10 @@ use crate::api::{
     ListQuarantine, PollNow, QuarantinedEvent, Redeliver, RedeliverDeadLetters, Refusal, Reload, Retried,
     RetryQuarantined, SetCursors, SetPaused, ShowDeadLetter, ShowQuarantined, TailedDeliveries, WatchTail,
 };
-use crate::request::{BY, Request};
+use crate::request::{BY, MAX_ANSWER, Request, http_request};
 use crate::{Changes, Cluster, Operations, Report};
 use channel::Accounts;
+use ledger::store::shared::{Answer, Asked};
 use ledger::{Lost, Quarantined};
 use proof::event::Offset;
 use telemetry::ALWAYS;
@@ -113,6 +119,28 @@ async fn answer<R: Request>((operations, asker): Service, request: R) -> Result<
         Asker::Instance => request.perform(&operations).await?,
     };
     Ok(Json(answer).into_response())
+}
+
+/// Answers the requests of other instances, until it is dropped.
+pub async fn answer_others(operations: InForce) -> Infallible {
+    let membership = operations.borrow().cluster.as_ref().map(|peers| peers.membership.clone());
+    let Some(membership) = membership else { return pending().await };
+    let router = TowerToHyperService::new(routes(operations, Asker::Instance));
+    cluster::answer(membership, |request| answer_instance(router.clone(), request)).await
+}
+
+async fn answer_instance(router: TowerToHyperService<Router>, request: Asked) -> Answer {
+    let failed = |status: StatusCode, what: String| Answer { status: status.as_u16(), body: what.into_bytes() };
+    let request = match http_request(request) {
+        Ok(request) => request,
+        Err(error) => return failed(StatusCode::BAD_REQUEST, error.to_string()),
+    };
+    let answer = router.call(request).await.unwrap_or_else(|never| match never {});
+    let status = answer.status();
+    match to_bytes(answer.into_body(), MAX_ANSWER).await {
+        Ok(body) => Answer { status: status.as_u16(), body: body.into() },
+        Err(error) => failed(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    }
 }
 
 impl IntoResponse for Refusal {

@@ -1,4 +1,4 @@
-//! The control socket: the whole operator API over a Unix socket in the state directory.
+//! Both ends of the control socket: the whole operator API over a Unix socket in the state directory.
 //!
 //! # Invariants
 //!
@@ -18,13 +18,20 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio::net::UnixListener;
+use axum::body::{Body, to_bytes};
+use axum::http::HeaderValue;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::net::{UnixListener, UnixStream};
 use tracing::debug;
 
 use super::router::{self, Sources};
 use super::server::{self, Bounds};
+use crate::request::{BY, MAX_ANSWER, asked, decode, http_request};
+use crate::{Refusal, Request};
+use ledger::store::shared::{Answer, Asked};
 
-pub(super) const NAME: &str = "control.sock";
+const NAME: &str = "control.sock";
 
 /// The directory in which the socket is created before it gets its name. A killed process may leave the directory behind.
 /// The next process removes it.
@@ -81,6 +88,44 @@ impl Drop for Socket {
         if let Err(error) = std::fs::remove_file(&self.path) {
             debug!(%error, "the control socket could not be removed");
         }
+    }
+}
+
+/// Sends a request to the daemon whose state is in `directory`. Returns `None` if no daemon listens. `by` names the person
+/// who makes the request, for the daemon's log. If the daemon does not answer, the request may have been carried out.
+///
+/// # Errors
+/// The refusal of the daemon, or the reason why it did not answer.
+pub async fn ask<R: Request>(
+    directory: &Path,
+    request: &R,
+    by: &str,
+) -> io::Result<Option<Result<R::Answer, Refusal>>> {
+    let answer = send(directory, asked(request), by).await?;
+    Ok(answer.as_ref().map(decode))
+}
+
+async fn send(directory: &Path, asked: Asked, by: &str) -> io::Result<Option<Answer>> {
+    use io::ErrorKind::{ConnectionRefused, InvalidInput, NotFound};
+    let daemon = match UnixStream::connect(directory.join(NAME)).await {
+        Ok(daemon) => daemon,
+        Err(error) if matches!(error.kind(), NotFound | ConnectionRefused | InvalidInput) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let (mut sender, connection) = http1::handshake(TokioIo::new(daemon)).await.map_err(io::Error::other)?;
+    let asking = async {
+        let mut request = http_request(asked).expect("an encoded path and these headers are well formed");
+        if let Some(by) = HeaderValue::from_str(by).ok().filter(|by| !by.is_empty()) {
+            request.headers_mut().insert(BY, by);
+        }
+        let answer = sender.send_request(request).await.map_err(io::Error::other)?;
+        let status = answer.status().as_u16();
+        let body = to_bytes(Body::new(answer.into_body()), MAX_ANSWER).await.map_err(io::Error::other)?;
+        Ok(Answer { status, body: body.into() })
+    };
+    tokio::select! {
+        answer = asking => answer.map(Some),
+        Err(error) = connection => Err(io::Error::other(error)),
     }
 }
 

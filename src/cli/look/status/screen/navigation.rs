@@ -94,7 +94,7 @@ impl Model {
     pub(super) fn refresh(&mut self, answer: Result<Report, String>, now: Timestamp) {
         match answer {
             Ok(report) => {
-                let reasons = report.reasons_by_channel();
+                let reasons = operator::reasons_by_channel(&report.not_ready);
                 let of = |channel: &ChannelStatus| reasons.get(&*channel.channel).map_or(&[][..], |reasons| reasons);
                 let health = |channel: &ChannelStatus| Health::of(channel, of(channel), now);
                 self.health = report.channels.iter().map(health).collect();

@@ -160,7 +160,7 @@ fn signers(channel: &ChannelStatus, names: &SignerNames, width: usize, now: Time
         let seen = signer.last_seen.map(|at| format!("{} ago", ago(at, now)));
         let style = if seen.is_some() { Style::new() } else { Style::new().fg(Color::Yellow) };
         let seen = seen.unwrap_or_else(|| "not since the start".to_owned());
-        let seen = match names.of(&signer.signer) {
+        let seen = match names.get(&signer.signer) {
             Some(name) => format!("{seen:<20} {}", printable(name)),
             None => seen,
         };

@@ -14,7 +14,7 @@ use crate::{Operations, Refusal, check_sink};
 use api::Filter;
 use channel::{Delivered, Seen};
 use proof::event::ChannelId;
-use record::{self, Field, Readable, Record, Rule};
+use record::{self, Field, Readable, Rule};
 
 /// How long an answer waits for a delivery.
 const WAIT: Duration = Duration::from_secs(1);
@@ -33,10 +33,8 @@ impl Operations {
                 "an event does not name its chain's environment: filter by its chain selector, or watch the service";
             return Err(Refusal::Usage(message.to_owned()));
         }
-        let channel = match &request.channel {
-            Some(channel) => Some(self.watched_here(channel, request.sink.as_deref())?),
-            None => None,
-        };
+        let watched_here = |channel: &String| self.watched_here(channel, request.sink.as_deref());
+        let channel = request.channel.as_ref().map(watched_here).transpose()?;
         let tail = &self.handles.tail;
         if let Some(from) = request.from {
             tail.reaches(from, WAIT).await;
@@ -44,8 +42,20 @@ impl Operations {
         let Seen { deliveries, missed, next } = tail.look(request.from, AT_ONCE);
         let (filter, sink) = (request.filter.clone(), request.sink.clone());
         let events = spawn_blocking(move || {
-            let wanted = Wanted { channel, sink, rules: rules(&filter), filter };
-            deliveries.iter().filter(|delivered| wanted.takes(delivered)).map(event).collect()
+            let rules = rules(&filter);
+            // If no sink is named, each event is shown once, however many sinks accept it.
+            let of_sink = |delivered: &Delivered| match &sink {
+                Some(wanted) => **wanted == *delivered.sink,
+                None => delivered.is_first,
+            };
+            let is_wanted = |delivered: &&Delivered| {
+                let record = &delivered.record;
+                channel.is_none_or(|channel| channel == record.channel.id)
+                    && of_sink(delivered)
+                    && filter.created.takes(record.time)
+                    && rules.takes(record.facts())
+            };
+            deliveries.iter().filter(is_wanted).map(event).collect()
         });
         let events = events.await.map_err(|error| Refusal::Failed(error.to_string()))?;
         let elsewhere = if channel.is_none() { self.elsewhere() } else { Vec::new() };
@@ -77,25 +87,6 @@ impl Operations {
     }
 }
 
-/// The deliveries that are shown.
-struct Wanted {
-    channel: Option<ChannelId>,
-    sink: Option<String>,
-    filter: Filter,
-    rules: record::Filter,
-}
-
-impl Wanted {
-    /// If no sink is named, each event is shown once, however many sinks accept it.
-    fn takes(&self, delivered: &Delivered) -> bool {
-        let Delivered { sink, is_first, record, .. } = delivered;
-        self.channel.is_none_or(|channel| channel == record.channel.id)
-            && self.sink.as_deref().map_or(*is_first, |wanted| wanted == &**sink)
-            && self.filter.created.takes(record.time)
-            && self.rules.takes(record.facts())
-    }
-}
-
 /// Converts the filters of a search to rules on the contents of a record.
 fn rules(filter: &Filter) -> record::Filter {
     fn texts<T: ToString>(values: impl IntoIterator<Item = T>) -> Vec<String> {
@@ -119,17 +110,15 @@ fn rules(filter: &Filter) -> record::Filter {
 }
 
 fn event(Delivered { sink, is_late, record, .. }: &Delivered) -> TailedEvent {
-    TailedEvent { sink: sink.to_string(), is_late: *is_late, line: Readable::of(record), record: json(record) }
-}
-
-fn json(record: &Record) -> Box<RawValue> {
-    let text = String::from_utf8_lossy(&record.json).into_owned();
-    RawValue::from_string(text).expect("a record is JSON")
+    let json = String::from_utf8_lossy(&record.json).into_owned();
+    let json = RawValue::from_string(json).expect("a record is JSON");
+    TailedEvent { sink: sink.to_string(), is_late: *is_late, line: Readable::of(record), record: json }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use record::Record;
     use record::testing::{notice, proved};
 
     fn takes(filter: &Filter, record: &Record) -> bool {

@@ -1,12 +1,9 @@
-//! Requests that look at one event, at the last hour, or at the deliveries as they happen.
+//! Returns the recorded data of events.
 
 use crate::api::{DeadLetter, GetAccounts, GetJourney, Journey};
-use crate::operations::look;
 use crate::{Operations, Refusal};
 use channel::Accounts;
-
-pub(crate) mod hour;
-mod tail;
+use net::tasks::lock;
 
 impl Operations {
     /// Returns the events of a channel that are not necessarily in its sinks, with the reason for each.
@@ -23,16 +20,13 @@ impl Operations {
         let channel = self.find(channel)?;
         let ledger = self.ledger(&channel).await?;
         let delivered_late = self.handles.of(channel.id).board().late.of(*offset).cloned().collect();
-        Ok(look(&ledger, |ledger| Journey {
+        let ledger = lock(&ledger);
+        let dead_letters = ledger.dead_letters().iter().filter(|((key, _), _)| key.offset == *offset);
+        Ok(Journey {
             delivered_late,
             late: ledger.late_at(*offset).next().cloned(),
             quarantined: ledger.quarantined_at(*offset).next().cloned(),
-            dead_letters: ledger
-                .dead_letters()
-                .iter()
-                .filter(|((key, _), _)| key.offset == *offset)
-                .map(|((_, sink), facts)| DeadLetter { sink: sink.to_string(), facts: facts.clone() })
-                .collect(),
-        }))
+            dead_letters: dead_letters.map(DeadLetter::of).collect(),
+        })
     }
 }

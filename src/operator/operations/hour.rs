@@ -9,7 +9,6 @@
 //! At any point.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,8 +17,7 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::api::{Entry, GetLastHour, LastHour};
-use crate::operations::look;
-use crate::others::ask_others;
+use crate::request::ask_others;
 use crate::{ConfiguredChannel, Operations, Refusal};
 use channel::Sample;
 use proof::event::ChannelId;
@@ -29,30 +27,25 @@ use record::ChannelRef;
 /// just started gets its first sample soon.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
-/// Records a sample of each channel that runs here, once per minute.
-pub async fn note_minutes(operations: watch::Receiver<Arc<Operations>>) -> Infallible {
+/// Records a sample of each channel that runs here, once per minute. Never ends.
+pub async fn note_minutes(operations: watch::Receiver<Arc<Operations>>) {
     let mut looks = interval(LOOK_AGAIN);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         looks.tick().await;
-        let operations = operations.borrow().clone();
-        operations.note_minute(Timestamp::now().as_second());
+        let (operations, now) = (operations.borrow().clone(), Timestamp::now().as_second());
+        for ConfiguredChannel { channel, sinks, .. } in &operations.channels {
+            let handle = operations.handles.of(channel.id);
+            if let Some(owned) = handle.owned() {
+                let (ledger, mut board) = (owned.claim.ledger(), handle.board());
+                let lag = board.lag(sinks, &ledger);
+                board.hour.note(now, lag);
+            }
+        }
     }
 }
 
 impl Operations {
-    fn note_minute(&self, now: i64) {
-        for ConfiguredChannel { channel, sinks, .. } in &self.channels {
-            let handle = self.handles.of(channel.id);
-            let Some(owned) = handle.owned() else { continue };
-            look(&owned.claim.ledger, |ledger| {
-                let mut board = handle.board();
-                let lag = board.lag(sinks, ledger);
-                board.hour.note(now, lag);
-            });
-        }
-    }
-
     /// Returns the last hour of the requested channels as this instance has seen it. Unless `here` is set, includes the
     /// samples of the other instances.
     pub(crate) async fn last_hour(&self, request: &GetLastHour) -> Result<Vec<Entry<LastHour>>, Refusal> {
@@ -93,10 +86,8 @@ impl Operations {
             && samples.last().is_none_or(|last| last.at < now)
         {
             let sinks = self.known(channel).map_or(&[][..], |known| &known.sinks);
-            samples.push(look(&owned.claim.ledger, |ledger| {
-                let board = handle.board();
-                board.hour.sample(now, board.lag(sinks, ledger))
-            }));
+            let (ledger, board) = (owned.claim.ledger(), handle.board());
+            samples.push(board.hour.sample(now, board.lag(sinks, &ledger)));
         }
         samples
     }

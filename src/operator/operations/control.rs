@@ -1,18 +1,15 @@
-//! Requests that control the daemon and its channels: reading the configuration again, polling now, pauses, cursors, and the
+//! Requests that control the daemon and its channels: reading the configuration again, polling now, pauses, and the
 //! acknowledgement of lost data.
 
 use jiff::Timestamp;
 use tokio::sync::oneshot;
+use tracing::field::display;
 use tracing::warn;
 
-use crate::api::{AcknowledgeLost, PollNow, Reload};
-use crate::{Changes, Operations, Refusal};
-use ledger::Lost;
+use crate::api::{AcknowledgeLost, PollNow, Reload, SetPaused};
+use crate::{Changes, Operations, Refusal, check_sink};
+use ledger::{Lost, Pause, SinkName};
 use telemetry::ALWAYS;
-
-pub(crate) mod changes;
-mod cursors;
-mod pauses;
 
 impl Operations {
     /// Requests a reload from the daemon. If it fails, the daemon keeps its configuration.
@@ -46,5 +43,30 @@ impl Operations {
             warn!(target: ALWAYS, quarantined, dead_letters, kept, "loss acknowledged by an operator");
         }
         Ok(lost)
+    }
+
+    /// Pauses or resumes a channel or a sink. If a refusing sink is resumed, it is retried at once.
+    pub(crate) async fn set_paused(&self, request: &SetPaused) -> Result<bool, Refusal> {
+        let SetPaused { channel, sink, paused, until } = request;
+        let channel = self.find(channel)?;
+        let known = self.known(channel.id).ok_or_else(|| {
+            let name = &channel.name;
+            Refusal::Usage(format!("the channel {name} is not configured, so it cannot be paused or resumed"))
+        })?;
+        if let Some(sink) = sink {
+            check_sink(&channel.name, sink, &known.sinks)?;
+        }
+        let pause = paused.then(|| Pause { since: Timestamp::now(), until: *until });
+        let (owned, handle) = (self.owned(&channel).await?, self.handles.of(channel.id));
+        let changed = owned.pause(&handle, sink.as_deref().map(SinkName::from), pause).await?;
+        if changed {
+            let (channel, until) = (&channel.name, until.map(display));
+            if *paused {
+                warn!(%channel, sink, until, "paused by an operator");
+            } else {
+                warn!(%channel, sink, "resumed by an operator");
+            }
+        }
+        Ok(changed)
     }
 }

@@ -1,9 +1,68 @@
-//! Which verifier checks the events of a channel.
+//! The configured channels, and the names by which operators refer to them.
 
-use proof::verify::Verifier;
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::Refusal;
+use channel::Expect;
+use proof::event::ChannelId;
+use proof::verify::{Address, Verifier};
 use record::ChannelRef;
 
-use crate::{ConfiguredChannel, Refusal, find, names};
+/// The displayed names of signers.
+pub type SignerNames = BTreeMap<Address, String>;
+
+/// A channel of the configuration.
+#[derive(Clone, Debug)]
+pub struct ConfiguredChannel {
+    /// Its name and id.
+    pub channel: ChannelRef,
+    /// Its sinks, in the operator's order.
+    pub sinks: Vec<Arc<str>>,
+    /// Verifies the channel's events.
+    pub verifier: Verifier,
+    /// The expected contents of the channel's events.
+    pub expect: Arc<Expect>,
+}
+
+/// Returns the channel with this configured name or, if there is none, with this id. The name of a channel that is not
+/// configured is its id.
+///
+/// # Errors
+/// [`Refusal::Usage`] if the text is neither a configured name nor an id.
+pub fn find(channels: &[ConfiguredChannel], name_or_id: &str) -> Result<ChannelRef, Refusal> {
+    if let Some(known) = channels.iter().find(|known| &*known.channel.name == name_or_id) {
+        return Ok(known.channel.clone());
+    }
+    name_or_id.parse().map(|id| by_id(channels, id)).map_err(|_| {
+        let names = names(channels);
+        Refusal::Usage(format!("`{name_or_id}` is neither a configured channel ({names}) nor a UUID"))
+    })
+}
+
+/// Returns the configured names as a list for a message.
+pub fn names(channels: &[ConfiguredChannel]) -> String {
+    let names: Vec<_> = channels.iter().map(|known| &*known.channel.name).collect();
+    names.join(", ")
+}
+
+pub(crate) fn by_id(channels: &[ConfiguredChannel], id: ChannelId) -> ChannelRef {
+    let known = channels.iter().find(|known| known.channel.id == id);
+    known.map_or_else(|| ChannelRef { name: id.to_string().into(), id }, |known| known.channel.clone())
+}
+
+/// Checks that a channel with these sinks has this sink.
+///
+/// # Errors
+/// [`Refusal::Usage`] if it does not.
+pub fn check_sink(channel: &str, sink: &str, sinks: &[impl Borrow<str>]) -> Result<(), Refusal> {
+    if sinks.iter().any(|known| known.borrow() == sink) {
+        return Ok(());
+    }
+    let sinks = sinks.join(", ");
+    Err(Refusal::Usage(format!("channel {channel} has no sink {sink}; its sinks are: {sinks}")))
+}
 
 /// Finds a channel and its verifier. A channel that is not configured gets the verifier that all configured channels share.
 ///
@@ -29,10 +88,8 @@ fn common(channels: &[ConfiguredChannel]) -> Option<Verifier> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use proof::verify::{Address, SignerSet};
+    use proof::verify::SignerSet;
 
     const ID: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
     const OTHER: &str = "d290f1ee-6c54-4b01-90e6-d701748f0851";

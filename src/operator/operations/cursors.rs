@@ -47,11 +47,9 @@ impl Operations {
         let changes = set.chain([Change::AcceptHistory { above }]);
         owned.claim.commit(Commit(changes.collect())).await?;
         self.recent.forget_above(channel.id, above);
-        for CursorMove { sink, .. } in &moves {
+        for CursorMove { sink, from, to, .. } in &moves {
             // A sink without a position waits for this call.
             self.handles.of(channel.id).sink_is_another(sink);
-        }
-        for CursorMove { sink, from, to, .. } in &moves {
             let [from, to] = [*from, *to].map(|cursor| cursor.through.map(Offset::get));
             warn!(target: ALWAYS, channel = %name, %sink, from, to, "cursor set by an operator");
         }
