@@ -25,7 +25,6 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-mod built_in;
 mod edit;
 mod effective;
 mod key;
@@ -37,25 +36,22 @@ pub mod shown;
 mod sources;
 mod tables;
 
-#[cfg(not(feature = "console"))]
-pub(crate) use built_in::no_console;
-pub use built_in::not_built_in;
-pub use edit::{EditError, write_expect};
-pub use effective::{Origin, Setting};
-pub use parts::{Local, load_both_backends, load_listen, load_verifier, verification_from_flags};
-pub use problem::{ConfigError, Problem};
+pub use parts::Local;
+pub use problem::{ConfigError, Problem, built_without, not_built_in};
 pub use schema::schema;
 pub use sources::environment::FILE_VARIABLE;
-pub use sources::files::Files;
-pub use sources::text::Text;
+pub use sources::files::{Files, Text};
 pub use tables::api::Api;
 pub use tables::channel::Channel;
 pub use tables::sink::{Sink, SinkSettings};
 
+pub(crate) use edit::write_expect;
+pub(crate) use effective::{Origin, Setting};
+pub(crate) use parts::{load_both_backends, load_listen, load_verifier, verification_from_flags};
 pub(crate) use reading::values::positive_duration;
-pub(crate) use sources::layer::DEFAULTS;
+pub(crate) use sources::DEFAULTS;
 
-use reading::{Reader, Reported, Section, values};
+use reading::{Reader, Reported, Section, all, values};
 use tables::{channel, daemon, sink, state};
 
 use ::ledger::store::StateSettings;
@@ -116,61 +112,48 @@ impl Config {
     /// # Errors
     /// Every problem. If the text is not TOML, only that problem.
     pub fn of(text: Text, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Loaded, ConfigError> {
-        Self::examined(text, variables, |_, _| ()).map(|(loaded, ())| loaded)
+        let (config, reader) = Self::checked(&text, variables)?;
+        Ok(Loaded { text, config, files: reader.files.take() })
     }
 
     /// Like [`load`](Self::load). Also returns each value in effect with its origin.
-    ///
-    /// # Errors
-    /// Like [`load`](Self::load).
-    pub fn load_with_settings(file: Option<&Path>) -> Result<(Self, Vec<Setting>), ConfigError> {
-        let found = Self::examined(Text::read(file)?, std::env::vars_os(), effective::settings);
-        found.map(|(loaded, settings)| (loaded.config, settings))
+    pub(crate) fn load_with_settings(file: Option<&Path>) -> Result<(Self, Vec<Setting>), ConfigError> {
+        let (config, reader) = Self::checked(&Text::read(file)?, std::env::vars_os())?;
+        Ok((config, effective::settings(&reader)))
     }
 
-    /// Checks the configuration, and also returns the result of `examine`.
-    fn examined<T>(
-        text: Text,
+    fn checked(
+        text: &Text,
         variables: impl IntoIterator<Item = (OsString, OsString)>,
-        examine: impl FnOnce(&Reader, &Text) -> T,
-    ) -> Result<(Loaded, T), ConfigError> {
-        let reader = Reader::open(&text, variables)?;
+    ) -> Result<(Self, Reader), ConfigError> {
+        let reader = Reader::open(text, variables)?;
         let config = Self::read(&Section::root(&reader));
         reader.note_unknown();
-        let (files, mut notes) = (reader.files.take(), reader.notes.take());
-        let found = examine(&reader, &text);
-        let mut config = reader.finish(config).map_err(|error| text.locate(error))?;
-        notes.extend(unused(&config.channels, &config.sinks));
-        config.notes = notes;
-        Ok((Loaded { text, config, files }, found))
+        let mut config = reader.finish(config, false)?;
+        config.notes = reader.notes.take();
+        let used: BTreeSet<_> = config.channels.iter().flat_map(|channel| &channel.sinks).collect();
+        let idle = config.sinks.keys().filter(|name| !used.contains(name));
+        config.notes.extend(idle.map(|name| format!("sinks.{name}: no channel uses this sink")));
+        Ok((config, reader))
     }
 
     fn read(root: &Section<'_>) -> Result<Self, Reported> {
-        let api = Api::read(&root.section("api"));
-        let (state, listen) = (state::read(root), daemon::read_listen(root));
-        let hosts = daemon::read_hosts(root);
-        let (log, otlp) = (daemon::read_log(root), daemon::read_otlp(root));
-        let memory = daemon::read_memory(root);
-        let shutdown_grace = root.required("shutdown_grace", values::duration);
-        let signer_names = tables::verification::signer_names(root);
-        let channels = channel::read_all(root);
-        let sinks = sink::read_all(&root.section("sinks"));
-        sink::shape::check_raw(&root.section("sinks"), &channels, &sinks);
-        sink::shape::try_templates(&root.section("sinks"), &channels, &sinks);
-        state::check_sinks(root, state.as_ref().ok(), &sinks);
-        Ok(Self {
-            api: api?,
-            state: state?,
-            listen: listen?,
-            hosts: hosts?,
-            log: log?,
-            otlp: otlp?,
-            memory: memory?,
-            shutdown_grace: shutdown_grace?,
-            signer_names: signer_names?,
-            channels,
-            sinks,
-            notes: Vec::new(),
+        all!(Self {
+            api: Api::read(&root.section("api")),
+            state: state::read(root),
+            listen: daemon::read_listen(root),
+            hosts: daemon::read_hosts(root),
+            log: daemon::read_log(root),
+            otlp: daemon::read_otlp(root),
+            memory: daemon::read_memory(root),
+            shutdown_grace: root.required("shutdown_grace", values::duration),
+            signer_names: tables::verification::signer_names(root),
+            channels: Ok(channel::read_all(root)),
+            sinks: {
+                let is_shared = state.as_ref().is_ok_and(|state| state.database.is_some());
+                Ok(sink::read_all(root, channels.as_deref().unwrap_or_default(), is_shared))
+            },
+            notes: Ok(Vec::new()),
         })
     }
 
@@ -187,27 +170,20 @@ impl Config {
         Changes {
             channels: difference(&channels(self), &channels(after)),
             sinks: difference(&self.sinks, &after.sinks),
-            others: others.iter().filter(|(_, changed)| *changed).map(|(name, _)| (*name).to_owned()).collect(),
+            others: others.into_iter().filter_map(|(name, changed)| changed.then(|| name.to_owned())).collect(),
             warnings: Vec::new(),
         }
     }
 }
 
-fn unused(channels: &[Channel], sinks: &BTreeMap<String, Sink>) -> Vec<String> {
-    let used: BTreeSet<_> = channels.iter().flat_map(|channel| &channel.sinks).collect();
-    let idle = sinks.keys().filter(|name| !used.contains(name));
-    idle.map(|name| format!("sinks.{name}: no channel uses this sink")).collect()
-}
-
 fn difference<T: PartialEq>(before: &BTreeMap<String, T>, after: &BTreeMap<String, T>) -> Difference {
-    let missing_in = |those: &BTreeMap<String, T>, these: &BTreeMap<String, T>| {
-        these.keys().filter(|name| !those.contains_key(*name)).cloned().collect()
+    let names = |of: &BTreeMap<String, T>, is_meant: &dyn Fn(&String, &T) -> bool| {
+        of.iter().filter(|(name, one)| is_meant(name, one)).map(|(name, _)| name.clone()).collect()
     };
-    let changed = after.iter().filter(|(name, one)| before.get(*name).is_some_and(|other| other != *one));
     Difference {
-        added: missing_in(before, after),
-        removed: missing_in(after, before),
-        changed: changed.map(|(name, _)| name.clone()).collect(),
+        added: names(after, &|name, _| !before.contains_key(name)),
+        removed: names(before, &|name, _| !after.contains_key(name)),
+        changed: names(after, &|name, one| before.get(name).is_some_and(|other| other != one)),
     }
 }
 

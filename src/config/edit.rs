@@ -11,27 +11,20 @@ use ::channel::{Expect, Named};
 
 /// Why a file was not changed.
 #[derive(Debug, thiserror::Error)]
-pub enum EditError {
-    /// The file could not be read or written.
+pub(crate) enum EditError {
     #[error("the file could not be written")]
     Io(#[from] io::Error),
-    /// The file is not TOML.
     #[error("the file is not TOML")]
     Toml(#[from] toml_edit::TomlError),
-    /// The channel is configured elsewhere.
     #[error("the file has no table [channels.{0}]; set its `expect` where the channel is configured")]
     Elsewhere(String),
-    /// The result would not be a valid configuration.
     #[error("nothing was written: the configuration would be invalid with the lists: {0}")]
     Wrong(ConfigError),
 }
 
 /// Writes a channel's lists into a file, and nothing else. The whole file is replaced after the result was loaded without a
-/// mistake.
-///
-/// # Errors
-/// [`EditError`]: the file did not change.
-pub fn write_expect(file: &Path, channel: &str, expect: &Expect) -> Result<(), EditError> {
+/// mistake. After an error, the file did not change.
+pub(crate) fn write_expect(file: &Path, channel: &str, expect: &Expect) -> Result<(), EditError> {
     // Replace the file itself, not a link to it.
     let file = fs::canonicalize(file)?;
     let text = with_expect(&fs::read_to_string(&file)?, channel, expect)?;

@@ -36,12 +36,8 @@ impl Key {
 /// Formats the key as TOML.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, name) in self.0.iter().enumerate() {
-            let dot = if index == 0 { "" } else { "." };
-            let bare = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
-            if bare { write!(f, "{dot}{name}")? } else { write!(f, "{dot}{name:?}")? }
-        }
-        Ok(())
+        let names = self.0.iter().map(|name| toml_edit::Key::new(name).to_string());
+        f.write_str(&names.collect::<Vec<_>>().join("."))
     }
 }
 

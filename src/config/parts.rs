@@ -1,16 +1,16 @@
-//! Loads parts of the configuration, for commands that need no more than a part.
+//! Loads parts of the configuration, for commands that need no more than a part. A mistake elsewhere is not an error.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use figment::Figment;
+use figment::{Figment, Metadata};
 
 use super::key::Key;
 use super::problem::ConfigError;
 use super::reading::{Reader, Reported, Section, all};
-use super::sources::layer::{self, Layer};
-use super::sources::text::Text;
+use super::sources::files::Text;
+use super::sources::{Layer, defaults};
 use super::tables::channel::{self, Channel};
 use super::tables::daemon::{read_listen, read_log};
 use super::tables::state;
@@ -35,7 +35,7 @@ pub struct Local {
 }
 
 impl Local {
-    /// Loads only this part: a mistake elsewhere is not an error.
+    /// Loads only this part.
     ///
     /// # Errors
     /// Every problem with this part. If the file cannot be read or is not TOML, only that problem.
@@ -51,20 +51,41 @@ impl Local {
     }
 }
 
-/// Loads only `admin.listen`, the address of the health checks: a mistake elsewhere is not an error.
-///
-/// # Errors
-/// Every problem with this part. If the file cannot be read or is not TOML, only that problem.
-pub fn load_listen(file: Option<&Path>) -> Result<Option<SocketAddr>, ConfigError> {
+/// Loads only `admin.listen`, the address of the health checks.
+pub(crate) fn load_listen(file: Option<&Path>) -> Result<Option<SocketAddr>, ConfigError> {
     load_part(file, read_listen)
 }
 
-/// Loads where each of the two backends keeps its state, whichever is in use: a mistake elsewhere is not an error.
-///
-/// # Errors
-/// Every problem with this part. If the file cannot be read or is not TOML, only that problem.
-pub fn load_both_backends(file: Option<&Path>) -> Result<(PathBuf, PostgresSettings), ConfigError> {
+/// Loads where each of the two backends keeps its state, whichever is in use.
+pub(crate) fn load_both_backends(file: Option<&Path>) -> Result<(PathBuf, PostgresSettings), ConfigError> {
     load_part(file, state::read_both)
+}
+
+/// Loads the verifier of a channel, by its name or id, or the verifier that all channels share. Only `[verification]` and
+/// each `[channels.NAME.verification]` are checked. Returns `None` if there is no such channel.
+pub(crate) fn load_verifier(file: Option<&Path>, channel: Option<&str>) -> Result<Option<Verifier>, ConfigError> {
+    load_part(file, |root| {
+        let channels = root.section("channels");
+        let has_id = |name: &str, id| channels.section(name).optional("id", |text| Ok(text.trim() == id));
+        let is_meant = |name: &&String| match channel {
+            Some(channel) => *name == channel || matches!(has_id(name, channel), Ok(Some(true))),
+            None => channels.section(name).is_table("verification"),
+        };
+        let names = channels.names()?;
+        let meant = names.iter().filter(is_meant);
+        let mut all: Vec<_> = meant.map(|name| Levels::of(root, &channels.section(name))).collect();
+        if channel.is_none() && all.len() < names.len().max(1) {
+            all.push(Levels::of(root, root));
+        }
+        let mut common = None;
+        for levels in all {
+            let verifier = levels.verifier()?.ok_or_else(|| levels.without_owner())?;
+            if common.get_or_insert_with(|| verifier.clone()) != &verifier {
+                return Err(root.wrong("verification", "differs between channels: choose one with --channel"));
+            }
+        }
+        Ok(common)
+    })
 }
 
 fn load_part<T>(file: Option<&Path>, read: impl FnOnce(&Section<'_>) -> Result<T, Reported>) -> Result<T, ConfigError> {
@@ -78,59 +99,24 @@ fn read_part<T>(
 ) -> Result<T, ConfigError> {
     let reader = Reader::open(text, variables)?;
     let part = read(&Section::root(&reader));
-    reader.finish_part(part).map_err(|error| text.locate(error))
-}
-
-/// Loads the verifier of a channel, by its name or id, or the verifier that all channels share. Only `[verification]` and
-/// each `[channels.NAME.verification]` are checked: a mistake elsewhere is not an error. Returns `None` if there is no
-/// such channel.
-///
-/// # Errors
-/// Every problem with this part. If the file cannot be read or is not TOML, only that problem.
-pub fn load_verifier(file: Option<&Path>, channel: Option<&str>) -> Result<Option<Verifier>, ConfigError> {
-    load_part(file, |root| {
-        let (channels, shared) = (root.section("channels"), || root.section("verification"));
-        let has_id = |name: &String, id| channels.section(name).optional("id", |text| Ok(text.trim() == id));
-        let is_meant = |name: &String| match channel {
-            Some(channel) => name == channel || matches!(has_id(name, channel), Ok(Some(true))),
-            None => channels.section(name).is_table("verification"),
-        };
-        let meant = channels.names()?.into_iter().filter(is_meant);
-        let mut own: Vec<_> = meant.map(|name| channels.section(&name).section("verification")).collect();
-        if channel.is_none() && own.len() < channels.names()?.len().max(1) {
-            own.push(shared());
-        }
-        let mut common = None;
-        for own in own {
-            let levels = Levels { own, shared: shared() };
-            let verifier = levels.verifier()?.ok_or_else(|| levels.without_owner())?;
-            if common.get_or_insert_with(|| verifier.clone()) != &verifier {
-                let message = "differs between channels: choose one with --channel";
-                return Err(root.wrong("verification", message));
-            }
-        }
-        Ok(common)
-    })
+    reader.finish(part, true)
 }
 
 /// Builds a verifier from the flags of `channeld verify`, with the rules and defaults of `[verification]`. Neither the
 /// file nor the environment is read. A flag is the key with `--` in front and `-` instead of `_`.
-///
-/// # Errors
-/// Every problem, named by its key and its flag.
-pub fn verification_from_flags<'a>(
+pub(crate) fn verification_from_flags<'a>(
     flags: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
 ) -> Result<Verifier, ConfigError> {
     let table = Key::default().at("verification");
     let given = flags.into_iter().filter_map(|(flag, text)| {
         let key = table.at(&flag.trim_start_matches('-').replace('-', "_"));
-        Some(Layer::value(format!("flag {flag}"), &key, text?.to_owned()))
+        Some(Layer::value(Metadata::named(format!("flag {flag}")), &key, text?.to_owned()))
     });
-    let reader = Reader::new(given.fold(layer::defaults(), Figment::merge), Vec::new());
-    let section = || Section::root(&reader).section("verification");
-    let levels = Levels { own: section(), shared: section() };
+    let reader = Reader::new(given.fold(defaults(), Figment::merge));
+    let root = Section::root(&reader);
+    let levels = Levels::of(&root, &root);
     let verifier = levels.verifier().and_then(|verifier| verifier.ok_or_else(|| levels.without_owner()));
-    reader.finish(verifier)
+    reader.finish(verifier, true)
 }
 
 #[cfg(test)]

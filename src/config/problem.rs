@@ -1,12 +1,12 @@
-//! The problems of a configuration: all mistakes at once, each with its key, its origin and a solution.
+//! The problems of a configuration.
 //!
-//! # Invariants
-//!
-//! * **No values.** A problem says which rule a value breaks. It never quotes a value that could be a secret.
+//! A problem says which rule a value breaks. It never quotes a value that could be a secret.
 
 use std::path::Path;
 
 use serde::Serialize;
+
+use ::sink::is_built_in;
 
 /// One mistake.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
@@ -35,4 +35,18 @@ impl ConfigError {
         let origin = Some(path.display().to_string());
         Self { problems: vec![Problem { key: "--config".to_owned(), origin, message }] }
     }
+}
+
+/// Why a sink of this type, or a state in such a database, cannot be used; `None` if it can.
+pub fn not_built_in(kind: &str) -> Option<String> {
+    let needs = if kind == "kafka" { ", which needs a C++ compiler and OpenSSL (libssl-dev)" } else { "" };
+    (!is_built_in(kind)).then(|| format!("is \"{kind}\", and {}{needs}", built_without("it", kind)))
+}
+
+/// Says that this program was built without a part, and how to get a program with it.
+pub fn built_without(part: &str, feature: &str) -> String {
+    format!(
+        "this channeld was built without {part}: use a released package or image, or build it with `cargo build \
+         --release --features {feature}`"
+    )
 }

@@ -13,20 +13,13 @@ use figment::providers::{Format as _, Toml};
 use serde_json::{Map, Value, json};
 use strum::VariantNames;
 
-use super::sources::layer::DEFAULTS;
+use super::sources::DEFAULTS;
 use super::tables::sink::SinkType;
 use super::tables::state::Backend;
 use ::channel::{Ordering, UnsignedPolicy};
 use ::record::{Format, Shipped};
 use ::sink::{Credentials, Mechanism, Search};
 use telemetry::LogFormat;
-
-/// The compression of closed files and of bodies.
-const COMPRESSIONS: [&str; 3] = ["none", "gzip", "zstd"];
-
-/// The types of sinks that store whole events, and the formats that contain whole events.
-const READ_BACK: [&str; 3] = ["file", "postgres", "sqlite"];
-const WHOLE: [&str; 3] = ["json", "cloudevents", "raw"];
 
 /// Tables whose keys the operator chooses.
 const NAMED_BY_THE_OPERATOR: [&str; 5] =
@@ -55,95 +48,77 @@ struct Documented {
     values: Map<String, Value>,
     /// The explanation of each key and table, by its path.
     texts: BTreeMap<String, String>,
-    /// The keys that have a default.
-    defaults: Vec<String>,
+    /// The keys that have a default, with that.
+    defaults: Value,
 }
 
 impl Documented {
     fn read() -> Self {
         let opened: Vec<_> = DEFAULTS.lines().map(|line| key_of(line).unwrap_or(line)).collect();
-        let values = Toml::from_str(&opened.join("\n")).expect("a test reads the file with its comments opened");
-        let (mut texts, mut defaults) = (BTreeMap::new(), Vec::new());
-        let (mut table, mut text, mut is_used) = (String::new(), Vec::new(), false);
-        for line in DEFAULTS.lines() {
+        let (mut texts, mut table, mut text, mut previous) = (BTreeMap::new(), String::new(), Vec::new(), "");
+        for &line in &opened {
             if let Some(said) = line.strip_prefix("# ") {
-                if is_used {
+                if !previous.starts_with("# ") {
                     text.clear();
-                    is_used = false;
                 }
                 text.push(said);
-                continue;
-            }
-            let opened = key_of(line).unwrap_or(line);
-            if let Some(name) = opened.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            } else if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
                 name.clone_into(&mut table);
                 texts.insert(table.clone(), text.join(" "));
                 text.clear();
-            } else if let Some((name, _)) = opened.split_once(" = ") {
+            } else if let Some((name, _)) = line.split_once(" = ") {
                 let key = if table.is_empty() { name.to_owned() } else { format!("{table}.{name}") };
-                texts.insert(key.clone(), text.join(" "));
-                if key_of(line).is_none() {
-                    defaults.push(key);
-                }
-                is_used = true;
-            } else if line.is_empty() || line == "#" {
-                text.clear();
+                texts.insert(key, text.join(" "));
             }
+            previous = line;
         }
-        Self { values, texts, defaults }
+        let values = Toml::from_str(&opened.join("\n")).expect("a test reads the file with its comments opened");
+        Self { values, texts, defaults: Toml::from_str(DEFAULTS).expect("a test reads the file") }
     }
 
-    /// The explanation of a key: its own text or, if a table repeats a key of another table, the text there.
-    fn text(&self, path: &[&str]) -> Option<String> {
-        let own = self.texts.get(&path.join("."));
-        let is_said = |text: &&String| !text.is_empty() && *text != "As for standard output.";
-        let first = || {
-            let name = format!(".{}", path.last()?);
-            let mut others = self.texts.iter().filter(|(key, _)| key.ends_with(&name)).map(|(_, text)| text);
-            others.find(is_said)
+    /// The explanation of a key: its own text or, if a table repeats a key of another table, the text there. The keys in a
+    /// table that the operator fills are examples, and have the text of the table.
+    fn text(&self, path: &[&str]) -> Option<&str> {
+        let (own, name) = (path.join("."), path.last()?);
+        let has_examples = NAMED_BY_THE_OPERATOR.contains(name);
+        let find = |is_meant: &dyn Fn(&str) -> bool| {
+            let said = |text: &str| !text.is_empty() && text != "As for standard output.";
+            self.texts.iter().find(|(key, text)| is_meant(key) && said(text)).map(|(_, text)| text.as_str())
         };
-        own.filter(is_said).or_else(first).cloned()
+        find(&|key| key == own)
+            .or_else(|| find(&|key| has_examples && key.starts_with(&format!("{own}."))))
+            .or_else(|| find(&|key| key.ends_with(&format!(".{name}"))))
+            .or_else(|| find(&|key| has_examples && key.contains(&format!(".{name}."))))
     }
 
-    fn table(&self, path: &[&str], values: &Map<String, Value>) -> Value {
-        let mut properties = Map::new();
-        for (name, value) in values {
-            let path: Vec<_> = path.iter().copied().chain([name.as_str()]).collect();
-            properties.insert(name.clone(), self.property(&path, value));
-        }
-        let mut schema = json!({"type": "object", "properties": properties, "additionalProperties": false});
+    fn described(&self, path: &[&str], mut schema: Value) -> Value {
         if let Some(text) = self.text(path) {
             schema["description"] = text.into();
         }
         schema
     }
 
-    fn property(&self, path: &[&str], value: &Value) -> Value {
-        let members = value.as_object();
-        let described = |mut schema: Value| {
-            if let Some(text) = self.text(path) {
-                schema["description"] = text.into();
-            }
-            schema
+    fn table(&self, path: &[&str], values: &Map<String, Value>) -> Value {
+        let property = |(name, value): (&String, &Value)| {
+            let path: Vec<_> = path.iter().copied().chain([name.as_str()]).collect();
+            (name.clone(), self.property(&path, value))
         };
-        match (path, members) {
-            (["channels"], Some(channels)) => {
-                let channel = self.table(&["channels", ANY], channels[ANY].as_object().expect("it is a table"));
-                described(named(&channel))
-            }
-            (["sinks"], Some(sinks)) => described(named(&json!({"oneOf": self.sinks(sinks)}))),
-            ([.., "filters"], Some(_)) => {
-                described(json!({"type": "object", "additionalProperties": {"$ref": "#/$defs/filter"}}))
-            }
-            ([.., "filter"], _) => json!({"$ref": "#/$defs/filter"}),
+        self.described(path, object(values.iter().map(property).collect()))
+    }
+
+    fn property(&self, path: &[&str], value: &Value) -> Value {
+        let schema = match (path, value.as_object()) {
+            (["channels"], Some(channels)) => named(&self.property(&["channels", ANY], &channels[ANY])),
+            (["sinks"], Some(sinks)) => named(&json!({"oneOf": self.sinks(sinks)})),
+            ([.., "filters"], Some(_)) => json!({"type": "object", "additionalProperties": {"$ref": "#/$defs/filter"}}),
+            ([.., "filter"], _) => return json!({"$ref": "#/$defs/filter"}),
             ([.., name], Some(_)) if NAMED_BY_THE_OPERATOR.contains(name) => {
-                let text = Some(values_text(self, path)).filter(|text| !text.is_empty());
-                let text = text.or_else(|| self.text(path)).unwrap_or_default();
-                json!({"type": "object", "additionalProperties": {"type": "string"}, "description": text})
+                json!({"type": "object", "additionalProperties": {"type": "string"}})
             }
-            (_, Some(members)) => self.table(path, members),
-            (_, None) => described(self.scalar(path, value)),
-        }
+            (_, Some(members)) => return self.table(path, members),
+            (_, None) => self.scalar(path, value),
+        };
+        self.described(path, schema)
     }
 
     /// One schema for each type.
@@ -151,12 +126,10 @@ impl Documented {
         let of_type = |word: &&str| {
             let name = format!("{ANY}-{word}");
             let mut values = documented[&name].as_object().expect("a test finds each type there").clone();
-            let is_whole = READ_BACK.contains(word);
             for (key, value) in documented["NAME-stdout"].as_object().expect("it is a table") {
                 // These keys are documented only once, at the first type that has them.
-                let has_it =
-                    if key.starts_with("template") { !is_whole } else { key == "per_instance" && *word == "file" };
-                if has_it {
+                let has_templates = !["file", "postgres", "sqlite"].contains(word);
+                if key.starts_with("template") && has_templates || key == "per_instance" && *word == "file" {
                     values.entry(key).or_insert_with(|| value.clone());
                 }
             }
@@ -173,11 +146,11 @@ impl Documented {
     fn filter(&self) -> Value {
         let path = ["sinks", "NAME-file", "filter"];
         let fields = self.values["sinks"]["NAME-file"]["filter"].as_object().expect("it is written out there");
+        let field = |(name, value): (&String, &Value)| {
+            (name.clone(), self.scalar(&[path[0], path[1], path[2], name.as_str()], value))
+        };
+        let table = self.described(&path, object(fields.iter().map(field).collect()));
         let text = self.texts.get("sinks.NAME-file.filter.type").cloned().unwrap_or_default();
-        let mut table = self.table(&path, fields);
-        for field in table["properties"].as_object_mut().expect("it has some").values_mut() {
-            field.as_object_mut().expect("a schema is an object").remove("description");
-        }
         json!({"description": text, "oneOf": [{"const": "failures"}, table]})
     }
 
@@ -186,17 +159,14 @@ impl Documented {
             (Some(words), _) => json!({"enum": words}),
             (None, Value::Bool(_)) => json!({"type": "boolean"}),
             (None, Value::Number(_)) => json!({"type": ["integer", "string"]}),
-            (None, Value::Array(_)) => json!({
-                "type": ["array", "string"],
-                "items": {"type": ["string", "integer"]},
-            }),
+            (None, Value::Array(_)) => json!({"type": ["array", "string"], "items": {"type": ["string", "integer"]}}),
             // The reader also accepts a number for a text of digits.
             (None, Value::String(text)) if text.parse::<u64>().is_ok() || path.ends_with(&["start"]) => {
                 json!({"type": ["string", "integer"]})
             }
             (None, _) => json!({"type": "string"}),
         };
-        if self.defaults.contains(&path.join(".")) {
+        if self.defaults.pointer(&format!("/{}", path.join("/"))).is_some() {
             schema["default"] = value.clone();
         } else if !value.to_string().contains('…') {
             schema["examples"] = json!([value]);
@@ -205,12 +175,8 @@ impl Documented {
     }
 }
 
-fn values_text(documented: &Documented, path: &[&str]) -> String {
-    let prefix = format!("{}.", path.join("."));
-    let own = documented.texts.iter().find(|(key, text)| key.starts_with(&prefix) && !text.is_empty());
-    let name = format!(".{}.", path.last().copied().unwrap_or_default());
-    let other = || documented.texts.iter().find(|(key, text)| key.contains(&name) && !text.is_empty());
-    own.or_else(other).map(|(_, text)| text.clone()).unwrap_or_default()
+fn object(properties: Map<String, Value>) -> Value {
+    json!({"type": "object", "properties": properties, "additionalProperties": false})
 }
 
 /// A table of tables whose names the operator chooses.
@@ -234,10 +200,10 @@ fn words(path: &[&str]) -> Option<&'static [&'static str]> {
         ["log", "format"] => LogFormat::VARIANTS,
         [.., "unsigned"] => UnsignedPolicy::VARIANTS,
         [.., "ordering"] => Ordering::VARIANTS,
-        ["sinks", "NAME-file" | "NAME-postgres" | "NAME-sqlite", "format"] => &WHOLE,
+        ["sinks", "NAME-file" | "NAME-postgres" | "NAME-sqlite", "format"] => &["json", "cloudevents", "raw"],
         ["sinks", _, "format"] => Format::VARIANTS,
         [.., "template"] => Shipped::VARIANTS,
-        [.., "compress"] => &COMPRESSIONS,
+        [.., "compress"] => &["none", "gzip", "zstd"],
         [.., "search"] => Search::VARIANTS,
         [.., "security", "mechanism"] => Mechanism::VARIANTS,
         [.., "oauth2", "credentials"] => Credentials::VARIANTS,

@@ -3,9 +3,8 @@
 pub(super) mod api;
 pub(super) mod channel;
 pub(super) mod daemon;
-mod database;
 mod filter;
+mod server;
 pub(super) mod sink;
 pub(super) mod state;
-mod tls;
 pub(super) mod verification;

@@ -6,18 +6,17 @@
 //!   other handling.
 
 use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::path::Path;
 
-use figment::Figment;
-use figment::value::Value;
+use figment::value::{Dict, Value};
+use figment::{Figment, Metadata};
 
-use super::seen::Seen;
-use crate::config::key::Key;
+use crate::config::key::{Key, plain};
 use crate::config::problem::{ConfigError, Problem};
-use crate::config::sources::environment::{self, ENVIRONMENT};
-use crate::config::sources::files::Files;
-use crate::config::sources::layer::{self, Layer, merged};
-use crate::config::sources::text::Text;
+use crate::config::sources::files::{Files, Lines, Text};
+use crate::config::sources::{Layer, defaults, environment, merged};
 
 /// The value is missing or unusable, and the problem was recorded. A value that is wrong only in combination with others
 /// is still returned, because a configuration with a problem is never used.
@@ -43,6 +42,8 @@ pub(crate) type Reading<T> = Result<Option<T>, Reported>;
 pub(crate) struct Reader {
     layers: Figment,
     pub(crate) values: Value,
+    /// The lines of the operator's file.
+    lines: Option<Lines>,
     pub(crate) seen: RefCell<Seen>,
     /// The files that were read, except the operator's own file.
     pub(crate) files: RefCell<Files>,
@@ -53,12 +54,38 @@ pub(crate) struct Reader {
     pub(crate) notes: RefCell<Vec<String>>,
 }
 
+/// The keys and tables that were looked up.
+#[derive(Default)]
+pub(crate) struct Seen {
+    /// The keys that were looked up. Keys below them are part of their values.
+    pub(crate) keys: BTreeMap<Key, Use>,
+    /// The tables in which keys were looked up.
+    pub(crate) tables: BTreeSet<Key>,
+}
+
+/// How a key is used. A value may be shown only if it says so.
+#[derive(Default)]
+pub(crate) enum Use {
+    /// The key was looked up, and its value was not read.
+    #[default]
+    Known,
+    Shown,
+    ShownAs(String),
+    Secret,
+    /// The key is not set and has this default.
+    Default(Value),
+    /// The key is not set and inherits the value of this key.
+    Inherits(Key),
+    /// The key has no effect, because another key replaces it.
+    Replaced,
+}
+
 impl Reader {
-    /// Creates a reader over these layers. `of_variables` are the problems that were found in the environment.
-    pub(crate) fn new(layers: Figment, of_variables: Vec<(Key, Problem)>) -> Self {
+    /// Creates a reader over layers without an operator's file and without variables.
+    pub(crate) fn new(layers: Figment) -> Self {
         let values = merged(&layers);
-        let (seen, files, problems, notes) = <_>::default();
-        Self { layers, values, seen, files, of_variables, problems, notes }
+        let (lines, seen, files, of_variables, problems, notes) = <_>::default();
+        Self { layers, values, lines, seen, files, of_variables, problems, notes }
     }
 
     /// Creates a reader over the defaults, the operator's text and the variables.
@@ -69,32 +96,31 @@ impl Reader {
         text: &Text,
         variables: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Self, ConfigError> {
-        let variables: Vec<_> = variables.into_iter().collect();
-        let mut layers = environment::add_telemetry(layer::defaults(), &variables);
+        let variables = variables.into_iter().map(|(name, text)| (name.to_string_lossy().into_owned(), text)).collect();
+        let mut layers = environment::add_telemetry(defaults(), &variables);
         if let Some((path, text)) = &text.0 {
             layers = layers.merge(Layer::file(path, text)?);
         }
-        let (layers, problems) = environment::add(layers, variables);
-        Ok(Self::new(layers, problems))
+        let (layers, of_variables) = environment::add(layers, &variables);
+        let lines = text.0.as_ref().and_then(|(_, text)| Lines::of(text));
+        Ok(Self { lines, of_variables, ..Self::new(layers) })
     }
 
     /// Records the keys that were never read.
     pub(crate) fn note_unknown(&self) {
         let seen = self.seen.borrow();
         for key in self.values.as_dict().map_or(Vec::new(), |values| seen.unknown_in(&Key::default(), values)) {
-            let message = match seen.closest(&key) {
-                Some(meant) if self.is_variable(&key) => {
+            let message = match (seen.closest(&key), self.kind_of_sink(&key)) {
+                (Some(meant), _) if self.variable(&key).is_some() => {
                     format!("is not a known key; did you mean {}?", meant.variable())
                 }
-                Some(meant) => format!("is not a known key; did you mean {meant}?"),
-                None => match self.kind_of_sink(&key) {
-                    Some(kind) => {
-                        format!("is not a key of a sink of type {kind:?}; config/default.toml documents the keys")
-                    }
-                    None => {
-                        "is not a known key; remove it, or see the documented keys in config/default.toml".to_owned()
-                    }
-                },
+                (Some(meant), _) => format!("is not a known key; did you mean {meant}?"),
+                (None, Some(kind)) => {
+                    format!("is not a key of a sink of type {kind:?}; config/default.toml documents the keys")
+                }
+                (None, None) => {
+                    "is not a known key; remove it, or see the documented keys in config/default.toml".to_owned()
+                }
             };
             self.wrong(&key, message);
         }
@@ -107,26 +133,22 @@ impl Reader {
         kind.find_in(&self.values).filter(|_| sinks == "sinks")?.as_str()
     }
 
-    /// Ends the reading. Returns the value if there is no problem.
-    pub(crate) fn finish<T>(self, value: Result<T, Reported>) -> Result<T, ConfigError> {
-        let of_variables = self.of_variables.into_iter().map(|(_, problem)| problem);
-        let problems: Vec<_> = of_variables.chain(self.problems.into_inner()).collect();
+    /// Returns the value if there is no problem. If it `is_part` of the configuration, problems with variables that do not
+    /// concern this part are left out.
+    pub(crate) fn finish<T>(&self, value: Result<T, Reported>, is_part: bool) -> Result<T, ConfigError> {
+        let counts = |(key, _): &&(Key, Problem)| !is_part || self.seen.borrow().concerns(key);
+        let of_variables = self.of_variables.iter().filter(counts).map(|(_, problem)| problem.clone());
+        let problems: Vec<_> = of_variables.chain(self.problems.take()).collect();
         match value {
             Ok(value) if problems.is_empty() => Ok(value),
             _ => Err(ConfigError { problems }),
         }
     }
 
-    /// Like [`finish`](Self::finish), after a part was read: problems with other variables are left out.
-    pub(crate) fn finish_part<T>(mut self, value: Result<T, Reported>) -> Result<T, ConfigError> {
-        let seen = self.seen.get_mut();
-        self.of_variables.retain(|(key, _)| seen.concerns(key));
-        self.finish(value)
-    }
-
     /// Records a problem with a key.
     pub(crate) fn wrong(&self, key: &Key, message: impl Into<String>) -> Reported {
-        let origin = self.origin(key).map(str::to_owned);
+        let line = self.line(key).map_or(String::new(), |line| format!(", line {line}"));
+        let origin = self.origin(key).map(|origin| format!("{}{line}", origin.name));
         let problem = Problem { key: key.to_string(), origin, message: message.into() };
         let mut problems = self.problems.borrow_mut();
         if !problems.contains(&problem) {
@@ -136,12 +158,66 @@ impl Reader {
     }
 
     /// The origin of a value; `None` if the key has no value.
-    pub(crate) fn origin(&self, key: &Key) -> Option<&str> {
-        Some(&*self.layers.get_metadata(key.find_in(&self.values)?.tag())?.name)
+    fn origin(&self, key: &Key) -> Option<&Metadata> {
+        self.layers.get_metadata(key.find_in(&self.values)?.tag())
     }
 
-    /// Whether a value was set by a variable.
-    pub(crate) fn is_variable(&self, key: &Key) -> bool {
-        self.origin(key).is_some_and(|origin| origin.starts_with(ENVIRONMENT))
+    /// The operator's file, if it sets this value.
+    pub(crate) fn file(&self, key: &Key) -> Option<&Path> {
+        self.origin(key)?.source.as_ref()?.file_path()
+    }
+
+    /// The line of a value that the operator's file sets.
+    pub(crate) fn line(&self, key: &Key) -> Option<usize> {
+        self.file(key).and_then(|_| self.lines.as_ref()?.line(key))
+    }
+
+    /// The name of the variable that set a value.
+    pub(crate) fn variable(&self, key: &Key) -> Option<&str> {
+        self.origin(key)?.source.as_ref()?.custom()
+    }
+}
+
+impl Seen {
+    /// The keys of a table that were never read. For an unknown table, only the table is returned.
+    fn unknown_in(&self, table: &Key, values: &Dict) -> Vec<Key> {
+        let unknown = values.iter().flat_map(|(name, value)| {
+            let key = table.at(name);
+            match value {
+                _ if self.keys.contains_key(&key) => Vec::new(),
+                Value::Dict(_, inner) if self.tables.contains(&key) => self.unknown_in(&key, inner),
+                _ if self.tables.contains(&key) => Vec::new(),
+                _ => vec![key],
+            }
+        });
+        unknown.collect()
+    }
+
+    /// Whether a variable for this key sets a key that was read, or a table around it or in it.
+    fn concerns(&self, key: &Key) -> bool {
+        let is_alike = |known: &Key| known.0.iter().zip(&key.0).all(|(known, name)| plain(known) == plain(name));
+        // Another key of a table around the key that was read does not concern it.
+        let tables = self.tables.iter().filter(|table| table.0.len() >= key.0.len());
+        self.keys.keys().chain(tables).any(is_alike)
+    }
+
+    /// The known key that was probably meant by an unknown one: a name in the same table with a few different letters, a
+    /// variable with `_` between its levels, or the same name in another table. The last rule does not apply to keys of a
+    /// sink: the names of sinks are the operator's choice, and each type has its own keys.
+    fn closest(&self, unknown: &Key) -> Option<&Key> {
+        let (name, table) = unknown.0.split_last()?;
+        let most = (name.chars().count() / 3).max(1);
+        let known = self.keys.keys().chain(&self.tables);
+        let misspelt = known
+            .filter(|key| key.0.split_last().is_some_and(|(_, above)| above == table))
+            .map(|key| (strsim::damerau_levenshtein(name, key.name()), key))
+            .filter(|(letters, _)| *letters <= most)
+            .min_by_key(|(letters, _)| *letters);
+        let joined = unknown.0.join("_");
+        let is_of_sink = unknown.0[0] == "sinks";
+        misspelt
+            .map(|(_, key)| key)
+            .or_else(|| self.keys.keys().find(|key| key.0.join("_") == joined))
+            .or_else(|| self.keys.keys().find(|key| key.name() == name && !is_of_sink))
     }
 }

@@ -3,15 +3,24 @@
 //! # Invariants
 //!
 //! * **A key that is read is known.** A key that was never read is unknown. No second list of keys exists that could differ.
-//! * **No secret is shown.** A value can be shown only after it was read, and not if it is a secret.
+//! * **No secret is shown.** A value can be shown only after it was read, and not if it is a secret. A note names keys and
+//!   files, and contains no secret.
 
+use std::cell::RefMut;
+use std::fmt::Display;
 use std::path::Path;
 
 use figment::value::{Dict, Value};
+use url::Url;
 
-use super::reader::{Reader, Reading, Reported};
-use super::seen::Presentation;
+use super::reader::{Reader, Reading, Reported, Seen, Use, all};
+use super::values::{is_loopback, positive_duration};
 use crate::config::key::Key;
+use crate::config::sources::files::{is_open_to_all, read_secret};
+use net::retry::RetryPolicy;
+
+/// The longest name of a channel or sink.
+const NAME_LIMIT: usize = 64;
 
 /// A table of the configuration, whether or not any layer contains it.
 pub(crate) struct Section<'r> {
@@ -50,7 +59,7 @@ impl<'r> Section<'r> {
         if let Some(value) = self.optional(name, &parse)? {
             return Ok(value);
         }
-        self.note_default(name, default);
+        self.note_use(name, Use::Default(default.into()));
         parse(default).map_err(|message| self.wrong(name, message))
     }
 
@@ -67,12 +76,97 @@ impl<'r> Section<'r> {
         })
     }
 
+    /// Reads the secret in the file whose path is the value. The error of `parse` does not quote the secret.
+    pub(crate) fn secret_file<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
+        self.file(name, |path| {
+            let secret = read_secret(path)?;
+            if is_open_to_all(Path::new(path)) {
+                self.note(name, format!("every user can read {path}, which contains a secret: run chmod o-r"));
+            }
+            parse(&secret)
+        })
+    }
+
+    /// Reads the secret `name`, or the secret in the file `name_file`. The error of `parse` does not quote it.
+    pub(crate) fn secret<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
+        let file = format!("{name}_file");
+        match self.either(name, &file)? {
+            None => Ok(None),
+            Some(key) if key == name => {
+                self.note_secret(name);
+                self.hidden(name, parse)
+            }
+            Some(key) => self.secret_file(key, parse),
+        }
+    }
+
+    /// Reads the values of the first table, and the secrets in the files that the second table names. Every value is passed
+    /// to `found` with its table and its name, or the mistake in it.
+    pub(crate) fn named_values<T>(
+        &self,
+        [values, files]: [&str; 2],
+        parse: impl Fn(&str) -> Result<T, String>,
+        mut found: impl FnMut(&Self, &str, Result<T, Reported>),
+    ) -> Result<(), Reported> {
+        for (table, is_of_files) in [(self.section(values), false), (self.section(files), true)] {
+            for name in table.names()? {
+                let value = if is_of_files { table.secret_file(&name, &parse) } else { table.hidden(&name, &parse) };
+                found(&table, &name, value.and_then(|value| value.ok_or_else(|| table.missing(&name))));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a user's name and password. Both keys must be set, or neither.
+    pub(crate) fn login(
+        &self,
+        [user, password]: [&str; 2],
+        parse_user: impl FnOnce(&str) -> Result<String, String>,
+        parse_password: impl FnOnce(&str) -> Result<String, String>,
+    ) -> Reading<(String, String)> {
+        let (name, secret) = (self.optional(user, parse_user), self.secret(password, parse_password));
+        match (name?, secret?) {
+            (None, None) => Ok(None),
+            (Some(name), Some(secret)) => Ok(Some((name, secret))),
+            (None, Some(_)) => Err(self.wrong(user, format!("is missing, but {password} is set; set both"))),
+            (Some(_), None) => {
+                Err(self.wrong(user, format!("is set without {password}; set {password} or {password}_file")))
+            }
+        }
+    }
+
+    /// Reads `retry_wait` and `retry_wait_max`, with these defaults.
+    pub(crate) fn retry_waits(&self, [wait, max_wait]: [&str; 2]) -> Result<RetryPolicy, Reported> {
+        let policy = all!(RetryPolicy {
+            wait: self.or("retry_wait", positive_duration, wait),
+            max_wait: self.or("retry_wait_max", positive_duration, max_wait),
+        })?;
+        if policy.wait > policy.max_wait {
+            let max = self.key.at("retry_wait_max");
+            self.wrong("retry_wait", format!("must not be longer than {max}"));
+        }
+        Ok(policy)
+    }
+
+    /// Records a problem if the name of a channel or sink cannot be used everywhere that names are used.
+    pub(crate) fn check_name(&self, name: &str) {
+        let legal = name.len() <= NAME_LIMIT && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+        let framed = !name.is_empty() && !name.starts_with(['-', '_']) && !name.ends_with(['-', '_']);
+        if !legal || !framed || name.contains("__") {
+            let message = format!(
+                "must be named with letters, digits, - and _ ({NAME_LIMIT} at most, a letter or digit at both ends, no \
+                 __), because the name is used in metric labels, environment variables and paths"
+            );
+            self.wrong(name, message);
+        }
+    }
+
     /// Reads `true` or `false`. In the environment, the value is a text.
     pub(crate) fn boolean(&self, name: &str, default: bool) -> Result<bool, Reported> {
         let read = |value: &Value| value.to_bool().or_else(|| scalar(value)?.trim().parse().ok());
         let value = self.value(name, |value| read(value).ok_or_else(|| "must be true or false".to_owned()))?;
         Ok(value.unwrap_or_else(|| {
-            self.note_default(name, default);
+            self.note_use(name, Use::Default(default.into()));
             default
         }))
     }
@@ -91,19 +185,43 @@ impl<'r> Section<'r> {
         })
     }
 
+    /// A list of values that is not empty. `parse` gets the number of each, from 1.
+    pub(crate) fn items<T>(
+        &self,
+        name: &str,
+        if_empty: &str,
+        mut parse: impl FnMut(usize, &str) -> Result<T, String>,
+    ) -> Reading<Vec<T>> {
+        let Some(texts) = self.list(name)? else { return Ok(None) };
+        if texts.is_empty() {
+            return Err(self.wrong(name, if_empty));
+        }
+        let read = (1..).zip(&texts).map(|(number, text)| parse(number, text).map_err(|why| self.wrong(name, why)));
+        // Collect twice, so that every mistake is recorded.
+        read.collect::<Vec<_>>().into_iter().collect::<Result<_, _>>().map(Some)
+    }
+
     /// Returns which of two exclusive keys is set. A key in the environment takes precedence over one in the file.
     pub(crate) fn either<'n>(&self, one: &'n str, other: &'n str) -> Reading<&'n str> {
-        let is_variable = |name| self.reader.is_variable(&self.key.at(name));
-        match (self.find(one)?, self.find(other)?) {
-            (None, None) => Ok(None),
-            (Some(_), None) => Ok(Some(one)),
-            (None, Some(_)) => Ok(Some(other)),
-            (Some(_), Some(_)) => match (is_variable(one), is_variable(other)) {
-                (true, false) => Ok(Some(self.instead(one, other))),
-                (false, true) => Ok(Some(self.instead(other, one))),
-                _ => Err(self.wrong(one, format!("is set together with {}; keep one of the two", self.key.at(other)))),
-            },
-        }
+        let is_variable = |name| self.reader.variable(&self.key.at(name)).is_some();
+        let (used, replaced) = match (self.find(one)?, self.find(other)?) {
+            (None, None) => return Ok(None),
+            (Some(_), None) => return Ok(Some(one)),
+            (None, Some(_)) => return Ok(Some(other)),
+            (Some(_), Some(_)) if is_variable(one) == is_variable(other) => {
+                let message = format!("is set together with {}; keep one of the two", self.key.at(other));
+                return Err(self.wrong(one, message));
+            }
+            (Some(_), Some(_)) => {
+                if is_variable(one) {
+                    (one, other)
+                } else {
+                    (other, one)
+                }
+            }
+        };
+        self.note_use(replaced, Use::Replaced);
+        Ok(Some(used))
     }
 
     /// Whether a value is set at `name`.
@@ -123,7 +241,7 @@ impl<'r> Section<'r> {
 
     /// Marks everything in this table as known, for a table whose valid keys cannot be determined.
     pub(crate) fn pass_over(&self) {
-        self.reader.seen.borrow_mut().values.insert(self.key.clone());
+        self.seen().keys.entry(self.key.clone()).or_default();
     }
 
     /// Records a problem with a key.
@@ -136,53 +254,67 @@ impl<'r> Section<'r> {
         self.wrong(name, format!("is missing; set it in the file or as {}", self.key.at(name).variable()))
     }
 
-    /// Records that a value was read. It is shown, unless it was hidden before.
-    pub(crate) fn note_read(&self, name: &str) {
-        self.reader.seen.borrow_mut().shown.entry(self.key.at(name)).or_insert(Presentation::AsItIs);
+    /// Adds a note about a key for the operator. A note is not a mistake.
+    pub(crate) fn note(&self, name: &str, message: impl Display) {
+        self.reader.notes.borrow_mut().push(format!("{}: {message}", self.key.at(name)));
     }
 
-    /// Shows another text instead of a value.
-    pub(crate) fn show_as(&self, name: &str, text: String) {
-        self.reader.seen.borrow_mut().shown.insert(self.key.at(name), Presentation::As(text));
+    /// Adds a note if a secret is set in a file that every user can read.
+    pub(crate) fn note_secret(&self, name: &str) {
+        if let Some(file) = self.reader.file(&self.key.at(name)).filter(|file| is_open_to_all(file)) {
+            let file = file.display();
+            let message =
+                format!("every user can read {file}, which contains this secret: run chmod o-r, or set {name}_file");
+            self.note(name, message);
+        }
     }
 
-    /// Hides a value, because it is a secret.
-    pub(crate) fn hide(&self, name: &str) {
-        self.reader.seen.borrow_mut().shown.insert(self.key.at(name), Presentation::Hidden);
+    /// Adds a note if `what` is sent in plain text to an address on another machine.
+    pub(crate) fn note_plaintext(&self, name: &str, url: &Url, what: &str) {
+        if url.scheme() == "http" && !is_loopback(url) {
+            self.note(name, format!("plain http: {what} can be read and changed in transit; use https"));
+        }
     }
 
-    /// Records the default of a key that is not set.
-    pub(crate) fn note_default(&self, name: &str, value: impl Into<Value>) {
-        self.reader.seen.borrow_mut().defaults.insert(self.key.at(name), value.into());
+    /// Records how a key is used, unless another key replaces it.
+    pub(crate) fn note_use(&self, name: &str, used: Use) {
+        let mut seen = self.seen();
+        let before = seen.keys.entry(self.key.at(name)).or_default();
+        if !matches!(before, Use::Replaced) {
+            *before = used;
+        }
     }
 
-    /// Records that a key is not set here and inherits the value of `other`.
-    pub(crate) fn note_inherited(&self, name: &str, other: &Section<'_>) {
-        self.reader.seen.borrow_mut().inherited.insert(self.key.at(name), other.key.at(name));
-    }
-
-    /// Returns the first of two keys, and records that it replaces the second.
-    pub(crate) fn instead<'n>(&self, one: &'n str, other: &str) -> &'n str {
-        self.reader.seen.borrow_mut().replaced.insert(self.key.at(other));
-        one
+    /// Reads a value in quotes that is not shown, because it is a secret.
+    fn hidden<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
+        self.note_use(name, Use::Secret);
+        self.quoted(name, parse)
     }
 
     fn value<T>(&self, name: &str, read: impl FnOnce(&Value) -> Result<T, String>) -> Reading<T> {
         let Some(value) = self.find(name)? else { return Ok(None) };
-        self.note_read(name);
+        if let Some(used) = self.seen().keys.get_mut(&self.key.at(name))
+            && matches!(used, Use::Known)
+        {
+            *used = Use::Shown;
+        }
         read(value).map(Some).map_err(|message| self.wrong(name, message))
     }
 
     fn find(&self, name: &str) -> Reading<&'r Value> {
-        self.reader.seen.borrow_mut().values.insert(self.key.at(name));
+        self.seen().keys.entry(self.key.at(name)).or_default();
         Ok(self.table()?.and_then(|table| table.get(name)))
     }
 
     /// Marks this table as known. Records a problem if the value here is not a table.
     fn table(&self) -> Reading<&'r Dict> {
-        self.reader.seen.borrow_mut().tables.insert(self.key.clone());
+        self.seen().tables.insert(self.key.clone());
         let Some(value) = self.key.find_in(&self.reader.values) else { return Ok(None) };
         value.as_dict().map(Some).ok_or_else(|| self.reader.wrong(&self.key, "must be a table"))
+    }
+
+    fn seen(&self) -> RefMut<'r, Seen> {
+        self.reader.seen.borrow_mut()
     }
 }
 

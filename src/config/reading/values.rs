@@ -8,22 +8,12 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use bytesize::ByteSize;
-use jiff::fmt::friendly::SpanParser;
+use jiff::fmt::friendly::{SpanParser, SpanPrinter};
 use strum::VariantNames;
 use url::{Host, Url};
 
-use super::reader::{Reported, all};
-use super::section::Section;
-use net::retry::RetryPolicy;
-
 /// The longest duration: a year, which every clock can represent.
 const DURATION_LIMIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-
-/// `retry_wait` and `retry_wait_max` if the compiled-in file has none.
-const RETRY: [&str; 2] = ["1s", "1h"];
-
-/// The longest name of a channel or sink.
-const NAME_LIMIT: usize = 64;
 
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let duration = SpanParser::new()
@@ -39,6 +29,15 @@ pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("must be longer than zero, such as \"5s\"".to_owned()),
         duration => Ok(duration),
+    }
+}
+
+/// A duration in a range.
+pub(crate) fn duration_in(range: RangeInclusive<Duration>) -> impl Fn(&str) -> Result<Duration, String> {
+    move |text| {
+        let duration = Some(duration(text)?).filter(|duration| range.contains(duration));
+        let [least, most] = [range.start(), range.end()].map(|end| SpanPrinter::new().unsigned_duration_to_string(end));
+        duration.ok_or_else(|| format!("must be from \"{least}\" to \"{most}\""))
     }
 }
 
@@ -92,9 +91,9 @@ pub(crate) fn whole_number<T: FromStr + PartialOrd + Display>(
 }
 
 /// A number of bytes in a range.
-pub(crate) fn size_in(range: RangeInclusive<ByteSize>) -> impl Fn(&str) -> Result<ByteSize, String> {
+pub(crate) fn size_in(range: RangeInclusive<ByteSize>) -> impl Fn(&str) -> Result<u64, String> {
     move |text| {
-        let size = Some(ByteSize(size(text)?)).filter(|size| range.contains(size));
+        let size = Some(size(text)?).filter(|size| range.contains(&ByteSize(*size)));
         let (least, most) = (range.start().display().iec(), range.end().display().iec());
         size.ok_or_else(|| format!("must be a size from \"{least}\" to \"{most}\", such as \"{least}\""))
     }
@@ -107,10 +106,23 @@ pub(crate) fn path(text: &str) -> Result<PathBuf, String> {
     }
 }
 
+/// `None` for an empty text, which turns something off.
+pub(crate) fn unless_empty<T>(parse: impl Fn(&str) -> Result<T, String>) -> impl Fn(&str) -> Result<Option<T>, String> {
+    move |text| match text.trim() {
+        "" => Ok(None),
+        text => parse(text).map(Some),
+    }
+}
+
 /// A text that can be shown on one line.
 pub(crate) fn visible(text: &str) -> Result<String, String> {
     let legal = !text.is_empty() && !text.contains(char::is_control);
-    Some(text.to_owned()).filter(|_| legal).ok_or_else(|| "must be a string without control characters".to_owned())
+    text_if(legal, text, "must be a string without control characters")
+}
+
+/// The text, if it is `legal`. Otherwise the requirement that it does not meet.
+pub(crate) fn text_if(legal: bool, text: &str, requirement: &str) -> Result<String, String> {
+    if legal { Ok(text.to_owned()) } else { Err(requirement.to_owned()) }
 }
 
 /// One of the words of an enum.
@@ -119,37 +131,4 @@ pub(crate) fn word<T: FromStr + VariantNames>(text: &str) -> Result<T, String> {
         let words: Vec<_> = T::VARIANTS.iter().map(|word| format!("{word:?}")).collect();
         format!("must be {}", words.join(" or "))
     })
-}
-
-impl Section<'_> {
-    /// Reads `retry_wait` and `retry_wait_max`.
-    pub(crate) fn retry_waits(&self) -> Result<RetryPolicy, Reported> {
-        self.retry_waits_or(RETRY)
-    }
-
-    /// Like [`retry_waits`](Self::retry_waits), with defaults.
-    pub(crate) fn retry_waits_or(&self, [wait, max_wait]: [&str; 2]) -> Result<RetryPolicy, Reported> {
-        let policy = all!(RetryPolicy {
-            wait: self.or("retry_wait", positive_duration, wait),
-            max_wait: self.or("retry_wait_max", positive_duration, max_wait),
-        })?;
-        if policy.wait > policy.max_wait {
-            let max = self.key.at("retry_wait_max");
-            self.wrong("retry_wait", format!("must not be longer than {max}"));
-        }
-        Ok(policy)
-    }
-
-    /// Records a problem if the name of a channel or sink cannot be used everywhere that names are used.
-    pub(crate) fn check_name(&self, name: &str) {
-        let legal = name.len() <= NAME_LIMIT && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
-        let framed = !name.is_empty() && !name.starts_with(['-', '_']) && !name.ends_with(['-', '_']);
-        if !legal || !framed || name.contains("__") {
-            let message = format!(
-                "must be named with letters, digits, - and _ ({NAME_LIMIT} at most, a letter or digit at both ends, no \
-                 __), because the name is used in metric labels, environment variables and paths"
-            );
-            self.wrong(name, message);
-        }
-    }
 }

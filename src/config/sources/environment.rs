@@ -7,55 +7,43 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use figment::Figment;
 use figment::value::Value;
+use figment::{Figment, Metadata};
 
+use super::{Layer, merged};
 use crate::config::key::{Key, PREFIX, plain};
 use crate::config::problem::Problem;
-use crate::config::sources::layer::{Layer, merged};
 
 /// Names the configuration file. The command line uses this variable. It is not a key.
 pub const FILE_VARIABLE: &str = "CHANNELD_CONFIG";
-
-/// The beginning of the origin of a value that a variable has set.
-pub(crate) const ENVIRONMENT: &str = "environment variable ";
 
 /// OpenTelemetry's own variables, and the keys that they set if nothing else does.
 const TELEMETRY: [(&str, &str); 2] =
     [("OTEL_EXPORTER_OTLP_ENDPOINT", "otlp_endpoint"), ("OTEL_EXPORTER_OTLP_CERTIFICATE", "otlp_ca_file")];
 
 /// Merges OpenTelemetry's own variables over the defaults.
-pub(crate) fn add_telemetry(defaults: Figment, variables: &[(OsString, OsString)]) -> Figment {
-    let set = |name: &str| variables.iter().find(|(variable, _)| *variable == *name)?.1.clone().into_string().ok();
-    TELEMETRY.iter().fold(defaults, |layers, (variable, key)| match set(variable) {
-        Some(text) if !text.is_empty() => {
-            let key = Key::default().at("log").at(key);
-            layers.merge(Layer::value(format!("{ENVIRONMENT}{variable}"), &key, text))
+pub(crate) fn add_telemetry(mut layers: Figment, variables: &BTreeMap<String, OsString>) -> Figment {
+    for (variable, key) in TELEMETRY {
+        if let Some(text) = variables.get(variable).and_then(|text| text.to_str()).filter(|text| !text.is_empty()) {
+            layers = layers.merge(Layer::value(origin(variable), &Key::default().at("log").at(key), text.to_owned()));
         }
-        _ => layers,
-    })
+    }
+    layers
 }
 
 /// Merges the variables over the layers, in the order of their names. Also returns the problems with them, by their keys.
-pub(crate) fn add(
-    mut layers: Figment,
-    variables: impl IntoIterator<Item = (OsString, OsString)>,
-) -> (Figment, Vec<(Key, Problem)>) {
-    let named = variables.into_iter().map(|(name, text)| (name.to_string_lossy().into_owned(), text));
+pub(crate) fn add(mut layers: Figment, variables: &BTreeMap<String, OsString>) -> (Figment, Vec<(Key, Problem)>) {
     let (written, mut set, mut problems) = (merged(&layers), BTreeMap::new(), Vec::new());
-    for (variable, text) in named.collect::<BTreeMap<_, _>>() {
+    for (variable, text) in variables.iter().filter(|(variable, _)| *variable != FILE_VARIABLE) {
         let Some(levels) = variable.strip_prefix(PREFIX).filter(|levels| !is_kubernetes(levels)) else { continue };
-        if variable == FILE_VARIABLE {
-            continue;
-        }
-        let origin = format!("{ENVIRONMENT}{variable}");
-        let read = find(levels, &written).and_then(|key| match (text.into_string(), set.get(&key)) {
+        let origin = origin(variable);
+        let read = find(levels, &written).and_then(|key| match (text.to_str(), set.get(&key)) {
             _ if key.find_in(&written).is_some_and(|value| value.as_dict().is_some()) => {
                 Err((key, "is a table; name one of its keys after another __".to_owned()))
             }
             (_, Some(other)) => Err((key, format!("is also set by {other}; keep one"))),
-            (Err(_), None) => Err((key, "is not UTF-8 text".to_owned())),
-            (Ok(text), None) => Ok((key, text)),
+            (None, None) => Err((key, "is not UTF-8 text".to_owned())),
+            (Some(text), None) => Ok((key, text.to_owned())),
         });
         match read {
             Ok((key, text)) => {
@@ -63,7 +51,7 @@ pub(crate) fn add(
                 set.insert(key, variable);
             }
             Err((key, message)) => {
-                let problem = Problem { key: key.to_string(), origin: Some(origin), message };
+                let problem = Problem { key: key.to_string(), origin: Some(origin.name.into_owned()), message };
                 problems.push((key, problem));
             }
         }
@@ -71,29 +59,28 @@ pub(crate) fn add(
     (layers, problems)
 }
 
-/// Returns the key that a variable sets, or a key and its problem.
-fn find(levels: &str, written: &Value) -> Result<Key, (Key, String)> {
-    levels.split("__").try_fold(Key::default(), |table, level| {
-        let name = level.to_ascii_lowercase();
-        match resolve(&name, table.find_in(written)) {
-            Ok(name) => Ok(table.at(&name)),
-            Err(message) => Err((table.at(&name), message)),
-        }
-    })
+fn origin(variable: &str) -> Metadata {
+    Metadata::from(format!("environment variable {variable}"), variable)
 }
 
-/// The name in a table that matches one level of a variable, in lower case.
-fn resolve(name: &str, table: Option<&Value>) -> Result<String, String> {
-    if name.is_empty() {
-        return Err("has an empty level; write __ between levels and nowhere else".to_owned());
+/// Returns the key that a variable sets, or a key and its problem.
+fn find(levels: &str, written: &Value) -> Result<Key, (Key, String)> {
+    let mut key = Key::default();
+    for level in levels.split("__").map(str::to_ascii_lowercase) {
+        let table = key.find_in(written).and_then(Value::as_dict);
+        let alike = |known: &&String| plain(known) == plain(&level);
+        let found: Vec<_> = table.into_iter().flat_map(|table| table.keys()).filter(alike).collect();
+        let message = match found[..] {
+            _ if level.is_empty() => "has an empty level; write __ between levels and nowhere else".to_owned(),
+            [one, other, ..] => format!("is ambiguous ({one} or {other}); set it in the file"),
+            _ => {
+                key = key.at(found.first().map_or(&level, |known| known));
+                continue;
+            }
+        };
+        return Err((key.at(&level), message));
     }
-    let names = table.and_then(Value::as_dict).into_iter().flat_map(|table| table.keys());
-    let alike: Vec<_> = names.filter(|known| plain(known) == plain(name)).collect();
-    match alike[..] {
-        [] => Ok(name.to_owned()),
-        [one] => Ok(one.clone()),
-        [one, other, ..] => Err(format!("is ambiguous ({one} or {other}); set it in the file")),
-    }
+    Ok(key)
 }
 
 /// Whether Kubernetes sets a variable like this for a Service whose name begins with `channeld` ("Discovering services"

@@ -1,13 +1,70 @@
-//! The files that the configuration names: secrets, certificates and keys.
+//! The operator's file, and the files that it names: secrets, certificates and keys.
 
 use std::collections::BTreeMap;
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use toml_edit::ImDocument;
+
+use crate::config::key::Key;
+use crate::config::problem::ConfigError;
+
+/// The largest configuration file, in bytes. A thousand channels with their own filters need less.
+const TEXT_LIMIT: usize = 1024 * 1024;
 /// The largest secret file, in bytes.
 const SECRET_LIMIT: usize = 64 * 1024;
+
+/// The text of a configuration file, and its path; `None` without a file. The text can contain secrets and is never
+/// shown.
+#[derive(Clone, Default)]
+pub struct Text(pub(crate) Option<(PathBuf, String)>);
+
+impl Text {
+    /// The text that `file` will have.
+    pub fn written(file: &Path, text: String) -> Self {
+        Self(Some((file.to_owned(), text)))
+    }
+
+    /// Reads `file`, if one is given.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn read(file: Option<&Path>) -> Result<Self, ConfigError> {
+        let Some(path) = file else { return Ok(Self(None)) };
+        let text = read_up_to(path, TEXT_LIMIT)
+            .map_err(|error| ConfigError::of_file(path, format!("the file {error}; correct the path or the file")))?;
+        Ok(Self::written(path, text))
+    }
+}
+
+/// Finds the lines of keys in the operator's file.
+pub(crate) struct Lines {
+    document: ImDocument<String>,
+    /// The positions of the line ends, in ascending order.
+    ends: Vec<usize>,
+}
+
+impl Lines {
+    /// Returns `None` if the text is not TOML.
+    pub(crate) fn of(text: &str) -> Option<Self> {
+        let ends = text.match_indices('\n').map(|(at, _)| at).collect();
+        Some(Self { document: ImDocument::parse(text.to_owned()).ok()?, ends })
+    }
+
+    /// The line of a key, from 1. For a key that is not in the file, the line of the nearest table above it that is.
+    pub(crate) fn line(&self, key: &Key) -> Option<usize> {
+        let (mut table, mut at) = (self.document.as_item(), None);
+        for name in &key.0 {
+            let Some((key, value)) = table.as_table_like().and_then(|table| table.get_key_value(name)) else { break };
+            at = key.span().or(at);
+            table = value;
+        }
+        let at = at?.start;
+        Some(1 + self.ends.partition_point(|end| *end < at))
+    }
+}
 
 /// The files with secrets, certificates and keys that the configuration names, as they were just before they were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,10 +88,8 @@ impl Files {
 }
 
 fn stamp(path: &Path) -> Option<Stamp> {
-    let stamp = |file: Metadata| {
-        (file.dev(), file.ino(), file.size(), (file.mtime(), file.mtime_nsec()), (file.ctime(), file.ctime_nsec()))
-    };
-    std::fs::metadata(path).ok().map(stamp)
+    let file = std::fs::metadata(path).ok()?;
+    Some((file.dev(), file.ino(), file.size(), (file.mtime(), file.mtime_nsec()), (file.ctime(), file.ctime_nsec())))
 }
 
 /// Whether every user of this machine may read a file.
@@ -53,14 +108,21 @@ pub(crate) fn read_up_to(path: &Path, bound: usize) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "is not UTF-8 text".to_owned())
 }
 
+/// Reads a file of at most `bound` bytes whose path, which the error contains, is no secret.
+pub(crate) fn read_named(path: &str, bound: usize) -> Result<String, String> {
+    read_shown(path, bound, &format!("the file {path:?}"))
+}
+
+fn read_shown(path: &str, bound: usize, shown: &str) -> Result<String, String> {
+    read_up_to(Path::new(path), bound).map_err(|error| format!("{shown} {error}; create it, or correct the path"))
+}
+
 /// Reads the secret in a file, without the line break at its end.
 pub(crate) fn read_secret(path: &str) -> Result<String, String> {
     // A secret may be set by mistake instead of the path, and must not reach a log. Only a text that is clearly a path is
     // shown.
     let shown = if path.starts_with(['/', '.']) { format!("the file {path:?}") } else { "the file".to_owned() };
-    let text = read_up_to(Path::new(path), SECRET_LIMIT);
-    let text = text.map_err(|error| format!("{shown} {error}; create it, or correct the path"))?;
-    match text.trim_end_matches(['\r', '\n']) {
+    match read_shown(path, SECRET_LIMIT, &shown)?.trim_end_matches(['\r', '\n']) {
         "" => Err(format!("{shown} is empty; put the secret into it")),
         text => Ok(text.to_owned()),
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use url::Url;
 
-use crate::config::reading::values::{http_url, positive_duration, whole_number};
+use crate::config::reading::values::{http_url, positive_duration, text_if, whole_number};
 use crate::config::reading::{Reported, Section, all};
 use api;
 use net::retry::RetryPolicy;
@@ -29,25 +29,25 @@ pub struct Api {
 
 impl Api {
     pub(crate) fn read(api: &Section<'_>) -> Result<Self, Reported> {
-        let api_key = |key: Option<String>| {
-            key.ok_or_else(|| {
-                let key = api.key.at("api_key");
-                api.wrong("api_key", format!("is missing; set it, or {key}_file, or {}", key.variable()))
-            })
+        let no_key = || {
+            let key = api.key.at("api_key");
+            api.wrong("api_key", format!("is missing; set it, or {key}_file, or {}", key.variable()))
         };
-        let base_url = api.required("base_url", base_url);
-        if let Ok(url) = &base_url {
-            api.note_plaintext("base_url", url, "the API key");
-        }
         all!(Self {
             client: all!(api::Settings {
-                base_url: base_url,
-                api_key: api.secret("api_key", check_key).and_then(api_key).map(Secret::new),
+                base_url: api.required("base_url", base_url).inspect(|url| api.note_plaintext(
+                    "base_url",
+                    url,
+                    "the API key"
+                )),
+                api_key: api
+                    .secret("api_key", |text| check_key(text).map(Secret::new))
+                    .and_then(|key| key.ok_or_else(no_key)),
                 connect_timeout: api.required("connect_timeout", positive_duration),
                 request_timeout: api.required("request_timeout", positive_duration),
             }),
             page_limit: api.required("page_limit", whole_number(PAGE_LIMIT)),
-            retry: api.retry_waits(),
+            retry: api.retry_waits(["2s", "60s"]),
             idle_wait: api.required("idle_wait", positive_duration),
         })
     }
@@ -64,9 +64,9 @@ fn base_url(text: &str) -> Result<Url, String> {
 }
 
 fn check_key(text: &str) -> Result<String, String> {
-    match text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        _ if text.is_empty() => Err("is empty; give the key that the service issued".to_owned()),
-        true => Ok(text.to_owned()),
-        false => Err("must be visible ASCII without spaces; give the key alone, without \"Apikey\"".to_owned()),
+    if text.is_empty() {
+        return Err("is empty; give the key that the service issued".to_owned());
     }
+    let legal = text.bytes().all(|byte| byte.is_ascii_graphic());
+    text_if(legal, text, "must be visible ASCII without spaces; give the key alone, without \"Apikey\"")
 }

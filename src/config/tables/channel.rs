@@ -1,7 +1,6 @@
 //! `[channels.NAME]`: the channels to read, where each begins, and its sinks.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -15,7 +14,7 @@ use crate::config::shown::Shown;
 use ::channel::{Expect, Named, Start, Verification};
 use ::record::{ChannelRef, Filter};
 use operator::ConfiguredChannel;
-use proof::event::{ChannelId, Offset};
+use proof::event::ChannelId;
 
 /// `[channels.NAME]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,17 +41,15 @@ impl Channel {
         let Self { channel, sinks, start, verification, .. } = self;
         let signers = verification.verifier.signers();
         let expect = verification.expect.lists().map(|(what, values)| (<&str>::from(what), values));
+        let start = match start {
+            Start::Earliest => json!("earliest"),
+            Start::Latest => json!("latest"),
+            Start::Offset(offset) => json!(offset),
+        };
         vec![
             ("name", json!(channel.name)),
             ("id", json!(channel.id)),
-            (
-                "start",
-                match start {
-                    Start::Earliest => json!("earliest"),
-                    Start::Latest => json!("latest"),
-                    Start::Offset(offset) => json!(offset),
-                },
-            ),
+            ("start", start),
             ("sinks", json!(sinks)),
             ("workflow_owner", json!(verification.verifier.workflow_owner())),
             ("min_required_signatures", json!(signers.required())),
@@ -76,7 +73,6 @@ impl Channel {
 
 /// Reads every channel, in the order of their names. Channels with mistakes are left out.
 pub(crate) fn read_all(root: &Section<'_>) -> Vec<Channel> {
-    let shared = || root.section("verification");
     let (channels, sinks) = (root.section("channels"), root.section("sinks").names().unwrap_or_default());
     let names = channels.names();
     if names.as_ref().is_ok_and(Vec::is_empty) {
@@ -85,14 +81,13 @@ pub(crate) fn read_all(root: &Section<'_>) -> Vec<Channel> {
     let names = names.unwrap_or_default();
     if names.is_empty() {
         // Report the mistakes of this table even without a channel.
-        let _ = Levels { own: shared(), shared: shared() }.read();
+        let _ = Levels::of(root, root).read(Expect::default());
     }
     let mut ids = BTreeMap::new();
     let read = |name: &String| {
         channels.check_name(name);
         let channel = channels.section(name);
-        let verification = Levels { own: channel.section("verification"), shared: shared() };
-        read(&channel, &verification, &sinks, &mut ids).ok()
+        read(&channel, &Levels::of(root, &channel), &sinks, &mut ids).ok()
     };
     names.iter().filter_map(read).collect()
 }
@@ -104,21 +99,15 @@ fn read(
     defined: &[String],
     ids: &mut BTreeMap<ChannelId, String>,
 ) -> Result<Channel, Reported> {
-    let (verification, expect) = (levels.read(), read_expect(&table.section("expect")));
+    let verification = levels.read(read_expect(&table.section("expect")));
     all!(Channel {
         channel: read_id(table, ids).map(|id| ChannelRef { name: table.key.name().into(), id }),
         sinks: read_sinks(table, defined),
-        filters: match &sinks {
-            Ok(sinks) => read_filters(&table.section("filters"), sinks),
-            Err(_) => Ok(BTreeMap::new()),
-        },
+        filters: sinks.as_ref().map_or(Ok(BTreeMap::new()), |sinks| read_filters(&table.section("filters"), sinks)),
         start: table.or("start", start, "earliest"),
         settle: table.or("settle", duration, "30s"),
         compare: table.optional("compare", positive_duration),
-        verification: verification.and_then(|found| {
-            let found = found.ok_or_else(|| levels.without_owner())?;
-            Ok(Verification { expect: Arc::new(expect), ..found })
-        }),
+        verification: verification.and_then(|found| found.ok_or_else(|| levels.without_owner())),
     })
 }
 
@@ -139,7 +128,11 @@ fn read_sinks(channel: &Section<'_>, defined: &[String]) -> Result<Vec<String>, 
     }
     for (index, name) in names.iter().enumerate() {
         if !defined.contains(name) {
-            channel.wrong("sinks", undefined(name, defined));
+            let known = match defined {
+                [] => "but none is defined; add a [sinks.NAME] table".to_owned(),
+                _ => format!("which is not one of those defined: {}", defined.join(", ")),
+            };
+            channel.wrong("sinks", format!("names the sink {name:?}, {known}"));
         } else if names[..index].contains(name) {
             channel.wrong("sinks", format!("names the sink {name:?} twice; name each sink once"));
         }
@@ -161,39 +154,24 @@ fn read_filters(filters: &Section<'_>, sinks: &[String]) -> Result<BTreeMap<Stri
 }
 
 fn read_expect(expect: &Section<'_>) -> Expect {
-    let mut lists = Vec::new();
-    for what in Named::VARIANTS {
-        let key = <&str>::from(what);
-        let Ok(Some(texts)) = expect.list(key) else { continue };
-        if texts.is_empty() {
-            expect.wrong(key, "is empty, so that every event would be rejected; list values, or remove it");
-        }
-        let mut values = Vec::with_capacity(texts.len());
-        for (number, text) in (1..).zip(&texts) {
-            match what.canonical(text.trim()) {
-                Ok(value) => values.push(value),
-                Err(wrong) => drop(expect.wrong(key, format!("number {number} {wrong}: no event can match it"))),
-            }
-        }
-        lists.push((*what, values));
-    }
-    Expect::of(lists)
-}
-
-fn undefined(name: &str, defined: &[String]) -> String {
-    if defined.is_empty() {
-        return format!("names the sink {name:?}, but none is defined; add a [sinks.NAME] table");
-    }
-    format!("names the sink {name:?}, which is not one of those defined: {}", defined.join(", "))
+    const EMPTY: &str = "is empty, so that every event would be rejected; list values, or remove it";
+    let read = |what: &Named| {
+        let canonical = |number, text: &str| {
+            let value = what.canonical(text.trim());
+            value.map_err(|wrong| format!("number {number} {wrong}: no event can match it"))
+        };
+        Some((*what, expect.items(what.into(), EMPTY, canonical).ok()??))
+    };
+    Expect::of(Named::VARIANTS.iter().filter_map(read))
 }
 
 fn start(text: &str) -> Result<Start, String> {
     match text.trim() {
         "earliest" => Ok(Start::Earliest),
         "latest" => Ok(Start::Latest),
-        number => match number.parse().ok().and_then(Offset::new) {
-            Some(offset) => Ok(Start::Offset(offset)),
-            None => Err("must be \"earliest\", \"latest\" or an offset, a whole number from 0".to_owned()),
-        },
+        number => number
+            .parse()
+            .map(Start::Offset)
+            .map_err(|_: &str| "must be \"earliest\", \"latest\" or an offset, a whole number from 0".to_owned()),
     }
 }

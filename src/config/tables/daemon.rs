@@ -5,27 +5,23 @@ use std::net::SocketAddr;
 use bytesize::ByteSize;
 use reqwest::header::{HeaderMap, HeaderName};
 
-use super::tls::read_authorities;
-use crate::config::built_in::no_traces;
-use crate::config::reading::values::{http_url, size_in, word};
+use super::server::read_authorities;
+use crate::config::problem::built_without;
+use crate::config::reading::values::{http_url, size_in, unless_empty, word};
 use crate::config::reading::{Reading, Reported, Section, all};
 use net::http;
 use telemetry::Log;
-use telemetry::trace::Otlp;
+use telemetry::trace::{HAS_OTLP, Otlp};
 
 pub(crate) fn read_memory(root: &Section<'_>) -> Result<u64, Reported> {
     let range = ByteSize::mib(32)..=ByteSize::tib(1);
-    root.section("limits").required("memory", size_in(range)).map(|ByteSize(bytes)| bytes)
+    root.section("limits").required("memory", size_in(range))
 }
 
 pub(crate) fn read_listen(root: &Section<'_>) -> Result<Option<SocketAddr>, Reported> {
-    root.section("admin").required("listen", |text| match text.trim() {
-        "" => Ok(None),
-        address => address.parse().map(Some).map_err(|_| {
-            "must be an IP address and a port, such as \"127.0.0.1:9464\" or \"[::]:9464\"; \"\" turns it off"
-                .to_owned()
-        }),
-    })
+    const MESSAGE: &str =
+        "must be an IP address and a port, such as \"127.0.0.1:9464\" or \"[::]:9464\"; \"\" turns it off";
+    root.section("admin").required("listen", unless_empty(|text| text.parse().map_err(|_| MESSAGE.to_owned())))
 }
 
 /// The host names that requests to the admin listener may use, in addition to its addresses.
@@ -49,20 +45,17 @@ pub(crate) fn read_log(root: &Section<'_>) -> Result<Log, Reported> {
 /// Where traces are exported.
 pub(crate) fn read_otlp(root: &Section<'_>) -> Reading<Otlp> {
     let log = root.section("log");
-    let endpoint = log.required("otlp_endpoint", |text| match text.trim() {
-        "" => Ok(None),
-        address => http_url(address).map(Some),
-    });
+    let endpoint = log.required("otlp_endpoint", unless_empty(http_url));
     let headers = log.secret("otlp_headers", headers);
     let authorities = read_authorities(&log, "otlp_ca_file");
     let (endpoint, headers, authorities) = (endpoint?, headers?.unwrap_or_default(), authorities?);
-    if let Some(endpoint) = &endpoint {
-        log.note_plaintext("otlp_endpoint", endpoint, "what traces say");
-        if let Some(why) = no_traces() {
-            log.wrong("otlp_endpoint", why);
-        }
+    let Some(endpoint) = endpoint else { return Ok(None) };
+    log.note_plaintext("otlp_endpoint", &endpoint, "what traces say");
+    if !HAS_OTLP {
+        let why = built_without("the export of traces", "otlp");
+        log.wrong("otlp_endpoint", format!("is set, and {why}"));
     }
-    Ok(endpoint.map(|endpoint| Otlp { endpoint, headers, authorities }))
+    Ok(Some(Otlp { endpoint, headers, authorities }))
 }
 
 /// Parses headers as in `OTEL_EXPORTER_OTLP_HEADERS`: `name=value`, separated by commas.

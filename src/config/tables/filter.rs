@@ -1,7 +1,6 @@
 //! Reads filters, which select the events for a sink.
 
 use strum::VariantArray;
-
 use uuid::Uuid;
 
 use crate::config::reading::{Reading, Section};
@@ -21,20 +20,24 @@ pub(crate) fn read(section: &Section<'_>, name: &str) -> Reading<Filter> {
     let mut rule = Rule::default();
     for &field in Field::VARIANTS {
         let name = field.into();
-        let Ok(Some(values)) = filter.list(name) else { continue };
-        if values.is_empty() {
-            filter.wrong(name, "is empty, and no event would pass; name a value");
-        }
-        for (number, value) in (1..).zip(&values) {
-            if let Err(needed) = possible(field, value) {
-                filter.wrong(name, format!("number {number} is not a possible value of an event: it must be {needed}"));
-            } else if let Some(known) = unknown(field, value) {
-                let note =
-                    format!("number {number} is not a type that this version knows: {known}; perhaps no event has it");
-                filter.note(name, note);
+        let values = filter.items(name, "is empty, and no event would pass; name a value", |number, value| {
+            possible(field, value).map_err(|needed| {
+                format!("number {number} is not a possible value of an event: it must be {needed}")
+            })?;
+            if field == Field::Type && matches!(value.parse(), Ok(EventType::Other(_))) {
+                // The service may have more types.
+                let known = EventType::KNOWN.join(", ");
+                filter.note(
+                    name,
+                    format!("number {number} is not a type that this version knows: {known}; perhaps no event has it"),
+                );
             }
+            Ok(value.to_owned())
+        });
+        // A list with a mistake still counts as a list for the checks that follow.
+        if let Some(values) = values.unwrap_or(Some(Vec::new())) {
+            rule.insert(field, values);
         }
-        rule.insert(field, values);
     }
     Ok(Some(Filter(vec![rule])))
 }
@@ -57,10 +60,4 @@ fn possible(field: Field, value: &str) -> Result<(), &'static str> {
         }
     };
     if is_possible { Ok(()) } else { Err(needed) }
-}
-
-/// Lists the known types if the value is a type that this version does not know. The service may have more types.
-fn unknown(field: Field, value: &str) -> Option<String> {
-    let is_unknown = field == Field::Type && matches!(value.parse(), Ok(EventType::Other(_)));
-    is_unknown.then(|| EventType::KNOWN.join(", "))
 }

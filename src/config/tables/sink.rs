@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::channel::Channel;
 use super::filter;
-use crate::config::built_in::not_built_in;
+use crate::config::problem::not_built_in;
 use crate::config::reading::values::{positive_duration, word};
 use crate::config::reading::{Reported, Section, all};
 use crate::config::shown::Shown;
@@ -16,10 +17,9 @@ use net::retry::RetryPolicy;
 mod file;
 mod kafka;
 mod nats;
-mod postgres;
 mod settings;
-pub(crate) mod shape;
-mod sqlite;
+mod shape;
+mod table;
 mod webhook;
 
 pub(crate) use settings::SinkType;
@@ -42,8 +42,8 @@ impl Sink {
             SinkSettings::Webhook(settings) => webhook::shown(settings),
             SinkSettings::Nats(settings) => nats::shown(settings),
             SinkSettings::Kafka(settings) => kafka::shown(settings),
-            SinkSettings::Postgres(settings) => postgres::shown(settings),
-            SinkSettings::Sqlite(settings) => sqlite::shown(settings),
+            SinkSettings::Postgres(settings) => table::shown_postgres(settings),
+            SinkSettings::Sqlite(settings) => table::shown_sqlite(settings),
         });
         let template = shape.template.as_ref().and_then(|template| template.shipped());
         shown.extend([
@@ -56,27 +56,26 @@ impl Sink {
     }
 }
 
-/// Reads every sink. Sinks with mistakes are left out.
-pub(crate) fn read_all(section: &Section<'_>) -> BTreeMap<String, Sink> {
-    let mut sinks = BTreeMap::new();
+/// Reads every sink, and checks it with the channels that use it. Sinks with mistakes are left out. If the state
+/// `is_shared`, instances share the channels.
+pub(crate) fn read_all(root: &Section<'_>, channels: &[Channel], is_shared: bool) -> BTreeMap<String, Sink> {
+    let (section, mut sinks) = (root.section("sinks"), BTreeMap::new());
     for name in section.names().unwrap_or_default() {
         section.check_name(&name);
-        if let Ok(sink) = read(&section.section(&name)) {
-            file::check_conflicts(section, &name, &sink, &sinks);
-            sqlite::check_conflicts(section, &name, &sink, &sinks);
+        if let Ok(sink) = read(&section.section(&name), is_shared) {
+            file::check_conflicts(&section, &name, &sink, &sinks);
+            shape::check_use(&section.section(&name), &sink, channels);
             sinks.insert(name, sink);
         }
     }
     sinks
 }
 
-fn read(sink: &Section<'_>) -> Result<Sink, Reported> {
+fn read(sink: &Section<'_>, is_shared: bool) -> Result<Sink, Reported> {
     let kind = sink.required("type", word).inspect_err(|_| sink.pass_over())?;
     if let Some(why) = not_built_in(<&str>::from(kind)) {
         sink.wrong("type", why);
     }
-    let has_waits = matches!(kind, SinkType::Webhook | SinkType::Nats | SinkType::Kafka);
-    let has_tables = matches!(kind, SinkType::Postgres | SinkType::Sqlite);
     let read = all!(Sink {
         settings: match kind {
             SinkType::Stdout => Ok(SinkSettings::Stdout),
@@ -84,24 +83,32 @@ fn read(sink: &Section<'_>) -> Result<Sink, Reported> {
             SinkType::Webhook => webhook::read(sink).map(Box::new).map(SinkSettings::Webhook),
             SinkType::Nats => nats::read(sink).map(Box::new).map(SinkSettings::Nats),
             SinkType::Kafka => kafka::read(sink).map(Box::new).map(SinkSettings::Kafka),
-            SinkType::Postgres => postgres::read(sink).map(Box::new).map(SinkSettings::Postgres),
-            SinkType::Sqlite => sqlite::read(sink).map(SinkSettings::Sqlite),
+            SinkType::Postgres => table::read_postgres(sink).map(Box::new).map(SinkSettings::Postgres),
+            SinkType::Sqlite => table::read_sqlite(sink).map(SinkSettings::Sqlite),
         },
         retry: match kind {
-            SinkType::Webhook => sink.retry_waits(),
-            SinkType::Nats => sink.retry_waits_or(nats::RETRY),
-            SinkType::Kafka => sink.retry_waits_or(kafka::RETRY),
+            SinkType::Webhook => sink.retry_waits(["1s", "1h"]),
+            // These waits are short, because a retry is cheap and the events wait.
+            SinkType::Nats | SinkType::Kafka => sink.retry_waits(["1s", "10s"]),
             SinkType::Postgres | SinkType::Sqlite => Ok(DATABASE_RETRY),
             SinkType::Stdout | SinkType::File => Ok(RETRY),
         },
-        give_up_after: if has_waits || has_tables {
-            sink.optional("give_up_after", positive_duration)
-        } else {
-            Ok(None)
+        give_up_after: match kind {
+            SinkType::Stdout | SinkType::File => Ok(None),
+            _ => sink.optional("give_up_after", positive_duration),
         },
         shape: shape::read(sink, kind),
         filter: filter::read(sink, "filter"),
-    })?;
-    shape::check_dispatch(sink, &read.settings, &read.shape);
-    Ok(read)
+    });
+    // A sink on one machine gets only a part of the events if several instances share the channels.
+    if matches!(kind, SinkType::Stdout | SinkType::File | SinkType::Sqlite)
+        && !sink.boolean("per_instance", false).unwrap_or(true)
+        && is_shared
+    {
+        sink.wrong(
+            "type",
+            "belongs to one machine, but with state.backend = \"postgres\" each event goes to the instance that owns its channel; use a sink that all instances can reach, or set per_instance = true if each machine may have a part of the events",
+        );
+    }
+    read
 }

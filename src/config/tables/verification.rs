@@ -3,21 +3,14 @@
 //! `[verification]` applies to every channel. `[channels.NAME.verification]` overrides it key by key. An owner in the
 //! channel's table, set by either of the two keys, replaces the shared owner.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::config::reading::values::{positive_duration, word};
-use crate::config::reading::{Reading, Reported, Section};
-use ::channel::Verification;
+use crate::config::reading::values::{positive_duration, text_if, word};
+use crate::config::reading::{Reading, Reported, Section, Use};
+use ::channel::{Expect, Verification};
 use ::operator::SignerNames;
 use proof::verify::{Address, SignerSet, Verifier, workflow_owner};
-
-/// The two ways to name the owner of the events.
-#[derive(Clone, Debug)]
-enum Owner {
-    Workflow(Address),
-    Organisation(String),
-}
 
 /// The largest number of characters in a signer's name.
 const LONGEST_NAME: usize = 64;
@@ -25,64 +18,64 @@ const LONGEST_NAME: usize = 64;
 /// Reads `[verification.signer_names]`: the displayed names of signers.
 pub(crate) fn signer_names(root: &Section<'_>) -> Result<SignerNames, Reported> {
     let table = root.section("verification").section("signer_names");
-    let (mut names, mut outcome) = (BTreeMap::new(), Ok(()));
+    let mut names = BTreeMap::new();
     for key in table.names()? {
         let signer = address(&key).map_err(|message| table.wrong(&key, message));
-        match (signer, table.quoted(&key, signer_name)) {
+        if let (Ok(signer), Ok(Some(name))) = (signer, table.quoted(&key, signer_name)) {
             // The shipped addresses are lower-case. The same address in another case is the operator's, and it sorts
             // first.
-            (Ok(signer), Ok(Some(name))) => drop(names.entry(signer).or_insert(name)),
-            (Err(reported), _) | (_, Err(reported)) => outcome = Err(reported),
-            (Ok(_), Ok(None)) => {}
+            names.entry(signer).or_insert(name);
         }
     }
-    outcome.map(|()| names)
+    Ok(names)
 }
 
 fn signer_name(text: &str) -> Result<String, String> {
-    let (name, length) = (text.trim(), text.trim().chars().count());
-    if (1..=LONGEST_NAME).contains(&length) && !name.contains(char::is_control) {
-        return Ok(name.to_owned());
-    }
-    Err(format!("must be a name of 1 to {LONGEST_NAME} characters, without control characters"))
+    let name = text.trim();
+    let legal = (1..=LONGEST_NAME).contains(&name.chars().count()) && !name.contains(char::is_control);
+    text_if(legal, name, &format!("must be a name of 1 to {LONGEST_NAME} characters, without control characters"))
 }
 
 /// A channel's own table, and the table that all channels share.
 pub(crate) struct Levels<'r> {
-    pub(crate) own: Section<'r>,
-    pub(crate) shared: Section<'r>,
+    own: Section<'r>,
+    shared: Section<'r>,
 }
 
-impl Levels<'_> {
+impl<'r> Levels<'r> {
+    /// The levels of a channel's `table`. For the root, both are the shared table.
+    pub(crate) fn of(root: &Section<'r>, table: &Section<'r>) -> Self {
+        Self { own: table.section("verification"), shared: root.section("verification") }
+    }
+
     /// Returns `None` if neither level names an owner.
-    pub(crate) fn read(&self) -> Reading<Verification> {
+    pub(crate) fn read(&self, expect: Expect) -> Reading<Verification> {
         let verifier = self.verifier();
-        let unsigned = self.required("unsigned", |level, key| level.optional(key, word));
-        let ordering = self.required("ordering", |level, key| level.optional(key, word));
-        let proof_timeout = self.required("proof_timeout", |level, key| level.optional(key, positive_duration));
+        let unsigned = self.required("unsigned", word);
+        let ordering = self.required("ordering", word);
+        let proof_timeout = self.required("proof_timeout", positive_duration);
         let Some(verifier) = verifier?.map(Arc::new) else { return Ok(None) };
         let (unsigned, ordering, proof_timeout) = (unsigned?, ordering?, proof_timeout?);
-        Ok(Some(Verification { verifier, expect: Arc::default(), unsigned, ordering, proof_timeout }))
+        Ok(Some(Verification { verifier, expect: Arc::new(expect), unsigned, ordering, proof_timeout }))
     }
 
     /// The verifier alone. Returns `None` if neither level names an owner.
     pub(crate) fn verifier(&self) -> Reading<Verifier> {
-        let owner = self.inherited(&["org_id", "workflow_owner"], read_owner);
         let tenant_id = self.inherited(&["tenant_id"], |level| level.optional("tenant_id", |text| Ok(text.to_owned())));
+        let tenant = tenant_id.clone().ok().flatten().unwrap_or_default();
+        let owner = self.inherited(&["org_id", "workflow_owner"], |level| read_owner(level, &tenant));
         let signers = self.signer_set();
-        let owner = match owner? {
-            None => return Ok(None),
-            Some(Owner::Workflow(address)) => address,
-            Some(Owner::Organisation(id)) => workflow_owner(&id, &tenant_id?.unwrap_or_default()),
-        };
+        let Some(owner) = owner? else { return Ok(None) };
+        tenant_id?;
         Ok(Some(Verifier::new(signers?, owner)))
     }
 
     fn signer_set(&self) -> Result<SignerSet, Reported> {
         const REQUIRED: &str = "min_required_signatures";
-        let signers = self.required("valid_signers", read_signers);
-        let required = self.required(REQUIRED, |level, key| level.optional(key, signatures));
-        SignerSet::new(signers?, required?).map_err(|error| {
+        let signers = self.inherited(&["valid_signers"], read_signers);
+        let required = self.required(REQUIRED, signatures);
+        let signers = signers?.ok_or_else(|| self.shared.missing("valid_signers"))?;
+        SignerSet::new(signers, required?).map_err(|error| {
             let level = if self.own.is_set(REQUIRED) { &self.own } else { &self.shared };
             level.wrong(REQUIRED, format!("{error}; lower it, or list more in valid_signers"))
         })
@@ -100,7 +93,7 @@ impl Levels<'_> {
         match (read(&self.shared), read(&self.own)) {
             (shared, Ok(None)) => {
                 for key in keys {
-                    self.own.note_inherited(key, &self.shared);
+                    self.own.note_use(key, Use::Inherits(self.shared.key.at(key)));
                 }
                 shared
             }
@@ -108,32 +101,31 @@ impl Levels<'_> {
         }
     }
 
-    fn required<T>(&self, key: &str, read: impl Fn(&Section<'_>, &str) -> Reading<T>) -> Result<T, Reported> {
-        self.inherited(&[key], |level| read(level, key))?.ok_or_else(|| self.shared.missing(key))
+    fn required<T>(&self, key: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<T, Reported> {
+        self.inherited(&[key], |level| level.optional(key, &parse))?.ok_or_else(|| self.shared.missing(key))
     }
 }
 
 /// The organization in the shipped example files, which does not exist.
 const EXAMPLE_ORG: &str = "org_2abcDEFghiJKLmno";
 
-fn read_owner(table: &Section<'_>) -> Reading<Owner> {
+/// Reads the address of the owner, or the id of the organization that it follows from.
+fn read_owner(table: &Section<'_>, tenant_id: &str) -> Reading<Address> {
     match table.either("org_id", "workflow_owner")? {
         None => Ok(None),
-        Some("org_id") => table.optional("org_id", org_id),
-        Some(key) => table.optional(key, |text| Ok(Owner::Workflow(address(text)?))),
+        Some("org_id") => table.optional("org_id", |id| Ok(workflow_owner(org_id(id)?, tenant_id))),
+        Some(key) => table.optional(key, address),
     }
 }
 
-fn org_id(text: &str) -> Result<Owner, String> {
+fn org_id(text: &str) -> Result<&str, &'static str> {
     if text.contains('…') || text.contains("...") || text == EXAMPLE_ORG {
-        return Err("is the placeholder of an example; set your organization's id, as the service shows it".to_owned());
+        return Err("is the placeholder of an example; set your organization's id, as the service shows it");
     }
     if text.is_empty() || text.contains(char::is_whitespace) {
-        return Err(
-            "must be the organization's id as the service shows it, such as \"org_…\", without spaces".to_owned()
-        );
+        return Err("must be the organization's id as the service shows it, such as \"org_…\", without spaces");
     }
-    Ok(Owner::Organisation(text.to_owned()))
+    Ok(text)
 }
 
 fn address(text: &str) -> Result<Address, String> {
@@ -145,20 +137,13 @@ fn signatures(text: &str) -> Result<usize, String> {
     number.ok_or_else(|| "must be a whole number greater than 0, and at most the number of signers".to_owned())
 }
 
-fn read_signers(table: &Section<'_>, key: &str) -> Reading<Vec<Address>> {
-    let Some(texts) = table.list(key)? else { return Ok(None) };
-    let mut signers = Vec::with_capacity(texts.len());
-    let mut outcome =
-        if texts.is_empty() { Err(table.wrong(key, "is empty; list the network's signers")) } else { Ok(()) };
-    for (number, text) in (1..).zip(&texts) {
-        match address(text) {
-            Ok(signer) if signers.contains(&signer) => {
-                let message = format!("lists {signer} twice (number {number}); list each signer once");
-                outcome = Err(table.wrong(key, message));
-            }
-            Ok(signer) => signers.push(signer),
-            Err(message) => outcome = Err(table.wrong(key, format!("number {number} {message}"))),
+fn read_signers(table: &Section<'_>) -> Reading<Vec<Address>> {
+    let mut known = BTreeSet::new();
+    table.items("valid_signers", "is empty; list the network's signers", |number, text| {
+        let signer = address(text).map_err(|message| format!("number {number} {message}"))?;
+        if known.insert(signer) {
+            return Ok(signer);
         }
-    }
-    outcome.map(|()| Some(signers))
+        Err(format!("lists {signer} twice (number {number}); list each signer once"))
+    })
 }

@@ -12,8 +12,8 @@ fn settings(text: &str, variables: &[(&str, &str)]) -> (BTreeMap<String, Setting
     fs::write(&file, text.replace('~', &directory.path().display().to_string())).expect("a file in it");
     let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
     let text = Text::read(Some(&file)).expect("a text");
-    let (_, found) =
-        Config::examined(text, variables, crate::config::effective::settings).unwrap_or_else(|error| panic!("{error}"));
+    let (_, reader) = Config::checked(&text, variables).unwrap_or_else(|error| panic!("{error}"));
+    let found = crate::config::effective::settings(&reader);
     for setting in &found {
         let shown = format!("{setting:?} {}", serde_json::to_string(setting).expect("JSON"));
         assert!(!shown.contains("do-not-show") && !shown.contains("whsec_"), "{shown}");

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 
 use crate::cli::exit::{Exit, Failure};
-use crate::config::{Config, no_console};
+use crate::config::{Config, built_without};
 
 /// There is none.
 pub(crate) struct Console(Infallible);
@@ -29,5 +29,5 @@ pub(crate) async fn open(
     _from: Option<&str>,
     _read_only: bool,
 ) -> Result<Console, Failure> {
-    Err(Failure(Exit::Usage, no_console()))
+    Err(Failure(Exit::Usage, built_without("the console", "console")))
 }

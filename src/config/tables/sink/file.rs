@@ -9,10 +9,11 @@ use nix::unistd::{Group, User};
 use serde_json::json;
 
 use super::settings::{Sink, SinkSettings};
+use crate::config::key::Key;
 use crate::config::reading::values::{path, positive_duration, size};
 use crate::config::reading::{Reading, Reported, Section, all};
 use crate::config::shown::Shown;
-use ::sink::{Access, ClosedName, Compression, FileSettings, Keep, Place, Rotation};
+use ::sink::{Access, ClosedName, Compression, FileSettings, Keep, Place, Rotation, SqliteSettings};
 
 /// The default of `compress`.
 pub(super) const NOT_COMPRESSED: &str = "none";
@@ -29,7 +30,8 @@ pub(super) fn read(sink: &Section<'_>) -> Result<FileSettings, Reported> {
     let settings = all!(FileSettings {
         path: sink.required("path", path),
         access: read_access(sink),
-        rotation: read_rotation(sink, path.as_deref().ok()),
+        // Without a valid path, the keys are still read and checked.
+        rotation: read_rotation(sink, path.as_deref().unwrap_or(Path::new(""))),
     })?;
     if let Some(link) = settings.latest_link() {
         if settings.takes(&Place::of_link(link)) {
@@ -53,43 +55,38 @@ fn read_access(sink: &Section<'_>) -> Result<Access, Reported> {
 }
 
 /// Returns `None` if neither a size nor a time is set.
-fn read_rotation(sink: &Section<'_>, file: Option<&Path>) -> Reading<Rotation> {
-    let rotate_size = sink.optional("rotate_size", size);
-    let every = sink.optional("rotate_every", part_of_a_day);
-    let name = sink.optional("rotated_name", ClosedName::parse);
-    let compression = sink.or("compress", compression, NOT_COMPRESSED);
-    let keep = all!(Keep {
-        files: sink.optional("keep_files", files),
-        time: sink.optional("keep_for", positive_duration),
-        size: sink.optional("keep_size", size),
-    });
-    let latest_link = sink.optional("latest_link", path);
-
-    let (rotate_size, every, name, compression) = (rotate_size?, every?, name?, compression?);
-    let (keep, latest_link) = (keep?, latest_link?);
-    let size_key = sink.key.at("rotate_size");
-    if rotate_size.is_none() && every.is_none() {
-        let message = format!(
-            "has no effect on a file that is never closed: set {size_key} or {} too",
-            sink.key.at("rotate_every")
-        );
+fn read_rotation(sink: &Section<'_>, file: &Path) -> Reading<Rotation> {
+    let rotation = all!(Rotation {
+        keep: all!(Keep {
+            files: sink.optional("keep_files", files),
+            time: sink.optional("keep_for", positive_duration),
+            size: sink.optional("keep_size", size),
+        }),
+        size: sink.optional("rotate_size", size),
+        every: sink.optional("rotate_every", part_of_a_day),
+        name: sink
+            .optional("rotated_name", ClosedName::parse)
+            .map(|name| name.unwrap_or_else(|| ClosedName::beside(file))),
+        compression: sink.or("compress", compression, NOT_COMPRESSED),
+        latest_link: sink.optional("latest_link", path),
+    })?;
+    let (size_key, every_key) = (sink.key.at("rotate_size"), sink.key.at("rotate_every"));
+    if rotation.size.is_none() && rotation.every.is_none() {
+        let message = format!("has no effect on a file that is never closed: set {size_key} or {every_key} too");
         let keys = ["rotated_name", "compress", "keep_files", "keep_for", "keep_size", "latest_link"];
-        let is_set = |key: &&str| sink.is_set(key) && (*key != "compress" || compression.is_some());
+        let is_set = |key: &&str| sink.is_set(key) && (*key != "compress" || rotation.compression.is_some());
         for key in keys.into_iter().filter(is_set) {
             sink.wrong(key, &*message);
         }
         return Ok(None);
     }
-    if keep.size.zip(rotate_size).is_some_and(|(keep, rotate)| keep < rotate) {
+    if rotation.keep.size.zip(rotation.size).is_some_and(|(keep, rotate)| keep < rotate) {
         sink.wrong("keep_size", format!("must not be smaller than {size_key}, the size of one file"));
     }
-    let Some(file) = file else { return Ok(None) };
-    let claims = |name: &ClosedName| file.file_name().is_some_and(|own| name.claims(&own.to_string_lossy()));
-    if name.as_ref().is_some_and(claims) {
+    if file.file_name().is_some_and(|own| rotation.name.claims(&own.to_string_lossy())) {
         sink.wrong("rotated_name", "must make names that differ from the name of the file itself");
     }
-    let name = name.unwrap_or_else(|| ClosedName::beside(file));
-    Ok(Some(Rotation { size: rotate_size, every, name, compression, keep, latest_link }))
+    Ok(Some(rotation))
 }
 
 pub(super) fn shown(settings: &FileSettings) -> Shown {
@@ -117,23 +114,30 @@ pub(super) fn shown(settings: &FileSettings) -> Shown {
 
 /// Records a problem if the files of the sink `name` and of another sink could be mixed up.
 pub(super) fn check_conflicts(sinks: &Section<'_>, name: &str, sink: &Sink, others: &BTreeMap<String, Sink>) {
-    let SinkSettings::File(file) = &sink.settings else { return };
     for (other_name, other) in others {
-        if let SinkSettings::File(other) = &other.settings
-            && let Some((key, message)) = conflict(file, other, &sinks.key.at(other_name).to_string())
+        let (wrong, at) = (|key, message| sinks.section(name).wrong(key, message), sinks.key.at(other_name));
+        if path_of(sink).zip(path_of(other)).is_some_and(|(path, other)| Place::of(path).is(&Place::of(other))) {
+            wrong("path", format!("is the file of {at} too; give each sink a file of its own"));
+        } else if let (SinkSettings::File(file), SinkSettings::File(other)) = (&sink.settings, &other.settings)
+            && let Some((key, message)) = conflict(file, other, &at)
         {
-            sinks.section(name).wrong(key, message);
+            wrong(key, message);
         }
     }
 }
 
-/// Returns the key of `file` that conflicts with the file `other`, whose table is `at`, and the reason. Files are
-/// compared by the targets of their paths. Links can change a target until the file is opened.
-fn conflict(file: &FileSettings, other: &FileSettings, at: &str) -> Option<(&'static str, String)> {
-    let (place, other_place) = (Place::of(&file.path), Place::of(&other.path));
-    if place.is(&other_place) {
-        return Some(("path", format!("is the file of {at} too; give each sink a file of its own")));
+/// The file or the database of a sink.
+fn path_of(sink: &Sink) -> Option<&Path> {
+    match &sink.settings {
+        SinkSettings::File(FileSettings { path, .. }) | SinkSettings::Sqlite(SqliteSettings { path, .. }) => Some(path),
+        _ => None,
     }
+}
+
+/// Returns the key of `file` that conflicts with the file `other`, whose table is `at`, and the reason. Their paths
+/// differ. Files are compared by the targets of their paths. Links can change a target until the file is opened.
+fn conflict(file: &FileSettings, other: &FileSettings, at: &Key) -> Option<(&'static str, String)> {
+    let (place, other_place) = (Place::of(&file.path), Place::of(&other.path));
     let overlap = place.is_beside(&other_place) && file.closed_name().overlaps(&other.closed_name());
     let (link, other_link) = (file.latest_link().map(Place::of_link), other.latest_link().map(Place::of_link));
     let same_link = link.as_ref().zip(other_link.as_ref()).is_some_and(|(link, other)| link.is(other));

@@ -4,30 +4,21 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use serde_json::json;
-use url::{Host, Url};
+use url::Url;
 
-use crate::config::reading::values::{is_loopback, positive_duration, visible, whole_number, word};
+use crate::config::reading::values::{duration_in, is_loopback, text_if, visible, whole_number, word};
 use crate::config::reading::{Reported, Section, all};
 use crate::config::shown::Shown;
-use crate::config::tables::tls::{read_authorities, read_identity};
+use crate::config::tables::server::{read_authorities, read_identity};
 use ::sink::{KafkaSettings, Mechanism, SaslLogin, Security};
 use net::secret::Secret;
 
-/// The waits while the brokers are unavailable. They are short, because a retry is cheap and the events wait.
-pub(super) const RETRY: [&str; 2] = ["1s", "10s"];
-
-const TIMEOUT: &str = "10s";
-
 /// By default, brokers abort transactions that are open for longer than 15 minutes, and our transactions can wait for three
 /// answers.
-const TIMEOUT_LIMIT: Duration = Duration::from_secs(5 * 60);
+const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(5 * 60);
 
 const PARTITIONS: RangeInclusive<u16> = 1..=10_000;
 const REPLICAS: RangeInclusive<u8> = 0..=10;
-
-const TOPIC: &str = "channeld";
-const POSITIONS: &str = "channeld-positions";
-const TRANSACTIONAL_ID: &str = "channeld";
 
 /// The longest topic name.
 const NAME_LIMIT: usize = 249;
@@ -39,19 +30,18 @@ pub(super) fn read(sink: &Section<'_>) -> Result<KafkaSettings, Reported> {
     let settings = all!(KafkaSettings {
         brokers: read_brokers(sink),
         security: read_security(&sink.section("security")),
-        topic: sink.or("topic", name_of_topic, TOPIC),
-        positions_topic: sink.or("positions_topic", name_of_topic, POSITIONS),
-        transactional_id: sink.or("transactional_id", prefix, TRANSACTIONAL_ID),
+        topic: sink.or("topic", name_of_topic, "channeld"),
+        positions_topic: sink.or("positions_topic", name_of_topic, "channeld-positions"),
+        transactional_id: sink.or("transactional_id", prefix, "channeld"),
         create: sink.boolean("create", true),
         partitions: sink.or("partitions", whole_number(PARTITIONS), "6"),
         replicas: sink.or("replicas", whole_number(REPLICAS), "0"),
-        timeout: sink.or("timeout", bounded, TIMEOUT),
-    });
-    let settings = settings?;
+        timeout: sink.or("timeout", duration_in(TIMEOUTS), "10s"),
+    })?;
     if settings.positions_topic == settings.topic {
         sink.wrong("positions_topic", "must be a different topic than the one of the events, which is not compacted");
     }
-    let is_beyond = settings.brokers.iter().any(|broker| !is_own(broker));
+    let is_beyond = settings.brokers.iter().filter_map(|broker| address(broker)).any(|url| !is_loopback(&url));
     if settings.security.login.is_some() && !settings.security.tls && is_beyond {
         sink.section("security").note(
             "tls",
@@ -82,23 +72,16 @@ fn address(text: &str) -> Option<Url> {
     Url::parse(&format!("kafka://{text}")).ok().filter(|url| url.host_str().is_some_and(|host| !host.is_empty()))
 }
 
-/// Whether a broker is on this machine.
-fn is_own(broker: &str) -> bool {
-    address(broker).is_some_and(|url| match url.host() {
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        _ => is_loopback(&url),
-    })
-}
-
 fn read_security(security: &Section<'_>) -> Result<Security, Reported> {
+    let with_tls = ["ca_file", "client_certificate_file"].into_iter().filter(|key| security.is_set(key));
     let read = all!(Security {
         authorities: read_authorities(security, "ca_file"),
         identity: read_identity(security),
         login: read_login(security),
-        tls: security.boolean("tls", ["ca_file", "client_certificate_file"].iter().any(|key| security.is_set(key))),
+        tls: security.boolean("tls", with_tls.clone().next().is_some()),
     })?;
-    for key in ["ca_file", "client_certificate_file"] {
-        if !read.tls && security.is_set(key) {
+    if !read.tls {
+        for key in with_tls {
             security.wrong(key, "has an effect only with TLS; remove it, or tls = false");
         }
     }
@@ -121,21 +104,11 @@ fn is_name(text: &str) -> bool {
 
 fn name_of_topic(text: &str) -> Result<String, String> {
     let legal = is_name(text) && !matches!(text, "." | "..");
-    Some(text.to_owned())
-        .filter(|_| legal)
-        .ok_or_else(|| format!("must be a topic's name: letters, digits, ., _ and -, {NAME_LIMIT} at most"))
+    text_if(legal, text, &format!("must be a topic's name: letters, digits, ., _ and -, {NAME_LIMIT} at most"))
 }
 
 fn prefix(text: &str) -> Result<String, String> {
-    Some(text.to_owned())
-        .filter(|text| is_name(text))
-        .ok_or_else(|| format!("must be of letters, digits, ., _ and -, {NAME_LIMIT} at most"))
-}
-
-fn bounded(text: &str) -> Result<Duration, String> {
-    let timeout = positive_duration(text)?;
-    let legal = timeout >= Duration::from_millis(1) && timeout <= TIMEOUT_LIMIT;
-    if legal { Ok(timeout) } else { Err("must be from \"1ms\" to \"5m\"".to_owned()) }
+    text_if(is_name(text), text, &format!("must be of letters, digits, ., _ and -, {NAME_LIMIT} at most"))
 }
 
 pub(super) fn shown(settings: &KafkaSettings) -> Shown {

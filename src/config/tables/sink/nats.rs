@@ -5,23 +5,15 @@ use std::ops::RangeInclusive;
 use serde_json::json;
 use url::Url;
 
-use crate::config::reading::values::{is_loopback, positive_duration, visible, whole_number};
+use crate::config::reading::values::{is_loopback, positive_duration, text_if, visible, whole_number};
 use crate::config::reading::{Reported, Section, all};
 use crate::config::shown::Shown;
-use crate::config::tables::tls::{read_authorities, read_identity};
-use ::sink::{Login, NatsSettings, Pattern};
+use crate::config::tables::server::{read_authorities, read_identity};
+use ::sink::{Login, NatsSettings};
 use net::secret::Secret;
-
-/// The waits while a server is unavailable. They are short, because a retry is cheap and the events wait.
-pub(super) const RETRY: [&str; 2] = ["1s", "10s"];
-
-const TIMEOUT: &str = "10s";
 
 /// How many servers can store a stream.
 const REPLICAS: RangeInclusive<u8> = 1..=5;
-
-const SUBJECT: &str = "channeld.{channel}.{type}";
-const POSITIONS: &str = "channeld-positions";
 
 /// The longest stream name.
 const NAME_LIMIT: usize = 255;
@@ -33,11 +25,11 @@ pub(super) fn read(sink: &Section<'_>) -> Result<NatsSettings, Reported> {
         authorities: read_authorities(sink, "ca_file"),
         identity: read_identity(sink),
         stream: sink.or("stream", stream, "channeld"),
-        subject: sink.or("subject", pattern, SUBJECT),
-        positions: sink.or("positions", positions, POSITIONS),
+        subject: sink.or("subject", |text| text.parse().map_err(str::to_owned), "channeld.{channel}.{type}"),
+        positions: sink.or("positions", positions, "channeld-positions"),
         create: sink.boolean("create", true),
         replicas: sink.or("replicas", whole_number(REPLICAS), "1"),
-        timeout: sink.or("timeout", positive_duration, TIMEOUT),
+        timeout: sink.or("timeout", positive_duration, "10s"),
     })?;
     if settings.positions.split('.').next() == Some(settings.subject.first()) {
         let message =
@@ -78,45 +70,36 @@ fn read_login(sink: &Section<'_>) -> Result<Login, Reported> {
     let credentials = sink.secret_file("credentials_file", credentials);
     let password = sink.login(["user", "password"], visible, visible);
     let token = sink.secret("token", visible);
-    let password = password?.map(|(user, password)| ("user", Login::Password(user, Secret::new(password))));
-    let credentials = credentials?.map(|text| ("credentials_file", Login::Credentials(Secret::new(text))));
-    let token = token?.map(|text| ("token", Login::Token(Secret::new(text))));
-    let mut logins = credentials.into_iter().chain(password).chain(token);
-    match (logins.next(), logins.next()) {
-        (login, None) => Ok(login.map_or(Login::None, |(_, login)| login)),
-        (_, Some((key, _))) => {
-            Err(sink.wrong(key, "is set together with another login; keep one of credentials_file, user and token"))
-        }
+    let another =
+        |key| Err(sink.wrong(key, "is set together with another login; keep one of credentials_file, user and token"));
+    match (credentials?, password?, token?) {
+        (None, None, None) => Ok(Login::None),
+        (Some(text), None, None) => Ok(Login::Credentials(Secret::new(text))),
+        (None, Some((user, password)), None) => Ok(Login::Password(user, Secret::new(password))),
+        (None, None, Some(token)) => Ok(Login::Token(Secret::new(token))),
+        (Some(_), Some(_), _) => another("user"),
+        (_, _, Some(_)) => another("token"),
     }
 }
 
 fn credentials(text: &str) -> Result<String, String> {
-    if text.contains("BEGIN NATS USER JWT") && text.contains("BEGIN USER NKEY SEED") {
-        // The client needs a line end after each line, and `read_secret` has removed the last one.
-        return Ok(format!("{text}\n"));
-    }
-    Err("must contain a user's JWT and its NKEY seed, as `nsc generate creds` writes them".to_owned())
-}
-
-fn pattern(text: &str) -> Result<Pattern, String> {
-    text.parse().map_err(str::to_owned)
+    let legal = text.contains("BEGIN NATS USER JWT") && text.contains("BEGIN USER NKEY SEED");
+    // The client needs a line end after each line, and `read_secret` has removed the last one.
+    let text = format!("{text}\n");
+    text_if(legal, &text, "must contain a user's JWT and its NKEY seed, as `nsc generate creds` writes them")
 }
 
 fn stream(text: &str) -> Result<String, String> {
     let legal = |c: char| c.is_ascii_graphic() && !matches!(c, '.' | '*' | '>' | '/' | '\\');
     let is_name = !text.is_empty() && text.len() <= NAME_LIMIT && text.chars().all(legal);
-    Some(text.to_owned())
-        .filter(|_| is_name)
-        .ok_or_else(|| "must be a stream's name: visible ASCII characters without . * > / and \\".to_owned())
+    text_if(is_name, text, "must be a stream's name: visible ASCII characters without . * > / and \\")
 }
 
 fn positions(text: &str) -> Result<String, String> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    let is_prefix =
-        text.len() <= NAME_LIMIT && text.split('.').all(|token| !token.is_empty() && token.chars().all(legal));
-    Some(text.to_owned())
-        .filter(|_| is_prefix)
-        .ok_or_else(|| "must be words of letters, digits, - and _ with dots between them".to_owned())
+    let are_words = text.split('.').all(|token| !token.is_empty() && token.chars().all(legal));
+    let is_prefix = text.len() <= NAME_LIMIT && are_words;
+    text_if(is_prefix, text, "must be words of letters, digits, - and _ with dots between them")
 }
 
 pub(super) fn shown(settings: &NatsSettings) -> Shown {

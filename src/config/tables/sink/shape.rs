@@ -1,15 +1,14 @@
 //! `format`, `include_proof` and `template…`: the shape of the records that a sink writes.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use strum::VariantNames;
 
 use super::settings::{Sink, SinkSettings, SinkType};
-use crate::config::reading::values::word;
+use crate::config::reading::values::{text_if, word};
 use crate::config::reading::{Reported, Section};
-use crate::config::sources::files::read_up_to;
+use crate::config::sources::files::read_named;
 use crate::config::tables::channel::Channel;
 use ::record::{Field, Filter, Format, JSON, Shape, Shipped, Source, Template, VOCABULARY};
 use ::sink::Dispatch;
@@ -68,7 +67,9 @@ fn read_template(sink: &Section<'_>) -> Result<Arc<Template>, Reported> {
     let [shipped, file, content_type] = KEYS;
     let source = match sink.either(shipped, file) {
         Ok(Some("template")) => sink.optional(shipped, word).map(|read| read.map(Source::Shipped)),
-        Ok(Some(_)) => sink.file(file, own).map(|read| read.map(|text| Source::Own(text.into()))),
+        Ok(Some(_)) => sink
+            .file(file, |path| read_named(path, TEMPLATE_LIMIT))
+            .map(|read| read.map(|text| Source::Own(text.into()))),
         Ok(None) => Ok(None),
         Err(reported) => Err(reported),
     };
@@ -106,11 +107,6 @@ fn refuse_template(sink: &Section<'_>) {
     }
 }
 
-fn own(path: &str) -> Result<String, String> {
-    let text = read_up_to(Path::new(path), TEMPLATE_LIMIT);
-    text.map_err(|error| format!("the file {path:?} {error}; create it, or correct the path"))
-}
-
 /// A media type as RFC 9110 defines it, with optional parameters.
 fn media_type(text: &str) -> Result<String, String> {
     let text = text.trim();
@@ -121,38 +117,30 @@ fn media_type(text: &str) -> Result<String, String> {
     let subtype = rest.split(';').next().unwrap_or_default().trim_end();
     let is_visible = text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
     let legal = is_token(kind) && is_token(subtype) && is_visible && text.len() <= CONTENT_TYPE_LIMIT;
-    legal
-        .then(|| text.to_owned())
-        .ok_or_else(|| "must be a media type, such as \"application/json\" or \"text/plain\"".to_owned())
+    text_if(legal, text, "must be a media type, such as \"application/json\" or \"text/plain\"")
 }
 
 /// Reads the operator's own values: values that are not secret from one table, and secrets from files.
 fn read_values(sink: &Section<'_>) -> Result<BTreeMap<String, Secret>, Reported> {
-    let mut values = BTreeMap::new();
-    for table in TABLES {
-        let table = sink.section(table);
-        for name in table.names()? {
-            let read = |text: &str| Ok(Secret::new(text));
-            let value = match table.key.name() {
-                "template_values" => {
-                    table.hide(&name);
-                    table.quoted(&name, read)
-                }
-                _ => table.secret_file(&name, read),
-            };
-            if !is_name(&name) {
-                table.wrong(
-                    &name,
-                    "must be a name that a template can use: letters, digits and _, 64 at most, no digit first",
-                );
-            } else if let Some(value) = value?
-                && values.insert(name.clone(), value).is_some()
-            {
-                table.wrong(&name, "is set twice, here and in the other table; keep one");
+    let (mut values, mut outcome) = (BTreeMap::new(), Ok(()));
+    sink.named_values(
+        TABLES,
+        |text| Ok(Secret::new(text)),
+        |table, name, value| match value {
+            _ if !is_name(name) => {
+                let message =
+                    "must be a name that a template can use: letters, digits and _, 64 at most, no digit first";
+                table.wrong(name, message);
             }
-        }
-    }
-    Ok(values)
+            Ok(value) => {
+                if values.insert(name.to_owned(), value).is_some() {
+                    table.wrong(name, "is set twice, here and in the other table; keep one");
+                }
+            }
+            Err(reported) => outcome = Err(reported),
+        },
+    )?;
+    outcome.map(|()| values)
 }
 
 fn is_name(name: &str) -> bool {
@@ -160,66 +148,50 @@ fn is_name(name: &str) -> bool {
     legal && name.len() <= NAME_LIMIT && name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
 }
 
-/// Records a problem if the shape is not possible in the requests of a webhook.
-pub(super) fn check_dispatch(sink: &Section<'_>, settings: &SinkSettings, shape: &Shape) {
-    let SinkSettings::Webhook(webhook) = settings else { return };
-    let Some(template) = shape.template.as_ref().filter(|_| matches!(webhook.dispatch, Dispatch::Batches { .. }))
-    else {
+/// Checks the shape of a sink with its settings, and with the channels that use it.
+pub(super) fn check_use(section: &Section<'_>, sink: &Sink, channels: &[Channel]) {
+    let (name, Shape { format, include_proof, template }) = (section.key.name(), &sink.shape);
+    if *format != Format::Raw && template.is_none() {
         return;
-    };
-    if template.shipped().is_some() {
-        sink.wrong(
-            "batch_events",
-            "cannot be more than 1 with a shipped template: its target accepts one event per request",
-        );
-    } else if !template.makes_json() {
-        sink.wrong(
-            "batch_events",
-            "cannot be more than 1 with a template whose output is not JSON: the bodies could not be separated",
-        );
     }
-}
-
-/// The service's event contains neither its verification nor its channel. A filter must therefore require a verification.
-/// A file must have a single channel, because its events must be told apart after a crash.
-pub(crate) fn check_raw(sinks: &Section<'_>, channels: &[Channel], all: &BTreeMap<String, Sink>) {
-    for (name, sink) in all.iter().filter(|(_, sink)| sink.shape.format == Format::Raw) {
-        let wrong = |message| sinks.section(name).wrong("format", message);
-        let of_sink: Vec<_> = channels.iter().filter(|channel| channel.sinks.contains(name)).collect();
-        let tells = |filter: Option<&Filter>| filter.is_some_and(|filter| filter.names(Field::Verification));
-        let own = sink.filter.as_ref();
-        let all_tell = of_sink.iter().all(|channel| tells(channel.filters.get(name).or(own)));
-        if !all_tell || of_sink.is_empty() && !tells(own) {
-            wrong(
-                "cannot be \"raw\" without a filter on verification: the event alone does not say whether it was proved; add \
-                 filter = { verification = [\"verified\"] }",
-            );
-        }
-        if of_sink.len() > 1 && matches!(sink.settings, SinkSettings::File(_)) {
-            wrong(
-                "cannot be \"raw\" for a file of several channels, whose events could not be told apart; use \"json\", or a \
-                 sink for each channel",
-            );
+    let own = sink.filter.as_ref();
+    let used = channels.iter().filter(|channel| channel.sinks.iter().any(|sink| sink == name));
+    let mut filters: Vec<_> = used.map(|channel| channel.filters.get(name).or(own)).collect();
+    let is_used_often = filters.len() > 1;
+    if filters.is_empty() {
+        filters.push(own);
+    }
+    // The event of the service contains neither its verification nor its channel.
+    let tells = |filter: &Option<&Filter>| filter.is_some_and(|filter| filter.names(Field::Verification));
+    if *format == Format::Raw && !filters.iter().all(tells) {
+        let message = "cannot be \"raw\" without a filter on verification: the event alone does not say whether it was \
+                       proved; add filter = { verification = [\"verified\"] }";
+        section.wrong("format", message);
+    }
+    if *format == Format::Raw && is_used_often && matches!(sink.settings, SinkSettings::File(_)) {
+        let message = "cannot be \"raw\" for a file of several channels, whose events could not be told apart; use \
+                       \"json\", or a sink for each channel";
+        section.wrong("format", message);
+    }
+    let Some(template) = template else { return };
+    let is_shipped = template.shipped().is_some();
+    if let SinkSettings::Webhook(webhook) = &sink.settings
+        && let Dispatch::Batches { .. } = webhook.dispatch
+    {
+        let one_event = "cannot be more than 1 with a shipped template: its target accepts one event per request";
+        let no_json =
+            "cannot be more than 1 with a template whose output is not JSON: the bodies could not be separated";
+        if is_shipped {
+            section.wrong("batch_events", one_event);
+        } else if !template.makes_json() {
+            section.wrong("batch_events", no_json);
         }
     }
-}
-
-/// Tries the templates with samples of the events that their sinks get.
-pub(crate) fn try_templates(sinks: &Section<'_>, channels: &[Channel], all: &BTreeMap<String, Sink>) {
-    for (name, sink) in all {
-        let Some(template) = &sink.shape.template else { continue };
-        let used = channels.iter().filter(|channel| channel.sinks.contains(name));
-        let mut filters: Vec<Option<&Filter>> =
-            used.map(|channel| channel.filters.get(name).or(sink.filter.as_ref())).collect();
-        if filters.is_empty() {
-            filters.push(sink.filter.as_ref());
-        }
-        let problems = template.try_samples(sink.shape.include_proof, |facts| {
-            filters.iter().any(|filter| filter.is_none_or(|filter| filter.takes(facts)))
-        });
-        let key = if template.shipped().is_some() { "template" } else { "template_file" };
-        for problem in problems {
-            sinks.section(name).wrong(key, problem);
-        }
+    // Try the template with samples of the events that the sink gets.
+    let problems = template.try_samples(*include_proof, |facts| {
+        filters.iter().any(|filter| filter.is_none_or(|filter| filter.takes(facts)))
+    });
+    for problem in problems {
+        section.wrong(if is_shipped { "template" } else { "template_file" }, problem);
     }
 }

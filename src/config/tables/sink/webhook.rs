@@ -4,23 +4,22 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use bytesize::ByteSize;
-use reqwest::header::HeaderName;
+use reqwest::header::{AUTHORIZATION, HeaderName};
 use serde_json::json;
 use url::Url;
 
 use super::file::{NOT_COMPRESSED, compression};
-use crate::config::reading::values::{duration, http_url, positive_duration, size_in, whole_number};
-use crate::config::reading::{Reported, Section, all};
+use crate::config::reading::values::{
+    duration_in, http_url, positive_duration, size_in, text_if, unless_empty, whole_number, word,
+};
+use crate::config::reading::{Reading, Reported, Section, Use, all};
 use crate::config::shown::Shown;
-use ::sink::{Dispatch, Rate, SigningKeys, WebhookSettings, has_token};
-use net::http::Proxy;
+use crate::config::tables::server::{read_authorities, read_identity};
+use ::sink::{Credentials, Dispatch, OAuth2, Rate, SigningKeys, WebhookSettings, has_token};
+use net::http::{Connection, Proxy, check_public};
+use net::secret::Secret;
 
-mod connection;
 mod headers;
-mod oauth2;
-
-/// The default of `timeout`.
-const TIMEOUT: &str = "30s";
 
 /// How many events a batch can contain. One event means no batches.
 const EVENTS: RangeInclusive<usize> = 1..=1_000;
@@ -28,17 +27,19 @@ const EVENTS: RangeInclusive<usize> = 1..=1_000;
 /// The size limit of a batch's body.
 const BYTES: RangeInclusive<ByteSize> = ByteSize::kib(1)..=ByteSize::mib(64);
 
-/// The default size limit of a batch's body.
-const DEFAULT_BYTES: &str = "1MiB";
-
-/// The longest wait for more events. Events are delayed by this wait.
-const WAIT_LIMIT: Duration = Duration::from_secs(5 * 60);
+/// The wait for more events. Events are delayed by this wait.
+const WAITS: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(5 * 60);
 
 /// How many requests per second, minute or hour can be configured.
 const RATE: RangeInclusive<u32> = 1..=10_000;
+const UNITS: [(&str, Duration); 3] =
+    [("s", Duration::from_secs(1)), ("m", Duration::from_secs(60)), ("h", Duration::from_secs(60 * 60))];
 
 /// How many concurrent requests can be configured.
 const CONCURRENCY: RangeInclusive<usize> = 1..=64;
+
+/// Many token endpoints refuse longer texts.
+const OAUTH2_LIMIT: usize = 4 * 1024;
 
 pub(super) fn read(sink: &Section<'_>) -> Result<WebhookSettings, Reported> {
     let url = read_url(sink);
@@ -47,37 +48,121 @@ pub(super) fn read(sink: &Section<'_>) -> Result<WebhookSettings, Reported> {
         secret_url: Ok(sink.is_set("url_file")),
         keys: sink.secret("secret", SigningKeys::parse).map(Option::unwrap_or_default),
         headers: headers::read(sink),
-        connection: connection::read(sink, url.as_ref().ok()),
+        connection: read_connection(sink, url.as_ref().ok()),
         dispatch: read_dispatch(sink),
-        oauth2: oauth2::read(sink),
+        oauth2: read_oauth2(sink),
         compression: sink.or("compress", compression, NOT_COMPRESSED),
         rate: sink.optional("rate_limit", rate),
-        timeout: sink.or("timeout", positive_duration, TIMEOUT),
+        timeout: sink.or("timeout", positive_duration, "30s"),
     })?;
-    oauth2::check(sink, &settings);
-    sink.show_as("url", settings.shown_url());
+    check_oauth2(sink, &settings);
+    sink.note_use("url", Use::ShownAs(settings.shown_url()));
     Ok(settings)
 }
 
 /// Reads `url`, or the address in `url_file`.
 fn read_url(sink: &Section<'_>) -> Result<Url, Reported> {
-    const KEYS: [&str; 2] = ["url", "url_file"];
-    let key = sink.either(KEYS[0], KEYS[1])?.ok_or_else(|| sink.missing(KEYS[0]))?;
-    let url = if key == KEYS[0] { sink.optional(key, http_url) } else { sink.secret_file(key, http_url) };
+    let key = sink.either("url", "url_file")?.ok_or_else(|| sink.missing("url"))?;
+    let url = if key == "url" { sink.optional(key, http_url) } else { sink.secret_file(key, http_url) };
     let url = url?.ok_or_else(|| sink.missing(key))?;
     sink.note_plaintext(key, &url, "every event");
-    if key == KEYS[0] && has_token(&url) {
+    if key == "url" && has_token(&url) {
         sink.note_secret(key);
         sink.note(key, "it seems to contain a token, which is shown as …; keep the URL in a file, with url_file");
     }
     Ok(url)
 }
 
+/// Reads the authorities that TLS trusts, the client's certificate, the proxy, and the allowed addresses. `url` is the
+/// endpoint, if it is valid.
+fn read_connection(sink: &Section<'_>, url: Option<&Url>) -> Result<Connection, Reported> {
+    let connection = all!(Connection {
+        authorities: read_authorities(sink, "ca_file"),
+        identity: read_identity(sink),
+        proxy: read_proxy(sink),
+        public_only: sink.boolean("allow_private", true).map(|allow_private| !allow_private),
+    })?;
+    if connection.public_only && matches!(connection.proxy, Proxy::Named { .. }) {
+        let message = "cannot be set if allow_private is false: the proxy chooses the address, so it cannot be checked here; let the proxy refuse private addresses";
+        sink.wrong("proxy", message);
+    }
+    if let Some(Err(error)) = url.filter(|_| connection.public_only).map(check_public) {
+        let key = if sink.is_set("url") { "url" } else { "url_file" };
+        sink.wrong(key, format!("cannot be reached: {error}"));
+    }
+    Ok(connection)
+}
+
+fn read_proxy(sink: &Section<'_>) -> Result<Proxy, Reported> {
+    let proxy = sink.optional("proxy", unless_empty(proxy_url));
+    let authorization = headers::read_basic(sink, "proxy_username", "proxy_password");
+    match (proxy?, authorization?) {
+        (Some(Some(url)), authorization) => {
+            if authorization.is_some() {
+                sink.note_plaintext("proxy", &url, "the proxy's password");
+            }
+            Ok(Proxy::Named { url, authorization })
+        }
+        (_, Some(_)) => Err(sink.wrong("proxy_username", "is set without proxy; set both")),
+        (Some(None), None) => Ok(Proxy::Direct),
+        (None, None) => Ok(Proxy::Environment),
+    }
+}
+
+fn proxy_url(text: &str) -> Result<Url, String> {
+    let url = http_url(text)?;
+    if url.path() != "/" || url.query().is_some() {
+        return Err("must be the address of a proxy without a path, such as \"http://proxy.internal:3128\"".to_owned());
+    }
+    Ok(url)
+}
+
+/// Reads the source of access tokens. Returns `None` without an `oauth2` table.
+fn read_oauth2(sink: &Section<'_>) -> Reading<OAuth2> {
+    let table = sink.section("oauth2");
+    // Read these without a table too, so that they are known and can be suggested instead of a misspelt key.
+    let token_url = table.optional("token_url", http_url);
+    let client_id = table.optional("client_id", short);
+    let client_secret = table.secret("client_secret", |text| short(text).map(Secret::new));
+    let (scope, audience) = (table.optional("scope", short), table.optional("audience", short));
+    if !sink.is_table("oauth2") {
+        return Ok(None);
+    }
+    all!(OAuth2 {
+        token_url: token_url
+            .and_then(|url| url.ok_or_else(|| table.missing("token_url")))
+            .inspect(|url| table.note_plaintext("token_url", url, "the client's secret")),
+        client_id: client_id.and_then(|id| id.ok_or_else(|| table.missing("client_id"))),
+        client_secret: client_secret.and_then(|secret| secret.ok_or_else(|| table.missing("client_secret"))),
+        credentials: table.or("credentials", word, Credentials::default().into()),
+        scope: scope,
+        audience: audience,
+    })
+    .map(Some)
+}
+
+/// Records settings that cannot be combined with access tokens.
+fn check_oauth2(sink: &Section<'_>, settings: &WebhookSettings) {
+    let Some(oauth2) = &settings.oauth2 else { return };
+    if settings.headers.contains_key(AUTHORIZATION) {
+        sink.wrong("oauth2", "is set together with another authorization of requests; keep one of the two");
+    }
+    if let Some(Err(error)) = settings.connection.public_only.then(|| check_public(&oauth2.token_url)) {
+        sink.section("oauth2").wrong("token_url", format!("cannot be reached: {error}"));
+    }
+}
+
+/// A text for the token endpoint.
+fn short(text: &str) -> Result<Box<str>, String> {
+    let legal = !text.is_empty() && text.len() <= OAUTH2_LIMIT && !text.contains(char::is_control);
+    text_if(legal, text, "must be a string without control characters, 4 KiB at most").map(Into::into)
+}
+
 /// How requests carry events: one event each, several requests at a time, or batches.
 fn read_dispatch(sink: &Section<'_>) -> Result<Dispatch, Reported> {
     let events = sink.or("batch_events", whole_number(EVENTS), "1");
-    let bytes = sink.or("batch_bytes", size_in(BYTES), DEFAULT_BYTES);
-    let wait = sink.or("batch_wait", wait, "0s");
+    let bytes = sink.or("batch_bytes", size_in(BYTES), "1MiB");
+    let wait = sink.or("batch_wait", duration_in(WAITS), "0s");
     let concurrency = sink.or("concurrency", whole_number(CONCURRENCY), "1");
     let (events, bytes, wait, concurrency) = (events?, bytes?, wait?, concurrency?);
     if events == 1 {
@@ -90,26 +175,16 @@ fn read_dispatch(sink: &Section<'_>) -> Result<Dispatch, Reported> {
         let message = "cannot be more than 1 together with batch_events: a batch contains events of several subjects, whose order concurrent requests would not preserve";
         sink.wrong("concurrency", message);
     }
-    let bytes = usize::try_from(bytes.as_u64()).unwrap_or(usize::MAX);
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
     Ok(Dispatch::Batches { events, bytes, wait })
-}
-
-fn wait(text: &str) -> Result<Duration, String> {
-    let wait = Some(duration(text)?).filter(|wait| *wait <= WAIT_LIMIT);
-    wait.ok_or_else(|| "must not be longer than \"5m\"".to_owned())
 }
 
 /// Parses a number of requests per second, minute or hour.
 fn rate(text: &str) -> Result<Rate, String> {
     let (requests, unit) = text.trim().split_once('/').unwrap_or_default();
     let requests = requests.trim().parse().ok().filter(|requests| RATE.contains(requests));
-    let per = match unit.trim() {
-        "s" => Some(1),
-        "m" => Some(60),
-        "h" => Some(60 * 60),
-        _ => None,
-    };
-    let rate = requests.zip(per).map(|(requests, per)| Rate { requests, per: Duration::from_secs(per) });
+    let unit = UNITS.into_iter().find(|(name, _)| *name == unit.trim());
+    let rate = requests.zip(unit).map(|(requests, (_, per))| Rate { requests, per });
     rate.ok_or_else(|| {
         let (least, most) = (RATE.start(), RATE.end());
         format!("must be a number of requests, {least} to {most}, a second, minute or hour, such as \"10/s\", \"100/m\" or \"500/h\"")
@@ -151,10 +226,6 @@ pub(super) fn shown(settings: &WebhookSettings) -> Shown {
 
 /// The rate as it is configured.
 fn shown_rate(Rate { requests, per }: Rate) -> String {
-    let unit = match per.as_secs() {
-        1 => "s",
-        60 => "m",
-        _ => "h",
-    };
-    format!("{requests}/{unit}")
+    let unit = UNITS.into_iter().find(|(_, length)| *length == per);
+    format!("{requests}/{}", unit.map_or("h", |(name, _)| name))
 }

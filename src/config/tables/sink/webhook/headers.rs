@@ -8,6 +8,7 @@
 
 use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
 
+use crate::config::reading::values::text_if;
 use crate::config::reading::{Reading, Reported, Section};
 use net::http::{basic, sensitive};
 
@@ -21,27 +22,13 @@ pub(super) fn read(sink: &Section<'_>) -> Result<HeaderMap, Reported> {
     if let Ok(Some(value)) = read_authorization(sink) {
         headers.insert(header::AUTHORIZATION, value);
     }
-    for table in ["headers", "header_files"] {
-        let table = sink.section(table);
-        for name in table.names()? {
-            if let Ok((name, value)) = read_header(&table, &name, &headers) {
-                headers.insert(name, value);
-            }
+    sink.named_values(["headers", "header_files"], value, |table, key, value| {
+        let name = check_name(key, &headers).map_err(|message| table.wrong(key, message));
+        if let (Ok(name), Ok(value)) = (name, value) {
+            headers.insert(name, value);
         }
-    }
+    })?;
     Ok(headers)
-}
-
-fn read_header(table: &Section<'_>, key: &str, others: &HeaderMap) -> Result<(HeaderName, HeaderValue), Reported> {
-    let value = match table.key.name() {
-        "headers" => {
-            table.hide(key);
-            table.quoted(key, value)
-        }
-        _ => table.secret_file(key, value),
-    };
-    let name = check_name(key, others).map_err(|message| table.wrong(key, message));
-    Ok((name?, value?.ok_or_else(|| table.missing(key))?))
 }
 
 fn check_name(name: &str, others: &HeaderMap) -> Result<HeaderName, String> {
@@ -94,16 +81,13 @@ pub(super) fn read_basic(sink: &Section<'_>, username: &str, password: &str) -> 
 }
 
 fn check_username(text: &str) -> Result<String, String> {
-    match text {
-        "" => Err("is empty; give a name".to_owned()),
-        text if text.contains(|c: char| c == ':' || c.is_control()) => {
-            Err("must not have a colon or a control character in it".to_owned())
-        }
-        text => Ok(text.to_owned()),
+    if text.is_empty() {
+        return Err("is empty; give a name".to_owned());
     }
+    let legal = !text.contains(|c: char| c == ':' || c.is_control());
+    text_if(legal, text, "must not have a colon or a control character in it")
 }
 
 fn check_password(text: &str) -> Result<String, String> {
-    let legal = Some(text.to_owned()).filter(|text| !text.contains(char::is_control));
-    legal.ok_or_else(|| "must not have a control character in it".to_owned())
+    text_if(!text.contains(char::is_control), text, "must not have a control character in it")
 }

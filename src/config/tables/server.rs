@@ -1,0 +1,95 @@
+//! How servers are reached: the certificates of TLS connections, and PostgreSQL databases, for the state and for sinks.
+
+use std::error::Error;
+use std::str::FromStr;
+
+use crate::config::reading::values::text_if;
+use crate::config::reading::{Reading, Reported, Section, all};
+use crate::config::sources::files::read_named;
+use net::http::{Authorities, Identity, PemError, certificates, private_key, root_cause};
+use net::postgres::{Address, ServerSettings};
+
+/// The largest certificate file, in bytes. A system's complete list of authorities has about a fifth of this size.
+const CERTIFICATES_LIMIT: usize = 1024 * 1024;
+
+const ADDRESS: &str =
+    "must be the address of a PostgreSQL database, such as \"postgresql://channeld@db.internal/channeld\"";
+
+/// Options of libpq that are set in another way here, and the advice for each.
+const OPTIONS: [(&str, &str); 4] = [
+    (
+        "sslmode",
+        "must have sslmode disable, prefer or require: where TLS is used, the certificate is always checked in full",
+    ),
+    ("sslrootcert", "must not have sslrootcert; set ca_file"),
+    ("sslcert", "must not have sslcert; set client_certificate_file"),
+    ("sslkey", "must not have sslkey; set client_key_file"),
+];
+
+/// Reads the authorities in the file whose path is the value.
+pub(crate) fn read_authorities(section: &Section<'_>, name: &str) -> Reading<Authorities> {
+    section.file(name, |path| read_pem(path, Authorities::from_pem))
+}
+
+/// Reads `client_certificate_file` and `client_key_file`.
+pub(crate) fn read_identity(section: &Section<'_>) -> Reading<Identity> {
+    const CHAIN: &str = "client_certificate_file";
+    const KEY: &str = "client_key_file";
+    let chain = section.file(CHAIN, |path| read_pem(path, certificates));
+    let key = section.secret_file(KEY, |text| explain_pem(private_key(text)));
+    let chain_key = section.key.at(CHAIN);
+    match (chain?, key?) {
+        (None, None) => Ok(None),
+        (Some(chain), Some(key)) => explain_pem(Identity::new(chain, key)).map(Some).map_err(|message| {
+            section.wrong(KEY, format!("{message}; it must be the key of the first certificate in {chain_key}"))
+        }),
+        (Some(_), None) => Err(section.wrong(CHAIN, format!("is set without {}; set both", section.key.at(KEY)))),
+        (None, Some(_)) => Err(section.wrong(KEY, format!("is set without {chain_key}; set both"))),
+    }
+}
+
+/// Reads and parses a certificate file.
+fn read_pem<T>(path: &str, parse: impl FnOnce(&str) -> Result<T, PemError>) -> Result<T, String> {
+    explain_pem(parse(&read_named(path, CERTIFICATES_LIMIT)?))
+}
+
+fn explain_pem<T>(parsed: Result<T, PemError>) -> Result<T, String> {
+    parsed.map_err(|error| format!("the file {error}"))
+}
+
+/// Reads `url` or `url_file`, and the TLS settings. If neither key is set and that `is_required`, it is a problem.
+/// Otherwise the result has no hosts.
+pub(crate) fn read_server(section: &Section<'_>, is_required: bool) -> Result<ServerSettings, Reported> {
+    all!(ServerSettings {
+        config: match section.secret("url", address) {
+            Ok(None) if is_required => Err(section.missing("url")),
+            read => read.map(Option::unwrap_or_default),
+        },
+        authorities: read_authorities(section, "ca_file"),
+        identity: read_identity(section),
+    })
+}
+
+fn address(text: &str) -> Result<Address, String> {
+    let config = Address::from_str(text.trim()).map_err(|error| unreadable(&error))?;
+    let server = ServerSettings { config, ..ServerSettings::default() };
+    if server.has_host() { Ok(server.config) } else { Err(ADDRESS.to_owned()) }
+}
+
+/// Why an address cannot be used. Of the client's messages, only the messages about an option contain no secret.
+fn unreadable(error: &(dyn Error + 'static)) -> String {
+    let said = root_cause(error);
+    let instead = |(option, instead): &(&str, &'static str)| said.ends_with(&format!("`{option}`")).then_some(*instead);
+    OPTIONS.iter().find_map(instead).unwrap_or(ADDRESS).to_owned()
+}
+
+/// An identifier of at most `limit` characters that needs no escaping.
+pub(crate) fn identifier(limit: usize, example: &'static str) -> impl Fn(&str) -> Result<String, String> {
+    move |text| {
+        let is_name = text.len() <= limit
+            && text.starts_with(|first: char| first.is_ascii_lowercase() || first == '_')
+            && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
+        let letters = "must be of lower-case letters, digits and _";
+        text_if(is_name, text, &format!("{letters}, {limit} at most, and begin with no digit, such as {example:?}"))
+    }
+}

@@ -1,0 +1,62 @@
+//! Reads and describes the settings of the sinks that write tables: PostgreSQL and SQLite.
+
+use serde_json::json;
+
+use crate::config::reading::values::{path, positive_duration, size, unless_empty, word};
+use crate::config::reading::{Reported, Section, all};
+use crate::config::shown::Shown;
+use crate::config::tables::server::{identifier, read_server};
+use ::sink::{PostgresSettings, Search, SqliteSettings};
+
+/// The default name of the table.
+const TABLE: &str = "events";
+
+/// The longest table name. Other names are derived from it, and PostgreSQL limits names to 63 bytes.
+const TABLE_LIMIT: usize = 48;
+
+/// The longest identifier in PostgreSQL.
+const NAME_LIMIT: usize = 63;
+
+pub(super) fn read_postgres(sink: &Section<'_>) -> Result<PostgresSettings, Reported> {
+    all!(PostgresSettings {
+        server: read_server(sink, true),
+        schema: sink.or("schema", identifier(NAME_LIMIT, "public"), "public"),
+        table: sink.or("table", identifier(TABLE_LIMIT, TABLE), TABLE),
+        create: sink.boolean("create", true),
+        search: sink.or("search", word, Search::None.into()),
+        notify: sink.optional("notify", unless_empty(identifier(NAME_LIMIT, "channeld_events"))).map(Option::flatten),
+    })
+}
+
+pub(super) fn shown_postgres(settings: &PostgresSettings) -> Shown {
+    vec![
+        ("database", json!(settings.server.place())),
+        ("schema", json!(settings.schema)),
+        ("table", json!(settings.table)),
+        ("create", json!(settings.create)),
+        ("search", json!(<&str>::from(settings.search))),
+        ("notify", json!(settings.notify)),
+        ("client_certificate", json!(settings.server.identity.is_some())),
+        ("ca_file", json!(settings.server.authorities.is_some())),
+    ]
+}
+
+pub(super) fn read_sqlite(sink: &Section<'_>) -> Result<SqliteSettings, Reported> {
+    all!(SqliteSettings {
+        path: sink.required("path", path),
+        table: sink.or("table", identifier(TABLE_LIMIT, TABLE), TABLE),
+        search: sink.or("search", word, Search::None.into()),
+        keep_for: sink.optional("keep_for", positive_duration),
+        keep_size: sink.optional("keep_size", size),
+    })
+}
+
+pub(super) fn shown_sqlite(settings: &SqliteSettings) -> Shown {
+    vec![
+        ("path", json!(settings.path)),
+        ("table", json!(settings.table)),
+        ("search", json!(<&str>::from(settings.search))),
+        ("keep_seconds", json!(settings.keep_for.map(|time| time.as_secs()))),
+        ("keep_size", json!(settings.keep_size)),
+    ]
+}
