@@ -15,13 +15,10 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::config::FILE_VARIABLE;
 use crate::version;
 use operator::api::SetPaused;
-use simulator;
 
 mod arguments;
-mod connect;
-mod exit;
+mod context;
 mod operate;
-mod output;
 mod run;
 mod shown;
 mod terminal;
@@ -72,16 +69,10 @@ mod package {
     pub(super) mod schema;
 }
 
-pub use exit::Exit;
+pub use context::Exit;
 
-use act::{cursor, dead_letters, pause, quarantine, reload, replay, state};
-use connect::Connection;
-use exit::Failure;
-use look::{channels, cluster, console, explain, get, health, search, status, tail};
-use package::{completions, man, schema};
-use prove::{check, test_sink, verify, wait_watcher};
+use context::{Context, Failure};
 use terminal::failure_for_stderr;
-use trial::{demo, init, simulate};
 
 /// The configuration file that the package installs. Without `--config`, it is read if it exists.
 const INSTALLED: &str = "/etc/channeld/channeld.toml";
@@ -110,39 +101,39 @@ enum Command {
     /// finishes and records the current batch, then exits. A second signal ends it at once. On SIGHUP, it reads the
     /// configuration and the secrets again.
     Run,
-    Demo(demo::Args),
-    Init(Box<init::Args>),
-    Check(check::Args),
-    TestSink(test_sink::Args),
+    Demo(trial::demo::Args),
+    Init(Box<trial::init::Args>),
+    Check(prove::check::Args),
+    TestSink(prove::test_sink::Args),
     #[command(subcommand)]
-    Channels(channels::Command),
-    Console(console::Args),
-    Status(status::Args),
-    Cluster(cluster::Args),
-    Health(health::Args),
-    Explain(explain::Args),
-    Reload(reload::Args),
-    Tail(Box<tail::Args>),
-    Search(Box<search::Args>),
-    Get(get::Args),
-    Verify(verify::Args),
+    Channels(look::channels::Command),
+    Console(look::console::Args),
+    Status(look::status::Args),
+    Cluster(look::cluster::Args),
+    Health(look::health::Args),
+    Explain(look::explain::Args),
+    Reload(act::reload::Args),
+    Tail(Box<look::tail::Args>),
+    Search(Box<look::search::Args>),
+    Get(look::get::Args),
+    Verify(prove::verify::Args),
     #[command(subcommand)]
-    Cursor(cursor::Command),
+    Cursor(act::cursor::Command),
     #[command(subcommand)]
-    Quarantine(quarantine::Command),
+    Quarantine(act::quarantine::Command),
     #[command(subcommand)]
-    DeadLetters(dead_letters::Command),
-    Replay(replay::Args),
+    DeadLetters(act::dead_letters::Command),
+    Replay(act::replay::Args),
     #[command(subcommand)]
-    State(state::Command),
-    Pause(pause::Args),
+    State(act::state::Command),
+    Pause(act::pause::Args),
     /// Resume a channel or sink, and retry a refusing sink.
     ///
     /// With --sink, a sink that refuses events is retried now instead of after its next wait. A webhook that answered
     /// 410 (Gone) is never retried automatically: it stays blocked until this command resumes it or the daemon
     /// restarts.
     Resume(SetPaused),
-    WaitWatcher(wait_watcher::Args),
+    WaitWatcher(prove::wait_watcher::Args),
     /// Simulate the channel events service over HTTP.
     ///
     /// Prints one JSON line when it accepts connections: base_url, api_key, org_id, workflow_owner, valid_signers,
@@ -150,12 +141,12 @@ enum Command {
     /// interrupted.
     #[expect(clippy::doc_markdown, reason = "help texts contain plain names")]
     Simulate(simulator::Options),
-    Schema(schema::Args),
-    Completions(completions::Args),
+    Schema(package::schema::Args),
+    Completions(package::completions::Args),
     #[command(hide = true)]
-    Names(completions::NamesArgs),
+    Names(package::completions::NamesArgs),
     #[command(hide = true)]
-    Man(man::Args),
+    Man(package::man::Args),
 }
 
 /// Parses the arguments. Prints the help and errors.
@@ -179,15 +170,14 @@ impl Cli {
     /// Runs the command to its end.
     pub async fn run(self) -> Exit {
         let config = self.config.or_else(|| Path::new(INSTALLED).exists().then(|| INSTALLED.into()));
-        if config.is_none() && self.command.is_configured() && Path::new(init::FILE).exists() {
-            anstream::eprintln!(
-                "channeld: no configuration file was read; for the one in this directory: -c {}",
-                init::FILE
-            );
+        let can_do_without_file = matches!(self.command, Command::Run | Command::Check(_) | Command::TestSink(_));
+        let here = trial::init::FILE;
+        if config.is_none() && can_do_without_file && Path::new(here).exists() {
+            anstream::eprintln!("channeld: no configuration file was read; for the one in this directory: -c {here}");
         }
         // Written when a command flushes it, when the buffer is full, and at the end.
-        let out = &mut BufWriter::new(io::stdout());
-        let ended = self.command.run(config.as_deref(), out).await;
+        let mut out = BufWriter::new(io::stdout());
+        let ended = self.command.run(&mut Context { file: config.as_deref(), out: &mut out }).await;
         let flushed = out.flush().map_err(Failure::output);
         ended.and_then(|exit| flushed.map(|()| exit)).unwrap_or_else(|failure| {
             if failure.0 != Exit::Done {
@@ -199,42 +189,37 @@ impl Cli {
 }
 
 impl Command {
-    /// Whether the command reads the configuration and can also run without a file in the default location.
-    fn is_configured(&self) -> bool {
-        matches!(self, Self::Run | Self::Check(_) | Self::TestSink(_))
-    }
-
-    async fn run(self, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
+    async fn run(self, cx: &mut Context<'_>) -> Result<Exit, Failure> {
         match self {
-            Self::Run => Ok(run::run(config).await),
-            Self::Demo(args) => demo::run(args).await,
-            Self::Init(args) => init::run(*args, out).await,
-            Self::Simulate(options) => simulate::run(options, out).await,
-            Self::Check(args) => check::run(config, &args, out).await,
-            Self::TestSink(args) => test_sink::run(&args, config, out).await,
-            Self::Channels(command) => channels::run(command, config, out).await,
-            Self::Console(args) => console::run(&args, config, out).await,
-            Self::Status(args) => status::run(&args, config).await,
-            Self::Cluster(args) => cluster::run(&args, config, out).await,
-            Self::Health(args) => health::run(&args, config, out).await,
-            Self::Explain(args) => explain::run(&args, out),
-            Self::Reload(args) => reload::run(&args, config, out).await,
-            Self::Tail(args) => tail::run(&args, config, out).await,
-            Self::Search(args) => search::run(&args, &Connection::open(config, &args.channel)?, out).await,
-            Self::Get(args) => get::run(&args, &Connection::open(config, &args.channel)?, out).await,
-            Self::Verify(args) => verify::run(&args, config, out),
-            Self::Cursor(args) => cursor::run(args, config, out).await,
-            Self::Quarantine(args) => quarantine::run(args, config, out).await,
-            Self::DeadLetters(args) => dead_letters::run(args, config, out).await,
-            Self::Replay(args) => replay::run(&args, config, out).await,
-            Self::State(args) => state::run(args, config, out).await,
-            Self::Pause(args) => pause::run(args.request(), config, out).await,
-            Self::Resume(what) => pause::run(what, config, out).await,
-            Self::WaitWatcher(args) => wait_watcher::run(&args, &Connection::open(config, &args.channel)?, out).await,
-            Self::Schema(args) => schema::run(&args, out),
-            Self::Completions(args) => completions::run(&args, Cli::command(), out),
-            Self::Names(args) => completions::names(&args, config, out),
-            Self::Man(args) => man::run(&args, Cli::command()),
+            Self::Run => Ok(run::run(cx.file).await),
+            Self::Demo(args) => trial::demo::run(args).await,
+            Self::Init(args) => trial::init::run(*args, cx).await,
+            Self::Simulate(options) => trial::simulate::run(options, cx).await,
+            Self::Check(args) => prove::check::run(&args, cx).await,
+            Self::TestSink(args) => prove::test_sink::run(&args, cx).await,
+            Self::Channels(command) => look::channels::run(command, cx).await,
+            Self::Console(args) => look::console::run(&args, cx).await,
+            Self::Status(args) => look::status::run(&args, cx).await,
+            Self::Cluster(args) => look::cluster::run(&args, cx).await,
+            Self::Health(args) => look::health::run(&args, cx).await,
+            Self::Explain(args) => look::explain::run(&args, cx),
+            Self::Reload(args) => act::reload::run(&args, cx).await,
+            Self::Tail(args) => look::tail::run(&args, cx).await,
+            Self::Search(args) => look::search::run(&args, &cx.connect(&args.channel)?, cx).await,
+            Self::Get(args) => look::get::run(&args, &cx.connect(&args.channel)?, cx).await,
+            Self::Verify(args) => prove::verify::run(&args, cx),
+            Self::Cursor(command) => act::cursor::run(command, cx).await,
+            Self::Quarantine(command) => act::quarantine::run(command, cx).await,
+            Self::DeadLetters(command) => act::dead_letters::run(command, cx).await,
+            Self::Replay(args) => act::replay::run(&args, cx).await,
+            Self::State(command) => act::state::run(command, cx).await,
+            Self::Pause(args) => act::pause::run(args.request(), cx).await,
+            Self::Resume(what) => act::pause::run(what, cx).await,
+            Self::WaitWatcher(args) => prove::wait_watcher::run(&args, &cx.connect(&args.channel)?, cx).await,
+            Self::Schema(args) => package::schema::run(&args, cx),
+            Self::Completions(args) => package::completions::run(&args, Cli::command(), cx),
+            Self::Names(args) => package::completions::names(&args, cx),
+            Self::Man(args) => package::man::run(&args, Cli::command()),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! How a command reaches the state: over the control socket of a running daemon or, if none runs, directly.
 //!
-//! Only one process at a time may open the state of one machine. On a shared state, the command acts as an instance.
+//! Only one process at a time may open the state of one machine. On a state that instances share, the command is an instance
+//! while it runs. It configures no channel, so it takes none from the other instances. It takes the lease of a channel that
+//! has no owner, and releases it at the end.
 //!
 //! # Invariants
 //!
@@ -14,25 +16,27 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::unistd::{User, geteuid};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
-use super::connect::configured;
-use super::exit::{Exit, Failure};
+use super::context::{Context, Failure, configured};
 use crate::config::Local;
+use crate::daemon::membership::Sharing;
 use crate::daemon::open_ledgers;
-use ledger::StateError;
+use cluster::Peers;
+use ledger::store::Store;
+use ledger::{Ledgers, StateError};
 use net::Chain;
-use operator::{self, Operations, Request};
-use telemetry::{self};
-
-mod visit;
-
-pub(super) use visit::visit;
+use operator::{Operations, Request};
 
 /// How long the state may belong to a process that does not answer.
 const MAX_WAIT: Duration = Duration::from_secs(3);
 
 /// The pause between two attempts.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// How long the database may take to report the other instances.
+const MAX_WAIT_FOR_INSTANCES: Duration = Duration::from_secs(10);
 
 /// At most this many characters of a user's name are logged.
 const MOST_OF_A_NAME: usize = 80;
@@ -42,72 +46,111 @@ pub(super) struct Operator {
     pub(super) config: Local,
 }
 
-impl Operator {
+impl Context<'_> {
     /// Loads the parts of the configuration that need no secrets. Also starts the log, which records changes.
-    pub(super) fn open(file: Option<&Path>) -> Result<Self, Failure> {
-        let config = Local::load(file)?;
+    pub(super) fn operator(&self) -> Result<Operator, Failure> {
+        let config = Local::load(self.file)?;
         telemetry::init_plain(&config.log);
-        Ok(Self { config })
+        Ok(Operator { config })
     }
+}
 
+impl Operator {
     /// Asks the running daemon.
     pub(super) async fn ask_daemon<R: Request>(&self, request: &R) -> Result<R::Answer, Failure> {
         let path = self.config.state.path.display();
-        let none = || Failure(Exit::Failed, format!("no daemon is running with the state in {path}"));
+        let none = || Failure::failed(format!("no daemon is running with the state in {path}"));
         self.answer(request).await?.ok_or_else(none)
     }
 
     /// Asks the running daemon. If none runs, carries out the request without it.
     pub(super) async fn ask<R: Request>(&self, request: &R) -> Result<R::Answer, Failure> {
-        let path = &self.config.state.path;
+        let state = &self.config.state;
+        let path = state.path.display();
         let since = Instant::now();
         loop {
             if let Some(answer) = self.answer(request).await? {
                 return Ok(answer);
             }
-            if let Some(database) = &self.config.state.database {
-                return visit::ask(database.clone(), &self.config.channels, request).await;
+            if let Some(database) = state.database.clone() {
+                let carry_out = async |store, peers| {
+                    Ok(self.operations(Ledgers::over(store), Some(peers)).carry_out(request).await?)
+                };
+                return visit(move || database.open(None), carry_out).await;
             }
-            owned(path)?;
-            match open_ledgers(self.config.state.clone()).await {
-                Ok(ledgers) => {
-                    let (ledgers, handles, recent) = (Arc::new(ledgers), Arc::default(), Arc::default());
-                    let channels = configured(&self.config.channels);
-                    let version = crate::version::text();
-                    let operations =
-                        Operations { version, ledgers, handles, recent, daemon: None, cluster: None, channels };
-                    return Ok(request.perform(&operations).await?);
-                }
+            owned(&state.path)?;
+            match open_ledgers(state.clone()).await {
+                Ok(ledgers) => return Ok(self.operations(ledgers, None).carry_out(request).await?),
                 // A daemon that is starting or stopping, or another command, has the state open.
                 Err(StateError::InUse { .. }) if since.elapsed() < MAX_WAIT => tokio::time::sleep(LOOK_AGAIN).await,
                 Err(StateError::InUse { holder, .. }) => {
-                    let path = path.display();
-                    return Err(Failure(
-                        Exit::Failed,
-                        format!(
-                            "the state in {path} belongs to process {holder} now, which does not answer at its control socket: see its log, or stop it first"
-                        ),
-                    ));
+                    return Err(Failure::failed(format!(
+                        "the state in {path} belongs to process {holder} now, which does not answer at its control socket: see its log, or stop it first"
+                    )));
                 }
-                Err(error) => return Err(Failure(Exit::Failed, Chain(&error).to_string())),
+                Err(error) => return Err(Failure::by(&error)),
             }
+        }
+    }
+
+    /// Operations on a state that this process opened, without a daemon.
+    fn operations(&self, ledgers: Ledgers, cluster: Option<Peers>) -> Operations {
+        Operations {
+            version: crate::version::text(),
+            ledgers: Arc::new(ledgers),
+            handles: Arc::default(),
+            recent: Arc::default(),
+            daemon: None,
+            cluster,
+            channels: configured(&self.config.channels),
         }
     }
 
     /// The answer of the running daemon, or `None` if none runs.
     pub(super) async fn answer<R: Request>(&self, request: &R) -> Result<Option<R::Answer>, Failure> {
         let path = &self.config.state.path;
-        let doing = format!("the daemon with the state in {} did not answer", path.display());
         let asked = operator::ask(path, request, &who()).await.map_err(|error| {
             let is_refused = error.kind() == io::ErrorKind::PermissionDenied;
-            let Failure(exit, mut message) = Failure::io(doing)(error);
-            if is_refused {
-                message.push_str(": run this command as root, or as the owner of that directory");
-            }
-            Failure(exit, message)
+            let remedy = if is_refused { ": run this command as root, or as the owner of that directory" } else { "" };
+            let Failure(exit, message) =
+                Failure::io(format!("the daemon with the state in {} did not answer", path.display()))(error);
+            Failure(exit, message + remedy)
         })?;
         Ok(asked.transpose()?)
     }
+}
+
+/// Does `work` on a state that instances share, as one of them. `open` opens the state, and blocks.
+pub(super) async fn visit<T>(
+    open: impl FnOnce() -> Result<Arc<dyn Store>, StateError> + Send + 'static,
+    work: impl AsyncFnOnce(Arc<dyn Store>, Peers) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let opened = spawn_blocking(open).await;
+    let opened = opened.unwrap_or_else(|panic| Err(StateError::Damaged(panic.to_string())));
+    let store = opened.map_err(|error| unreachable(&Chain(&error).to_string()))?;
+    let Some(membership) = store.clone().membership() else { return Err(unreachable("instances do not share it")) };
+    let sharing = Sharing::begin(membership, [].into());
+    let peers = sharing.peers.clone();
+    let worked = match arrived(&peers).await {
+        Ok(()) => work(store, peers).await,
+        Err(failure) => Err(failure),
+    };
+    sharing.end().await;
+    worked
+}
+
+/// Waits until the other instances are known.
+async fn arrived(peers: &Peers) -> Result<(), Failure> {
+    let mut seen = peers.seen.clone();
+    let has_looked = seen.wait_for(|seen| seen.trouble.is_some() || !seen.view.instances.is_empty());
+    match timeout(MAX_WAIT_FOR_INSTANCES, has_looked).await {
+        Ok(Ok(seen)) => seen.trouble.as_deref().map_or(Ok(()), |trouble| Err(unreachable(trouble))),
+        _ => Err(unreachable(&format!("its database has not answered for {} s", MAX_WAIT_FOR_INSTANCES.as_secs()))),
+    }
+}
+
+fn unreachable(why: &str) -> Failure {
+    Failure::failed(format!("the state cannot be reached: {why}"))
 }
 
 /// The name of the user who asks, for the log. With `sudo`, it includes the user who called `sudo`.
@@ -121,22 +164,18 @@ pub(super) fn who() -> String {
 
 /// Checks that the state exists and belongs to this user.
 pub(super) fn owned(path: &Path) -> Result<(), Failure> {
-    let failed = |source: io::Error| match source.kind() {
+    let shown = path.display();
+    let found = std::fs::metadata(path.join("cursors.json")).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {
-            Failure(Exit::Failed, format!("no state exists in {}: is this the daemon's configuration?", path.display()))
+            Failure::failed(format!("no state exists in {shown}: is this the daemon's configuration?"))
         }
-        _ => Failure::io(format!("the state in {} could not be read", path.display()))(source),
-    };
-    let owner = std::fs::metadata(path.join("cursors.json")).map_err(failed)?.uid();
-    let ours = rustix::process::geteuid().as_raw();
-    if owner != ours {
-        let path = path.display();
-        return Err(Failure(
-            Exit::Failed,
-            format!(
-                "the state in {path} belongs to user {owner}, and this is user {ours}: run this command as its owner"
-            ),
-        ));
+        _ => Failure::io(format!("the state in {shown} could not be read"))(error),
+    })?;
+    let (owner, ours) = (found.uid(), geteuid().as_raw());
+    if owner == ours {
+        return Ok(());
     }
-    Ok(())
+    Err(Failure::failed(format!(
+        "the state in {shown} belongs to user {owner}, and this is user {ours}: run this command as its owner"
+    )))
 }

@@ -7,9 +7,9 @@ use tracing::error;
 use crate::config::{Config, Text};
 use crate::daemon::{self, Outcome};
 use net::Chain;
-use telemetry::{self, ALWAYS};
+use telemetry::ALWAYS;
 
-use super::exit::Exit;
+use super::context::Exit;
 
 /// Runs the daemon until a signal ends it, or until no channel is left.
 pub(super) async fn run(file: Option<&Path>) -> Exit {

@@ -1,12 +1,10 @@
-//! Prints events with their verdicts, for people and for programs.
-
-use std::io::{self, Write};
+//! Formats events with their verdicts, for people and for programs.
 
 use serde::Deserialize;
 
 use proof::event::{EventId, RawEvent};
 use proof::verify::{Verdict, Verifier};
-use record::{self, ChannelRef};
+use record::ChannelRef;
 
 pub(super) use record::printable;
 
@@ -17,12 +15,11 @@ pub(super) async fn verified(verifier: &Verifier, events: Vec<RawEvent>) -> Vec<
     verifying.await.expect("verifying does not panic, and is never cancelled")
 }
 
-/// Writes one line: the record as JSON, or a summary for people.
-pub(super) fn write(out: &mut impl Write, json: bool, channel: &ChannelRef, verdict: &Verdict) -> io::Result<()> {
-    if json { writeln!(out, "{}", record::shown(channel, verdict)) } else { writeln!(out, "{}", line(verdict)) }
+/// One line: the record as JSON, or a summary for people.
+pub(super) fn shown(json: bool, channel: &ChannelRef, verdict: &Verdict) -> String {
+    if json { record::shown(channel, verdict) } else { line(verdict) }
 }
 
-/// The heading above lines of events.
 pub(super) fn heading() -> String {
     format!("{:>10}  {:20}  {:16}  {:20}  {:36}  NAME", "OFFSET", "TIME", "TYPE", "VERDICT", "EVENT")
 }
@@ -32,24 +29,20 @@ pub(super) fn line(verdict: &Verdict) -> String {
     let (raw, event) = verdict.parts();
     let event = event.as_ref();
     let kind = event.map(|event| printable(event.kind.as_ref()));
+    let outcome = match verdict {
+        Verdict::Rejected(_, reason) => format!("rejected:{}", reason.name()),
+        other => other.name().to_owned(),
+    };
     let name = name(verdict).or_else(|| event.and_then(|event| event.payload.status.as_deref()).map(printable));
     format!(
         "{:>10}  {:20}  {:16}  {:20}  {:36}  {}",
         raw.offset,
         time(event.and_then(|event| event.payload.timestamp)),
         kind.as_deref().unwrap_or("-"),
-        outcome(verdict),
+        outcome,
         id(raw.id),
         name.as_deref().unwrap_or("-"),
     )
-}
-
-/// The name of the verdict or, for a rejected event, of the reason.
-fn outcome(verdict: &Verdict) -> String {
-    match verdict {
-        Verdict::Rejected(_, reason) => format!("rejected:{}", reason.name()),
-        other => other.name().to_owned(),
-    }
 }
 
 /// A time as text, `-` if it is unknown.

@@ -1,5 +1,6 @@
-//! Text for a terminal: colors, the width of the terminal, and texts that are cut or wrapped to a width.
+//! Text for a terminal: colors, the width of the terminal, texts that are cut or wrapped to a width, and tables.
 
+use std::fmt;
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
 
@@ -9,7 +10,6 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 pub(super) mod event_line;
 pub(super) mod progress;
-pub(super) mod table;
 
 /// The state is as it should be.
 pub(super) const GOOD: Style = AnsiColor::Green.on_default();
@@ -35,7 +35,10 @@ pub(super) fn for_stdout(text: &str) -> String {
 pub(super) fn failure_for_stderr(begins: &str, text: &str) -> String {
     let text = match width_of(&io::stderr()) {
         None => text.to_owned(),
-        Some(width) => text.lines().flat_map(|line| fitted(line, width)).collect::<Vec<_>>().join("\n"),
+        Some(width) => {
+            let fitted = |line: &str| if line.width() <= width { vec![line.to_owned()] } else { wrapped(line, width) };
+            text.lines().flat_map(fitted).collect::<Vec<_>>().join("\n")
+        }
     };
     match text.strip_prefix(begins) {
         Some(rest) => styled(BAD, begins) + rest,
@@ -44,12 +47,6 @@ pub(super) fn failure_for_stderr(begins: &str, text: &str) -> String {
     }
 }
 
-/// Wraps a line. A line that fits is not changed.
-fn fitted(line: &str, width: usize) -> Vec<String> {
-    if line.width() <= width { vec![line.to_owned()] } else { wrapped(line, width) }
-}
-
-/// A text in its style.
 pub(super) fn styled(style: Style, text: &str) -> String {
     format!("{style}{text}{style:#}")
 }
@@ -61,7 +58,6 @@ pub(super) fn width_of(stream: &(impl IsTerminal + AsFd)) -> Option<usize> {
     Some(if size.ws_col == 0 { 80 } else { size.ws_col.into() })
 }
 
-/// The text, padded with spaces to `width` columns.
 pub(super) fn padded(text: &str, width: usize) -> String {
     format!("{text}{}", " ".repeat(width.saturating_sub(text.width())))
 }
@@ -104,7 +100,6 @@ pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Splits a word into pieces that fit into a line.
 fn pieces(word: &str, width: usize) -> Vec<String> {
     let mut pieces = vec![String::new()];
     for c in word.chars() {
@@ -118,6 +113,58 @@ fn pieces(word: &str, width: usize) -> Vec<String> {
     pieces
 }
 
+#[derive(Clone, Debug)]
+pub(super) struct Cell {
+    text: String,
+    style: Style,
+    to_the_right: bool,
+}
+
+impl Cell {
+    pub(super) fn new(style: Style, text: impl Into<String>) -> Self {
+        Self { text: text.into(), style, to_the_right: false }
+    }
+
+    pub(super) fn text(text: impl Into<String>) -> Self {
+        Self::new(Style::new(), text)
+    }
+
+    /// A right-aligned quantity, `-` for `None`.
+    pub(super) fn quantity(quantity: Option<impl fmt::Display>) -> Self {
+        let text = quantity.map_or_else(|| "-".to_owned(), |quantity| quantity.to_string());
+        Self { to_the_right: true, ..Self::text(text) }
+    }
+
+    fn width(&self) -> usize {
+        self.text.chars().count()
+    }
+
+    fn padded(&self, width: usize) -> String {
+        let (blank, text) = (" ".repeat(width.saturating_sub(self.width())), styled(self.style, &self.text));
+        if self.to_the_right { blank + &text } else { text + &blank }
+    }
+}
+
+/// Rows of cells, the heading first. Columns are as wide as their cells. Each row ends with a text outside the columns, which may have any width.
+#[derive(Debug)]
+pub(super) struct Table(pub(super) Vec<(Vec<Cell>, String)>);
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut widths = Vec::new();
+        for (row, _) in &self.0 {
+            widths.resize(widths.len().max(row.len()), 0);
+            row.iter().zip(&mut widths).for_each(|(cell, width)| *width = cell.width().max(*width));
+        }
+        for (row, end) in &self.0 {
+            let cells = row.iter().zip(&widths).map(|(cell, width)| cell.padded(*width));
+            let line: Vec<_> = cells.chain([end.clone()]).collect();
+            writeln!(f, "{}", line.join("  ").trim_end())?;
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,5 +175,21 @@ mod tests {
         assert_eq!(wrapped("one twothreefour", 5), ["one", "twoth", "reefo", "ur"]);
         assert_eq!(wrapped("", 5), [""]);
         assert_eq!(wrapped("one two", usize::MAX), ["one two"]);
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_what_stands_in_them_and_colours_take_no_room() {
+        let table = Table(vec![
+            (vec![Cell::text("NAME"), Cell::quantity(Some("N"))], String::new()),
+            (vec![Cell::new(BAD, "a-long-name"), Cell::quantity(Some(12_345))], "why".to_owned()),
+            (vec![Cell::text("b"), Cell::quantity(None::<u8>)], String::new()),
+            (vec![Cell::text("c")], "what is said of it".to_owned()),
+        ]);
+        let plain = anstream::adapter::strip_str(&table.to_string()).to_string();
+        assert_eq!(
+            plain,
+            "NAME             N\na-long-name  12345  why\nb                -\nc            what is said of it\n"
+        );
+        assert!(table.to_string().contains("\u{1b}[31ma-long-name\u{1b}[0m"));
     }
 }

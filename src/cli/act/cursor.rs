@@ -1,20 +1,13 @@
 //! `channeld cursor`: shows and sets the cursor of each sink.
 
-use std::io::Write;
-use std::path::Path;
-
 use clap::Subcommand;
 
 use crate::cli::arguments::Printed;
-use crate::cli::connect;
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::operate::Operator;
-use crate::cli::output::{write_each, write_list};
-use crate::config::Config;
+use crate::cli::context::{Context, Exit, Failure, client, configured};
 use ledger::Cursor;
 use operator::api::{CursorMove, CursorPosition, Entry, ListCursors, SetCursors};
 use operator::find;
-use proof::event::{ChannelId, Offset};
+use proof::event::Offset;
 
 /// Show or set the cursor of each sink of each channel.
 #[derive(Debug, Subcommand)]
@@ -65,11 +58,11 @@ fn target(text: &str) -> Result<Target, &'static str> {
     }
 }
 
-pub(crate) async fn run(command: Command, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
-    let operator = Operator::open(file)?;
+pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+    let operator = cx.operator()?;
     match command {
         Command::Show(Printed { request, json }) => {
-            write_list(out, json, &operator.ask(&request).await?, (&heading(), "No cursor is recorded yet."), position)
+            cx.say_list(json, &operator.ask(&request).await?, (&heading(), "No cursor is recorded yet."), position)
         }
         Command::Set { request, to, back_to, yes, json } => {
             let target = to.or(back_to).expect("one of the two is required");
@@ -77,24 +70,20 @@ pub(crate) async fn run(command: Command, file: Option<&Path>, out: &mut impl Wr
                 Target::Earliest => None,
                 Target::Offset(offset) => Some(offset),
                 Target::Latest => {
-                    let channel = find(&connect::configured(&operator.config.channels), &request.channel)?;
-                    latest(file, channel.id).await?
+                    let channel = find(&configured(&operator.config.channels), &request.channel)?;
+                    let page = client(&cx.config()?)?.poll(channel.id, None, 1).await;
+                    let page = page.map_err(Failure::api("the latest event could not be requested"))?;
+                    page.events.first().map(|event| event.offset)
                 }
             };
             let request = SetCursors { to: Cursor { through }, only_back: to.is_none(), apply: yes, ..request };
-            write_each(out, json, &operator.ask(&request).await?, |one| moved(&request, one))?;
+            cx.say_each(json, &operator.ask(&request).await?, |one| moved(&request, one))?;
             if yes {
                 return Ok(Exit::Done);
             }
-            Err(Failure(Exit::Usage, "nothing was changed: add --yes to do it".to_owned()))
+            Err(Failure::usage("nothing was changed: add --yes to do it"))
         }
     }
-}
-
-async fn latest(file: Option<&Path>, channel: ChannelId) -> Result<Option<Offset>, Failure> {
-    let page = connect::client(&Config::load(file)?)?.poll(channel, None, 1).await;
-    let page = page.map_err(Failure::api("the latest event could not be requested"))?;
-    Ok(page.events.first().map(|event| event.offset))
 }
 
 fn heading() -> String {

@@ -1,15 +1,10 @@
 //! `channeld dead-letters`: lists, shows, replays and drops the events that sinks gave up on.
 
-use std::io::Write;
-use std::path::Path;
-
 use clap::Subcommand;
 use serde_json::json;
 
 use crate::cli::arguments::{Confirmed, Printed};
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::operate::Operator;
-use crate::cli::output::{say, say_json, write_lines, write_list};
+use crate::cli::context::{Context, Exit, Failure};
 use crate::cli::shown::{id, printable, time};
 use operator::api::{
     DeadLetter, DeadLetterEvent, DropDeadLetters, Entry, ListDeadLetters, RedeliverDeadLetters, ShowDeadLetter,
@@ -38,36 +33,34 @@ pub(crate) enum Command {
 }
 
 /// If this fails, nothing was changed. The exception is a failure of the state: it is then unknown whether anything changed.
-pub(crate) async fn run(command: Command, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
-    let operator = Operator::open(config)?;
+pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+    let operator = cx.operator()?;
     match command {
         Command::List(Printed { request, json }) => {
-            write_list(out, json, &operator.ask(&request).await?, (&heading(), "No dead letters."), line)
+            cx.say_list(json, &operator.ask(&request).await?, (&heading(), "No dead letters."), line)
         }
-        Command::Show { request, json: true } => say_json(out, &operator.ask(&request).await?),
+        Command::Show { request, json: true } => cx.say_json(&operator.ask(&request).await?),
         Command::Show { request, json: false } => {
             let DeadLetterEvent { entry, event } = operator.ask(&request).await?;
-            write_lines(out, [line(&entry), printable(event.get())])
+            cx.say_lines([line(&entry), printable(event.get())])
         }
         Command::Replay(Printed { request, json }) => {
             let offsets = operator.ask(&request).await?;
             if json {
-                return write_lines(out, offsets.iter().map(|offset| json!({ "offset": offset })));
+                return cx.say_lines(offsets.iter().map(|offset| json!({ "offset": offset })));
             }
             let sink = &request.which.sink;
-            say(out, format!("{} dead letters will be delivered to {sink} again", offsets.len()))
+            cx.say(format!("{} dead letters will be delivered to {sink} again", offsets.len()))
         }
-        Command::Drop(Confirmed { yes: false, .. }) => Err(Failure(
-            Exit::Usage,
-            "nothing was dropped: add --yes to drop these dead letters permanently".to_owned(),
-        )),
+        Command::Drop(Confirmed { yes: false, .. }) => {
+            Err(Failure::usage("nothing was dropped: add --yes to drop these dead letters permanently"))
+        }
         Command::Drop(Confirmed { request, yes: true }) => {
-            say(out, format!("{} dropped", operator.ask(&request).await?.len()))
+            cx.say(format!("{} dropped", operator.ask(&request).await?.len()))
         }
     }
 }
 
-/// `channel  sink  offset  time  event id  attempts  the last answer`.
 fn heading() -> String {
     format!(
         "{:24}  {:24}  {:>10}  {:20}  {:36}  {:>6}  REASON",

@@ -1,13 +1,8 @@
 //! `channeld pause` and `channeld resume`.
 
-use std::io::Write;
-use std::path::Path;
-
 use jiff::{SignedDuration, Timestamp};
 
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::operate::Operator;
-use crate::cli::output::say;
+use crate::cli::context::{Context, Exit, Failure};
 use crate::config::positive_duration;
 use operator::api::SetPaused;
 
@@ -35,14 +30,13 @@ impl Args {
     }
 }
 
-/// The end of a pause of this duration that begins now.
 fn ends_after(text: &str) -> Result<Timestamp, String> {
     let duration = SignedDuration::try_from(positive_duration(text)?).map_err(|error| error.to_string())?;
     Timestamp::now().checked_add(duration).map_err(|error| error.to_string())
 }
 
-pub(crate) async fn run(what: SetPaused, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
-    let operator = Operator::open(config)?;
+pub(crate) async fn run(what: SetPaused, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+    let operator = cx.operator()?;
     // A state that is not shared belongs to one daemon. If that daemon does not run, nothing can be paused.
     let is_shared = operator.config.state.database.is_some();
     let changed = if is_shared { operator.ask(&what).await? } else { operator.ask_daemon(&what).await? };
@@ -51,5 +45,5 @@ pub(crate) async fn run(what: SetPaused, config: Option<&Path>, out: &mut impl W
     let already = if changed { "" } else { " already" };
     let now = if paused { "paused" } else { "going on" };
     let until = until.map(|until| format!(" until {until:.0}")).unwrap_or_default();
-    say(out, format!("{channel}{sink}:{already} {now}{until}"))
+    cx.say(format!("{channel}{sink}:{already} {now}{until}"))
 }

@@ -1,16 +1,11 @@
 //! `channeld quarantine`: lists, shows, retries and drops rejected events.
 
-use std::io::Write;
-use std::path::Path;
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::Subcommand;
 
 use crate::cli::arguments::{Confirmed, Printed};
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::operate::Operator;
-use crate::cli::output::{say, say_json, write_each, write_lines, write_list};
+use crate::cli::context::{Context, Exit, Failure};
 use crate::cli::shown::{id, printable, time};
 use ledger::Quarantined;
 use operator::api::{
@@ -42,17 +37,17 @@ pub(crate) enum Command {
 }
 
 /// If this fails, nothing was changed. The exception is a failure of the state: it is then unknown whether anything changed.
-pub(crate) async fn run(command: Command, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
-    let operator = Operator::open(config)?;
+pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+    let operator = cx.operator()?;
     match command {
         Command::List(Printed { request, json }) => {
-            write_list(out, json, &operator.ask(&request).await?, (&heading(), "No events are in quarantine."), line)
+            cx.say_list(json, &operator.ask(&request).await?, (&heading(), "No events are in quarantine."), line)
         }
-        Command::Show { request, json: true, .. } => say_json(out, &operator.ask(&request).await?),
-        Command::Show { request, json: false, raw } => show(out, &operator.ask(&request).await?, raw),
+        Command::Show { request, json: true, .. } => cx.say_json(&operator.ask(&request).await?),
+        Command::Show { request, json: false, raw } => show(cx, &operator.ask(&request).await?, raw),
         Command::Retry(Printed { request, json }) => {
             let retried = operator.ask(&request).await?;
-            write_each(out, json, &retried, self::retried)?;
+            cx.say_each(json, &retried, self::retried)?;
             let failed = |one: &Retried| matches!(one.fate, Fate::Kept { .. } | Fate::NotThere);
             Ok(if retried.iter().any(failed) { Exit::Failed } else { Exit::Done })
         }
@@ -62,26 +57,25 @@ pub(crate) async fn run(command: Command, config: Option<&Path>, out: &mut impl 
                 None if request.all => format!("all quarantined events of channel {}", request.channel),
                 None => format!("{} events", request.offsets.len()),
             };
-            Err(Failure(Exit::Usage, format!("nothing was dropped: add --yes to drop {events} permanently")))
+            Err(Failure::usage(format!("nothing was dropped: add --yes to drop {events} permanently")))
         }
         Command::Drop(Confirmed { request, yes: true }) => {
-            say(out, format!("{} dropped", operator.ask(&request).await?.len()))
+            cx.say(format!("{} dropped", operator.ask(&request).await?.len()))
         }
     }
 }
 
-fn show(out: &mut impl Write, event: &QuarantinedEvent, raw: bool) -> Result<Exit, Failure> {
-    let bytes = STANDARD.decode(&event.bytes_base64);
-    let bytes =
-        bytes.map_err(|_| Failure(Exit::Failed, "the daemon answered an event that is not base64".to_owned()))?;
+fn show(cx: &mut Context<'_>, event: &QuarantinedEvent, raw: bool) -> Result<Exit, Failure> {
+    let bytes = STANDARD
+        .decode(&event.bytes_base64)
+        .map_err(|_| Failure::failed("the daemon answered an event that is not base64"))?;
     if raw {
-        out.write_all(&bytes).and_then(|()| out.flush()).map_err(Failure::output)?;
+        cx.out.write_all(&bytes).and_then(|()| cx.out.flush()).map_err(Failure::output)?;
         return Ok(Exit::Done);
     }
-    write_lines(out, [line(&event.entry), printable(&String::from_utf8_lossy(&bytes))])
+    cx.say_lines([line(&event.entry), printable(&String::from_utf8_lossy(&bytes))])
 }
 
-/// `channel  offset  time  reason  event id  the reason in words`.
 fn heading() -> String {
     format!("{:24}  {:>10}  {:20}  {:20}  {:36}  DETAIL", "CHANNEL", "OFFSET", "SINCE", "REASON", "EVENT")
 }
@@ -91,17 +85,13 @@ fn line(Entry { channel, facts, .. }: &Entry<Quarantined>) -> String {
     format!("{channel:24}  {offset:>10}  {:20}  {reason:20}  {:36}  {detail}", time(Some(facts.at)), id(facts.event_id))
 }
 
-/// `offset  result of the retry`.
 pub(crate) fn retried(Retried { offset, fate }: &Retried) -> String {
-    format!("{offset:>10}  {}", outcome(fate))
-}
-
-fn outcome(fate: &Fate) -> String {
-    match fate {
-        Fate::Delivering => "verified: it will be delivered late".to_owned(),
-        Fate::Waiting => "has no proof yet: it is pending again".to_owned(),
-        Fate::ReadInOrder => "verified: sinks will receive it in order".to_owned(),
-        Fate::Kept { reason, detail } => format!("kept: {}: {}", printable(reason), printable(detail)),
-        Fate::NotThere => "is not in the quarantine".to_owned(),
-    }
+    let outcome = match fate {
+        Fate::Delivering => "verified: it will be delivered late",
+        Fate::Waiting => "has no proof yet: it is pending again",
+        Fate::ReadInOrder => "verified: sinks will receive it in order",
+        Fate::Kept { reason, detail } => &format!("kept: {}: {}", printable(reason), printable(detail)),
+        Fate::NotThere => "is not in the quarantine",
+    };
+    format!("{offset:>10}  {outcome}")
 }

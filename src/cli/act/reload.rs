@@ -1,11 +1,6 @@
 //! `channeld reload`: makes the running daemon read its configuration again.
 
-use std::io::Write;
-use std::path::Path;
-
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::operate::Operator;
-use crate::cli::output::{say_json, write_lines};
+use crate::cli::context::{Context, Exit, Failure};
 use operator::api::Reload;
 
 /// Reload the configuration and secrets of the running daemon.
@@ -22,10 +17,10 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) async fn run(args: &Args, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
-    let changes = Operator::open(config)?.ask_daemon(&Reload {}).await?;
+pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+    let changes = cx.operator()?.ask_daemon(&Reload {}).await?;
     if args.json {
-        return say_json(out, &changes);
+        return cx.say_json(&changes);
     }
     let mut lines = vec!["The configuration was reloaded.".to_owned()];
     lines.extend(changes.sentences());
@@ -33,5 +28,5 @@ pub(crate) async fn run(args: &Args, config: Option<&Path>, out: &mut impl Write
         lines.push("Nothing in it has changed.".to_owned());
     }
     lines.extend(changes.warnings.iter().map(|warning| format!("warning: {warning}")));
-    write_lines(out, lines)
+    cx.say_lines(lines)
 }

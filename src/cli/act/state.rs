@@ -1,17 +1,18 @@
 //! `channeld state`: acknowledges losses of the recorded state, and copies it.
 
-use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::operate::Operator;
-use crate::cli::output::{say, say_json};
-use ledger::Lost;
+use tokio::task::spawn_blocking;
+
+use crate::cli::context::{Context, Exit, Failure};
+use crate::cli::operate::{owned, visit};
+use crate::cli::terminal::progress::Bar;
+use crate::config::load_both_backends;
+use cluster::Peers;
+use ledger::store::{Copied, Sled, copy};
+use ledger::{Lost, StateError};
 use operator::api::AcknowledgeLost;
-
-mod copy;
-
-use copy::Backend;
 
 /// Acknowledge a loss in the recorded state, or copy it.
 #[derive(Debug, clap::Subcommand)]
@@ -45,20 +46,71 @@ pub(crate) enum Command {
     },
 }
 
-pub(crate) async fn run(command: Command, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
-    let json = match command {
-        Command::Acknowledge { json } => json,
-        Command::Copy { to, json } => return copy::run(to, json, config, out).await,
-    };
-    let lost = Operator::open(config)?.ask(&AcknowledgeLost {}).await?;
-    if json {
-        return say_json(out, &lost);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Backend {
+    Sled,
+    Postgres,
+}
+
+pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+    let operator = cx.operator()?;
+    match command {
+        Command::Acknowledge { json } => {
+            let lost = operator.ask(&AcknowledgeLost {}).await?;
+            if json { cx.say_json(&lost) } else { cx.say(acknowledged(lost)) }
+        }
+        Command::Copy { to, json } => {
+            let copied = copy_to(to, cx.file).await?;
+            if json {
+                return cx.say_json(&copied);
+            }
+            let Copied { channels, entries } = copied;
+            cx.say(format!("copied and compared: {channels} channels, {entries} entries; now set state.backend"))
+        }
     }
-    let Some(Lost { at, late, quarantined, dead_letters, kept }) = lost else { return say(out, "nothing was lost") };
+}
+
+fn acknowledged(lost: Option<Lost>) -> String {
+    let Some(Lost { at, late, quarantined, dead_letters, kept }) = lost else { return "nothing was lost".to_owned() };
     let kept = kept.map_or_else(String::new, |kept| format!("; the damaged database is kept in {kept}"));
-    let line = format!(
+    format!(
         "acknowledged: {quarantined} quarantined events and {dead_letters} dead letters lost at {at}, {late} late events read \
          again{kept}"
-    );
-    say(out, line)
+    )
+}
+
+/// Copies the state of the other backend to this one.
+async fn copy_to(to: Backend, file: Option<&Path>) -> Result<Copied, Failure> {
+    let (path, database) = load_both_backends(file)?;
+    if to == Backend::Postgres {
+        owned(&path)?;
+    }
+    let directory = path.clone();
+    let open = move || database.open_for_copy(&directory, to == Backend::Sled);
+    let copying = async |postgres: Arc<_>, peers: Peers| {
+        check_alone(&peers)?;
+        // Opening locks the state, so no daemon on this machine can be running.
+        let open = if to == Backend::Sled { Sled::open_for_copy } else { Sled::open };
+        let sled = spawn_blocking(move || open(&path)).await;
+        let sled = sled.unwrap_or_else(|panic| Err(StateError::Damaged(panic.to_string())));
+        let sled = sled.map_err(|error| Failure::by(&error))?;
+        let mut bar = Bar::begin();
+        let tell = |copied: Copied, all: usize| bar.tell(copied.channels as u64, all as u64, "channels: ");
+        let copied = match to {
+            Backend::Postgres => copy(&sled, &*postgres, tell).await,
+            Backend::Sled => copy(&*postgres, &sled, tell).await,
+        };
+        copied.map_err(|error| Failure::by(&error))
+    };
+    visit(open, copying).await
+}
+
+fn check_alone(peers: &Peers) -> Result<(), Failure> {
+    let seen = peers.seen.borrow();
+    let live = seen.view.instances.values().filter(|instance| instance.shares());
+    let names: Vec<_> = live.map(|instance| &*instance.name).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::failed(format!("instances live ({}): stop them first; nothing was copied", names.join(", "))))
 }

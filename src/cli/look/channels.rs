@@ -7,34 +7,30 @@
 //! * **Nothing is removed.** Values that are already on the lists stay on them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
-use std::path::Path;
 
-use clap::ValueEnum;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
+use serde_json::Value;
 use strum::VariantArray;
+use uuid::Uuid;
 
 use crate::cli::act::quarantine;
-use crate::cli::connect;
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::operate::Operator;
-use crate::cli::output::{say_json, write_lines};
+use crate::cli::context::{Context, Exit, Failure, client, configured};
 use crate::cli::shown::{printable, verified};
 use crate::config::{self, Config};
-use api::Filter;
-use channel::{Expect, Named, RejectionReason};
+use api::{ApiError, Client, Filter};
+use channel::{Expect, Named, Names, RejectionReason};
 use net::Chain;
-use operator::Changes;
 use operator::api::{Reload, Retried, RetryQuarantined};
-use proof::event::{EventType, Offset};
+use operator::{Changes, names};
+use proof::event::{ChannelId, EventType, Offset};
 use proof::verify::{Verdict, Verified};
-
-mod seen;
-
-use seen::Seen;
 
 /// How many events are examined: the service's largest page.
 const EVENTS: u16 = 200;
+
+/// Maximum number of watchers whose description is requested.
+const WATCHERS: usize = 100;
 
 /// How many of the events that would be rejected are printed one by one.
 const SHOWN: usize = 20;
@@ -59,8 +55,8 @@ pub(crate) struct Args {
     /// The channel's name in the configuration.
     channel: String,
     /// A list to propose; repeatable [default: all lists]
-    #[arg(long = "list", value_name = "LIST", value_enum)]
-    lists: Vec<List>,
+    #[arg(long = "list", value_name = "LIST", value_parser = list())]
+    lists: Vec<Named>,
     /// Write the lists into the configuration file. Its comments are kept.
     #[arg(long)]
     write: bool,
@@ -74,14 +70,9 @@ pub(crate) struct Args {
     json: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[value(rename_all = "snake_case")]
-enum List {
-    WorkflowId,
-    ChainSelector,
-    Address,
-    Service,
-    Name,
+fn list() -> impl TypedValueParser<Value = Named> {
+    let parse = |name: String| *Named::VARIANTS.iter().find(|list| <&str>::from(**list) == name).expect("it is a list");
+    PossibleValuesParser::new(Named::VARIANTS.iter().map(|list| <&str>::from(*list))).map(parse)
 }
 
 /// The proposed lists and their effect.
@@ -118,37 +109,33 @@ struct Rejected {
     detail: String,
 }
 
-pub(crate) async fn run(command: Command, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
+pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, Failure> {
     let Command::Pin(args) = command;
-    let config = Config::load(file)?;
+    let config = cx.config()?;
     let known = config.channels.iter().find(|known| *known.channel.name == args.channel);
-    let Some(known) = known else {
-        let names: Vec<_> = config.channels.iter().map(|known| &*known.channel.name).collect();
-        let message =
-            format!("channel `{}` is not configured; the configured channels are {}", args.channel, names.join(", "));
-        return Err(Failure(Exit::Usage, message));
-    };
+    let known = known.ok_or_else(|| {
+        let (name, names) = (&args.channel, names(&configured(&config.channels)));
+        Failure::usage(format!("channel `{name}` is not configured; the configured channels are {names}"))
+    })?;
     let (mut proposal, expect) = propose(&args, &config, known).await?;
     if args.write || args.apply {
-        let Some(file) = file.filter(|_| !expect.is_empty()) else {
+        let Some(file) = cx.file.filter(|_| !expect.is_empty()) else {
             let message = "nothing was written: no configuration file exists, or nothing can be proposed";
-            return Err(Failure(Exit::Failed, message.to_owned()));
+            return Err(Failure::failed(message));
         };
         config::write_expect(file, &args.channel, &expect)
-            .map_err(|error| Failure(Exit::Failed, format!("{}: {}", file.display(), Chain(&error))))?;
+            .map_err(|error| Failure::failed(format!("{}: {}", file.display(), Chain(&error))))?;
         proposal.written = true;
         if args.apply {
-            let applied = Applied::by_daemon(file, &args.channel).await;
-            let applied =
-                applied.map_err(|Failure(exit, why)| Failure(exit, format!("the lists were written, but {why}")));
-            proposal.applied = Some(applied?);
+            let but = |Failure(exit, why)| Failure(exit, format!("the lists were written, but {why}"));
+            proposal.applied = Some(Applied::by_daemon(cx, args.channel).await.map_err(but)?);
         }
     }
-    if args.json { say_json(out, &proposal) } else { write_lines(out, proposal.lines()) }
+    if args.json { cx.say_json(&proposal) } else { cx.say_lines(proposal.lines()) }
 }
 
 async fn propose(args: &Args, config: &Config, known: &config::Channel) -> Result<(Proposal, Expect), Failure> {
-    let (channel, client) = (&known.channel, connect::client(config)?);
+    let (channel, client) = (&known.channel, client(config)?);
     let types = vec![EventType::WatcherEvent, EventType::OperationStatus, EventType::QueryStatus];
     let filter = Filter { types, ..Filter::default() };
     let doing = format!("channel {} could not be searched", channel.name);
@@ -161,8 +148,7 @@ async fn propose(args: &Args, config: &Config, known: &config::Channel) -> Resul
     let mut seen = Seen::default();
     seen.watchers(&client, channel.id, &proved).await?;
     seen.events(channel.id, &proved);
-    let lists =
-        Named::VARIANTS.iter().filter(|what| args.lists.is_empty() || args.lists.iter().any(|list| list.is(**what)));
+    let lists = Named::VARIANTS.iter().filter(|list| args.lists.is_empty() || args.lists.contains(list));
     let (named, left_out): (Vec<_>, Vec<_>) = lists.copied().partition(|what| !seen.unnamed.contains(what));
     let mut proposed: BTreeMap<Named, BTreeSet<String>> =
         present.lists().map(|(what, values)| (what, values.iter().cloned().collect())).collect();
@@ -193,17 +179,11 @@ async fn propose(args: &Args, config: &Config, known: &config::Channel) -> Resul
     Ok((proposal, expect))
 }
 
-impl List {
-    fn is(self, what: Named) -> bool {
-        self.to_possible_value().is_some_and(|name| name.get_name() == <&str>::from(what))
-    }
-}
-
 impl Applied {
-    async fn by_daemon(file: &Path, channel: &str) -> Result<Self, Failure> {
-        let operator = Operator::open(Some(file))?;
+    async fn by_daemon(cx: &Context<'_>, channel: String) -> Result<Self, Failure> {
+        let operator = cx.operator()?;
         let changes = operator.ask_daemon(&Reload {}).await?;
-        let all = RetryQuarantined { channel: channel.to_owned(), offsets: Vec::new(), all: true, reason: None };
+        let all = RetryQuarantined { channel, offsets: Vec::new(), all: true, reason: None };
         Ok(Self { changes, retried: operator.ask_daemon(&all).await? })
     }
 
@@ -245,4 +225,66 @@ impl Proposal {
         }
         lines
     }
+}
+
+/// The values that a channel's events and watchers name.
+#[derive(Debug, Default)]
+struct Seen {
+    values: BTreeMap<Named, BTreeSet<String>>,
+    /// Kinds of values that at least one event does not have.
+    unnamed: BTreeSet<Named>,
+    /// The watchers that the service describes.
+    described: BTreeSet<Uuid>,
+}
+
+impl Seen {
+    /// Requests the descriptions of the watchers that the events name.
+    async fn watchers(&mut self, client: &Client, channel: ChannelId, events: &[Verified]) -> Result<(), Failure> {
+        let ids: BTreeSet<_> = events.iter().filter_map(watcher).collect();
+        for id in ids.into_iter().take(WATCHERS) {
+            let watcher = match client.watcher(channel, id).await {
+                Ok(watcher) => watcher,
+                Err(ApiError::NotFound(_)) => continue,
+                Err(error) => return Err(Failure::api(format!("the watcher {id} could not be read"))(error)),
+            };
+            self.described.insert(id);
+            let description: Value = serde_json::from_slice(&watcher.json).unwrap_or_default();
+            for what in [Named::WorkflowId, Named::ChainSelector, Named::Address, Named::Service] {
+                description[<&str>::from(what)].as_str().into_iter().for_each(|value| self.note(what, value));
+            }
+            let names = description["events"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            names.for_each(|name| self.note(Named::Name, name));
+        }
+        Ok(())
+    }
+
+    /// Records the values that the channel's own events name.
+    fn events(&mut self, channel: ChannelId, events: &[Verified]) {
+        let nothing = Expect::default();
+        for verified in events {
+            let is_described = watcher(verified).is_none_or(|id| self.described.contains(&id));
+            if !is_described || nothing.check_event(channel, verified).is_err() {
+                continue;
+            }
+            let signed = verified.event().payload.signed.as_deref().and_then(record::decode);
+            let names = Names::of(verified.proof(), signed.as_ref().map(|signed| signed.get().as_bytes()));
+            for what in Named::VARIANTS {
+                match names.get(*what) {
+                    Some(value) => self.note(*what, &value),
+                    None => drop(self.unnamed.insert(*what)),
+                }
+            }
+        }
+    }
+
+    /// Records a value, unless no event could match it.
+    fn note(&mut self, what: Named, value: &str) {
+        self.values.entry(what).or_default().extend(what.canonical(value));
+    }
+}
+
+/// The watcher of an event, according to the service.
+fn watcher(verified: &Verified) -> Option<Uuid> {
+    let event: Value = serde_json::from_slice(&verified.event().raw.json).ok()?;
+    event["payload"]["watcher_id"].as_str()?.parse().ok()
 }

@@ -1,30 +1,19 @@
-//! `channeld console`: events, their proofs and the daemon, in a browser.
-//!
-//! # Cancellation
-//!
-//! Ends at a signal, whatever its clients do. The daemon completes the requests that it has received.
+//! `channeld console`: events, their proofs and the daemon, in a browser. Ends at a signal, whatever its clients do. The
+//! daemon completes the requests that it has received.
 
-use std::io::Write;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use tracing::warn;
 
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output::say;
-use crate::config::Config;
+use crate::cli::context::{Context, Exit, Failure};
 use crate::daemon::signals::Signals;
 
-#[cfg(not(feature = "console"))]
-mod absent;
 #[cfg(feature = "console")]
 mod serve;
 
-#[cfg(not(feature = "console"))]
-pub(crate) use absent::open;
 #[cfg(feature = "console")]
-pub(crate) use serve::open;
+pub(crate) use serve::serve;
 
 /// Show events, their proofs and the daemon in a browser.
 ///
@@ -56,19 +45,35 @@ fn loopback(text: &str) -> Result<SocketAddr, String> {
     Err("must be a loopback address, such as 127.0.0.1:8480; from another machine, use `ssh -L`".to_owned())
 }
 
-/// Serves until a signal arrives.
-pub(crate) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
-    let config = Config::load(file)?;
+pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+    let config = cx.config()?;
     telemetry::init_plain(&config.log);
     let mut signals = Signals::listen().map_err(Failure::output)?;
-    let console = open(&config, args.listen, args.from.as_deref(), args.read_only).await?;
-    let address = console.offer_address();
-    say(out, &address)?;
-    anstream::eprintln!("The address works once. Ctrl-C ends the console.");
-    if args.open {
-        open_browser(&address);
+    let announce = |address: &str| {
+        cx.say(address)?;
+        anstream::eprintln!("The address works once. Ctrl-C ends the console.");
+        if args.open {
+            open_browser(address);
+        }
+        Ok(())
+    };
+    tokio::select! {
+        served = serve(&config, args.listen, args.from.as_deref(), args.read_only, announce) => match served? {},
+        _ = signals.next() => Ok(Exit::Done),
     }
-    tokio::select! { never = console.serve() => match never {}, _ = signals.next() => Ok(Exit::Done) }
+}
+
+/// Fails, because this program was built without the console.
+#[cfg(not(feature = "console"))]
+#[expect(clippy::unused_async, reason = "as with the console")]
+pub(crate) async fn serve(
+    _config: &crate::config::Config,
+    _listen: SocketAddr,
+    _from: Option<&str>,
+    _read_only: bool,
+    _announce: impl FnOnce(&str) -> Result<(), Failure>,
+) -> Result<std::convert::Infallible, Failure> {
+    Err(Failure::usage(crate::config::no_console()))
 }
 
 /// Asks the desktop to open the address. The address is printed in any case.

@@ -5,13 +5,10 @@
 //! * **The runbook is the only text.** It is compiled in, so this command and the runbook cannot differ.
 //! * **Needs nothing.** No configuration, no state, no daemon, no network: it works on a machine on which nothing else does.
 
-use std::io::Write;
-
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use serde::Serialize;
 
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output::{say, say_json};
+use crate::cli::context::{Context, Exit, Failure};
 use crate::cli::shown::printable;
 
 use operator::runbook::{self, Kind, Topic};
@@ -19,7 +16,6 @@ use operator::runbook::{self, Kind, Topic};
 #[cfg(test)]
 mod tests;
 
-/// The columns of a terminal.
 const WIDTH: usize = 80;
 
 /// How many names are suggested for an unknown reason.
@@ -77,29 +73,32 @@ struct Explained<'a> {
     text: Option<String>,
 }
 
-pub(crate) fn run(Args { reason, json }: &Args, out: &mut impl Write) -> Result<Exit, Failure> {
+pub(crate) fn run(Args { reason, json }: &Args, cx: &mut Context<'_>) -> Result<Exit, Failure> {
     let topics = runbook::topics();
     if reason.is_empty() {
         if !json {
-            return say(out, list(&topics).trim_end());
+            return cx.say(list(&topics).trim_end());
         }
         for topic in &topics {
             for reason in topic.listed() {
-                say_json(out, &Explained { reason, kind: topic.kind, summary: &topic.summary, text: None })?;
+                cx.say_json(&Explained { reason, kind: topic.kind, summary: &topic.summary, text: None })?;
             }
         }
         return Ok(Exit::Done);
     }
     let asked = reason.join(" ");
     let Some((topic, reason)) = runbook::find(&topics, &asked) else {
-        return Err(Failure(Exit::Usage, unknown(&topics, &asked)));
+        let (asked, nearest) = (printable(&asked), runbook::nearest(&topics, &asked, PROPOSED).join(", "));
+        return Err(Failure::usage(format!(
+            "the runbook has no entry for {asked:?}; the closest are: {nearest}. `channeld explain` lists all entries"
+        )));
     };
     let text = topic.text(WIDTH);
     if *json {
         let Topic { kind, summary, .. } = topic;
-        return say_json(out, &Explained { reason, kind: *kind, summary, text: Some(text) });
+        return cx.say_json(&Explained { reason, kind: *kind, summary, text: Some(text) });
     }
-    say(out, format!("{reason}: {}\n\n{}", topic.kind.about(), text.trim_end()))
+    cx.say(format!("{reason}: {}\n\n{}", topic.kind.about(), text.trim_end()))
 }
 
 /// Every reason on a line of its own: by kind and, within a kind, in the order of the runbook.
@@ -118,12 +117,4 @@ fn list(topics: &[Topic]) -> String {
     }
     lines.push("`channeld explain REASON` shows what to do.".to_owned());
     lines.join("\n")
-}
-
-fn unknown(topics: &[Topic], asked: &str) -> String {
-    let nearest = runbook::nearest(topics, asked, PROPOSED).join(", ");
-    format!(
-        "the runbook has no entry for {:?}; the closest are: {nearest}. `channeld explain` lists all entries",
-        printable(asked)
-    )
 }

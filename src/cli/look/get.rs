@@ -1,14 +1,10 @@
 //! `channeld get`: prints one event by its id.
 
-use std::io::Write;
-
-use crate::cli::connect::Connection;
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::context::{Connection, Context, Exit, Failure};
 use crate::cli::shown;
 use operator::SignerNames;
 use proof::event::EventId;
 use proof::verify::{Address, Verdict};
-use record;
 
 /// Show one event, and whether its proof is valid.
 #[derive(Debug, clap::Args)]
@@ -26,14 +22,14 @@ pub(crate) struct Args {
 }
 
 /// Fetches the event and writes it. Any verdict is a success: this command shows the verdict, and `verify` decides by it.
-pub(crate) async fn run(args: &Args, connection: &Connection, out: &mut impl Write) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: &Args, connection: &Connection, cx: &mut Context<'_>) -> Result<Exit, Failure> {
     let Connection { client, channel, verifier, signer_names } = connection;
     let doing = format!("event {} could not be read from channel {}", args.event_id, channel.name);
     let raw = client.event(channel.id, args.event_id).await.map_err(Failure::api(doing))?;
     for verdict in shown::verified(verifier, vec![raw]).await {
-        shown::write(out, args.json, channel, &verdict).map_err(Failure::output)?;
+        cx.say(shown::shown(args.json, channel, &verdict))?;
         if !args.json {
-            writeln!(out, "{}", details(&verdict, signer_names)).map_err(Failure::output)?;
+            cx.say(details(&verdict, signer_names))?;
         }
     }
     Ok(Exit::Done)

@@ -6,16 +6,13 @@
 //!   damaged after it was read: a supervisor would restart it with that file.
 //! * **Bounded:** see [`MAX_WAIT`] and [`ANSWER_BYTES`].
 
-use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::Path;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use reqwest::Response;
 use url::Url;
 
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output::write_lines;
+use crate::cli::context::{Context, Exit, Failure};
 use crate::cli::shown::printable;
 use crate::config::load_listen;
 use net::Chain;
@@ -39,38 +36,34 @@ pub(crate) struct Args {
     ready: bool,
 }
 
-pub(crate) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
-    let listen = load_listen(file)?;
+pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+    let listen = load_listen(cx.file)?;
     let path = if args.ready { "/readyz" } else { "/livez" };
     let (good, text) = ask(&url(listen, path)?, MAX_WAIT).await?;
-    write_lines(out, text.lines().map(printable))?;
+    cx.say_lines(text.lines().map(printable))?;
     Ok(if good { Exit::Done } else { Exit::Failed })
 }
 
 fn url(listen: Option<SocketAddr>, path: &str) -> Result<Url, Failure> {
-    match listen {
-        None => Err(Failure(Exit::Failed, "admin.listen is \"\": the daemon serves no health endpoint".to_owned())),
-        Some(address) if address.port() == 0 => Err(Failure(
-            Exit::Failed,
-            "admin.listen lets the system choose the port: set a fixed one for this command".to_owned(),
-        )),
-        Some(mut address) => {
-            // A daemon that listens on every address is asked at the loopback address.
-            match address.ip() {
-                IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
-                IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
-                _ => {}
-            }
-            Ok(format!("http://{address}{path}").parse().expect("an address and a path are a URL"))
-        }
+    let Some(mut address) = listen else {
+        return Err(Failure::failed("admin.listen is \"\": the daemon serves no health endpoint"));
+    };
+    if address.port() == 0 {
+        let message = "admin.listen lets the system choose the port: set a fixed one for this command";
+        return Err(Failure::failed(message));
     }
+    // A daemon that listens on every address is asked at the loopback address.
+    if address.ip().is_unspecified() {
+        let is_v4 = address.is_ipv4();
+        address.set_ip(if is_v4 { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+    }
+    Ok(format!("http://{address}{path}").parse().expect("an address and a path are a URL"))
 }
 
-/// Whether the answer is good, and its text.
 async fn ask(url: &Url, max_wait: Duration) -> Result<(bool, String), Failure> {
     let failed =
-        |error: reqwest::Error| Failure(Exit::Failed, format!("no answer from {url}: {}", Chain(&error.without_url())));
-    let client = http::client_for(url).map_err(|error| Failure(Exit::Failed, Chain(&*error).to_string()))?;
+        |error: reqwest::Error| Failure::failed(format!("no answer from {url}: {}", Chain(&error.without_url())));
+    let client = http::client_for(url).map_err(|error| Failure::by(&*error))?;
     let client = client.no_proxy().timeout(max_wait).build().map_err(failed)?;
     let answer = client.get(url.clone()).send().await.map_err(failed)?;
     let good = answer.status().is_success();

@@ -1,11 +1,11 @@
 //! `channeld status`: shows the state of the daemon, its channels and their lanes.
 
-use std::io::Write;
-use std::path::Path;
+use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::context::{Context, Exit, Failure};
 use crate::cli::operate::Operator;
+use crate::cli::terminal::for_stdout;
 use crate::daemon::signals::Signals;
 use operator::api::GetStatus;
 
@@ -38,34 +38,29 @@ pub(crate) struct Args {
     watch: Option<u16>,
 }
 
-pub(crate) async fn run(args: &Args, config: Option<&Path>) -> Result<Exit, Failure> {
-    let operator = Operator::open(config)?;
+pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+    let operator = cx.operator()?;
     if let Some(seconds) = args.watch {
         let every = Duration::from_secs(seconds.into());
-        if !args.json && screen::is_possible() {
+        // A screen needs a terminal to draw on, and one to read keys from.
+        if !args.json && io::stdout().is_terminal() && io::stdin().is_terminal() {
             return screen::watch(&operator, every).await;
         }
-        return watch(args, &operator, every).await;
+        return watch(args, &operator, every, cx).await;
     }
-    print(&text(args.json, &operator.ask(&GetStatus { here: false }).await?))?;
-    Ok(Exit::Done)
+    cx.say(for_stdout(&text(args.json, &operator.ask(&GetStatus { here: false }).await?)))
 }
 
 /// Prints the report repeatedly, one below the other.
-async fn watch(args: &Args, operator: &Operator, every: Duration) -> Result<Exit, Failure> {
+async fn watch(args: &Args, operator: &Operator, every: Duration, cx: &mut Context<'_>) -> Result<Exit, Failure> {
     let mut signals = Signals::listen().map_err(Failure::output)?;
     loop {
         let text = match operator.ask_daemon(&GetStatus { here: false }).await {
             Ok(report) => text(args.json, &report),
             // The daemon may start later, or restart.
-            Err(failure) => format!("{failure}\n"),
+            Err(failure) => failure.to_string(),
         };
-        print(&text)?;
+        cx.say(for_stdout(&text))?;
         tokio::select! { () = tokio::time::sleep(every) => {}, _ = signals.next() => return Ok(Exit::Done) }
     }
-}
-
-fn print(text: &str) -> Result<(), Failure> {
-    let mut out = anstream::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::output)
 }

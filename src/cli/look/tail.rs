@@ -8,25 +8,31 @@
 //!   here.
 
 use std::io::Write;
-use std::path::Path;
+use std::time::Duration;
 
-use crate::cli::exit::{Exit, Failure};
+use tokio::time::sleep;
+
+use crate::cli::context::{Context, Exit, Failure};
 use crate::cli::operate::Operator;
-use crate::cli::terminal::event_line::Layout;
-use crate::config::Config;
+use crate::cli::terminal::event_line::{EventLine, Layout};
+use crate::config::Channel;
 use crate::daemon::signals::Signals;
 use api::Filter;
-use operator::api::WatchTail;
+use operator::api::{TailedEvent, WatchTail};
 
-mod live;
 mod printer;
 mod service;
 
-use printer::{Printer, note};
-use service::Wanted;
+use printer::{Printer, hint, note};
 
 /// How many past events of the service are shown first, unless the command line says otherwise.
 const LAST: u16 = 10;
+
+/// The pause between two requests. Events that are delivered during the pause arrive together.
+const BETWEEN: Duration = Duration::from_millis(100);
+
+/// The wait before a daemon that does not answer is asked again.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Watch new events, one readable line per event.
 ///
@@ -34,7 +40,7 @@ const LAST: u16 = 10;
 /// delivered. If no daemon runs, or with --from-service, polls the service directly at the interval `api.idle_wait`,
 /// and shows for each event whether its proof is valid. Do not rely on this output to be complete: events that arrive
 /// faster than they can be shown are counted and skipped. Runs until Ctrl-C.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   channeld tail
   channeld tail settlements --type watcher.event
@@ -61,43 +67,86 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) async fn run(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
-    args.filter.check().map_err(|misfit| Failure(Exit::Usage, misfit))?;
+pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+    args.filter.check().map_err(Failure::usage)?;
     let mut signals = Signals::listen().map_err(Failure::output)?;
-    let ended = tokio::select! {
-        ended = watch(args, file, out) => ended,
-        _ = signals.next() => Ok(()),
-    };
-    ended.map(|()| Exit::Done)
+    tokio::select! {
+        ended = watch(args, cx) => ended.map(|()| Exit::Done),
+        _ = signals.next() => Ok(Exit::Done),
+    }
 }
 
 /// Returns when the requested number of events has been shown.
-async fn watch(args: &Args, file: Option<&Path>, out: &mut impl Write) -> Result<(), Failure> {
+async fn watch(args: &Args, cx: &mut Context<'_>) -> Result<(), Failure> {
     if !args.from_service {
-        let operator = Operator::open(file)?;
-        let printer = args.printer(operator.config.channels.iter().map(|known| &*known.channel.name));
-        let request = WatchTail {
-            channel: args.channel.clone(),
-            sink: args.sink.clone(),
-            from: None,
-            filter: args.filter.clone(),
-        };
-        if live::watch(request, &operator, printer, out).await? {
+        let operator = cx.operator()?;
+        let printer = args.printer(&operator.config.channels);
+        let Args { channel, sink, filter, .. } = args.clone();
+        let request = WatchTail { channel, sink, from: None, filter };
+        if watch_daemon(request, &operator, printer, cx.out).await? {
             return Ok(());
         }
         let path = operator.config.state.path.display();
         note(&format!("no daemon is running with the state in {path}: reading from the service"));
     }
-    let config = Config::load(file)?;
-    let printer = args.printer(config.channels.iter().map(|known| &*known.channel.name));
-    let wanted = Wanted { channel: args.channel.as_deref(), filter: &args.filter, last: args.last.unwrap_or(LAST) };
-    service::watch(&config, wanted, printer, out).await
+    let config = cx.config()?;
+    let printer = args.printer(&config.channels);
+    let last = args.last.unwrap_or(LAST);
+    service::watch(&config, args.channel.as_deref(), &args.filter, last, printer, cx.out).await
 }
 
 impl Args {
     /// The printer for events of these channels. The channel has a column of its own if more than one is watched.
-    fn printer<'a>(&self, channels: impl Iterator<Item = &'a str>) -> Printer {
-        let shown = channels.filter(|_| self.channel.is_none());
+    fn printer(&self, channels: &[Channel]) -> Printer {
+        let shown = channels.iter().filter(|_| self.channel.is_none()).map(|known| &*known.channel.name);
         Printer::new(self.json, self.events, Layout::of_stdout(shown))
+    }
+}
+
+/// Watches until the requested number of events has been shown. Returns `false` if no daemon runs. If the daemon ends
+/// later, waits for it to return.
+async fn watch_daemon(
+    mut request: WatchTail,
+    operator: &Operator,
+    mut printer: Printer,
+    out: &mut dyn Write,
+) -> Result<bool, Failure> {
+    let (mut has_answered, mut complained, mut elsewhere) = (false, false, Vec::new());
+    loop {
+        match operator.answer(&request).await {
+            Ok(Some(answer)) => {
+                if !has_answered || complained {
+                    hint("watching what the daemon's sinks take; Ctrl-C ends");
+                }
+                (has_answered, complained) = (true, false);
+                if answer.elsewhere != elsewhere && !answer.elsewhere.is_empty() {
+                    note(&format!(
+                        "not shown, because other instances work them: {}; name one of them to watch it",
+                        answer.elsewhere.join(", ")
+                    ));
+                }
+                elsewhere.clone_from(&answer.elsewhere);
+                request.from = Some(answer.next);
+                if answer.missed > 0 {
+                    note(&format!("{} deliveries came faster than they could be shown", answer.missed));
+                }
+                let event = |TailedEvent { is_late, line, record, .. }: TailedEvent| {
+                    (EventLine { parts: line, is_late }, record.get().to_owned())
+                };
+                if printer.print(out, answer.events.into_iter().map(event))? {
+                    return Ok(true);
+                }
+                sleep(BETWEEN).await;
+            }
+            Ok(None) if !has_answered => return Ok(false),
+            Err(failure) if !has_answered || failure.0 == Exit::Usage => return Err(failure),
+            Ok(None) | Err(_) => {
+                if !complained {
+                    note("the daemon does not answer any more; waiting for it");
+                }
+                (complained, request.from) = (true, None);
+                sleep(ASK_AGAIN).await;
+            }
+        }
     }
 }

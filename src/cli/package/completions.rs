@@ -3,16 +3,11 @@
 //! The script contains the commands and options. It reads the names of channels and sinks when they are needed, with the
 //! hidden command `names`, so that they match the current configuration.
 
-use std::fmt::Write as _;
-use std::io::Write;
-use std::path::Path;
-
-use clap::{Command, ValueEnum};
+use clap::Command;
 use clap_complete::{Shell, generate};
 use toml_edit::{DocumentMut, Item};
 
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output::write_lines;
+use crate::cli::context::{Context, Exit, Failure};
 use crate::cli::shown::printable;
 
 /// Print the completion script for a shell.
@@ -31,14 +26,9 @@ pub(crate) struct Args {
 /// Print the names in the configuration, for completions.
 #[derive(Debug, clap::Args)]
 pub(crate) struct NamesArgs {
-    #[arg(value_enum)]
-    what: Names,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Names {
-    Channels,
-    Sinks,
+    /// The table of the configuration.
+    #[arg(value_parser = ["channels", "sinks"])]
+    what: String,
 }
 
 /// Wraps the generated function that completes commands and options, and adds names.
@@ -80,7 +70,7 @@ _channeld_sinks() {
 "#;
 
 /// Prints the script for `command`, which is the whole command line.
-pub(crate) fn run(args: &Args, mut command: Command, out: &mut impl Write) -> Result<Exit, Failure> {
+pub(crate) fn run(args: &Args, mut command: Command, cx: &mut Context<'_>) -> Result<Exit, Failure> {
     // Generate into memory first: `generate` panics if it cannot write.
     let mut script = Vec::new();
     generate(args.shell, &mut command, "channeld", &mut script);
@@ -91,23 +81,19 @@ pub(crate) fn run(args: &Args, mut command: Command, out: &mut impl Write) -> Re
         Shell::Fish => in_fish(&script, &of_channels(&command, "")),
         _ => script.into_owned(),
     };
-    out.write_all(script.as_bytes()).map_err(Failure::output)?;
+    cx.out.write_all(script.as_bytes()).map_err(Failure::output)?;
     Ok(Exit::Done)
 }
 
 /// Prints the names in the file, even if the configuration is otherwise invalid.
-pub(crate) fn names(args: &NamesArgs, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
-    let Some(file) = file else { return Ok(Exit::Done) };
+pub(crate) fn names(args: &NamesArgs, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+    let Some(file) = cx.file else { return Ok(Exit::Done) };
     let doing = format!("{} could not be read", file.display());
     let text = std::fs::read_to_string(file).map_err(Failure::io(doing))?;
     let document = text.parse::<DocumentMut>().map_err(|error| Failure(Exit::Config, error.to_string()))?;
-    let table = match args.what {
-        Names::Channels => "channels",
-        Names::Sinks => "sinks",
-    };
-    let names = document.get(table).and_then(Item::as_table_like);
+    let names = document.get(&args.what).and_then(Item::as_table_like);
     let names = names.into_iter().flat_map(|names| names.iter().map(|(name, _)| printable(name)));
-    write_lines(out, names)
+    cx.say_lines(names)
 }
 
 /// The commands whose first argument is a channel, each with its parent commands.
@@ -132,45 +118,40 @@ fn in_bash(script: &str, of_channels: &[String]) -> String {
 }
 
 fn in_zsh(script: &str) -> String {
-    let mut changed = String::with_capacity(script.len() + ZSH.len());
-    for (number, line) in script.lines().enumerate() {
+    // The first line names the command that the script completes.
+    let (first, rest) = script.split_once('\n').unwrap_or((script, ""));
+    let mut changed = format!("{first}\n{ZSH}");
+    for line in rest.lines() {
         let is_channel = line.contains(":channel -- ")
             || line.contains("--channel=[") && (line.contains(":CHANNEL:") || line.contains(":NAME:"));
-        let action = match () {
-            () if is_channel => "_channeld_channels",
-            () if line.contains(":SINK:") => "_channeld_sinks",
-            () => "_default",
+        let is_sink = line.contains(":SINK:");
+        let action = if is_channel {
+            "_channeld_channels"
+        } else if is_sink {
+            "_channeld_sinks"
+        } else {
+            "_default"
         };
-        let _ = writeln!(changed, "{}", line.replace(":_default'", &format!(":{action}'")));
-        // After the first line, which names the command that the script completes.
-        changed.push_str(if number == 0 { ZSH } else { "" });
+        changed += &line.replace(":_default'", &format!(":{action}'"));
+        changed.push('\n');
     }
     changed
 }
 
 fn in_fish(script: &str, of_channels: &[String]) -> String {
+    let names = |what: &str| format!(" -f -a \"(channeld names {what} 2>/dev/null)\"\n");
     let mut changed = String::with_capacity(script.len());
     for line in script.lines() {
         let is = |option: &str| line.contains(&format!(" -l {option} ")) && line.ends_with(" -r");
-        let what = match () {
-            () if line.contains("_using_subcommand init\"") => None,
-            () if is("sink") => Some("sinks"),
-            () if is("channel") => Some("channels"),
-            () => None,
-        };
-        let names = what.map(|what| format!(" -f -a \"(channeld names {what} 2>/dev/null)\"")).unwrap_or_default();
-        let _ = writeln!(changed, "{line}{names}");
+        let of = ["sink", "channel"].into_iter().find(|option| is(option));
+        let of = of.filter(|_| !line.contains("_using_subcommand init\""));
+        changed += line;
+        changed += &of.map_or_else(|| "\n".to_owned(), |option| names(&format!("{option}s")));
     }
     for path in of_channels {
-        let mut commands = path.split(' ');
-        let first = commands.next().unwrap_or_default();
-        let below: Vec<_> = commands.map(|below| format!("; and __fish_seen_subcommand_from {below}")).collect();
-        let below = below.concat();
-        let _ = writeln!(
-            changed,
-            "complete -c channeld -n \"__fish_channeld_using_subcommand {first}{below}\" -f -a \"(channeld names channels \
-             2>/dev/null)\""
-        );
+        let condition = path.replace(' ', "; and __fish_seen_subcommand_from ");
+        changed +=
+            &format!("complete -c channeld -n \"__fish_channeld_using_subcommand {condition}\"{}", names("channels"));
     }
     changed
 }

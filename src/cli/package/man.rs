@@ -11,12 +11,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Command;
 use clap_mangen::Man;
-use clap_mangen::roff::{Roff, italic, roman};
+use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::context::{Exit, Failure};
+use crate::config::DEFAULTS;
 use crate::version;
-
-mod keys;
 
 /// Write the manual pages.
 #[derive(Debug, clap::Args)]
@@ -27,6 +26,9 @@ pub(crate) struct Args {
 
 /// Exit codes, signals, environment and files: the same for all commands.
 const ABOUT: &str = include_str!("man/about.roff");
+
+/// How many paragraphs at the start of the file describe the file itself. The page leaves them out.
+const ABOUT_THE_FILE: usize = 2;
 
 const MANUAL: &str = "channeld manual";
 
@@ -60,7 +62,10 @@ fn write_tree(command: &Command, directory: &Path, about: &str, references: &str
         page.render_subcommands_section(&mut text)?;
     }
     if let Some(help) = command.get_after_help() {
-        examples(&help.to_string()).to_writer(&mut text)?;
+        let (help, mut roff) = (help.to_string(), Roff::new());
+        let lines = help.strip_prefix("Examples:\n").unwrap_or(&help).lines();
+        verbatim(roff.control("SH", ["EXAMPLES"]), lines.map(str::trim_start));
+        roff.to_writer(&mut text)?;
     }
     text.extend_from_slice(about.as_bytes());
     see_also(references).to_writer(&mut text)?;
@@ -69,51 +74,46 @@ fn write_tree(command: &Command, directory: &Path, about: &str, references: &str
     shown.try_for_each(|command| write_tree(command, directory, "", "channeld(1), channeld.toml(5)"))
 }
 
-/// The page channeld.toml(5).
 fn configuration() -> io::Result<Vec<u8>> {
-    let (mut roff, mut text) = (Roff::new(), Vec::new());
-    roff.control("TH", ["channeld.toml", "5", &date(), SOURCE, MANUAL]);
-    roff.control("SH", ["NAME"]).text([roman("channeld.toml - configuration of channeld")]);
+    let mut text = Vec::new();
+    let mut roff = page("channeld.toml", "configuration of channeld");
     roff.control("SH", ["DESCRIPTION"]).text([
         roman("A TOML file. Every key is listed with its default or, "),
         italic("in this type"),
         roman(", with an example. NAME is a name of your choice."),
     ]);
-    keys::write(&mut roff);
+    write_keys(&mut roff);
     roff.to_writer(&mut text)?;
     see_also("channeld(1), channeld-check(1), channeld-record(5)").to_writer(&mut text)?;
     Ok(text)
 }
 
-/// The page channeld-record(5).
 fn record() -> io::Result<Vec<u8>> {
-    let (mut roff, mut example, mut text) = (Roff::new(), Roff::new(), Vec::new());
-    roff.control("TH", ["channeld-record", "5", &date(), SOURCE, MANUAL]);
-    roff.control("SH", ["NAME"]).text([roman("channeld-record - the record that channeld delivers for an event")]);
-    roff.to_writer(&mut text)?;
+    let (mut example, mut text) = (Roff::new(), Vec::new());
+    page("channeld-record", "the record that channeld delivers for an event").to_writer(&mut text)?;
     text.extend_from_slice(record::MANUAL.as_bytes());
-    example.control("PP", []).control("nf", []);
-    for line in record::EXAMPLE.lines() {
-        example.text([roman(line)]);
-    }
-    example.control("fi", []);
+    verbatim(example.control("PP", []), record::EXAMPLE.lines());
     example.to_writer(&mut text)?;
     see_also("channeld(1), channeld.toml(5), channeld-search(1), channeld-verify(1)").to_writer(&mut text)?;
     Ok(text)
 }
 
-/// The section with the examples from the end of the help.
-fn examples(help: &str) -> Roff {
-    let mut roff = Roff::new();
-    roff.control("SH", ["EXAMPLES"]).control("nf", []);
-    for line in help.strip_prefix("Examples:\n").unwrap_or(help).lines() {
-        roff.text([roman(line.trim_start())]);
+fn verbatim<'a>(roff: &mut Roff, lines: impl Iterator<Item = &'a str>) {
+    roff.control("nf", []);
+    for line in lines {
+        roff.text([roman(line)]);
     }
     roff.control("fi", []);
+}
+
+/// The beginning of a page in section 5.
+fn page(name: &str, about: &str) -> Roff {
+    let mut roff = Roff::new();
+    roff.control("TH", [name, "5", &date(), SOURCE, MANUAL]);
+    roff.control("SH", ["NAME"]).text([roman(format!("{name} - {about}"))]);
     roff
 }
 
-/// The section with references to other pages.
 fn see_also(pages: &str) -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", ["SEE ALSO"]).text([roman(pages)]);
@@ -123,6 +123,79 @@ fn see_also(pages: &str) -> Roff {
 /// The date of the commit, or an empty roff argument.
 fn date() -> String {
     version::date().unwrap_or_else(|| "\"\"".to_owned())
+}
+
+fn write_keys(roff: &mut Roff) {
+    let keys = DEFAULTS.splitn(ABOUT_THE_FILE + 1, "\n#\n").last().unwrap_or_default();
+    let mut paragraph = Paragraph::default();
+    for line in keys.lines() {
+        paragraph.add(line, roff);
+    }
+    paragraph.put(roff);
+}
+
+/// Lines of the file that were read but not written yet.
+#[derive(Default)]
+struct Paragraph<'a> {
+    /// The text that explains the following keys or the following table.
+    text: Vec<&'a str>,
+    keys: Vec<Vec<Inline>>,
+    /// Further lines of a value that spans several lines.
+    more: Vec<&'a str>,
+}
+
+impl<'a> Paragraph<'a> {
+    fn add(&mut self, line: &'a str, roff: &mut Roff) {
+        if let Some(text) = line.strip_prefix("# ") {
+            if !self.keys.is_empty() {
+                self.put(roff);
+            }
+            self.text.push(text);
+            return;
+        }
+        // A comment without a space is a key without a default: its value is an example.
+        let (line, is_example) = line.strip_prefix('#').map_or((line, false), |line| (line, true));
+        if let Some((name, value)) = line.split_once(" = ") {
+            let shown = if is_example { italic(value) } else { roman(value) };
+            self.keys.push(if value == "[" { vec![bold(name)] } else { vec![bold(name), roman(" = "), shown] });
+        } else if line.starts_with('[') {
+            let about = std::mem::take(&mut self.text);
+            self.put(roff);
+            roff.control("SH", [line]);
+            if !about.is_empty() {
+                roff.text(marked(&about));
+            }
+        } else if line.is_empty() {
+            self.put(roff);
+        } else if line != "]" {
+            self.more.push(line.trim());
+        }
+    }
+
+    /// Writes the collected text, or the keys with their explanation.
+    fn put(&mut self, roff: &mut Roff) {
+        let Self { text, keys, more } = std::mem::take(self);
+        if keys.is_empty() && !text.is_empty() {
+            roff.control("PP", []);
+        }
+        for (number, key) in keys.into_iter().enumerate() {
+            roff.control(if number == 0 { "TP" } else { "TQ" }, []);
+            roff.text(key);
+        }
+        if !text.is_empty() {
+            roff.text(marked(&text));
+        }
+        if !more.is_empty() {
+            verbatim(roff.control("RS", []).control("PP", []), more.into_iter());
+            roff.control("RE", []);
+        }
+    }
+}
+
+fn marked(lines: &[&str]) -> Vec<Inline> {
+    let text = lines.join("\n");
+    let parts = text.split('`').enumerate();
+    parts.map(|(number, part)| if number % 2 == 1 { bold(part) } else { roman(part) }).collect()
 }
 
 #[cfg(test)]
@@ -136,5 +209,24 @@ mod tests {
             section.lines().filter_map(|line| line.strip_prefix("\\fB")?.strip_suffix("\\fR")).collect();
         let all = [Exit::Done, Exit::Failed, Exit::Usage, Exit::Unavailable, Exit::Config];
         assert_eq!(documented, all.map(|exit| (exit as u8).to_string()));
+    }
+
+    #[test]
+    fn every_key_is_a_term_and_the_file_itself_is_not_spoken_of() {
+        let (mut roff, mut text) = (Roff::new(), Vec::new());
+        write_keys(&mut roff);
+        roff.to_writer(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains("Each key is also an environment variable") && !text.contains("begins with #"), "{text}");
+        for key in [
+            "base_url",
+            "valid_signers",
+            "listen",
+            "rotate_size",
+            "filter.chain_selector",
+            "header_files.X\\-Api\\-Key",
+        ] {
+            assert!(text.lines().any(|line| line.starts_with(&format!("\\fB{key}\\fR"))), "{key} in\n{text}");
+        }
     }
 }

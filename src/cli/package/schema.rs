@@ -1,11 +1,8 @@
 //! `channeld schema`: prints the JSON Schema of the configuration or the record, for editors and programs.
 
-use std::io::Write;
-
 use serde_json::to_string_pretty;
 
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output::say;
+use crate::cli::context::{Context, Exit, Failure};
 use crate::config;
 
 /// Print a JSON Schema of the configuration or a record.
@@ -33,10 +30,10 @@ enum What {
     Record,
 }
 
-pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<Exit, Failure> {
+pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Failure> {
     let schema = match args.what {
         What::Config => config::schema(),
         What::Record => record::schema(),
     };
-    say(out, to_string_pretty(&schema).expect("its keys are strings"))
+    cx.say(to_string_pretty(&schema).expect("its keys are strings"))
 }

@@ -9,28 +9,24 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::context::{Context, Exit, Failure};
 use crate::cli::terminal::failure_for_stderr;
+use crate::config::shown::{Shown, object, row};
 use crate::config::{Config, ConfigError, SinkSettings};
 use net::Chain;
-use proof::event::Offset;
 use sink::Stdout;
 
 mod connect;
 mod effective;
 mod history;
-mod summary;
 
-pub(crate) use connect::Asked;
+pub(crate) use connect::ask;
 
+use connect::Asked;
 use effective::Effective;
-
-/// Contacts everything that a configuration names, like `--connect`.
-pub(crate) async fn ask(config: &Config) -> Vec<Asked> {
-    connect::ask(config, config.state.examine(), false).await
-}
+use history::Selection;
 
 /// Check the configuration without starting anything.
 ///
@@ -67,69 +63,37 @@ pub(crate) struct Args {
     /// value, hidden, origin ("default", "file" or "environment"), file, line, variable and inherits.
     #[arg(long)]
     effective: bool,
-    /// Compare all events of this channel (name or UUID) in the service with its sinks, and list missing events.
-    ///
-    /// Files and the tables of SQLite and PostgreSQL can be compared. Each event is verified and filtered as the daemon
-    /// does. An event is missing if a sink should have it but does not, and if it is not pending, quarantined or a dead
-    /// letter. A sink is compared from the first event that it contains up to its cursor. Nothing is changed or
-    /// delivered, and the daemon may run. Exits with 1 if an event is missing or a sink could not be read.
-    #[arg(long, value_name = "CHANNEL", conflicts_with_all = ["connect", "effective"])]
-    history: Option<String>,
-    /// With --history: only events at this time or later: RFC 3339, Unix seconds, or an age such as 7d.
-    #[arg(long, value_name = "TIME", requires = "history", value_parser = net::time::seconds)]
-    since: Option<i64>,
-    /// With --history: start at this offset, even if the first event in a sink is above it.
-    #[arg(long, value_name = "OFFSET", requires = "history", conflicts_with = "since")]
-    from: Option<Offset>,
-    /// With --history: only this sink.
-    #[arg(long, requires = "history")]
-    sink: Option<String>,
+    #[command(flatten)]
+    selection: Selection,
 }
 
-/// The results to print.
-struct Found<'a> {
-    loaded: &'a Result<Config, ConfigError>,
-    /// The settings in effect and the file, if they are requested.
-    effective: Option<Effective<'a>>,
-    asked: Option<&'a [Asked]>,
-}
-
-/// Runs the check that the arguments select.
-pub(crate) async fn run(file: Option<&Path>, args: &Args, out: &mut impl Write) -> Result<Exit, Failure> {
-    let Args { history, since, from, sink, json, .. } = args;
-    match history {
-        Some(channel) => {
-            let asked = history::Asked { channel, since: *since, from: *from, sink: sink.as_deref(), json: *json };
-            history::run(asked, file, out).await
-        }
-        None => Ok(check(file, args).await),
+pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+    match &args.selection.history {
+        Some(channel) => history::run(channel, &args.selection, args.json, cx).await,
+        None => Ok(check(cx.file, args).await),
     }
 }
 
 /// Loads the configuration and prints the result: problems to standard error, the rest to standard output.
 async fn check(file: Option<&Path>, args: &Args) -> Exit {
-    let (mut loaded, settings) = match Config::load_with_settings(file) {
-        Ok((config, settings)) => (Ok(config), settings),
-        Err(error) => (Err(error), Vec::new()),
-    };
-    let asked = match &mut loaded {
-        Ok(config) => {
-            let state = config.state.examine();
-            config.notes.extend(state.as_ref().err().map(|error| format!("state.path: {}", Chain(error))));
-            if args.connect { Some(connect::ask(config, state, args.show_body).await) } else { None }
+    let (mut out, mut errors) = (anstream::stdout(), anstream::stderr());
+    let (mut config, settings) = match Config::load_with_settings(file) {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            let printed = print_problems(&error, args.json, &mut out, &mut errors);
+            return if printed.is_ok() { Exit::Config } else { Exit::Failed };
         }
-        Err(_) => None,
     };
-    let (mut out, mut errors) = (anstream::stdout().lock(), anstream::stderr().lock());
+    let state = config.state.examine();
+    config.notes.extend(state.as_ref().err().map(|error| format!("state.path: {}", Chain(error))));
+    let asked = if args.connect { Some(ask(&config, state, args.show_body).await) } else { None };
     // Text that is printed to an unusable standard output is lost, as the events would be. So this goes to standard error.
-    let has_stdout = |config: &Config| config.sinks.values().any(|sink| matches!(sink.settings, SinkSettings::Stdout));
-    if let (true, Err(error)) = (loaded.as_ref().is_ok_and(has_stdout), Stdout::new()) {
+    let has_stdout = config.sinks.values().any(|sink| matches!(sink.settings, SinkSettings::Stdout));
+    if let (true, Err(error)) = (has_stdout, Stdout::new()) {
         let _ = writeln!(errors, "{}", failure_for_stderr("standard output", &error.to_string()));
     }
     let effective = args.effective.then(|| Effective::of(&settings, file));
-    let found = Found { loaded: &loaded, effective, asked: asked.as_deref() };
-    match print(&found, args.json, &mut out, &mut errors) {
-        Ok(()) if loaded.is_err() => Exit::Config,
+    match print(&config, effective.as_ref(), asked.as_deref(), args.json, &mut out) {
         Ok(()) if asked.is_some_and(|asked| asked.iter().any(|asked| !asked.ok)) => Exit::Unavailable,
         Ok(()) => Exit::Done,
         // The output is closed.
@@ -137,39 +101,85 @@ async fn check(file: Option<&Path>, args: &Args) -> Exit {
     }
 }
 
+fn print_problems(error: &ConfigError, json: bool, out: &mut impl Write, errors: &mut impl Write) -> io::Result<()> {
+    for problem in &error.problems {
+        writeln!(errors, "{}", failure_for_stderr(&problem.key, &problem.to_string()))?;
+    }
+    if json { writeln!(out, "{}", json!({"valid": false, "problems": error.problems})) } else { Ok(()) }
+}
+
+/// Prints the summary or the settings in effect, and the results of contacts if there are any.
 fn print(
-    Found { loaded, effective, asked }: &Found<'_>,
+    config: &Config,
+    effective: Option<&Effective<'_>>,
+    asked: Option<&[Asked]>,
     json: bool,
     out: &mut impl Write,
-    errors: &mut impl Write,
 ) -> io::Result<()> {
-    match loaded {
-        Ok(config) if json => {
-            let mut shown = summary::json(config);
-            if let Some(effective) = effective {
-                shown["effective"] = json!(effective.settings);
-            }
-            if let Some(asked) = asked {
-                shown["asked"] = json!(asked);
-            }
-            writeln!(out, "{shown}")
+    if json {
+        let mut shown = summary_json(config);
+        if let Some(effective) = effective {
+            shown["effective"] = json!(effective.settings);
         }
-        Ok(config) => {
-            match effective {
-                Some(effective) => effective.write(out)?,
-                None => summary::write(out, config)?,
-            }
-            let Some(asked) = asked else { return Ok(()) };
-            writeln!(out)?;
-            asked.iter().try_for_each(|asked| writeln!(out, "{asked}"))
+        if let Some(asked) = asked {
+            shown["asked"] = json!(asked);
         }
-        Err(error) => {
-            for problem in &error.problems {
-                writeln!(errors, "{}", failure_for_stderr(&problem.key, &problem.to_string()))?;
-            }
-            if json { writeln!(out, "{}", json!({"valid": false, "problems": error.problems})) } else { Ok(()) }
-        }
+        return writeln!(out, "{shown}");
     }
+    match effective {
+        Some(effective) => effective.write(out)?,
+        None => write_summary(out, config)?,
+    }
+    let Some(asked) = asked else { return Ok(()) };
+    writeln!(out)?;
+    asked.iter().try_for_each(|asked| writeln!(out, "{asked}"))
+}
+
+fn summary_json(config: &Config) -> Value {
+    let sinks = config.sinks.iter().map(|(name, sink)| (name.clone(), object(sink.shown())));
+    json!({
+        "valid": true,
+        "base_url": config.api.client.base_url.as_str(),
+        "state_path": config.state.path.display().to_string(),
+        "admin_listen": config.listen,
+        "channels": config.channels.iter().map(|channel| object(channel.shown())).collect::<Vec<_>>(),
+        "sinks": sinks.collect::<Map<_, _>>(),
+        "notes": config.notes,
+    })
+}
+
+fn write_summary(out: &mut impl Write, config: &Config) -> io::Result<()> {
+    let path = config.state.path.display();
+    let state = config.state.database.as_ref().map_or_else(
+        || path.to_string(),
+        |database| {
+            let (schema, instance) = (&database.schema, &database.instance);
+            format!("schema {schema} of a shared database, as instance {instance} in {path}")
+        },
+    );
+    writeln!(out, "The configuration is valid.\n")?;
+    writeln!(out, "service  {}", config.api.client.base_url)?;
+    writeln!(out, "state    {state}")?;
+    writeln!(out, "admin    {}", config.listen.map_or("off".to_owned(), |listen| listen.to_string()))?;
+    for channel in &config.channels {
+        // The heading shows the name.
+        let shown = channel.shown().into_iter().filter(|(name, _)| *name != "name").collect();
+        write_block(out, "channel", &channel.channel.name, &shown)?;
+    }
+    for (name, sink) in &config.sinks {
+        write_block(out, "sink", name, &sink.shown())?;
+    }
+    if !config.notes.is_empty() {
+        writeln!(out)?;
+    }
+    config.notes.iter().try_for_each(|note| writeln!(out, "note: {note}"))
+}
+
+fn write_block(out: &mut impl Write, what: &str, name: &str, shown: &Shown) -> io::Result<()> {
+    writeln!(out, "\n{what} {name}")?;
+    let rows: Vec<_> = shown.iter().filter_map(|(name, value)| row(name, value)).collect();
+    let width = rows.iter().map(|(label, _)| label.len()).max().unwrap_or(0);
+    rows.iter().try_for_each(|(label, text)| writeln!(out, "  {label:width$}  {text}"))
 }
 
 #[cfg(test)]

@@ -6,18 +6,15 @@
 //!   inspected and not written to.
 //! * **No secrets** in the output, whatever the other side answers.
 
-use std::io::Write;
-use std::path::Path;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output::{say, say_json};
+use crate::cli::context::{Context, Exit, Failure};
 use crate::cli::shown::printable;
-use crate::config::{Config, Sink};
+use crate::config::Sink;
 use net::Chain;
 use record::{Message, Record};
 use sink::{Delivery, LaneRef, OpenFiles, SinkError, Tested};
@@ -51,16 +48,12 @@ struct Outcome<'a> {
     message: String,
 }
 
-pub(crate) async fn run(
-    Args { name, json }: &Args,
-    file: Option<&Path>,
-    out: &mut impl Write,
-) -> Result<Exit, Failure> {
-    let config = Config::load(file)?;
+pub(crate) async fn run(Args { name, json }: &Args, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+    let config = cx.config()?;
     let Some(sink) = config.sinks.get(name) else {
         let known: Vec<_> = config.sinks.keys().map(String::as_str).collect();
         let message = format!("unknown sink {}; the sinks are: {}", printable(name), known.join(", "));
-        return Err(Failure(Exit::Usage, message));
+        return Err(Failure::usage(message));
     };
     let tested = test(name, sink).await;
     let exit = match &tested {
@@ -76,10 +69,10 @@ pub(crate) async fn run(
     let message = sink.shape.template.as_ref().map_or(message.clone(), |template| template.redacted(message));
     let outcome = Outcome { sink: name, ok: exit == Exit::Done, delivered, message: printable(&message) };
     if *json {
-        say_json(out, &outcome)?;
+        cx.say_json(&outcome)?;
     } else if outcome.ok {
         let how = if delivered { "delivered" } else { "checked, nothing delivered" };
-        say(out, format!("sink {name}: {how}: {}", outcome.message))?;
+        cx.say(format!("sink {name}: {how}: {}", outcome.message))?;
     } else {
         return Err(Failure(exit, format!("sink {name}: {}", outcome.message)));
     }

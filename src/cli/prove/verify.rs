@@ -10,14 +10,14 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader};
 use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
 use rayon::prelude::*;
 
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::context::{Context, Exit, Failure};
 use crate::cli::shown;
 use crate::config::{load_verifier, verification_from_flags};
 use proof::verify::Verifier;
@@ -85,23 +85,22 @@ impl Args {
             ("--tenant-id", self.tenant_id.as_deref()),
         ];
         if flags.iter().any(|(_, value)| value.is_some()) {
-            return verification_from_flags(flags).map_err(|problems| Failure(Exit::Usage, problems.to_string()));
+            return verification_from_flags(flags).map_err(|problems| Failure::usage(problems.to_string()));
         }
         let named = self.channel.as_deref();
         load_verifier(config, named)?
-            .ok_or_else(|| Failure(Exit::Usage, format!("channel `{}` is not configured", named.unwrap_or_default())))
+            .ok_or_else(|| Failure::usage(format!("channel `{}` is not configured", named.unwrap_or_default())))
     }
 }
 
-/// Verifies the file or standard input.
-pub(crate) fn run(args: &Args, config: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
-    let verifier = args.verifier(config)?;
+pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+    let verifier = args.verifier(cx.file)?;
     match args.file.as_deref().filter(|file| file.as_os_str() != "-") {
-        None => verify(BufReader::new(io::stdin()), "standard input", &verifier, args, out),
+        None => verify(BufReader::new(io::stdin()), "standard input", &verifier, args, cx),
         Some(path) => {
             let name = path.display().to_string();
             let file = File::open(path).map_err(Failure::io(unreadable(&name)))?;
-            verify(BufReader::new(file), &name, &verifier, args, out)
+            verify(BufReader::new(file), &name, &verifier, args, cx)
         }
     }
 }
@@ -111,7 +110,7 @@ fn verify(
     name: &str,
     verifier: &Verifier,
     args: &Args,
-    out: &mut impl Write,
+    cx: &mut Context<'_>,
 ) -> Result<Exit, Failure> {
     let mut file = Inputs::new(reader).map_err(Failure::io(unreadable(name)))?;
     let (mut number, mut counts) = (0_u64, BTreeMap::<&str, u64>::new());
@@ -128,17 +127,16 @@ fn verify(
             let mut failed = None;
             let batch: Vec<_> = read.map_while(|input| input.map_err(|error| failed = Some(error)).ok()).collect();
             let verified = batch.par_chunks(TOGETHER).flat_map_iter(|some| Checked::of_all(some, verifier));
-            for outcome in verified.collect::<Vec<_>>() {
+            let verified: Vec<_> = verified.collect();
+            cx.say_lines(verified.iter().map(|outcome| {
                 number += 1;
                 *counts.entry(outcome.status).or_default() += 1;
-                let line = if args.json {
-                    serde_json::to_string(&outcome).expect("an outcome is JSON")
+                if args.json {
+                    serde_json::to_string(outcome).expect("an outcome is JSON")
                 } else {
-                    format!("{number:>8}  {}", line(&outcome))
-                };
-                writeln!(out, "{line}").map_err(Failure::output)?;
-            }
-            out.flush().map_err(Failure::output)?;
+                    format!("{number:>8}  {}", line(outcome))
+                }
+            }))?;
             if let Some(error) = failed {
                 return Err(Failure::io(unreadable(name))(error));
             }
@@ -150,14 +148,12 @@ fn verify(
         ["verified", "unsigned", "pending", "rejected"].map(|status| counts.get(status).copied().unwrap_or_default());
     if !args.json {
         let each = format!("{verified} verified, {unsigned} unsigned, {pending} pending, {rejected} rejected");
-        writeln!(out, "{number} events: {each}").map_err(Failure::output)?;
+        cx.say(format!("{number} events: {each}"))?;
     }
-    out.flush().map_err(Failure::output)?;
     let passed = verified + if args.allow_unsigned { unsigned } else { 0 };
     Ok(if passed == number { Exit::Done } else { Exit::Failed })
 }
 
-/// Formats an outcome as a line for people.
 fn line(Checked { event_id, status, reason, signers }: &Checked) -> String {
     let said = reason.map_or_else(|| format!("{} signers", signers.len()), str::to_owned);
     format!("{status:8}  {:36}  {said}", shown::id(*event_id))

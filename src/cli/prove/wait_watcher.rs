@@ -2,15 +2,13 @@
 //!
 //! 429, 5xx and network failures are retried, and so is a 404 at first. Any other error ends the wait.
 
-use std::io::Write;
 use std::time::Duration;
 
 use clap::ValueEnum;
 use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
-use crate::cli::connect::Connection;
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::context::{Connection, Context, Exit, Failure};
 use crate::cli::shown::printable;
 use crate::config::positive_duration;
 use api::{ApiError, Watcher};
@@ -37,7 +35,6 @@ pub(crate) struct Args {
     timeout: Duration,
 }
 
-/// A state that can be waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, strum::Display)]
 #[strum(serialize_all = "lowercase")]
 enum Until {
@@ -47,18 +44,16 @@ enum Until {
     Archived,
 }
 
-/// Waits, and reports the result.
-pub(crate) async fn run(args: &Args, connection: &Connection, out: &mut impl Write) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: &Args, connection: &Connection, cx: &mut Context<'_>) -> Result<Exit, Failure> {
     let Args { watcher_id, until, timeout, .. } = args;
     let mut last_status = None;
     if let Ok(ended) = tokio::time::timeout(*timeout, wait(args, connection, &mut last_status)).await {
         ended?;
-        writeln!(out, "watcher {watcher_id} is {until}").map_err(Failure::output)?;
-        return Ok(Exit::Done);
+        return cx.say(format!("watcher {watcher_id} is {until}"));
     }
     let late = format!("the watcher did not become {until} within {}s", timeout.as_secs_f64());
     Err(match last_status {
-        Some(status) => Failure(Exit::Failed, format!("{late}; it was last {status}")),
+        Some(status) => Failure::failed(format!("{late}; it was last {status}")),
         None => Failure(Exit::Unavailable, format!("{late}; the service never reported its state")),
     })
 }
@@ -96,7 +91,7 @@ fn still_possible(until: Until, seen: Watcher) -> Result<String, Failure> {
     }
     let reason = seen.status_reason.filter(|reason| !reason.is_empty());
     let reason = reason.map(|reason| format!(" ({})", printable(&reason))).unwrap_or_default();
-    Err(Failure(Exit::Failed, format!("the watcher is {status}{reason} and will not become {until}")))
+    Err(Failure::failed(format!("the watcher is {status}{reason} and will not become {until}")))
 }
 
 #[cfg(test)]

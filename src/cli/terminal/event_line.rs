@@ -37,7 +37,6 @@ pub(crate) struct EventLine {
     pub(crate) is_late: bool,
 }
 
-/// Formats lines.
 #[derive(Debug, Default)]
 pub(crate) struct Layout {
     /// Columns of the terminal, or `None` if lines are written in full.
@@ -69,86 +68,86 @@ impl Layout {
     /// The event's line, with colors. If times are written without their day, a line with the day precedes the first
     /// event of each day.
     pub(crate) fn lines(&mut self, event: &EventLine) -> String {
-        let width = self.width;
-        match width {
-            None => self.full(event),
-            Some(width) if width >= WIDE + self.channel.unwrap_or(0) => cut(&self.wide(event, width), width),
-            Some(width) => {
-                let day = event.parts.time.split_once('T').map_or("", |(day, _)| day).to_owned();
-                let line = cut(&self.narrow(event, width), width);
-                if day.is_empty() || day == self.day {
-                    return line;
-                }
-                let heading = styled(QUIET, &format!("{day} UTC"));
-                self.day = day;
-                format!("{heading}\n{line}")
-            }
+        let Some(width) = self.width else { return cut(&self.full(event), usize::MAX) };
+        if width >= WIDE + self.channel.unwrap_or(0) {
+            return cut(&self.full(event), width);
         }
+        let line = cut(&self.narrow(event, width), width);
+        let day = event.parts.time.split_once('T').map_or("", |(day, _)| day);
+        if day.is_empty() || day == self.day {
+            return line;
+        }
+        day.clone_into(&mut self.day);
+        format!("{}\n{line}", styled(QUIET, &format!("{day} UTC")))
     }
 
-    /// The line as the format `text` has it.
-    fn full(&self, event: &EventLine) -> String {
-        let segments = self.segments(event, FULL_WHAT, self.channel, true);
-        segments.iter().map(|(style, text)| styled(*style, text)).collect()
+    /// The line with the complete time, type and proof. Without a terminal, as the format `text` has it.
+    fn full(&self, EventLine { parts, is_late }: &EventLine) -> Vec<(Style, String)> {
+        let Readable { time, kind, what, proof, .. } = parts;
+        let what = match self.width {
+            None => padded(what, FULL_WHAT),
+            Some(width) => {
+                // The verdict, offset, time, type and proof, with their separators.
+                let fixed = 8 + 1 + 6 + 2 + 20 + 2 + 16 + 2 + 1 + if *is_late { 24 } else { 18 };
+                let left = width.saturating_sub(fixed + self.channel.map_or(0, |channel| channel + 1)).clamp(8, WHAT);
+                padded(&shortened(what, left), left)
+            }
+        };
+        let [verdict, place] = self.begin(parts, self.channel);
+        vec![
+            verdict,
+            place,
+            (QUIET, format!(" {time:<20}")),
+            (PLAIN, format!("  {}  {what} ", padded(kind, 16))),
+            (QUIET, format!("{proof}{}", if *is_late { ", late" } else { "" })),
+        ]
     }
 
-    fn wide(&self, event: &EventLine, width: usize) -> Vec<(Style, String)> {
-        // The verdict, offset, time, type and proof, with their separators.
-        let fixed = 8 + 1 + 6 + 2 + 20 + 2 + 16 + 2 + 1 + if event.is_late { 24 } else { 18 };
-        let what = width.saturating_sub(fixed + self.channel.map_or(0, |channel| channel + 1));
-        self.segments(event, what.clamp(8, WHAT), self.channel, true)
-    }
-
-    fn narrow(&self, event: &EventLine, width: usize) -> Vec<(Style, String)> {
+    /// The line with the time of day, and with the type only if the terminal has room for it.
+    fn narrow(&self, EventLine { parts, is_late }: &EventLine, width: usize) -> Vec<(Style, String)> {
+        let Readable { time, kind, what, proof, .. } = parts;
         let channel = self.channel.map(|channel| channel.min(CHANNEL));
         let fixed = 8 + 1 + channel.map_or(0, |channel| channel + 1) + 6 + 1 + 8 + 2 + 1 + 11;
-        let what = width.saturating_sub(fixed);
-        self.segments(event, what.clamp(8, WHAT + 18), channel, false)
+        let left = width.saturating_sub(fixed).clamp(8, WHAT + 18);
+        let happened = if left.saturating_sub(18) >= NARROW_WHAT {
+            format!("{}  {}", padded(&shortened(kind, 16), 16), shortened(what, left - 18))
+        } else if what.is_empty() {
+            shortened(kind, left)
+        } else if kind == "watcher.event" {
+            shortened(what, left)
+        } else {
+            shortened(&format!("{kind}: {what}"), left)
+        };
+        let of_day = time.split_once('T').map_or(&**time, |(_, rest)| rest.trim_end_matches('Z'));
+        let proof = proof.trim_end_matches(" signatures").trim_end_matches(", by its nature");
+        let [verdict, place] = self.begin(parts, channel);
+        vec![
+            verdict,
+            place,
+            (QUIET, format!("{}  ", padded(&shortened(of_day, 8), 8))),
+            (PLAIN, format!("{} ", padded(&happened, left))),
+            (QUIET, format!("{proof}{}", if *is_late { " late" } else { "" })),
+        ]
     }
 
-    fn segments(
+    /// The verdict, and the channel, if it is shown, with the offset.
+    fn begin(
         &self,
-        EventLine { parts, is_late }: &EventLine,
-        what_width: usize,
-        channel_width: Option<usize>,
-        is_full: bool,
-    ) -> Vec<(Style, String)> {
-        let Readable { verdict, channel, offset, time, kind, what, proof } = parts;
+        Readable { verdict, channel, offset, .. }: &Readable,
+        width: Option<usize>,
+    ) -> [(Style, String); 2] {
         let style = match &**verdict {
             "verified" => VERIFIED,
             "unsigned" => UNSIGNED,
             "pending" => PENDING,
             _ => REJECTED,
         };
-        let mut segments = vec![(style, padded(verdict, 8)), (PLAIN, " ".to_owned())];
-        if let Some(width) = channel_width {
-            let channel = if self.width.is_some() { shortened(channel, width) } else { channel.clone() };
-            segments.push((PLAIN, format!("{} ", padded(&channel, if self.width.is_some() { width } else { 0 }))));
-        }
-        segments.push((PLAIN, format!("{offset:>5} ")));
-        if is_full {
-            segments.push((QUIET, format!(" {time:<20}")));
-            let what = if self.width.is_some() { shortened(what, what_width) } else { what.clone() };
-            segments.push((PLAIN, format!("  {}  {} ", padded(kind, 16), padded(&what, what_width))));
-            let late = if *is_late { ", late" } else { "" };
-            segments.push((QUIET, format!("{proof}{late}")));
-            return segments;
-        }
-        let of_day = time.split_once('T').map_or(&**time, |(_, rest)| rest.trim_end_matches('Z'));
-        segments.push((QUIET, format!("{}  ", padded(&shortened(of_day, 8), 8))));
-        let happened = if what_width.saturating_sub(18) >= NARROW_WHAT {
-            format!("{}  {}", padded(&shortened(kind, 16), 16), shortened(what, what_width - 18))
-        } else if kind == "watcher.event" && !what.is_empty() {
-            shortened(what, what_width)
-        } else if what.is_empty() {
-            shortened(kind, what_width)
-        } else {
-            shortened(&format!("{kind}: {what}"), what_width)
+        let channel = match width {
+            None => String::new(),
+            Some(width) if self.width.is_some() => format!("{} ", padded(&shortened(channel, width), width)),
+            Some(_) => format!("{channel} "),
         };
-        segments.push((PLAIN, format!("{} ", padded(&happened, what_width))));
-        let proof = proof.trim_end_matches(" signatures").trim_end_matches(", by its nature");
-        segments.push((QUIET, format!("{proof}{}", if *is_late { " late" } else { "" })));
-        segments
+        [(style, padded(verdict, 8)), (PLAIN, format!(" {channel}{offset:>5} "))]
     }
 }
 

@@ -1,11 +1,14 @@
 //! `channeld demo`: runs the simulated service and the daemon in one process.
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::io::{self, ErrorKind, Write};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -15,24 +18,21 @@ use crate::daemon::signals::Signals;
 use crate::daemon::supervisor::{Outcome, Supervisor};
 use crate::daemon::{StartError, assembly, open_ledgers};
 use channel::{Handle, Outlet, Processors, SharedParts};
-use ledger::Ledger;
-use net::Chain;
+use ledger::{Ledger, Quarantined};
 use net::retry::RetryPolicy;
 use net::tasks::lock;
 use operator::liveness::Liveness;
-use operator::{self, Socket, Sources};
+use operator::{Socket, Sources};
+use proof::event::Offset;
+use record::{Message, Readable, rfc3339};
 use simulator::{Announcement, EventSpec, Kind, Options, Simulator, Tampering};
+use sink::{Delivery, Sink, SinkError, Undelivered};
 use telemetry::metrics::Metrics;
 use telemetry::trace::Traces;
-use telemetry::{self};
 
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::context::{Exit, Failure};
 use crate::cli::look::console;
-use crate::cli::terminal::event_line::Layout;
-
-mod screen;
-
-use screen::{Screen, Shown};
+use crate::cli::terminal::event_line::{EventLine, Layout};
 
 /// Run the simulated service and the daemon in one process.
 ///
@@ -55,7 +55,6 @@ pub(crate) struct Args {
 /// The intended rejections are shown among the events, so they are not logged.
 const LOG: &str = "error,channeld::channel::verify::rejection=off";
 
-/// The name of the only channel.
 const CHANNEL: &str = "demo";
 
 /// The name of the sink that prints events.
@@ -71,9 +70,8 @@ const PROOF_AFTER: u64 = 8;
 
 const SINK_RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(1) };
 
-/// Runs the demonstration to its end and prints a summary.
 pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
-    demonstrate(args).await.map_err(|error| Failure(Exit::Failed, Chain(&*error).to_string()))
+    demonstrate(args).await.map_err(|error| Failure::by(&*error))
 }
 
 async fn demonstrate(args: Args) -> Result<Exit, StartError> {
@@ -81,14 +79,16 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
     let simulator = Simulator::start(Options::default()).await?;
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("channeld.toml");
-    std::fs::write(&file, configuration(simulator.announcement(), directory.path(), args.console))?;
-    let config = Config::of(Text::read(Some(&file))?, [])?.config;
+    let text = configuration(simulator.announcement(), directory.path(), args.console);
+    let config = Config::of(Text::written(&file, text), [])?.config;
     telemetry::init_plain(&config.log);
 
     say(&format!("A simulated service listens on {}; channeld reads it.\n\n", simulator.announcement().base_url))?;
     let ledgers = Arc::new(open_ledgers(config.state.clone()).await?);
-    let layout = Mutex::new(Layout::of_stdout([]));
-    let screen = Arc::new(Screen { limit: args.events, shown: Mutex::default(), layout });
+    let screen = Arc::new(Screen {
+        limit: args.events,
+        shown: Mutex::new(Shown { layout: Layout::of_stdout([]), ..Shown::default() }),
+    });
     let mut sinks: Sinks = [(SCREEN.to_owned(), Outlet::new(SCREEN, screen.clone(), SINK_RETRY))].into();
     let client = assembly::client(&config)?;
     let processors = Arc::<Processors>::default();
@@ -104,18 +104,11 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
     let stop = CancellationToken::new();
     let mut supervisor = Supervisor::new(&stop);
     supervisor.follow(&channels, config.shutdown_grace);
-    let beside = async {
-        if args.console {
-            in_a_browser(&config, &parts, processors, args.open).await
-        } else {
-            std::future::pending().await
-        }
-    };
     let outcome = tokio::select! {
         outcome = supervisor.ended() => outcome,
         () = publish(&simulator) => supervisor.ended().await,
         () = show_rejected(&handle, &screen) => supervisor.ended().await,
-        failure = beside => return Err(failure),
+        never = in_a_browser(&config, &parts, processors, args.open), if args.console => match never? {},
         _ = signals.next() => {
             stop.cancel();
             supervisor.ended().await
@@ -123,39 +116,37 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
     };
     let ledger = handle.board().ledger.clone();
     let quarantined = |ledger: &Mutex<Ledger>| lock(ledger).quarantined().len();
-    let shown = *lock(&screen.shown);
-    say(&summary(&shown, ledger.as_deref().map_or(0, quarantined), began.elapsed()))?;
+    let rejected = ledger.as_deref().map_or(0, quarantined);
+    say(&summary(&lock(&screen.shown), rejected, began.elapsed()))?;
     Ok(if matches!(outcome, Outcome::Drained | Outcome::SinkClosed) { Exit::Done } else { Exit::Failed })
 }
 
 /// Serves the console, and the control socket that the console uses. Returns only if this fails.
-async fn in_a_browser(config: &Config, parts: &SharedParts, processors: Arc<Processors>, open: bool) -> StartError {
-    let serving = async {
-        // The configuration of the demonstration never changes, so nothing receives reload requests.
-        let (asks, _) = mpsc::channel(1);
-        let operations = watch::Sender::new(Arc::new(assembly::operations(config, parts, asks, None)));
-        let liveness = Liveness::new(processors, parts.ledgers.writes.clone());
-        let sources =
-            Sources { liveness: liveness.clone(), operations: operations.subscribe(), metrics: parts.metrics.clone() };
-        let socket = Socket::listen(&config.state.path)?;
-        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let console = console::open(config, listen, Some(TABLE), false).await?;
-        let address = console.offer_address();
+async fn in_a_browser(
+    config: &Config,
+    parts: &SharedParts,
+    processors: Arc<Processors>,
+    open: bool,
+) -> Result<Infallible, StartError> {
+    // The configuration of the demonstration never changes, so nothing receives reload requests.
+    let (asks, _) = mpsc::channel(1);
+    let operations = watch::Sender::new(Arc::new(assembly::operations(config, parts, asks, None)));
+    let liveness = Liveness::new(processors, parts.ledgers.writes.clone());
+    let sources =
+        Sources { liveness: liveness.clone(), operations: operations.subscribe(), metrics: parts.metrics.clone() };
+    let socket = Socket::listen(&config.state.path)?;
+    let announce = |address: &str| {
         println!("In a browser, once: {address}\n");
         if open {
-            console::open_browser(&address);
+            console::open_browser(address);
         }
-        tokio::select! {
-            never = socket.serve(sources) => match never {},
-            never = console.serve() => match never {},
-            ((), ()) = async { tokio::join!(operator::note_minutes(operations.subscribe()), liveness.beat()) } => {
-                Ok::<Infallible, StartError>(std::future::pending().await)
-            }
-        }
+        Ok(())
     };
-    match serving.await {
-        Ok(never) => match never {},
-        Err(error) => error,
+    tokio::select! {
+        served = console::serve(config, (Ipv4Addr::LOCALHOST, 0).into(), Some(TABLE), false, announce) => Ok(served?),
+        never = socket.serve(sources) => match never {},
+        never = operator::note_minutes(operations.subscribe()) => match never {},
+        () = liveness.beat() => std::future::pending().await,
     }
 }
 
@@ -181,40 +172,33 @@ async fn show_rejected(handle: &Handle, screen: &Screen) {
     let mut shown = 0;
     loop {
         tokio::time::sleep(BETWEEN_EVENTS / 4).await;
-        let ledger = handle.board().ledger.clone();
-        let rejected: Vec<_> =
-            ledger.map(|ledger| lock(&ledger).quarantined().values().cloned().collect()).unwrap_or_default();
-        for facts in &rejected[shown..] {
-            screen.show_rejected(facts);
-        }
+        let Some(ledger) = handle.board().ledger.clone() else { continue };
+        let rejected: Vec<_> = lock(&ledger).quarantined().values().cloned().collect();
+        rejected[shown..].iter().for_each(|facts| screen.show_rejected(facts));
         shown = rejected.len();
     }
 }
 
-fn configuration(service: &Announcement, directory: &std::path::Path, with_table: bool) -> String {
+fn configuration(service: &Announcement, directory: &Path, with_table: bool) -> String {
     let signers: Vec<_> = service.valid_signers.iter().map(ToString::to_string).collect();
     let names: Vec<_> =
         (1..).zip(&signers).map(|(number, signer)| format!("{signer:?} = \"Oracle {number}\"")).collect();
-    let names = names.join("\n");
-    let (also, table) = if with_table {
-        let path = directory.join("events.db");
-        let table = format!("\n[sinks.{TABLE}]\ntype = \"sqlite\"\npath = {:?}\nsearch = \"words\"\n", path.display());
-        (format!(", {TABLE:?}"), table)
-    } else {
-        (String::new(), String::new())
-    };
+    let path = directory.join("events.db");
+    let table = format!("\n[sinks.{TABLE}]\ntype = \"sqlite\"\npath = {:?}\nsearch = \"words\"\n", path.display());
+    let (sinks, table) = if with_table { (vec![SCREEN, TABLE], table) } else { (vec![SCREEN], String::new()) };
     format!(
         "[api]\nbase_url = {:?}\napi_key = {:?}\nidle_wait = \"500ms\"\n\n\
          [verification]\norg_id = {:?}\nvalid_signers = {signers:?}\nmin_required_signatures = {}\n\n\
-         [verification.signer_names]\n{names}\n\n\
+         [verification.signer_names]\n{}\n\n\
          [state]\npath = {:?}\n\n\
          [admin]\nlisten = \"\"\n\n[log]\nlevel = {LOG:?}\n\n\
-         [channels.{CHANNEL}]\nid = \"{}\"\nsinks = [{SCREEN:?}{also}]\n\n\
+         [channels.{CHANNEL}]\nid = \"{}\"\nsinks = {sinks:?}\n\n\
          [sinks.{SCREEN}]\ntype = \"stdout\"\n{table}",
         service.base_url,
         service.api_key,
         service.org_id,
         service.min_required_signatures,
+        names.join("\n"),
         directory.join("state").display(),
         service.channels[0],
     )
@@ -244,4 +228,76 @@ To read a channel of your own: `channeld init`.
         verified + unsigned,
         took.as_secs_f64(),
     )
+}
+
+/// Prints events up to a limit, and is then closed.
+#[derive(Debug)]
+struct Screen {
+    limit: Option<u64>,
+    shown: Mutex<Shown>,
+}
+
+#[derive(Debug, Default)]
+struct Shown {
+    /// Has no column for the channel, because there is only one.
+    layout: Layout,
+    verified: u64,
+    unsigned: u64,
+    /// Verified events that were delivered after newer events.
+    late: u64,
+    highest: Option<Offset>,
+}
+
+impl Screen {
+    /// Shows a rejected event, which no sink receives.
+    fn show_rejected(&self, Quarantined { offset, reason, at, .. }: &Quarantined) {
+        let parts = Readable {
+            verdict: Cow::Borrowed("rejected"),
+            channel: String::new(),
+            offset: *offset,
+            time: rfc3339(*at).unwrap_or_default(),
+            kind: "not delivered".to_owned(),
+            what: reason.clone(),
+            proof: String::new(),
+        };
+        let lines = lock(&self.shown).layout.lines(&EventLine { parts, is_late: false });
+        // The error is ignored: if the output is closed, the next delivery notices.
+        let _ = writeln!(anstream::stdout(), "{lines}");
+    }
+}
+
+#[async_trait]
+impl Sink for Screen {
+    async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
+        let mut shown = lock(&self.shown);
+        // Closes right after the last event is shown, and not only when another event arrives.
+        for at in 0..=delivery.messages.len() {
+            if self.limit.is_some_and(|limit| shown.verified + shown.unsigned >= limit) {
+                return Err(Undelivered::after(at, SinkError::Closed));
+            }
+            if let Some(message) = delivery.messages.get(at) {
+                shown.print(message).map_err(|error| Undelivered::after(at, error))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Shown {
+    fn print(&mut self, message: &Message) -> Result<(), SinkError> {
+        let (offset, is_verified) = (message.offset(), message.record().is_verified());
+        let late = self.highest > Some(offset);
+        let event = EventLine { parts: Readable::of(message.record()), is_late: late };
+        self.layout.follow_terminal();
+        let lines = self.layout.lines(&event);
+        writeln!(anstream::stdout(), "{lines}").map_err(|error| match error.kind() {
+            ErrorKind::BrokenPipe => SinkError::Closed,
+            _ => SinkError::io("writing to standard output", error),
+        })?;
+        self.highest = self.highest.max(Some(offset));
+        self.verified += u64::from(is_verified);
+        self.unsigned += u64::from(!is_verified);
+        self.late += u64::from(is_verified && late);
+        Ok(())
+    }
 }

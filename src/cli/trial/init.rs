@@ -8,7 +8,6 @@
 //! * **The key stays secret.** It comes from a file, standard input or a prompt without echo, goes into a file with mode 0600,
 //!   and is never printed.
 
-use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -17,8 +16,7 @@ use std::path::{Path, PathBuf};
 use clap::builder::PossibleValuesParser;
 use serde::Deserialize;
 
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output::say;
+use crate::cli::context::{Context, Exit, Failure};
 use crate::cli::prove::check;
 use crate::cli::terminal::for_stdout;
 use crate::config::{Config, Text};
@@ -31,7 +29,6 @@ use sink::Sink;
 /// The file that is written by default.
 pub(crate) const FILE: &str = "channeld.toml";
 
-/// The default address of the service.
 const SERVICE: &str = "https://cre-connect.api.chain.link/v1";
 
 /// Write an initial configuration, and check it against the service.
@@ -117,36 +114,32 @@ struct Announced {
     channels: Vec<String>,
 }
 
-/// The settings for requests to the service and for verification.
+/// All values that the configuration is made of.
 #[derive(Clone)]
-struct Service {
+struct Answers {
     base_url: String,
     key_file: PathBuf,
+    /// The key that names the owner, and its value.
     owner: (&'static str, String),
     signers: Vec<String>,
     required: Option<u64>,
-}
-
-/// All values that the configuration is made of.
-struct Answers {
-    service: Service,
     /// Names and ids.
     channels: Vec<(String, String)>,
     sink: Sink,
     state: PathBuf,
 }
 
-pub(crate) async fn run(args: Args, out: &mut impl Write) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: Args, cx: &mut Context<'_>) -> Result<Exit, Failure> {
     if !args.force && args.file.exists() {
-        let message =
-            format!("{} exists already; choose another file, or overwrite it with --force", args.file.display());
-        return Err(Failure(Exit::Usage, message));
+        let file = args.file.display();
+        let message = format!("{file} exists already; choose another file, or overwrite it with --force");
+        return Err(Failure::usage(message));
     }
     if let Some(kind) = &args.sink {
         sink::check(kind, args.to_file.as_deref())?;
     }
     let mut new_key = None;
-    let ended = make(args, &mut new_key, out).await;
+    let ended = make(args, &mut new_key, cx).await;
     if let Some(path) = new_key.filter(|_| !matches!(ended, Ok(Exit::Done))) {
         fs::remove_file(&path).map_err(Failure::io(format!("{} could not be removed", path.display())))?;
     }
@@ -154,17 +147,15 @@ pub(crate) async fn run(args: Args, out: &mut impl Write) -> Result<Exit, Failur
 }
 
 /// Asks for missing values and writes the file. Stores the path of a newly created key file in `new_key`.
-async fn make(args: Args, new_key: &mut Option<PathBuf>, out: &mut impl Write) -> Result<Exit, Failure> {
+async fn make(args: Args, new_key: &mut Option<PathBuf>, cx: &mut Context<'_>) -> Result<Exit, Failure> {
     let (file, force, unchecked) = (args.file.clone(), args.force, args.unchecked);
     let directory = directory(&file);
-    let answers = Answers::of(args, &directory, new_key, out).await?;
+    let answers = Answers::of(args, &directory, new_key, cx).await?;
     let text = answers.text();
     let config = load(&file, &text)?;
     if !unchecked {
-        let asked = check::ask(&config).await;
-        for asked in &asked {
-            say(out, for_stdout(&asked.to_string()))?;
-        }
+        let asked = check::ask(&config, config.state.examine(), false).await;
+        cx.say_lines(asked.iter().map(|asked| for_stdout(&asked.to_string())))?;
         if asked.iter().any(|asked| !asked.ok) {
             let message = "nothing was written; correct the failed checks, or write it anyway with --unchecked";
             return Err(Failure(Exit::Unavailable, message.to_owned()));
@@ -176,9 +167,9 @@ async fn make(args: Args, new_key: &mut Option<PathBuf>, out: &mut impl Write) -
     let persisted = if force { written.persist(&file) } else { written.persist_noclobber(&file) };
     persisted.map_err(|error| failed(error.error))?;
     let shown = file.display();
-    say(out, format!("\n{shown} is written. Read the events:\n  channeld run --config {shown}"))?;
+    cx.say(format!("\n{shown} is written. Read the events:\n  channeld run --config {shown}"))?;
     if let Some(look) = answers.sink.look() {
-        say(out, format!("and look at them:\n  {look}"))?;
+        cx.say(format!("and look at them:\n  {look}"))?;
     }
     Ok(Exit::Done)
 }
@@ -197,165 +188,145 @@ fn directory(file: &Path) -> PathBuf {
 
 impl Answers {
     async fn of(
-        args: Args,
+        mut args: Args,
         directory: &Path,
         new_key: &mut Option<PathBuf>,
-        out: &mut impl Write,
+        cx: &mut Context<'_>,
     ) -> Result<Self, Failure> {
-        let key_file = std::path::absolute(args.api_key_file.unwrap_or_else(|| directory.join("api-key")))
+        let key_file = std::path::absolute(args.api_key_file.take().unwrap_or_else(|| directory.join("api-key")))
             .map_err(Failure::io("the path of the key file"))?;
-        let announced = args.demo.as_deref().map(announced).transpose()?;
-        let is_nobody_there = announced.is_none() && !prompt::is_possible();
+        let mut key = None;
+        if let Some(file) = &args.demo {
+            let it = announced(file)?;
+            (key, args.base_url, args.org_id) = (Some(it.api_key), Some(it.base_url), Some(it.org_id));
+            (args.valid_signers, args.min_required_signatures) = (it.valid_signers, Some(it.min_required_signatures));
+            args.channel = (0..).zip(it.channels).map(|(number, id)| format!("simulated-{number}={id}")).collect();
+        }
+        let has_key = key.is_some() || key_file.exists() || args.api_key_stdin;
         let missing: Vec<_> = [
             (args.org_id.is_none() && args.workflow_owner.is_none(), "--org-id"),
             (args.channel.is_empty(), "--channel"),
-            (!key_file.exists() && !args.api_key_stdin, "--api-key-file with an existing file, or --api-key-stdin"),
+            (!has_key, "--api-key-file with an existing file, or --api-key-stdin"),
         ]
         .into_iter()
-        .filter_map(|(is_missing, flag)| (is_missing && is_nobody_there).then_some(flag))
+        .filter_map(|(is_missing, flag)| (is_missing && !prompt::is_possible()).then_some(flag))
         .chain(sink::without_place(args.sink.as_deref(), args.to.is_some() || args.to_file.is_some()))
         .collect();
         if !missing.is_empty() {
             let message = format!("this is not a terminal, so nothing can be asked; give {}", missing.join(", "));
-            return Err(Failure(Exit::Usage, message));
+            return Err(Failure::usage(message));
         }
-        let mut key = None;
-        let (service, named): (Service, Vec<(String, String)>);
-        if let Some(it) = announced {
-            named =
-                it.channels.into_iter().enumerate().map(|(number, id)| (format!("simulated-{number}"), id)).collect();
-            key = Some(it.api_key);
-            let (signers, required) = (it.valid_signers, Some(it.min_required_signatures));
-            service = Service { base_url: it.base_url, key_file, owner: ("org_id", it.org_id), signers, required };
-        } else {
-            let base_url = args.base_url.map_or_else(|| prompt::ask_or("The service's address", SERVICE), Ok)?;
-            if !key_file.exists() {
-                key = Some(if args.api_key_stdin {
-                    let mut text = String::new();
-                    io::stdin().read_to_string(&mut text).map_err(Failure::io("the key could not be read"))?;
-                    text.trim().to_owned()
-                } else {
-                    prompt::ask_secret("The API key (not shown)")?
-                });
-            }
-            let owner = match (args.org_id, args.workflow_owner) {
-                (_, Some(address)) => ("workflow_owner", address),
-                (Some(id), None) => ("org_id", id),
-                (None, None) => ("org_id", prompt::ask("The organization's id (org_…)")?),
-            };
-            let (signers, required) = (args.valid_signers, args.min_required_signatures);
-            named = args.channel.iter().map(|text| channel(text)).collect::<Result<_, _>>()?;
-            service = Service { base_url, key_file, owner, signers, required };
+        let base_url = args.base_url.map_or_else(|| prompt::ask_or("The service's address", SERVICE), Ok)?;
+        if key.is_none() && !key_file.exists() {
+            key = Some(if args.api_key_stdin {
+                let mut text = String::new();
+                io::stdin().read_to_string(&mut text).map_err(Failure::io("the key could not be read"))?;
+                text.trim().to_owned()
+            } else {
+                prompt::ask_secret("The API key (not shown)")?
+            });
         }
-        if let Some(key) = key.filter(|_| !service.key_file.exists()) {
-            service.write_key(&key)?;
-            *new_key = Some(service.key_file.clone());
+        let owner = match (args.org_id, args.workflow_owner) {
+            (_, Some(address)) => ("workflow_owner", address),
+            (Some(id), None) => ("org_id", id),
+            (None, None) => ("org_id", prompt::ask("The organization's id (org_…)")?),
+        };
+        let (signers, required) = (args.valid_signers, args.min_required_signatures);
+        let channels = args.channel.iter().map(|text| channel(text)).collect::<Result<Vec<_>, _>>()?;
+        if let Some(key) = key.filter(|_| !key_file.exists()) {
+            write_key(&key_file, &key)?;
+            *new_key = Some(key_file.clone());
         }
-        let channels =
-            if named.is_empty() { service.ask_channels(&args.file, args.unchecked, out).await? } else { named };
-        let sink = Sink::of(args.sink, args.to, args.to_file, directory)?;
         let is_installed = directory == Path::new("/etc/channeld");
         let state = if is_installed { "/var/lib/channeld".into() } else { directory.join("state") };
-        Ok(Self { service, channels, sink, state })
-    }
-
-    fn text(&self) -> String {
-        let Self { service, channels, sink, state } = self;
-        let quoted = |text: &str| toml_edit::Value::from(text).to_string();
-        let path = |path: &Path| quoted(&path.display().to_string());
-        let mut text = format!(
-            "# Made by `channeld init`. Every other key has its default: see `man channeld.toml`.\n\n[api]\n\
-             base_url = {}\napi_key_file = {}\n\n[verification]\n# The owner of the events. Events of other owners are rejected.\n{} = {}\n",
-            quoted(&service.base_url),
-            path(&service.key_file),
-            service.owner.0,
-            quoted(&service.owner.1)
-        );
-        if !service.signers.is_empty() {
-            text.push_str("valid_signers = [\n");
-            for signer in &service.signers {
-                let _ = writeln!(text, "    {},", quoted(signer));
-            }
-            text.push_str("]\n");
-            if let Some(required) = service.required {
-                let _ = writeln!(text, "min_required_signatures = {required}");
-            }
+        let mut answers = Self { base_url, key_file, owner, signers, required, channels, sink: Sink::stdout(), state };
+        if answers.channels.is_empty() {
+            answers.ask_channels(&args.file, args.unchecked, cx).await?;
         }
-        let _ = writeln!(
-            text,
-            "\n[state]\n# The progress of every channel and sink. Keep it on a disk that survives a restart.\npath = {}",
-            path(state)
-        );
-        for (name, id) in channels {
-            let _ = writeln!(
-                text,
-                "\n[channels.{name}]\nid = {}\nsinks = [\"events\"]\n# Used only while no cursor is recorded: \"earliest\", \"latest\" or an offset.\nstart = \"earliest\"",
-                quoted(id)
-            );
-        }
-        let _ = write!(text, "\n[sinks.events]\n{}", sink.lines());
-        text
-    }
-}
-
-impl Service {
-    fn write_key(&self, key: &str) -> Result<(), Failure> {
-        let failed = || Failure::io(format!("the key could not be written to {}", self.key_file.display()));
-        let mut file =
-            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.key_file).map_err(failed())?;
-        writeln!(file, "{key}").and_then(|()| file.sync_all()).map_err(failed())
+        answers.sink = Sink::of(args.sink, args.to, args.to_file, directory)?;
+        Ok(answers)
     }
 
     /// Asks for channels until the answer is empty, but for at least one, and checks each channel immediately. A channel
     /// that cannot be read is not accepted. If `unchecked` is set, channels are accepted without a check.
-    async fn ask_channels(
-        &self,
-        file: &Path,
-        unchecked: bool,
-        out: &mut impl Write,
-    ) -> Result<Vec<(String, String)>, Failure> {
-        let mut channels = Vec::new();
+    async fn ask_channels(&mut self, file: &Path, unchecked: bool, cx: &mut Context<'_>) -> Result<(), Failure> {
         loop {
-            let answer = match channels.len() {
+            let answer = match self.channels.len() {
                 0 => prompt::ask("A channel, as NAME=ID")?,
                 _ => prompt::ask_or_nothing("Another channel, or nothing")?,
             };
             if answer.is_empty() {
-                return Ok(channels);
+                return Ok(());
             }
             let seen = match channel(&answer) {
                 Ok(named) if unchecked => Ok((named, true)),
-                Ok(named) => self.look(file, &named, out).await.map(|ok| (named, ok)),
+                Ok(named) => self.look(file, &named, cx).await.map(|ok| (named, ok)),
                 Err(failure) => Err(failure),
             };
             match seen {
-                Ok((named, true)) => channels.push(named),
+                Ok((named, true)) => self.channels.push(named),
                 Ok((_, false)) => {
-                    say(out, "That channel is not accepted: enter it again, or cancel with Ctrl-D").map(drop)?;
+                    cx.say("That channel is not accepted: enter it again, or cancel with Ctrl-D").map(drop)?;
                 }
                 // A mistake in this answer, or in an earlier one.
-                Err(failure) => drop(say(out, format!("{failure}"))?),
+                Err(failure) => cx.say(failure).map(drop)?,
             }
-            out.flush().map_err(Failure::output)?;
         }
     }
 
     /// Whether a channel can be read. Prints the findings.
-    async fn look(&self, file: &Path, channel: &(String, String), out: &mut impl Write) -> Result<bool, Failure> {
-        let (service, sink, state) = (self.clone(), Sink::stdout(), directory(file).join("state"));
-        let answers = Answers { service, channels: vec![channel.clone()], sink, state };
-        let asked = check::ask(&load(file, &answers.text())?).await;
-        for asked in asked.iter().filter(|asked| !asked.ok || asked.what == "channel") {
-            say(out, for_stdout(&asked.to_string()))?;
-        }
-        out.flush().map_err(Failure::output)?;
+    async fn look(&self, file: &Path, channel: &(String, String), cx: &mut Context<'_>) -> Result<bool, Failure> {
+        let (channels, state) = (vec![channel.clone()], directory(file).join("state"));
+        let config = load(file, &Self { channels, state, ..self.clone() }.text())?;
+        let asked = check::ask(&config, config.state.examine(), false).await;
+        let shown = asked.iter().filter(|asked| !asked.ok || asked.what == "channel");
+        cx.say_lines(shown.map(|asked| for_stdout(&asked.to_string())))?;
         Ok(asked.iter().all(|asked| asked.ok))
     }
+
+    fn text(&self) -> String {
+        let Self { owner: (owner_key, owner), signers, required, channels, sink, .. } = self;
+        let quoted = |text: &str| toml_edit::Value::from(text).to_string();
+        let path = |path: &Path| quoted(&path.display().to_string());
+        let mut text = format!(
+            r"# Made by `channeld init`. Every other key has its default: see `man channeld.toml`.
+
+[api]
+base_url = {}
+api_key_file = {}
+
+[verification]
+# The owner of the events. Events of other owners are rejected.
+{owner_key} = {}
+",
+            quoted(&self.base_url),
+            path(&self.key_file),
+            quoted(owner)
+        );
+        if !signers.is_empty() {
+            let signers: Vec<_> = signers.iter().map(|signer| format!("    {},\n", quoted(signer))).collect();
+            text += &format!("valid_signers = [\n{}]\n", signers.concat());
+            text += &required.map_or_else(String::new, |required| format!("min_required_signatures = {required}\n"));
+        }
+        text += "\n[state]\n# The progress of every channel and sink. Keep it on a disk that survives a restart.\n";
+        text += &format!("path = {}\n", path(&self.state));
+        for (name, id) in channels {
+            text += &format!("\n[channels.{name}]\nid = {}\nsinks = [\"events\"]\n", quoted(id));
+            text += "# Used only while no cursor is recorded: \"earliest\", \"latest\" or an offset.\nstart = \"earliest\"\n";
+        }
+        text + "\n[sinks.events]\n" + &sink.lines()
+    }
+}
+
+fn write_key(file: &Path, key: &str) -> Result<(), Failure> {
+    let failed = || Failure::io(format!("the key could not be written to {}", file.display()));
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).map_err(failed())?;
+    writeln!(file, "{key}").and_then(|()| file.sync_all()).map_err(failed())
 }
 
 fn channel(text: &str) -> Result<(String, String), Failure> {
     let parts = text.split_once('=').map(|(name, id)| (name.trim().to_owned(), id.trim().to_owned()));
-    parts.ok_or_else(|| Failure(Exit::Usage, "a channel is NAME=ID, such as settlements=7c9e6679-…".to_owned()))
+    parts.ok_or_else(|| Failure::usage("a channel is NAME=ID, such as settlements=7c9e6679-…"))
 }
 
 fn announced(file: &Path) -> Result<Announced, Failure> {
@@ -368,7 +339,7 @@ fn announced(file: &Path) -> Result<Announced, Failure> {
     }
     let line = text.lines().next().unwrap_or_default();
     serde_json::from_str(line).map_err(|_| {
-        let message = format!("{} does not begin with the line that `channeld simulate` prints", file.display());
-        Failure(Exit::Usage, message)
+        let file = file.display();
+        Failure::usage(format!("{file} does not begin with the line that `channeld simulate` prints"))
     })
 }

@@ -1,21 +1,22 @@
-//! Opens the console of a configuration.
+//! Serves the console of a configuration.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 
-use crate::cli::connect::{client, configured};
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::context::{Exit, Failure, client, configured};
 use crate::cli::operate::who;
 use crate::config::{Config, Sink, SinkSettings};
 use console::{Console, ConsoleError, EventSource, Settings};
 use net::Chain;
 
-/// Opens the console of this configuration. Sends no request yet.
-pub(crate) async fn open(
+/// Opens the console, passes its address to `announce`, and serves until it is dropped.
+pub(crate) async fn serve(
     config: &Config,
     listen: SocketAddr,
     from: Option<&str>,
     read_only: bool,
-) -> Result<Console, Failure> {
+    announce: impl FnOnce(&str) -> Result<(), Failure>,
+) -> Result<Infallible, Failure> {
     let settings = Settings {
         listen,
         read_only,
@@ -26,12 +27,14 @@ pub(crate) async fn open(
         source: source(config, from)?,
         client: client(config)?,
     };
-    Ok(Console::open(settings).await?)
+    let console = Console::open(settings).await?;
+    announce(&console.offer_address())?;
+    Ok(console.serve().await)
 }
 
 /// The table of the named sink or, without a name, the table of the first such sink that a channel uses.
 fn source(config: &Config, from: Option<&str>) -> Result<EventSource, Failure> {
-    let wrong = |why: String| Failure(Exit::Usage, why);
+    let wrong = |why: String| Failure::usage(why);
     if let Some(name) = from {
         let sink = config.sinks.get(name).ok_or_else(|| {
             let names: Vec<_> = config.sinks.keys().map(String::as_str).collect();
@@ -46,7 +49,6 @@ fn source(config: &Config, from: Option<&str>) -> Result<EventSource, Failure> {
     Ok(first.unwrap_or_else(|| EventSource::Service("no channel has a sink of type sqlite or postgres".to_owned())))
 }
 
-/// The table of a sink; `None` if the sink is none.
 fn table(name: &str, sink: &Sink) -> Option<EventSource> {
     match &sink.settings {
         SinkSettings::Sqlite(settings) => Some(EventSource::Sqlite(name.to_owned(), settings.clone())),

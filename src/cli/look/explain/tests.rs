@@ -9,7 +9,7 @@ const ALERTS: &str = include_str!("../../../../deploy/prometheus/alerts.yaml");
 fn explained(reason: &str) -> Result<String, Failure> {
     let mut out = Vec::new();
     let args = Args { reason: reason.split(' ').map(str::to_owned).collect(), json: false };
-    run(&args, &mut out).map(|_| String::from_utf8(out).unwrap())
+    run(&args, &mut Context { file: None, out: &mut out }).map(|_| String::from_utf8(out).unwrap())
 }
 
 fn alerts() -> Vec<&'static str> {

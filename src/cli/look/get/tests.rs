@@ -16,7 +16,12 @@ async fn got(status: u16, body: String, json: bool) -> Result<String, Failure> {
     let (client, _service) = service.await.client_and_server();
     let mut out = Vec::new();
     let args = Args { channel: channel.name.to_string(), event_id, json };
-    run(&args, &Connection { client, channel, verifier, signer_names: SignerNames::default() }, &mut out).await?;
+    run(
+        &args,
+        &Connection { client, channel, verifier, signer_names: SignerNames::default() },
+        &mut Context { file: None, out: &mut out },
+    )
+    .await?;
     Ok(String::from_utf8(out).unwrap())
 }
 

@@ -74,7 +74,9 @@ async fn written(service: &Scripted, flags: &[&str]) -> (Result<Exit, Failure>, 
     let Line { args } = Line::try_parse_from(["search", "test"].iter().chain(flags)).unwrap();
     let mut out = Vec::new();
     let (client, signer_names) = (service.client(), operator::SignerNames::default());
-    let ended = run(&args, &Connection { client, channel, verifier, signer_names }, &mut out).await;
+    let ended =
+        run(&args, &Connection { client, channel, verifier, signer_names }, &mut Context { file: None, out: &mut out })
+            .await;
     (ended, String::from_utf8(out).unwrap())
 }
 

@@ -5,16 +5,17 @@ use jiff::Timestamp;
 
 use crate::cli::look::cluster::differences;
 use crate::cli::shown::printable;
-use crate::cli::terminal::table::{Cell, Table};
-use crate::cli::terminal::{ASIDE, BAD, GOOD, PASSING, styled};
-use channel::{Activity, ChannelStatus, LaneStatus, Level, NOTEWORTHY, Problem, SharedWorkflow, rate, span};
+use crate::cli::terminal::{ASIDE, BAD, Cell, GOOD, PASSING, Table, styled};
+use channel::{Activity, ChannelStatus, Condition, LaneStatus, Level, NOTEWORTHY, Problem, SharedWorkflow, rate, span};
 use ledger::Pause;
-use operator::{InstanceStatus, Report};
+use operator::{InstanceStatus, NotReady, Report};
 
-/// Formats a report for a program or for a terminal.
+/// Columns of a progress bar.
+const BAR: usize = 12;
+
 pub(super) fn text(json: bool, report: &Report) -> String {
     if json {
-        return format!("{}\n", serde_json::to_string(report).expect("a report is JSON"));
+        return serde_json::to_string(report).expect("a report is JSON");
     }
     let (now, mut lines) = (Timestamp::now(), Vec::new());
     let reasons = || report.reasons.iter().map(|reason| format!("  {}", styled(BAD, &printable(reason))));
@@ -47,10 +48,9 @@ pub(super) fn text(json: bool, report: &Report) -> String {
             lines.push(format!("{what}: {} events, {} bytes{full}", kept.events, kept.bytes));
         }
     }
-    format!("{}\n\n{}", lines.join("\n"), table(report, now))
+    format!("{}\n\n{}", lines.join("\n"), table(report, now).to_string().trim_end())
 }
 
-/// A short description of an instance.
 pub(super) fn instance(InstanceStatus { name, is_self, channels, .. }: &InstanceStatus) -> String {
     let this = if *is_self { "this one, " } else { "" };
     format!("{} ({this}{channels} channels)", printable(name))
@@ -74,7 +74,9 @@ pub(super) fn table(report: &Report, now: Timestamp) -> Table {
     heading.extend(quantities.map(|text| Cell::quantity(Some(text))));
     let mut rows = vec![(heading, String::new())];
     for channel in &report.channels {
-        let detail = [reading(channel, now), catching_up(channel).unwrap_or_default()].join(" ");
+        let catching_up = channel.progress().filter(|_| channel.seconds_left >= Some(NOTEWORTHY));
+        let catching_up = catching_up.map_or_else(String::new, |progress| format!("{} {progress}", progress.bar(BAR)));
+        let detail = [reading(channel, now), catching_up].join(" ");
         let cells = vec![
             Cell::text(&*channel.channel),
             Cell::new(style(channel.condition.level()), channel.condition.name()),
@@ -97,11 +99,7 @@ pub(super) fn table(report: &Report, now: Timestamp) -> Table {
 
 /// The row of a sink. `with_pace` adds the sink's pace, which can differ from the channel's pace.
 fn lane_row(lane: &LaneStatus, with_pace: bool, now: Timestamp) -> (Vec<Cell>, String) {
-    let detail = match (&lane.error, &lane.reading) {
-        (Some(error), _) => problem(error, now),
-        (None, Some(reading)) => activity(reading, now).1,
-        (None, None) => String::new(),
-    };
+    let detail = trouble(lane, now);
     let left = lane.seconds_left.filter(|seconds| with_pace && *seconds >= NOTEWORTHY).zip(lane.events_per_second);
     let left = left.map(|(seconds, per_second)| format!("{}, about {} left", rate(per_second), span(seconds)));
     let detail = left.filter(|_| detail.is_empty()).unwrap_or(detail);
@@ -126,14 +124,50 @@ fn style(level: Level) -> Style {
     }
 }
 
+/// The reasons not to be ready that are about this channel.
+pub(super) fn reasons_of<'a>(report: &'a Report, channel: &ChannelStatus) -> impl Iterator<Item = &'a NotReady> {
+    report.not_ready.iter().filter(|reason| reason.channel.as_ref() == Some(&channel.channel))
+}
+
+/// The cause of a channel's condition: a reason not to be ready, the distance to the newest event, a sink, or the activity.
+pub(super) fn cause(report: &Report, channel: &ChannelStatus, now: Timestamp) -> String {
+    if let Some(reason) = reasons_of(report, channel).next() {
+        return printable(&reason.in_channel());
+    }
+    if let Some(progress) = channel.progress().filter(|_| channel.condition == Condition::Behind) {
+        return format!("{} {:.0} %, {progress}", progress.bar(BAR), progress.share() * 100.0);
+    }
+    let own = activity(&channel.activity, now).0 == channel.condition.name();
+    let lane = channel.lanes.iter().find(|lane| lane.condition == channel.condition);
+    let lane = lane.filter(|_| !own && channel.condition > Condition::Ok);
+    let Some(lane) = lane else { return reading(channel, now) };
+    let trouble = trouble(lane, now);
+    if trouble.is_empty() { format!("sink {}", lane.sink) } else { format!("sink {}: {trouble}", lane.sink) }
+}
+
+/// Why a sink does not have every event yet, or nothing.
+fn trouble(lane: &LaneStatus, now: Timestamp) -> String {
+    match (&lane.error, &lane.reading) {
+        (Some(error), _) => problem(error, now),
+        (None, Some(reading)) => activity(reading, now).1,
+        (None, None) => String::new(),
+    }
+}
+
 /// The activity of a channel's reading, in words that do not repeat the channel's condition.
-pub(super) fn reading(channel: &ChannelStatus, now: Timestamp) -> String {
+fn reading(channel: &ChannelStatus, now: Timestamp) -> String {
     let (word, detail) = activity(&channel.activity, now);
-    if word == channel.condition.name() { detail } else { [word, detail].join(" ").trim_end().to_owned() }
+    if word == channel.condition.name() { detail } else { described(&channel.activity, now) }
+}
+
+/// An activity with its detail.
+pub(super) fn described(of: &Activity, now: Timestamp) -> String {
+    let (word, detail) = activity(of, now);
+    format!("{word} {detail}").trim_end().to_owned()
 }
 
 /// The word for an activity, and the detail text.
-pub(super) fn activity(activity: &Activity, now: Timestamp) -> (String, String) {
+fn activity(activity: &Activity, now: Timestamp) -> (String, String) {
     let detail = match activity {
         Activity::AwaitingProof { offset } => format!("of the event at {offset}"),
         Activity::AwaitingMemory => "until memory is free: see limits.memory".to_owned(),
@@ -142,12 +176,6 @@ pub(super) fn activity(activity: &Activity, now: Timestamp) -> (String, String) 
         _ => activity.problem().map_or_else(String::new, |error| problem(error, now)),
     };
     (<&str>::from(activity).replace('_', " "), detail)
-}
-
-/// The progress of a channel that needs more than a moment to catch up.
-fn catching_up(channel: &ChannelStatus) -> Option<String> {
-    channel.seconds_left.filter(|seconds| *seconds >= NOTEWORTHY)?;
-    channel.progress().map(|progress| format!("{} {progress}", progress.bar(12)))
 }
 
 pub(super) fn problem(problem: &Problem, now: Timestamp) -> String {

@@ -2,9 +2,10 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use anstream::adapter::strip_str;
 use anstream::{AutoStream, ColorChoice};
 
-use crate::cli::exit::Failure;
+use crate::cli::context::Failure;
 use crate::cli::terminal::event_line::{EventLine, Layout};
 
 /// Prints a note about the events to standard error.
@@ -20,7 +21,6 @@ pub(super) fn hint(what: &str) {
     }
 }
 
-/// Prints events until the requested number is reached.
 pub(super) struct Printer {
     json: bool,
     with_colours: bool,
@@ -38,7 +38,7 @@ impl Printer {
     /// Prints events, each given with its JSON. Returns `true` when the requested number is reached.
     pub(super) fn print(
         &mut self,
-        out: &mut impl Write,
+        out: &mut dyn Write,
         events: impl IntoIterator<Item = (EventLine, String)>,
     ) -> Result<bool, Failure> {
         self.layout.follow_terminal();
@@ -47,12 +47,8 @@ impl Printer {
                 break;
             }
             let line = if self.json { json } else { self.layout.lines(&event) };
-            let written = if self.with_colours {
-                writeln!(out, "{line}")
-            } else {
-                writeln!(out, "{}", anstream::adapter::strip_str(&line))
-            };
-            written.map_err(Failure::output)?;
+            let line = if self.with_colours { line } else { strip_str(&line).to_string() };
+            writeln!(out, "{line}").map_err(Failure::output)?;
             self.left = self.left.map(|left| left - 1);
         }
         out.flush().map_err(Failure::output)?;

@@ -7,8 +7,7 @@ use futures_util::future::join_all;
 use tokio::time::sleep;
 
 use super::printer::{Printer, hint, note};
-use crate::cli::connect::{client, configured};
-use crate::cli::exit::Failure;
+use crate::cli::context::{Failure, client, configured};
 use crate::cli::shown::{printable, verified};
 use crate::cli::terminal::event_line::EventLine;
 use crate::config::Config;
@@ -17,7 +16,7 @@ use net::Chain;
 use operator::verifier_of;
 use proof::event::{Offset, RawEvent};
 use proof::verify::{Verdict, Verifier};
-use record::{self, ChannelRef, Lines, Readable, Record};
+use record::{ChannelRef, Lines, Readable, Record};
 
 /// The largest page that the service returns.
 const PAGE: u16 = 200;
@@ -25,61 +24,54 @@ const PAGE: u16 = 200;
 /// How many channels are searched concurrently.
 const AT_ONCE: usize = 16;
 
-/// The events to show.
-pub(super) struct Wanted<'a> {
-    /// The name or id of a channel. Without it, all configured channels are watched.
-    pub(super) channel: Option<&'a str>,
-    pub(super) filter: &'a Filter,
-    /// How many past events are shown first.
-    pub(super) last: u16,
-}
-
 /// A channel, and how far it has been shown.
 struct Followed {
     channel: ChannelRef,
     verifier: Verifier,
-    /// The highest offset seen, if any.
     last: Option<Offset>,
     has_answered: bool,
     /// The last error, so that it is printed only once.
     complaint: Option<String>,
 }
 
-/// Watches until the requested number of events has been shown.
+/// Watches one channel, or all that are configured. Shows `last` past events first. Returns when the requested
+/// number of events has been shown.
 pub(super) async fn watch(
     config: &Config,
-    wanted: Wanted<'_>,
+    channel: Option<&str>,
+    filter: &Filter,
+    last: u16,
     mut printer: Printer,
-    out: &mut impl Write,
+    out: &mut dyn Write,
 ) -> Result<(), Failure> {
     let (client, known) = (client(config)?, configured(&config.channels));
     let of = |name: &str| {
         let (channel, verifier) = verifier_of(&known, name)?;
         Ok(Followed { channel, verifier, last: None, has_answered: false, complaint: None })
     };
-    let mut channels = match wanted.channel {
+    let mut channels = match channel {
         Some(name) => vec![of(name)?],
         None => known.iter().map(|known| of(&known.channel.name)).collect::<Result<_, Failure>>()?,
     };
     hint("watching what the service shows; Ctrl-C ends");
     loop {
-        let mut failures = Vec::new();
+        let mut failed = None;
         for some in channels.chunks_mut(AT_ONCE) {
-            let asked = join_all(some.iter_mut().map(|followed| followed.news(&client, wanted.filter, wanted.last)));
-            for (verdicts, channel) in asked.await {
+            let news = join_all(some.iter_mut().map(|followed| followed.news(&client, filter, last))).await;
+            for (Followed { channel, .. }, verdicts) in some.iter().zip(news) {
                 match verdicts {
                     Ok(verdicts) => {
-                        let event = |verdict: &Verdict| (line(&channel, verdict), record::shown(&channel, verdict));
+                        let event = |verdict: &Verdict| (line(channel, verdict), record::shown(channel, verdict));
                         if printer.print(out, verdicts.iter().map(event))? {
                             return Ok(());
                         }
                     }
-                    Err(failure) => failures.push(failure),
+                    Err(failure) => drop(failed.get_or_insert(failure)),
                 }
             }
         }
         let none = channels.iter().all(|followed| !followed.has_answered);
-        if let Some(failure) = failures.into_iter().next().filter(|_| none) {
+        if let Some(failure) = failed.filter(|_| none) {
             return Err(failure);
         }
         sleep(config.api.idle_wait).await;
@@ -89,30 +81,24 @@ pub(super) async fn watch(
 impl Followed {
     /// Returns the verified events above the last offset seen, in ascending order. Returns an error only if the service has
     /// never answered for this channel. A later error is printed as a note.
-    async fn news(
-        &mut self,
-        client: &Client,
-        filter: &Filter,
-        last: u16,
-    ) -> (Result<Vec<Verdict>, Failure>, ChannelRef) {
-        let name = self.channel.clone();
+    async fn news(&mut self, client: &Client, filter: &Filter, last: u16) -> Result<Vec<Verdict>, Failure> {
         let asked = self.ask(client, filter, last).await;
-        let events = match asked {
+        let name = &self.channel.name;
+        match asked {
             Ok(events) => {
                 (self.has_answered, self.complaint) = (true, None);
-                events
+                Ok(verified(&self.verifier, events).await)
             }
-            Err(error) => {
+            Err(error) if self.has_answered => {
                 let why = Chain(&error).to_string();
-                if self.has_answered && self.complaint.as_ref() != Some(&why) {
-                    note(&format!("channel {}: {why}; asking again", name.name));
+                if self.complaint.as_ref() != Some(&why) {
+                    note(&format!("channel {name}: {why}; asking again"));
                 }
                 self.complaint = Some(why);
-                let failure = Failure::api(format!("channel {} could not be searched", name.name))(error);
-                return (if self.has_answered { Ok(Vec::new()) } else { Err(failure) }, name);
+                Ok(Vec::new())
             }
-        };
-        (Ok(verified(&self.verifier, events).await), name)
+            Err(error) => Err(Failure::api(format!("channel {name} could not be searched"))(error)),
+        }
     }
 
     async fn ask(&mut self, client: &Client, filter: &Filter, last: u16) -> Result<Vec<RawEvent>, ApiError> {

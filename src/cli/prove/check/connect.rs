@@ -31,7 +31,6 @@ const SAMPLE: u16 = 20;
 /// How many channels or sinks are checked concurrently.
 const AT_ONCE: usize = 8;
 
-/// The result of one check.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Asked {
     pub(crate) what: &'static str,
@@ -42,8 +41,7 @@ pub(crate) struct Asked {
 
 impl Asked {
     fn new(what: &'static str, name: &str, answer: Result<String, String>) -> Self {
-        let ok = answer.is_ok();
-        let message = answer.unwrap_or_else(|message| message);
+        let (ok, message) = answer.map_or_else(|failure| (false, failure), |message| (true, message));
         Self { what, name: name.to_owned(), ok, message: printable(&message) }
     }
 
@@ -69,7 +67,7 @@ impl fmt::Display for Asked {
 /// Contacts the service, then each channel, then each sink that a channel uses, then the database.
 ///
 /// `state` is added to the results if the state cannot be used. With `show_body`, errors include the beginning of the body.
-pub(super) async fn ask(config: &Config, state: Result<String, StateError>, show_body: bool) -> Vec<Asked> {
+pub(crate) async fn ask(config: &Config, state: Result<String, StateError>, show_body: bool) -> Vec<Asked> {
     let url = config.api.client.base_url.as_str();
     let client = match assembly::client(config) {
         Ok(client) => client,
@@ -80,10 +78,9 @@ pub(super) async fn ask(config: &Config, state: Result<String, StateError>, show
     service.show(show_body && !service.ok, client.refusal(None)).await;
     let mut asked = vec![service];
     let channels = stream::iter(&config.channels).map(async |channel| {
-        let page = client.poll(channel.channel.id, None, SAMPLE).await.map_err(|error| advised(&error));
-        let answer = match page {
+        let answer = match client.poll(channel.channel.id, None, SAMPLE).await {
             Ok(page) => verify(channel, page).await,
-            Err(advised) => Err(advised),
+            Err(error) => Err(advised(&error)),
         };
         let mut asked = Asked::new("channel", &channel.channel.name, answer);
         asked.show(show_body && !asked.ok, client.refusal(Some(channel.channel.id))).await;
@@ -116,21 +113,19 @@ async fn verify(channel: &config::Channel, page: Page) -> Result<String, String>
     let Some(newest) = page.events.first().map(|event| event.offset) else {
         return Ok("the key is accepted; the channel has no events to verify yet".to_owned());
     };
+    let (name, expect) = (&channel.channel.name, &channel.verification.expect);
     let verdicts = verified(&channel.verification.verifier, page.events).await;
     let mut counts = BTreeMap::<&str, usize>::new();
     let mut advice = None;
     for verdict in &verdicts {
-        let name = match verdict {
-            Verdict::Verified(verified) => {
-                match channel.verification.expect.check_event(channel.channel.id, verified) {
-                    Ok(()) => "verified",
-                    Err(not) => {
-                        advice
-                            .get_or_insert_with(|| format!(": {not}; check channels.{}.expect", channel.channel.name));
-                        "rejected"
-                    }
+        let found = match verdict {
+            Verdict::Verified(verified) => match expect.check_event(channel.channel.id, verified) {
+                Ok(()) => "verified",
+                Err(not) => {
+                    advice.get_or_insert_with(|| format!(": {not}; check channels.{name}.expect"));
+                    "rejected"
                 }
-            }
+            },
             Verdict::Unsigned(_) => "never signed",
             Verdict::Pending(_) => "still without a proof",
             Verdict::Rejected(_, reason) => {
@@ -138,9 +133,9 @@ async fn verify(channel: &config::Channel, page: Page) -> Result<String, String>
                 "rejected"
             }
         };
-        *counts.entry(name).or_default() += 1;
+        *counts.entry(found).or_default() += 1;
     }
-    let each: Vec<_> = counts.iter().map(|(name, count)| format!("{count} {name}")).collect();
+    let each: Vec<_> = counts.iter().map(|(found, count)| format!("{count} {found}")).collect();
     let said = format!("the newest event is at offset {newest}; of the newest {}: {}", verdicts.len(), each.join(", "));
     match (counts.contains_key("rejected"), counts.contains_key("verified")) {
         (true, false) => Err(format!("{said}{}", advice.unwrap_or_default())),
@@ -159,7 +154,6 @@ fn advice_on(reason: &Reason) -> String {
     format!(": {reason}; check verification.{keys} of this channel")
 }
 
-/// An error of the service with advice.
 fn advised(error: &ApiError) -> String {
     let advice = match error {
         ApiError::ChannelGone(_) => "; check the channel's id, and that it is not archived",

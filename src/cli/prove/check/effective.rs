@@ -1,8 +1,5 @@
-//! `channeld check --effective`: prints each effective setting and its origin.
-//!
-//! # Invariants
-//!
-//! * **One line per setting** if the output is not a terminal, so that it can be searched by line.
+//! `channeld check --effective`: prints each effective setting and its origin. If the output is not a terminal, a setting is
+//! one line, so that it can be searched by line.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -15,16 +12,12 @@ use crate::cli::shown::printable;
 use crate::cli::terminal::{ASIDE, styled, width_of, wrapped};
 use crate::config::{Origin, Setting};
 
-/// Shown instead of a secret.
-const HIDDEN: &str = "hidden";
-
 /// The style for the origin of a default, and for the heading.
 const QUIET: Style = Style::new().dimmed();
 
 /// The widest setting that the column of origins is aligned to. Longer lines are not aligned.
 const COLUMN: usize = 64;
 
-/// The indentation of the lines below a setting.
 const INDENT: &str = "    ";
 
 /// The settings, for a terminal with `width` columns or, without a width, for a program.
@@ -35,7 +28,6 @@ pub(super) struct Effective<'a> {
 }
 
 impl<'a> Effective<'a> {
-    /// Formats the settings for standard output.
     pub(super) fn of(settings: &'a [Setting], file: Option<&'a Path>) -> Self {
         Self { settings, file, width: width_of(&io::stdout()) }
     }
@@ -97,7 +89,7 @@ fn table_of(key: &str) -> &str {
 /// The setting in TOML syntax, on one line.
 fn assigned(Setting { key, value, inherits, .. }: &Setting) -> String {
     let shown = match (value, inherits) {
-        (None, _) => HIDDEN.to_owned(),
+        (None, _) => "hidden".to_owned(),
         // The table that it is inherited from shows it in full.
         (Some(Value::Array(_)), Some(_)) => "[…]".to_owned(),
         (Some(value), _) => toml(value),

@@ -1,21 +1,13 @@
-//! `channeld check --history`: compares all events that the service has of a channel with the channel's sinks.
-//!
-//! # Invariants
-//!
-//! * **Nothing changes.** Sinks are read, the daemon is asked, and nothing is delivered or recorded.
-//! * **Works with or without a running daemon.**
+//! `channeld check --history`: compares all events that the service has of a channel with the channel's sinks, with or
+//! without a running daemon. Nothing is delivered or recorded.
 
-use std::io::Write;
-use std::path::Path;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::cli::connect;
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::context::{Context, Exit, Failure, client, configured};
 use crate::cli::operate::Operator;
-use crate::cli::output::{say, say_json};
 use crate::cli::shown::{id, printable, time};
 use crate::cli::terminal::progress::Bar;
 use crate::config::{Channel, Config, SinkSettings};
@@ -33,106 +25,117 @@ use record::ChannelRef;
 /// How many events the sinks are asked for at once, about 200 bytes each. Files are read once for each such request.
 const PIECE: usize = 500_000;
 
-/// The error message for a failure of the service.
 const READING: &str = "the history of the channel could not be read";
 
-/// The arguments of the command.
-pub(super) struct Asked<'a> {
-    pub(super) channel: &'a str,
-    /// Unix seconds.
-    pub(super) since: Option<i64>,
-    pub(super) from: Option<Offset>,
-    pub(super) sink: Option<&'a str>,
-    pub(super) json: bool,
+// The arguments of this part of the command. A doc comment here would replace the command's help text.
+#[derive(Debug, clap::Args)]
+pub(super) struct Selection {
+    /// Compare all events of this channel (name or UUID) in the service with its sinks, and list missing events.
+    ///
+    /// Files and the tables of SQLite and PostgreSQL can be compared. Each event is verified and filtered as the daemon
+    /// does. An event is missing if a sink should have it but does not, and if it is not pending, quarantined or a dead
+    /// letter. A sink is compared from the first event that it contains up to its cursor. Nothing is changed or
+    /// delivered, and the daemon may run. Exits with 1 if an event is missing or a sink could not be read.
+    #[arg(long, value_name = "CHANNEL", conflicts_with_all = ["connect", "effective"])]
+    pub(super) history: Option<String>,
+    /// With --history: only events at this time or later: RFC 3339, Unix seconds, or an age such as 7d.
+    #[arg(long, value_name = "TIME", requires = "history", value_parser = net::time::seconds)]
+    since: Option<i64>,
+    /// With --history: start at this offset, even if the first event in a sink is above it.
+    #[arg(long, value_name = "OFFSET", requires = "history", conflicts_with = "since")]
+    from: Option<Offset>,
+    /// With --history: only this sink.
+    #[arg(long, requires = "history")]
+    sink: Option<String>,
 }
 
-pub(super) async fn run(asked: Asked<'_>, file: Option<&Path>, out: &mut impl Write) -> Result<Exit, Failure> {
-    let config = Config::load(file)?;
-    let client = connect::client(&config)?;
-    let channel = asked.channel(&config)?;
-    let operator = Operator::open(file)?;
+pub(super) async fn run(
+    channel: &str,
+    selection: &Selection,
+    json: bool,
+    cx: &mut Context<'_>,
+) -> Result<Exit, Failure> {
+    let config = cx.config()?;
+    let client = client(&config)?;
+    let channel = configured_channel(&config, channel)?;
+    let operator = cx.operator()?;
     let id = channel.channel.id;
     let source = unobserved(client, id);
-    let since = match asked.since {
+    let since = match selection.since {
         Some(since) => Some(first_since(&*source, since).await.map_err(Failure::api(READING))?),
         None => None,
     };
-    let scope = Scope { from: asked.from, since, is_shared: config.state.database.is_some() };
-    let sinks = asked.sinks(&config, channel, scope).await?;
+    let scope = Scope { from: selection.from, since, is_shared: config.state.database.is_some() };
+    let sinks = sinks(&config, channel, selection.sink.as_deref(), scope).await?;
     let settings = Arc::new(assembly::settings(&config, channel));
     let mut comparison = Comparison::new(settings, sinks, accounts(&operator, channel).await?, PIECE);
     if let Some((from, to)) = comparison.range() {
         let mut history = History::of(source, from, to, config.api.page_limit);
         let mut bar = Bar::begin();
-        let distance = |to: Offset| u64::try_from(to.get() - from.get()).unwrap_or_default() + 1;
         loop {
             let page = history.next().await.map_err(Failure::reading(READING))?;
             let last = page.last().map(|last| last.offset);
             comparison.add(page).await;
             comparison.look_if_due(last.is_none(), || accounts(&operator, channel)).await?;
             let Some(last) = last else { break };
-            bar.tell(distance(last), distance(to), "compared: ");
+            bar.tell_offset(last, from, to, "compared: ");
         }
-        bar.hide();
     }
     let is_complete = comparison.sinks.iter().all(|sink| {
         let is_wanted = !matches!(sink.from, Err(NotCompared::Failed(_)));
         is_wanted && sink.tally.missing == 0
     });
-    if asked.json {
+    if json {
         let sinks: Vec<_> = comparison.sinks.iter().map(|sink| json_of(&channel.channel, sink)).collect();
-        say_json(out, &json!({ "channel": &*channel.channel.name, "channel_id": id, "sinks": sinks }))?;
+        cx.say_json(&json!({ "channel": &*channel.channel.name, "channel_id": id, "sinks": sinks }))?;
     } else {
-        for sink in &comparison.sinks {
-            write(out, &channel.channel, sink)?;
-        }
+        cx.say_lines(comparison.sinks.iter().flat_map(|sink| lines(&channel.channel, sink)))?;
     }
     Ok(if is_complete { Exit::Done } else { Exit::Failed })
 }
 
-impl Asked<'_> {
-    /// The channel, which has to be configured: otherwise it has no sinks.
-    fn channel<'c>(&self, config: &'c Config) -> Result<&'c Channel, Failure> {
-        let configured = connect::configured(&config.channels);
-        let found = find(&configured, self.channel)?;
-        config.channels.iter().find(|channel| channel.channel == found).ok_or_else(|| {
-            let (name, names) = (printable(self.channel), names(&configured));
-            Failure(Exit::Usage, format!("channel {name} is not configured; the configured channels are: {names}"))
-        })
-    }
+/// The channel, which has to be configured: otherwise it has no sinks.
+fn configured_channel<'c>(config: &'c Config, name_or_id: &str) -> Result<&'c Channel, Failure> {
+    let configured = configured(&config.channels);
+    let found = find(&configured, name_or_id)?;
+    config.channels.iter().find(|channel| channel.channel == found).ok_or_else(|| {
+        let (name, names) = (printable(name_or_id), names(&configured));
+        Failure::usage(format!("channel {name} is not configured; the configured channels are: {names}"))
+    })
+}
 
-    /// The sinks to compare: every sink of the channel that can list its events, or the requested one.
-    async fn sinks(&self, config: &Config, channel: &Channel, scope: Scope) -> Result<Vec<SinkComparison>, Failure> {
-        if let Some(asked) = self.sink {
-            check_sink(&channel.channel.name, asked, &channel.sinks)?;
-        }
-        let names = channel.sinks.iter().filter(|name| self.sink.is_none_or(|asked| asked == **name));
-        let (mut sinks, mut others) = (Vec::new(), Vec::new());
-        for name in names {
-            // Standard output cannot be built if it is closed, or the output of this command.
-            if matches!(config.sinks[name].settings, SinkSettings::Stdout) {
-                others.push(format!("{name}: {}", NotCompared::CannotSay));
-                continue;
-            }
-            let outlet = assembly::outlet_of(config, channel, name).map_err(|error| {
-                Failure(Exit::Failed, format!("sink {name} could not be created: {}", Chain(&error)))
-            })?;
-            let sink = SinkComparison::begin(outlet, channel.channel.id, scope).await;
-            match &sink.from {
-                Err(why @ (NotCompared::CannotSay | NotCompared::Local)) => others.push(format!("{name}: {why}")),
-                _ => sinks.push(sink),
-            }
-        }
-        if sinks.is_empty() {
-            let message = format!(
-                "no sink of channel {} can be compared with the service; {}",
-                channel.channel.name,
-                others.join("; ")
-            );
-            return Err(Failure(Exit::Usage, message));
-        }
-        Ok(sinks)
+/// The sinks to compare: every sink of the channel that can list its events, or only this one.
+async fn sinks(
+    config: &Config,
+    channel: &Channel,
+    only: Option<&str>,
+    scope: Scope,
+) -> Result<Vec<SinkComparison>, Failure> {
+    if let Some(only) = only {
+        check_sink(&channel.channel.name, only, &channel.sinks)?;
     }
+    let names = channel.sinks.iter().filter(|name| only.is_none_or(|only| only == **name));
+    let (mut sinks, mut others) = (Vec::new(), Vec::new());
+    for name in names {
+        // Standard output cannot be built if it is closed, or the output of this command.
+        if matches!(config.sinks[name].settings, SinkSettings::Stdout) {
+            others.push(format!("{name}: {}", NotCompared::CannotSay));
+            continue;
+        }
+        let outlet = assembly::outlet_of(config, channel, name)
+            .map_err(|error| Failure::failed(format!("sink {name} could not be created: {}", Chain(&error))))?;
+        let sink = SinkComparison::begin(outlet, channel.channel.id, scope).await;
+        match &sink.from {
+            Err(why @ (NotCompared::CannotSay | NotCompared::Local)) => others.push(format!("{name}: {why}")),
+            _ => sinks.push(sink),
+        }
+    }
+    if sinks.is_empty() {
+        let (name, others) = (&channel.channel.name, others.join("; "));
+        let message = format!("no sink of channel {name} can be compared with the service; {others}");
+        return Err(Failure::usage(message));
+    }
+    Ok(sinks)
 }
 
 /// The events that the ledger accounts for. The daemon answers or, if none runs, the state.
@@ -140,11 +143,11 @@ async fn accounts(operator: &Operator, channel: &Channel) -> Result<Accounts, Fa
     operator.ask(&GetAccounts { channel: channel.channel.id.to_string() }).await
 }
 
-fn write(out: &mut impl Write, channel: &ChannelRef, sink: &SinkComparison) -> Result<(), Failure> {
+fn lines(channel: &ChannelRef, sink: &SinkComparison) -> Vec<String> {
     let (name, events) = (sink.name(), grouped(sink.tally.events));
     let from = match &sink.from {
         Ok(from) => from,
-        Err(why) => return say(out, format!("sink {name}: not compared: {}", Chain(why))).map(drop),
+        Err(why) => return vec![format!("sink {name}: not compared: {}", Chain(why))],
     };
     let Tally { held, pending, quarantined, dead_letters, excluded, rejected, above_cursor, missing, .. } = sink.tally;
     let verdict = if missing == 0 {
@@ -152,7 +155,6 @@ fn write(out: &mut impl Write, channel: &ChannelRef, sink: &SinkComparison) -> R
     } else {
         format!("{} of {events} events of the service are missing", grouped(missing))
     };
-    say(out, format!("sink {name}: {verdict}, from offset {from} to its cursor {}", sink.cursor))?;
     let counts = [
         ("in the sink", held),
         ("pending", pending),
@@ -163,26 +165,27 @@ fn write(out: &mut impl Write, channel: &ChannelRef, sink: &SinkComparison) -> R
         ("above the cursor", above_cursor),
         ("missing", missing),
     ];
-    let counts: Vec<_> = counts.iter().map(|(what, count)| format!("{what} {}", grouped(*count))).collect();
-    say(out, format!("  {}", counts.join(", ")))?;
+    let counts = counts.map(|(what, count)| format!("{what} {}", grouped(count)));
+    let mut lines = vec![
+        format!("sink {name}: {verdict}, from offset {from} to its cursor {}", sink.cursor),
+        format!("  {}", counts.join(", ")),
+    ];
     if missing == 0 {
-        return Ok(());
+        return lines;
     }
-    say(out, format!("  {:>10}  {:36}  {:16}  {:20}  EXPECTED AS", "OFFSET", "EVENT", "TYPE", "TIME"))?;
+    lines.push(format!("  {:>10}  {:36}  {:16}  {:20}  EXPECTED AS", "OFFSET", "EVENT", "TYPE", "TIME"));
     for event in &sink.missing {
         let (kind, time) = (printable(event.kind.as_ref()), time(event.time));
         let (offset, id) = (event.key.offset, id(event.key.id));
-        say(out, format!("  {offset:>10}  {id:36}  {kind:16}  {time:20}  {}", expected_as(event)))?;
+        lines.push(format!("  {offset:>10}  {id:36}  {kind:16}  {time:20}  {}", expected_as(event)));
     }
     let unlisted = missing - sink.missing.len() as u64;
     if unlisted > 0 {
-        say(out, format!("  and {} more above them", grouped(unlisted)))?;
+        lines.push(format!("  and {} more above them", grouped(unlisted)));
     }
-    say(out, "  to deliver them:")?;
-    for range in sink.ranges() {
-        say(out, format!("  {}", command(channel, sink, range)))?;
-    }
-    Ok(())
+    lines.push("  to deliver them:".to_owned());
+    lines.extend(sink.ranges().into_iter().map(|range| format!("  {}", command(channel, sink, range))));
+    lines
 }
 
 fn json_of(channel: &ChannelRef, sink: &SinkComparison) -> Value {
@@ -202,23 +205,14 @@ fn json_of(channel: &ChannelRef, sink: &SinkComparison) -> Value {
     };
     let replay =
         |range: (Offset, Offset)| json!({ "from": range.0, "to": range.1, "command": command(channel, sink, range) });
-    json!({
-        "sink": name,
-        "compared": true,
-        "from": from,
-        "cursor": sink.cursor,
-        "events": sink.tally.events,
-        "held": sink.tally.held,
-        "pending": sink.tally.pending,
-        "quarantined": sink.tally.quarantined,
-        "dead_letters": sink.tally.dead_letters,
-        "excluded": sink.tally.excluded,
-        "rejected": sink.tally.rejected,
-        "above_cursor": sink.tally.above_cursor,
-        "missing": sink.tally.missing,
-        "missing_events": sink.missing.iter().map(event).collect::<Vec<_>>(),
-        "replay": sink.ranges().into_iter().map(replay).collect::<Vec<_>>(),
-    })
+    let mut shown = json!(sink.tally);
+    shown["sink"] = json!(name);
+    shown["compared"] = json!(true);
+    shown["from"] = json!(from);
+    shown["cursor"] = json!(sink.cursor);
+    shown["missing_events"] = sink.missing.iter().map(event).collect();
+    shown["replay"] = sink.ranges().into_iter().map(replay).collect();
+    shown
 }
 
 fn expected_as(event: &ExpectedEvent) -> &'static str {

@@ -19,9 +19,12 @@ const GOOD: [(&str, &str); 8] = [
 fn printed(json: bool, variables: &[(&str, &str)]) -> (bool, String, String) {
     let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
     let (mut out, mut errors) = (Vec::new(), Vec::new());
-    let loaded = Config::of(Text::default(), variables).map(|loaded| loaded.config);
-    let found = Found { loaded: &loaded, effective: None, asked: None };
-    print(&found, json, &mut out, &mut errors).expect("memory takes it");
+    let loaded = Config::of(Text::default(), variables);
+    match &loaded {
+        Ok(loaded) => print(&loaded.config, None, None, json, &mut out),
+        Err(error) => print_problems(error, json, &mut out, &mut errors),
+    }
+    .expect("memory takes it");
     (loaded.is_ok(), String::from_utf8(out).expect("text"), String::from_utf8(errors).expect("text"))
 }
 

@@ -9,7 +9,6 @@ use bytes::Bytes;
 use serde::de::IgnoredAny;
 use serde_json::Deserializer;
 
-/// No object is longer than this.
 const MAX_OBJECT: usize = 64 * 1024 * 1024;
 
 /// Maximum nesting at the end of a line, for an object over several lines. It bounds how often a line is read again after an
@@ -22,7 +21,6 @@ const AT_ONCE: u64 = 64 * 1024;
 /// The mark that some editors put before UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Reads inputs from a file.
 pub(super) struct Inputs<R> {
     reader: R,
     /// Bytes that were read. The bytes from `start` on are not consumed yet.

@@ -49,7 +49,8 @@ pub(in crate::cli) fn verifier() -> Verifier {
 /// The event id and the reason or status of each input, and the exit.
 fn verified_as(input: impl AsRef<[u8]>, verifier: &Verifier) -> (Vec<(Option<EventId>, String)>, Exit) {
     let mut out = Vec::new();
-    let exit = verify(input.as_ref(), "test", verifier, &args(&["--json"]), &mut out).unwrap();
+    let exit = verify(input.as_ref(), "test", verifier, &args(&["--json"]), &mut Context { file: None, out: &mut out })
+        .unwrap();
     let outcome = |line: &str| {
         let outcome: Value = serde_json::from_str(line).unwrap();
         let word = |name: &str| outcome[name].as_str().map(str::to_owned);
@@ -90,8 +91,14 @@ fn delivered_as(event: &Value, verifier: &Verifier, shape: &Shape) -> Value {
 fn the_recorded_proof_verifies_and_the_line_has_exactly_the_documented_fields() {
     let recorded = recorded();
     let mut out = Vec::new();
-    let exit =
-        verify(recorded.event.to_string().as_bytes(), "test", &verifier(), &args(&["--json"]), &mut out).unwrap();
+    let exit = verify(
+        recorded.event.to_string().as_bytes(),
+        "test",
+        &verifier(),
+        &args(&["--json"]),
+        &mut Context { file: None, out: &mut out },
+    )
+    .unwrap();
     let signers: Vec<String> = recorded.signers.iter().map(|signer| signer.to_lowercase()).collect();
     let mut outcome: Value = serde_json::from_slice(&out).unwrap();
     outcome["signers"].as_array_mut().unwrap().sort_by_key(|signer| signers.iter().position(|known| signer == known));
@@ -232,7 +239,7 @@ fn an_unsigned_record_with_decoded_content_is_a_forgery() {
 fn a_person_reads_a_line_an_event_and_a_summary() {
     let mut out = Vec::new();
     let input = format!("{}\nnonsense\n", recorded().event);
-    verify(input.as_bytes(), "test", &verifier(), &args(&[]), &mut out).unwrap();
+    verify(input.as_bytes(), "test", &verifier(), &args(&[]), &mut Context { file: None, out: &mut out }).unwrap();
     let out = String::from_utf8(out).unwrap();
     let lines: Vec<&str> = out.lines().map(str::trim).collect();
     assert_eq!(lines[0], format!("1  verified  {ID}  2 signers"));
@@ -265,7 +272,8 @@ fn notices_pass_where_they_are_allowed_and_nothing_else_does() {
     let notice = json!({"headers": {"type": "wallet.status", "offset": 2}, "payload": {}}).to_string();
     let pending = json!({"headers": {"type": "watcher.event", "offset": 3}, "payload": {}}).to_string();
     let exit = |input: &str, flags: &[&str]| {
-        verify(input.as_bytes(), "test", &verifier(), &args(flags), &mut Vec::new()).unwrap()
+        verify(input.as_bytes(), "test", &verifier(), &args(flags), &mut Context { file: None, out: &mut Vec::new() })
+            .unwrap()
     };
     let both = format!("{}\n{notice}", recorded().event);
     assert_eq!((exit(&both, &[]), exit(&both, &["--allow-unsigned"])), (Exit::Failed, Exit::Done));
@@ -310,7 +318,7 @@ fn the_help_says_what_the_exit_code_means() {
 fn a_file_that_cannot_be_read_is_a_failure() {
     let by_org = ["verify", "--org-id", "crec-test-org", "/nowhere/at/all"];
     let args = Line::try_parse_from(by_org).unwrap().args;
-    let failure = run(&args, None, &mut Vec::new()).unwrap_err();
+    let failure = run(&args, &mut Context { file: None, out: &mut Vec::new() }).unwrap_err();
     assert_eq!(
         (failure.to_string().as_str(), failure.0),
         ("/nowhere/at/all could not be read: No such file or directory (os error 2)", Exit::Failed)

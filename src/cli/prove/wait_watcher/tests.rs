@@ -30,7 +30,7 @@ async fn ended(client: Client, until: Until, timeout: Duration) -> Result<String
     let connection = Connection { client, channel, verifier, signer_names: operator::SignerNames::default() };
     let args = Args { channel: "test".to_owned(), watcher_id: id, until, interval: Duration::from_millis(1), timeout };
     let mut out = Vec::new();
-    assert_eq!(run(&args, &connection, &mut out).await?, Exit::Done);
+    assert_eq!(run(&args, &connection, &mut Context { file: None, out: &mut out }).await?, Exit::Done);
     Ok(String::from_utf8(out).unwrap())
 }
 

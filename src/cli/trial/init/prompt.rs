@@ -9,7 +9,7 @@ use std::io::{self, BufRead, IsTerminal, Read};
 
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::context::Failure;
 
 const CTRL_C: u8 = 3;
 const CTRL_D: u8 = 4;
@@ -51,10 +51,9 @@ pub(super) fn ask_or(what: &str, default: &str) -> Result<String, Failure> {
 }
 
 fn no_answer() -> Failure {
-    Failure(Exit::Usage, "no answer; nothing was written".to_owned())
+    Failure::usage("no answer; nothing was written")
 }
 
-/// Asks without echo.
 pub(super) fn ask_secret(what: &str) -> Result<String, Failure> {
     let failed = || Failure::io("the terminal cannot be told to show nothing");
     let stdin = io::stdin();

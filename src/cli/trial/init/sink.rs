@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::builder::PossibleValue;
 
 use super::prompt;
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::context::{Exit, Failure};
 use crate::cli::shown::printable;
 use crate::cli::terminal::failure_for_stderr;
 use crate::config::not_built_in;
@@ -15,11 +15,9 @@ use sink::is_built_in;
 const SINKS: [&str; 7] = ["file", "stdout", "webhook", "sqlite", "postgres", "nats", KAFKA];
 
 const KAFKA: &str = "kafka";
-
-/// The key of Kafka's brokers.
 const BROKERS: &str = "brokers";
 
-/// The sink to configure.
+#[derive(Clone)]
 pub(super) struct Sink {
     kind: String,
     /// The key of its path or address, and the value. `None` for standard output.
@@ -40,7 +38,7 @@ pub(super) fn check(kind: &str, to_file: Option<&Path>) -> Result<(), Failure> {
         return Ok(());
     }
     let other = if kind == "stdout" { "leave it out" } else { "name it with --to" };
-    Err(Failure(Exit::Usage, format!("--to-file is for the address of a webhook or a PostgreSQL database: {other}")))
+    Err(Failure::usage(format!("--to-file is for the address of a webhook or a PostgreSQL database: {other}")))
 }
 
 impl Sink {
@@ -54,10 +52,7 @@ impl Sink {
         to_file: Option<PathBuf>,
         directory: &Path,
     ) -> Result<Self, Failure> {
-        let kind = match kind {
-            Some(kind) => kind,
-            None => ask_kind(to_file.as_deref())?,
-        };
+        let kind = kind.map_or_else(|| ask_kind(to_file.as_deref()), Ok)?;
         let to = match (kind.as_str(), to, to_file) {
             ("stdout", ..) => None,
             ("file" | "sqlite", to, _) => {
@@ -77,29 +72,28 @@ impl Sink {
     /// The keys of the sink, one per line.
     pub(super) fn lines(&self) -> String {
         let quoted = |text: &str| toml_edit::Value::from(text).to_string();
-        let place = self.to.as_ref().map(|(key, place)| match *key {
-            BROKERS => {
-                let brokers: Vec<_> = place.split(',').map(|broker| quoted(broker.trim())).collect();
-                format!("{key} = [{}]\n", brokers.join(", "))
+        let place = match &self.to {
+            None => String::new(),
+            Some((BROKERS, brokers)) => {
+                let brokers: Vec<_> = brokers.split(',').map(|broker| quoted(broker.trim())).collect();
+                format!("{BROKERS} = [{}]\n", brokers.join(", "))
             }
-            key => format!("{key} = {}\n", quoted(place)),
-        });
-        format!("type = {}\n{}", quoted(&self.kind), place.unwrap_or_default())
+            Some((key, place)) => format!("{key} = {}\n", quoted(place)),
+        };
+        format!("type = {}\n{place}", quoted(&self.kind))
     }
 
     /// A command that shows the events in the sink, or `None` if channeld knows none for its type.
     pub(super) fn look(&self) -> Option<String> {
-        let (_, place) = self.to.as_ref()?;
+        let (key, place) = self.to.as_ref()?;
         let question = "select time, type, name, status from events order by time desc limit 10";
-        match self.kind.as_str() {
-            "file" => Some(format!("tail -f {place}")),
-            "sqlite" => Some(format!("sqlite3 -readonly {place} '{question}'")),
+        match (self.kind.as_str(), *key) {
+            ("file", _) => Some(format!("tail -f {place}")),
+            ("sqlite", _) => Some(format!("sqlite3 -readonly {place} '{question}'")),
             // The address in the file is secret, so it is not printed.
-            "postgres" if self.to.as_ref().is_some_and(|(key, _)| *key == "url_file") => {
-                Some(format!("psql \"$(cat {place})\" -c '{question}'"))
-            }
-            "postgres" => Some(format!("psql '{place}' -c '{question}'")),
-            KAFKA => Some(format!(
+            ("postgres", "url_file") => Some(format!("psql \"$(cat {place})\" -c '{question}'")),
+            ("postgres", _) => Some(format!("psql '{place}' -c '{question}'")),
+            (KAFKA, _) => Some(format!(
                 "kafka-console-consumer.sh --bootstrap-server {place} --topic channeld --from-beginning --isolation-level \
                  read_committed"
             )),
@@ -116,7 +110,7 @@ fn ask_kind(to_file: Option<&Path>) -> Result<String, Failure> {
         let checked = if SINKS.contains(&&*kind) {
             check(&kind, to_file)
         } else {
-            Err(Failure(Exit::Usage, format!("{} is none of these", printable(&kind))))
+            Err(Failure::usage(format!("{} is none of these", printable(&kind))))
         };
         match checked {
             Ok(()) => return Ok(kind),

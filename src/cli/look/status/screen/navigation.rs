@@ -3,13 +3,11 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use strum::VariantArray;
 
-use super::health::Health;
 use channel::{ChannelStatus, Level};
-use operator::Report;
-use operator::SignerNames;
+use operator::{Report, SignerNames};
 
 /// Maximum length of the name filter, in characters.
 const LONGEST_NAME: usize = 40;
@@ -22,8 +20,7 @@ pub(super) enum Then {
     End,
 }
 
-/// The order of the channels.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub(super) enum Order {
     #[default]
@@ -34,7 +31,7 @@ pub(super) enum Order {
 }
 
 /// Which channels are shown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub(super) enum Which {
     #[default]
@@ -47,12 +44,9 @@ pub(super) enum Which {
 /// The view that is open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Place {
-    /// The list of channels.
     #[default]
     List,
-    /// The page of one channel.
     Channel(Arc<str>),
-    /// All reasons why the daemon is not ready, in full.
     Reasons,
 }
 
@@ -62,8 +56,6 @@ pub(super) struct Model {
     pub(super) report: Option<Report>,
     /// Why the last request failed. `report`, if any, is then from an earlier request.
     pub(super) failure: Option<String>,
-    /// The health of each channel, in the order of the report.
-    pub(super) health: Vec<Health>,
     /// The channels that are shown, as indices into the channels of the report.
     pub(super) rows: Vec<usize>,
     pub(super) order: Order,
@@ -72,7 +64,6 @@ pub(super) struct Model {
     pub(super) name: String,
     pub(super) is_typing: bool,
     pub(super) place: Place,
-    /// The row that keys act on.
     pub(super) selected: usize,
     /// The channel of the selected row, if a key has moved there. It stays selected when a new report changes the order.
     kept: Option<Arc<str>>,
@@ -80,7 +71,6 @@ pub(super) struct Model {
     pub(super) top: usize,
     /// How many rows or lines fit on the screen.
     pub(super) room: usize,
-    /// The number of lines of the page.
     pub(super) lines: usize,
 }
 
@@ -91,13 +81,9 @@ impl Model {
     }
 
     /// Stores the answer to a request. If the request failed, the previous report stays.
-    pub(super) fn refresh(&mut self, answer: Result<Report, String>, now: Timestamp) {
+    pub(super) fn refresh(&mut self, answer: Result<Report, String>) {
         match answer {
             Ok(report) => {
-                let reasons = operator::reasons_by_channel(&report.not_ready);
-                let of = |channel: &ChannelStatus| reasons.get(&*channel.channel).map_or(&[][..], |reasons| reasons);
-                let health = |channel: &ChannelStatus| Health::of(channel, of(channel), now);
-                self.health = report.channels.iter().map(health).collect();
                 (self.report, self.failure) = (Some(report), None);
                 self.arrange();
             }
@@ -115,8 +101,8 @@ impl Model {
             KeyCode::Esc | KeyCode::Backspace | KeyCode::Left | KeyCode::Char('h') => self.back(),
             KeyCode::Enter | KeyCode::Right | KeyCode::Char('l') if self.place == Place::List => self.open(),
             KeyCode::Char('r') => self.go(if self.place == Place::Reasons { Place::List } else { Place::Reasons }),
-            KeyCode::Char('s') if self.place == Place::List => self.change(|model| model.order = model.order.next()),
-            KeyCode::Char('f') if self.place == Place::List => self.change(|model| model.which = model.which.next()),
+            KeyCode::Char('s') if self.place == Place::List => self.change(|model| model.order = next(model.order)),
+            KeyCode::Char('f') if self.place == Place::List => self.change(|model| model.which = next(model.which)),
             KeyCode::Char('/') if self.place == Place::List => self.is_typing = true,
             KeyCode::Down | KeyCode::Char('j') => self.step(1),
             KeyCode::Up | KeyCode::Char('k') => self.step(-1),
@@ -129,33 +115,18 @@ impl Model {
         Then::GoOn
     }
 
-    /// The channel of a page and its health, or `None` if the channel does not exist any more.
-    pub(super) fn channel(&self, name: &str) -> Option<(&ChannelStatus, &Health)> {
-        let channels = &self.report.as_ref()?.channels;
-        let at = channels.iter().position(|channel| *channel.channel == *name)?;
-        Some((&channels[at], &self.health[at]))
+    /// The channel of the selected row.
+    pub(super) fn at_selected(&self) -> Option<&ChannelStatus> {
+        self.report.as_ref()?.channels.get(*self.rows.get(self.selected)?)
     }
 
-    /// The number of channels whose condition has this level.
-    pub(super) fn count(&self, level: Level) -> usize {
-        self.health.iter().filter(|health| health.condition.level() == level).count()
-    }
-
-    /// The channel of the selected row and its health.
-    pub(super) fn at_selected(&self) -> Option<(&ChannelStatus, &Health)> {
-        let at = *self.rows.get(self.selected)?;
-        Some((self.report.as_ref()?.channels.get(at)?, &self.health[at]))
-    }
-
-    /// Scrolls so that the selected row is visible, or so that a page does not end above the last line of the screen.
-    pub(super) fn keep_in_view(&mut self, room: usize) {
-        self.room = room.max(1);
+    /// Scrolls so that the selected row is visible, and so that no line of the screen stays empty without need.
+    pub(super) fn keep_in_view(&mut self, lines: usize, room: usize) {
+        (self.lines, self.room) = (lines, room.max(1));
         if self.place == Place::List {
             self.top = self.top.min(self.selected).max((self.selected + 1).saturating_sub(self.room));
-            self.top = self.top.min(self.rows.len().saturating_sub(self.room));
-        } else {
-            self.top = self.top.min(self.lines.saturating_sub(self.room));
         }
+        self.top = self.top.min(self.lines.saturating_sub(self.room));
     }
 
     fn typed(&mut self, code: KeyCode) {
@@ -186,14 +157,18 @@ impl Model {
     }
 
     fn open(&mut self) {
-        if let Some(name) = self.at_selected().map(|(channel, _)| channel.channel.clone()) {
+        if let Some(name) = self.selected_name() {
             self.kept = Some(name.clone());
             self.go(Place::Channel(name));
         }
     }
 
+    fn selected_name(&self) -> Option<Arc<str>> {
+        self.at_selected().map(|channel| channel.channel.clone())
+    }
+
     fn go(&mut self, place: Place) {
-        (self.place, self.top, self.lines) = (place, 0, 0);
+        (self.place, self.top) = (place, 0);
     }
 
     fn change(&mut self, change: impl FnOnce(&mut Self)) {
@@ -212,24 +187,24 @@ impl Model {
             return;
         }
         self.selected = self.selected.saturating_add_signed(by).min(self.rows.len().saturating_sub(1));
-        self.kept = self.at_selected().map(|(channel, _)| channel.channel.clone()).filter(|_| self.selected > 0);
+        self.kept = self.selected_name().filter(|_| self.selected > 0);
     }
 
     /// Filters and sorts the rows again. The channel in `kept` stays selected if it is still shown.
     fn arrange(&mut self) {
         let Some(report) = &self.report else { return };
-        let (channels, health) = (&report.channels, &self.health);
+        let channels = &report.channels;
         let wanted = self.name.to_lowercase();
         let is_shown = |at: &usize| {
             let is_named = channels[*at].channel.to_lowercase().contains(&wanted);
-            is_named && self.which.shows(health[*at].condition.level())
+            is_named && self.which.shows(channels[*at].condition.level())
         };
         let mut rows: Vec<_> = (0..channels.len()).filter(is_shown).collect();
         let lag = |at: usize| Reverse(channels[at].lag_events);
         let oldest = |at: usize| Reverse(channels[at].oldest_undelivered_seconds);
         // The sort is stable: rows with equal keys stay in the order of the report, which is by name.
         match self.order {
-            Order::Trouble => rows.sort_by_key(|at| (Reverse(health[*at].condition.level()), lag(*at))),
+            Order::Trouble => rows.sort_by_key(|at| (Reverse(channels[*at].condition.level()), lag(*at))),
             Order::Name => {}
             Order::Lag => rows.sort_by_key(|at| lag(*at)),
             Order::Oldest => rows.sort_by_key(|at| oldest(*at)),
@@ -241,27 +216,13 @@ impl Model {
     }
 }
 
-impl Order {
-    fn next(self) -> Self {
-        match self {
-            Self::Trouble => Self::Name,
-            Self::Name => Self::Lag,
-            Self::Lag => Self::Oldest,
-            Self::Oldest => Self::Trouble,
-        }
-    }
+/// The variant after this one; after the last, the first.
+fn next<T: VariantArray + Copy + PartialEq>(variant: T) -> T {
+    let at = T::VARIANTS.iter().position(|each| *each == variant).unwrap_or(0);
+    T::VARIANTS[(at + 1) % T::VARIANTS.len()]
 }
 
 impl Which {
-    fn next(self) -> Self {
-        match self {
-            Self::All => Self::Trouble,
-            Self::Trouble => Self::Behind,
-            Self::Behind => Self::Paused,
-            Self::Paused => Self::All,
-        }
-    }
-
     fn shows(self, level: Level) -> bool {
         match self {
             Self::All => true,

@@ -1,26 +1,34 @@
 //! The page of one channel, with its figures, sinks, full errors and signers, and the page of all reasons.
 
 use jiff::Timestamp;
-use ratatui::style::{Color, Modifier, Style};
+use ratatui::style::{Style, Stylize};
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr;
 
-use super::health::{Health, colour};
 use super::navigation::Model;
-use crate::cli::look::status::text::{activity, ago, oldest, paused, problem};
+use crate::cli::look::status::text::{ago, described, oldest, paused, problem, reasons_of};
 use crate::cli::shown::printable;
-use crate::cli::terminal::{self, shortened};
-use channel::{ChannelStatus, Kept, LaneStatus, Problem, SharedWorkflow, grouped, rate, span};
-use operator::SignerNames;
+use crate::cli::terminal::{self, padded, shortened};
+use channel::{ChannelStatus, Kept, LaneStatus, Level, SharedWorkflow, grouped, rate, span};
+use operator::{Report, SignerNames};
 
 /// Columns of the label before a fact.
 const LABEL: usize = 12;
 
-/// Columns of a progress bar.
 const BAR: usize = 22;
 
-const RED: Style = Style::new().fg(Color::Red);
-const HEADING: Style = Style::new().add_modifier(Modifier::BOLD.union(Modifier::UNDERLINED));
+const PLAIN: Style = Style::new();
+const RED: Style = Style::new().red();
+const HEADING: Style = Style::new().bold().underlined();
+
+pub(super) fn colour(level: Level) -> Style {
+    match level {
+        Level::NeedsAction => RED.bold(),
+        Level::Passing | Level::Behind => PLAIN.yellow(),
+        Level::Aside => PLAIN.cyan(),
+        Level::Good => PLAIN.green(),
+    }
+}
 
 /// Every reason why the daemon is not ready, in full.
 pub(super) fn of_reasons(model: &Model, width: usize) -> Vec<Line<'static>> {
@@ -31,12 +39,15 @@ pub(super) fn of_reasons(model: &Model, width: usize) -> Vec<Line<'static>> {
     report.reasons.iter().flat_map(|reason| wrapped("- ", &printable(reason), width, RED)).collect()
 }
 
-/// Everything that is known about a channel.
 pub(super) fn of_channel(model: &Model, name: &str, width: usize, now: Timestamp) -> Vec<Line<'static>> {
-    let Some((channel, health)) = model.channel(name) else {
+    let found = model.report.as_ref().and_then(|report| {
+        let channel = report.channels.iter().find(|channel| *channel.channel == *name)?;
+        Some((report, channel))
+    });
+    let Some((report, channel)) = found else {
         return vec![Line::from(format!("the channel {} is not there any more", printable(name)))];
     };
-    let mut lines = title(channel, health, width, now);
+    let mut lines = title(channel, report, width, now);
     lines.extend(facts(channel, width, now));
     lines.push(Line::default());
     lines.extend(sinks(channel, width, now));
@@ -45,64 +56,57 @@ pub(super) fn of_channel(model: &Model, name: &str, width: usize, now: Timestamp
     lines
 }
 
-fn title(channel: &ChannelStatus, health: &Health, width: usize, now: Timestamp) -> Vec<Line<'static>> {
-    let bold = Style::new().add_modifier(Modifier::BOLD);
-    let name = Span::styled(printable(&channel.channel), bold);
+fn title(channel: &ChannelStatus, report: &Report, width: usize, now: Timestamp) -> Vec<Line<'static>> {
     let mut lines = vec![Line::from(vec![
-        name,
+        printable(&channel.channel).bold(),
         Span::raw("  "),
-        Span::styled(health.condition.name(), colour(health.condition.level())),
-        Span::styled(format!("  {}", channel.channel_id), Style::new().add_modifier(Modifier::DIM)),
+        Span::styled(channel.condition.name(), colour(channel.condition.level())),
+        format!("  {}", channel.channel_id).dim(),
     ])];
-    lines.extend(health.reasons.iter().flat_map(|reason| wrapped("! ", reason, width, RED)));
-    lines.extend(
-        paused(channel, now).into_iter().flat_map(|line| wrapped("", &line, width, Style::new().fg(Color::Cyan))),
-    );
+    let reasons = reasons_of(report, channel).map(|reason| printable(&reason.to_string()));
+    lines.extend(reasons.flat_map(|reason| wrapped("! ", &reason, width, RED)));
+    lines.extend(paused(channel, now).iter().flat_map(|line| wrapped("", line, width, PLAIN.cyan())));
     lines
 }
 
 fn facts(channel: &ChannelStatus, width: usize, now: Timestamp) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
-    let mut say = |label: &str, what: &str, style: Style| lines.extend(labelled(label, what, width, style));
-    let plain = Style::new();
-    let (state, detail) = activity(&channel.activity, now);
-    say("reading", [state, detail].join(" ").trim_end(), plain);
+    let mut say = |label: &str, what: &str, style: Style| {
+        lines.extend(wrapped(&format!("{label:<LABEL$}  "), what, width, style));
+    };
+    say("reading", &described(&channel.activity, now), PLAIN);
     let through = channel.processed.map_or_else(|| "nothing yet".to_owned(), |offset| format!("through {offset}"));
     let newest = channel.newest.map_or_else(|| "not known".to_owned(), |offset| offset.to_string());
     let lag = channel.lag_events.map_or_else(String::new, |lag| format!(", {} behind", grouped(lag)));
     let waits = oldest(channel.oldest_undelivered_seconds);
     let waits = waits.map_or_else(String::new, |waits| format!(", the oldest for {waits}"));
-    say("processed", &format!("{through}; the newest is {newest}{lag}{waits}"), plain);
+    say("processed", &format!("{through}; the newest is {newest}{lag}{waits}"), PLAIN);
     if let Some(progress) = channel.progress().filter(|progress| progress.per_second.is_some()) {
-        say("progress", &format!("{} {progress}", progress.bar(BAR)), plain);
+        say("progress", &format!("{} {progress}", progress.bar(BAR)), PLAIN);
     }
     let polled = channel.last_poll.map_or_else(|| "not yet".to_owned(), |at| format!("{} ago", ago(at, now)));
-    say("last poll", &polled, plain);
+    say("last poll", &polled, PLAIN);
     let kept = |what: &Kept| {
         let full = if what.full { ", full" } else { "" };
         format!("{} ({} bytes{full})", grouped(what.events), grouped(what.bytes))
     };
-    say("late", &format!("{} wait for their proof", channel.late), plain);
-    say("quarantine", &kept(&channel.quarantine), plain);
-    say("dead letters", &kept(&channel.dead_letters), plain);
+    say("late", &format!("{} wait for their proof", channel.late), PLAIN);
+    say("quarantine", &kept(&channel.quarantine), PLAIN);
+    say("dead letters", &kept(&channel.dead_letters), PLAIN);
     if let Some(error) = &channel.late_error {
         say("late proofs", &problem(error, now), RED);
     }
+    // It may be resolved by now.
     if let Some(error) = channel.last_error.as_ref().filter(|error| channel.activity.problem() != Some(error)) {
-        say("last error", &over(error, now), Style::new().add_modifier(Modifier::DIM));
+        say("last error", &format!("{} ago: {}", ago(error.since, now), printable(&error.message)), PLAIN.dim());
     }
     if !channel.pinned.is_empty() {
-        say("pinned", &channel.pinned.join(", "), plain);
+        say("pinned", &channel.pinned.join(", "), PLAIN);
     }
     for SharedWorkflow { workflow_id, first_in, .. } in &channel.shared_workflows {
-        say("notice", &format!("shows workflow {workflow_id}, which channel {first_in} showed first"), plain);
+        say("notice", &format!("shows workflow {workflow_id}, which channel {first_in} showed first"), PLAIN);
     }
     lines
-}
-
-/// An error that may be resolved by now.
-fn over(error: &Problem, now: Timestamp) -> String {
-    format!("{} ago: {}", ago(error.since, now), printable(&error.message))
 }
 
 fn sinks(channel: &ChannelStatus, width: usize, now: Timestamp) -> Vec<Line<'static>> {
@@ -118,21 +122,14 @@ fn sinks(channel: &ChannelStatus, width: usize, now: Timestamp) -> Vec<Line<'sta
             lines.extend(wrapped("    ", &problem(error, now), width, RED));
         }
         if let Some(reading) = &lane.reading {
-            let (state, detail) = activity(reading, now);
-            lines.extend(wrapped(
-                "    ",
-                format!("reads for itself: {state} {detail}").trim_end(),
-                width,
-                Style::new(),
-            ));
+            lines.extend(wrapped("    ", &format!("reads for itself: {}", described(reading, now)), width, PLAIN));
         }
     }
     lines
 }
 
 fn sink(lane: &LaneStatus, names: usize, width: usize) -> Line<'static> {
-    let name = shortened(&printable(&lane.sink), names);
-    let name = format!("{name}{} ", " ".repeat(names.saturating_sub(name.width())));
+    let name = padded(&shortened(&printable(&lane.sink), names), names);
     let or = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
     let pace = match (lane.events_per_second, lane.seconds_left) {
         (Some(per_second), Some(seconds)) => format!("{}, {} left", rate(per_second), span(seconds)),
@@ -149,17 +146,18 @@ fn sink(lane: &LaneStatus, names: usize, width: usize) -> Line<'static> {
     );
     let left = width.saturating_sub(names + 1 + 9);
     let state = Span::styled(format!("{:<9}", lane.condition.name_of_sink()), colour(lane.condition.level()));
-    Line::from(vec![Span::raw(name), state, Span::raw(shortened(&figures, left))])
+    Line::from(vec![Span::raw(format!("{name} ")), state, Span::raw(shortened(&figures, left))])
 }
 
 fn signers(channel: &ChannelStatus, names: &SignerNames, width: usize, now: Timestamp) -> Vec<Line<'static>> {
     let all = channel.signers.len();
-    let heading = format!("{:<44}{}", format!("SIGNERS, {} of {all} needed", channel.required_signatures), "LAST SEEN");
+    let heading = format!("{:<44}LAST SEEN", format!("SIGNERS, {} of {all} needed", channel.required_signatures));
     let mut lines = vec![Line::styled(shortened(&heading, width), HEADING)];
     for signer in &channel.signers {
-        let seen = signer.last_seen.map(|at| format!("{} ago", ago(at, now)));
-        let style = if seen.is_some() { Style::new() } else { Style::new().fg(Color::Yellow) };
-        let seen = seen.unwrap_or_else(|| "not since the start".to_owned());
+        let (seen, style) = match signer.last_seen {
+            Some(at) => (format!("{} ago", ago(at, now)), PLAIN),
+            None => ("not since the start".to_owned(), PLAIN.yellow()),
+        };
         let seen = match names.get(&signer.signer) {
             Some(name) => format!("{seen:<20} {}", printable(name)),
             None => seen,
@@ -169,15 +167,10 @@ fn signers(channel: &ChannelStatus, names: &SignerNames, width: usize, now: Time
     lines
 }
 
-fn labelled(label: &str, what: &str, width: usize, style: Style) -> Vec<Line<'static>> {
-    wrapped(&format!("{label:<LABEL$}  "), what, width, style)
-}
-
 /// Wraps a text behind a first column. A word that is longer than a line is broken.
-pub(super) fn wrapped(first: &str, text: &str, width: usize, style: Style) -> Vec<Line<'static>> {
+fn wrapped(first: &str, text: &str, width: usize, style: Style) -> Vec<Line<'static>> {
     let indent = first.width();
-    let blank = " ".repeat(indent);
-    let begin = |number: usize| if number == 0 { first.to_owned() } else { blank.clone() };
+    let begin = |number: usize| if number == 0 { first.to_owned() } else { " ".repeat(indent) };
     let line = |(number, text)| Line::from(vec![Span::raw(begin(number)), Span::styled(text, style)]);
     terminal::wrapped(text, width.saturating_sub(indent).max(8)).into_iter().enumerate().map(line).collect()
 }

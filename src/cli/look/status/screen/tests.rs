@@ -95,7 +95,7 @@ fn report_of(channels: Vec<ChannelStatus>) -> Report {
 
 fn model() -> Model {
     let mut model = Model::default();
-    model.refresh(Ok(report()), now());
+    model.refresh(Ok(report()));
     model
 }
 
@@ -237,12 +237,12 @@ fn a_page_that_is_longer_than_the_screen_is_scrolled_to_its_end() {
 fn what_is_selected_stays_so_when_others_get_into_trouble() {
     let mut model = model();
     (0..3).for_each(|_| assert_eq!(press(&mut model, KeyCode::Down), Then::GoOn));
-    let selected = |model: &Model| model.at_selected().unwrap().0.channel.to_string();
+    let selected = |model: &Model| model.at_selected().unwrap().channel.to_string();
     assert_eq!(selected(&model), "settlements-0999");
     let mut report = report();
     report.channels[500].activity = Activity::Gone;
     report.assess(Vec::new());
-    model.refresh(Ok(report), now());
+    model.refresh(Ok(report));
     assert_eq!((model.selected, selected(&model)), (4, "settlements-0999".to_owned()));
 }
 
@@ -250,8 +250,8 @@ fn what_is_selected_stays_so_when_others_get_into_trouble() {
 fn where_no_daemon_answers_the_last_report_stays_and_says_so() {
     let mut model = Model::default();
     assert!(drawn(&mut model, 80, 24)[0].contains("asking the daemon"));
-    model.refresh(Ok(report()), now());
-    model.refresh(Err("no daemon is running with the state in /var/lib/channeld".to_owned()), now());
+    model.refresh(Ok(report()));
+    model.refresh(Err("no daemon is running with the state in /var/lib/channeld".to_owned()));
     let lines = drawn(&mut model, 80, 24);
     assert!(lines[0].starts_with(" NO ANSWER  no daemon is running with"), "{lines:#?}");
     assert!(lines.join("\n").contains("settlements-0996"), "{lines:#?}");
@@ -270,7 +270,7 @@ fn names_and_errors_of_others_reach_no_terminal_as_they_are() {
         },
     };
     let mut model = Model::default();
-    model.refresh(Ok(report_of(vec![odd])), now());
+    model.refresh(Ok(report_of(vec![odd])));
     for key in [KeyCode::Char('x'), KeyCode::Enter] {
         press(&mut model, key);
         let lines = drawn(&mut model, 80, 24);
@@ -342,7 +342,7 @@ fn the_table_the_screen_and_the_console_show_the_same_condition_of_each_channel(
         assert!(page.contains(&pill), "{pill} is not in {page}");
 
         let mut model = Model::default();
-        model.refresh(Ok(report), now());
+        model.refresh(Ok(report));
         let lines = drawn(&mut model, 140, 24);
         let row = lines.iter().find_map(|line| line.strip_prefix(&*name)).unwrap();
         assert!(row.trim_start().starts_with(&format!("{} ", condition.name())), "{name}: {row}");

@@ -1,21 +1,17 @@
 //! Draws the screen: the verdict, its reasons, the channels, and the help for the keys.
 
-use std::fmt::Write;
-
 use jiff::Timestamp;
 use ratatui::Frame;
-use ratatui::layout::Rect;
-use ratatui::style::{Color, Modifier, Style};
-use ratatui::text::{Line, Span, Text};
+use ratatui::style::{Color, Stylize};
+use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 use unicode_width::UnicodeWidthStr;
 
-use super::health::{Health, colour};
 use super::navigation::{Model, Place};
-use super::page;
-use crate::cli::look::status::text::{ago, instance, oldest};
+use super::page::{self, colour};
+use crate::cli::look::status::text::{ago, cause, instance, oldest};
 use crate::cli::shown::printable;
-use crate::cli::terminal::shortened;
+use crate::cli::terminal::{padded, shortened};
 use channel::{ChannelStatus, Level, grouped, rate, span};
 use operator::Report;
 
@@ -24,7 +20,6 @@ const FEW_REASONS: usize = 3;
 const MANY_REASONS: usize = 8;
 const TALL: u16 = 40;
 
-/// Maximum width of the name column.
 const NAMES: usize = 32;
 
 /// The detail text after a channel's figures is left out if it would get fewer columns than this.
@@ -38,32 +33,27 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model, now: Timestamp) {
     let mut bottom = Vec::new();
     if model.place == Place::List {
         top.push(heading(model, width));
-        bottom.extend(said(model, width));
+        bottom.extend(said(model, width, now));
     }
     // The verdict and the keys are always shown, even on a very small screen.
     let below = bottom.len() + 1;
     top.truncate(height.saturating_sub(below + 1).max(1));
     let room = height.saturating_sub(top.len() + below);
-    let middle = match model.place.clone() {
-        Place::List => {
-            model.keep_in_view(room);
-            rows(model, width, now)
-        }
-        place => {
-            let lines = match place {
-                Place::Channel(name) => page::of_channel(model, &name, width, now),
-                Place::Reasons | Place::List => page::of_reasons(model, width),
-            };
-            model.lines = lines.len();
-            model.keep_in_view(room);
-            lines.into_iter().skip(model.top).take(room).collect()
-        }
+    let page = match &model.place {
+        Place::List => Vec::new(),
+        Place::Channel(name) => page::of_channel(model, name, width, now),
+        Place::Reasons => page::of_reasons(model, width),
+    };
+    let mut middle: Vec<_> = if model.place == Place::List {
+        model.keep_in_view(model.rows.len(), room);
+        rows(model, width, now)
+    } else {
+        model.keep_in_view(page.len(), room);
+        page.into_iter().skip(model.top).take(room).collect()
     };
     bottom.push(keys(model, width));
-    let filled = middle.len();
-    let blank = (filled..room).map(|_| Line::default());
-    let lines: Vec<_> = top.into_iter().chain(middle).chain(blank).chain(bottom).collect();
-    frame.render_widget(Paragraph::new(Text::from(lines)), Rect { x: 0, y: 0, ..area });
+    middle.resize(room.max(middle.len()), Line::default());
+    frame.render_widget(Paragraph::new([top, middle, bottom].concat()), area);
 }
 
 /// The verdict, the reasons against being ready, and the number of channels in each level.
@@ -77,7 +67,7 @@ fn head(model: &Model, width: usize, is_tall: bool, now: Timestamp) -> Vec<Line<
     if model.place == Place::List {
         lines.extend(reasons(report, width, if is_tall { MANY_REASONS } else { FEW_REASONS }));
     }
-    lines.push(summary(model, report, width));
+    lines.push(summary(report, width));
     if is_tall {
         lines.push(Line::default());
     }
@@ -85,10 +75,7 @@ fn head(model: &Model, width: usize, is_tall: bool, now: Timestamp) -> Vec<Line<
 }
 
 fn verdict(model: &Model, width: usize, now: Timestamp) -> Line<'static> {
-    let badge = |text: &str, colour| {
-        let style = Style::new().fg(Color::Black).bg(colour).add_modifier(Modifier::BOLD);
-        Span::styled(format!(" {text} "), style)
-    };
+    let badge = |text: &str, colour| format!(" {text} ").black().bg(colour).bold();
     let (badge, text) = match (&model.failure, &model.report) {
         (Some(failure), _) => (badge("NO ANSWER", Color::Red), printable(failure)),
         (None, None) => (badge("...", Color::Cyan), "asking the daemon".to_owned()),
@@ -110,33 +97,34 @@ fn verdict(model: &Model, width: usize, now: Timestamp) -> Line<'static> {
 
 /// The first reasons, one per line, and the number of further reasons.
 fn reasons(report: &Report, width: usize, most: usize) -> Vec<Line<'static>> {
-    let red = Style::new().fg(Color::Red);
     let all = report.reasons.len();
     let shown = if all > most { most - 1 } else { all };
-    let line = |reason: &String| Line::styled(shortened(&format!("  {}", printable(reason)), width), red);
-    let mut lines: Vec<_> = report.reasons.iter().take(shown).map(line).collect();
+    let mut lines: Vec<_> = report.reasons.iter().take(shown).map(|reason| printable(reason)).collect();
     if all > shown {
-        lines.push(Line::styled(shortened(&format!("  and {} more: r shows them", all - shown), width), red));
+        lines.push(format!("and {} more: r shows them", all - shown));
     }
-    lines
+    lines.iter().map(|line| Line::from(shortened(&format!("  {line}"), width)).red()).collect()
 }
 
-fn summary(model: &Model, report: &Report, width: usize) -> Line<'static> {
+fn summary(report: &Report, width: usize) -> Line<'static> {
     let whole = |number: usize| grouped(u64::try_from(number).unwrap_or(u64::MAX));
     let mut parts = vec![format!("{} channels", whole(report.channels.len()))];
-    let counts = [
-        (model.count(Level::NeedsAction), "in trouble"),
-        (model.count(Level::Passing), "waiting"),
-        (model.count(Level::Behind), "behind"),
-        (model.count(Level::Aside), "set aside"),
+    let levels = [
+        (Level::NeedsAction, "in trouble"),
+        (Level::Passing, "waiting"),
+        (Level::Behind, "behind"),
+        (Level::Aside, "set aside"),
     ];
-    parts.extend(counts.iter().filter(|(count, _)| *count > 0).map(|(count, how)| format!("{} {how}", whole(*count))));
+    for (level, how) in levels {
+        let count = report.channels.iter().filter(|channel| channel.condition.level() == level).count();
+        parts.extend((count > 0).then(|| format!("{} {how}", whole(count))));
+    }
     for (kept, what) in [(report.quarantine, "quarantined"), (report.dead_letters, "dead letters")] {
         if kept.events > 0 {
             parts.push(format!("{} {what}{}", grouped(kept.events), if kept.full { " (full)" } else { "" }));
         }
     }
-    Line::styled(shortened(&parts.join(", "), width), Style::new().add_modifier(Modifier::DIM))
+    Line::from(shortened(&parts.join(", "), width)).dim()
 }
 
 /// A column of the list. It is shown if the screen has at least `from` columns.
@@ -166,7 +154,6 @@ const COLUMNS: [Column; 9] = [
     Column { heading: "QUAR", width: 5, from: 72, value: |channel, _| some(channel.quarantined) },
 ];
 
-/// A count, or `None` if it is zero.
 fn some(count: usize) -> Option<String> {
     (count > 0).then(|| compact(u64::try_from(count).unwrap_or(u64::MAX), 5))
 }
@@ -192,76 +179,52 @@ fn columns(model: &Model, width: usize) -> (Vec<&'static Column>, usize, usize) 
 
 fn heading(model: &Model, width: usize) -> Line<'static> {
     let (columns, names, detail) = columns(model, width);
-    let mut text = format!("{:<names$} {:<STATE$}", shortened("CHANNEL", names), "STATE");
-    for column in columns {
-        let _ = write!(text, " {:>1$}", column.heading, column.width);
-    }
-    if detail > 0 {
-        text.push_str("  WHAT");
-    }
-    let style = Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
-    Line::styled(format!("{:<width$}", shortened(&text, width)), style)
+    let figures: Vec<_> = columns.iter().map(|column| format!(" {:>1$}", column.heading, column.width)).collect();
+    let what = if detail > 0 { "  WHAT" } else { "" };
+    let text = format!("{:<names$} {:<STATE$}{}{what}", shortened("CHANNEL", names), "STATE", figures.concat());
+    Line::from(padded(&shortened(&text, width), width)).bold().underlined()
 }
 
+/// The visible rows of the list.
 fn rows(model: &Model, width: usize, now: Timestamp) -> Vec<Line<'static>> {
     let Some(report) = &model.report else { return Vec::new() };
     if model.rows.is_empty() {
         return vec![Line::from(shortened("no channel is to be shown here: esc shows all", width))];
     }
-    let layout = columns(model, width);
-    let shown = model.rows.iter().enumerate().skip(model.top).take(model.room);
+    let (columns, names, detail) = columns(model, width);
     let line = |(row, at): (usize, &usize)| {
-        let line = row_line(&report.channels[*at], &model.health[*at], &layout, now);
+        let channel = &report.channels[*at];
+        let name = padded(&shortened(&printable(&channel.channel), names), names);
+        let state = padded(&shortened(channel.condition.name(), STATE), STATE);
+        let figure = |column: &&Column| {
+            let value = (column.value)(channel, now).unwrap_or_else(|| "-".to_owned());
+            format!(" {:>1$}", shortened(&value, column.width), column.width)
+        };
+        let mut spans = vec![Span::raw(format!("{name} ")), Span::styled(state, colour(channel.condition.level()))];
+        spans.push(Span::raw(columns.iter().map(figure).collect::<Vec<_>>().concat()));
+        if detail > 0 {
+            let cause = cause(report, channel, now);
+            spans.push(format!("  {}", padded(&shortened(&cause, detail), detail)).dim());
+        }
+        let mut line = Line::from(spans);
         if row == model.selected {
             // Reversed across the whole width, so that the selection is visible without colors.
-            let blank = width.saturating_sub(line.width());
-            let mut line = line;
-            line.push_span(Span::raw(" ".repeat(blank)));
-            line.style(Style::new().add_modifier(Modifier::REVERSED))
-        } else {
-            line
+            line.push_span(" ".repeat(width.saturating_sub(line.width())));
+            line = line.reversed();
         }
+        line
     };
-    shown.map(line).collect()
-}
-
-fn row_line(
-    channel: &ChannelStatus,
-    health: &Health,
-    (columns, names, detail): &(Vec<&Column>, usize, usize),
-    now: Timestamp,
-) -> Line<'static> {
-    let name = padded(&shortened(&printable(&channel.channel), *names), *names);
-    let mut spans = vec![
-        Span::raw(format!("{name} ")),
-        Span::styled(padded(&shortened(health.condition.name(), STATE), STATE), colour(health.condition.level())),
-    ];
-    let mut figures = String::new();
-    for column in columns {
-        let value = (column.value)(channel, now).unwrap_or_else(|| "-".to_owned());
-        let _ = write!(figures, " {:>1$}", shortened(&value, column.width), column.width);
-    }
-    spans.push(Span::raw(figures));
-    if *detail > 0 {
-        spans.push(Span::styled(
-            format!("  {}", padded(&shortened(&health.detail, *detail), *detail)),
-            Style::new().add_modifier(Modifier::DIM),
-        ));
-    }
-    Line::from(spans)
-}
-
-fn padded(text: &str, width: usize) -> String {
-    format!("{text}{}", " ".repeat(width.saturating_sub(text.width())))
+    model.rows.iter().enumerate().skip(model.top).take(model.room).map(line).collect()
 }
 
 /// A line with the detail text of the selected channel. It is empty if the row shows the text in full.
-fn said(model: &Model, width: usize) -> Option<Line<'static>> {
+fn said(model: &Model, width: usize, now: Timestamp) -> Option<Line<'static>> {
     let (_, _, detail) = columns(model, width);
-    let (channel, health) = model.at_selected()?;
-    let is_cut = health.detail.width() > detail;
-    let text = if is_cut { format!("{}: {}", printable(&channel.channel), health.detail) } else { String::new() };
-    Some(Line::styled(shortened(&text, width), colour(health.condition.level())))
+    let channel = model.at_selected()?;
+    let cause = cause(model.report.as_ref()?, channel, now);
+    let is_cut = cause.width() > detail;
+    let text = if is_cut { format!("{}: {cause}", printable(&channel.channel)) } else { String::new() };
+    Some(Line::styled(shortened(&text, width), colour(channel.condition.level())))
 }
 
 /// The bottom line: the help for the keys, and the visible part of the list or page.
@@ -275,14 +238,10 @@ fn keys(model: &Model, width: usize) -> Line<'static> {
     } else {
         "q quit  esc back  up/down, space: scroll".to_owned()
     };
-    let (first, all) = match model.place {
-        Place::List => (model.top, model.rows.len()),
-        _ => (model.top, model.lines),
-    };
+    let (first, all) = (model.top, model.lines);
     let last = (first + model.room).min(all);
-    let part =
-        if all > model.room && model.room > 0 { format!("{}-{last} of {all}", first + 1) } else { String::new() };
+    let part = if all > model.room { format!("{}-{last} of {all}", first + 1) } else { String::new() };
     let left = width.saturating_sub(part.width() + 1);
     let line = format!("{} {part}", padded(&shortened(&text, left), left));
-    Line::styled(shortened(&line, width), Style::new().add_modifier(Modifier::REVERSED))
+    Line::from(shortened(&line, width)).reversed()
 }

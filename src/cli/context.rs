@@ -1,0 +1,192 @@
+//! The surroundings of a command: its configuration, its output and the service; and its result: an exit code or a failure.
+
+use std::error::Error;
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use crate::config::{Channel, Config, ConfigError};
+use crate::daemon::assembly;
+use api::{ApiError, Client};
+use channel::ReadError;
+use net::Chain;
+use operator::{ConfiguredChannel, Refusal, SignerNames, verifier_of};
+use proof::verify::Verifier;
+use record::ChannelRef;
+
+/// The surroundings of a command.
+pub(super) struct Context<'a> {
+    /// The configuration file. `None` if none was given and none is installed.
+    pub(super) file: Option<&'a Path>,
+    /// Standard output, buffered. The methods below flush it.
+    pub(super) out: &'a mut dyn Write,
+}
+
+impl Context<'_> {
+    pub(super) fn config(&self) -> Result<Config, Failure> {
+        Ok(Config::load(self.file)?)
+    }
+
+    /// Prepares access to a channel by its name or id. Sends no request to the service yet.
+    pub(super) fn connect(&self, name_or_id: &str) -> Result<Connection, Failure> {
+        let config = self.config()?;
+        let client = client(&config)?;
+        let (channel, verifier) = verifier_of(&configured(&config.channels), name_or_id)?;
+        Ok(Connection { client, channel, verifier, signer_names: config.signer_names })
+    }
+
+    pub(super) fn say(&mut self, line: impl Display) -> Result<Exit, Failure> {
+        self.say_lines([line])
+    }
+
+    pub(super) fn say_json(&mut self, one: &impl Serialize) -> Result<Exit, Failure> {
+        self.say(to_json(one))
+    }
+
+    pub(super) fn say_lines(&mut self, lines: impl IntoIterator<Item = impl Display>) -> Result<Exit, Failure> {
+        let mut lines = lines.into_iter();
+        lines
+            .try_for_each(|line| writeln!(self.out, "{line}"))
+            .and_then(|()| self.out.flush())
+            .map_err(Failure::output)?;
+        Ok(Exit::Done)
+    }
+
+    /// Writes each item as one line, either as JSON or as formatted by `line`.
+    pub(super) fn say_each<T: Serialize>(
+        &mut self,
+        json: bool,
+        each: &[T],
+        line: impl Fn(&T) -> String,
+    ) -> Result<Exit, Failure> {
+        self.say_lines(each.iter().map(|one| if json { to_json(one) } else { line(one) }))
+    }
+
+    /// Writes a list. With `json`, one JSON line per item. Otherwise `heading` and one line per item, or `none` if it is empty.
+    pub(super) fn say_list<T: Serialize>(
+        &mut self,
+        json: bool,
+        each: &[T],
+        (heading, none): (&str, &str),
+        line: impl Fn(&T) -> String,
+    ) -> Result<Exit, Failure> {
+        if !json {
+            self.say(if each.is_empty() { none } else { heading })?;
+        }
+        self.say_each(json, each, line)
+    }
+}
+
+fn to_json(one: &impl Serialize) -> String {
+    serde_json::to_string(one).expect("an answer is JSON")
+}
+
+/// Access to the service and one of its channels.
+pub(super) struct Connection {
+    pub(super) client: Client,
+    pub(super) channel: ChannelRef,
+    pub(super) verifier: Verifier,
+    pub(super) signer_names: SignerNames,
+}
+
+pub(super) fn client(config: &Config) -> Result<Client, Failure> {
+    assembly::client(config).map_err(|error| Failure(Exit::Config, Chain(&error).to_string()))
+}
+
+pub(super) fn configured(channels: &[Channel]) -> Vec<ConfiguredChannel> {
+    channels.iter().map(Channel::for_operator).collect()
+}
+
+/// The exit code, with the numbers of `sysexits.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Done.
+    Done = 0,
+    /// Something else went wrong, or the answer is "no".
+    Failed = 1,
+    /// The command line is invalid.
+    Usage = 64,
+    /// The service, or every channel, is unavailable.
+    Unavailable = 69,
+    /// The configuration is invalid.
+    Config = 78,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Why a command failed: its exit code, and the message for the operator.
+#[derive(Debug, thiserror::Error)]
+#[error("{1}")]
+pub(super) struct Failure(pub(super) Exit, pub(super) String);
+
+impl Failure {
+    /// The arguments are wrong.
+    pub(super) fn usage(why: impl Into<String>) -> Self {
+        Self(Exit::Usage, why.into())
+    }
+
+    pub(super) fn failed(why: impl Into<String>) -> Self {
+        Self(Exit::Failed, why.into())
+    }
+
+    /// For an error that says everything by itself, with its causes.
+    pub(super) fn by(error: &dyn Error) -> Self {
+        Self::failed(Chain(error).to_string())
+    }
+
+    /// For [`Result::map_err`] on a request to the service.
+    pub(super) fn api(doing: impl Display) -> impl FnOnce(ApiError) -> Self {
+        use ApiError::{Malformed, RateLimited, Transient};
+        move |error| {
+            let unavailable = matches!(error, RateLimited { .. } | Transient { .. } | Malformed(_));
+            let exit = if unavailable { Exit::Unavailable } else { Exit::Failed };
+            Self(exit, format!("{doing}: {}", Chain(&error)))
+        }
+    }
+
+    /// For [`Result::map_err`] on reading a channel's history.
+    pub(super) fn reading(doing: impl Display) -> impl FnOnce(ReadError) -> Self {
+        move |error| match error {
+            ReadError::Api(error) => Self::api(doing)(error),
+            other => Self::by(&other),
+        }
+    }
+
+    /// For [`Result::map_err`] on reading or writing a file.
+    pub(super) fn io(doing: impl Display) -> impl FnOnce(io::Error) -> Self {
+        move |error| {
+            // A closed pipe is not an error: the reader of the output has seen enough.
+            let exit = if error.kind() == io::ErrorKind::BrokenPipe { Exit::Done } else { Exit::Failed };
+            Self(exit, format!("{doing}: {}", Chain(&error)))
+        }
+    }
+
+    /// For [`Result::map_err`] on writing the output.
+    pub(super) fn output(error: io::Error) -> Self {
+        Self::io("the output could not be written")(error)
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(problems: ConfigError) -> Self {
+        Self(Exit::Config, problems.to_string())
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let exit = match refusal {
+            Refusal::Usage(_) => Exit::Usage,
+            Refusal::Config(_) => Exit::Config,
+            Refusal::Failed(_) | Refusal::Elsewhere { .. } => Exit::Failed,
+        };
+        Self(exit, refusal.to_string())
+    }
+}
