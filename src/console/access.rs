@@ -61,12 +61,8 @@ struct Session {
     notice: Option<Notice>,
 }
 
-/// The result of a change, shown once on the next page.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Notice {
-    pub(super) is_good: bool,
-    pub(super) text: String,
-}
+/// The result of a change in words, shown once on the next page.
+pub(super) type Notice = Result<String, String>;
 
 /// The browser that sent the request.
 #[derive(Clone, Debug)]
@@ -143,10 +139,10 @@ impl Access {
     }
 
     /// Stores a notice for the browser's next page.
-    pub(super) fn notify(&self, visitor: &Visitor, is_good: bool, text: impl Into<String>) {
+    pub(super) fn notify(&self, visitor: &Visitor, notice: Notice) {
         let mut doors = lock(&self.doors);
         if let Some(session) = doors.sessions.iter_mut().find(|session| session.number == visitor.number) {
-            session.notice = Some(Notice { is_good, text: text.into() });
+            session.notice = Some(notice);
         }
     }
 }

@@ -1,21 +1,21 @@
 //! The list of events: filters, pages, the number of new events, a manual poll, and an export of the list.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Extension, RawQuery, State as Of};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
-use futures_util::{StreamExt, stream};
+use futures_util::{Stream, StreamExt, stream};
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::json;
 
-use super::access::Visitor;
-use super::page::{self, Badge, Shell, number};
-use super::state::State;
+use super::State;
+use super::page::{self, Badge, Visit};
 use super::tables::{Count, MOST_NEW, MOST_ROWS, Page, Sample, Search, Source, Table, Unread};
 use super::text::whole;
+use channel::grouped;
 use operator::Report;
 
 mod export;
@@ -33,21 +33,16 @@ use query::Query;
 const EXPORTED: usize = 100_000;
 
 /// Shows the list.
-pub(super) async fn list(
-    Of(state): Of<Arc<State>>,
-    Extension(visitor): Extension<Visitor>,
-    RawQuery(query): RawQuery,
-) -> Response {
-    let query = Query::parse(&query.unwrap_or_default(), Timestamp::now());
-    let shell = Shell::of(&state, &visitor, "Events", "/").await;
-    let content = match &state.source {
-        Source::Table(table) => of_table(&state, &shell, table, &query).await,
-        Source::Service(why) => service::list(&state, &shell, &query, why).await,
+pub(super) async fn list(visit: Visit) -> Response {
+    let query = Query::parse(&visit.query, Timestamp::now());
+    let content = match &visit.state.source {
+        Source::Table(table) => of_table(&visit, table, &query).await,
+        Source::Service(why) => service::list(&visit, &query, why).await,
     };
-    shell.page(&content)
+    visit.page("Events", "/", &content).await
 }
 
-async fn of_table(state: &State, shell: &Shell, table: &Table, query: &Query) -> Markup {
+async fn of_table(visit: &Visit, table: &Table, query: &Query) -> Markup {
     let (sample, mark) = (table.sample().await.unwrap_or_default(), table.mark().await.unwrap_or_default());
     let page = match query.problem(table.search) {
         Some(wrong) => Err(wrong),
@@ -58,9 +53,9 @@ async fn of_table(state: &State, shell: &Shell, table: &Table, query: &Query) ->
             }
         }),
     };
-    let report = state.link.lately().await;
+    let report = visit.state.link.lately().await;
     html! {
-        (heading(&said(table, &sample, query, page.as_ref().ok()), shell, query))
+        (heading(&said(table, &sample, query, page.as_ref().ok()), visit, query))
         (filters(query, &sample, Some(table.search)))
         @if let Some(report) = &report { (held_back(report)) }
         @match &page {
@@ -71,7 +66,7 @@ async fn of_table(state: &State, shell: &Shell, table: &Table, query: &Query) ->
                         a href=(query.first_page()) { span {} " – show them" }
                     }
                 }
-                @if page.rows.is_empty() && page.stopped.is_none() { (nothing(query, table.search, report.as_deref())) } @else { (rows(&page.rows)) }
+                @if page.rows.is_empty() && !page.is_stopped { (nothing(query, table.search, report.as_deref())) } @else { (rows(&page.rows)) }
                 (below(query, page))
             },
         }
@@ -80,18 +75,18 @@ async fn of_table(state: &State, shell: &Shell, table: &Table, query: &Query) ->
 
 /// The number of events and their source, in words.
 fn said(table: &Table, sample: &Sample, query: &Query, page: Option<&Page>) -> String {
-    let whole = page.filter(|page| !page.has_more && page.stopped.is_none() && query.below.is_none());
-    let count = match (whole, page.and_then(|page| page.count), sample.estimate(&query.filter)) {
-        (Some(page), ..) => page::events(page.rows.len() as u64),
-        (None, Some(Count::Exactly(count)), _) => page::events(count as u64),
-        (None, Some(Count::AtLeast(count)), _) => format!("at least {}", page::events(count as u64)),
-        (None, None, Some(count)) if count > 0 => format!("about {} events", number(rounded(count))),
+    let whole = page.filter(|page| !page.has_more && !page.is_stopped && query.below.is_none());
+    let count = match (whole, page.and_then(|page| page.count)) {
+        (Some(page), _) => page::events(page.rows.len() as u64),
+        (None, Some(Count::Exactly(count))) => page::events(count as u64),
+        (None, Some(Count::AtLeast(count))) => format!("at least {}", page::events(count as u64)),
+        _ if !query.is_restricted() && sample.total > 0 => format!("about {} events", grouped(rounded(sample.total))),
         _ => match page.filter(|page| page.has_more && query.below.is_none()) {
             Some(page) => format!("the newest {}", page::events(page.rows.len() as u64)),
             None => "events".to_owned(),
         },
     };
-    let count = if query.filter.words.is_some() { format!("{count} with these words") } else { count };
+    let count = if !query.filter.words.is_empty() { format!("{count} with these words") } else { count };
     let index = match table.search {
         Search::Words => "its words are indexed",
         Search::Trigrams => "any part of its texts is indexed",
@@ -121,12 +116,10 @@ fn held_back(report: &Report) -> Markup {
 }
 
 /// Returns how many events have arrived since a page was made.
-pub(super) async fn new_ones(Of(state): Of<Arc<State>>, RawQuery(query): RawQuery) -> Response {
-    let raw = query.unwrap_or_default();
-    let query = Query::parse(&raw, Timestamp::now());
-    let mark = url::form_urlencoded::parse(raw.as_bytes()).find(|(name, _)| name == "mark");
-    let Source::Table(table) = &state.source else { return StatusCode::NOT_FOUND.into_response() };
-    let count = table.arrived(&query.filter, &mark.map(|(_, mark)| mark).unwrap_or_default()).await;
+pub(super) async fn new_ones(visit: Visit) -> Response {
+    let query = Query::parse(&visit.query, Timestamp::now());
+    let Source::Table(table) = &visit.state.source else { return StatusCode::NOT_FOUND.into_response() };
+    let count = table.arrived(&query.filter, &page::member(visit.query.as_bytes(), "mark").unwrap_or_default()).await;
     match count {
         Ok(count) => Json(json!({ "count": count, "most": count >= MOST_NEW })).into_response(),
         Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
@@ -134,24 +127,32 @@ pub(super) async fn new_ones(Of(state): Of<Arc<State>>, RawQuery(query): RawQuer
 }
 
 /// Returns the list as a file. The pages are streamed as they are read.
-pub(super) async fn export(Of(state): Of<Arc<State>>, RawQuery(query): RawQuery) -> Response {
-    let raw = query.unwrap_or_default();
-    let query = Query::parse(&raw, Timestamp::now());
-    let is_csv = url::form_urlencoded::parse(raw.as_bytes()).any(|(name, value)| name == "as" && value == "csv");
-    let Source::Table(table) = &state.source else { return service::export(&state, &query, is_csv).await };
-    if let Some(wrong) = query.problem(table.search) {
-        return (StatusCode::BAD_REQUEST, wrong).into_response();
-    }
-    let (kind, name) = export::kind(is_csv);
-    let head = if is_csv { export::CSV_HEAD } else { "" };
+pub(super) async fn export(Visit { state, query, .. }: Visit) -> Response {
+    let is_csv = page::member(query.as_bytes(), "as").is_some_and(|kind| kind == "csv");
+    let query = Query::parse(&query, Timestamp::now());
+    let (kind, name, head) = export::kind(is_csv);
+    let body = match &state.source {
+        Source::Service(_) => {
+            let lines =
+                service::found(&state, &query).await.iter().map(|row| export::line(row, is_csv)).collect::<String>();
+            Body::from(head.to_owned() + &lines)
+        }
+        Source::Table(table) => match query.problem(table.search) {
+            Some(wrong) => return (StatusCode::BAD_REQUEST, wrong).into_response(),
+            None => Body::from_stream(stream::iter([Ok(head.to_owned())]).chain(pages(state, query, is_csv))),
+        },
+    };
+    ([(header::CONTENT_TYPE, kind), (header::CONTENT_DISPOSITION, name)], body).into_response()
+}
+
+/// The lines of the pages of a table, up to [`EXPORTED`] rows.
+fn pages(state: Arc<State>, query: Query, is_csv: bool) -> impl Stream<Item = Result<String, Infallible>> {
     let begin = Some((query.below.clone(), 0));
-    let pages = stream::unfold((state.clone(), query, begin), move |(state, query, at)| async move {
-        let (below, count) = at?;
-        let (lines, next) = export::page(&state, &query, below.as_ref(), is_csv).await;
+    stream::unfold((state, query, begin), move |(state, query, at)| async move {
+        let (Some((below, count)), Source::Table(table)) = (at, &state.source) else { return None };
+        let (lines, next) = export::page(table, &query, below.as_ref(), is_csv).await;
         let count = count + MOST_ROWS;
         let next = next.filter(|_| count < EXPORTED).map(|next| (Some(next), count));
-        Some((Ok::<_, std::convert::Infallible>(lines), (state, query, next)))
-    });
-    let body = Body::from_stream(stream::iter([Ok(head.to_owned())]).chain(pages));
-    ([(header::CONTENT_TYPE, kind), (header::CONTENT_DISPOSITION, name)], body).into_response()
+        Some((Ok(lines), (state, query, next)))
+    })
 }

@@ -8,19 +8,16 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use axum::extract::{Extension, Path, RawQuery, State as Of};
+use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use super::access::Visitor;
-use super::page::{self, Badge, Shell, advice, form, number, segment, time};
-use super::state::State;
+use super::page::{self, Badge, Visit, advice, form, segment, time};
 use super::text::{text, whole};
-use channel::{RejectionReason, RejectionSeverity};
+use channel::{RejectionReason, RejectionSeverity, grouped};
 use ledger::Quarantined;
 use operator::api::{DeadLetter, Entry, ListDeadLetters, ListQuarantine};
 
@@ -32,11 +29,11 @@ use action::Action;
 const LISTED: usize = 500;
 
 /// Lists the quarantine and the dead letters.
-pub(super) async fn list(Of(state): Of<Arc<State>>, Extension(visitor): Extension<Visitor>) -> Response {
-    let quarantine = state.link.ask(&ListQuarantine { channel: None }).await;
-    let dead = state.link.ask(&ListDeadLetters { channel: None, sink: None }).await;
-    let shell = Shell::of(&state, &visitor, "Held back", "/held").await;
-    shell.page(&html! {
+pub(super) async fn list(visit: Visit) -> Response {
+    let (link, read_only) = (&visit.state.link, visit.visitor.read_only);
+    let quarantine = link.ask(&ListQuarantine { channel: None }).await;
+    let dead = link.ask(&ListDeadLetters { channel: None, sink: None }).await;
+    let content = html! {
         div.heading { div {
             h1 { "Held back" }
             p.sub { "Rejected events, and events that a sink refused for too long. They are kept until you decide." }
@@ -47,7 +44,7 @@ pub(super) async fn list(Of(state): Of<Arc<State>>, Extension(visitor): Extensio
             @match &quarantine {
                 Err(why) => p.notice.bad { (whole(why)) },
                 Ok(events) if events.is_empty() => div.empty { p { "The quarantine is empty." } },
-                Ok(events) => (rejected(events, visitor.read_only)),
+                Ok(events) => (rejected(events, read_only)),
             }
         }
         section aria-labelledby="dead" {
@@ -56,10 +53,11 @@ pub(super) async fn list(Of(state): Of<Arc<State>>, Extension(visitor): Extensio
             @match &dead {
                 Err(why) => p.notice.bad { (whole(why)) },
                 Ok(letters) if letters.is_empty() => div.empty { p { "No dead letters." } },
-                Ok(letters) => (given_up(letters, visitor.read_only)),
+                Ok(letters) => (given_up(letters, read_only)),
             }
         }
-    })
+    };
+    visit.page("Held back", "/held", &content).await
 }
 
 fn rejected(events: &[Entry<Quarantined>], read_only: bool) -> Markup {
@@ -69,6 +67,13 @@ fn rejected(events: &[Entry<Quarantined>], read_only: bool) -> Markup {
         let severity = RejectionReason::from_name(&facts.reason).map(RejectionReason::severity);
         *groups.entry((Reverse(severity), channel, &facts.reason)).or_default() += 1;
     }
+    let columns = [("Channel", ""), ("Offset", "number"), ("Reason", ""), ("In words", ""), ("Rejected (UTC)", "time")];
+    let rows = events.iter().take(LISTED).map(|Entry { channel, facts, .. }| {
+        let offset = facts.offset.get();
+        let link = html! { a.open href={ "/held/quarantine/" (segment(channel)) "/" (offset) } { (offset) } };
+        let at = time(Timestamp::from_second(facts.at).ok());
+        vec![text(channel), link, text(&facts.reason), text(&facts.detail), at]
+    });
     html! {
         ul.groups {
             @for ((_, channel, reason), count) in &groups {
@@ -86,24 +91,7 @@ fn rejected(events: &[Entry<Quarantined>], read_only: bool) -> Markup {
                 }
             }
         }
-        div.scroll role="region" aria-label="Quarantined events" tabindex="0" {
-            table {
-                thead { tr { th scope="col" { "Channel" } th scope="col" { "Offset" } th scope="col" { "Reason" } th scope="col" { "In words" } th scope="col" { "Rejected (UTC)" } } }
-                tbody {
-                    @for Entry { channel, facts, .. } in events.iter().take(LISTED) {
-                        tr data-row {
-                            td data-label="Channel" { (text(channel)) }
-                            td.number data-label="Offset" {
-                                a.open href={ "/held/quarantine/" (segment(channel)) "/" (facts.offset.get()) } { (facts.offset.get()) }
-                            }
-                            td data-label="Reason" { (text(&facts.reason)) }
-                            td data-label="In words" { (text(&facts.detail)) }
-                            td.time data-label="Rejected (UTC)" { (time(Timestamp::from_second(facts.at).ok())) }
-                        }
-                    }
-                }
-            }
-        }
+        (page::table("Quarantined events", "list", &columns, rows))
         (more(events.len()))
     }
 }
@@ -113,6 +101,21 @@ fn given_up(letters: &[Entry<DeadLetter>], read_only: bool) -> Markup {
     for letter in letters {
         *groups.entry((&letter.channel, &letter.facts.sink)).or_default() += 1;
     }
+    let columns = [
+        ("Channel", ""),
+        ("Sink", ""),
+        ("Offset", "number"),
+        ("Last answer", ""),
+        ("Attempts", "number"),
+        ("Given up (UTC)", "time"),
+    ];
+    let rows = letters.iter().take(LISTED).map(|Entry { channel, facts: DeadLetter { sink, facts }, .. }| {
+        let offset = facts.offset.get();
+        let address = format!("/held/dead/{}/{}/{offset}", segment(channel), segment(sink));
+        let link = html! { a.open href=(address) { (offset) } };
+        let (attempts, at) = (html! { (facts.attempts) }, time(Timestamp::from_second(facts.at).ok()));
+        vec![text(channel), text(sink), link, text(&facts.reason), attempts, at]
+    });
     html! {
         ul.groups {
             @for ((channel, sink), count) in &groups {
@@ -128,25 +131,7 @@ fn given_up(letters: &[Entry<DeadLetter>], read_only: bool) -> Markup {
                 }
             }
         }
-        div.scroll role="region" aria-label="Dead letters" tabindex="0" {
-            table {
-                thead { tr { th scope="col" { "Channel" } th scope="col" { "Sink" } th scope="col" { "Offset" } th scope="col" { "Last answer" } th scope="col" { "Attempts" } th scope="col" { "Given up (UTC)" } } }
-                tbody {
-                    @for Entry { channel, facts: DeadLetter { sink, facts }, .. } in letters.iter().take(LISTED) {
-                        tr data-row {
-                            td data-label="Channel" { (text(channel)) }
-                            td data-label="Sink" { (text(sink)) }
-                            td.number data-label="Offset" {
-                                a.open href={ "/held/dead/" (segment(channel)) "/" (segment(sink)) "/" (facts.offset.get()) } { (facts.offset.get()) }
-                            }
-                            td data-label="Last answer" { (text(&facts.reason)) }
-                            td.number data-label="Attempts" { (facts.attempts) }
-                            td.time data-label="Given up (UTC)" { (time(Timestamp::from_second(facts.at).ok())) }
-                        }
-                    }
-                }
-            }
-        }
+        (page::table("Dead letters", "list", &columns, rows))
         (more(letters.len()))
     }
 }
@@ -154,33 +139,26 @@ fn given_up(letters: &[Entry<DeadLetter>], read_only: bool) -> Markup {
 fn more(count: usize) -> Markup {
     html! {
         @if count > LISTED {
-            p.note { "The first " (LISTED) " of " (number(count as u64)) " are listed. The commands of " code { "channeld" } " list all." }
+            p.note { "The first " (LISTED) " of " (grouped(count as u64)) " are listed. The commands of " code { "channeld" } " list all." }
         }
     }
 }
 
 /// Describes a change and asks for confirmation.
-pub(super) async fn confirm(
-    Of(state): Of<Arc<State>>,
-    Extension(visitor): Extension<Visitor>,
-    Path(what): Path<String>,
-    RawQuery(query): RawQuery,
-) -> Response {
-    let query = query.unwrap_or_default();
-    let Some(action) = Action::parse(&what, query.as_bytes()) else {
-        return page::problem(&state, &visitor, StatusCode::NOT_FOUND, "This change is unknown or incomplete.").await;
+pub(super) async fn confirm(visit: Visit, Path(what): Path<String>) -> Response {
+    let Some(action) = Action::parse(&what, visit.query.as_bytes()) else {
+        return visit.problem(StatusCode::NOT_FOUND, "This change is unknown or incomplete.").await;
     };
-    if visitor.read_only {
+    if visit.visitor.read_only {
         let why = "This console was started with --read-only and cannot change anything.";
-        return page::problem(&state, &visitor, StatusCode::FORBIDDEN, why).await;
+        return visit.problem(StatusCode::FORBIDDEN, why).await;
     }
-    let shell = Shell::of(&state, &visitor, action.title(), "").await;
-    shell.page(&html! {
+    let content = html! {
         div.confirm {
             h1 { (action.title()) "?" }
             @for said in action.will() { p { (said) } }
             form method="post" action={ "/do/" (what) } {
-                (shell.form_token())
+                (visit.form_token())
                 @for (name, value) in action.members() { input type="hidden" name=(name) value=(value); }
                 @if action.takes_time() {
                     label.other { span { "Until" }
@@ -199,24 +177,18 @@ pub(super) async fn confirm(
             }
             p.note { "The daemon logs the change with the name of the user who runs this console." }
         }
-    })
+    };
+    visit.page(action.title(), "", &content).await
 }
 
 /// Makes the change.
-pub(super) async fn carry_out(
-    Of(state): Of<Arc<State>>,
-    Extension(visitor): Extension<Visitor>,
-    Path(what): Path<String>,
-    body: String,
-) -> Response {
+pub(super) async fn carry_out(visit: Visit, Path(what): Path<String>, body: String) -> Response {
     let Some(action) = Action::parse(&what, body.as_bytes()) else {
-        return page::problem(&state, &visitor, StatusCode::BAD_REQUEST, "The form is incomplete.").await;
+        return visit.problem(StatusCode::BAD_REQUEST, "The form is incomplete.").await;
     };
-    let (is_good, said) = match action.carry_out(&state, visitor.number).await {
-        Ok(said) => (true, said),
-        Err(why) => (false, why),
-    };
-    tracing::info!(browser = visitor.number, what, done = is_good, "a change was requested");
-    state.access.notify(&visitor, is_good, said);
+    let Visit { state, visitor, .. } = &visit;
+    let result = action.carry_out(state, visitor.number).await;
+    tracing::info!(browser = visitor.number, what, done = result.is_ok(), "a change was requested");
+    state.access.notify(visitor, result);
     Redirect::to(&action.back()).into_response()
 }

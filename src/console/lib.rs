@@ -48,22 +48,28 @@ mod link;
 mod one;
 mod overview;
 mod page;
-mod state;
 #[cfg_attr(
     not(all(feature = "postgres", feature = "sqlite")),
     allow(dead_code, reason = "some items are used by only one of the databases")
 )]
 mod tables;
-#[cfg(any(test, feature = "testing"))]
-pub mod testing;
 mod text;
 
 use access::{Access, guard};
 use link::Link;
-use state::State;
 use tables::Source;
 
 pub use tables::EventSource;
+
+/// The data from which the pages are made.
+struct State {
+    access: Access,
+    link: Link,
+    channels: Vec<ConfiguredChannel>,
+    client: Client,
+    source: Source,
+    signer_names: SignerNames,
+}
 
 /// The settings of a console.
 pub struct Settings {
@@ -99,6 +105,17 @@ pub enum ConsoleError {
         /// Why.
         source: io::Error,
     },
+}
+
+/// Parts of the pages, for the tests of other crates.
+#[cfg(any(test, feature = "testing"))]
+pub mod testing {
+    use channel::ChannelStatus;
+
+    /// Returns the HTML that the page of the daemon shows for a channel.
+    pub fn channel_html(channel: &ChannelStatus) -> String {
+        super::overview::channel(channel, None, None, true).into_string()
+    }
 }
 
 /// A console that listens.

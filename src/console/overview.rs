@@ -1,18 +1,15 @@
 //! The daemon's page: whether it is ready, advice if it is not, its channels and sinks, signers and instances.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use axum::extract::{Extension, State as Of};
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use super::access::Visitor;
-use super::page::{Shell, advice, ago, events, form, number, span, time};
-use super::state::State;
+use super::State;
+use super::page::{Visit, advice, ago, events, form, signer, table, time};
 use super::text::{or_dash, text, whole};
-use channel::{Activity, ChannelStatus, LaneStatus, Level, Problem, Sample};
+use channel::{Activity, ChannelStatus, Level, Problem, Sample, grouped, span};
 use ledger::Pause;
 use operator::SignerNames;
 use operator::api::GetCluster;
@@ -26,15 +23,14 @@ mod picture;
 const WITH_PICTURES: usize = 40;
 
 /// Shows the page.
-pub(super) async fn show(Of(state): Of<Arc<State>>, Extension(visitor): Extension<Visitor>) -> Response {
-    let content = content(&state, visitor.read_only).await;
-    let shell = Shell::of(&state, &visitor, "Daemon", "/daemon").await;
-    shell.page(&html! { div #now data-again="/daemon/now" { (content) } })
+pub(super) async fn show(visit: Visit) -> Response {
+    let content = content(&visit.state, visit.visitor.read_only).await;
+    visit.page("Daemon", "/daemon", &html! { div #now data-again="/daemon/now" { (content) } }).await
 }
 
 /// Returns the part of the page that changes.
-pub(super) async fn now(Of(state): Of<Arc<State>>, Extension(visitor): Extension<Visitor>) -> Response {
-    content(&state, visitor.read_only).await.into_response()
+pub(super) async fn now(visit: Visit) -> Response {
+    content(&visit.state, visit.visitor.read_only).await.into_response()
 }
 
 async fn content(state: &State, read_only: bool) -> Markup {
@@ -92,8 +88,8 @@ fn head(report: &Report, read_only: bool) -> Markup {
         }
         @if report.lost.is_some() && !read_only { p { a.button href="/do/acknowledge" { "Acknowledge the loss…" } } }
         dl.numbers {
-            div { dt { "Quarantine" } dd { (number(report.quarantine.events)) @if report.quarantine.full { " " span.bad { "full" } } } }
-            div { dt { "Dead letters" } dd { (number(report.dead_letters.events)) @if report.dead_letters.full { " " span.bad { "full" } } } }
+            div { dt { "Quarantine" } dd { (grouped(report.quarantine.events)) @if report.quarantine.full { " " span.bad { "full" } } } }
+            div { dt { "Dead letters" } dd { (grouped(report.dead_letters.events)) @if report.dead_letters.full { " " span.bad { "full" } } } }
             div { dt { "Channels" } dd { (report.channels.len()) } }
             div { dt { "Memory of events in progress" } dd { (mebibytes(report.memory_bytes)) } }
         }
@@ -128,7 +124,7 @@ fn listed(names: &[&str]) -> Markup {
     const FEW: usize = 5;
     html! {
         @for (at, name) in names.iter().take(FEW).enumerate() { @if at > 0 { ", " } (text(name)) }
-        @if names.len() > FEW { " and " (number((names.len() - FEW) as u64)) " more" }
+        @if names.len() > FEW { " and " (grouped((names.len() - FEW) as u64)) " more" }
     }
 }
 
@@ -153,6 +149,30 @@ pub(crate) fn channel(
     read_only: bool,
 ) -> Markup {
     let name = &*known.channel;
+    let mut columns = vec![
+        ("Sink", ""),
+        ("State", ""),
+        ("Delivered up to", "number"),
+        ("Behind", "number"),
+        ("Oldest waits for", "number"),
+        ("Pending", "number"),
+        ("Why", ""),
+    ];
+    if !read_only {
+        columns.push(("Change", "change"));
+    }
+    let lanes = known.lanes.iter().map(|lane| {
+        vec![
+            text(&lane.sink),
+            html! { span.pill.(class(lane.condition.level())) { (lane.condition.name_of_sink()) } },
+            html! { (offset(lane.cursor)) },
+            html! { (lane.lag_events.map_or_else(|| "–".to_owned(), grouped)) },
+            html! { (oldest(lane.oldest_undelivered_seconds)) },
+            html! { (lane.owed) },
+            html! { (paused(lane.paused)) @if let Some(problem) = &lane.error { (trouble(problem)) } },
+            pause(name, Some(&lane.sink), lane.paused),
+        ]
+    });
     html! {
         article.channel {
             header {
@@ -167,36 +187,14 @@ pub(crate) fn channel(
             dl.numbers {
                 div { dt { "Delivered up to" } dd { (offset(known.processed)) } }
                 div { dt { "Newest" } dd { (offset(known.newest)) } }
-                div { dt { "Behind" } dd { (known.lag_events.map_or_else(|| "–".to_owned(), number)) } }
+                div { dt { "Behind" } dd { (known.lag_events.map_or_else(|| "–".to_owned(), grouped)) } }
                 div { dt { "Oldest waits for" } dd { (oldest(known.oldest_undelivered_seconds)) } }
                 div { dt { "Last poll" } dd { (known.last_poll.map_or_else(|| "–".to_owned(), ago)) } }
                 div { dt { "Waiting for a proof" } dd { (known.late) } }
                 div { dt { "Quarantined" } dd { @if known.quarantined > 0 { a href="/held" { (known.quarantined) } } @else { "0" } } }
             }
             @if let Some(hour) = hour { (picture::last_hour(hour, Timestamp::now().as_second())) }
-            div.scroll role="region" aria-label={ "Sinks of channel " (name) } tabindex="0" {
-                table.lanes {
-                    thead { tr { th scope="col" { "Sink" } th scope="col" { "State" } th scope="col" { "Delivered up to" } th scope="col" { "Behind" }
-                        th scope="col" { "Oldest waits for" } th scope="col" { "Pending" } th scope="col" { "Why" }
-                        @if !read_only { th scope="col" { span.hidden { "Change" } } } } }
-                    tbody { @for lane in &known.lanes { (lane_row(name, lane, read_only)) } }
-                }
-            }
-        }
-    }
-}
-
-fn lane_row(channel: &str, lane: &LaneStatus, read_only: bool) -> Markup {
-    html! {
-        tr {
-            td data-label="Sink" { (text(&lane.sink)) }
-            td data-label="State" { span.pill.(class(lane.condition.level())) { (lane.condition.name_of_sink()) } }
-            td.number data-label="Delivered up to" { (offset(lane.cursor)) }
-            td.number data-label="Behind" { (lane.lag_events.map_or_else(|| "–".to_owned(), number)) }
-            td.number data-label="Oldest waits for" { (oldest(lane.oldest_undelivered_seconds)) }
-            td.number data-label="Pending" { (lane.owed) }
-            td data-label="Why" { (paused(lane.paused)) @if let Some(problem) = &lane.error { (trouble(problem)) } }
-            @if !read_only { td data-label="Change" { (pause(channel, Some(&lane.sink), lane.paused)) } }
+            (table(&format!("Sinks of channel {name}"), "lanes", &columns, lanes))
         }
     }
 }
@@ -255,67 +253,45 @@ fn signers(report: &Report, names: &SignerNames) -> Markup {
         *last_seen = (*last_seen).max(signer.last_seen);
     }
     let required = report.channels.iter().map(|channel| channel.required_signatures).max().unwrap_or(0);
+    let columns = [("Signer", ""), ("Last counted", ""), ("Channels", "number")];
+    let rows = signers.iter().map(|(address, (channels, last_seen))| {
+        let never = || html! { span.none { "not since the daemon's start" } };
+        let last_seen = last_seen.map_or_else(never, |at| html! { (ago(at)) });
+        vec![signer(address, names), last_seen, html! { (channels) }]
+    });
     html! {
         @if !signers.is_empty() {
             section aria-labelledby="signers" {
                 h2 #signers { "Signers" }
                 p.sub { "The configured members of the oracle network. An event needs " (required) " of them. A member that was rotated out stops signing." }
-                div.scroll role="region" aria-label="Table of signers" tabindex="0" {
-                    table {
-                        thead { tr { th scope="col" { "Signer" } th scope="col" { "Last counted" } th scope="col" { "Channels" } } }
-                        tbody {
-                            @for (signer, (channels, last_seen)) in &signers {
-                                tr {
-                                    td data-label="Signer" { span.mono.long { (signer.to_string()) } @if let Some(name) = names.get(signer) { " " strong { (text(name)) } } }
-                                    td data-label="Last counted" {
-                                        @match last_seen { Some(at) => { (ago(*at)) } None => span.none { "not since the daemon's start" } }
-                                    }
-                                    td.number data-label="Channels" { (channels) }
-                                }
-                            }
-                        }
-                    }
-                }
+                (table("Table of signers", "", &columns, rows))
             }
         }
     }
 }
 
 fn instances(Cluster { instances, channels, heartbeat_error }: &Cluster) -> Markup {
+    let columns = [("Instance", ""), ("Channels", "number"), ("Does not configure", "")];
+    let rows = instances.iter().map(|InstanceStatus { name, is_self, channels, not_configured, .. }| {
+        vec![
+            html! { (text(name)) @if *is_self { " " span.pill.aside { "answers" } } },
+            html! { (channels) },
+            or_dash(Some(&not_configured.join(", "))),
+        ]
+    });
+    let owners = channels.iter().map(|ChannelOwner { channel, owner, ownerless_seconds, .. }| {
+        let owner = html! {
+            @match owner { Some(owner) => (text(owner)), None => span.bad { "none" } }
+            @if let Some(seconds) = ownerless_seconds { " for " (span(*seconds)) }
+        };
+        vec![text(channel), owner]
+    });
     html! {
         section aria-labelledby="instances" {
             h2 #instances { "Instances" }
             @if let Some(error) = heartbeat_error { p.notice.bad { "No heartbeat; this is the last known status: " (whole(error)) } }
-            div.scroll role="region" aria-label="Table of instances" tabindex="0" {
-                table {
-                    thead { tr { th scope="col" { "Instance" } th scope="col" { "Channels" } th scope="col" { "Does not configure" } } }
-                    tbody {
-                        @for InstanceStatus { name, is_self, channels, not_configured, .. } in instances {
-                            tr {
-                                td data-label="Instance" { (text(name)) @if *is_self { " " span.pill.aside { "answers" } } }
-                                td.number data-label="Channels" { (channels) }
-                                td data-label="Does not configure" { (or_dash(Some(&not_configured.join(", ")))) }
-                            }
-                        }
-                    }
-                }
-            }
-            div.scroll role="region" aria-label="Owners of channels" tabindex="0" {
-                table {
-                    thead { tr { th scope="col" { "Channel" } th scope="col" { "Owner" } } }
-                    tbody {
-                        @for ChannelOwner { channel, owner, ownerless_seconds, .. } in channels {
-                            tr {
-                                td data-label="Channel" { (text(channel)) }
-                                td data-label="Owner" {
-                                    @match owner { Some(owner) => (text(owner)), None => span.bad { "none" } }
-                                    @if let Some(seconds) = ownerless_seconds { " for " (span(*seconds)) }
-                                }
-                            }
-                        }
-                    }
-                }
-            }
+            (table("Table of instances", "", &columns, rows))
+            (table("Owners of channels", "", &[("Channel", ""), ("Owner", "")], owners))
         }
     }
 }

@@ -2,36 +2,36 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Extension, State as Of};
+use axum::extract::rejection::ExtensionRejection;
+use axum::extract::{Extension, FromRequestParts};
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, html};
+use strum::{EnumString, IntoStaticStr};
 
-use super::access::{Notice, Visitor};
-use super::state::State;
-use super::text::whole;
-use operator::runbook;
+use super::State;
+use super::access::Visitor;
+use super::text::{text, whole};
+use channel::{grouped, span};
+use operator::{SignerNames, runbook};
+use proof::verify::Address;
 
 /// The width of a runbook text, in columns.
 const WIDTH: usize = 88;
 
-/// The frame of a page for one visitor.
-pub(super) struct Shell {
-    title: String,
-    /// The address of the page's tab.
-    tab: &'static str,
-    form_token: String,
-    notice: Option<Notice>,
-    read_only: bool,
-    /// Whether the daemon is ready; `None` if it does not answer.
-    ready: Option<bool>,
-    /// The number of quarantined events and dead letters.
-    held: u64,
+/// A request of a browser that is signed in.
+pub(super) struct Visit {
+    pub(super) state: Arc<State>,
+    pub(super) visitor: Visitor,
+    /// The part of the address after `?`.
+    pub(super) query: String,
 }
 
 /// The verdict on an event's proof.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(super) enum Badge {
     Verified,
     Unsigned,
@@ -41,44 +41,23 @@ pub(super) enum Badge {
 
 impl Badge {
     pub(super) fn of(word: &str) -> Self {
-        match word {
-            "verified" => Self::Verified,
-            "unsigned" => Self::Unsigned,
-            "pending" => Self::Pending,
-            _ => Self::Rejected,
-        }
-    }
-
-    fn word(self) -> &'static str {
-        match self {
-            Self::Verified => "verified",
-            Self::Unsigned => "unsigned",
-            Self::Pending => "pending",
-            Self::Rejected => "rejected",
-        }
+        word.parse().unwrap_or(Self::Rejected)
     }
 
     /// Each badge has its own shape, so it does not depend on color alone: shield, dashed ring, clock, octagon.
     pub(super) fn show(self) -> Markup {
-        let (word, shape) = match self {
-            Self::Verified => (
-                self.word(),
-                html! {
-                    path.fill d="M8 1l6 2v4.500c0 3.600-2.500 6.200-6 7.500-3.500-1.300-6-3.900-6-7.500V3z" {}
-                    path.cut d="M5 8l2.200 2.200L11 6" {}
-                },
-            ),
-            Self::Unsigned => (self.word(), html! { circle.dash cx="8" cy="8" r="6" {} path.line d="M5.500 8h5" {} }),
-            Self::Pending => {
-                (self.word(), html! { circle.line cx="8" cy="8" r="6" {} path.line d="M8 4.500V8l2.500 1.500" {} })
-            }
-            Self::Rejected => (
-                self.word(),
-                html! {
-                    path.fill d="M5.200 1h5.600L15 5.200v5.600L10.800 15H5.200L1 10.800V5.200z" {}
-                    path.cut d="M5.500 5.500l5 5M10.500 5.500l-5 5" {}
-                },
-            ),
+        let word: &str = self.into();
+        let shape = match self {
+            Self::Verified => html! {
+                path.fill d="M8 1l6 2v4.500c0 3.600-2.500 6.200-6 7.500-3.500-1.300-6-3.900-6-7.500V3z" {}
+                path.cut d="M5 8l2.200 2.200L11 6" {}
+            },
+            Self::Unsigned => html! { circle.dash cx="8" cy="8" r="6" {} path.line d="M5.500 8h5" {} },
+            Self::Pending => html! { circle.line cx="8" cy="8" r="6" {} path.line d="M8 4.500V8l2.500 1.500" {} },
+            Self::Rejected => html! {
+                path.fill d="M5.200 1h5.600L15 5.200v5.600L10.800 15H5.200L1 10.800V5.200z" {}
+                path.cut d="M5.500 5.500l5 5M10.500 5.500l-5 5" {}
+            },
         };
         html! {
             span class={ "badge " (word) } {
@@ -89,46 +68,40 @@ impl Badge {
     }
 }
 
-impl Shell {
-    pub(super) async fn of(state: &State, visitor: &Visitor, title: &str, tab: &'static str) -> Self {
-        let report = state.link.lately().await;
-        let held = report.as_ref().map_or(0, |report| report.quarantine.events + report.dead_letters.events);
-        Self {
-            title: title.to_owned(),
-            tab,
-            form_token: visitor.form_token.clone(),
-            notice: visitor.notice.clone(),
-            read_only: visitor.read_only,
-            ready: report.filter(|report| report.daemon.is_some()).map(|report| report.ready),
-            held,
-        }
-    }
+impl FromRequestParts<Arc<State>> for Visit {
+    type Rejection = ExtensionRejection;
 
+    async fn from_request_parts(parts: &mut Parts, state: &Arc<State>) -> Result<Self, Self::Rejection> {
+        let Extension(visitor) = Extension::from_request_parts(parts, state).await?;
+        Ok(Self { state: state.clone(), visitor, query: parts.uri.query().unwrap_or_default().to_owned() })
+    }
+}
+
+impl Visit {
     /// Proves that a form was made for this browser.
     pub(super) fn form_token(&self) -> Markup {
-        html! { input type="hidden" name="form" value=(self.form_token); }
+        html! { input type="hidden" name="form" value=(self.visitor.form_token); }
     }
 
-    pub(super) fn is_read_only(&self) -> bool {
-        self.read_only
-    }
-
-    pub(super) fn page(&self, content: &Markup) -> Response {
-        let state = match self.ready {
+    /// A page. `here` is the address of its tab; empty if it has none.
+    pub(super) async fn page(&self, title: &str, here: &str, content: &Markup) -> Response {
+        let report = self.state.link.lately().await;
+        let held = report.as_ref().map_or(0, |report| report.quarantine.events + report.dead_letters.events);
+        let state = match report.filter(|report| report.daemon.is_some()).map(|report| report.ready) {
             Some(true) => html! { a.state.good href="/daemon" { span.dot {} "ready" } },
             Some(false) => html! { a.state.bad href="/daemon" { span.dot {} "not ready" } },
             None => html! { a.state.away href="/daemon" { span.dot {} "no daemon answers" } },
         };
         let tab = |href: &str, name: &str, count: u64| {
             html! {
-                a href=(href) aria-current=[(self.tab == href).then_some("page")] {
+                a href=(href) aria-current=[(here == href).then_some("page")] {
                     (name)
                     @if count > 0 { " " span.count { (count) } }
                 }
             }
         };
         document(
-            &self.title,
+            title,
             &html! {},
             &html! {
                 header.top {
@@ -141,24 +114,36 @@ impl Shell {
                     nav aria-label="Pages" {
                         (tab("/", "Events", 0))
                         (tab("/daemon", "Daemon", 0))
-                        (tab("/held", "Held back", self.held))
+                        (tab("/held", "Held back", held))
                     }
                     (state)
                 }
                 main id="main" {
-                    @if let Some(Notice { is_good, text }) = &self.notice {
-                        p.notice.good[*is_good].bad[!*is_good] role="status" { (whole(text)) }
+                    @match &self.visitor.notice {
+                        Some(Ok(text)) => p.notice.good role="status" { (whole(text)) },
+                        Some(Err(text)) => p.notice.bad role="status" { (whole(text)) },
+                        None => {}
                     }
                     (content)
                 }
                 footer {
-                    span { "channeld console" @if self.read_only { ", read-only" } }
+                    span { "channeld console" @if self.visitor.read_only { ", read-only" } }
                     a href="/invite" { "Open in another browser" }
                     span.keys { "Keys: " kbd { "/" } " search, " kbd { "j" } " " kbd { "k" } " next and previous, " kbd { "Enter" }
                         " open, " kbd { "n" } " new events" }
                 }
             },
         )
+    }
+
+    /// A page that explains why the requested page cannot be shown.
+    pub(super) async fn problem(&self, status: StatusCode, why: &str) -> Response {
+        let content = html! {
+            h1 { "Not shown" }
+            p.lead { (whole(why)) }
+            p { a href="/" { "To the events" } }
+        };
+        (status, self.page("Not shown", "", &content).await).into_response()
     }
 }
 
@@ -187,19 +172,8 @@ fn document(title: &str, head: &Markup, body: &Markup) -> Response {
     .into_response()
 }
 
-pub(super) async fn nowhere(Of(state): Of<Arc<State>>, Extension(visitor): Extension<Visitor>) -> Response {
-    problem(&state, &visitor, StatusCode::NOT_FOUND, "Page not found.").await
-}
-
-/// A page that explains why the requested page cannot be shown.
-pub(super) async fn problem(state: &State, visitor: &Visitor, status: StatusCode, why: &str) -> Response {
-    let shell = Shell::of(state, visitor, "Not shown", "").await;
-    let page = shell.page(&html! {
-        h1 { "Not shown" }
-        p.lead { (whole(why)) }
-        p { a href="/" { "To the events" } }
-    });
-    (status, page).into_response()
+pub(super) async fn nowhere(visit: Visit) -> Response {
+    visit.problem(StatusCode::NOT_FOUND, "Page not found.").await
 }
 
 /// A date and time in UTC, or a dash without a time.
@@ -212,38 +186,15 @@ pub(super) fn time(at: Option<Timestamp>) -> Markup {
     }
 }
 
-/// A duration in a suitable unit, rounded down.
-pub(super) fn span(seconds: u64) -> String {
-    match seconds {
-        0..120 => format!("{seconds} s"),
-        120..7_200 => format!("{} min", seconds / 60),
-        7_200..172_800 => format!("{} h", seconds / 3_600),
-        _ => format!("{} d", seconds / 86_400),
-    }
-}
-
 /// How long ago a time was.
 pub(super) fn ago(then: Timestamp) -> String {
     let seconds = Timestamp::now().as_second().saturating_sub(then.as_second());
     format!("{} ago", span(u64::try_from(seconds).unwrap_or(0)))
 }
 
-/// A number with thousands separators.
-pub(super) fn number(number: u64) -> String {
-    let digits = number.to_string();
-    let mut apart = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.char_indices() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            apart.push(',');
-        }
-        apart.push(digit);
-    }
-    apart
-}
-
 /// `1 event`, `2 events`.
 pub(super) fn events(count: u64) -> String {
-    format!("{} event{}", number(count), if count == 1 { "" } else { "s" })
+    format!("{} event{}", grouped(count), if count == 1 { "" } else { "s" })
 }
 
 /// A text in its own field, with a copy button that needs scripts.
@@ -254,6 +205,45 @@ pub(super) fn copied(label: &str, content: &str) -> Markup {
             button type="button" data-copy=(content) { "Copy" }
         }
     }
+}
+
+/// A table. Each column has a name and, if it is not empty, a class. The label is for screen readers.
+pub(super) fn table(
+    label: &str,
+    class: &str,
+    columns: &[(&str, &str)],
+    rows: impl IntoIterator<Item = Vec<Markup>>,
+) -> Markup {
+    let not_empty = |class: &'_ str| (!class.is_empty()).then(|| class.to_owned());
+    html! {
+        div.scroll role="region" aria-label=(label) tabindex="0" {
+            table class=[not_empty(class)] {
+                thead {
+                    tr { @for (name, class) in columns { th scope="col" { span.hidden[*class == "change"] { (name) } } } }
+                }
+                tbody {
+                    @for row in rows {
+                        tr {
+                            @for ((name, class), cell) in columns.iter().zip(row) {
+                                td class=[not_empty(class)] data-label=(name) { (cell) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A signer with its name, if it has one.
+pub(super) fn signer(address: &Address, names: &SignerNames) -> Markup {
+    html! { span.mono.long { (address.to_string()) } @if let Some(name) = names.of(address) { " " strong { (text(name)) } } }
+}
+
+/// Returns a member of a query string or of a form.
+pub(super) fn member(members: &[u8], name: &str) -> Option<String> {
+    let found = url::form_urlencoded::parse(members).find(|(found, _)| found == name);
+    found.map(|(_, value)| value.into_owned())
 }
 
 /// Encodes one segment of a URL path.

@@ -1,23 +1,20 @@
 //! Reads rows of events from the table that a sink writes.
 //!
-//! Rows come newest first: by the event's time, then its offset and its channel. The table has indexes on the time and on
-//! the key, and none on the columns that a filter uses. A page therefore searches one time window after another, from
-//! newer to older, and each window is wider than the previous one. The page stops when it has enough rows or when its
-//! budget is used up. It reports how far it has searched.
+//! Rows come newest first: by the event's time, then its offset and its channel. The table has indexes on the time, on the
+//! key and on the words, and none on the columns that a filter uses: these are checked in each row until the page is full or
+//! its budget is used up. The page reports how far it has searched.
 //!
 //! # Invariants
 //!
 //! * **Nothing is written.** SQLite is opened read-only, and the PostgreSQL session is set to read-only transactions.
-//! * **Bounded.** A page has at most `MOST_ROWS` rows and a window ends with the page's budget. The values of the filter
-//!   menus come from the newest `SAMPLED` rows.
+//! * **Bounded.** A page has at most `MOST_ROWS` rows and ends with its budget. The values of the filter menus come from the
+//!   newest `SAMPLED` rows.
 //! * **Keyset.** A further page begins at a row's place, not at a row count, so new rows do not shift the pages.
 
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use net::tasks::lock;
 use proof::event::ChannelId;
 use sink::{PostgresSettings, SqliteSettings};
 
@@ -27,34 +24,36 @@ mod piece;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod rows;
-mod sample;
 mod sql;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(test)]
 #[cfg(feature = "sqlite")]
 mod tests;
-mod windows;
 
-pub(super) use backend::{Count, MOST_NEW, OnlyWhole, Unread};
-pub(super) use filter::{Facet, Filter, Place};
+pub(super) use backend::{Count, MOST_NEW, Page, Unread};
+pub(super) use filter::{Facet, Filter, Place, Sample};
 pub(super) use piece::Piece;
 pub(super) use rows::{Row, Whole};
-pub(super) use sample::Sample;
 /// How the texts of the table are searched.
 pub(super) use sink::Search;
-pub(super) use windows::MOST_ROWS;
 
-use backend::{Backend, Hits, Look};
-use sample::SAMPLED;
-use windows::Windows;
+use backend::{Backend, Look};
+use filter::SAMPLED;
+use sql::{Dialect, Statement};
 
-/// How long a sample stays in the cache.
-const SAMPLED_FOR: Duration = Duration::from_secs(15);
+/// The largest number of rows on a page.
+pub(super) const MOST_ROWS: usize = 200;
 
 /// How long a page searches for its rows. The longer budget applies if the user asked to search further.
 const BUDGET: Duration = Duration::from_millis(120);
 const PATIENT_BUDGET: Duration = Duration::from_secs(10);
+
+/// The time limit of other queries.
+const SMALL: Duration = Duration::from_secs(10);
+
+/// How many of the events after an event, by offset, are checked for an earlier delivery.
+const FOLLOWING: usize = 100;
 
 /// The source from which the console reads events. A table is named by its sink.
 pub enum EventSource {
@@ -79,66 +78,26 @@ pub(super) struct Table {
     pub(super) sink: String,
     pub(super) search: Search,
     backend: Box<dyn Backend>,
-    sample: Mutex<Option<(Instant, Arc<Sample>)>>,
-}
-
-/// A page of rows.
-#[derive(Debug, Default)]
-pub(super) struct Page {
-    pub(super) rows: Vec<Row>,
-    /// Whether older rows exist.
-    pub(super) has_more: bool,
-    /// How far the search got, if its time was over before it had enough rows.
-    pub(super) stopped: Option<Stopped>,
-    /// Set if the search was incomplete: it looked only for the last word as a whole, and not for longer words that begin
-    /// with it.
-    pub(super) only_whole: Option<OnlyWhole>,
-    /// How many rows of the table match the search, if that is known.
-    pub(super) count: Option<Count>,
-    /// How long it took.
-    pub(super) took: Duration,
-}
-
-/// How far a page has searched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stopped {
-    /// All rows that are newer than this time were searched; `None` if nothing was searched.
-    pub(super) at: Option<Timestamp>,
-}
-
-#[cfg(feature = "sqlite")]
-#[expect(clippy::unnecessary_wraps, reason = "as without the feature")]
-fn sqlite(settings: SqliteSettings) -> Result<Box<dyn Backend>, String> {
-    Ok(Box::new(sqlite::Sqlite::new(settings)))
-}
-
-#[cfg(not(feature = "sqlite"))]
-fn sqlite(_settings: SqliteSettings) -> Result<Box<dyn Backend>, String> {
-    Err("this channeld was built without the feature sqlite".to_owned())
-}
-
-#[cfg(feature = "postgres")]
-fn postgres(sink: &str, settings: PostgresSettings) -> Result<Box<dyn Backend>, String> {
-    Ok(Box::new(postgres::Postgres::new(sink, settings)?))
-}
-
-#[cfg(not(feature = "postgres"))]
-fn postgres(_sink: &str, _settings: PostgresSettings) -> Result<Box<dyn Backend>, String> {
-    Err("this channeld was built without the feature postgres".to_owned())
 }
 
 impl Source {
     /// Prepares to read from this source. The error says why that is impossible.
     pub(super) fn of(source: EventSource) -> Result<Self, String> {
-        let (sink, search, backend) = match source {
-            EventSource::Sqlite(sink, settings) => (sink, settings.search, sqlite(settings)?),
+        let (sink, search, backend): (_, _, Box<dyn Backend>) = match source {
+            #[cfg(feature = "sqlite")]
+            EventSource::Sqlite(sink, settings) => (sink, settings.search, Box::new(sqlite::Sqlite { settings })),
+            #[cfg(not(feature = "sqlite"))]
+            EventSource::Sqlite(..) => return Err("this channeld was built without the feature sqlite".to_owned()),
+            #[cfg(feature = "postgres")]
             EventSource::Postgres(sink, settings) => {
-                let (search, backend) = (settings.search, postgres(&sink, *settings)?);
-                (sink, search, backend)
+                let (search, backend) = (settings.search, postgres::Postgres::new(&sink, *settings)?);
+                (sink, search, Box::new(backend))
             }
+            #[cfg(not(feature = "postgres"))]
+            EventSource::Postgres(..) => return Err("this channeld was built without the feature postgres".to_owned()),
             EventSource::Service(why) => return Ok(Self::Service(why)),
         };
-        Ok(Self::Table(Table { sink, search, backend, sample: Mutex::default() }))
+        Ok(Self::Table(Table { sink, search, backend }))
     }
 }
 
@@ -158,77 +117,71 @@ impl Table {
     ) -> Result<Page, Unread> {
         let began = Instant::now();
         let deadline = began + if is_patient { PATIENT_BUDGET } else { BUDGET };
-        let mut page = Page::default();
-        let sample = self.sample().await?;
-        let hits = match self.hits(filter, deadline, is_patient).await {
-            Err(Unread::Slow) => {
-                page.stopped = Some(Stopped { at: None });
-                return Ok(page);
-            }
-            hits => hits?,
+        let mut page = match self.backend.page(Look { filter, below, limit: limit + 1, deadline }).await {
+            Err(Unread::Slow) => Page { is_stopped: true, ..Page::default() },
+            page => page?,
         };
-        page.only_whole = hits.only_whole;
-        page.count = hits.count().filter(|_| filter.has_only_words());
-        // If few rows contain the words, one window looks them all up.
-        let mut windows = Windows::over(&sample, filter, below, hits.is_all);
-        while let Some(window) = windows.next() {
-            let missing = limit + 1 - page.rows.len();
-            match self.backend.look(Look { filter, window, below, limit: missing, deadline, hits: &hits }).await {
-                Ok(rows) => page.rows.extend(rows),
-                Err(Unread::Slow) => {
-                    page.stopped = Some(Stopped { at: Windows::looked_to(window) });
-                    break;
-                }
-                Err(failed) => return Err(failed),
-            }
-            if page.rows.len() > limit {
-                break;
-            }
-        }
         page.has_more = page.rows.len() > limit;
         page.rows.truncate(limit);
         page.took = began.elapsed();
         Ok(page)
     }
 
-    /// Asks the word index for the words. The result is empty if the filter has no words or the table has no index.
-    async fn hits(&self, filter: &Filter, deadline: Instant, is_patient: bool) -> Result<Hits, Unread> {
-        if filter.words.is_none() || self.search == Search::None {
-            return Ok(Hits::default());
+    /// The newest rows.
+    pub(super) async fn sample(&self) -> Result<Sample, Unread> {
+        let deadline = Instant::now() + SMALL;
+        let look = Look { filter: &Filter::default(), below: None, limit: SAMPLED, deadline };
+        let rows = self.backend.page(look).await?.rows;
+        if rows.len() < SAMPLED {
+            return Ok(Sample::of(rows));
         }
-        self.backend.hits(filter, deadline, is_patient).await
-    }
-
-    /// The newest rows, at most [`SAMPLED_FOR`] old.
-    pub(super) async fn sample(&self) -> Result<Arc<Sample>, Unread> {
-        let last = lock(&self.sample).clone();
-        if let Some((at, sample)) = last.filter(|(at, sample)| at.elapsed() < SAMPLED_FOR && !sample.rows.is_empty()) {
-            let _ = at;
-            return Ok(sample);
-        }
-        let sample = Arc::new(self.backend.sample(SAMPLED).await?);
-        *lock(&self.sample) = Some((Instant::now(), sample.clone()));
-        Ok(sample)
+        let total = self.backend.number(deadline, self.backend.total(), Vec::new()).await?;
+        Ok(Sample { rows, total: u64::try_from(total).unwrap_or(0) })
     }
 
     /// The mark from which [`arrived`](Self::arrived) counts the rows that arrive from now on.
     pub(super) async fn mark(&self) -> Result<String, Unread> {
-        self.backend.mark().await
+        let mark = self.backend.number(Instant::now() + SMALL, self.backend.mark(), Vec::new()).await?;
+        Ok(mark.to_string())
     }
 
     /// Counts the rows that arrived after the mark, up to [`MOST_NEW`].
     pub(super) async fn arrived(&self, filter: &Filter, mark: &str) -> Result<usize, Unread> {
-        self.backend.arrived(filter, mark).await
+        let mark = mark.parse().map_err(|_| Unread::Failed("The mark is none of this table.".to_owned()))?;
+        self.backend.arrived(filter, mark, Instant::now() + SMALL).await
     }
 
     /// Returns the earliest delivery among the events that follow this one. If it is before this event's own delivery,
     /// this event was delivered late.
     pub(super) async fn followed(&self, channel: ChannelId, offset: i64) -> Result<Option<Timestamp>, Unread> {
-        self.backend.followed(channel, offset).await
+        let (table, dialect) = (self.backend.table(), self.backend.dialect());
+        let mut statement = Statement::new(dialect);
+        let (channel, offset) = (statement.channel(channel), statement.number(offset));
+        let sql = format!(
+            "select {} from (select delivered from {table} where channel_id = {channel} and event_offset > {offset} \
+             order by event_offset limit {FOLLOWING}) as following",
+            sql::time(dialect, "min(delivered)")
+        );
+        let answer = self.backend.query(Instant::now() + SMALL, sql, statement.values).await?;
+        Ok(answer.rows.into_iter().flatten().flatten().next().and_then(|first| first.parse().ok()))
     }
 
-    /// Returns one row with its record; `None` if the row does not exist.
+    /// Returns one row with its record; `None` if the row does not exist. If several events have this offset, the one that
+    /// was written last is returned.
     pub(super) async fn whole(&self, channel: ChannelId, offset: i64) -> Result<Option<Whole>, Unread> {
-        self.backend.whole(channel, offset).await
+        let (table, dialect) = (self.backend.table(), self.backend.dialect());
+        let written = if dialect == Dialect::Sqlite { "id" } else { "delivered" };
+        let (columns, digest) = (sql::columns(dialect), sql::text(dialect, "digest"));
+        let mut statement = Statement::new(dialect);
+        let (channel, offset) = (statement.channel(channel), statement.number(offset));
+        let sql = format!(
+            "select {columns}, {digest}, record from {table} where channel_id = {channel} and event_offset = {offset} \
+             order by {written} desc limit 1"
+        );
+        let answer = self.backend.query(Instant::now() + SMALL, sql, statement.values).await?;
+        if answer.is_stopped {
+            return Err(Unread::Slow);
+        }
+        Ok(answer.rows.into_iter().next().map(Whole::of))
     }
 }

@@ -53,12 +53,10 @@ pub(super) fn whole(text: &str) -> Markup {
 /// Renders a piece of untrusted text with one word marked.
 pub(super) fn marked(before: &str, word: &str, after: &str) -> Markup {
     let mut html = "<bdi>".to_owned();
-    before.chars().for_each(|c| push(&mut html, c));
-    html.push_str("<mark>");
-    word.chars().for_each(|c| push(&mut html, c));
-    html.push_str("</mark>");
-    after.chars().for_each(|c| push(&mut html, c));
-    html.push_str("</bdi>");
+    for (text, end) in [(before, "<mark>"), (word, "</mark>"), (after, "</bdi>")] {
+        text.chars().for_each(|c| push(&mut html, c));
+        html.push_str(end);
+    }
     PreEscaped(html)
 }
 
@@ -118,7 +116,7 @@ impl Render for Json<'_> {
     fn render_to(&self, html: &mut String) {
         html.push_str("<pre class=\"json\" tabindex=\"0\">");
         html.push_str("<span class=\"l d0\">");
-        let is_cut = Layout::default().lay_out(self.0, html);
+        let is_cut = lay_out(self.0, html);
         html.push_str("</span></pre>");
         if is_cut {
             html.push_str("<p class=\"note\">The text is longer than is shown here. The raw bytes are whole.</p>");
@@ -126,52 +124,46 @@ impl Render for Json<'_> {
     }
 }
 
-#[derive(Default)]
-struct Layout {
-    depth: usize,
+/// Renders the lines of a JSON text. Returns whether the text was cut.
+fn lay_out(json: &str, html: &mut String) -> bool {
+    let mut depth: usize = 0;
+    let mut tokens = Tokens::of(json).peekable();
+    while let Some((at, token)) = tokens.next() {
+        if at > LONG {
+            return true;
+        }
+        match token {
+            Token::Open(open) => {
+                html.push(open);
+                if let Some((_, Token::Close(close))) = tokens.peek() {
+                    html.push(*close);
+                    tokens.next();
+                } else {
+                    depth += 1;
+                    line(depth, html);
+                }
+            }
+            Token::Close(close) => {
+                depth = depth.saturating_sub(1);
+                line(depth, html);
+                html.push(close);
+            }
+            Token::Comma => {
+                html.push(',');
+                line(depth, html);
+            }
+            Token::Colon => html.push_str(": "),
+            Token::Name(name) => part("k", name, html),
+            Token::Text(text) => part("s", text, html),
+            Token::Word(word) => part("n", word, html),
+        }
+    }
+    false
 }
 
-impl Layout {
-    /// Returns whether the text was cut.
-    fn lay_out(&mut self, json: &str, html: &mut String) -> bool {
-        let mut tokens = Tokens::of(json).peekable();
-        while let Some((at, token)) = tokens.next() {
-            if at > LONG {
-                return true;
-            }
-            match token {
-                Token::Open(open) => {
-                    html.push(open);
-                    if let Some((_, Token::Close(close))) = tokens.peek() {
-                        html.push(*close);
-                        tokens.next();
-                    } else {
-                        self.depth += 1;
-                        self.line(html);
-                    }
-                }
-                Token::Close(close) => {
-                    self.depth = self.depth.saturating_sub(1);
-                    self.line(html);
-                    html.push(close);
-                }
-                Token::Comma => {
-                    html.push(',');
-                    self.line(html);
-                }
-                Token::Colon => html.push_str(": "),
-                Token::Name(name) => part("k", name, html),
-                Token::Text(text) => part("s", text, html),
-                Token::Word(word) => part("n", word, html),
-            }
-        }
-        false
-    }
-
-    /// Begins a line. Its class sets the indentation, because the content policy forbids inline styles.
-    fn line(&self, html: &mut String) {
-        let _ = write!(html, "</span><span class=\"l d{}\">", self.depth.min(DEEPEST));
-    }
+/// Ends a line and begins the next one. Its class sets the indentation, because the content policy forbids inline styles.
+fn line(depth: usize, html: &mut String) {
+    let _ = write!(html, "</span><span class=\"l d{}\">", depth.min(DEEPEST));
 }
 
 /// Renders a name or a value. The class sets its color.

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, to_bytes};
-use axum::extract::{Extension, Request, State as Of};
+use axum::extract::{Request, State as Of};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use maud::html;
 use tracing::{info, warn};
 
-use super::{Access, Entered, Visitor, hash};
-use crate::page::{self, Shell};
-use crate::state::State;
+use super::{Access, Entered, hash};
+use crate::State;
+use crate::page::{self, Visit};
 use operator::server::Bounds;
 
 /// Limits for the console's clients, which are one person's browsers. A client can take a long time to read an export.
@@ -107,8 +107,7 @@ pub(crate) async fn admit(Of(state): Of<Arc<State>>, request: Request, next: Nex
     let Ok(body) = to_bytes(body, BOUNDS.body).await else {
         return locked(StatusCode::PAYLOAD_TOO_LARGE, "The form is too long.");
     };
-    let given = url::form_urlencoded::parse(&body).find(|(name, _)| name == "form");
-    if given.is_none_or(|(_, token)| hash(&token) != hash(&visitor.form_token)) {
+    if page::member(&body, "form").is_none_or(|token| hash(&token) != hash(&visitor.form_token)) {
         return locked(StatusCode::FORBIDDEN, "This form belongs to another session: open the page again.");
     }
     let mut request = Request::from_parts(head, Body::from(body));
@@ -119,8 +118,7 @@ pub(crate) async fn admit(Of(state): Of<Arc<State>>, request: Request, next: Nex
 /// Lets a browser in. Returns a page instead of a redirect: after a link on another site, the browser would not send the
 /// cookie with the redirected request.
 fn enter(access: &Access, query: &str) -> Response {
-    let token = url::form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "token");
-    match access.enter(&token.map(|(_, token)| token).unwrap_or_default()) {
+    match access.enter(&page::member(query.as_bytes(), "token").unwrap_or_default()) {
         Entered::In(cookie) => {
             info!("a browser has signed in");
             let cookie = format!("{}={cookie}; Path=/; HttpOnly; SameSite=Strict", access.cookie);
@@ -170,37 +168,33 @@ pub(crate) async fn harden(mut response: Response) -> Response {
 }
 
 /// Asks whether to let another browser in.
-pub(crate) async fn invite_page(Of(state): Of<Arc<State>>, Extension(visitor): Extension<Visitor>) -> Response {
-    let shell = Shell::of(&state, &visitor, "Another browser", "").await;
-    shell.page(&html! {
+pub(crate) async fn invite_page(visit: Visit) -> Response {
+    let content = html! {
         h1 { "Sign in another browser" }
         p.lead { "You get an address that works once, within ten minutes. The browser that opens it has the same rights as this one." }
-        @if visitor.read_only {
+        @if visit.visitor.read_only {
             p { "This console was started with " code { "--read-only" } ": it makes no further addresses. Start another console." }
         } @else {
             form method="post" action="/invite" {
-                (shell.form_token())
+                (visit.form_token())
                 button.primary type="submit" { "Make an address" }
             }
         }
-    })
+    };
+    visit.page("Another browser", "", &content).await
 }
 
 /// Offers an address for another browser, with the host name that this browser uses.
-pub(crate) async fn invite(
-    Of(state): Of<Arc<State>>,
-    Extension(visitor): Extension<Visitor>,
-    headers: HeaderMap,
-) -> Response {
-    let token = state.access.offer(Some(Instant::now() + INVITED));
-    info!(browser = visitor.number, "an address for another browser was requested");
+pub(crate) async fn invite(visit: Visit, headers: HeaderMap) -> Response {
+    let token = visit.state.access.offer(Some(Instant::now() + INVITED));
+    info!(browser = visit.visitor.number, "an address for another browser was requested");
     let address = format!("http://{}/enter?token={token}", host(&headers).unwrap_or_default());
-    let shell = Shell::of(&state, &visitor, "Another browser", "").await;
-    shell.page(&html! {
+    let content = html! {
         h1 { "An address for another browser" }
         p.lead { "It works once, within ten minutes." }
         (page::copied("The address", &address))
-    })
+    };
+    visit.page("Another browser", "", &content).await
 }
 
 /// Whether pages can be requested with this host name.

@@ -28,10 +28,10 @@ fn a_browser_is_known_by_its_cookie_alone_and_is_told_something_once() {
     let cookie = |value: &str| headers(&[("cookie", &format!("other=1; channeld-console-80={value}"))]);
     let visitor = access.visitor(&cookie(&first), false).unwrap();
     assert_eq!(visitor.number, 1);
-    access.notify(&visitor, true, "done");
+    access.notify(&visitor, Ok("done".to_owned()));
     assert_eq!(access.visitor(&cookie(&second), true).unwrap().notice, None);
     assert_eq!(access.visitor(&cookie(&first), false).unwrap().notice, None, "no page was asked for");
-    assert_eq!(access.visitor(&cookie(&first), true).unwrap().notice.unwrap().text, "done");
+    assert_eq!(access.visitor(&cookie(&first), true).unwrap().notice, Some(Ok("done".to_owned())));
     assert_eq!(access.visitor(&cookie(&first), true).unwrap().notice, None);
     for wrong in ["", "x", &first[1..]] {
         assert!(access.visitor(&cookie(wrong), false).is_none(), "{wrong:?}");

@@ -62,7 +62,7 @@
         });
     }
 
-    const rows = () => [...document.querySelectorAll("tr[data-row] a.open")];
+    const rows = () => [...document.querySelectorAll(".list a.open")];
     const step = (by) => {
         const all = rows();
         const at = all.findIndex((row) => row.closest("tr").contains(document.activeElement));

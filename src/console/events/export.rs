@@ -4,53 +4,42 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::query::Query;
-use crate::state::State;
-use crate::tables::{MOST_ROWS, Place, Row, Source};
+use crate::tables::{MOST_ROWS, Place, Row, Table};
 
 /// The first line of a CSV file.
-pub(super) const CSV_HEAD: &str =
+const CSV_HEAD: &str =
     "verdict,type,name,source,service,network,status,time,received,delivered,channel,channel_id,offset,event_id\r\n";
 
-pub(super) fn kind(is_csv: bool) -> (&'static str, &'static str) {
+/// The content type of a file, its name, and its beginning.
+pub(super) fn kind(is_csv: bool) -> (&'static str, &'static str, &'static str) {
     if is_csv {
-        ("text/csv; charset=utf-8", "attachment; filename=\"events.csv\"")
+        ("text/csv; charset=utf-8", "attachment; filename=\"events.csv\"", CSV_HEAD)
     } else {
-        ("application/x-ndjson", "attachment; filename=\"events.jsonl\"")
+        ("application/x-ndjson", "attachment; filename=\"events.jsonl\"", "")
     }
 }
 
 /// The lines of a page, and the place at which the next page begins.
-pub(super) async fn page(state: &State, query: &Query, below: Option<&Place>, is_csv: bool) -> (String, Option<Place>) {
-    let Source::Table(table) = &state.source else { return (String::new(), None) };
+pub(super) async fn page(table: &Table, query: &Query, below: Option<&Place>, is_csv: bool) -> (String, Option<Place>) {
     let Ok(page) = table.page(&query.filter, below, MOST_ROWS, true).await else { return (String::new(), None) };
     let mut lines = String::new();
     for row in &page.rows {
-        if is_csv {
-            lines.push_str(&csv(row));
-            continue;
-        }
-        let id = row.channel_id.parse();
-        let whole = match id {
-            Ok(id) => table.whole(id, row.offset).await.ok().flatten(),
-            Err(_) => None,
+        let whole = match row.channel_id.parse() {
+            Ok(id) if !is_csv => table.whole(id, row.offset).await.ok().flatten(),
+            _ => None,
         };
         // Export the record as it was delivered, if it is JSON.
         let record = whole.map(|whole| whole.record).unwrap_or_default();
         let is_json = record.starts_with('{') && serde_json::from_str::<&RawValue>(&record).is_ok();
-        let line = if is_json { record.replace(['\n', '\r'], " ") } else { plain(row) };
-        lines.push_str(&line);
-        lines.push('\n');
+        lines += &if is_json { record.replace(['\n', '\r'], " ") + "\n" } else { line(row, is_csv) };
     }
-    let next = page.rows.last().and_then(Place::of).filter(|_| page.has_more || page.stopped.is_some());
+    let next = page.rows.last().and_then(Place::of).filter(|_| page.has_more || page.is_stopped);
     (lines, next)
 }
 
-/// Formats rows as lines of a file, and returns the content type.
-pub(super) fn lines(rows: &[Row], is_csv: bool) -> (String, &'static str) {
-    let (kind, _) = kind(is_csv);
-    let lines = rows.iter().map(|row| if is_csv { csv(row) } else { plain(row) + "\n" });
-    let head = if is_csv { CSV_HEAD } else { "" };
-    (std::iter::once(head.to_owned()).chain(lines).collect(), kind)
+/// The columns of a list as a line.
+pub(super) fn line(row: &Row, is_csv: bool) -> String {
+    if is_csv { csv(row) } else { plain(row) + "\n" }
 }
 
 fn plain(row: &Row) -> String {

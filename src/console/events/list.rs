@@ -4,15 +4,16 @@ use maud::{Markup, html};
 use strum::VariantArray;
 
 use super::query::{Query, ROWS, title};
-use crate::page::{self, Badge, Shell, number, time};
-use crate::tables::{Facet, OnlyWhole, Page, Piece, Place, Row, Sample, Search, Stopped};
+use crate::page::{self, Badge, Visit, time};
+use crate::tables::{Facet, Page, Piece, Place, Row, Sample, Search};
 use crate::text::{id, marked, or_dash, text};
+use channel::grouped;
 use operator::Report;
 
 /// The largest number of values that a column's menu offers.
 const OFFERED: usize = 40;
 
-pub(super) fn heading(said: &str, shell: &Shell, query: &Query) -> Markup {
+pub(super) fn heading(said: &str, visit: &Visit, query: &Query) -> Markup {
     html! {
         div.heading {
             div {
@@ -20,9 +21,9 @@ pub(super) fn heading(said: &str, shell: &Shell, query: &Query) -> Markup {
                 p.sub { (said) }
             }
             div.actions {
-                @if !shell.is_read_only() {
+                @if !visit.visitor.read_only {
                     form method="post" action="/poll" {
-                        (shell.form_token())
+                        (visit.form_token())
                         input type="hidden" name="back" value=(query.without_place());
                         button type="submit" title="Poll all channels now" { (poll_icon()) "Poll now" }
                     }
@@ -101,7 +102,7 @@ fn choices(facet: Facet, query: &Query, sample: &Sample) -> Markup {
                             label.choice {
                                 input type="checkbox" name=(word) value=(value) checked[chosen.contains(value)];
                                 span { (text(value)) }
-                                @if *count > 0 { span.often { (number(*count as u64)) } }
+                                @if *count > 0 { span.often { (grouped(*count as u64)) } }
                             }
                         }
                         @if values.is_empty() { p.note { "No values yet." } }
@@ -112,7 +113,7 @@ fn choices(facet: Facet, query: &Query, sample: &Sample) -> Markup {
                         @if facet == Facet::Verdict {
                             p.note { "Rejected events are not delivered: they are " a href="/held" { "held back" } "." }
                         }
-                        p.note { "The numbers: how many of the newest " (number(sample.rows.len() as u64)) " events have it." }
+                        p.note { "The numbers: how many of the newest " (grouped(sample.rows.len() as u64)) " events have it." }
                     }
                     button.primary type="submit" { "Apply" }
                 }
@@ -162,45 +163,45 @@ fn chips(query: &Query) -> Markup {
 
 /// The table of events. Its columns are the columns of the service's own console, and the verdict.
 pub(super) fn rows(rows: &[Row]) -> Markup {
-    html! {
-        div.scroll role="region" aria-label="Events" tabindex="0" {
-            table.events {
-                thead { tr {
-                    @for name in ["Verdict", "Type", "Name", "Source", "Service", "Network", "Status", "Time (UTC)"] {
-                        th scope="col" { (name) }
-                    }
-                } }
-                tbody { @for row in rows { (line(row)) } }
-            }
-        }
-    }
+    let columns = [
+        ("Verdict", ""),
+        ("Type", ""),
+        ("Name", "name"),
+        ("Source", "mono"),
+        ("Service", ""),
+        ("Network", "mono"),
+        ("Status", ""),
+        ("Time (UTC)", "time"),
+    ];
+    let cells = rows.iter().map(|row| {
+        vec![
+            Badge::of(&row.verification).show(),
+            text(&row.kind),
+            name(row),
+            row.source.as_deref().map_or_else(|| or_dash(None), id),
+            or_dash(row.service.as_deref()),
+            row.network.as_deref().map_or_else(|| or_dash(None), network_name),
+            or_dash(row.status.as_deref()),
+            time(row.time),
+        ]
+    });
+    page::table("Events", "list events", &columns, cells)
 }
 
-fn line(row: &Row) -> Markup {
+/// The name of an event with a link to it, and why it matches a search. An event without a name is listed by its type.
+fn name(row: &Row) -> Markup {
     // An event that is not in a table is shown as the service has it.
     let href = match &row.event_id {
         Some(id) if row.delivered.is_none() => format!("/at-service/{}/{id}", row.channel_id),
         _ => format!("/event/{}/{}", row.channel_id, row.offset),
     };
-    // An event without a name is listed by its type.
     let named = row.name.as_deref().filter(|name| !name.is_empty());
     html! {
-        tr data-row {
-            td data-label="Verdict" { (Badge::of(&row.verification).show()) }
-            td data-label="Type" { (text(&row.kind)) }
-            td.name data-label="Name" {
-                a.open href=(href) {
-                    @if let Some(name) = named { (text(name)) } @else { (text(&row.kind)) span.hidden { " at offset " (row.offset) } }
-                }
-                span.where { (text(&row.channel)) " · " (row.offset) }
-                @if let Some(piece) = &row.piece { (why(piece)) }
-            }
-            td.mono data-label="Source" { @if let Some(source) = &row.source { (id(source)) } @else { (or_dash(None)) } }
-            td data-label="Service" { (or_dash(row.service.as_deref())) }
-            td.mono data-label="Network" { @if let Some(network) = &row.network { (network_name(network)) } @else { (or_dash(None)) } }
-            td data-label="Status" { (or_dash(row.status.as_deref())) }
-            td.time data-label="Time (UTC)" { (time(row.time)) }
+        a.open href=(href) {
+            @if let Some(name) = named { (text(name)) } @else { (text(&row.kind)) span.hidden { " at offset " (row.offset) } }
         }
+        span.where { (text(&row.channel)) " · " (row.offset) }
+        @if let Some(piece) = &row.piece { (why(piece)) }
     }
 }
 
@@ -249,28 +250,24 @@ pub(super) fn nothing(query: &Query, search: Search, report: Option<&Report>) ->
 /// The link to older events, and how far the search got.
 pub(super) fn below(query: &Query, page: &Page) -> Markup {
     let last = page.rows.last().and_then(Place::of);
-    let last_word = query.filter.words.iter().flatten().next_back().map_or("", String::as_str);
+    let last_word = query.filter.words.last().map_or("", String::as_str);
     html! {
-        @match page.only_whole {
-            Some(OnlyWhole::Many) => p.note {
+        @if page.is_only_whole {
+            p.note {
                 "Many events hold the word “" (text(last_word)) "”. Longer words with this beginning were not searched: type "
                 code { (text(last_word)) "*" } " for them."
-            },
-            Some(OnlyWhole::Slow) => p.note {
-                "Too many words begin with “" (text(last_word)) "”: these are the events with the exact word. " a href=(query.patiently(None)) { "Look for longer" }
-            },
-            None => {},
+            }
         }
         nav.pages aria-label="Further events" {
             @if query.below.is_some() { a.button href=(query.first_page()) { "Newest" } }
             @if let (true, Some(last)) = (page.has_more, &last) {
                 a.button.primary rel="next" href=(query.below(last)) { "Older" }
             }
-            @if let Some(Stopped { at }) = page.stopped {
+            @if page.is_stopped {
                 p.note {
-                    @match at {
-                        Some(at) => { "Searched down to " (time(Some(at))) " UTC. " }
-                        None => { "The search ran out of time before it read a row. " }
+                    @match page.rows.last() {
+                        Some(last) => { "Searched down to " (time(last.time)) " UTC. " }
+                        None => { "The search ran out of time before it found a row. " }
                     }
                 }
                 a.button href=(query.patiently(last.as_ref())) { "Look further back" }

@@ -1,15 +1,14 @@
 //! A manual poll.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Extension, State as Of};
 use axum::response::Redirect;
 use jiff::Timestamp;
 
 use super::query::Query;
+use crate::State;
 use crate::access::Visitor;
-use crate::state::State;
+use crate::page::{self, Visit};
 use operator::Report;
 use operator::api::PollNow;
 
@@ -20,16 +19,10 @@ const POLLED: Duration = Duration::from_secs(4);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Makes every channel poll, and waits until it has.
-pub(crate) async fn poll(Of(state): Of<Arc<State>>, Extension(visitor): Extension<Visitor>, body: String) -> Redirect {
-    let back = url::form_urlencoded::parse(body.as_bytes()).find(|(name, _)| name == "back");
-    let back = back.map(|(_, back)| Query::parse(&back, Timestamp::now())).unwrap_or_default().first_page();
-    let said = polled(&state, &visitor).await;
-    let (is_good, text) = match said {
-        Ok(text) => (true, text),
-        Err(text) => (false, text),
-    };
-    state.access.notify(&visitor, is_good, text);
-    Redirect::to(&back)
+pub(crate) async fn poll(Visit { state, visitor, .. }: Visit, body: String) -> Redirect {
+    let back = page::member(body.as_bytes(), "back").unwrap_or_default();
+    state.access.notify(&visitor, polled(&state, &visitor).await);
+    Redirect::to(&Query::parse(&back, Timestamp::now()).first_page())
 }
 
 async fn polled(state: &State, visitor: &Visitor) -> Result<String, String> {

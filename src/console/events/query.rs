@@ -57,28 +57,23 @@ impl Query {
                 }
             }
         }
-        let words: Vec<_> = read.words.split_whitespace().take(MOST_WORDS).map(str::to_owned).collect();
-        read.filter.words = (!words.is_empty()).then_some(words);
-        for (name, text) in [("from", &read.from), ("to", &read.to)] {
-            if text.is_empty() {
-                continue;
+        read.filter.words = read.words.split_whitespace().take(MOST_WORDS).map(str::to_owned).collect();
+        let mut at = |text: &str| {
+            let time = time::at(text, now);
+            if time.is_none() && !text.is_empty() {
+                read.wrong = Some(format!(
+                    "“{text}” is not a time: use one such as 2026-05-14T12:00, Unix seconds, or 1h for an hour ago."
+                ));
             }
-            match (time::at(text, now), name) {
-                (Some(time), "from") => read.filter.from = Some(time),
-                (Some(time), _) => read.filter.to = Some(time),
-                (None, _) => {
-                    read.wrong = Some(format!(
-                        "“{text}” is not a time: use one such as 2026-05-14T12:00, Unix seconds, or 1h for an hour ago."
-                    ));
-                }
-            }
-        }
+            time
+        };
+        (read.filter.from, read.filter.to) = (at(&read.from), at(&read.to));
         read
     }
 
     /// Why the list cannot be shown.
     pub(super) fn problem(&self, search: Search) -> Option<String> {
-        let short = self.filter.words.iter().flatten().find(|word| word.chars().count() < 3);
+        let short = self.filter.words.iter().find(|word| word.chars().count() < 3);
         if let (Search::Trigrams, Some(short)) = (search, short) {
             return Some(format!(
                 "“{short}” is too short: this index searches parts of words with at least three characters."
@@ -195,7 +190,7 @@ mod tests {
     fn an_address_says_all_of_what_is_shown() {
         let query = "q=two+words&from=1h&to=2027-01-14&verdict=verified&type=a&type=b&rows=200";
         let read = Query::parse(query, now());
-        assert_eq!(read.filter.words, Some(vec!["two".to_owned(), "words".to_owned()]));
+        assert_eq!(read.filter.words, ["two", "words"]);
         assert_eq!(read.filter.from, now().checked_sub(jiff::SignedDuration::from_hours(1)).ok());
         assert_eq!(read.filter.chosen[&Facet::Type], ["a", "b"]);
         let again = Query::parse(read.first_page().strip_prefix("/?").unwrap(), now());

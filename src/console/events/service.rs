@@ -1,16 +1,13 @@
 //! Lists events with the service's own search if no sink is a table: one channel, no word search, and verdicts computed
 //! on each request.
 
-use axum::http::header;
-use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use tokio::task::spawn_blocking;
 
-use super::export::lines;
 use super::list::{filters, heading, rows};
 use super::query::Query;
-use crate::page::Shell;
-use crate::state::State;
+use crate::State;
+use crate::page::Visit;
 use crate::tables::{Facet, Row, Sample};
 use crate::text::{text, whole};
 use api::{Created, Filter};
@@ -25,11 +22,12 @@ use record::decode;
 const AT_ONCE: u16 = 100;
 
 /// The list, and a notice about its limitations.
-pub(super) async fn list(state: &State, shell: &Shell, query: &Query, why: &str) -> Markup {
+pub(super) async fn list(visit: &Visit, query: &Query, why: &str) -> Markup {
+    let state = &visit.state;
     let Some(known) = channel(state, query) else { return html! { p.notice.bad { "Channel not found." } } };
     let (sample, found) = (sample(state), search(state, query, known).await);
     html! {
-        (heading(&format!("from the service's own search, channel {}", known.channel.name), shell, query))
+        (heading(&format!("from the service's own search, channel {}", known.channel.name), visit, query))
         div.notice.warn role="note" {
             p { strong { "No table can be read: " } (why) ". This list shows the service's present answer, at most " (AT_ONCE)
                 " events of one channel. Without a table, the console cannot search words, names and sources, combine channels, show delivery times, or update live." }
@@ -46,14 +44,12 @@ pub(super) async fn list(state: &State, shell: &Shell, query: &Query, why: &str)
     }
 }
 
-/// The list as a file.
-pub(super) async fn export(state: &State, query: &Query, is_csv: bool) -> Response {
-    let found = match channel(state, query) {
+/// The rows of the list.
+pub(super) async fn found(state: &State, query: &Query) -> Vec<Row> {
+    match channel(state, query) {
         Some(known) => search(state, query, known).await.unwrap_or_default(),
         None => Vec::new(),
-    };
-    let (text, kind) = lines(&found, is_csv);
-    ([(header::CONTENT_TYPE, kind)], text).into_response()
+    }
 }
 
 /// The channel that was requested; without a request, the first channel.

@@ -9,9 +9,9 @@ use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use tokio::time::{sleep, timeout};
 
+use crate::State;
 use crate::one::of_table;
-use crate::page::events;
-use crate::state::State;
+use crate::page::{self, events};
 use crate::text::text;
 use operator::api::{
     AcknowledgeLost, DeadLetterSelection, DropDeadLetters, DropQuarantined, Fate, GetJourney, Journey, Redeliver,
@@ -54,10 +54,7 @@ impl Action {
     /// Reads a change from a query or a form. Returns `None` if the target is missing.
     pub(super) fn parse(what: &str, members: &[u8]) -> Option<Self> {
         let what: What = what.parse().ok()?;
-        let member = |name: &str| {
-            let found = url::form_urlencoded::parse(members).find(|(found, _)| found == name);
-            found.map(|(_, value)| value.into_owned()).unwrap_or_default()
-        };
+        let member = |name| page::member(members, name).unwrap_or_default();
         let lasts = SpanParser::new().parse_unsigned_duration(&*member("for")).ok().filter(|lasts| !lasts.is_zero());
         let ends = lasts.and_then(|lasts| SignedDuration::try_from(lasts).ok());
         let offset = member("offset");
@@ -302,26 +299,22 @@ fn said_of(retried: &[Retried]) -> Result<String, String> {
     let waiting = count(|fate| matches!(fate, Fate::Waiting));
     let in_order = count(|fate| matches!(fate, Fate::ReadInOrder));
     let kept = count(|fate| matches!(fate, Fate::Kept { .. }));
-    let mut said = Vec::new();
-    for (count, what) in [
+    let results = [
         (delivering, "hold, and are on the way to their sinks"),
         (waiting, "have no proof yet: it is waited for again"),
         (in_order, "hold, and are read again in order"),
         (kept, "still do not hold, and stay"),
-    ] {
-        if count > 0 {
-            said.push(format!("{count} {what}"));
-        }
-    }
-    let why = retried.iter().find_map(|one| match &one.fate {
-        Fate::Kept { detail, .. } => Some(detail.clone()),
-        _ => None,
-    });
-    let text =
-        format!("Verified again: {}{}.", said.join("; "), why.map_or_else(String::new, |why| format!(" ({why})")));
+    ];
+    let said = results.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+    let said = said.collect::<Vec<_>>().join("; ");
     if said.is_empty() {
         return Err("No event had to be verified again.".to_owned());
     }
+    let why = retried.iter().find_map(|one| match &one.fate {
+        Fate::Kept { detail, .. } => Some(format!(" ({detail})")),
+        _ => None,
+    });
+    let text = format!("Verified again: {said}{}.", why.unwrap_or_default());
     if kept > 0 { Err(text) } else { Ok(text) }
 }
 

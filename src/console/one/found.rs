@@ -1,8 +1,6 @@
 //! Finds an event that was delivered to a table, or that the service shows.
 
-use std::sync::Arc;
-
-use axum::extract::{Extension, Path, RawQuery, State as Of};
+use axum::extract::Path;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -12,11 +10,11 @@ use tokio::task::spawn_blocking;
 use super::event::{Found, created, lanes};
 use super::journey::{Step, When, afterwards, at_sinks, kept};
 use super::show::show;
-use crate::access::Visitor;
-use crate::page::{self, Badge, form, span};
-use crate::state::State;
+use crate::State;
+use crate::page::{Badge, Visit, form};
 use crate::tables::{Row, Source, Table, Unread, Whole};
 use crate::text::text;
+use channel::span;
 use net::Chain;
 use net::tasks::joined;
 use operator::api::{GetJourney, Journey};
@@ -24,17 +22,13 @@ use operator::verifier_of;
 use proof::event::{ChannelId, EventId, Offset};
 
 /// Shows an event of the table.
-pub(crate) async fn delivered(
-    Of(state): Of<Arc<State>>,
-    Extension(visitor): Extension<Visitor>,
-    Path((channel, offset)): Path<(ChannelId, i64)>,
-    RawQuery(query): RawQuery,
-) -> Response {
-    let (table, whole) = match of_table(&state, channel, offset).await {
+pub(crate) async fn delivered(visit: Visit, Path((channel, offset)): Path<(ChannelId, i64)>) -> Response {
+    let state = &visit.state;
+    let (table, whole) = match of_table(state, channel, offset).await {
         Ok(found) => found,
-        Err((status, why)) => return page::problem(&state, &visitor, status, &why).await,
+        Err((status, why)) => return visit.problem(status, &why).await,
     };
-    let (report, mut recorded) = (state.link.lately().await, recorded(&state, channel, offset).await);
+    let (report, mut recorded) = (state.link.lately().await, recorded(state, channel, offset).await);
     let row = &whole.row;
     // For an event whose proof came late, the row contains the time of the delivery into this table.
     recorded.delivered_late.retain(|late| late.is_asked_for || *late.sink != *table.sink);
@@ -60,7 +54,7 @@ pub(crate) async fn delivered(
     journey.extend(elsewhere);
     let event = whole.event().map(|event| Bytes::copy_from_slice(event.as_bytes()));
     let actions = html! {
-        @if !visitor.read_only && event.is_some() {
+        @if !visit.visitor.read_only && event.is_some() {
             @for lane in sinks() {
                 a.button href={ "/do/redeliver?" (form(&[("channel", &row.channel), ("channel_id", &row.channel_id), ("sink", &lane.sink), ("offset", &offset.to_string())])) } {
                     span { "Redeliver to " (text(&lane.sink)) "…" }
@@ -83,7 +77,7 @@ pub(crate) async fn delivered(
         raw: format!("/event/{channel}/{offset}/raw"),
         ..Found::new(&row.channel, channel, offset, Bytes::from(whole.record.clone()), Badge::of(&row.verification))
     };
-    show(&state, &visitor, found, query.as_deref()).await
+    show(&visit, found).await
 }
 
 /// The delivery that the row records.
@@ -105,11 +99,8 @@ async fn recorded(state: &State, channel: ChannelId, offset: i64) -> Journey {
 }
 
 /// Returns only the service's event, as a file.
-pub(crate) async fn delivered_raw(
-    Of(state): Of<Arc<State>>,
-    Path((channel, offset)): Path<(ChannelId, i64)>,
-) -> Response {
-    match of_table(&state, channel, offset).await {
+pub(crate) async fn delivered_raw(visit: Visit, Path((channel, offset)): Path<(ChannelId, i64)>) -> Response {
+    match of_table(&visit.state, channel, offset).await {
         Ok((_, found)) => {
             let event = found.event().map_or_else(|| found.record.clone(), str::to_owned);
             let name = format!("attachment; filename=\"event-{offset}.json\"");
@@ -139,21 +130,17 @@ pub(crate) async fn of_table(
 }
 
 /// Shows an event as the service has it now.
-pub(crate) async fn at_service(
-    Of(state): Of<Arc<State>>,
-    Extension(visitor): Extension<Visitor>,
-    Path((channel, event)): Path<(ChannelId, EventId)>,
-    RawQuery(query): RawQuery,
-) -> Response {
+pub(crate) async fn at_service(visit: Visit, Path((channel, event)): Path<(ChannelId, EventId)>) -> Response {
+    let state = &visit.state;
     let raw = match state.client.event(channel, event).await {
         Ok(raw) => raw,
         Err(error) => {
             let why = format!("The service could not be asked for event {event}: {}.", Chain(&error));
-            return page::problem(&state, &visitor, StatusCode::BAD_GATEWAY, &why).await;
+            return visit.problem(StatusCode::BAD_GATEWAY, &why).await;
         }
     };
     let offset = raw.offset.get();
-    let (report, recorded) = (state.link.lately().await, recorded(&state, channel, offset).await);
+    let (report, recorded) = (state.link.lately().await, recorded(state, channel, offset).await);
     let verifier = verifier_of(&state.channels, &channel.to_string()).ok().map(|(_, verifier)| verifier);
     let said = match verifier {
         Some(verifier) => {
@@ -182,5 +169,5 @@ pub(crate) async fn at_service(
         },
         ..Found::new(&name, channel, offset, raw.json, said)
     };
-    show(&state, &visitor, found, query.as_deref()).await
+    show(&visit, found).await
 }

@@ -1,8 +1,6 @@
 //! Shows events that the daemon stores: quarantined events and dead letters.
 
-use std::sync::Arc;
-
-use axum::extract::{Extension, Path, RawQuery, State as Of};
+use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::response::Response;
 use base64::Engine;
@@ -14,9 +12,7 @@ use maud::html;
 use super::event::{Found, created, lanes};
 use super::journey::{Step, When, at_sinks, attempts};
 use super::show::show;
-use crate::access::Visitor;
-use crate::page::{self, Badge, advice, form};
-use crate::state::State;
+use crate::page::{Badge, Visit, advice, form};
 use crate::text::text;
 use channel::RejectionReason;
 use ledger::{GivenUp, Quarantined};
@@ -24,23 +20,18 @@ use operator::api::{DeadLetterEvent, Entry, GetJourney, QuarantinedEvent, ShowDe
 use proof::event::{Event, Offset, Proofs};
 
 /// Shows a quarantined event.
-pub(crate) async fn quarantined(
-    Of(state): Of<Arc<State>>,
-    Extension(visitor): Extension<Visitor>,
-    Path((channel, offset)): Path<(String, i64)>,
-    RawQuery(query): RawQuery,
-) -> Response {
+pub(crate) async fn quarantined(visit: Visit, Path((channel, offset)): Path<(String, i64)>) -> Response {
     let Some(offset) = Offset::new(offset) else {
-        return page::problem(&state, &visitor, StatusCode::NOT_FOUND, "This offset does not exist.").await;
+        return visit.problem(StatusCode::NOT_FOUND, "This offset does not exist.").await;
     };
-    let shown = state.link.ask(&ShowQuarantined { channel, offset, event_id: None }).await;
+    let shown = visit.state.link.ask(&ShowQuarantined { channel, offset, event_id: None }).await;
     let QuarantinedEvent { entry, bytes_base64, .. } = match shown {
         Ok(shown) => shown,
-        Err(why) => return page::problem(&state, &visitor, StatusCode::NOT_FOUND, &why).await,
+        Err(why) => return visit.problem(StatusCode::NOT_FOUND, &why).await,
     };
     let Ok(json) = STANDARD.decode(bytes_base64) else {
         let why = "The daemon's answer cannot be read: the bytes of the event are not in base64.";
-        return page::problem(&state, &visitor, StatusCode::BAD_GATEWAY, why).await;
+        return visit.problem(StatusCode::BAD_GATEWAY, why).await;
     };
     let (json, facts) = (Bytes::from(json), &entry.facts);
     // Duplicates are verified again only if the request names their reason.
@@ -51,7 +42,7 @@ pub(crate) async fn quarantined(
         otherwise: "Its proof alone does not decide. For the reason above it is ",
         journey: rejection(facts),
         actions: html! {
-            @if !visitor.read_only {
+            @if !visit.visitor.read_only {
                 a.button href={ "/do/retry?" (form(&place)) } { "Verify and deliver…" }
                 a.button.danger href={ "/do/drop?" (form(&place)) } { "Drop…" }
             }
@@ -68,7 +59,7 @@ pub(crate) async fn quarantined(
         },
         ..of_daemon(&entry, offset, json, Badge::Rejected)
     };
-    show(&state, &visitor, found, query.as_deref()).await
+    show(&visit, found).await
 }
 
 fn rejection(facts: &Quarantined) -> Vec<Step> {
@@ -83,24 +74,19 @@ fn rejection(facts: &Quarantined) -> Vec<Step> {
 }
 
 /// Shows a dead letter.
-pub(crate) async fn dead_letter(
-    Of(state): Of<Arc<State>>,
-    Extension(visitor): Extension<Visitor>,
-    Path((channel, sink, offset)): Path<(String, String, i64)>,
-    RawQuery(query): RawQuery,
-) -> Response {
+pub(crate) async fn dead_letter(visit: Visit, Path((channel, sink, offset)): Path<(String, String, i64)>) -> Response {
     let Some(offset) = Offset::new(offset) else {
-        return page::problem(&state, &visitor, StatusCode::NOT_FOUND, "This offset does not exist.").await;
+        return visit.problem(StatusCode::NOT_FOUND, "This offset does not exist.").await;
     };
-    let shown = state.link.ask(&ShowDeadLetter { channel, offset, event_id: None, sink: sink.clone() }).await;
+    let shown = visit.state.link.ask(&ShowDeadLetter { channel, offset, event_id: None, sink: sink.clone() }).await;
     let DeadLetterEvent { entry, event } = match shown {
         Ok(shown) => shown,
-        Err(why) => return page::problem(&state, &visitor, StatusCode::NOT_FOUND, &why).await,
+        Err(why) => return visit.problem(StatusCode::NOT_FOUND, &why).await,
     };
     let (json, facts) = (Bytes::copy_from_slice(event.get().as_bytes()), &entry.facts.facts);
     let signed = Event::parse(json.clone()).is_ok_and(|event| !matches!(event.proofs, Proofs::None));
-    let report = state.link.lately().await;
-    let recorded = state.link.ask(&GetJourney { channel: entry.channel_id.to_string(), offset }).await;
+    let report = visit.state.link.lately().await;
+    let recorded = visit.state.link.ask(&GetJourney { channel: entry.channel_id.to_string(), offset }).await;
     let others = report.iter().flat_map(|report| lanes(report, entry.channel_id)).filter(|lane| *lane.sink != *sink);
     let mut journey = refusals(facts, &sink);
     // If the daemon no longer answers, the head of the page says so.
@@ -113,7 +99,7 @@ pub(crate) async fn dead_letter(
         otherwise: "When it was offered it was ",
         journey,
         actions: html! {
-            @if !visitor.read_only {
+            @if !visit.visitor.read_only {
                 a.button href={ "/do/redeliver-dead?" (form(&place)) } { "Redeliver…" }
                 a.button.danger href={ "/do/drop-dead?" (form(&place)) } { "Drop…" }
             }
@@ -125,7 +111,7 @@ pub(crate) async fn dead_letter(
         },
         ..of_daemon(&entry, offset, json, if signed { Badge::Verified } else { Badge::Unsigned })
     };
-    show(&state, &visitor, found, query.as_deref()).await
+    show(&visit, found).await
 }
 
 fn refusals(facts: &GivenUp, sink: &str) -> Vec<Step> {

@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use crate::page::{ago, segment, span, time};
+use crate::page::{ago, segment, time};
 use crate::text::text;
-use channel::LaneStatus;
+use channel::{LaneStatus, span};
 use operator::api::{DeadLetter, Journey};
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::event::Examined;
-use crate::page::{Badge, time};
+use crate::page::{Badge, signer, table, time};
 use crate::text::{text, whole};
 use operator::SignerNames;
 use proof::event::Proofs;
@@ -110,34 +110,22 @@ pub(super) fn show(examined: &Examined, verdict: Badge, names: &SignerNames) -> 
         .as_ref()
         .zip(event_hash)
         .is_some_and(|(report, hash)| report.workflow_owner == owner && hash.0[..] == *report.payload);
+    let columns = [("#", ""), ("Signer", ""), ("Signature", ""), ("Counts", "")];
+    let rows = dissected.makers.iter().zip(&counts).enumerate().map(|(at, (maker, counts))| {
+        let signature = ocr.signatures.get(at).and_then(|text| text.as_deref()).unwrap_or("null");
+        let signer = maker.as_ref().map_or_else(|| html! { span.none { "no key" } }, |maker| signer(maker, names));
+        vec![
+            html! { (at + 1) },
+            signer,
+            html! { details.inline { summary.mono { (text(&shortened(signature))) } span.mono.long { (whole(signature)) } } },
+            html! { span class=(counts.class(verdict)) { (counts.said(is_of_it)) } },
+        ]
+    });
     html! {
         section aria-labelledby="proof" {
             h2 #proof { "The proof" }
             (summary(verdict, counted, required, members.len(), is_of_it))
-            div.scroll role="region" aria-label="Signatures" tabindex="0" {
-                table.signers {
-                    thead { tr { th scope="col" { "#" } th scope="col" { "Signer" } th scope="col" { "Signature" } th scope="col" { "Counts" } } }
-                    tbody {
-                        @for (at, (maker, counts)) in dissected.makers.iter().zip(&counts).enumerate() {
-                            @let signature = ocr.signatures.get(at).and_then(|text| text.as_deref()).unwrap_or("null");
-                            tr {
-                                td data-label="Number" { (at + 1) }
-                                td data-label="Signer" {
-                                    @match maker {
-                                        Some(maker) => {
-                                            span.mono.long { (maker.to_string()) }
-                                            @if let Some(name) = names.get(maker) { " " strong { (text(name)) } }
-                                        }
-                                        None => span.none { "no key" },
-                                    }
-                                }
-                                td data-label="Signature" { details.inline { summary.mono { (text(&shortened(signature))) } span.mono.long { (whole(signature)) } } }
-                                td data-label="Counts" { span class=(counts.class(verdict)) { (counts.said(is_of_it)) } }
-                            }
-                        }
-                    }
-                }
-            }
+            (table("Signatures", "signers", &columns, rows))
             @if ocr.signatures.len() > dissected.makers.len() {
                 p.note { "The proof has " (ocr.signatures.len()) " signatures; the first are shown." }
             }

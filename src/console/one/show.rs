@@ -8,21 +8,20 @@ use tokio::task::spawn_blocking;
 
 use super::event::{Examined, Found};
 use super::{journey, proof};
-use crate::access::Visitor;
-use crate::page::{self, Badge, Shell, time};
-use crate::state::State;
+use crate::page::{Badge, Visit, time};
 use crate::text::{Json, text, whole};
 use ::proof::event::{Object, Proofs};
 use ::proof::verify::{Dissected, Verdict, Verifier};
+use channel::grouped;
 use net::tasks::joined;
 use operator::verifier_of;
 use record::{Checked, decode, printable};
 
 /// Returns the page. If the query contains `part=way`, returns only the journey, which the page requests repeatedly.
-pub(super) async fn show(state: &State, visitor: &Visitor, mut found: Found, query: Option<&str>) -> Response {
-    let asks = |what: &str| query.is_some_and(|query| query.split('&').any(|member| member == what));
+pub(super) async fn show(visit: &Visit, mut found: Found) -> Response {
+    let asks = |what: &str| visit.query.split('&').any(|member| member == what);
     let is_again = asks("verify=1");
-    let verifier = verifier_of(&state.channels, &found.channel_id.to_string()).map(|(_, verifier)| verifier);
+    let verifier = verifier_of(&visit.state.channels, &found.channel_id.to_string()).map(|(_, verifier)| verifier);
     let examined = match verifier {
         Err(_) => None,
         Ok(verifier) => {
@@ -42,11 +41,10 @@ pub(super) async fn show(state: &State, visitor: &Visitor, mut found: Found, que
     let kind = event.map_or_else(|| "malformed".to_owned(), |event| event.kind.as_ref().to_owned());
     let heading = named.clone().unwrap_or_else(|| kind.clone());
     let title = printable(&heading);
-    let shell = Shell::of(state, visitor, &title, "").await;
     let verdict = examined.as_ref().map_or(found.said, |examined| Badge::of(examined.outcome.status));
     // If the two verdicts differ, the page says so, even without a request to verify again.
     let differs = examined.is_some() && verdict != found.said;
-    shell.page(&html! {
+    let content = html! {
         nav.crumbs aria-label="Where this is" { a href=(found.list.0) { (found.list.1) } " / " (text(&found.channel)) " / " (found.offset) }
         div.heading {
             div {
@@ -69,9 +67,10 @@ pub(super) async fn show(state: &State, visitor: &Visitor, mut found: Found, que
             div data-again="?part=way" { (way) }
         }
         (side_by_side(&found, verdict, decoded.as_deref().map(serde_json::value::RawValue::get)))
-        @if let Some(examined) = &examined { (proof::show(examined, verdict, &state.signer_names)) }
+        @if let Some(examined) = &examined { (proof::show(examined, verdict, &visit.state.signer_names)) }
         (bytes(&found))
-    })
+    };
+    visit.page(&title, "", &content).await
 }
 
 fn examine(json: &Bytes, verifier: Verifier) -> Examined {
@@ -191,7 +190,7 @@ fn bytes(found: &Found) -> Markup {
     html! {
         section aria-labelledby="bytes" {
             h2 #bytes { "Raw bytes" }
-            p.sub { "The service's event as received, " (page::number(event.len() as u64)) " bytes. "
+            p.sub { "The service's event as received, " (grouped(event.len() as u64)) " bytes. "
                 code { "channeld verify" } " takes it as it is." }
             div.actions {
                 @if event.len() <= SHOWN { button type="button" data-copy-from="raw" { "Copy" } }

@@ -1,37 +1,18 @@
 //! The queries that a database answers about a table.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use jiff::Timestamp;
 
 use super::filter::{Filter, Place};
-use super::rows::{Row, Whole};
-use super::sample::Sample;
-use super::windows::Window;
-use proof::event::ChannelId;
-
-/// How many of the events after an event, by offset, are checked for an earlier delivery.
-pub(super) const FOLLOWING: usize = 100;
+use super::rows::Row;
+use super::sql::Dialect;
 
 /// The highest number of new rows that is counted.
 pub(crate) const MOST_NEW: usize = 1_000;
 
-/// How many rows contain the words of a search.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Count {
-    Exactly(usize),
-    AtLeast(usize),
-}
-
-/// Why longer words that begin with the last word were not searched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OnlyWhole {
-    /// Many events contain the word itself.
-    Many,
-    /// The search for longer words took too long.
-    Slow,
-}
+/// The highest number of hits of a word search that is counted.
+pub(super) const MOST_HITS: usize = 1_000;
 
 /// Why a table could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,68 +23,90 @@ pub(crate) enum Unread {
     Failed(String),
 }
 
-/// The answer of a word index to a search, before rows are read.
+/// A page of rows.
 #[derive(Debug, Default)]
-pub(super) struct Hits {
-    /// The query that was sent to the index.
-    pub(super) query: String,
-    /// Ids of the rows that were written last and contain the words, in descending order. Always empty for PostgreSQL.
-    pub(super) ids: Vec<i64>,
-    /// How many rows were counted.
-    pub(super) counted: usize,
-    /// Whether no further rows contain the words.
-    pub(super) is_all: bool,
-    pub(super) only_whole: Option<OnlyWhole>,
+pub(crate) struct Page {
+    pub(crate) rows: Vec<Row>,
+    /// Whether older rows exist.
+    pub(crate) has_more: bool,
+    /// Whether the time was over before the page was full. All matching rows above the last row are on the page.
+    pub(crate) is_stopped: bool,
+    /// Whether the last word was searched only as a whole, and not as the beginning of longer words.
+    pub(crate) is_only_whole: bool,
+    /// How many rows of the table match the search, if that is known.
+    pub(crate) count: Option<Count>,
+    /// How long it took.
+    pub(crate) took: Duration,
 }
 
-/// The search in one window.
+/// How many rows contain the words of a search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Count {
+    Exactly(usize),
+    AtLeast(usize),
+}
+
+impl Count {
+    /// The count of a query that stops after one row more than [`MOST_HITS`].
+    pub(super) fn of(counted: i64) -> Self {
+        match usize::try_from(counted) {
+            Ok(count) if count <= MOST_HITS => Self::Exactly(count),
+            _ => Self::AtLeast(MOST_HITS),
+        }
+    }
+}
+
+/// The request for a page.
 #[derive(Clone, Copy)]
-pub(super) struct Look<'a> {
+pub(crate) struct Look<'a> {
     pub(super) filter: &'a Filter,
-    pub(super) window: Window,
     /// Only rows below this place.
     pub(super) below: Option<&'a Place>,
     /// The largest number of rows to return.
     pub(super) limit: usize,
     pub(super) deadline: Instant,
-    pub(super) hits: &'a Hits,
 }
 
-impl Hits {
-    /// How many rows contain the words; `None` if that is not known.
-    pub(super) fn count(&self) -> Option<Count> {
-        match self.counted {
-            count if self.is_all && self.only_whole.is_none() => Some(Count::Exactly(count)),
-            0 => None,
-            count => Some(Count::AtLeast(count)),
-        }
-    }
+/// The rows of a query, with each value as text.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    pub(super) rows: Vec<Vec<Option<String>>>,
+    /// Whether the time was over before the last row.
+    pub(super) is_stopped: bool,
 }
 
-/// A database that holds a table.
+/// A database that contains a table.
 #[async_trait]
-pub(super) trait Backend: Send + Sync {
+pub(crate) trait Backend: Send + Sync {
     /// The name of the database.
     fn name(&self) -> &'static str;
 
-    /// Returns rows of a window.
-    async fn look(&self, look: Look<'_>) -> Result<Vec<Row>, Unread>;
+    fn dialect(&self) -> Dialect;
 
-    /// Asks the word index for the words of a filter. A patient search may take longer.
-    async fn hits(&self, filter: &Filter, deadline: Instant, is_patient: bool) -> Result<Hits, Unread>;
+    /// The name of the table in a statement.
+    fn table(&self) -> String;
 
-    /// Returns at most this many of the newest rows.
-    async fn sample(&self, most: usize) -> Result<Sample, Unread>;
+    /// Runs a query until the deadline.
+    async fn query(&self, deadline: Instant, sql: String, values: Vec<String>) -> Result<Answer, Unread>;
 
-    /// The mark from which [`arrived`](Self::arrived) counts the rows that arrive from now on.
-    async fn mark(&self) -> Result<String, Unread>;
+    /// Returns the first rows, and for a search for nothing but words the number of hits.
+    async fn page(&self, look: Look<'_>) -> Result<Page, Unread>;
+
+    /// A query for the approximate number of rows.
+    fn total(&self) -> String;
+
+    /// A query for the number from which [`arrived`](Self::arrived) counts the rows that arrive from now on.
+    fn mark(&self) -> String;
 
     /// Counts the rows that arrived after the mark, up to [`MOST_NEW`].
-    async fn arrived(&self, filter: &Filter, mark: &str) -> Result<usize, Unread>;
+    async fn arrived(&self, filter: &Filter, mark: i64, deadline: Instant) -> Result<usize, Unread>;
 
-    /// Returns the earliest delivery among the events that follow this one.
-    async fn followed(&self, channel: ChannelId, offset: i64) -> Result<Option<Timestamp>, Unread>;
-
-    /// Returns one row with its record; `None` if the row does not exist.
-    async fn whole(&self, channel: ChannelId, offset: i64) -> Result<Option<Whole>, Unread>;
+    /// Returns the number that a query returns; 0 if it returns none.
+    async fn number(&self, deadline: Instant, sql: String, values: Vec<String>) -> Result<i64, Unread> {
+        let answer = self.query(deadline, sql, values).await?;
+        if answer.is_stopped {
+            return Err(Unread::Slow);
+        }
+        Ok(answer.rows.into_iter().flatten().flatten().next().and_then(|text| text.parse().ok()).unwrap_or(0))
+    }
 }

@@ -1,4 +1,4 @@
-//! Selects rows of a table, and describes the place of a row in it.
+//! Selects rows of a table: the values to choose from, the filter, and the place of a row.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,6 +9,9 @@ use strum::{EnumString, IntoStaticStr, VariantArray};
 
 use super::rows::Row;
 use proof::event::{ChannelId, EventId};
+
+/// How many of the newest rows provide the values of the filter menus.
+pub(super) const SAMPLED: usize = 2_000;
 
 /// A column whose values the user can choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, EnumString, IntoStaticStr, VariantArray)]
@@ -24,11 +27,39 @@ pub(crate) enum Facet {
     Channel,
 }
 
+/// The newest rows.
+#[derive(Debug, Default)]
+pub(crate) struct Sample {
+    pub(crate) rows: Vec<Row>,
+    /// The approximate number of rows in the table.
+    pub(crate) total: u64,
+}
+
+impl Sample {
+    /// Creates a sample from rows that are not in a table.
+    pub(crate) fn of(rows: Vec<Row>) -> Self {
+        Self { total: rows.len() as u64, rows }
+    }
+
+    /// The values of a column, the most frequent first, and how many of the newest rows have each value.
+    pub(crate) fn values(&self, facet: Facet) -> Vec<(String, usize)> {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for row in &self.rows {
+            if let Some(value) = facet.of(row).filter(|value| !value.is_empty()) {
+                *counts.entry(value).or_default() += 1;
+            }
+        }
+        let mut counts: Vec<_> = counts.into_iter().map(|(value, count)| (value.to_owned(), count)).collect();
+        counts.sort_by(|(one, first), (other, second)| second.cmp(first).then_with(|| one.cmp(other)));
+        counts
+    }
+}
+
 /// The selection of rows. A row must satisfy every part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Filter {
     /// Words that must all occur in the row's texts.
-    pub(crate) words: Option<Vec<String>>,
+    pub(crate) words: Vec<String>,
     /// For each column, the accepted values.
     pub(crate) chosen: BTreeMap<Facet, Vec<String>>,
     /// The oldest accepted time.
@@ -72,19 +103,9 @@ impl Facet {
 }
 
 impl Filter {
-    /// Whether the row satisfies the filter. The words are not checked.
-    pub(super) fn lets_through(&self, row: &Row) -> bool {
-        let is_chosen = |(facet, values): (&Facet, &Vec<String>)| {
-            facet.of(row).is_some_and(|value| values.iter().any(|chosen| chosen == value))
-        };
-        self.chosen.iter().all(is_chosen)
-            && self.from.is_none_or(|from| row.time.is_some_and(|time| time >= from))
-            && self.to.is_none_or(|to| row.time.is_some_and(|time| time <= to))
-    }
-
     /// Whether words are the only restriction.
     pub(super) fn has_only_words(&self) -> bool {
-        self.words.is_some() && self.chosen.is_empty() && self.from.is_none() && self.to.is_none()
+        !self.words.is_empty() && self.chosen.is_empty() && self.from.is_none() && self.to.is_none()
     }
 }
 
@@ -99,10 +120,8 @@ impl Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { time, offset, channel, event } = self;
-        match time {
-            Some(time) => write!(f, "{time:.3}~{offset}~{channel}~{event}"),
-            None => write!(f, "-~{offset}~{channel}~{event}"),
-        }
+        let time = time.map_or_else(|| "-".to_owned(), |time| format!("{time:.3}"));
+        write!(f, "{time}~{offset}~{channel}~{event}")
     }
 }
 
@@ -110,12 +129,8 @@ impl FromStr for Place {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let mut parts = text.split('~');
-        let mut next = || parts.next().ok_or(());
-        let (time, offset, channel, event) = (next()?, next()?, next()?, next()?);
-        if parts.next().is_some() {
-            return Err(());
-        }
+        let parts: Vec<_> = text.split('~').collect();
+        let [time, offset, channel, event] = parts[..] else { return Err(()) };
         let time = if time == "-" { None } else { Some(time.parse().map_err(drop)?) };
         let (channel, event) = (channel.parse().map_err(drop)?, event.parse().map_err(drop)?);
         Ok(Self { time, offset: offset.parse().map_err(drop)?, channel, event })

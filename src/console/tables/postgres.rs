@@ -4,33 +4,31 @@
 //!
 //! If the time of a query is over, the server is asked to cancel it, and its connection is closed.
 
+use std::iter::successors;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use async_trait::async_trait;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::time::timeout_at;
 use tokio_postgres::types::{ToSql, Type};
 
-use super::backend::{Backend, FOLLOWING, Hits, Look, MOST_NEW, Unread};
+use super::backend::{Answer, Backend, Count, Look, MOST_HITS, MOST_NEW, Page, Unread};
 use super::filter::Filter;
-use super::piece::{LOOKED_THROUGH, piece};
-use super::rows::{Row, Whole};
-use super::sample::Sample;
-use super::sql::{Dialect, LISTED, NEWEST_FIRST, Statement, Value, pattern, texts};
+use super::rows::Row;
+use super::sql::{Dialect, NEWEST_FIRST, Part, Statement, columns, pattern, texts};
 use net::postgres::{Connector, DatabaseError, Open, advised, answered};
 use net::tasks::lock;
-use proof::event::ChannelId;
 use sink::{PostgresSettings, Search};
 
 /// The largest number of idle connections.
 const IDLE: usize = 2;
 
-/// The time limit of queries that do not use the budget of a page.
-const SMALL: Duration = Duration::from_secs(8);
-
-/// The highest number of hits that is counted. A search with fewer hits finds its rows by their words alone.
-const FEW: usize = 1_000;
+/// The width of the first time range in which a page searches for its rows, and the factor by which each further range is
+/// wider. The last range has 5 years.
+const NARROWEST: SignedDuration = SignedDuration::from_secs(10);
+const WIDER: i32 = 16;
+const RANGES: usize = 7;
 
 /// How many channels are searched for their newest rows.
 const MOST_CHANNELS: usize = 200;
@@ -51,33 +49,6 @@ impl Postgres {
         let connector = Connector::new(&settings.server);
         let connector = connector.map_err(|error| format!("{at}.url: no certificate can be checked: {error}"))?;
         Ok(Self { at, settings, connector, idle: Mutex::default() })
-    }
-
-    async fn query(&self, deadline: Instant, sql: &str, values: &[Value]) -> Result<Vec<tokio_postgres::Row>, Unread> {
-        let open = self.open().await?;
-        let parameters: Vec<(&(dyn ToSql + Sync), Type)> = values
-            .iter()
-            .map(|value| match value {
-                Value::Text(text) => (text as &(dyn ToSql + Sync), Type::TEXT),
-                Value::Texts(texts) => (texts as _, Type::TEXT_ARRAY),
-                Value::Number(number) => (number as _, Type::INT8),
-            })
-            .collect();
-        let answer = timeout_at(deadline.into(), open.client.query_typed(sql, &parameters)).await;
-        match answer {
-            Ok(Ok(rows)) => {
-                let mut idle = lock(&self.idle);
-                if idle.len() < IDLE {
-                    idle.push(open);
-                }
-                Ok(rows)
-            }
-            Ok(Err(error)) => Err(self.unread(&error.into())),
-            Err(_) => {
-                self.connector.cancel(&open).await;
-                Err(Unread::Slow)
-            }
-        }
     }
 
     async fn open(&self) -> Result<Open, Unread> {
@@ -106,16 +77,12 @@ impl Postgres {
         Unread::Failed(format!("{}.", advised(error, &self.settings.server, &self.at)))
     }
 
-    fn table(&self) -> String {
-        format!("\"{}\".\"{}\"", self.settings.schema, self.settings.table)
-    }
-
-    fn with_words(&self, statement: &mut Statement, filter: &Filter) {
-        let Some(words) = &filter.words else { return };
+    fn with_words(&self, statement: &mut Statement, words: &[String]) {
         match self.settings.search {
             Search::None => statement.looked_through(words),
+            Search::Words if words.is_empty() => {}
             Search::Words => {
-                let text = statement.parameter(Value::Text(words.join(" ")));
+                let text = statement.text(words.join(" "));
                 let query = format!("plainto_tsquery('simple', {text})::text");
                 // The last word can be the beginning of a longer word.
                 statement
@@ -124,7 +91,7 @@ impl Postgres {
             }
             Search::Trigrams => {
                 for word in words {
-                    let pattern = statement.parameter(Value::Text(pattern(word)));
+                    let pattern = statement.text(pattern(word));
                     statement.conditions.push(format!("search ilike {pattern} escape '\\'"));
                 }
             }
@@ -147,16 +114,24 @@ impl Postgres {
         )
     }
 
-    /// Counts the rows that contain the words, up to [`FEW`].
-    async fn counted(&self, filter: &Filter, deadline: Instant) -> Result<Hits, Unread> {
+    /// Returns the first rows of a part of the table.
+    async fn look(&self, part: Part, look: Look<'_>) -> Result<Vec<Row>, Unread> {
+        let Look { filter: Filter { words, .. }, below, limit, deadline } = look;
         let mut statement = Statement::new(Dialect::Postgres);
-        self.with_words(&mut statement, filter);
-        let (table, conditions) = (self.table(), statement.conditions());
-        let sql = format!("select count(*) from (select 1 from {table} where {conditions} limit {FEW}) as found");
-        let rows = self.query(deadline, &sql, &statement.values).await?;
-        let counted = rows.first().map_or(0, |row| row.get::<_, i64>(0));
-        let counted = usize::try_from(counted).unwrap_or(FEW);
-        Ok(Hits { counted, is_all: counted < FEW, ..Hits::default() })
+        statement.filtered(look.filter);
+        statement.within(part, below);
+        self.with_words(&mut statement, words);
+        let (table, columns, conditions) = (self.table(), columns(Dialect::Postgres), statement.conditions());
+        let rows = format!("from {table} where {conditions} order by {NEWEST_FIRST} limit {limit}");
+        let sql = if words.is_empty() {
+            format!("select {columns} {rows}")
+        } else {
+            // Read the texts only for the rows that are shown.
+            let texts = texts(Dialect::Postgres);
+            format!("select {columns}, {texts} from (select * {rows}) as found order by {NEWEST_FIRST}")
+        };
+        let answer = self.query(deadline, sql, statement.values).await?;
+        Ok(answer.rows.into_iter().map(|row| Row::listed(row, words, self.settings.search)).collect())
     }
 }
 
@@ -166,140 +141,94 @@ impl Backend for Postgres {
         "PostgreSQL"
     }
 
-    async fn hits(&self, filter: &Filter, deadline: Instant, _is_patient: bool) -> Result<Hits, Unread> {
-        // If the count takes too long, many rows match.
-        Ok(self.counted(filter, deadline).await.unwrap_or_default())
+    fn dialect(&self) -> Dialect {
+        Dialect::Postgres
     }
 
-    async fn look(&self, look: Look<'_>) -> Result<Vec<Row>, Unread> {
-        let Look { filter, window, below, limit, deadline, .. } = look;
+    fn table(&self) -> String {
+        format!("\"{}\".\"{}\"", self.settings.schema, self.settings.table)
+    }
+
+    async fn query(&self, deadline: Instant, sql: String, values: Vec<String>) -> Result<Answer, Unread> {
+        let open = self.open().await?;
+        let values: Vec<_> = values.iter().map(|value| (value as &(dyn ToSql + Sync), Type::TEXT)).collect();
+        match timeout_at(deadline.into(), open.client.query_typed(&sql, &values)).await {
+            Ok(Ok(rows)) => {
+                let mut idle = lock(&self.idle);
+                if idle.len() < IDLE {
+                    idle.push(open);
+                }
+                Ok(Answer { rows: rows.iter().map(texts_of).collect(), is_stopped: false })
+            }
+            Ok(Err(error)) => Err(self.unread(&error.into())),
+            Err(_) => {
+                self.connector.cancel(&open).await;
+                Err(Unread::Slow)
+            }
+        }
+    }
+
+    async fn page(&self, look: Look<'_>) -> Result<Page, Unread> {
+        let Look { filter, below, limit, deadline } = look;
+        let newest = self.newest("(extract(epoch from max(\"time\")) * 1000)::bigint", 20);
+        let newest = Timestamp::from_millisecond(self.number(deadline, newest, Vec::new()).await?).unwrap_or_default();
+        let top = below.and_then(|below| below.time).or(filter.to).map_or(newest, |top| top.min(newest));
+        let mut page = Page::default();
+        for part in parts(top, filter.from) {
+            match self.look(part, look).await {
+                Ok(rows) if part == Part::Timeless => page.rows.extend(rows),
+                // It contains the rows that were found before.
+                Ok(rows) => page.rows = rows,
+                Err(Unread::Slow) => page.is_stopped = true,
+                Err(failed) => return Err(failed),
+            }
+            if page.is_stopped || page.rows.len() >= limit {
+                break;
+            }
+        }
+        if filter.has_only_words() && !page.is_stopped {
+            let mut statement = Statement::new(Dialect::Postgres);
+            self.with_words(&mut statement, &filter.words);
+            let (table, conditions, limit) = (self.table(), statement.conditions(), MOST_HITS + 1);
+            let sql = format!("select count(*) from (select 1 from {table} where {conditions} limit {limit}) as found");
+            // If the time is over before the hits are counted, their number stays unknown.
+            page.count = self.number(deadline, sql, statement.values).await.ok().map(Count::of);
+        }
+        Ok(page)
+    }
+
+    fn total(&self) -> String {
+        format!("select reltuples::bigint from pg_class where oid = to_regclass('{}')", self.table())
+    }
+
+    fn mark(&self) -> String {
+        self.newest("(extract(epoch from max(delivered)) * 1000000)::bigint", 20)
+    }
+
+    async fn arrived(&self, filter: &Filter, mark: i64, deadline: Instant) -> Result<usize, Unread> {
         let mut statement = Statement::new(Dialect::Postgres);
-        statement.filtered(filter);
-        statement.within(window, below);
-        self.with_words(&mut statement, filter);
-        let (table, columns, conditions) = (self.table(), columns(""), statement.conditions());
-        // Sort by the columns, not by their texts.
-        let order = NEWEST_FIRST;
-        let Some(words) = &filter.words else {
-            let sql = format!("select {columns} from {table} where {conditions} order by {order} limit {limit}");
-            return Ok(self.query(deadline, &sql, &statement.values).await?.iter().map(read).collect());
-        };
-        // Read the texts only for the rows that are shown.
-        let (texts, search) = (texts(Dialect::Postgres), self.settings.search);
-        let rows = format!("select * from {table} where {conditions} order by {order} limit {limit}");
-        let sql = format!("select {columns}, {texts} from ({rows}) as found order by {order}");
-        let with_piece = |row: &tokio_postgres::Row| {
-            let texts: Vec<String> = (0..LOOKED_THROUGH.len()).map(|at| row.get(LISTED.len() + at)).collect();
-            Row { piece: piece(words, search, &texts), ..read(row) }
-        };
-        Ok(self.query(deadline, &sql, &statement.values).await?.iter().map(with_piece).collect())
-    }
-
-    async fn sample(&self, most: usize) -> Result<Sample, Unread> {
-        let deadline = Instant::now() + SMALL;
-        let table = self.table();
-        // With few channels, read many rows of each. With many channels, read few rows of each.
-        let channels = "count(distinct channel_id)";
-        let counted = self.query(deadline, &self.newest(channels, 1), &[]).await?;
-        let count = counted.first().map_or(1, |row| row.get::<_, i64>(0)).max(1);
-        let each = most / usize::try_from(count).unwrap_or(1) + 1;
-        let what = columns("newest.");
-        let sql = format!("{} order by newest.\"time\" desc nulls last limit {most}", self.newest(&what, each));
-        let rows: Vec<_> = self.query(deadline, &sql, &[]).await?.iter().map(read).collect();
-        let total = if rows.len() < most {
-            rows.len() as u64
-        } else {
-            let sql = "select reltuples::bigint from pg_class where oid = to_regclass($1)";
-            let counted = self.query(deadline, sql, &[Value::Text(table)]).await?;
-            counted.first().and_then(|row| u64::try_from(row.get::<_, i64>(0)).ok()).unwrap_or(0)
-        };
-        Ok(Sample { rows, total })
-    }
-
-    async fn mark(&self) -> Result<String, Unread> {
-        let newest = "coalesce((extract(epoch from max(delivered)) * 1000000)::bigint, 0)";
-        let rows = self.query(Instant::now() + SMALL, &self.newest(newest, 20), &[]).await?;
-        Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0)).to_string())
-    }
-
-    async fn arrived(&self, filter: &Filter, mark: &str) -> Result<usize, Unread> {
-        let mark = mark.parse().map_err(|_| Unread::Failed("The mark is none of this table.".to_owned()))?;
-        let mut statement = Statement::new(Dialect::Postgres);
-        let after = statement.parameter(Value::Number(mark));
+        let after = statement.number(mark);
         statement.conditions.push(format!("delivered > timestamptz 'epoch' + {after} * interval '1 microsecond'"));
         statement.filtered(filter);
-        self.with_words(&mut statement, filter);
-        let conditions = statement.conditions();
-        let sql = format!("{} where {conditions}", self.newest("count(*)", LOOKED_AT));
-        let rows = self.query(Instant::now() + SMALL, &sql, &statement.values).await?;
-        let count = rows.first().map_or(0, |row| row.get::<_, i64>(0));
+        self.with_words(&mut statement, &filter.words);
+        let sql = format!("{} where {}", self.newest("count(*)", LOOKED_AT), statement.conditions());
+        let count = self.number(deadline, sql, statement.values).await?;
         Ok(usize::try_from(count).unwrap_or(MOST_NEW).min(MOST_NEW))
     }
-
-    async fn followed(&self, channel: ChannelId, offset: i64) -> Result<Option<Timestamp>, Unread> {
-        let (table, first) = (self.table(), as_text("min(delivered)"));
-        let sql = format!(
-            "select {first} from (select delivered from {table} where channel_id = $1::uuid and event_offset > $2 \
-             order by event_offset limit {FOLLOWING}) as following"
-        );
-        let values = [Value::Text(channel.to_string()), Value::Number(offset)];
-        let rows = self.query(Instant::now() + SMALL, &sql, &values).await?;
-        let first = rows.first().and_then(|row| row.get::<_, Option<String>>(0));
-        Ok(first.and_then(|first| first.parse().ok()))
-    }
-
-    async fn whole(&self, channel: ChannelId, offset: i64) -> Result<Option<Whole>, Unread> {
-        let (table, columns) = (self.table(), columns(""));
-        let sql = format!(
-            "select {columns}, '0x' || encode(digest, 'hex'), record from {table} \
-             where channel_id = $1::uuid and event_offset = $2 order by delivered desc limit 1"
-        );
-        let values = [Value::Text(channel.to_string()), Value::Number(offset)];
-        let rows = self.query(Instant::now() + SMALL, &sql, &values).await?;
-        Ok(rows.first().map(|row| Whole {
-            row: read(row),
-            digest: row.get(LISTED.len()),
-            record: row.get(LISTED.len() + 1),
-        }))
-    }
 }
 
-/// The columns of a list. Each is selected as text, except the offset.
-fn columns(of: &str) -> String {
-    let column = |name: &str| match name {
-        "event_offset" => format!("{of}event_offset"),
-        "time" | "received" | "delivered" => as_text(&format!("{of}\"{name}\"")),
-        // The text has another name, because the rows are sorted by the column itself.
-        "channel_id" | "event_id" => format!("{of}{name}::text as {name}_text"),
-        name => format!("{of}\"{name}\""),
-    };
-    LISTED.map(column).join(", ")
+/// The parts of the table in which a page searches for its rows, one after another. The index on the time only tells which
+/// blocks have rows of a time range, so a query that begins with a short range does not sort the whole table.
+fn parts(top: Timestamp, from: Option<Timestamp>) -> impl Iterator<Item = Part> {
+    let widths = successors(Some(NARROWEST), |width| Some(width.saturating_mul(WIDER))).take(RANGES);
+    let ranges = widths.map_while(move |width| top.checked_sub(width).ok());
+    let ranges = ranges.take_while(move |since| from.is_none_or(|from| from < *since));
+    ranges.map(Part::Since).chain([Part::Timed, Part::Timeless])
 }
 
-/// A time as text, in the format that SQLite tables use.
-fn as_text(time: &str) -> String {
-    format!("to_char({time} at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')")
-}
-
-fn read(row: &tokio_postgres::Row) -> Row {
-    let text = |at: usize| row.get::<_, Option<String>>(at);
-    let needed = |at: usize| text(at).unwrap_or_default();
-    let time = |at: usize| text(at).and_then(|text| text.parse().ok());
-    Row {
-        channel: needed(0),
-        channel_id: needed(1),
-        offset: row.get(2),
-        event_id: text(3),
-        kind: needed(4),
-        name: text(5),
-        source: text(6),
-        service: text(7),
-        network: text(8),
-        time: time(9),
-        received: time(10),
-        delivered: time(11),
-        status: text(12),
-        verification: needed(13),
-        piece: None,
-    }
+/// The values of a row, which are texts and numbers.
+fn texts_of(row: &tokio_postgres::Row) -> Vec<Option<String>> {
+    let number = |at| row.get::<_, Option<i64>>(at).map(|number| number.to_string());
+    let columns = row.columns().iter().enumerate();
+    columns.map(|(at, column)| if *column.type_() == Type::INT8 { number(at) } else { row.get(at) }).collect()
 }

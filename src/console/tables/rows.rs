@@ -3,7 +3,26 @@
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 
-use super::piece::Piece;
+use super::piece::{Piece, piece};
+use sink::Search;
+
+/// The columns of a list, in the order in which a [`Row`] is read.
+pub(super) const LISTED: [&str; 14] = [
+    "channel",
+    "channel_id",
+    "event_offset",
+    "event_id",
+    "type",
+    "name",
+    "source",
+    "service",
+    "network",
+    "time",
+    "received",
+    "delivered",
+    "status",
+    "verification",
+];
 
 /// The columns of a row that a list shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,6 +45,39 @@ pub(crate) struct Row {
     pub(crate) piece: Option<Piece>,
 }
 
+impl Row {
+    /// Reads a row of a list. For a word search, the values of the columns `LOOKED_THROUGH` follow.
+    pub(super) fn listed(values: Vec<Option<String>>, words: &[String], search: Search) -> Self {
+        let mut values = values.into_iter();
+        let row = Self::read(&mut values);
+        let texts: Vec<_> = values.map(Option::unwrap_or_default).collect();
+        Self { piece: piece(words, search, &texts), ..row }
+    }
+
+    /// Reads a row from the values of the columns [`LISTED`].
+    fn read(values: &mut impl Iterator<Item = Option<String>>) -> Self {
+        let mut next = || values.next().flatten();
+        let time = |text: Option<String>| text.and_then(|text| text.parse().ok());
+        Self {
+            channel: next().unwrap_or_default(),
+            channel_id: next().unwrap_or_default(),
+            offset: next().and_then(|text| text.parse().ok()).unwrap_or_default(),
+            event_id: next(),
+            kind: next().unwrap_or_default(),
+            name: next(),
+            source: next(),
+            service: next(),
+            network: next(),
+            time: time(next()),
+            received: time(next()),
+            delivered: time(next()),
+            status: next(),
+            verification: next().unwrap_or_default(),
+            piece: None,
+        }
+    }
+}
+
 /// A row together with its record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Whole {
@@ -36,6 +88,14 @@ pub(crate) struct Whole {
 }
 
 impl Whole {
+    /// Reads a row from the values of the columns [`LISTED`], the digest and the record.
+    pub(super) fn of(values: Vec<Option<String>>) -> Self {
+        let mut values = values.into_iter();
+        let row = Row::read(&mut values);
+        let digest = values.next().flatten().filter(|digest| !digest.is_empty());
+        Self { row, digest, record: values.next().flatten().unwrap_or_default() }
+    }
+
     /// The service's JSON inside the record, if the record contains it.
     pub(crate) fn event(&self) -> Option<&str> {
         #[derive(serde::Deserialize)]

@@ -9,54 +9,39 @@ use jiff::Timestamp;
 
 use super::filter::{Filter, Place};
 use super::piece::{LOOKED_INTO, LOOKED_THROUGH};
-use super::windows::Window;
-
-/// The columns of a list, in the order in which [`Row`](super::rows::Row) is read.
-pub(super) const LISTED: [&str; 14] = [
-    "channel",
-    "channel_id",
-    "event_offset",
-    "event_id",
-    "type",
-    "name",
-    "source",
-    "service",
-    "network",
-    "time",
-    "received",
-    "delivered",
-    "status",
-    "verification",
-];
+use super::rows::LISTED;
+use proof::event::ChannelId;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Dialect {
+pub(crate) enum Dialect {
     Sqlite,
     Postgres,
 }
 
-/// A parameter.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Value {
-    Text(String),
-    Texts(Vec<String>),
-    Number(i64),
-}
-
 /// The conditions and parameters of a statement that is being built.
-#[derive(Clone)]
 pub(super) struct Statement {
     dialect: Dialect,
     pub(super) conditions: Vec<String>,
-    pub(super) values: Vec<Value>,
+    pub(super) values: Vec<String>,
 }
+
+/// A part of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// The rows later than a time.
+    Since(Timestamp),
+    /// The rows with a time.
+    Timed,
+    /// The rows without a time. They are listed last.
+    Timeless,
+}
+
+/// The columns that identify a row. Two events can have the same offset, and an event can lack an id.
+pub(super) const KEY: &str = "event_offset, channel_id, coalesce(event_id, '00000000-0000-0000-0000-000000000000')";
 
 /// The order of rows.
 pub(super) const NEWEST_FIRST: &str = "\"time\" desc, event_offset desc, channel_id desc, \
     coalesce(event_id, '00000000-0000-0000-0000-000000000000') desc";
-
-/// The event's id in the sort order. Two events can have the same offset, and an event can lack an id.
-const EVENT: &str = "coalesce(event_id, '00000000-0000-0000-0000-000000000000')";
 
 impl Statement {
     pub(super) fn new(dialect: Dialect) -> Self {
@@ -64,33 +49,31 @@ impl Statement {
     }
 
     /// Adds a parameter and returns its name in the statement.
-    pub(super) fn parameter(&mut self, value: Value) -> String {
-        self.values.push(value);
+    pub(super) fn text(&mut self, value: impl ToString) -> String {
+        self.values.push(value.to_string());
         let sign = if self.dialect == Dialect::Sqlite { '?' } else { '$' };
         format!("{sign}{}", self.values.len())
     }
 
+    pub(super) fn number(&mut self, value: i64) -> String {
+        format!("cast({} as bigint)", self.text(value))
+    }
+
+    pub(super) fn channel(&mut self, channel: ChannelId) -> String {
+        let cast = if self.dialect == Dialect::Postgres { "::uuid" } else { "" };
+        self.text(channel) + cast
+    }
+
     fn time(&mut self, time: Timestamp) -> String {
-        let parameter = self.parameter(Value::Text(format!("{time:.3}")));
+        let parameter = self.text(format!("{time:.3}"));
         if self.dialect == Dialect::Postgres { format!("{parameter}::timestamptz") } else { parameter }
     }
 
     /// Adds the conditions of a filter, except its words.
     pub(super) fn filtered(&mut self, filter: &Filter) {
         for (facet, values) in &filter.chosen {
-            let column = facet.column();
-            let condition = match self.dialect {
-                Dialect::Postgres => {
-                    let values = self.parameter(Value::Texts(values.clone()));
-                    format!("\"{column}\" = any({values})")
-                }
-                Dialect::Sqlite => {
-                    let values: Vec<_> =
-                        values.iter().map(|value| self.parameter(Value::Text(value.clone()))).collect();
-                    format!("\"{column}\" in ({})", values.join(", "))
-                }
-            };
-            self.conditions.push(condition);
+            let values: Vec<_> = values.iter().map(|value| self.text(value)).collect();
+            self.conditions.push(format!("\"{}\" in ({})", facet.column(), values.join(", ")));
         }
         if let Some(from) = filter.from {
             let from = self.time(from);
@@ -102,49 +85,45 @@ impl Statement {
         }
     }
 
-    /// Restricts the statement to a time window, and within the window to rows below a place.
-    pub(super) fn within(&mut self, window: Window, below: Option<&Place>) {
-        match window {
-            Window::Timeless => self.conditions.push("\"time\" is null".to_owned()),
-            Window::Times { after, through } => {
-                self.conditions.push("\"time\" is not null".to_owned());
-                if let Some(after) = after {
-                    let after = self.time(after);
-                    self.conditions.push(format!("\"time\" > {after}"));
-                }
-                if let Some(through) = through {
-                    let through = self.time(through);
-                    self.conditions.push(format!("\"time\" <= {through}"));
-                }
+    /// Restricts the statement to a part of the table, and there to rows below a place.
+    pub(super) fn within(&mut self, part: Part, below: Option<&Place>) {
+        match part {
+            Part::Since(since) => {
+                let since = self.time(since);
+                self.conditions.push(format!("\"time\" > {since}"));
             }
+            Part::Timed => self.conditions.push("\"time\" is not null".to_owned()),
+            Part::Timeless => self.conditions.push("\"time\" is null".to_owned()),
         }
-        let Some(Place { time, offset, channel, event }) = below else { return };
+        let Some(below) = below else { return };
+        match (part, below.time) {
+            // No row with a time is below a row without one.
+            (Part::Since(_) | Part::Timed, None) => self.conditions.push("false".to_owned()),
+            (Part::Since(_) | Part::Timed, Some(time)) => {
+                let (time, key) = (self.time(time), self.key(below));
+                // The first condition is implied by the second one, but an index on the time serves only the first one.
+                self.conditions.push(format!("\"time\" <= {time} and (\"time\", {KEY}) < ({time}, {key})"));
+            }
+            (Part::Timeless, None) => {
+                let key = self.key(below);
+                self.conditions.push(format!("({KEY}) < ({key})"));
+            }
+            (Part::Timeless, Some(_)) => {}
+        }
+    }
+
+    /// The values of [`KEY`] in the row at a place.
+    pub(super) fn key(&mut self, place: &Place) -> String {
         let cast = if self.dialect == Dialect::Postgres { "::uuid" } else { "" };
-        match (window, time) {
-            (Window::Times { .. }, Some(time)) => {
-                let time = self.time(*time);
-                let offset = self.parameter(Value::Number(*offset));
-                let channel = self.parameter(Value::Text(channel.to_string()));
-                let event = self.parameter(Value::Text(event.to_string()));
-                let place = format!("({time}, {offset}, {channel}{cast}, {event}{cast})");
-                self.conditions.push(format!("(\"time\", event_offset, channel_id, {EVENT}) < {place}"));
-            }
-            (Window::Timeless, None) => {
-                let offset = self.parameter(Value::Number(*offset));
-                let channel = self.parameter(Value::Text(channel.to_string()));
-                let event = self.parameter(Value::Text(event.to_string()));
-                let place = format!("({offset}, {channel}{cast}, {event}{cast})");
-                self.conditions.push(format!("(event_offset, channel_id, {EVENT}) < {place}"));
-            }
-            _ => {}
-        }
+        let (offset, channel) = (self.number(place.offset), self.channel(place.channel));
+        format!("{offset}, {channel}, {}{cast}", self.text(place.event))
     }
 
     /// Restricts the statement to rows whose texts contain all the words, without an index.
     pub(super) fn looked_through(&mut self, words: &[String]) {
         let like = if self.dialect == Dialect::Postgres { "ilike" } else { "like" };
         for word in words {
-            let pattern = self.parameter(Value::Text(pattern(word)));
+            let pattern = self.text(pattern(word));
             let texts = LOOKED_THROUGH.map(|column| text(self.dialect, column));
             self.conditions.push(format!("({}) {like} {pattern} escape '\\'", texts.join(" || ' ' || ")));
         }
@@ -156,8 +135,27 @@ impl Statement {
     }
 }
 
+/// The columns [`LISTED`] of a table or a subquery. PostgreSQL selects each as text, under another name, because the rows are
+/// sorted by the column itself.
+pub(super) fn columns(dialect: Dialect) -> String {
+    let column = |name: &str| match (dialect, name) {
+        (Dialect::Sqlite, name) => format!("\"{name}\""),
+        (Dialect::Postgres, "time" | "received" | "delivered") => time(dialect, name),
+        (Dialect::Postgres, name) => format!("\"{name}\"::text as {name}_text"),
+    };
+    LISTED.map(column).join(", ")
+}
+
+/// A time as text, in the format that SQLite tables use.
+pub(super) fn time(dialect: Dialect, time: &str) -> String {
+    match dialect {
+        Dialect::Sqlite => time.to_owned(),
+        Dialect::Postgres => format!("to_char({time} at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"),
+    }
+}
+
 /// A column as text; empty if the column is null.
-fn text(dialect: Dialect, column: &str) -> String {
+pub(super) fn text(dialect: Dialect, column: &str) -> String {
     match (dialect, column) {
         (Dialect::Postgres, "digest") => "coalesce('0x' || encode(digest, 'hex'), '')".to_owned(),
         (Dialect::Postgres, column) => format!("coalesce(\"{column}\"::text, '')"),
@@ -174,12 +172,4 @@ pub(super) fn texts(dialect: Dialect) -> String {
 pub(super) fn pattern(text: &str) -> String {
     let escaped = text.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
     format!("%{escaped}%")
-}
-
-/// A query for SQLite's full-text search: rows that contain all the words. With `beginning`, the last word also matches
-/// longer words that begin with it.
-pub(super) fn fts(words: &[String], beginning: bool) -> String {
-    let quoted = |word: &String| format!("\"{}\"", word.replace('"', "\"\""));
-    let query = words.iter().map(quoted).collect::<Vec<_>>().join(" ");
-    if beginning { query + "*" } else { query }
 }

@@ -1,34 +1,39 @@
 //! Reads a table in a SQLite file while the daemon writes to it.
 //!
+//! The list is read in the order of the index on the time. A word search is read in the order of the word index, which is
+//! the order in which the rows were written: the index returns the newest hits at once, no matter how many there are.
+//!
+//! A search for the beginning of a word is more expensive, because it merges all words with this beginning, and therefore
+//! every row that contains one of them. The whole word is therefore counted first. If many rows contain it, only the whole
+//! word is searched. A `*` after the word requests more.
+//!
 //! # Cancellation
 //!
-//! A query whose time is over is interrupted. Its connection is used again.
+//! A query whose time is over is interrupted.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use jiff::Timestamp;
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, OptionalExtension, params_from_iter};
+use rusqlite::{Connection, ErrorCode, OpenFlags, params_from_iter};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout_at;
 
-use super::backend::{Backend, FOLLOWING, Hits, Look, MOST_NEW, Unread};
+use super::backend::{Answer, Backend, Count, Look, MOST_HITS, MOST_NEW, Page, Unread};
 use super::filter::Filter;
-use super::piece::{LOOKED_THROUGH, piece};
-use super::rows::{Row, Whole};
-use super::sample::Sample;
-use super::sql::{Dialect, LISTED, NEWEST_FIRST, Statement, Value, texts};
-use proof::event::ChannelId;
-use sink::Search;
+use super::rows::Row;
+use super::sql::{Dialect, KEY, NEWEST_FIRST, Part, Statement, columns, texts};
+use net::tasks::joined;
+use sink::{Search, SqliteSettings};
 
-mod file;
-mod words;
+/// How long a query waits if another program has locked the file.
+const BUSY: Duration = Duration::from_secs(1);
 
-pub(super) use file::Sqlite;
-
-use words::by_ids;
-
-/// The time limit of queries that do not use the budget of a page.
-const SMALL: Duration = Duration::from_secs(10);
+/// A table in a SQLite file.
+pub(super) struct Sqlite {
+    pub(super) settings: SqliteSettings,
+}
 
 #[async_trait]
 impl Backend for Sqlite {
@@ -36,174 +41,214 @@ impl Backend for Sqlite {
         "SQLite"
     }
 
-    async fn hits(&self, filter: &Filter, deadline: Instant, is_patient: bool) -> Result<Hits, Unread> {
-        self.hits_of(filter.words.as_deref().unwrap_or_default(), deadline, is_patient).await
+    fn dialect(&self) -> Dialect {
+        Dialect::Sqlite
     }
 
-    async fn look(&self, look: Look<'_>) -> Result<Vec<Row>, Unread> {
-        let Look { filter, window, below, limit, deadline, hits } = look;
-        let (table, columns) = (self.table(), columns());
-        let mut statement = Statement::new(Dialect::Sqlite);
-        statement.filtered(filter);
-        statement.within(window, below);
-        let Some(words) = filter.words.clone() else {
+    fn table(&self) -> String {
+        format!("\"{}\"", self.settings.table)
+    }
+
+    async fn query(&self, deadline: Instant, sql: String, values: Vec<String>) -> Result<Answer, Unread> {
+        let path = self.settings.path.clone();
+        let opened = spawn_blocking(move || open(path)).await;
+        let connection = joined(opened).await.map_err(|error| self.unread(&error))?;
+        let interrupt = connection.get_interrupt_handle();
+        let mut working = spawn_blocking(move || read(&connection, deadline, &sql, &values));
+        let done = if let Ok(done) = timeout_at(deadline.into(), &mut working).await {
+            done
+        } else {
+            interrupt.interrupt();
+            working.await
+        };
+        joined(done).await.map_err(|error| self.unread(&error))
+    }
+
+    async fn page(&self, look: Look<'_>) -> Result<Page, Unread> {
+        let Look { filter, below, limit, deadline } = look;
+        if self.has_index_for(filter) {
+            return self.search(look).await;
+        }
+        let (table, columns) = (self.table(), with_texts(filter));
+        let mut page = Page::default();
+        for part in [Part::Timed, Part::Timeless] {
+            let mut statement = Statement::new(Dialect::Sqlite);
+            statement.filtered(filter);
+            statement.within(part, below);
+            statement.looked_through(&filter.words);
             let conditions = statement.conditions();
             let sql = format!("select {columns} from {table} where {conditions} order by {NEWEST_FIRST} limit {limit}");
-            return self.with(deadline, move |connection| rows(connection, &sql, &statement.values)).await;
-        };
-        let (search, texts) = (self.settings.search, texts(Dialect::Sqlite));
-        if search == Search::None {
-            statement.looked_through(&words);
+            let answer = self.query(deadline, sql, statement.values).await?;
+            page.rows.extend(answer.rows.into_iter().map(|row| Row::listed(row, &filter.words, self.settings.search)));
+            page.is_stopped = answer.is_stopped;
+            if page.is_stopped || page.rows.len() >= limit {
+                break;
+            }
         }
-        // Read the texts only for the rows that are shown.
-        let find = move |connection: &Connection, statement: &Statement| {
-            let conditions = statement.conditions();
-            let ids = format!("select id from {table} where {conditions} order by {NEWEST_FIRST} limit {limit}");
-            let sql = format!("select {columns}, {texts} from {table} where id in ({ids}) order by {NEWEST_FIRST}");
-            found(connection, &sql, &statement.values, &words, search)
-        };
-        if search == Search::None {
-            return self.with(deadline, move |connection| find(connection, &statement)).await;
-        }
-        let (by_ids, by_index) = (by_ids(statement.clone(), hits), self.by_index(statement, hits, window));
-        let beyond = self.beyond(hits, window);
-        self.with(deadline, move |connection| {
-            let statement = if beyond.holds(connection)? { by_index } else { by_ids };
-            find(connection, &statement)
-        })
-        .await
+        Ok(page)
     }
 
-    async fn sample(&self, most: usize) -> Result<Sample, Unread> {
-        let (table, columns) = (self.table(), columns());
-        let newest = format!("select {columns} from {table} order by id desc limit {most}");
-        let ids = format!("select ifnull((select max(id) from {table}), 0), ifnull((select min(id) from {table}), 1)");
-        self.with(Instant::now() + SMALL, move |connection| {
-            let (highest, lowest): (i64, i64) = connection.query_row(&ids, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            let rows = rows(connection, &newest, &[])?;
-            // Ids are assigned in ascending order, and only the oldest rows are ever deleted.
-            let total = u64::try_from(highest - lowest + 1).unwrap_or(0);
-            Ok(Sample { rows, total })
-        })
-        .await
+    fn total(&self) -> String {
+        // Ids are assigned in ascending order, and only the oldest rows are ever deleted.
+        let table = self.table();
+        format!("select (select max(id) from {table}) - (select min(id) from {table}) + 1")
     }
 
-    async fn mark(&self) -> Result<String, Unread> {
-        let sql = format!("select ifnull(max(id), 0) from {}", self.table());
-        let read = move |connection: &Connection| connection.query_row(&sql, [], |row| row.get::<_, i64>(0));
-        self.with(Instant::now() + SMALL, read).await.map(|id| id.to_string())
+    fn mark(&self) -> String {
+        format!("select max(id) from {}", self.table())
     }
 
-    async fn arrived(&self, filter: &Filter, mark: &str) -> Result<usize, Unread> {
-        let mark = mark.parse().map_err(|_| Unread::Failed("The mark is none of this table.".to_owned()))?;
+    async fn arrived(&self, filter: &Filter, mark: i64, deadline: Instant) -> Result<usize, Unread> {
         let mut statement = Statement::new(Dialect::Sqlite);
-        let after = statement.parameter(Value::Number(mark));
+        let after = statement.number(mark);
         statement.conditions.push(format!("id > {after}"));
         statement.filtered(filter);
-        if let Some(words) = &filter.words {
-            if self.settings.search == Search::None {
-                statement.looked_through(words);
-            } else {
-                let hits = self.hits_of(words, Instant::now() + SMALL, true).await?;
-                let (search, query) = (self.search_table(), statement.parameter(Value::Text(hits.query)));
-                let found = format!("select rowid from {search} where {search} match {query} and rowid > {after}");
-                statement.conditions.push(format!("id in ({found})"));
-            }
+        if self.has_index_for(filter) {
+            let (query, _) = self.index_query(&filter.words, deadline).await?;
+            let (search, query) = (self.search_table(), statement.text(query));
+            let found = format!("select rowid from {search} where {search} match {query} and rowid > {after}");
+            statement.conditions.push(format!("id in ({found})"));
+        } else {
+            statement.looked_through(&filter.words);
         }
         let (table, conditions) = (self.table(), statement.conditions());
         let sql = format!("select count(*) from (select 1 from {table} where {conditions} limit {MOST_NEW})");
-        let read = move |connection: &Connection| {
-            connection.query_row(&sql, params_from_iter(&statement.values), |row| row.get::<_, i64>(0))
-        };
-        let count = self.with(Instant::now() + SMALL, read).await?;
+        let count = self.number(deadline, sql, statement.values).await?;
         Ok(usize::try_from(count).unwrap_or(MOST_NEW))
     }
+}
 
-    async fn followed(&self, channel: ChannelId, offset: i64) -> Result<Option<Timestamp>, Unread> {
-        let table = self.table();
+impl Sqlite {
+    /// Finds rows with the word index.
+    async fn search(&self, look: Look<'_>) -> Result<Page, Unread> {
+        let Look { filter, below, limit, deadline } = look;
+        let (query, is_only_whole) = self.index_query(&filter.words, deadline).await?;
+        let (table, search) = (self.table(), self.search_table());
+        let mut statement = Statement::new(Dialect::Sqlite);
+        let matches = statement.text(&query);
+        statement.conditions.push(format!("{search} match {matches}"));
+        statement.filtered(filter);
+        if let Some(below) = below {
+            // If the row was deleted, all older rows were deleted as well.
+            let key = statement.key(below);
+            statement.conditions.push(format!("{search}.rowid < (select id from {table} where ({KEY}) = ({key}))"));
+        }
+        let (columns, conditions) = (with_texts(filter), statement.conditions());
         let sql = format!(
-            "select min(delivered) from (select delivered from {table} where channel_id = ?1 and event_offset > ?2 \
-             order by event_offset limit {FOLLOWING})"
+            "select {columns} from {search} cross join {table} on id = {search}.rowid \
+             where {conditions} order by {search}.rowid desc limit {limit}"
         );
-        let read = move |connection: &Connection| {
-            connection.query_row(&sql, (channel.to_string(), offset), |row| lossy(row, 0))
-        };
-        let first = self.with(Instant::now() + SMALL, read).await?;
-        Ok(first.and_then(|first| first.parse().ok()))
+        let Answer { rows, is_stopped } = self.query(deadline, sql, statement.values).await?;
+        let rows = rows.into_iter().map(|row| Row::listed(row, &filter.words, self.settings.search)).collect();
+        // If the time is over before the hits are counted, their number stays unknown.
+        let is_counted = filter.has_only_words() && !is_stopped;
+        let count = if is_counted { self.counted(query, deadline).await.ok() } else { None };
+        Ok(Page { rows, is_stopped, is_only_whole, count, ..Page::default() })
     }
 
-    async fn whole(&self, channel: ChannelId, offset: i64) -> Result<Option<Whole>, Unread> {
-        let columns = columns();
-        let table = self.table();
-        let sql = format!(
-            "select {columns}, digest, record from {table} where channel_id = ?1 and event_offset = ?2 \
-             order by id desc limit 1"
-        );
-        self.with(Instant::now() + SMALL, move |connection| {
-            let whole = |row: &rusqlite::Row<'_>| {
-                let (digest, record) = (row.get(LISTED.len())?, lossy(row, LISTED.len() + 1)?.unwrap_or_default());
-                Ok(Whole { row: read(row)?, digest, record })
-            };
-            connection.query_row(&sql, (channel.to_string(), offset), whole).optional()
+    /// Chooses the query of the word index. Returns whether it leaves out longer words that begin with the last word.
+    async fn index_query(&self, words: &[String], deadline: Instant) -> Result<(String, bool), Unread> {
+        let whole = fts(words);
+        if self.settings.search == Search::Trigrams {
+            return Ok((whole, false));
+        }
+        if let Some(beginning) = beginning(words) {
+            return Ok((fts(&beginning) + "*", false));
+        }
+        let is_only_whole = matches!(self.counted(whole.clone(), deadline).await?, Count::AtLeast(_));
+        Ok((if is_only_whole { whole } else { whole + "*" }, is_only_whole))
+    }
+
+    /// Counts the rows that match a query of the word index.
+    async fn counted(&self, query: String, deadline: Instant) -> Result<Count, Unread> {
+        let (search, limit) = (self.search_table(), MOST_HITS + 1);
+        let sql = format!("select count(*) from (select 1 from {search} where {search} match ?1 limit {limit})");
+        self.number(deadline, sql, vec![query]).await.map(Count::of)
+    }
+
+    fn has_index_for(&self, filter: &Filter) -> bool {
+        self.settings.search != Search::None && !filter.words.is_empty()
+    }
+
+    fn unread(&self, error: &rusqlite::Error) -> Unread {
+        if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) {
+            return Unread::Slow;
+        }
+        let (path, table) = (self.settings.path.display(), &self.settings.table);
+        let message = error.to_string();
+        Unread::Failed(if self.settings.path.try_exists().is_ok_and(|exists| !exists) {
+            format!("The database {path} is not there yet: it is made when the first event is delivered.")
+        } else if message.contains("no such table") {
+            format!("Table {table} does not exist in {path} yet: no event was delivered to it.")
+        } else {
+            format!("{path} cannot be read: {message}.")
         })
-        .await
+    }
+
+    /// The name of the word index in a statement.
+    fn search_table(&self) -> String {
+        format!("\"{}_search\"", self.settings.table)
     }
 }
 
-fn columns() -> String {
-    LISTED.map(|column| format!("\"{column}\"")).join(", ")
+/// The columns of a list. A word search also reads the texts that contain the words.
+fn with_texts(filter: &Filter) -> String {
+    let columns = columns(Dialect::Sqlite);
+    if filter.words.is_empty() { columns } else { format!("{columns}, {}", texts(Dialect::Sqlite)) }
 }
 
-fn rows(connection: &Connection, sql: &str, values: &[Value]) -> rusqlite::Result<Vec<Row>> {
+/// A query of the word index for rows that contain all the words.
+fn fts(words: &[String]) -> String {
+    let quoted = |word: &String| format!("\"{}\"", word.replace('"', "\"\""));
+    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
+/// The words without the final `*`, which requests words that begin with the last one; `None` if there is no `*`.
+fn beginning(words: &[String]) -> Option<Vec<String>> {
+    let (last, others) = words.split_last()?;
+    let last = last.strip_suffix('*').filter(|last| last.chars().any(char::is_alphanumeric))?;
+    Some(others.iter().cloned().chain([last.to_owned()]).collect())
+}
+
+/// Opens the file that is at the path now.
+fn open(path: PathBuf) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(BUSY)?;
+    connection.execute_batch("pragma query_only = on; pragma cache_size = -16384; pragma temp_store = memory;")?;
+    Ok(connection)
+}
+
+/// Runs a query. If it is interrupted, the answer contains the rows that were read before.
+fn read(connection: &Connection, deadline: Instant, sql: &str, values: &[String]) -> rusqlite::Result<Answer> {
+    let mut answer = Answer::default();
+    // An interrupt has an effect only on a query that has begun.
+    if Instant::now() >= deadline {
+        answer.is_stopped = true;
+        return Ok(answer);
+    }
     let mut statement = connection.prepare(sql)?;
-    statement.query_map(params_from_iter(values), read)?.collect()
+    let columns = statement.column_count();
+    for row in
+        statement.query_map(params_from_iter(values), |row| Ok((0..columns).map(|at| text(row, at)).collect()))?
+    {
+        match row {
+            Ok(row) => answer.rows.push(row),
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
+                answer.is_stopped = true
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(answer)
 }
 
-/// Returns the rows of a word search, each with the piece that contains a word.
-fn found(
-    connection: &Connection,
-    sql: &str,
-    values: &[Value],
-    words: &[String],
-    search: Search,
-) -> rusqlite::Result<Vec<Row>> {
-    let mut statement = connection.prepare(sql)?;
-    let with_piece = |row: &rusqlite::Row<'_>| {
-        let texts = (0..LOOKED_THROUGH.len()).map(|at| Ok(lossy(row, LISTED.len() + at)?.unwrap_or_default()));
-        let texts = texts.collect::<rusqlite::Result<Vec<_>>>()?;
-        Ok(Row { piece: piece(words, search, &texts), ..read(row)? })
-    };
-    statement.query_map(params_from_iter(values), with_piece)?.collect()
-}
-
-fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
-    let needed = |at| Ok::<_, rusqlite::Error>(lossy(row, at)?.unwrap_or_default());
-    let time = |at| Ok::<_, rusqlite::Error>(lossy(row, at)?.and_then(|text| text.parse().ok()));
-    Ok(Row {
-        channel: needed(0)?,
-        channel_id: needed(1)?,
-        offset: row.get(2)?,
-        event_id: lossy(row, 3)?,
-        kind: needed(4)?,
-        name: lossy(row, 5)?,
-        source: lossy(row, 6)?,
-        service: lossy(row, 7)?,
-        network: lossy(row, 8)?,
-        time: time(9)?,
-        received: time(10)?,
-        delivered: time(11)?,
-        status: lossy(row, 12)?,
-        verification: needed(13)?,
-        piece: None,
-    })
-}
-
-/// Reads a value as text, even if it is not UTF-8.
-fn lossy(row: &rusqlite::Row<'_>, at: usize) -> rusqlite::Result<Option<String>> {
-    Ok(match row.get_ref(at)? {
+/// A value as text, even if it is not UTF-8.
+fn text(row: &rusqlite::Row<'_>, at: usize) -> Option<String> {
+    match row.get_ref_unwrap(at) {
         ValueRef::Null => None,
         ValueRef::Text(text) | ValueRef::Blob(text) => Some(String::from_utf8_lossy(text).into_owned()),
         ValueRef::Integer(number) => Some(number.to_string()),
         ValueRef::Real(number) => Some(number.to_string()),
-    })
+    }
 }

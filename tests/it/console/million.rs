@@ -65,7 +65,10 @@ async fn a_million_rows_answer_at_once() {
     fill(&setup.path("events.db"), rows);
     let console = setup.console(&[]).await;
     let visitor = console.enter().await;
-    let below = "/?rows=200&below=2023-11-20T00%3A00%3A00.000Z~7~7c9e6679-7425-40de-944b-e07fc1f90ae7";
+    let below = "/?rows=200&below=2023-11-20T00%3A00%3A00.000Z~7~7c9e6679-7425-40de-944b-e07fc1f90ae7\
+        ~00000007-0000-4000-8000-000000000000";
+    let page = visitor.get(below).await;
+    assert!(page.body.contains(">2023-11-19 ") && !page.body.contains(">2023-11-20 "), "{page:?}");
     for (path, limit, found) in [
         ("/?rows=200", PAGE, 200),
         (below, PAGE, 200),
