@@ -5,46 +5,45 @@
 //!
 //! 1. [`add`](Comparison::add): each event is verified, and filtered for each sink, in the same way as in the channel.
 //! 2. `look`: each sink is asked which of the events it has. The ledger accounts for others.
-//! 3. `look_again`: the remaining events are looked up again, with the current ledger. An event that is still not found is
-//!    missing.
+//! 3. `look_again`: the remaining events are looked up again, with the current ledger. Those not found now are missing.
 //!
 //! # Invariants
 //!
 //! * **Nothing changes.** Sinks and ledger are only read.
 //! * **The ledger is read before the sink.** An event that is on its way from one to the other is found in one of them.
-//! * **Bounded.** One page of events, the keys of one piece, and [`MOST_LISTED`] missing events of each sink are in memory.
+//! * **Bounded.** One page of events, and one piece and [`MOST_LISTED`] missing events of each sink are in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
-use crate::settings::{Outlet, Settings};
+use crate::channel::settings::{Outlet, Settings};
+use crate::status::Compared;
 use crate::verify::Checked;
 use ledger::{Cursor, Ledger};
 use net::tasks::joined;
 use proof::event::{ChannelId, EventKey, EventType, Offset, RawEvent};
-use record::Record;
 use sink::{Oldest, SinkError};
 
 pub(super) mod daily;
-pub(super) mod results;
 #[cfg(test)]
 mod tests;
 
 /// The missing events of a sink that are listed. The others are only counted.
-pub const MOST_LISTED: usize = 10_000;
+const MOST_LISTED: usize = 10_000;
+
+/// The maximum number of offsets in a log line and in the status.
+const NAMED: usize = 5;
 
 /// The events of a channel that are not necessarily in its sinks, and why.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Accounts {
-    /// The events in the quarantine.
     quarantined: BTreeSet<EventKey>,
-    /// The accounts of each sink.
     sinks: BTreeMap<String, SinkAccounts>,
-    /// The channel searches again above the first and below the second offset of each pair. Events that become visible
-    /// there are delivered late.
+    /// Offsets above the first and below the second of a pair are searched again. Events found there are delivered late.
     gaps: Vec<(Option<Offset>, Offset)>,
 }
 
@@ -55,7 +54,6 @@ struct SinkAccounts {
     cursor: Cursor,
     /// Events that the lane has passed and has yet to deliver late.
     pending: BTreeSet<EventKey>,
-    /// Events that the sink gave up on.
     dead_letters: BTreeSet<EventKey>,
 }
 
@@ -137,10 +135,8 @@ pub struct SinkComparison {
     pub tally: Tally,
     /// The first missing events, ascending.
     pub missing: Vec<ExpectedEvent>,
-    /// The events of the current piece that should be in the sink, by their index in the piece.
-    expected: Vec<usize>,
-    /// The expected events that the first look did not find.
-    doubtful: Vec<ExpectedEvent>,
+    /// The events of the current piece that should be in the sink, except the events that a look has found.
+    expected: Vec<ExpectedEvent>,
 }
 
 /// A comparison of a channel.
@@ -149,40 +145,13 @@ pub struct Comparison {
     settings: Arc<Settings>,
     /// The comparison of each sink.
     pub sinks: Vec<SinkComparison>,
-    /// The expected events since the last lookup.
-    piece: Vec<ExpectedEvent>,
-    /// The number of these events that triggers a lookup.
+    /// The number of expected events of a sink that triggers a lookup.
     piece_limit: usize,
     accounts: Accounts,
-    /// The number of events that were added.
     events: u64,
 }
 
-/// The consequence of the verdict on an event.
-enum Meant {
-    Delivered(Box<Record>),
-    /// The event is a notice, and the configuration drops notices.
-    Excluded,
-    WithoutProof,
-    Rejected,
-}
-
-impl Meant {
-    fn of(checked: Checked) -> (EventKey, Self) {
-        match checked {
-            Checked::Verified(raw, _, record) => (raw.event_key(), Self::Delivered(Box::new(record))),
-            Checked::Unsigned(unsigned, record) => (
-                unsigned.event().raw.event_key(),
-                record.map_or(Self::Excluded, |record| Self::Delivered(Box::new(record))),
-            ),
-            Checked::Pending(raw) => (raw.event_key(), Self::WithoutProof),
-            Checked::Rejected(raw, _) | Checked::Unconfirmed(raw, _) => (raw.event_key(), Self::Rejected),
-        }
-    }
-}
-
 impl Accounts {
-    /// Creates the accounts from the ledger and the gaps that are still being searched.
     pub(super) fn of(ledger: &Ledger, gaps: Vec<(Option<Offset>, Offset)>) -> Self {
         let sink = |(name, cursor): (&Arc<str>, &Cursor)| {
             let letters = ledger.dead_letters().keys().filter(|(_, sink)| sink == name);
@@ -229,7 +198,7 @@ impl SinkComparison {
     pub async fn begin(outlet: Outlet, channel: ChannelId, scope: Scope) -> Self {
         let from = beginning(&outlet, channel, scope).await;
         let (cursor, tally) = (Cursor::default(), Tally::default());
-        Self { outlet, from, cursor, tally, missing: Vec::new(), expected: Vec::new(), doubtful: Vec::new() }
+        Self { outlet, from, cursor, tally, missing: Vec::new(), expected: Vec::new() }
     }
 
     /// Returns the sink's name.
@@ -251,54 +220,45 @@ impl SinkComparison {
         ranges
     }
 
-    /// Returns whether the next event should be in the sink. If so, it is remembered by its index `at` in the piece.
-    /// Otherwise it is counted.
-    fn expects(&mut self, key: &EventKey, meant: &Meant, accounts: &Accounts, at: usize) -> bool {
+    /// Remembers the next event if it should be in the sink. Otherwise it is counted.
+    fn add(&mut self, checked: &Checked, accounts: &Accounts, place: u64) {
         let Self { outlet, from, cursor, tally, expected, .. } = self;
+        let key = checked.event_key();
         if !matches!(from, Ok(from) if *from <= key.offset) {
-            return false;
+            return;
         }
         tally.events += 1;
-        match meant {
+        match checked {
             _ if Some(key.offset) > cursor.through => tally.above_cursor += 1,
-            Meant::Delivered(record) if outlet.takes(record) => {
-                expected.push(at);
-                return true;
+            Checked::Verified(_, _, record) | Checked::Unsigned(_, Some(record)) if outlet.takes(record) => {
+                let (kind, time, is_verified) = (record.kind.clone(), record.time, record.is_verified());
+                expected.push(ExpectedEvent { key, kind, time, is_verified, place });
             }
-            Meant::Delivered(_) | Meant::Excluded => tally.excluded += 1,
-            Meant::WithoutProof | Meant::Rejected if accounts.count(&outlet.name, key, tally) => {}
-            Meant::WithoutProof => tally.pending += 1,
-            Meant::Rejected => tally.rejected += 1,
+            Checked::Verified(..) | Checked::Unsigned(..) => tally.excluded += 1,
+            _ if accounts.count(&outlet.name, &key, tally) => {}
+            Checked::Pending(_) => tally.pending += 1,
+            Checked::Rejected(..) | Checked::Unconfirmed(..) => tally.rejected += 1,
         }
-        false
     }
 
-    /// Asks the sink for these events. Returns the events that neither the sink nor the ledger has.
-    async fn look_for(
-        &mut self,
-        channel: ChannelId,
-        accounts: &Accounts,
-        events: Vec<ExpectedEvent>,
-    ) -> Vec<ExpectedEvent> {
-        if events.is_empty() {
-            return events;
+    /// Asks the sink for the expected events. The events that neither the sink nor the ledger has stay expected.
+    async fn look(&mut self, channel: ChannelId, accounts: &Accounts) {
+        let Self { outlet, from, tally, expected, .. } = self;
+        if expected.is_empty() {
+            return;
         }
-        let keys: BTreeSet<_> = events.iter().map(|event| event.key).collect();
-        let held = match self.outlet.sink.holds(channel, &keys).await {
-            Ok(held) => held,
+        let keys: BTreeSet<_> = expected.iter().map(|event| event.key).collect();
+        match outlet.sink.holds(channel, &keys).await {
+            Ok(held) => expected.retain(|event| {
+                let is_held = held.contains(&event.key);
+                tally.held += u64::from(is_held);
+                !is_held && !accounts.count(&outlet.name, &event.key, tally)
+            }),
             Err(error) => {
-                self.from = Err(NotCompared::Failed(error));
-                return Vec::new();
+                *from = Err(NotCompared::Failed(error));
+                expected.clear();
             }
-        };
-        let Self { outlet, tally, .. } = self;
-        let mut missing = events;
-        missing.retain(|event| {
-            let is_held = held.contains(&event.key);
-            tally.held += u64::from(is_held);
-            !is_held && !accounts.count(&outlet.name, &event.key, tally)
-        });
-        missing
+        }
     }
 }
 
@@ -315,8 +275,7 @@ async fn beginning(outlet: &Outlet, channel: ChannelId, scope: Scope) -> Result<
 }
 
 impl Comparison {
-    /// Creates a comparison of these sinks up to their cursors, based on the current ledger. It looks up this many events
-    /// at once.
+    /// Compares these sinks up to their cursors, based on the current ledger. Looks up this many events at once.
     pub fn new(
         settings: Arc<Settings>,
         mut sinks: Vec<SinkComparison>,
@@ -326,7 +285,7 @@ impl Comparison {
         for sink in &mut sinks {
             sink.cursor = accounts.cursor(sink.name());
         }
-        Self { settings, sinks, piece: Vec::new(), piece_limit, accounts, events: 0 }
+        Self { settings, sinks, piece_limit, accounts, events: 0 }
     }
 
     /// Returns the first and the last offset to read, or `None` if no sink can be compared.
@@ -348,15 +307,8 @@ impl Comparison {
 
     fn add_checked(&mut self, checked: Vec<Checked>) {
         for checked in checked {
-            let (key, meant) = Meant::of(checked);
-            let at = self.piece.len();
-            let mut is_expected = false;
             for sink in &mut self.sinks {
-                is_expected |= sink.expects(&key, &meant, &self.accounts, at);
-            }
-            if let (true, Meant::Delivered(record)) = (is_expected, meant) {
-                let (kind, time, is_verified) = (record.kind.clone(), record.time, record.is_verified());
-                self.piece.push(ExpectedEvent { key, kind, time, is_verified, place: self.events });
+                sink.add(&checked, &self.accounts, self.events);
             }
             self.events += 1;
         }
@@ -372,34 +324,71 @@ impl Comparison {
         is_last: bool,
         accounts: impl FnOnce() -> F,
     ) -> Result<(), E> {
-        if (is_last || self.piece.len() >= self.piece_limit) && self.look().await {
+        let is_full = self.sinks.iter().any(|sink| sink.expected.len() >= self.piece_limit);
+        if (is_last || is_full) && self.look().await {
             self.look_again(accounts().await?).await;
         }
         Ok(())
     }
 
-    /// Asks the sinks for the events of the current piece. Returns `true` if some were not found. The caller then calls
-    /// [`look_again`](Self::look_again).
+    /// Asks the sinks for the events of the current piece. Returns whether to [`look_again`](Self::look_again).
     async fn look(&mut self) -> bool {
-        let piece = std::mem::take(&mut self.piece);
-        let channel = self.settings.channel.id;
         for sink in &mut self.sinks {
-            let events: Vec<_> = std::mem::take(&mut sink.expected).into_iter().map(|at| piece[at].clone()).collect();
-            sink.doubtful = sink.look_for(channel, &self.accounts, events).await;
+            sink.look(self.settings.channel.id, &self.accounts).await;
         }
-        self.sinks.iter().any(|sink| !sink.doubtful.is_empty())
+        self.sinks.iter().any(|sink| !sink.expected.is_empty())
     }
 
     /// Looks up the events again that were not found, with the current ledger. An event that is still not found is missing.
     async fn look_again(&mut self, accounts: Accounts) {
         self.accounts = accounts;
-        let channel = self.settings.channel.id;
         for sink in &mut self.sinks {
-            let events = std::mem::take(&mut sink.doubtful);
-            let missing = sink.look_for(channel, &self.accounts, events).await;
-            sink.tally.missing += missing.len() as u64;
+            sink.look(self.settings.channel.id, &self.accounts).await;
+            sink.tally.missing += sink.expected.len() as u64;
             let room = MOST_LISTED.saturating_sub(sink.missing.len());
-            sink.missing.extend(missing.into_iter().take(room));
+            sink.missing.extend(sink.expected.drain(..).take(room));
         }
+    }
+}
+
+/// The results of a channel's comparisons in this process.
+#[derive(Debug, Default)]
+pub struct Comparisons {
+    due: Option<Instant>,
+    /// When the last successful comparison began.
+    last: Option<Instant>,
+    sinks: BTreeMap<Arc<str>, Found>,
+}
+
+/// The result of the last comparison for a sink.
+#[derive(Debug)]
+struct Found {
+    at: Timestamp,
+    events: u64,
+    missing: u64,
+    /// The first missing events.
+    listed: BTreeSet<EventKey>,
+}
+
+impl Comparisons {
+    pub(crate) fn of(&self, sink: &str) -> Option<Compared> {
+        self.sinks.get(sink).map(|found| Compared {
+            at: found.at,
+            events: found.events,
+            missing: found.missing,
+            first_missing: found.listed.iter().take(NAMED).map(|key| key.offset).collect(),
+        })
+    }
+
+    /// Records that these events will be delivered late to a sink: they are not missing any more.
+    pub fn replayed(&mut self, sink: &str, keys: impl IntoIterator<Item = EventKey>) {
+        if let Some(found) = self.sinks.get_mut(sink) {
+            let replayed = keys.into_iter().filter(|key| found.listed.remove(key)).count();
+            found.missing = found.missing.saturating_sub(replayed as u64);
+        }
+    }
+
+    fn lowest_missing(&self, sink: &str) -> Option<Offset> {
+        self.sinks.get(sink)?.listed.first().map(|key| key.offset)
     }
 }

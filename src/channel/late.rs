@@ -5,36 +5,30 @@
 //!
 //! # Invariants
 //!
-//! * **Durable.** Every event of this queue is in the ledger. The queue itself only stores when to request each event.
-//! * **In lane order.** A late event goes through the lane's queue. It is therefore delivered after the batch that set it
-//!   aside.
-//!
-//! # Cancellation
-//!
-//! Safe at any point: events that were not settled are still in the ledger.
+//! * **Durable.** Every event of this queue is in the ledger. The queue itself only stores when to request each event. It is
+//!   therefore safe to cancel at any point.
+//! * **In lane order.** A late event goes through the lane's queue, and so after the batch that set it aside.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, sleep_until};
 
-use crate::context::{ReadPlan, RunContext};
 use crate::deliver::batch::{Cause, LateRecord, Outcome};
 use crate::error::ChannelError;
+use crate::run::context::{ReadPlan, RunContext};
 use crate::status::Activity;
 use crate::status::reporter::{Part, StatusReporter};
 use crate::verify::Stage;
 use ledger::{Change, Key, LATE, QUARANTINE};
 use proof::event::{EventKey, RawEvent};
 
-pub(super) mod deliveries;
 pub(super) mod queue;
 
 /// How often the waiting times of events are recorded. A crash loses at most this much of them.
 const RECORD_ASKED: Duration = Duration::from_secs(60);
 
-/// Returns whether the limit of pending events is reached. Events on their way to the lanes do not count: a lane that is
-/// behind settles them when it has caught up, and reads until then.
+/// Returns whether the limit of pending events is reached. Events on their way to the lanes do not count.
 pub(super) fn is_full(shared: &RunContext) -> bool {
     shared.look(|ledger| {
         let waiting = || shared.late.room(|key| ledger.late().get(key).map(|late| late.bytes));
@@ -42,10 +36,9 @@ pub(super) fn is_full(shared: &RunContext) -> bool {
     })
 }
 
-/// Waits while the limit of pending events is reached.
 pub(super) async fn room(shared: &RunContext, reporter: &StatusReporter) {
     loop {
-        let removed = shared.late.removed();
+        let removed = shared.late.removed.notified();
         if !is_full(shared) {
             return;
         }
@@ -56,7 +49,7 @@ pub(super) async fn room(shared: &RunContext, reporter: &StatusReporter) {
 
 /// Requests the proofs of a channel's late events, beginning with the events of an earlier run.
 pub(super) async fn settle(shared: &RunContext) -> Result<(), ChannelError> {
-    let reporter = StatusReporter::new(&shared.channel.handle, Part::Late);
+    let reporter = StatusReporter { handle: shared.channel.handle.clone(), part: Part::Late };
     shared.late.insert(all(shared));
     let mut record_at = Instant::now() + RECORD_ASKED;
     loop {
@@ -64,7 +57,9 @@ pub(super) async fn settle(shared: &RunContext) -> Result<(), ChannelError> {
             biased;
             () = sleep_until(record_at) => {
                 record_at = Instant::now() + RECORD_ASKED;
-                record_asked(shared).await?;
+                if !shared.look(|ledger| ledger.late().is_empty()) {
+                    shared.commit(vec![Change::Asked(shared.asked())]).await?;
+                }
                 continue;
             }
             key = next_due(shared) => key,
@@ -74,19 +69,10 @@ pub(super) async fn settle(shared: &RunContext) -> Result<(), ChannelError> {
     }
 }
 
-/// Records how long events have waited, so that their waits continue after a restart.
-async fn record_asked(shared: &RunContext) -> Result<(), ChannelError> {
-    if shared.look(|ledger| ledger.late().is_empty()) {
-        return Ok(());
-    }
-    shared.commit(vec![Change::Asked(shared.asked())]).await
-}
-
-/// Waits until the next event is due, and returns it.
 async fn next_due(shared: &RunContext) -> EventKey {
     let RunContext { late, owned, .. } = shared;
     loop {
-        let added = late.added();
+        let added = late.added.notified();
         let first = late.first_due();
         let due = async {
             let Some((due, key)) = first else { return std::future::pending().await };
@@ -112,7 +98,6 @@ struct Asked<'a> {
     stage: Stage<'a>,
     /// `None` if the service did not answer.
     outcome: Option<Outcome>,
-    /// Why the event is delivered late.
     cause: Cause,
     /// Whether the event had already timed out: without a proof it is rejected.
     is_last: bool,
@@ -126,28 +111,30 @@ async fn ask<'a>(
 ) -> Result<Asked<'a>, ChannelError> {
     let since = SystemTime::now();
     let known = shared.look(|ledger| {
-        let timed_out = |asked_at| read_plan.is_timed_out(shared.asked_since(asked_at));
-        ledger.late().get(&key).map(|late| (late.appeared, late.received, timed_out(late.asked_at)))
+        let late = ledger.late().get(&key)?;
+        Some((late.appeared, late.received, shared.is_timed_out(&read_plan, late.asked_at)))
     });
-    let received = known.and_then(|(_, received, _)| received).unwrap_or_else(|| shared.channel.parts.machine.time());
-    let is_last = known.is_some_and(|(.., is_last)| is_last);
+    let (appeared, received, is_last) = known.unwrap_or_default();
+    let received = received.unwrap_or_else(|| shared.channel.parts.machine.time());
     let stage = Stage { read_plan, reporter, received, trace: None };
-    let asked = |stage, outcome| Asked { since, stage, outcome, cause: Cause::Proof, is_last };
-    // No lane has yet to deliver it.
-    let Some((appeared, ..)) = known else { return Ok(asked(stage, None)) };
-    let EventKey { offset, id } = key;
-    // Stored bytes exist if the event appeared late, or if an operator released it or ordered a replay.
-    if let Some(json) = shared.owned.claim.body(Key::Body(key)).await?
-        && let Some(outcome) = stage.by_kept_bytes(RawEvent { offset, id, json }).await?
-    {
-        let cause = if appeared { Cause::Appeared } else { Cause::Operator };
-        return Ok(Asked { cause, ..asked(stage, Some(outcome)) });
+    let mut asked = Asked { since, stage, outcome: None, cause: Cause::Proof, is_last };
+    if known.is_none() {
+        // No lane has yet to deliver it.
+        return Ok(asked);
     }
-    let outcome = stage.ask_for_proof(key, is_last).await?;
-    Ok(asked(stage, outcome))
+    // Stored bytes exist if the event appeared late, or if an operator released it or ordered a replay.
+    if let Some(json) = shared.owned.claim.body(Key::Body(key)).await? {
+        let EventKey { offset, id } = key;
+        asked.outcome = asked.stage.by_kept_bytes(RawEvent { offset, id, json }).await;
+        asked.cause = if appeared { Cause::Appeared } else { Cause::Operator };
+    }
+    if asked.outcome.is_none() {
+        asked.outcome = asked.stage.ask_for_proof(key, is_last).await;
+        asked.cause = Cause::Proof;
+    }
+    Ok(asked)
 }
 
-/// Processes the answer about an event.
 async fn take(
     shared: &RunContext,
     key: EventKey,
@@ -193,8 +180,7 @@ async fn take(
                 late.insert([key]);
                 return Ok(());
             };
-            let raw = RawEvent { offset: key.offset, id: key.id, json };
-            vec![Change::Quarantine(stage.proof_timeout(raw))]
+            vec![Change::Quarantine(stage.proof_timeout(key, json))]
         }
     };
     shared.commit(changes).await

@@ -19,60 +19,43 @@
 //! * **Unchanged parts keep running.** A new plan (see [`Channel::become_like`]) restarts only the parts that it changes:
 //!   reading, and the lanes whose sink is used differently.
 //! * **Bounded.** At most two ranges are read ahead. Each lane has at most `MAX_JOINED` batches in delivery, the same number
-//!   prepared, and `QUEUE_BATCHES` queued. At most [`LATE`] events wait for their proof. Reading waits at these limits.
+//!   prepared, and `QUEUE_BATCHES` queued. At most [`LATE`](ledger::LATE) events wait for their proof. Reading waits at these limits.
 //!   [`memory`](net::memory) limits the memory of all of them together.
-//!
-//! # Cancellation
-//!
-//! `stop` is observed while polling or waiting, never between delivering a batch and recording it. If a batch is queued when
-//! `stop` fires, it is neither delivered nor recorded. It is read again later.
-//!
-//! Each `select!` is biased: if several branches are ready, their order is fixed, and a test history repeats exactly.
+//! * **`stop` is observed** while polling or waiting, never between delivering a batch and recording it. If a batch is queued
+//!   when `stop` fires, it is neither delivered nor recorded. It is read again later.
+//! * **Repeatable.** Each `select!` is biased: if several branches are ready, their order is fixed, and a test history repeats
+//!   exactly.
 
 #![forbid(unsafe_code)]
 
-#[cfg(doc)]
-use ledger::LATE;
-
 mod channel;
 mod comparison;
-mod context;
-mod controls;
 mod deliver;
 mod error;
 mod late;
-mod machine;
 #[cfg(test)]
 mod model;
-mod parts;
 mod read;
 mod run;
-mod settings;
 mod status;
-mod tasks;
-#[cfg(test)]
-mod tests;
 mod verify;
 
-pub use channel::Channel;
-pub use comparison::{Accounts, Comparison, ExpectedEvent, MOST_LISTED, NotCompared, Scope, SinkComparison, Tally};
-pub use controls::{Handle, Handles, Owned};
-pub use error::ChannelError;
-pub use late::deliveries::LateDelivery;
-pub use machine::Processors;
-pub use parts::SharedParts;
-pub use read::error::ReadError;
-pub use read::history::{History, first_since, unobserved};
-pub use settings::{Ordering, Outlet, Settings, Start, UnsignedPolicy, Verification};
+pub use channel::controls::{Handle, Handles, Owned};
+pub use channel::settings::{Ordering, Outlet, Settings, Start, UnsignedPolicy, Verification};
+pub use channel::{Channel, SharedParts};
+pub use comparison::{Accounts, Comparison, ExpectedEvent, NotCompared, Scope, SinkComparison, Tally};
+pub use error::{ChannelError, ReadError};
+pub use read::reader::{History, first_since};
+pub use read::service::unobserved;
+pub use run::machine::Processors;
+pub use run::tasks::{Task, Tasks};
+pub use status::deliveries::{Delivered, LateDelivery, Seen, Tail};
 pub use status::hour::{GAP, HOUR, Sample};
 pub use status::pace::{Progress, grouped, rate, span};
-pub use status::pauses::Pauses;
-pub use status::tail::{Delivered, Seen, Tail};
 pub use status::{
     Activity, ChannelStatus, Compared, Condition, Kept, LaneState, LaneStatus, Level, NONE_VERIFIED, NOTEWORTHY,
-    POLLS_IN_VAIN, Problem, Refill, SharedProofs, SharedWorkflow, SignerStatus,
+    POLLS_IN_VAIN, Pauses, Problem, Refill, SharedProofs, SharedWorkflow, SignerStatus,
 };
-pub use tasks::{Task, Tasks};
 pub use verify::expect::{Expect, Named, Names, NotOfChannel, decoded};
 pub use verify::reason::{RejectionReason, RejectionSeverity};
 pub use verify::recent::{Alarm, RecentEvents};

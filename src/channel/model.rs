@@ -16,7 +16,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, Test
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::settings::Plan;
+use crate::channel::settings::Plan;
 use crate::{Channel, ChannelError, Handle, Ordering, Settings, SharedParts, Start, UnsignedPolicy, Verification};
 use ledger::testing::Disk;
 use ledger::{Change, Commit, Cursor, Ledgers};

@@ -1,15 +1,11 @@
-//! Reads a channel: gap-free ranges, reading ahead of delivery, when to poll, and where to begin.
+//! Reads a channel: gap-free ranges, reading ahead of delivery, and where to begin.
 
 pub(super) mod ahead;
 pub(super) mod compare;
-pub(super) mod error;
 pub(super) mod gap_search;
 pub(super) mod gaps;
-pub(super) mod history;
 pub(super) mod intake;
 pub(super) mod reader;
-pub(super) mod schedule;
 pub(super) mod service;
 pub(super) mod source;
 pub(super) mod start;
-pub(super) mod walk;

@@ -1,26 +1,35 @@
 //! Runs a channel: claims it, starts its lanes, and reads.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use crate::channel::Channel;
+use crate::channel::controls::Owned;
+use crate::channel::{Channel, SharedParts};
 use crate::comparison::daily;
-use crate::context::{ReadPlan, RunContext};
-use crate::controls::Owned;
 use crate::deliver::lanes::Lanes;
 use crate::error::ChannelError;
 use crate::late;
-use crate::parts::SharedParts;
 use crate::read::gap_search;
 use crate::read::intake::{Intake, LOOK_AHEAD_TIMEOUT, look_ahead};
-use crate::read::schedule::until_next_poll;
 use crate::read::start;
 use crate::status::Activity;
 use crate::status::reporter::{Part, RunOnBoard};
+use context::{ReadPlan, RunContext};
 use net::tasks::newer;
+use proof::event::ChannelId;
+
+pub(crate) mod context;
+pub(crate) mod machine;
+pub(crate) mod tasks;
+#[cfg(test)]
+pub(crate) mod tests;
+
+/// The number of slots between two polls.
+const SLOTS: u32 = 50;
 
 impl Channel {
     /// Claims the channel, and runs until `stop` fires or the channel ends by itself. Returns when every lane has finished
@@ -44,7 +53,7 @@ impl Channel {
         if lease.is_shared() {
             if let Err(ChannelError::Gone) = ended {
                 // Keep the lease: otherwise every other instance claims the channel, only to find out that it is gone.
-                tokio::select! { () = stop.cancelled() => {}, () = lease.lost.cancelled() => {} }
+                stop.run_until_cancelled(lease.lost.cancelled()).await;
             }
             self.handle.board().ledger = None;
         }
@@ -58,7 +67,7 @@ impl Channel {
             tokio::select! {
                 biased;
                 ended = &mut running => return ended,
-                paused = self.handle.until(|pauses| pauses.paused.channel.is_some(), stop) => if paused { pausing.cancel() },
+                _ = self.handle.until(|pauses| pauses.paused.channel.is_some(), stop) => pausing.cancel(),
             }
             running.await?;
             if !stop.is_cancelled() {
@@ -122,7 +131,7 @@ async fn read(shared: &Arc<RunContext>, stop: &CancellationToken) -> Result<(), 
         ended = shared.by_plan(|read_plan| feed(shared, read_plan)) => ended,
         ended = late::settle(shared) => ended,
         ended = gap_search::watch(shared) => ended.map(|never| match never {}),
-        ended = daily::watch(shared) => ended.map(|never| match never {}),
+        ended = shared.by_plan(|read_plan| daily::watch(shared, read_plan)) => ended.map(|never| match never {}),
     }
 }
 
@@ -153,7 +162,23 @@ async fn feed(shared: &Arc<RunContext>, read_plan: Arc<ReadPlan>) -> Result<(), 
             tokio::select! { biased; () = handing_on => {}, () = looking_ahead => {} }
         } else {
             let next = sleep(until_next_poll(identity.id, parts.machine.began(), every));
-            tokio::select! { biased; () = shared.channel.handle.poll_asked() => {}, () = next => {} }
+            tokio::select! { biased; () = shared.channel.handle.polls.notified() => {}, () = next => {} }
         }
     }
+}
+
+/// Returns the time until the next poll of a channel that has read everything and polls at the interval `every`.
+///
+/// Many channels start at the same moment, and many continue at the same moment after a stall of the service or the network.
+/// If all of them waited for the same time, all would always poll together, in bursts and over many connections. Therefore
+/// the time between two polls is divided into slots, counted from `origin`, and each channel always polls in the same slot,
+/// regardless of delays. The channels of one slot poll together, because waking up costs more than a poll. The slot is
+/// derived from the id: this spreads channels as well as a random choice, and is the same in each run.
+fn until_next_poll(channel: ChannelId, origin: Instant, every: Duration) -> Duration {
+    // Use the last bytes, because the first bytes of some kinds of id are a time.
+    let [.., a, b, c, d] = channel.0.into_bytes();
+    let slot = u32::from_be_bytes([a, b, c, d]) % SLOTS;
+    let passed = origin.elapsed() + every * slot / SLOTS;
+    let since = passed.as_nanos().checked_rem(every.as_nanos()).unwrap_or_default();
+    every.saturating_sub(Duration::from_nanos(u64::try_from(since).unwrap_or(u64::MAX)))
 }

@@ -6,6 +6,7 @@
 //!   is inferred from outside.
 //! * **Not durable.** Cursors, late events, the quarantine and the dead letters are read from the ledger.
 
+use std::collections::BTreeMap;
 use std::iter::Sum;
 use std::sync::Arc;
 
@@ -18,19 +19,17 @@ pub use condition::{Condition, Level};
 
 use crate::status::pace::Progress;
 use crate::verify::RejectionReason;
-use ledger::{Contradiction, Pause, Room};
+use ledger::{Contradiction, Pause, Paused, Room};
 use proof::event::{ChannelId, Offset};
 use proof::verify::Address;
 
 pub(crate) mod board;
 mod condition;
+pub(crate) mod deliveries;
 pub(crate) mod hour;
 pub(crate) mod newest;
 pub(crate) mod pace;
-pub(crate) mod pauses;
 pub(crate) mod reporter;
-pub(crate) mod tail;
-pub(crate) mod trouble;
 
 /// If this many events that needed a proof were rejected, and none was verified, the configuration may be wrong.
 pub const NONE_VERIFIED: u32 = 15;
@@ -59,11 +58,9 @@ pub struct ChannelStatus {
     pub paused: Option<Pause>,
     /// The highest offset that every lane has processed. `None` before the first.
     pub processed: Option<Offset>,
-    /// The highest known offset of the service since the daemon started. An unconfirmed offset counts only until it has
-    /// been verified.
+    /// The highest known offset of the service since the daemon started. An unconfirmed one counts until it is verified.
     pub newest: Option<Offset>,
-    /// The newest offset minus the processed offset: the most events that can be undelivered. `None` if the newest offset is
-    /// unknown.
+    /// The newest offset minus the processed offset: the most events that can be undelivered. `None` if unknown.
     pub lag_events: Option<u64>,
     /// The age of the oldest event that some lane has not processed, see [`LaneStatus`].
     pub oldest_undelivered_seconds: Option<u64>,
@@ -117,8 +114,7 @@ pub struct ChannelStatus {
     /// The names of its `expect` lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pinned: Vec<String>,
-    /// Proofs that were shown in this channel and in another one. They are valid in at most one of them, until an operator
-    /// decides.
+    /// Proofs of this channel that another one showed too. Until an operator decides, they are valid in at most one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared_proofs: Vec<SharedProofs>,
     /// Workflows that another channel showed first and that are on no list of this channel. They may be legitimate.
@@ -388,5 +384,22 @@ impl Sum for Kept {
             bytes: sum.bytes + one.bytes,
             full: sum.full || one.full,
         })
+    }
+}
+
+/// The parts of a channel that do not run now, because an operator paused them or a sink accepts no more events.
+#[derive(Clone, Debug, Default)]
+pub struct Pauses {
+    /// The pauses that the ledger stores.
+    pub paused: Paused,
+    /// Sinks that accept no more events, and why. They are offered nothing until an operator resumes them.
+    pub(crate) gone: BTreeMap<String, Problem>,
+    /// How often an operator has resumed each sink.
+    pub(crate) resumed: BTreeMap<String, u64>,
+}
+
+impl Pauses {
+    pub(crate) fn sink_goes_on(&self, sink: &str) -> bool {
+        !self.paused.sinks.contains_key(sink) && !self.gone.contains_key(sink)
     }
 }

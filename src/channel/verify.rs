@@ -3,36 +3,33 @@
 //! # Invariants
 //!
 //! * **No rejection after one reading.** A proxy may have damaged the event, so it is read again by its id, and the second
-//!   answer counts. While the service does not answer, the stage waits. The same applies to a duplicate proof and a
-//!   contradiction, see [`recent`].
+//!   answer counts. While the service does not answer, the stage waits. The same applies to the alarms of [`recent`].
 //! * **Admitted in order.** An event is compared with the recent events after every earlier event of its range is settled.
 //!   If two events have the same proof, the first is delivered.
 //! * **Known to all before admitted.** If instances share the state, a proof that is new here is first recorded there. If
 //!   two channels show it, only one of them delivers it, regardless of the instances that run them.
-//! * **Off the async threads.** Signatures are checked on separate threads, see [`machine`](super::machine).
-//!
-//! # Cancellation
-//!
-//! Safe at any point: the same events are read and verified again. Nothing durable changes, with one exception: if instances
-//! share the state, it records the proofs that the channel has shown. If they are shown again, they belong to the channel.
+//! * **Off the async threads.** Signatures are checked on separate threads, see [`machine`](super::run::machine).
+//! * **Safe to cancel** at any point: the same events are read and verified again. Of all this, only the proofs that are
+//!   recorded in a shared state are durable. If they are shown again, they belong to the channel.
 
 use std::slice;
 use std::sync::Arc;
 
-use futures_util::{StreamExt, TryStreamExt, stream};
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
-use tracing::field::display;
-use tracing::{error, warn};
+use tracing::field::{DisplayValue, display};
+use tracing::{debug, error, warn};
 
-use crate::channel::Channel;
-use crate::context::ReadPlan;
+use crate::channel::{Channel, SharedParts};
 use crate::deliver::batch::Outcome;
-use crate::error::ChannelError;
-use crate::parts::SharedParts;
-use crate::status::reporter::StatusReporter;
-use ledger::{Pending, Quarantined, QuarantinedEvent};
+use crate::run::context::ReadPlan;
+use crate::status::reporter::{StatusReporter, Trouble};
+use api::ApiError;
+use ledger::{Quarantined, QuarantinedEvent};
+use net::Chain;
 use net::tasks::lock;
-use proof::event::RawEvent;
+use proof::event::{Event, EventKey, EventType, RawEvent};
 use proof::verify::Proof;
 use record::Record;
 use telemetry::metrics::Sort;
@@ -40,19 +37,15 @@ use telemetry::trace::TraceId;
 
 mod checked;
 pub(super) mod expect;
-mod read_again;
 pub(super) mod reason;
 pub(super) mod recent;
-mod rejection;
 mod workflows;
 
 pub(super) use checked::Checked;
-pub(super) use reason::RejectionReason;
-pub(super) use rejection::Rejection;
+pub(super) use reason::{Rejection, RejectionReason};
 
 use expect::Named;
-use recent::{Admitted, Alarm, Known};
-use rejection::kind_of;
+use recent::{Admitted, Alarm};
 
 /// The number of rejected events that are remembered as logged.
 const MAX_LOGGED: usize = 10_000;
@@ -60,11 +53,12 @@ const MAX_LOGGED: usize = 10_000;
 /// The number of rejected events of one range that are read again at the same time.
 const SECOND_LOOKS: usize = 8;
 
-/// The verify stage for one answer of the service, or for one event.
+/// How often to wait for an answer about one event. After that, it counts as unconfirmed and does not block its channel.
+const MAX_WAITS: u32 = 3;
+
 #[derive(Clone, Debug)]
 pub(super) struct Stage<'a> {
     pub(super) read_plan: Arc<ReadPlan>,
-    /// Reports for the part of the loop that needs the verdicts.
     pub(super) reporter: &'a StatusReporter,
     /// When the events were first read.
     pub(super) received: Timestamp,
@@ -73,36 +67,36 @@ pub(super) struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    async fn check_one(&self, event: RawEvent) -> Result<Checked, ChannelError> {
-        let mut checked = self.read_plan.check(self.received, vec![event]).await?;
-        Ok(checked.pop().expect("as many verdicts as events"))
+    async fn check_one(&self, event: RawEvent) -> Checked {
+        let mut checked = self.read_plan.check(self.received, vec![event]).await;
+        checked.pop().expect("as many verdicts as events")
     }
 
-    /// Returns the outcomes of a range whose proofs were checked, in its order.
-    pub(super) async fn page(&self, mut checked: Vec<Checked>) -> Result<Vec<Outcome>, ChannelError> {
+    pub(super) async fn page(&self, mut checked: Vec<Checked>) -> Vec<Outcome> {
         let rejected = checked.iter_mut().filter(|checked| matches!(checked, Checked::Rejected(..)));
         let second_looks: Vec<_> = rejected.map(|rejected| self.second_look(rejected)).collect();
-        stream::iter(second_looks).buffer_unordered(SECOND_LOOKS).try_collect::<()>().await?;
+        stream::iter(second_looks).buffer_unordered(SECOND_LOOKS).collect::<()>().await;
         self.show(&checked).await;
         let mut outcomes = Vec::with_capacity(checked.len());
         for checked in checked {
-            outcomes.push(self.admit(checked).await?);
+            outcomes.push(self.admit(checked).await);
         }
-        self.report(&outcomes, self.reporter.reads_first());
-        Ok(outcomes)
+        self.report(&outcomes);
+        outcomes
     }
 
     /// Counts pending events, and reports the newest confirmed offset and each unconfirmed one.
-    fn report(&self, outcomes: &[Outcome], reads_first: bool) {
-        let newest = &mut self.read_plan.channel.handle.board().newest;
+    fn report(&self, outcomes: &[Outcome]) {
+        let Channel { handle, metrics, .. } = &*self.read_plan.channel;
+        let newest = &mut handle.board().newest;
         if let Some(highest) = outcomes.iter().rfind(|outcome| !matches!(outcome, Outcome::Unconfirmed(_))) {
             newest.placed(highest.offset(), Timestamp::now());
         }
         for outcome in outcomes {
             match outcome {
                 Outcome::Unconfirmed(event) => newest.unconfirmed(event.facts.offset),
-                Outcome::Pending(pending) if reads_first => {
-                    self.read_plan.channel.metrics.verdict(kind_of(&pending.json).as_ref(), Sort::Pending);
+                Outcome::Pending(pending) if self.reporter.reads_first() => {
+                    metrics.verdict(kind_of(&pending.json).as_ref(), Sort::Pending);
                 }
                 _ => {}
             }
@@ -112,35 +106,32 @@ impl Stage<'_> {
     /// If instances share the state, records that the channel shows these proofs, and learns which of them another channel
     /// has shown before. Every event passes this step before it is admitted, regardless of how it was read.
     async fn show(&self, checked: &[Checked]) {
-        let SharedParts { ledgers, recent, .. } = &self.read_plan.channel.parts;
+        let Channel { identity, parts: SharedParts { ledgers, recent, .. }, .. } = &*self.read_plan.channel;
         if !ledgers.store.is_shared() {
             return;
         }
-        let channel = self.read_plan.settings.channel.id;
         let unknown = |checked: &Checked| match checked {
-            Checked::Verified(raw, proof, _) => recent.unknown(channel, raw, proof),
+            Checked::Verified(raw, proof, _) => recent.unknown(identity.id, raw, proof),
             _ => None,
         };
         let unknown: Vec<_> = checked.iter().filter_map(unknown).collect();
         if !unknown.is_empty() {
-            recent.learn(&ledgers.show(channel, &unknown).await);
+            recent.learn(&ledgers.show(identity.id, &unknown).await);
         }
     }
 
     /// Returns the outcome after the second look. A duplicate or a contradiction is read again too.
-    async fn admit(&self, checked: Checked) -> Result<Outcome, ChannelError> {
+    async fn admit(&self, checked: Checked) -> Outcome {
         let (raw, alarm) = match self.settle(checked) {
-            Ok(outcome) => return Ok(outcome),
+            Ok(outcome) => return outcome,
             Err(alarmed) => *alarmed,
         };
-        Ok(match self.read_again(&raw).await {
-            None => Outcome::Unconfirmed(self.quarantine(raw, alarm.into())),
-            Some(again) => {
-                let again = self.check_one(again).await?;
-                self.show(slice::from_ref(&again)).await;
-                self.settle_finally(again)
-            }
-        })
+        let Some(again) = self.read_again(raw.event_key()).await else {
+            return Outcome::Unconfirmed(self.quarantine(raw, alarm.into()));
+        };
+        let again = self.check_one(again).await;
+        self.show(slice::from_ref(&again)).await;
+        self.settle_finally(again)
     }
 
     /// Returns the outcome of an event that is not read again: an alarm rejects it.
@@ -151,30 +142,25 @@ impl Stage<'_> {
         })
     }
 
-    /// Returns the outcome of an event, or an alarm if it is a duplicate or a contradiction. An event is counted once, as
-    /// far as is remembered.
+    /// Returns the outcome of an event, or an alarm if it is a duplicate or a contradiction. Counts an event once.
     fn settle(&self, checked: Checked) -> Result<Outcome, Box<(RawEvent, Alarm)>> {
-        let (channel, recent) = (self.read_plan.settings.channel.id, &self.read_plan.channel.parts.recent);
+        let Channel { identity, parts, handle, metrics, .. } = &*self.read_plan.channel;
         Ok(match checked {
             Checked::Verified(raw, proof, record) => {
-                if self.note_admitted(&raw, recent.verified(channel, &raw, &proof), self.trace)? {
-                    self.read_plan.channel.metrics.verdict(Some(&record.kind), Sort::Verified);
-                    self.read_plan.channel.metrics.unknown_signers(proof.strangers);
-                    self.read_plan
-                        .channel
-                        .handle
-                        .board()
-                        .verified(&proof.signers, self.read_plan.channel.parts.machine.now());
+                if self.note_admitted(&raw, parts.recent.verified(identity.id, &raw, &proof))? {
+                    metrics.verdict(Some(&record.kind), Sort::Verified);
+                    metrics.unknown_signers(proof.strangers);
+                    handle.board().verified(&proof.signers, parts.machine.now());
                 }
-                self.note_workflow(&raw, &proof, self.trace);
+                self.note_workflow(&raw, &proof);
                 Outcome::Deliver(record)
             }
             Checked::Unsigned(unsigned, record) => {
                 let event = unsigned.event();
-                let is_news = record.is_none()
-                    || self.note_admitted(&event.raw, recent.notice(channel, &unsigned), self.trace)?;
+                let is_news =
+                    record.is_none() || self.note_admitted(&event.raw, parts.recent.notice(identity.id, &unsigned))?;
                 if is_news {
-                    self.read_plan.channel.metrics.verdict(Some(&event.kind), Sort::Unsigned);
+                    metrics.verdict(Some(&event.kind), Sort::Unsigned);
                 }
                 record.map_or(Outcome::Dropped(event.raw.event_key()), Outcome::Deliver)
             }
@@ -185,59 +171,129 @@ impl Stage<'_> {
     }
 
     /// Returns whether the event is admitted for the first time, as far as is remembered.
-    fn note_admitted(
-        &self,
-        raw: &RawEvent,
-        admitted: Result<Admitted, Alarm>,
-        trace: Option<TraceId>,
-    ) -> Result<bool, Box<(RawEvent, Alarm)>> {
+    fn note_admitted(&self, raw: &RawEvent, admitted: Result<Admitted, Alarm>) -> Result<bool, Box<(RawEvent, Alarm)>> {
         let Admitted { duplicate_at, is_news } = admitted.map_err(|alarm| Box::new((raw.clone(), alarm)))?;
         if let Some(later) = duplicate_at {
-            let (offset, reason, trace_id) = (raw.offset, RejectionReason::DuplicateProof.name(), trace.map(display));
+            let (offset, reason, trace_id) = (raw.offset, RejectionReason::DuplicateProof.name(), self.trace_id());
             error!(channel = %self.read_plan.settings.channel.name, trace_id, offset = offset.get(), reason, duplicate = later.offset.get(), "an event that was delivered earlier is a duplicate of this one");
         }
         Ok(is_news)
     }
 
     /// Reports once each workflow that another channel showed first.
-    fn note_workflow(&self, raw: &RawEvent, proof: &Proof, trace: Option<TraceId>) {
+    fn note_workflow(&self, raw: &RawEvent, proof: &Proof) {
         let Channel { parts, identity, .. } = &*self.read_plan.channel;
         let first_in = parts.recent.workflows.note(identity.id, proof.workflow_id.0, || parts.machine.now());
-        if let Some(first_in) = first_in.filter(|_| !self.read_plan.settings.verification.expect.has(Named::WorkflowId))
-        {
-            let (offset, workflow_id, trace_id) = (raw.offset, proof.workflow_id, trace.map(display));
+        let is_expected = self.read_plan.settings.verification.expect.has(Named::WorkflowId);
+        if let Some(first_in) = first_in.filter(|_| !is_expected) {
+            let (offset, workflow_id, trace_id) = (raw.offset, proof.workflow_id, self.trace_id());
             warn!(channel = %identity.name, trace_id, offset = offset.get(), %workflow_id, %first_in, "another channel showed this workflow first: this may be correct, and is logged once; `channeld channels pin` shows the contents of each channel");
         }
     }
 
-    /// For an event that an operator released: accepts a proof that another channel has shown first, if the `expect` lists
-    /// assign it to this channel.
+    /// Accepts a released proof that another channel has shown first, if the `expect` lists assign it to this channel.
     fn claim(&self, raw: &RawEvent, proof: &Proof, record: &Record) {
-        let (channel, parts, signed) =
-            (self.read_plan.settings.channel.id, &self.read_plan.channel.parts, record.decoded());
+        let Channel { identity, parts, .. } = &*self.read_plan.channel;
         let expect = &self.read_plan.settings.verification.expect;
         let of_other = |other| Some(parts.handles.of(other).board().expect.clone());
-        if let Ok(Known::Elsewhere) = parts.recent.belongs(channel, raw, proof, signed, expect, of_other) {
-            parts.recent.accept(channel, raw, proof);
+        let known = parts.recent.belongs(identity.id, raw, proof, record.decoded(), expect, of_other);
+        if let Ok(Some(_)) = known {
+            parts.recent.accept(identity.id, raw, proof);
         }
+    }
+
+    async fn second_look(&self, checked: &mut Checked) {
+        if let Checked::Rejected(raw, rejection) = checked {
+            *checked = match self.read_again(raw.event_key()).await {
+                Some(again) => self.check_one(again).await,
+                None => Checked::Unconfirmed(raw.clone(), rejection.clone()),
+            };
+        }
+    }
+
+    /// Reads an event by its id until the service answers. Returns `None` if no such event exists at that offset.
+    async fn read_again(&self, EventKey { offset, id }: EventKey) -> Option<RawEvent> {
+        let id = id?;
+        let mut trouble = Trouble::new(&self.read_plan, self.reporter, self.trace);
+        loop {
+            let answer = self.read_plan.source.event(id).await;
+            let waited = trouble.retry.attempt() >= MAX_WAITS;
+            match answer {
+                Ok(again) => {
+                    trouble.over();
+                    return Some(again).filter(|again| again.offset == offset);
+                }
+                Err(ApiError::NotFound(_)) => return None,
+                Err(error) if waited && self.is_about_this_event(&error).await => return None,
+                Err(error) => trouble.wait_out("reading an event again", error).await,
+            }
+        }
+    }
+
+    /// Returns whether the error concerns only this event, so that requests for other events may succeed.
+    async fn is_about_this_event(&self, error: &ApiError) -> bool {
+        match error {
+            ApiError::Malformed(_) | ApiError::TooLong { .. } => true,
+            ApiError::Refused(answer) => !matches!(answer.status, 401 | 403),
+            ApiError::Transient { .. } => self.read_plan.source.poll(None, 1).await.is_ok(),
+            ApiError::ChannelGone(_) | ApiError::NotFound(_) | ApiError::RateLimited { .. } => false,
+        }
+    }
+
+    /// Requests an event's proof once or, if `is_last`, until the service answers. Returns `None` if there is no answer.
+    pub(crate) async fn ask_for_proof(&self, key: EventKey, is_last: bool) -> Option<Outcome> {
+        let EventKey { offset, id } = key;
+        let again = if is_last {
+            self.read_again(key).await
+        } else {
+            let answer = self.read_plan.source.event(id?).await.inspect_err(|error| {
+                debug!(channel = %self.read_plan.settings.channel.name, offset = offset.get(), error = %Chain(error), "no answer for a late proof");
+            });
+            answer.ok().filter(|again| again.offset == offset)
+        };
+        let mut checked = self.check_one(again?).await;
+        self.second_look(&mut checked).await;
+        self.show(slice::from_ref(&checked)).await;
+        Some(self.admit(checked).await)
+    }
+
+    /// Returns the outcome from an event's stored bytes, or `None` if a request to the service is needed.
+    pub(crate) async fn by_kept_bytes(&self, kept: RawEvent) -> Option<Outcome> {
+        let checked = self.check_one(kept).await;
+        match &checked {
+            Checked::Pending(_) => return None,
+            Checked::Rejected(raw, _) if raw.id.is_some() => return None,
+            _ => self.show(slice::from_ref(&checked)).await,
+        }
+        let (channel, recent) = (self.read_plan.settings.channel.id, &self.read_plan.channel.parts.recent);
+        match &checked {
+            Checked::Verified(raw, proof, record) => {
+                self.claim(raw, proof, record);
+                recent.accept_verified(channel, raw, proof);
+            }
+            Checked::Unsigned(unsigned, _) => recent.accept_notice(channel, unsigned),
+            _ => {}
+        }
+        Some(self.settle_finally(checked))
+    }
+
+    pub(crate) fn proof_timeout(&self, EventKey { offset, id }: EventKey, json: Bytes) -> QuarantinedEvent {
+        let raw = RawEvent { offset, id, json };
+        self.quarantine(raw, Rejection::new(RejectionReason::ProofTimeout, "its proof did not arrive in time"))
     }
 
     /// Sets a pending event aside. Without an id its proof cannot be requested, and it is rejected.
     fn set_aside(&self, raw: RawEvent) -> Outcome {
-        let Some(event_id) = raw.id else {
+        if raw.id.is_none() {
             let detail = "a proof is due, but the event has no event_id by which to request it";
             return Outcome::Rejected(self.quarantine(raw, Rejection::new(RejectionReason::PendingWithoutId, detail)));
-        };
-        // Copied, because a slice would keep its whole page in memory while the event waits.
-        let json = self.read_plan.channel.handle.memory.copy(&raw.json);
-        let first_seen = self.read_plan.channel.parts.machine.now();
-        let received = Some(self.received);
-        let (offset, event_id) = (raw.offset, Some(event_id));
-        Outcome::Pending(Pending { offset, event_id, first_seen, received, appeared: false, json })
+        }
+        Outcome::Pending(self.read_plan.channel.pending(&raw, self.received, false))
     }
 
     /// Counts, logs and quarantines an event. Repeated rejections of an event are counted and logged once.
     pub(crate) fn quarantine(&self, raw: RawEvent, rejection: Rejection) -> QuarantinedEvent {
+        let Channel { identity, parts, handle, metrics, .. } = &*self.read_plan.channel;
         let RawEvent { offset, id, json } = raw;
         let Rejection { reason, detail, original, digest, strangers } = rejection;
         let mut logged = lock(&self.read_plan.logged);
@@ -245,26 +301,39 @@ impl Stage<'_> {
             logged.clear();
         }
         if logged.insert(offset) {
-            self.read_plan.channel.metrics.verdict(kind_of(&json).as_ref(), Sort::Rejected);
-            self.read_plan.channel.metrics.rejected(reason.name());
+            metrics.verdict(kind_of(&json).as_ref(), Sort::Rejected);
+            metrics.rejected(reason.name());
             // The proof is valid, but belongs to another channel's event. The board does not count it.
             if reason != RejectionReason::ProofOfChannel {
-                self.read_plan.channel.handle.board().rejected(reason);
+                handle.board().rejected(reason);
             }
-            self.read_plan.channel.metrics.unknown_signers(strangers);
-            let (event_id, trace_id) = (id.map(display), self.trace.map(display));
-            error!(channel = %self.read_plan.settings.channel.name, trace_id, offset = offset.get(), event_id, reason = reason.name(), detail, "event rejected: not delivered");
+            metrics.unknown_signers(strangers);
+            let (event_id, trace_id) = (id.map(display), self.trace_id());
+            error!(channel = %identity.name, trace_id, offset = offset.get(), event_id, reason = reason.name(), detail, "event rejected: not delivered");
         }
-        if let Some(original) = original.filter(|original| original.channel_id != self.read_plan.settings.channel.id) {
-            error!(channel_id = %original.channel_id, offset = original.offset.get(), other = %self.read_plan.settings.channel.name, other_offset = offset.get(), "a proof of this channel was shown in another channel too: one of them was shown an event that is not its own");
+        if let Some(original) = original.filter(|original| original.channel_id != identity.id) {
+            error!(channel_id = %original.channel_id, offset = original.offset.get(), other = %identity.name, other_offset = offset.get(), "a proof of this channel was shown in another channel too: one of them was shown an event that is not its own");
         }
-        let (reason, at, bytes) =
-            (reason.name().to_owned(), self.read_plan.channel.parts.machine.now(), json.len() as u64);
-        // The bytes are copied, as for an event that is set aside.
-        let json = self.read_plan.channel.handle.memory.copy(&json);
-        let digest = digest.map(|digest| digest.to_string());
-        let received = Some(self.received);
-        let facts = Quarantined { offset, event_id: id, reason, detail, at, received, original, digest, bytes };
-        QuarantinedEvent { facts, json }
+        let facts = Quarantined {
+            offset,
+            event_id: id,
+            reason: reason.name().to_owned(),
+            detail,
+            at: parts.machine.now(),
+            received: Some(self.received),
+            original,
+            digest: digest.map(|digest| digest.to_string()),
+            bytes: json.len() as u64,
+        };
+        // The bytes are copied, as for a pending event.
+        QuarantinedEvent { facts, json: handle.memory.copy(&json) }
     }
+
+    fn trace_id(&self) -> Option<DisplayValue<TraceId>> {
+        self.trace.map(display)
+    }
+}
+
+fn kind_of(json: &Bytes) -> Option<EventType> {
+    Event::parse(json.clone()).ok().map(|event| event.kind)
 }

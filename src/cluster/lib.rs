@@ -1,6 +1,5 @@
-//! Decides which channels this instance runs if several instances share them. No instance is a leader. Each instance
-//! decides for itself from the store's view of all instances, and the store ensures that only one instance gets a
-//! channel.
+//! Decides which channels this instance runs if several instances share them. No instance is a leader. Each decides for
+//! itself from the store's view of all instances, and the store ensures that only one instance gets a channel.
 //!
 //! # Invariants
 //!
@@ -8,10 +7,7 @@
 //!   owner's lease has ended.
 //! * **No work without a lease.** If the store has accepted no heartbeat for too long, this instance loses all its
 //!   channels at once.
-//!
-//! # Cancellation
-//!
-//! Safe at any point. The instance still owns its channels until the lease ends or [`Membership::leave`] is called.
+//! * **Safe to cancel** at any point. The instance owns its channels until the lease ends or it calls [`Membership::leave`].
 
 #![forbid(unsafe_code)]
 
@@ -45,13 +41,11 @@ const STABLE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Member {
     membership: Arc<dyn Membership>,
-    /// The channels that are configured here.
     configured: watch::Receiver<Arc<BTreeSet<ChannelId>>>,
     seen: watch::Sender<Seen>,
     /// The channels that this instance is releasing.
     giving: BTreeSet<ChannelId>,
-    /// The channels that this instance owns in the store under these epochs but does not run, because they were lost or
-    /// because releasing them failed.
+    /// Channels that this instance owns under these epochs but does not run: they were lost, or releasing them failed.
     unworked: BTreeMap<ChannelId, u64>,
     /// The live instances, and since when this set is unchanged.
     live: (Vec<InstanceId>, Instant),
@@ -81,8 +75,7 @@ impl Member {
         self.seen.subscribe()
     }
 
-    /// Runs the membership until it is dropped. After `stop` fires, the instance claims no more channels but remains a
-    /// member.
+    /// Runs the membership until it is dropped. After `stop` fires, the instance claims no more channels.
     pub async fn run(mut self, stop: CancellationToken) {
         let every = self.membership.lease() / BEATS;
         loop {
@@ -105,8 +98,7 @@ impl Member {
         }
     }
 
-    /// Waits for the next heartbeat or a changed configuration. If the hold ends first, all channels are lost at that
-    /// time.
+    /// Waits for the next heartbeat or a changed configuration. If the hold ends first, all channels are lost.
     async fn wait(&mut self, next: Instant) {
         let left = self.membership.hold().left();
         tokio::select! {
@@ -137,11 +129,9 @@ impl Member {
         });
     }
 
-    /// Releases the channels that were not run here at the previous heartbeat either. Before that, a channel may be
-    /// about to be claimed or released.
+    /// Releases the channels that were not run here at the previous heartbeat either, and are not just changing hands.
     async fn give_up(&mut self, unworked: BTreeMap<ChannelId, u64>) {
-        let before = std::mem::take(&mut self.unworked);
-        self.unworked.clone_from(&unworked);
+        let before = std::mem::replace(&mut self.unworked, unworked.clone());
         let left: BTreeMap<_, _> =
             unworked.into_iter().filter(|(channel, epoch)| before.get(channel) == Some(epoch)).collect();
         if left.is_empty() {
@@ -152,8 +142,7 @@ impl Member {
         }
     }
 
-    /// Decides which channels to run from now on. Returns the channels that this instance owns but has not claimed and
-    /// should not run.
+    /// Decides which channels to run from now on. Returns the owned channels that are not claimed and should not run.
     fn look(&mut self, view: View, configured: &BTreeSet<ChannelId>, is_stopping: bool) -> BTreeMap<ChannelId, u64> {
         let me = self.membership.me();
         let sharing = || view.instances.iter().filter(|(_, instance)| instance.shares());
@@ -187,8 +176,7 @@ impl Member {
 }
 
 impl Seen {
-    /// Whether this instance does not know the channel's current state. A command that no daemon executes shows the
-    /// recorded state.
+    /// Whether this instance does not know a channel's current state. A command without a daemon shows the recorded state.
     pub fn is_elsewhere(&self, channel: ChannelId, is_daemon: bool) -> bool {
         !self.work.contains(&channel) && (is_daemon || self.view.owner(channel).is_some())
     }

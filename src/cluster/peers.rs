@@ -1,8 +1,5 @@
-//! Sends requests to the other instances and answers their requests.
-//!
-//! # Cancellation
-//!
-//! A request may be executed even if its answer is no longer awaited. An answer in progress is aborted.
+//! Sends requests to the other instances and answers their requests. A request may be executed even if its answer is no longer
+//! awaited. If answering is cancelled, an answer in progress is aborted.
 
 use std::convert::Infallible;
 use std::sync::Arc;

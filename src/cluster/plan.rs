@@ -20,6 +20,9 @@ pub const MOST_GIVEN: usize = 16;
 /// instance may be unable to claim it.
 pub const ORPHANED_LEASES: u32 = 3;
 
+/// The number of channels that each instance owns.
+type Counts = BTreeMap<InstanceId, usize>;
+
 /// The next actions of an instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
@@ -32,21 +35,20 @@ pub struct Plan {
 /// The channels that `me` should claim and release. `giving` contains the channels that it is already releasing.
 /// Channels are released only if `is_stable`: the set of instances has been unchanged for some time.
 pub fn plan(view: &View, me: InstanceId, giving: &BTreeSet<ChannelId>, is_stable: bool, lease: Duration) -> Plan {
-    let mut owned = Counts(view.counts());
-    owned.0.entry(me).and_modify(|owned| *owned -= giving.len().min(*owned));
+    let mut owned = view.counts();
+    owned.entry(me).and_modify(|owned| *owned -= giving.len().min(*owned));
     let claim = claims(view, me, &mut owned, lease * ORPHANED_LEASES);
     let give = if is_stable && giving.is_empty() { gifts(view, me, &mut owned) } else { Vec::new() };
     Plan { claim, give }
 }
 
-/// Assigns each orphaned channel to the instance that owns the fewest channels at that point. All instances with the
-/// same view compute the same assignment.
+/// Assigns each orphaned channel to the instance with the fewest channels. All instances with the same view agree.
 fn claims(view: &View, me: InstanceId, owned: &mut Counts, too_long: Duration) -> Vec<ChannelId> {
     let mut claims = Vec::new();
     for (channel, owner) in &view.channels {
         let Ownership::Orphaned { since } = owner else { continue };
-        let Some(next) = owned.fewest(view, channel) else { continue };
-        *owned.0.entry(next).or_default() += 1;
+        let Some(next) = fewest(owned, view, channel) else { continue };
+        *owned.entry(next).or_default() += 1;
         let is_configured = || view.instances.get(&me).is_some_and(|mine| mine.channels.contains(channel));
         if next == me || *since >= too_long && is_configured() {
             claims.push(*channel);
@@ -58,26 +60,20 @@ fn claims(view: &View, me: InstanceId, owned: &mut Counts, too_long: Duration) -
 fn gifts(view: &View, me: InstanceId, owned: &mut Counts) -> Vec<ChannelId> {
     let mut gifts = Vec::new();
     for channel in view.owned_by(me) {
-        let Some(next) = owned.fewest(view, &channel) else { continue };
-        if gifts.len() < MOST_GIVEN && owned.0[&next] + 2 <= owned.0[&me] {
-            *owned.0.entry(next).or_default() += 1;
-            owned.0.entry(me).and_modify(|owned| *owned -= 1);
+        let Some(next) = fewest(owned, view, &channel) else { continue };
+        if gifts.len() < MOST_GIVEN && owned[&next] + 2 <= owned[&me] {
+            *owned.entry(next).or_default() += 1;
+            owned.entry(me).and_modify(|owned| *owned -= 1);
             gifts.push(channel);
         }
     }
     gifts
 }
 
-/// The number of channels that each instance owns.
-struct Counts(BTreeMap<InstanceId, usize>);
-
-impl Counts {
-    /// Of the instances that configure a channel, the instance that owns the fewest channels. Ties are broken
-    /// differently for each channel.
-    fn fewest(&self, view: &View, channel: &ChannelId) -> Option<InstanceId> {
-        let candidates = view.instances.iter().filter(|(_, it)| it.channels.contains(channel)).map(|(id, _)| *id);
-        candidates.min_by_key(|id| (self.0[id], id.as_u128() ^ channel.0.as_u128()))
-    }
+/// The instance with the fewest channels among those that configure one. Ties are broken differently for each channel.
+fn fewest(owned: &Counts, view: &View, channel: &ChannelId) -> Option<InstanceId> {
+    let candidates = view.instances.iter().filter(|(_, it)| it.channels.contains(channel)).map(|(id, _)| *id);
+    candidates.min_by_key(|id| (owned[id], id.as_u128() ^ channel.0.as_u128()))
 }
 
 #[cfg(test)]

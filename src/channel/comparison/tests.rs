@@ -5,8 +5,8 @@ use async_trait::async_trait;
 use uuid::Uuid;
 
 use super::*;
-use crate::settings::UnsignedPolicy;
-use crate::tests::{RETRY, settings};
+use crate::channel::settings::UnsignedPolicy;
+use crate::run::tests::{RETRY, settings};
 use net::tasks::lock;
 use proof::event::EventId;
 use record::{Field, Filter, Rule};

@@ -58,6 +58,8 @@ pub(crate) struct LaneInput {
     hub: Arc<Hub>,
     sink: Arc<str>,
     queue: mpsc::Receiver<Work>,
+    /// The number of batches that were taken from the queue and prepared.
+    pub(super) ready: Arc<AtomicUsize>,
 }
 
 /// Counts the batches that wait for a lane's sink.
@@ -68,35 +70,27 @@ pub(crate) struct Waiting {
 }
 
 impl Hub {
-    /// Creates a hub before the first event, without lanes.
     pub(crate) fn new(channel: ChannelRef) -> Self {
         Self { channel, inner: Mutex::default(), changed: Notify::new() }
     }
 
-    /// Sets the first position.
     pub(crate) fn begin_at(&self, position: Option<Offset>) {
         lock(&self.inner).position = position;
     }
 
-    /// Returns the last offset that was passed on.
     pub(crate) fn position(&self) -> Option<Offset> {
         lock(&self.inner).position
     }
 
-    /// Adds the lane of a sink that has none. The lane is attached if its cursor is at the hub's position. Also returns a
-    /// weak sender of the lane's queue, which shows how full the queue is.
-    pub(crate) fn add(
-        self: &Arc<Self>,
-        sink: &Arc<str>,
-        cursor: Option<Offset>,
-    ) -> (LaneInput, mpsc::WeakSender<Work>) {
+    /// Adds the lane of a sink that has none, attached if its cursor is at the hub's position.
+    pub(crate) fn add(self: &Arc<Self>, sink: &Arc<str>, cursor: Option<Offset>) -> (LaneInput, Waiting) {
         let (sender, queue) = mpsc::channel(QUEUE_BATCHES);
-        let length = sender.downgrade();
+        let waiting = Waiting { queue: sender.downgrade(), ready: Arc::default() };
         let mut inner = lock(&self.inner);
         let attached = cursor >= inner.position;
         inner.lanes.insert(sink.clone(), Feed { queue: sender, attached });
         self.changed.notify_one();
-        (LaneInput { hub: self.clone(), sink: sink.clone(), queue }, length)
+        (LaneInput { hub: self.clone(), sink: sink.clone(), queue, ready: waiting.ready.clone() }, waiting)
     }
 
     /// Passes a batch to every attached lane, as soon as one of them has room.
@@ -139,8 +133,8 @@ impl Hub {
         debug!(channel = %self.channel.name, %trace_id, offset = through.get(), "batch passed to the lanes");
     }
 
-    /// Offers a late event to the attached lanes. Returns `true` if each of them had room. A detached lane requests the late
-    /// events that it has yet to deliver when it rejoins.
+    /// Offers a late event to the attached lanes. Returns whether each had room. A detached lane requests its late events
+    /// when it rejoins.
     pub(crate) fn offer_late(&self, late: &LateRecord) -> bool {
         let mut inner = lock(&self.inner);
         inner.attached().filter(|(_, lane)| lane.queue.try_send(Work::Late(late.clone())).is_err()).count() == 0
@@ -160,8 +154,7 @@ impl Hub {
         true
     }
 
-    /// Detaches a lane whose cursor was moved back. Its queue contains batches after the events that it now reads for
-    /// itself.
+    /// Detaches a lane whose cursor was moved back: its queue is above the events that it now reads for itself.
     pub(crate) fn detach(&self, sink: &Arc<str>) {
         if let Some(lane) = lock(&self.inner).lanes.get_mut(sink) {
             lane.attached = false;
@@ -183,8 +176,8 @@ impl Inner {
 }
 
 impl LaneInput {
-    /// Returns the next work, or `None` if the feed has ended. A detached lane has to catch up when its queue is empty,
-    /// because the queued batches come before the batches that the lane has to read for itself.
+    /// Returns the next work, or `None` if the feed has ended. A detached lane catches up when its queue is empty,
+    /// because the queued batches come before the batches that it has to read.
     pub(crate) async fn next(&mut self) -> Option<Work> {
         // Read this before the queue: no work is added to the queue of a detached lane.
         let detached = lock(&self.hub.inner).lanes.get(&self.sink).is_some_and(|lane| !lane.attached);
@@ -195,19 +188,12 @@ impl LaneInput {
         }
     }
 
-    /// Discards the queue of a detached lane.
-    pub(super) fn discard(&mut self) {
-        while self.try_recv().is_ok() {}
-    }
-
-    /// Waits for work in the queue, and takes it.
     pub(super) async fn recv(&mut self) -> Option<Work> {
         let work = self.queue.recv().await;
         self.hub.changed.notify_one();
         work
     }
 
-    /// Takes work from the queue without waiting.
     pub(super) fn try_recv(&mut self) -> Result<Work, TryRecvError> {
         let work = self.queue.try_recv();
         self.hub.changed.notify_one();
@@ -216,11 +202,6 @@ impl LaneInput {
 }
 
 impl Waiting {
-    /// `ready` counts the batches that were taken from the queue and prepared.
-    pub(super) fn new(queue: mpsc::WeakSender<Work>, ready: Arc<AtomicUsize>) -> Self {
-        Self { queue, ready }
-    }
-
     /// Returns the number of batches that were read and wait for the sink. Returns 0 after the lane has ended.
     pub(crate) fn batches(&self) -> usize {
         let queued = self.queue.upgrade().map(|queue| queue.max_capacity() - queue.capacity());

@@ -10,40 +10,36 @@
 //! * **Only with the lease.** No delivery begins after the lease is lost.
 //! * **The sink's own position counts.** The lane compares it with the recorded position before the first delivery and after
 //!   each failed delivery. The sink compares it at every delivery. See `position`.
-//!
-//! # Cancellation
-//!
-//! `stop` is observed while waiting, and between two offers, never between an offer and its record.
+//! * **`stop` is observed** while waiting, and between two offers, never between an offer and its record.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
+use tracing::{debug, info};
 
-use crate::context::RunContext;
-use crate::deliver::batch::Batch;
+use crate::channel::settings::Outlet;
+use crate::deliver::batch::{Batch, Cause, LateRecord};
 use crate::deliver::upcoming::{Next, Prepared, Upcoming};
 use crate::error::ChannelError;
-use crate::settings::Outlet;
-use ::record::Message;
-use ledger::{Confirmed, Cursor};
+use crate::late;
+use crate::read::intake::Intake;
+use crate::run::context::RunContext;
+use crate::status::deliveries::LateDelivery;
+use crate::status::reporter;
+use ledger::{Confirmed, Cursor, GivenUp};
 use net::Chain;
 use net::retry::Retry;
 use proof::event::Offset;
+use record::Message;
 use sink::{Delivery, LaneRef, SinkError, Undelivered};
 use telemetry::trace::{Part, Trace, TraceId};
 
-mod catch_up;
-mod give_up;
-mod late;
 mod position;
-mod record;
 mod refusal;
-
-use give_up::GiveUpTimer;
 
 pub(crate) struct Lane {
     shared: Arc<RunContext>,
@@ -58,9 +54,9 @@ pub(crate) struct Lane {
     /// Whether it has fallen behind and reads for itself.
     reads: bool,
     retry: Retry,
-    give_up: GiveUpTimer,
-    /// The events above the cursor that the sink already had when the lane began. They are offered again, and the sink skips
-    /// them.
+    /// The event that the sink last refused.
+    last_refused: Option<GivenUp>,
+    /// The events above the cursor that the sink already had at the begin. They are offered again, and the sink skips them.
     held: BTreeSet<Offset>,
     /// The trace of the current events, and its start. Its spans end without waiting for the next events.
     trace: Option<(TraceId, SystemTime)>,
@@ -70,11 +66,9 @@ pub(crate) struct Lane {
 
 /// Why a lane stops its current work.
 pub(super) enum Halt {
-    /// It was told to stop.
     Stopped,
     /// The cursor was moved back because the sink lost data. The lane reads from the new cursor.
     MovedBack,
-    /// The lane ends.
     Failed(ChannelError),
 }
 
@@ -87,14 +81,14 @@ impl From<ChannelError> for Halt {
 impl Lane {
     /// Creates the lane of an outlet, beginning at its cursor, and its upcoming work.
     pub(crate) fn new(shared: Arc<RunContext>, outlet: Outlet, Cursor { through }: Cursor) -> (Self, Upcoming) {
-        let (input, queue) = shared.hub.add(&outlet.name, through);
+        let (input, waiting) = shared.hub.add(&outlet.name, through);
         shared.channel.metrics.lane_begins(&outlet.name);
         let upcoming = Upcoming::new(input, outlet.clone(), shared.channel.handle.memory.clone(), through);
-        shared.channel.handle.board().lane_begins(&outlet.name, through, upcoming.waiting(queue));
+        shared.channel.handle.board().lane_begins(&outlet.name, through, waiting);
         let lane = Self {
             identity: LaneRef { channel: shared.channel.identity.clone(), sink: outlet.name.clone() },
             retry: shared.channel.parts.machine.retry(outlet.retry),
-            give_up: GiveUpTimer::new(outlet.gives_up_after),
+            last_refused: None,
             shared,
             outlet,
             through,
@@ -108,7 +102,6 @@ impl Lane {
         (lane, upcoming)
     }
 
-    /// Delivers until the feed ends or `stop` fires.
     pub(crate) async fn run(mut self, upcoming: Upcoming, stop: CancellationToken) -> Result<(), ChannelError> {
         match self.work(upcoming, &stop).await {
             Ok(()) | Err(Halt::Stopped | Halt::MovedBack) => Ok(()),
@@ -139,7 +132,6 @@ impl Lane {
         }
     }
 
-    /// Delivers and records a batch.
     async fn batch(&mut self, prepared: Prepared, stop: &CancellationToken) -> Result<(), Halt> {
         let Prepared { batch, messages: mut waiting, .. } = prepared;
         let batch = &*batch;
@@ -148,7 +140,8 @@ impl Lane {
         while !waiting.is_empty() {
             self.ready(stop).await?;
             let offered = &waiting[..waiting.len().min(self.outlet.sink.at_once())];
-            self.trace = offered.first().map(|message| of_trace(batch.trace_at(message.offset())));
+            let trace = batch.trace_at(offered[0].offset());
+            self.trace = Some((trace.id(), trace.since()));
             let (count, last) = (offered.len(), offered[offered.len() - 1].offset());
             let through = if count == waiting.len() { batch.through } else { last };
             let Err(Undelivered { delivered, beyond, error }) = self.offer(offered, through).await else {
@@ -182,6 +175,103 @@ impl Lane {
         self.accepted();
         self.delivery = Part::default();
         Ok(self.record(batch, batch.through, None).await?)
+    }
+
+    /// Delivers a late event, if this lane has yet to deliver it. A lane that read the event with its proof skips it.
+    async fn late(&mut self, late: &LateRecord, stop: &CancellationToken) -> Result<(), Halt> {
+        let LateRecord { record, cause, trace } = late;
+        let (offset, key) = (record.offset, record.event_key());
+        if !self.is_owed(&key) {
+            return Ok(());
+        }
+        if !self.has_passed(offset) || !self.held.is_empty() {
+            // Either an operator moved the cursor back: the event is delivered with its batch or, if the service no longer
+            // has it, later. Or the sink has events that are not recorded, and no event may be delivered after them yet.
+            self.shared.late.insert([key]);
+            return Ok(());
+        }
+        if !self.outlet.takes(record) {
+            return Ok(self.settle(key, Some(record), None).await?);
+        }
+        self.ready(stop).await?;
+        self.trace = Some((trace.id(), trace.since()));
+        self.delivery = self.part(trace, "deliver");
+        let message = [Message::new(record, &self.outlet.shape)];
+        let through = self.through.unwrap_or(offset);
+        while self.is_owed(&key)
+            && let Err(Undelivered { error, .. }) = self.offer(&message, through).await
+        {
+            if let Some(letter) = self.dead_letter(&message[0], &error) {
+                self.delivery = Part::default();
+                return Ok(self.settle(key, None, Some(letter)).await?);
+            }
+            self.refused(error, stop).await?;
+            // If the sink turns out to have the event, it is settled.
+            self.ready(stop).await?;
+        }
+        self.accepted();
+        self.delivery = Part::default();
+        let _recording = self.part(trace, "record");
+        // Note the time before the ledger forgets the event.
+        let (sink, at) = (self.identity.sink.clone(), self.shared.channel.parts.machine.time());
+        let delivery = LateDelivery { offset, sink, at, is_asked_for: *cause == Cause::Operator };
+        self.shared.channel.handle.board().late.note(delivery);
+        self.settle(key, Some(record), None).await?;
+        let (channel, sink, trace_id) = (&self.identity.channel.name, &self.identity.sink, self.trace_id());
+        let offset = offset.get();
+        match cause {
+            Cause::Operator => info!(%channel, %sink, trace_id, offset, "event delivered as an operator asked"),
+            Cause::Appeared => {
+                info!(%channel, %sink, trace_id, offset, "event delivered that became visible after later events");
+            }
+            Cause::Proof => info!(%channel, %sink, trace_id, offset, "late event delivered"),
+        }
+        Ok(())
+    }
+
+    /// Reads for itself and delivers, beginning at the lane's own cursor, until the lane has caught up.
+    async fn catch_up(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
+        let sink = self.outlet.name.clone();
+        self.reads = true;
+        'plan: loop {
+            let read_plan = self.shared.read_plan();
+            let part = reporter::Part::Lane(sink.clone());
+            let mut intake = Intake::new(self.shared.clone(), read_plan.clone(), self.through, part);
+            while !self.shared.hub.rejoin(&sink, self.through) {
+                let reading = async {
+                    late::room(&self.shared, &intake.reporter).await;
+                    intake.next().await
+                };
+                let batch = tokio::select! {
+                    biased;
+                    () = stop.cancelled() => return Err(Halt::Stopped),
+                    batch = reading => batch?,
+                    () = read_plan.over.cancelled() => continue 'plan,
+                };
+                match batch {
+                    Some(mut batch) => {
+                        // Never read beyond the hub: its reader records the gaps in which events may appear for every lane.
+                        let is_cut = self.shared.hub.position().is_some_and(|position| batch.end_at(position));
+                        let mut prepared = Prepared::of(Arc::new(batch));
+                        prepared.shape(&self.outlet, self.through).await;
+                        match intake.during(self.batch(prepared, stop)).await {
+                            Err(Halt::MovedBack) => continue 'plan,
+                            done => done?,
+                        }
+                        if is_cut {
+                            continue 'plan;
+                        }
+                    }
+                    None => drop(stop.run_until_cancelled(sleep(read_plan.settings.idle_wait)).await),
+                }
+            }
+            break;
+        }
+        self.reads = false;
+        self.shared.channel.handle.board().lane(&sink).status.reading = None;
+        // Proofs that arrived meanwhile were passed to attached lanes only.
+        self.shared.ask_for_owed(&sink);
+        Ok(())
     }
 
     /// Offers events to the sink once. If the sink accepts them, everything up to `through` is processed.
@@ -233,8 +323,7 @@ impl Lane {
     /// Begins the delivery in the trace of the first event, and links the traces of the batch's other parts to it.
     fn begin_delivery(&self, batch: &Batch, first: Offset) -> Part {
         let trace = batch.trace_at(first);
-        let delivery = trace.part("deliver");
-        delivery.note("sink", self.outlet.name.to_string());
+        let delivery = self.part(trace, "deliver");
         let (channel, sink, joined_to) = (&self.identity.channel.name, &self.identity.sink, trace.id());
         for (_, other) in batch.parts.iter().filter(|(_, other)| other.id() != joined_to) {
             delivery.joins(other);
@@ -243,11 +332,14 @@ impl Lane {
         delivery
     }
 
+    /// Begins a part of a trace, with the name of the sink.
+    fn part(&self, trace: &Trace, name: &'static str) -> Part {
+        let part = trace.part(name);
+        part.note("sink", self.outlet.name.to_string());
+        part
+    }
+
     fn has_passed(&self, offset: Offset) -> bool {
         self.through.is_some_and(|through| offset <= through)
     }
-}
-
-fn of_trace(trace: &Trace) -> (TraceId, SystemTime) {
-    (trace.id(), trace.since())
 }

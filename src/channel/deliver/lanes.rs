@@ -1,32 +1,26 @@
 //! The lanes of one run of a channel: one for each sink of the current plan.
 //!
-//! # Invariants
-//!
-//! * **One at a time.** If a lane replaces another at the same sink, it begins when that lane has ended, from its cursor.
-//!
-//! # Cancellation
-//!
-//! A lane that is told to leave has [`Settings::grace`](crate::Settings::grace) to finish its current batch. Then it is
-//! dropped, and the lane that replaces it offers the unrecorded events again.
+//! If a lane replaces another at the same sink, it begins when that lane has ended, from its cursor. A lane that is told to
+//! leave has [`Settings::grace`](crate::Settings::grace) to finish its current batch. Then it is dropped, and the lane that
+//! replaces it offers the unrecorded events again.
 
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::context::RunContext;
+use crate::channel::settings::{Outlet, Plan};
 use crate::deliver::lane::Lane;
 use crate::error::ChannelError;
 use crate::read::start;
-use crate::settings::{Outlet, Plan};
-use crate::tasks::{Task, Tasks};
+use crate::run::context::RunContext;
+use crate::run::tasks::{Task, Tasks};
 use ledger::Cursor;
 use net::Chain;
 
 pub(crate) struct Lanes {
     shared: Arc<RunContext>,
     tasks: Tasks<Outlet>,
-    /// The current plan.
     plan: Plan,
     stop: CancellationToken,
 }
@@ -65,7 +59,6 @@ impl Lanes {
         }
     }
 
-    /// Starts a lane while others run.
     fn enter(&mut self, outlet: Outlet) {
         // The change may have repaired a sink that was gone.
         self.shared.channel.handle.sink_is_another(&outlet.name);
@@ -80,8 +73,7 @@ impl Lanes {
         });
     }
 
-    /// Waits until a lane has ended without being told to leave, and returns its result. Replaces lanes that were told to
-    /// leave.
+    /// Returns the result of a lane that ended without being told to leave. Replaces lanes that were told to leave.
     pub(crate) async fn ended(&mut self) -> Result<(), ChannelError> {
         while let Some((Task { on: outlet, leave }, ended)) = self.next_ended().await {
             ended?;

@@ -7,25 +7,21 @@
 //! # Invariants
 //!
 //! * **In queue order.** A batch that is queued after a late event is never joined to a batch before it.
-//! * **Bounded.** At most [`MAX_JOINED`] batches are joined. Joining stops earlier if the batch has as many messages as the
-//!   sink accepts at once. Nothing else is prepared.
+//! * **Bounded.** At most [`MAX_JOINED`] batches are joined, and fewer if they have as many messages as the sink accepts at
+//!   once. Nothing else is prepared.
 //! * **A slow sink leaves memory to others.** While the sink is busy, nothing more is taken from the queue if half of the
 //!   channel's memory, or half of the memory that all channels share, is in use.
-//!
-//! # Cancellation
-//!
-//! Safe at any point: work that was taken from the queue is kept.
+//! * **Safe to cancel** at any point: work that was taken from the queue is kept.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
-use tokio::sync::mpsc::WeakSender;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::time::{Instant, timeout_at};
 
+use crate::channel::settings::Outlet;
 use crate::deliver::batch::{Batch, LateRecord, Work};
-use crate::deliver::hub::{LaneInput, Waiting};
-use crate::settings::Outlet;
+use crate::deliver::hub::LaneInput;
 use net::memory::ChannelMemory;
 use proof::event::Offset;
 use record::Message;
@@ -40,7 +36,6 @@ const MAX_KEPT_BYTES: usize = 4 << 20;
 /// task and progresses only when this one yields.
 const SHAPED_WITHOUT_YIELD: usize = 16;
 
-/// The next work of one lane.
 pub(crate) struct Upcoming {
     input: LaneInput,
     outlet: Outlet,
@@ -52,11 +47,8 @@ pub(crate) struct Upcoming {
     since: Instant,
     /// Work that was taken from the queue after the batch. While it is set, no batch is joined.
     behind: Option<Next>,
-    /// The number of batches that were joined into the batch.
-    ready: Arc<AtomicUsize>,
 }
 
-/// The next step of a lane.
 pub(super) enum Next {
     Batch(Prepared),
     Late(LateRecord),
@@ -73,13 +65,7 @@ pub(super) struct Prepared {
 
 impl Upcoming {
     pub(super) fn new(input: LaneInput, outlet: Outlet, memory: Arc<ChannelMemory>, began_at: Option<Offset>) -> Self {
-        let (batch, since, behind, ready) = (None, Instant::now(), None, Arc::default());
-        Self { input, outlet, memory, began_at, batch, since, behind, ready }
-    }
-
-    /// Returns a counter of the queued and prepared batches, which all wait for the sink.
-    pub(super) fn waiting(&self, queue: WeakSender<Work>) -> Waiting {
-        Waiting::new(queue, self.ready.clone())
+        Self { input, outlet, memory, began_at, batch: None, since: Instant::now(), behind: None }
     }
 
     /// Waits for the next work. If a batch has fewer messages than the sink accepts at once, also waits for the sink's
@@ -105,7 +91,7 @@ impl Upcoming {
             let Some(work) = work else { break };
             self.take(work);
         }
-        self.ready.store(0, Ordering::Relaxed);
+        self.input.ready.store(0, Ordering::Relaxed);
         self.batch.take().map(Next::Batch).or_else(|| self.behind.take())
     }
 
@@ -130,9 +116,9 @@ impl Upcoming {
 
     /// Discards the prepared and the queued work. Used if the lane's cursor was moved back: the lane then reads by itself.
     pub(super) fn discard(&mut self) {
-        self.input.discard();
+        while self.input.try_recv().is_ok() {}
         (self.batch, self.behind, self.began_at) = (None, None, None);
-        self.ready.store(0, Ordering::Relaxed);
+        self.input.ready.store(0, Ordering::Relaxed);
     }
 
     fn take(&mut self, work: Work) {
@@ -144,7 +130,7 @@ impl Upcoming {
                     self.since = Instant::now();
                     self.batch = Some(Prepared::of(next));
                 }
-                self.ready.fetch_add(1, Ordering::Relaxed);
+                self.input.ready.fetch_add(1, Ordering::Relaxed);
             }
             Work::Late(late) => self.behind = Some(Next::Late(late)),
             Work::CatchUp => self.behind = Some(Next::CatchUp),
@@ -157,21 +143,18 @@ impl Upcoming {
         }
     }
 
-    /// Returns whether another batch can be joined.
     fn has_room(&self) -> bool {
         let has_room =
             |Prepared { batch, .. }: &Prepared| batch.parts.len() < MAX_JOINED && batch.kept_bytes() < MAX_KEPT_BYTES;
         self.behind.is_none() && self.batch.as_ref().is_none_or(has_room) && self.offers() < self.outlet.sink.at_once()
     }
 
-    /// Returns the number of prepared messages.
     fn offers(&self) -> usize {
         self.batch.as_ref().map_or(0, |prepared| prepared.messages.len())
     }
 }
 
 impl Prepared {
-    /// Creates a prepared batch that has no messages yet.
     pub(super) fn of(batch: Arc<Batch>) -> Self {
         Self { batch, messages: Vec::new(), looked_at: 0 }
     }

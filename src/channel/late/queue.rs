@@ -1,11 +1,5 @@
-//! When to request each late event of a channel.
-//!
-//! # Invariants
-//!
-//! * **Every late event that a lane has to deliver is queued,** or is on its way to the lanes. [`RunContext::commit`] queues
-//!   the events that a commit makes late.
-//!
-//! [`RunContext::commit`]: crate::context::RunContext::commit
+//! When to request each late event of a channel. Every late event that a lane has to deliver is queued, or is on its way to the
+//! lanes: [`RunContext::commit`](crate::run::context::RunContext::commit) queues the events that a commit makes late.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -13,10 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
-use crate::machine::Machine;
+use crate::run::machine::Machine;
 use ledger::{Change, Room};
 use net::retry::{Retry, RetryPolicy};
 use net::tasks::lock;
@@ -34,10 +27,8 @@ const LANE_RETRY: Duration = Duration::from_millis(50);
 pub(crate) struct LateQueue {
     machine: Arc<dyn Machine>,
     waiting: Mutex<BTreeMap<EventKey, Waiting>>,
-    /// Notified when events were added.
-    added: Notify,
-    /// Notified when an event was removed.
-    removed: Notify,
+    pub(super) added: Notify,
+    pub(super) removed: Notify,
 }
 
 #[derive(Debug)]
@@ -49,14 +40,15 @@ struct Waiting {
 /// Adds late events to the queue when it is dropped.
 pub(crate) struct AddAfter<'a> {
     queue: &'a LateQueue,
-    asked_for: Vec<EventKey>,
-    stored: Vec<EventKey>,
+    events: Vec<(EventKey, IsStored)>,
 }
+
+/// Whether the bytes of an event are stored. It is then due immediately, because no request to the service is needed.
+type IsStored = bool;
 
 impl Drop for AddAfter<'_> {
     fn drop(&mut self) {
-        self.queue.insert(self.asked_for.drain(..));
-        self.queue.insert_now(self.stored.drain(..));
+        self.queue.add(self.events.drain(..));
     }
 }
 
@@ -67,42 +59,37 @@ impl LateQueue {
 
     /// Adds late events. If an event is already present, because it is read again for another lane, it keeps its times.
     pub(crate) fn insert(&self, events: impl IntoIterator<Item = EventKey>) {
-        self.add(events, |retry| retry.next_wait(None));
+        self.add(events.into_iter().map(|key| (key, false)));
     }
 
-    /// Adds late events whose bytes are stored. They are due immediately, because no request to the service is needed.
+    /// Adds late events whose bytes are stored.
     pub(crate) fn insert_now(&self, events: impl IntoIterator<Item = EventKey>) {
-        self.add(events, |_| Duration::ZERO);
+        self.add(events.into_iter().map(|key| (key, true)));
     }
 
     /// Adds the events that `changes` make late when the returned guard is dropped. Some may turn out not to be late, for
     /// example if the changes were not made: those are removed when they are due.
     pub(crate) fn add_after(&self, changes: &[Change]) -> AddAfter<'_> {
-        let (mut asked_for, mut stored) = (Vec::new(), Vec::new());
-        for change in changes {
-            match change {
-                Change::Owe { event, .. } if event.appeared => stored.push(event.event_key()),
-                Change::Owe { event, .. } => asked_for.push(event.event_key()),
-                Change::Release { key, .. } => stored.push(*key),
-                _ => {}
-            }
-        }
-        AddAfter { queue: self, asked_for, stored }
+        let made_late = |change: &Change| match change {
+            Change::Owe { event, .. } => Some((event.event_key(), event.appeared)),
+            Change::Release { key, .. } => Some((*key, true)),
+            _ => None,
+        };
+        AddAfter { queue: self, events: changes.iter().filter_map(made_late).collect() }
     }
 
-    fn add(&self, events: impl IntoIterator<Item = EventKey>, wait: impl Fn(&mut Retry) -> Duration) {
+    fn add(&self, events: impl Iterator<Item = (EventKey, IsStored)>) {
         let mut waiting = lock(&self.waiting);
-        for key in events {
+        for (key, is_stored) in events {
             if let Entry::Vacant(entry) = waiting.entry(key) {
                 let mut retry = self.machine.retry(PROOF_RETRY);
-                let due = Instant::now() + wait(&mut retry);
-                entry.insert(Waiting { retry, due });
+                let wait = if is_stored { Duration::ZERO } else { retry.next_wait(None) };
+                entry.insert(Waiting { retry, due: Instant::now() + wait });
                 self.added.notify_one();
             }
         }
     }
 
-    /// Returns when the next event is due, and the event.
     pub(super) fn first_due(&self) -> Option<(Instant, EventKey)> {
         lock(&self.waiting).iter().map(|(key, waiting)| (waiting.due, *key)).min()
     }
@@ -113,17 +100,6 @@ impl LateQueue {
         Room { events: waiting.len() as u64, bytes: waiting.keys().filter_map(bytes).sum() }
     }
 
-    /// Waits until events are added.
-    pub(super) fn added(&self) -> Notified<'_> {
-        self.added.notified()
-    }
-
-    /// Waits until an event is removed.
-    pub(super) fn removed(&self) -> Notified<'_> {
-        self.removed.notified()
-    }
-
-    /// Requests an event again after a longer wait.
     pub(super) fn ask_later(&self, key: EventKey) {
         if let Some(waiting) = lock(&self.waiting).get_mut(&key) {
             waiting.due = Instant::now() + waiting.retry.next_wait(None);

@@ -6,9 +6,8 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::error::ChannelError;
-use crate::machine::Machine;
-use crate::settings::Settings;
+use crate::channel::settings::Settings;
+use crate::run::machine::Machine;
 use crate::verify::Checked;
 use ledger::testing::{Gate, Write};
 use ledger::{Effects, Key, Lease, Quarantined};
@@ -40,9 +39,9 @@ impl Machine for World {
         received: Timestamp,
         events: Vec<RawEvent>,
         _: &Arc<ChannelMemory>,
-    ) -> Result<Vec<Checked>, ChannelError> {
+    ) -> Vec<Checked> {
         let mut lines = Lines::of(events.len()).received(received);
-        Ok(events.into_iter().map(|raw| Checked::new(settings, pool::verdict(raw), &mut lines)).collect())
+        events.into_iter().map(|raw| Checked::new(settings, pool::verdict(raw), &mut lines)).collect()
     }
 }
 

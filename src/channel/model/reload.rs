@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::Channel;
-use crate::settings::{Outlet, Plan};
+use crate::channel::settings::{Outlet, Plan};
 
 use super::history::Reload;
 use super::sink::RecordingSink;

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::Channel;
-use crate::controls::Handle;
+use crate::channel::controls::Handle;
 use ledger::Pause;
 use ledger::testing::Write;
 use net::tasks::lock;

@@ -9,9 +9,7 @@
 //!   or has arrived behind it.
 //! * **Only a matching range is used.** If reading continues at another offset than the end of the previous range, the
 //!   ranges that were read ahead are discarded. The reader is discarded too, because it has advanced.
-//! # Cancellation
-//!
-//! Safe at any point: the task keeps the ranges until they are taken, or is dropped with the [`Ahead`].
+//! * **Safe to cancel** at any point: the task keeps the ranges until they are taken, or is dropped with the [`Ahead`].
 
 use std::ops::Range as Span;
 use std::sync::Arc;
@@ -21,19 +19,16 @@ use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::context::ReadPlan;
-use crate::error::ChannelError;
-use crate::read::error::ReadError;
+use crate::error::ReadError;
 use crate::read::reader::{Range, Reader};
+use crate::run::context::ReadPlan;
 use crate::verify::Checked;
 use net::tasks::joined;
-use proof::event::{Offset, RawEvent};
+use proof::event::Offset;
 
-/// Reads one channel in ascending order, under one plan.
 #[derive(Debug)]
 pub(crate) struct Ahead {
     read_plan: Arc<ReadPlan>,
-    /// `None` while a task reads.
     reader: Option<Reader>,
     task: Option<ReadingTask>,
 }
@@ -43,29 +38,22 @@ struct ReadingTask {
     ranges: mpsc::Receiver<Result<ReadRange, ReadError>>,
     /// The last offset before the next range.
     above: Option<Offset>,
-    /// Returns the reader when it ends.
     task: AbortOnDropHandle<Reader>,
 }
 
 /// A range that has arrived and is being verified.
 #[derive(Debug)]
 pub(crate) struct ReadRange {
+    /// The range without its events, which are being verified.
+    pub(crate) range: Range,
     /// Its last offset, or `None` if it is empty.
     pub(crate) last: Option<Offset>,
-    /// Events in the same answer that were already read before.
-    pub(crate) overlap: Vec<RawEvent>,
-    /// Whether to request more immediately.
-    pub(crate) more: bool,
-    /// Whether a walk read it. A walk returns no events that were already read.
-    pub(crate) is_walked: bool,
     /// Whether it was read ahead. In that case `more` was correct when the range was read, and may have changed since.
     pub(crate) early: bool,
     /// The time from the first request to the last answer.
     pub(crate) took: Span<SystemTime>,
-    /// When its events were first received.
     pub(crate) received: Timestamp,
-    /// Verifies its events. Returns them in order when all of them are verified.
-    pub(crate) checking: AbortOnDropHandle<Result<Vec<Checked>, ChannelError>>,
+    pub(crate) checking: AbortOnDropHandle<Vec<Checked>>,
 }
 
 impl Ahead {
@@ -73,8 +61,7 @@ impl Ahead {
         Self { read_plan, reader: None, task: None }
     }
 
-    /// Returns the next events above `last`, possibly none. `last` is the end of the previous range, as far as it was
-    /// delivered.
+    /// Returns the next events above `last`, possibly none. `last` is the end of the previous range, as far as delivered.
     pub(crate) async fn next(&mut self, last: Option<Offset>) -> Result<ReadRange, ReadError> {
         if self.task.as_ref().is_some_and(|task| task.above != last) {
             self.forget();
@@ -99,7 +86,6 @@ impl Ahead {
         range
     }
 
-    /// Discards the ranges that were read ahead.
     pub(crate) fn forget(&mut self) {
         (self.task, self.reader) = (None, None);
     }
@@ -107,7 +93,7 @@ impl Ahead {
 
 /// Returns the range's end, if the service has more events above it.
 fn leads_to(range: &Result<ReadRange, ReadError>) -> Option<Offset> {
-    range.as_ref().ok().filter(|range| range.more)?.last
+    range.as_ref().ok().filter(|read| read.range.more)?.last
 }
 
 /// Reads while the service has more events. The verification of a range starts when the previous range has been taken.
@@ -123,26 +109,16 @@ async fn read_on(
         let range = reader.next(last).await;
         let (took, received) = (began..SystemTime::now(), read_plan.channel.parts.machine.time());
         let Ok(room) = ranges.reserve().await else { return reader };
-        let range = range.map(|range| {
-            let Range { events, overlap, more, is_walked } = range;
+        let range = range.map(|mut range| {
+            let (events, read_plan) = (std::mem::take(&mut range.events), read_plan.clone());
             let last = events.last().map(|event| event.offset);
-            let read_plan = read_plan.clone();
             let checking = tokio::spawn(async move {
                 let began = Instant::now();
                 let checked = read_plan.check(received, events).await;
                 read_plan.channel.metrics.checked(began.elapsed());
                 checked
             });
-            ReadRange {
-                last,
-                overlap,
-                more,
-                is_walked,
-                early,
-                took,
-                received,
-                checking: AbortOnDropHandle::new(checking),
-            }
+            ReadRange { range, last, early, took, received, checking: AbortOnDropHandle::new(checking) }
         });
         let above = leads_to(&range);
         room.send(range);

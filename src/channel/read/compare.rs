@@ -1,71 +1,35 @@
 //! Compares the service's history with the events that were read before.
 //!
-//! The service can be restored from a backup and use offsets again. Its answers do not say so: only the events at known offsets
-//! differ. Each page overlaps what was read, and the overlap is compared with the newest events that were read. The ledger
-//! remembers the recorded ones. After a start, an error or an outage nothing is read before that comparison has
-//! been made.
+//! The service can be restored from a backup and use offsets again. Its answers do not say so: only the events at known
+//! offsets differ. Each page overlaps what was read, and the overlap is compared with the newest events that were read. The
+//! ledger remembers the recorded ones. After a start, an error or an outage nothing is read before that comparison.
 //!
 //! A difference is a [`Contradiction`]: the channel is not ready, and new events are quarantined until an operator accepts the
-//! service's history (`channeld cursor set`). Nothing is skipped, because that begins where the histories agree.
-//!
-//! # Invariants
-//!
-//! * **No contradiction on one reading.** A proxy can damage a page: the service is asked again.
-//!
-//! # Cancellation
-//!
-//! Safe at any point: a difference that was not committed is found again.
+//! service's history (`channeld cursor set`). Nothing is skipped, because that begins where the histories agree. A proxy can
+//! damage a page, so the service is asked again first. Safe to cancel: a difference that was not committed is found again.
 
 use std::time::Duration;
 
 use tokio::time::sleep;
 use tracing::error;
 
-use crate::context::{ReadPlan, RunContext};
 use crate::deliver::batch::Outcome;
-use crate::error::ChannelError;
-use crate::read::error::ReadError;
+use crate::error::NotRead;
+use crate::run::context::{ReadPlan, RunContext};
 use crate::verify::{Rejection, Stage};
 use api::{ApiError, Page, SMALLEST_PAGE};
 use ledger::{Change, Contradiction, History, KnownEvent};
 use net::tasks::lock;
-use proof::event::{EventId, Offset, RawEvent};
+use proof::event::{EventId, EventKey, Offset, RawEvent};
 
-/// An event counts as gone if it is not found by its id this often, with these waits in between: a proxy or a replica that is
-/// behind can answer that it does not exist.
+/// An event counts as gone if it is not found by its id this often, with these waits in between: the service can be behind.
 const BETWEEN_LOOKUPS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::ZERO];
 
-/// The event at a known offset in the service's history.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
-    /// The known event.
     Same,
     /// Another event, if it has an id.
     Other(Option<EventId>),
-}
-
-/// Why a comparison has no result.
-#[derive(Debug)]
-pub(crate) enum NotCompared {
-    /// The comparison must be repeated.
-    Read(ReadError),
-    /// The channel ends.
-    Ended(ChannelError),
-}
-
-impl From<ApiError> for NotCompared {
-    fn from(error: ApiError) -> Self {
-        match error {
-            ApiError::ChannelGone(_) => Self::Ended(ChannelError::Gone),
-            error => Self::Read(error.into()),
-        }
-    }
-}
-
-impl From<ChannelError> for NotCompared {
-    fn from(error: ChannelError) -> Self {
-        Self::Ended(error)
-    }
 }
 
 /// Compares events that were shown again with the remembered events. With `thorough`, the newest event that is known up to
@@ -76,7 +40,7 @@ pub(crate) async fn compare(
     overlap: &[RawEvent],
     position: Option<Offset>,
     thorough: bool,
-) -> Result<(), NotCompared> {
+) -> Result<(), NotRead> {
     if (overlap.is_empty() && !thorough) || shared.look(|ledger| ledger.contradiction().is_some()) {
         return Ok(());
     }
@@ -104,7 +68,6 @@ fn differs(read: &History, event: &RawEvent) -> bool {
     has_known && event.id.is_some() && known.all(|known| known.key.id.is_some() && known.key.id != event.id)
 }
 
-/// Requests the event at a known offset.
 async fn find(read_plan: &ReadPlan, known: &KnownEvent) -> Result<Found, ApiError> {
     let (offset, source) = (known.key.offset, &read_plan.source);
     let limit = read_plan.settings.page_limit.max(SMALLEST_PAGE);
@@ -139,7 +102,7 @@ async fn contradict(
     known: &[KnownEvent],
     event: &KnownEvent,
     mut found: Option<EventId>,
-) -> Result<(), NotCompared> {
+) -> Result<(), NotRead> {
     let (mut agree, mut differ) = (0, known.partition_point(|other| other.key.offset < event.key.offset));
     // The histories agree below every event that is the same in both.
     while agree < differ {
@@ -165,21 +128,19 @@ async fn contradict(
     Ok(())
 }
 
-/// While the service's history is contradicted, its events are quarantined above the offset up to which both histories agree.
-/// Lanes that are behind continue up to there.
+/// Quarantines the events above the offset up to which both histories agree. Lanes that are behind continue up to there.
 pub(crate) fn quarantined(stage: &Stage<'_>, contradiction: Contradiction, outcomes: Vec<Outcome>) -> Vec<Outcome> {
-    let quarantine = |raw| Outcome::Rejected(stage.quarantine(raw, Rejection::contradicted(contradiction)));
-    let agrees = |offset| Some(offset) <= contradiction.agrees_through;
-    let outcome = |outcome| match outcome {
-        Outcome::Deliver(record) if agrees(record.offset) => Outcome::Deliver(record),
-        Outcome::Pending(pending) if agrees(pending.offset) => Outcome::Pending(pending),
-        Outcome::Deliver(record) => {
-            quarantine(RawEvent { offset: record.offset, id: record.event_id, json: record.event() })
+    let outcome = |outcome: Outcome| {
+        if Some(outcome.offset()) <= contradiction.agrees_through {
+            return outcome;
         }
-        Outcome::Pending(pending) => {
-            quarantine(RawEvent { offset: pending.offset, id: pending.event_id, json: pending.json })
-        }
-        other => other,
+        let (EventKey { offset, id }, json) = match outcome {
+            Outcome::Deliver(record) => (record.event_key(), record.event()),
+            Outcome::Pending(pending) => (pending.event_key(), pending.json),
+            other => return other,
+        };
+        let raw = RawEvent { offset, id, json };
+        Outcome::Rejected(stage.quarantine(raw, Rejection::contradicted(contradiction)))
     };
     outcomes.into_iter().map(outcome).collect()
 }

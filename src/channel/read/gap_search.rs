@@ -6,14 +6,10 @@
 //!
 //! # Invariants
 //!
-//! * **Dense offsets cost nothing.** Without a gap, no request is sent.
-//! * **One more request** per [`INTERVAL`] at most, regardless of the number of gaps.
-//! * **Found once.** The commit that makes an event late adds it to the ledger's history, from which a restart derives the gaps.
+//! * **Few requests.** Without a gap, none is sent. Otherwise one per [`INTERVAL`], regardless of the number of gaps.
+//! * **Found once.** The commit that makes an event late adds it to the ledger's history, from which a restart derives the
+//!   gaps. If the commit is cancelled, the event is found again.
 //! * **Bounded.** Only the newest gaps are searched, see [`Gaps`](super::gaps::Gaps).
-//!
-//! # Cancellation
-//!
-//! Safe at any point: an event that was not committed is found again.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -22,26 +18,25 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info};
 
-use crate::context::{ReadPlan, RunContext};
 use crate::error::ChannelError;
 use crate::read::gaps::Gap;
+use crate::read::reader::SEARCH_LIMIT;
+use crate::run::context::{ReadPlan, RunContext};
 use api::{ApiError, Page, SMALLEST_PAGE};
-use ledger::{Change, KnownEvent, LATE, Ledger, Pending, SinkName};
+use ledger::{Change, KnownEvent, LATE, Ledger, SinkName};
 use net::Chain;
 use net::tasks::lock;
 use proof::event::{Offset, RawEvent};
 use record::Record;
 
-/// The time between two searches of the gaps.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 
 /// The expected difference between `created` and an event's own time, in seconds. The service does not promise equality.
 const CREATED_DIFFERS: i64 = 60;
 
-/// The maximum number of events in one search answer.
-const SEARCH_LIMIT: u16 = 200;
+/// A range in which every visible event is known: between the first offset and the last, which is included.
+type Whole = (Option<Offset>, Offset);
 
-/// Searches the gaps for events.
 pub(crate) async fn watch(shared: &RunContext) -> Result<Infallible, ChannelError> {
     loop {
         shared.gaps.lowest().await;
@@ -50,15 +45,14 @@ pub(crate) async fn watch(shared: &RunContext) -> Result<Infallible, ChannelErro
     }
 }
 
-/// Searches once, and makes the events that are found late for every lane. A plan change only repeats the request: events
-/// that were found are recorded and passed on.
+/// Searches once. A plan change only repeats the request: events that were found are recorded and passed on.
 async fn look(shared: &RunContext) -> Result<(), ChannelError> {
     let (gap, at) = (shared.gaps.lowest().await, Instant::now());
     let waits = |ledger: &Ledger| ledger.contradiction().is_some() || ledger.late_room().is_full(LATE);
     if shared.look(waits) {
         return Ok(());
     }
-    let shown = match shared.by_plan(|read_plan| async move { shown(&read_plan, gap).await }).await {
+    let (events, whole) = match shared.by_plan(|read_plan| async move { shown(&read_plan, gap).await }).await {
         Ok(shown) => shown,
         Err(error) => {
             debug!(channel = %shared.channel.identity.name, above = gap.above.map(Offset::get), below = gap.below.get(), error = %Chain(&error), "events that may have become visible could not be requested: retrying");
@@ -71,26 +65,20 @@ async fn look(shared: &RunContext) -> Result<(), ChannelError> {
         let is_kept = |ledger: &Ledger| ledger.quarantined().contains_key(&key) || ledger.late().contains_key(&key);
         shared.gaps.holds(event.offset) && !shared.gaps.is_unconfirmed(&key) && !shared.look(is_kept)
     };
-    let found: Vec<RawEvent> = shown.events.into_iter().filter(is_new).collect();
+    let found: Vec<RawEvent> = events.into_iter().filter(is_new).collect();
     if !found.is_empty() {
         appear(shared, &found).await?;
     }
-    match shown.whole {
+    match whole {
         Some((from, to)) => shared.gaps.looked_at(at, from, to),
         None => shared.gaps.put_off(at),
     }
     Ok(())
 }
 
-/// The events that the service shows around a gap.
-struct Shown {
-    events: Vec<RawEvent>,
-    /// The range in which no other event is visible, or `None` if this is unknown for the gap.
-    whole: Option<(Option<Offset>, Offset)>,
-}
-
-/// Requests the events of a gap.
-async fn shown(read_plan: &ReadPlan, gap: Gap) -> Result<Shown, ApiError> {
+/// Returns the events that the service shows around a gap, and the range in which no other event is visible. The range is
+/// `None` if this is unknown for the gap.
+async fn shown(read_plan: &ReadPlan, gap: Gap) -> Result<(Vec<RawEvent>, Option<Whole>), ApiError> {
     let limit = read_plan.settings.page_limit.max(SMALLEST_PAGE);
     let from = gap.begin().map_or(Offset::ZERO, |begin| begin.before().unwrap_or(begin));
     let Page { events, has_more } = read_plan.source.poll(Some(from), limit).await?;
@@ -98,16 +86,16 @@ async fn shown(read_plan: &ReadPlan, gap: Gap) -> Result<Shown, ApiError> {
     if let (Some(highest), Some(lowest)) = (events.first(), events.last()) {
         let (from, to) = (Some(lowest.offset), highest.offset);
         if is_whole || from <= gap.begin() {
-            return Ok(Shown { events, whole: Some((from.min(gap.begin()), to)) });
+            return Ok((events, Some((from.min(gap.begin()), to))));
         }
     }
     // The service's pages contain the newest events and do not reach the gap.
-    let Some(time) = gap.time else { return Ok(Shown { events, whole: None }) };
+    let Some(time) = gap.time else { return Ok((events, None)) };
     let (after, through) = (time - CREATED_DIFFERS, time + CREATED_DIFFERS);
     let Page { events, .. } = read_plan.source.created(Some(after), through, SEARCH_LIMIT).await?;
     let reaches =
         events.last().is_some_and(|lowest| Some(lowest.offset) <= gap.above) || events.len() < SEARCH_LIMIT.into();
-    Ok(Shown { events, whole: reaches.then_some((gap.above, gap.below)) })
+    Ok((events, reaches.then_some((gap.above, gap.below))))
 }
 
 /// Makes events late for every lane. A lane that has not passed an event yet settles it when it reads the event.
@@ -118,8 +106,7 @@ async fn appear(shared: &RunContext, found: &[RawEvent]) -> Result<(), ChannelEr
     shared.commit(changes).await
 }
 
-/// Returns changes for events that a lane, reading for itself, has found in gaps. They make the events late for the other
-/// lanes.
+/// Returns changes that make the events that a lane, reading for itself, has found in gaps late for the other lanes.
 pub(crate) fn found_by(shared: &RunContext, sink: &str, records: &[&Arc<Record>]) -> Vec<Change> {
     let in_gap = records.iter().filter(|record| shared.gaps.take(record.offset));
     let raw = |record: &Record| RawEvent { offset: record.offset, id: record.event_id, json: record.event() };
@@ -128,20 +115,11 @@ pub(crate) fn found_by(shared: &RunContext, sink: &str, records: &[&Arc<Record>]
 
 /// Returns the changes that make an event late for every lane except the lane that already has it.
 fn appeared(shared: &RunContext, event: &RawEvent, has_it: Option<&str>) -> Vec<Change> {
-    let machine = &shared.channel.parts.machine;
     let mut changes = vec![Change::Asked(shared.asked())];
     // A lane that a reload has ended has a cursor too. It may continue from there later, perhaps with a batch that was read
     // before the event was visible.
     let sinks: Vec<SinkName> = shared.look(|ledger| ledger.cursors().keys().cloned().collect());
-    let pending = Pending {
-        offset: event.offset,
-        event_id: event.id,
-        first_seen: machine.now(),
-        received: Some(machine.time()),
-        appeared: true,
-        // Copied, because a slice would keep its whole page in memory while the event waits.
-        json: shared.channel.handle.memory.copy(&event.json),
-    };
+    let pending = shared.channel.pending(event, shared.channel.parts.machine.time(), true);
     let others = sinks.into_iter().filter(|sink| Some(&**sink) != has_it);
     changes.extend(others.map(|sink| Change::Owe { sink, event: pending.clone() }));
     let known = KnownEvent { key: event.event_key(), previous: event.offset.before(), digest: None };

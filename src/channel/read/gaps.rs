@@ -14,7 +14,6 @@ use proof::event::{EventKey, Offset};
 /// The maximum number of gaps. The newest are kept, because a service shows events out of order only among its newest.
 const MAX_GAPS: usize = 1_000;
 
-/// The gaps of one run of a channel.
 #[derive(Debug, Default)]
 pub(crate) struct Gaps {
     open: Mutex<VecDeque<Gap>>,
@@ -22,7 +21,6 @@ pub(crate) struct Gaps {
     confirmed: Mutex<Option<Offset>>,
     /// Events that the service does not confirm. They are quarantined, and close no gap.
     unconfirmed: Mutex<BTreeSet<EventKey>>,
-    /// Notified when a gap was added.
     added: Notify,
     /// Locked from closing a gap until the commit that makes its event late. Otherwise a lane that reads the event in the
     /// meantime does not know that it has to deliver the event late.
@@ -52,6 +50,15 @@ impl Gap {
         self.above < Some(offset) && offset < self.below
     }
 
+    /// Returns its parts without an offset.
+    fn without(self, offset: Offset) -> impl Iterator<Item = Self> {
+        let part = |above, below| Self::between(above, below, self.until, self.time);
+        let is_cut = self.holds(offset);
+        let parts =
+            if is_cut { [part(self.above, offset), part(Some(offset), self.below)] } else { [Some(self), None] };
+        parts.into_iter().flatten()
+    }
+
     /// Returns the offset above which the next search begins.
     pub(super) fn begin(&self) -> Option<Offset> {
         self.looked_through.or(self.above)
@@ -59,47 +66,43 @@ impl Gap {
 }
 
 impl Gaps {
-    /// Adds the gaps below events that were read. The events are ascending, each with its time. The first follows
-    /// `previous`.
+    /// Adds the gaps below events that were read, ascending, each with its time. The first follows `previous`.
     pub(crate) fn note(
         &self,
         mut previous: Option<Offset>,
         events: impl Iterator<Item = (Offset, Option<i64>)>,
         settle: Duration,
     ) {
-        let mut found = None;
+        let (mut gaps, mut found) = (lock(&self.open), false);
         for (offset, time) in events {
             let gap = Gap::between(previous, offset, Instant::now() + settle, time);
             if let Some(gap) = gap.filter(|_| !settle.is_zero()) {
-                let gaps = found.get_or_insert_with(|| lock(&self.open));
                 if gaps.len() >= MAX_GAPS {
                     gaps.pop_front();
                 }
                 gaps.push_back(gap);
+                found = true;
             }
             previous = Some(offset);
         }
         *lock(&self.confirmed) = previous;
-        if found.is_some() {
+        if found {
             self.added.notify_one();
         }
     }
 
-    /// Records events that the service does not confirm.
-    pub(crate) fn note_unconfirmed(&self, keys: impl Iterator<Item = EventKey>) {
+    pub(crate) fn note_unconfirmed(&self, key: EventKey) {
         let mut unconfirmed = lock(&self.unconfirmed);
-        unconfirmed.extend(keys);
-        while unconfirmed.len() > MAX_GAPS {
+        unconfirmed.insert(key);
+        if unconfirmed.len() > MAX_GAPS {
             unconfirmed.pop_first();
         }
     }
 
-    /// Returns whether the service does not confirm an event.
     pub(super) fn is_unconfirmed(&self, key: &EventKey) -> bool {
         lock(&self.unconfirmed).contains(key)
     }
 
-    /// Returns the last offset that was [recorded](Self::note).
     pub(crate) fn confirmed(&self) -> Option<Offset> {
         *lock(&self.confirmed)
     }
@@ -122,7 +125,6 @@ impl Gaps {
         }
     }
 
-    /// Waits for a gap, and returns the first one.
     pub(super) async fn lowest(&self) -> Gap {
         loop {
             let added = self.added.notified();
@@ -142,8 +144,7 @@ impl Gaps {
         lock(&self.open).iter().any(|gap| gap.holds(offset))
     }
 
-    /// Closes a gap at an offset where an event was found. Returns `false` if it was already closed: the event is then
-    /// already handled.
+    /// Closes a gap at an offset where an event was found. Returns `false` if the event was already found.
     pub(super) fn take(&self, offset: Offset) -> bool {
         let mut gaps = lock(&self.open);
         let is_open = gaps.iter().any(|gap| gap.holds(offset));
@@ -153,8 +154,7 @@ impl Gaps {
         is_open
     }
 
-    /// Records that everything between two offsets was searched. A gap is searched a last time after its time is over. The
-    /// gaps that were not searched now come first.
+    /// Records that everything between two offsets was searched. A gap is searched a last time after its time is over.
     pub(super) fn looked_at(&self, at: Instant, from: Option<Offset>, to: Offset) {
         let mut gaps = lock(&self.open);
         let (mut later, mut looked_at) = (VecDeque::new(), Vec::new());
@@ -179,18 +179,6 @@ impl Gaps {
         if let Some(gap) = gaps.pop_front().filter(|gap| gap.until > at) {
             gaps.push_back(gap);
         }
-    }
-}
-
-impl Gap {
-    fn without(self, offset: Offset) -> impl Iterator<Item = Self> {
-        let parts = if self.holds(offset) {
-            let part = |above, below| Self::between(above, below, self.until, self.time);
-            [part(self.above, offset), part(Some(offset), self.below)]
-        } else {
-            [Some(self), None]
-        };
-        parts.into_iter().flatten()
     }
 }
 

@@ -11,13 +11,10 @@
 //! * **No event goes far ahead alone.** A confirmed event that is more than [`FAR`] above every other is not passed on
 //!   before another follows it. Otherwise the position would skip all events that may still appear below it.
 //! * **No rejected event is dropped for lack of room.** While the quarantine is full, no range with a rejected event is
-//!   passed on: the range is read again when the quarantine has room. Events that were already read are still quarantined,
-//!   so the quarantine may exceed its bounds by a few pages.
+//!   passed on: it is read again later. Events that were already read are still quarantined, so the quarantine may exceed
+//!   its bounds by a few pages.
 //! * **A long wait uses little memory:** one range, and the batches that are queued for lanes.
-//!
-//! # Cancellation
-//!
-//! Safe at any point before a batch is returned. The intake is then dropped, and another intake reads the batch again.
+//! * **Safe to cancel** before a batch is returned. The intake is then dropped, and another intake reads the batch again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,22 +24,21 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::field::display;
 use tracing::{debug, error, info, warn};
 
-use crate::context::{ReadPlan, RunContext};
-use crate::deliver::batch::{Batch, Outcome, Sorted};
-use crate::error::ChannelError;
+use crate::channel::settings::{Ordering, Settings};
+use crate::deliver::batch::{Batch, Outcome};
+use crate::error::{ChannelError, NotRead, ReadError};
 use crate::late::queue::PROOF_RETRY;
 use crate::read::ahead::{Ahead, ReadRange};
-use crate::read::compare::{self, NotCompared};
-use crate::read::error::ReadError;
+use crate::read::compare;
 use crate::read::source::Source;
-use crate::status::reporter::{Part, StatusReporter};
-use crate::status::trouble::Trouble;
+use crate::run::context::{ReadPlan, RunContext};
+use crate::status::reporter::{Part, StatusReporter, Trouble};
 use crate::status::{Activity, NONE_VERIFIED};
 use crate::verify::{Checked, RejectionReason, Stage};
 use api::ApiError;
 use ledger::{Blocker, Change, Ledger, Pending, QUARANTINE, QuarantinedEvent};
 use net::tasks::{joined, lock};
-use proof::event::{Offset, RawEvent};
+use proof::event::Offset;
 use telemetry::trace::Trace;
 
 /// After this wait for the lanes, the pages read ahead are dropped and read again later: others may need their memory.
@@ -87,7 +83,7 @@ pub(crate) struct Intake {
 impl Intake {
     /// Creates an intake that begins above `position` and reads under one plan.
     pub(crate) fn new(shared: Arc<RunContext>, read_plan: Arc<ReadPlan>, position: Option<Offset>, part: Part) -> Self {
-        let reporter = StatusReporter::new(&shared.channel.handle, part);
+        let reporter = StatusReporter { handle: shared.channel.handle.clone(), part };
         // Events that were read but not passed on are read again.
         let is_behind = |confirmed: &Offset| Some(*confirmed) <= position;
         let confirmed = shared.gaps.confirmed().filter(|confirmed| reporter.reads_first() && is_behind(confirmed));
@@ -166,17 +162,16 @@ impl Intake {
         loop {
             self.reporter.says(Activity::AwaitingProof { offset });
             // It may have timed out while it waited behind another event. Its proof may exist: request it before rejecting.
-            let is_timed_out = || self.read_plan.is_timed_out(self.shared.asked_since(asked_at));
+            let is_timed_out = || self.shared.is_timed_out(&self.read_plan, asked_at);
             if !is_timed_out() {
                 sleep(retry.next_wait(None)).await;
                 // Record the time, so that a restart does not begin the wait again.
                 self.shared.commit(vec![Change::Asked(self.shared.asked())]).await?;
             }
             let is_last = is_timed_out();
-            match stage.ask_for_proof(key, is_last).await? {
+            match stage.ask_for_proof(key, is_last).await {
                 None | Some(Outcome::Pending(_)) if is_last => {
-                    let raw = RawEvent { offset, id: key.id, json };
-                    return Ok(Outcome::Rejected(stage.proof_timeout(raw)));
+                    return Ok(Outcome::Rejected(stage.proof_timeout(key, json)));
                 }
                 None | Some(Outcome::Pending(_)) => {}
                 Some(outcome) => return Ok(outcome),
@@ -201,7 +196,6 @@ impl Intake {
         (self.above, self.caught_up) = (self.position, false);
     }
 
-    /// Waits until the quarantine has room.
     async fn room(&self) {
         let taken = self.shared.look(Ledger::quarantine_room);
         self.reporter.says(Activity::QuarantineFull);
@@ -214,16 +208,34 @@ impl Intake {
     /// Sorts the waiting outcomes, as far as they may be passed on.
     async fn sort(&mut self) -> Result<Option<Batch>, ChannelError> {
         let trace = self.trace.take().expect("the trace is kept while outcomes wait");
-        let confirmed = self.waiting.iter().filter(|outcome| !matches!(outcome, Outcome::Unconfirmed(_)));
-        let offsets: Vec<_> = confirmed.map(|outcome| (outcome.offset(), outcome.time())).collect();
-        let unconfirmed = self.waiting.iter().filter_map(Outcome::unconfirmed);
-        self.shared.gaps.note_unconfirmed(unconfirmed);
-        let Sorted { mut batch, mut unconfirmed, held, rest } =
-            Batch::sort(&self.read_plan.settings, &trace, self.confirmed, std::mem::take(&mut self.waiting));
-        (self.held, self.waiting) = (held, rest);
+        let Settings { settle, verification, .. } = &*self.read_plan.settings;
+        let (mut batch, mut unconfirmed, mut read) = (None, Vec::new(), Vec::new());
+        let (mut previous, mut waiting) = (self.confirmed, std::mem::take(&mut self.waiting).into_iter());
+        for outcome in waiting.by_ref() {
+            match outcome {
+                Outcome::Pending(pending) if verification.ordering == Ordering::Strict => {
+                    self.held = Some(pending);
+                    break;
+                }
+                Outcome::Unconfirmed(event) => {
+                    self.shared.gaps.note_unconfirmed(event.facts.event_key());
+                    unconfirmed.push(event);
+                }
+                placed => {
+                    let offset = placed.offset();
+                    read.push((offset, if let Outcome::Deliver(record) = &placed { record.time } else { None }));
+                    let batch = batch.get_or_insert_with(|| Batch::through(offset, trace.clone()));
+                    batch.rejected.append(&mut unconfirmed);
+                    batch.push(placed, previous);
+                    previous = Some(offset);
+                }
+            }
+        }
+        self.waiting = waiting.collect();
         let top = unconfirmed.last().map(|event| event.facts.offset);
         if let Some(top) = top.filter(|top| batch.is_none() && Some(*top) <= self.shown_above) {
-            batch = Some(Batch::of_rejected(std::mem::take(&mut unconfirmed), top, trace.clone()));
+            let rejected = std::mem::take(&mut unconfirmed);
+            batch = Some(Batch { rejected, ..Batch::through(top, trace.clone()) });
         }
         // The trace ends with the range's last outcome.
         self.trace = Some(trace).filter(|_| self.held.is_some() || !self.waiting.is_empty());
@@ -231,12 +243,11 @@ impl Intake {
             self.shared.commit(unconfirmed.into_iter().map(Change::Quarantine).collect()).await?;
         }
         if let Some(batch) = &batch {
-            let read = &offsets[..offsets.partition_point(|(offset, _)| *offset <= batch.through)];
             if self.reporter.reads_first() {
-                self.shared.gaps.note(self.confirmed, read.iter().copied(), self.read_plan.settings.settle);
+                self.shared.gaps.note(self.confirmed, read.into_iter(), *settle);
                 lock(&self.shared.read).add(batch.known.iter().copied());
             }
-            self.confirmed = read.last().map(|(last, _)| *last).or(self.confirmed);
+            self.confirmed = previous;
             (self.position, self.above) = (Some(batch.through), Some(batch.through));
         } else if self.held.is_none() {
             // Reading searches above them for a confirmed event.
@@ -245,18 +256,10 @@ impl Intake {
         Ok(batch)
     }
 
-    async fn compare(&self, range: &ReadRange) -> Result<(), NotCompared> {
-        let (position, stage) = (self.position, self.stage(None, None));
-        // New events without the last known event. A walk was compared when it began.
-        let is_apart = range.overlap.is_empty() && !range.is_walked && (range.last.is_some() || range.more);
-        let thorough = !self.is_compared || is_apart;
-        compare::compare(&self.shared, &stage, &range.overlap, position, thorough).await
-    }
-
     /// Reads the next range. Returns `false` if the service has no more events for now.
     async fn read(&mut self) -> Result<bool, ChannelError> {
-        let range = match self.ahead.next(self.above).await {
-            Ok(range) => range,
+        let read = match self.ahead.next(self.above).await {
+            Ok(read) => read,
             Err(ReadError::Api(ApiError::ChannelGone(_))) => return Err(ChannelError::Gone),
             Err(error) => {
                 self.is_compared = false;
@@ -264,32 +267,36 @@ impl Intake {
                 return Ok(true);
             }
         };
-        match self.compare(&range).await {
+        let ReadRange { range, last, .. } = &read;
+        // New events without the last known event. A walk was compared when it began.
+        let is_apart = range.overlap.is_empty() && !range.is_walked && (last.is_some() || range.more);
+        let (stage, thorough) = (self.stage(None, None), !self.is_compared || is_apart);
+        match compare::compare(&self.shared, &stage, &range.overlap, self.position, thorough).await {
             Ok(()) => self.is_compared = true,
-            Err(NotCompared::Ended(error)) => return Err(error),
-            Err(NotCompared::Read(error)) => {
+            Err(NotRead::Ended(error)) => return Err(error),
+            Err(NotRead::Again(error)) => {
                 self.ahead.forget();
                 self.trouble.wait_out("comparing the service's history", error).await;
                 return Ok(true);
             }
         }
-        let more = range.more || range.early;
-        if range.last.is_none() {
+        let more = range.more || read.early;
+        if last.is_none() {
             self.trouble.over();
             return Ok(more);
         }
-        let checked = joined(range.checking.await).await?;
+        let checked = joined(read.checking.await).await;
         if let Some(error) = self.none_verified(&checked) {
             drop(checked);
             self.ahead.forget();
             self.trouble.wait_out("reading events", error).await;
             return Ok(true);
         }
-        let trace = self.shared.channel.parts.traces.begin("batch", &self.shared.channel.identity, range.took.start);
-        trace.past("poll", range.took.clone());
+        let trace = self.shared.channel.parts.traces.begin("batch", &self.shared.channel.identity, read.took.start);
+        trace.past("poll", read.took.clone());
         let verifying = trace.part("verify");
-        let stage = self.stage(Some(range.received), Some(&trace));
-        let mut outcomes = stage.page(checked).await?;
+        let stage = self.stage(Some(read.received), Some(&trace));
+        let mut outcomes = stage.page(checked).await;
         drop(verifying);
         if let Some(contradiction) = self.shared.look(Ledger::contradiction) {
             outcomes = compare::quarantined(&stage, contradiction, outcomes);
@@ -316,8 +323,8 @@ impl Intake {
         Ok(true)
     }
 
-    /// Returns an error if the channel has never delivered a verified event, many of these events are rejected, and none is
-    /// verified. The configuration may be wrong, and the whole channel would go into the quarantine.
+    /// Returns an error if no event was ever delivered as verified, and many of these events are rejected. The configuration
+    /// may be wrong, and the whole channel would go into the quarantine.
     fn none_verified(&self, checked: &[Checked]) -> Option<ReadError> {
         let is_verified = |checked: &Checked| matches!(checked, Checked::Verified(..));
         let reasons = checked.iter().filter_map(Checked::rejected_for);
@@ -366,7 +373,6 @@ fn leave_out_far(outcomes: &mut Vec<Outcome>, position: Option<Offset>) -> Optio
 }
 
 /// Requests the newest event at `next`, and sets the time of the next request. The source puts its offset on the board.
-/// Errors are not reported here, but only when they affect the reading itself.
 pub(crate) async fn look_ahead(shared: &RunContext, source: &dyn Source, next: &mut Instant) {
     sleep_until(*next).await;
     *next = Instant::now() + LOOK_AHEAD;

@@ -11,8 +11,7 @@
 //!   the very next offset, or the service returns the page's lowest event when asked for one event above the last offset.
 //!   `has_more` proves nothing, and neither does the length of a page, with one exception: a page that contains a single
 //!   event although more were requested is complete.
-//! * **No gap is assumed empty.** If a range can be neither closed nor walked, it is in doubt: this is an error, and a retry
-//!   follows after a wait.
+//! * **No gap is assumed empty.** If a range can be neither closed nor walked, it is in doubt: an error, retried after a wait.
 //! * **One request when idle.**
 //! * **Pages overlap the known events,** if the service allows it: each request starts one offset early. Such a page is
 //!   closed. The events that were already read show whether the service's history is still the same (see `intake`).
@@ -23,16 +22,21 @@
 
 use std::sync::Arc;
 
-use crate::read::error::ReadError;
+use crate::error::ReadError;
 use crate::read::source::Source;
-use crate::read::walk::Walk;
+use api::windows::{BEFORE_TIME, Direction, END_OF_TIME, SKEW, Windows};
 use api::{ApiError, Page, SMALLEST_PAGE};
 use proof::event::{Offset, RawEvent};
+
+/// The maximum number of events in one search answer.
+pub(super) const SEARCH_LIMIT: u16 = 200;
+
+/// The length of the first window, in seconds.
+const FIRST_SPAN: i64 = 64;
 
 /// The expected size of a page never exceeds this, in bytes.
 const PAGE_BYTES: usize = 4 << 20;
 
-/// Reads one channel in ascending order.
 #[derive(Debug)]
 pub(crate) struct Reader {
     source: Arc<dyn Source>,
@@ -72,9 +76,6 @@ impl Reader {
     }
 
     /// Returns the next events above `last`, possibly none. `last` is the end of the previous range.
-    ///
-    /// # Errors
-    /// [`ReadError`] if nothing was read. The caller retries later.
     pub(crate) async fn next(&mut self, last: Option<Offset>) -> Result<Range, ReadError> {
         if let Some(walk) = &mut self.walk {
             let next = walk.next(&*self.source, self.limit).await;
@@ -143,9 +144,8 @@ impl Reader {
         Ok((Range { events, overlap, more, is_walked: false }, closed))
     }
 
-    /// Returns every event of the channel, if one page contains them all. This poll is sent first, because a later page
-    /// by offset can contain other events. If `offset` excludes its own event, an offset of 0 excludes the event 0. A poll
-    /// without an offset returns the latest events, and therefore all events of a short channel.
+    /// Returns every event of the channel, if one page contains them all. This poll is sent first and without an offset: if
+    /// `offset` excludes its own event, an offset of 0 would exclude the event 0.
     async fn all(&mut self) -> Result<Option<Range>, ReadError> {
         let (Page { mut events, has_more }, limit) = self.poll(None).await?;
         if events.len() >= usize::from(limit) || has_more {
@@ -169,6 +169,112 @@ impl Reader {
         self.shows_newest = probe.events.first().is_none_or(|first| first.offset != lowest.offset);
         Ok(!self.shows_newest)
     }
+}
+
+/// Reads a range upward that polling does not show, up to and including the lowest event that polling has shown. The range is
+/// read in [`windows`](api::windows) of `created`.
+///
+/// * **From below the range.** The walk begins at a second up to which the service shows no event above the last offset
+///   read.
+/// * **Events from before and after an error are not joined.** The service may have been restored meanwhile.
+/// * **In doubt until the service shows otherwise.** A window that is in doubt is requested again by the next call. A call
+///   that is cancelled loses no event.
+#[derive(Debug)]
+struct Walk {
+    /// Events up to this offset are not part of the range.
+    above: Option<Offset>,
+    /// The last offset of the range.
+    top: Offset,
+    windows: Windows,
+}
+
+impl Walk {
+    async fn begin(source: &dyn Source, above: Option<Offset>, top: Offset) -> Result<Self, ReadError> {
+        // The whole range was created after `low`, and at least one of its events was created at or before `high`.
+        let (mut low, mut high) = (BEFORE_TIME, END_OF_TIME);
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            let newest = source.created(None, middle, 1).await?.events.first().map(|event| event.offset);
+            if newest > above { high = middle } else { low = middle }
+        }
+        Ok(Self { above, top, windows: Windows::new(Direction::Up, low, END_OF_TIME, SEARCH_LIMIT, FIRST_SPAN) })
+    }
+
+    /// Returns the next events of the range in ascending order, between one and `limit`, or `None` at its end.
+    /// After an error, the request must be repeated. If the events of one second exceed the memory, the walk must restart.
+    async fn next(&mut self, source: &dyn Source, limit: u16) -> Result<Option<Vec<RawEvent>>, ReadError> {
+        loop {
+            let ready = self.windows.take(limit);
+            if !ready.is_empty() {
+                return Ok(Some(ready));
+            }
+            if self.windows.settled() >= Some(self.top) {
+                return Ok(None);
+            }
+            // All time was searched, but search lacks an event that polling has shown.
+            let Some(window) = self.windows.next() else { return Err(self.in_doubt()) };
+            let page = match source.created(Some(window.after), window.through, SEARCH_LIMIT).await {
+                Err(ApiError::TooLong { .. }) if self.windows.too_long(window).is_ok() => continue,
+                Err(error) => {
+                    self.windows.forget_unsettled();
+                    return Err(error.into());
+                }
+                Ok(page) => page,
+            };
+            let in_range = |offset| Some(offset) > self.above && offset <= self.top;
+            self.windows.read(window, page, in_range).map_err(|_| self.in_doubt())?;
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.windows.next().is_none()
+    }
+
+    fn in_doubt(&self) -> ReadError {
+        ReadError::InDoubt { above: self.windows.settled().max(self.above), below: self.top }
+    }
+}
+
+/// Reads one past range of a channel in ascending order.
+#[derive(Debug)]
+pub struct History {
+    reader: Reader,
+    position: Option<Offset>,
+    to: Offset,
+}
+
+impl History {
+    /// Creates a reader for the range between two offsets, both included.
+    pub fn of(source: Arc<dyn Source>, from: Offset, to: Offset, page_limit: u16) -> Self {
+        Self { reader: Reader::new(source, page_limit), position: from.before(), to }
+    }
+
+    /// Returns the next events in ascending order, at most one page. Returns no events at the end.
+    ///
+    /// # Errors
+    /// [`ReadError`] if the request must be repeated later.
+    pub async fn next(&mut self) -> Result<Vec<RawEvent>, ReadError> {
+        while self.position < Some(self.to) {
+            let Range { mut events, more, .. } = self.reader.next(self.position).await?;
+            self.position = events.last().map(|event| event.offset).or(self.position);
+            events.retain(|event| event.offset <= self.to);
+            if !events.is_empty() || !more {
+                return Ok(events);
+            }
+        }
+        Ok(Vec::new())
+    }
+}
+
+/// Returns an offset that no event created at or after `since`, in Unix seconds, is below.
+///
+/// # Errors
+/// If the service does not answer.
+pub async fn first_since(source: &dyn Source, since: i64) -> Result<Offset, ApiError> {
+    // The order of `created` and the order of offsets may differ by this much.
+    let before = source.created(None, since.saturating_sub(SKEW), 1).await?;
+    let before = before.events.first().map(|event| event.offset.get());
+    Ok(before.and_then(|before| Offset::new(before.saturating_add(1))).unwrap_or(Offset::ZERO))
 }
 
 #[cfg(test)]

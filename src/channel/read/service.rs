@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 
-use crate::controls::Handle;
+use crate::channel::controls::Handle;
 use crate::read::source::Source;
-use crate::status::reporter::Polling;
 use api::{ApiError, Client, Created, Filter, Page};
 use proof::event::{ChannelId, EventId, Offset, RawEvent};
-use telemetry::metrics::{ChannelMetrics, Endpoint};
+use record::ChannelRef;
+use telemetry::metrics::{ChannelMetrics, Endpoint, Metrics};
 
 /// The real service. Counts the requests, and shows the answers on the channel's board.
 #[derive(Debug)]
@@ -19,6 +19,24 @@ pub(crate) struct Service {
     pub(crate) channel: ChannelId,
     pub(crate) handle: Arc<Handle>,
     pub(crate) metrics: Arc<ChannelMetrics>,
+}
+
+/// A poll in progress, on the board until it is dropped.
+struct Polling<'a> {
+    handle: &'a Handle,
+    asked: Instant,
+}
+
+impl Drop for Polling<'_> {
+    fn drop(&mut self) {
+        self.handle.board().poll_ends(self.asked);
+    }
+}
+
+/// A source that shows and counts nothing, for use without a running channel.
+pub fn unobserved(api: Client, channel: ChannelId) -> Arc<dyn Source> {
+    let metrics = Metrics::default().channel(&ChannelRef { name: "".into(), id: channel });
+    Arc::new(Service { api, channel, handle: Arc::default(), metrics: Arc::new(metrics) })
 }
 
 impl Service {
@@ -37,7 +55,8 @@ impl Service {
 #[async_trait]
 impl Source for Service {
     async fn poll(&self, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError> {
-        let polling = Polling::begin(&self.handle);
+        let polling = Polling { handle: &self.handle, asked: Instant::now() };
+        self.handle.board().asked.push(polling.asked);
         let page = self.counted(Endpoint::Poll, self.api.poll(self.channel, offset, limit)).await;
         let page = page.inspect_err(|error| {
             // The service did answer if only the memory for the answer was missing.

@@ -19,10 +19,8 @@ pub trait Source: Send + Sync + fmt::Debug {
     /// Unix seconds.
     async fn created(&self, after: Option<i64>, through: i64, limit: u16) -> Result<Page, ApiError>;
 
-    /// Returns one event.
     async fn event(&self, id: EventId) -> Result<RawEvent, ApiError>;
 
-    /// Returns the bytes of memory that are free for a page.
     fn room(&self) -> usize {
         usize::MAX
     }

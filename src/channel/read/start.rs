@@ -1,9 +1,6 @@
-//! Determines where lanes begin: at their cursors. A lane without a cursor begins at its sink's position or, if the sink has
-//! none, at the `start` setting. A channel without any state is new only if no sink has events of the channel.
-//!
-//! # Cancellation
-//!
-//! Safe at any point: the next run finds a cursor that was recorded.
+//! Determines where lanes begin: at their cursors. A lane without a cursor begins at its sink's position or, if it has none, at
+//! the `start` setting. A channel without any state is new only if no sink has events of the channel. Safe to cancel at any
+//! point: the next run finds a cursor that was recorded.
 
 use std::sync::Arc;
 
@@ -11,11 +8,10 @@ use jiff::Timestamp;
 use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
-use crate::context::{ReadPlan, RunContext};
+use crate::channel::settings::{Outlet, Start};
 use crate::error::ChannelError;
-use crate::settings::{Outlet, Start};
-use crate::status::reporter::{Part, StatusReporter};
-use crate::status::trouble::{MANY_TIMES, Trouble};
+use crate::run::context::{ReadPlan, RunContext};
+use crate::status::reporter::{MANY_TIMES, Part, StatusReporter, Trouble};
 use crate::status::{Activity, Problem};
 use api::ApiError;
 use ledger::{Change, Cursor};
@@ -23,14 +19,12 @@ use net::Chain;
 use proof::event::Offset;
 use sink::{LaneRef, Position, SinkError};
 
-/// Returns the cursors of all lanes, and starts the hub at the highest of them. Returns `None` for a lane whose sink cannot
-/// report its position now: that lane begins later, and does not delay the others. If this applies to all lanes, waits for
-/// the last one.
+/// Returns the cursors of all lanes, and starts the hub at the highest. A lane whose sink cannot report its position now has
+/// `None` and begins later. If this applies to all lanes, waits for the last one.
 pub(crate) async fn positions(shared: &RunContext, outlets: &[Outlet]) -> Result<Vec<Option<Cursor>>, ChannelError> {
     let mut own = Vec::with_capacity(outlets.len());
     for outlet in outlets {
-        let is_known = shared.look(|ledger| ledger.cursor(&outlet.name).is_some());
-        own.push(if is_known { Some(None) } else { ask(shared, outlet).await.ok() });
+        own.push(ask(shared, outlet).await.ok());
     }
     if let Some(outlet) = outlets.last().filter(|_| own.iter().all(Option::is_none)) {
         own.pop();
@@ -51,8 +45,7 @@ pub(crate) async fn positions(shared: &RunContext, outlets: &[Outlet]) -> Result
 
 /// Returns a lane's cursor. A lane without a cursor begins at its sink's own position or, if it has none, at `start`.
 pub(crate) async fn position(shared: &RunContext, outlet: &Outlet) -> Result<Cursor, ChannelError> {
-    let is_known = shared.look(|ledger| ledger.cursor(&outlet.name).is_some());
-    let own = if is_known { None } else { sink_position(shared, outlet).await };
+    let own = sink_position(shared, outlet).await;
     cursor(shared, outlet, own, None).await
 }
 
@@ -82,9 +75,10 @@ async fn cursor(
     Ok(to)
 }
 
-/// Requests a sink's own position once. Returns `None` if the sink has none or stores none.
+/// Requests a sink's own position once. Returns `None` if it has none or stores none, or if its cursor is recorded.
 async fn ask(shared: &RunContext, outlet: &Outlet) -> Result<Option<Cursor>, SinkError> {
-    if shared.owned.claim.lease.is_shared() && outlet.sink.is_local() {
+    let is_known = shared.look(|ledger| ledger.cursor(&outlet.name).is_some());
+    if is_known || shared.owned.claim.lease.is_shared() && outlet.sink.is_local() {
         return Ok(None);
     }
     let lane = LaneRef { channel: shared.channel.identity.clone(), sink: outlet.name.clone() };
@@ -94,10 +88,10 @@ async fn ask(shared: &RunContext, outlet: &Outlet) -> Result<Option<Cursor>, Sin
     })
 }
 
-/// Returns a sink's own position, or `None` if the sink has none or stores none. Waits while the sink does not answer.
+/// Like [`ask`], but waits while the sink does not answer.
 async fn sink_position(shared: &RunContext, outlet: &Outlet) -> Option<Cursor> {
     let (channel, sink) = (&shared.channel.identity, &outlet.name);
-    let reporter = StatusReporter::new(&shared.channel.handle, Part::Lane(sink.clone()));
+    let reporter = StatusReporter { handle: shared.channel.handle.clone(), part: Part::Lane(sink.clone()) };
     let mut retry = shared.channel.parts.machine.retry(outlet.retry);
     let mut since = None;
     loop {
@@ -134,7 +128,7 @@ async fn start(read_plan: Arc<ReadPlan>) -> Result<Option<Offset>, ChannelError>
         Start::Offset(first) => return Ok(first.before()),
         Start::Latest => {}
     }
-    let reporter = StatusReporter::new(&read_plan.channel.handle, Part::Channel);
+    let reporter = StatusReporter { handle: read_plan.channel.handle.clone(), part: Part::Channel };
     let mut trouble = Trouble::new(&read_plan, &reporter, None);
     loop {
         match read_plan.source.poll(None, 1).await {

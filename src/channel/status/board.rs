@@ -7,22 +7,23 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use tracing::error;
 
-use crate::comparison::results::Comparisons;
+use crate::channel::settings::Settings;
+use crate::comparison::Comparisons;
 use crate::deliver::hub::Waiting;
-use crate::late::deliveries::LateDeliveries;
 use crate::read::gaps::Gaps;
-use crate::settings::Settings;
+use crate::status::deliveries::LateDeliveries;
 use crate::status::hour::Hour;
 use crate::status::newest::Newest;
 use crate::status::pace::{Pace, Progress, seconds_left};
-use crate::status::pauses::Pauses;
-use crate::status::{Activity, ChannelStatus, Condition, Kept, LaneState, LaneStatus, POLLS_IN_VAIN, SignerStatus};
+use crate::status::{
+    Activity, ChannelStatus, Condition, Kept, LaneState, LaneStatus, POLLS_IN_VAIN, Pauses, SignerStatus,
+};
 use crate::verify::RejectionReason;
 use crate::verify::expect::Expect;
 use api::Page;
 use ledger::{DEAD_LETTERS, LATE, Ledger, QUARANTINE};
 use net::memory::ChannelMemory;
-use proof::event::{EventKey, Offset};
+use proof::event::Offset;
 use proof::verify::Address;
 use record::ChannelRef;
 
@@ -41,10 +42,9 @@ pub struct Board {
     /// The status, without the fields that are read from the ledger on request: see [`Board::status`].
     pub(crate) status: ChannelStatus,
     pub(crate) newest: Newest,
-    /// The gaps of the current run.
     pub(crate) gaps: Weak<Gaps>,
-    /// The results of the comparisons with the service's history.
-    pub(crate) comparisons: Comparisons,
+    /// The comparisons of the service's history with the sinks.
+    pub comparisons: Comparisons,
     /// The current plan's requirements for the channel's events.
     pub(crate) expect: Arc<Expect>,
     /// When the service last answered a poll.
@@ -56,15 +56,13 @@ pub struct Board {
     /// The last answer to a poll for the latest events was empty, although it reported more events.
     latest_is_empty: bool,
     /// When each poll without an answer was sent.
-    asked: Vec<Instant>,
-    /// The channel's memory account.
+    pub(crate) asked: Vec<Instant>,
     memory: Arc<ChannelMemory>,
     pub(crate) lanes: BTreeMap<Arc<str>, LaneBoard>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct LaneBoard {
-    /// The status, without the fields that are read from the ledger on request.
     pub(crate) status: LaneStatus,
     /// The time of the event that is being offered to the sink.
     offers: Option<Timestamp>,
@@ -131,8 +129,8 @@ impl Board {
         self.unanswered.or(hangs_since).map(|since| since.elapsed()).filter(|silence| *silence > self.may_be_silent)
     }
 
-    /// Returns the start of the silence, for an unanswered poll that was sent at `asked`. The silence begins later if
-    /// another poll was answered since, or if the channel waited for memory: that wait is not the service's silence.
+    /// Returns the start of the silence for a poll sent at `asked`. It is later if another poll was answered since, or if the
+    /// channel waited for memory.
     fn silent_since(&self, asked: Instant) -> Instant {
         [self.answered, self.memory.waited_until()].into_iter().flatten().fold(asked, Instant::max)
     }
@@ -167,7 +165,6 @@ impl Board {
         self.status.last_rejection = Some(reason);
     }
 
-    /// Records a verified event that `signers` signed, at a time in Unix seconds.
     pub(crate) fn verified(&mut self, signers: &[Address], now: i64) {
         self.status.rejected_in_a_row = 0;
         let last_seen = Timestamp::from_second(now).ok();
@@ -214,8 +211,7 @@ impl Board {
         }
     }
 
-    /// Records whether the service's newest event is below the events that were already read. `read` is the offset that
-    /// was read, or `None` if the service is not below it.
+    /// Records whether the service's newest event is below the offset `read` that was already read.
     pub(crate) fn went_back(&mut self, read: Option<Offset>) {
         if let Some(read) = read.filter(|_| self.status.newest_below.is_none()) {
             let channel = &self.status.channel;
@@ -224,19 +220,12 @@ impl Board {
         self.status.newest_below = read;
     }
 
-    /// Records that a poll was sent at `asked`.
-    pub(crate) fn poll_begins(&mut self, asked: Instant) {
-        self.asked.push(asked);
-    }
-
-    /// Records that the poll that was sent at `asked` is over, with or without an answer.
     pub(crate) fn poll_ends(&mut self, asked: Instant) {
         if let Some(at) = self.asked.iter().position(|other| *other == asked) {
             self.asked.swap_remove(at);
         }
     }
 
-    /// Records that a poll, sent at `asked`, got no usable answer.
     pub(crate) fn not_answered(&mut self, asked: Instant) {
         self.unanswered = self.unanswered.or(Some(self.silent_since(asked)));
     }
@@ -299,18 +288,6 @@ impl Board {
         }
     }
 
-    /// Records that an operator replayed these events to a sink: they are not missing any more.
-    pub fn replayed(&mut self, sink: &str, keys: impl IntoIterator<Item = EventKey>) {
-        self.comparisons.replayed(sink, keys);
-    }
-
-    /// Records that a run of the channel `name` begins.
-    pub(crate) fn run_begins(&mut self, name: &Arc<str>) {
-        self.status.channel = name.clone();
-        self.says(Activity::Reading);
-    }
-
-    /// Records that the run has ended.
     pub(crate) fn run_ends(&mut self) {
         if self.status.activity != Activity::Gone {
             self.status.activity = Activity::Stopped;
@@ -322,7 +299,6 @@ impl Board {
         self.status.polls_in_vain = 0;
     }
 
-    /// Sets the channel's activity.
     pub(crate) fn says(&mut self, activity: Activity) {
         if let Some(problem) = activity.problem() {
             self.status.last_error = Some(problem.clone());
@@ -330,7 +306,6 @@ impl Board {
         self.status.activity = activity;
     }
 
-    /// Adds a lane that begins.
     pub(crate) fn lane_begins(&mut self, sink: &Arc<str>, through: Option<Offset>, waiting: Waiting) {
         let status = LaneStatus { cursor: through, ..LaneStatus::default() };
         let mut pace = Pace::default();
@@ -355,17 +330,11 @@ impl Board {
         self.newest.dealt_with(self.lanes.values().map(|lane| lane.status.cursor).min().flatten());
     }
 
-    /// Records that a lane has rejoined the others.
-    pub(crate) fn lane_rejoins(&mut self, sink: &Arc<str>) {
-        self.lane(sink).status.reading = None;
-    }
-
     pub(crate) fn lane(&mut self, sink: &Arc<str>) -> &mut LaneBoard {
         self.lanes.entry(sink.clone()).or_default()
     }
 }
 
-/// Returns how far a cursor is below the newest offset.
 fn distance(newest: Offset, cursor: Option<Offset>) -> u64 {
     let processed = cursor.map_or(-1, Offset::get);
     u64::try_from(newest.get().saturating_sub(processed)).unwrap_or(0)

@@ -78,38 +78,13 @@ pub enum Level {
 
 impl Condition {
     /// Returns the name for people.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Elsewhere => "elsewhere",
-            Self::SinkPaused => "sink paused",
-            Self::Paused => "paused",
-            Self::Behind => "behind",
-            Self::AwaitingMemory => "awaiting memory",
-            Self::AwaitingProof => "awaiting proof",
-            Self::Waiting => "waiting",
-            Self::SinkRetrying => "sink retrying",
-            Self::NotReady => "not ready",
-            Self::SinkStopped => "sink stopped",
-            Self::SinkBlocked => "sink blocked",
-            Self::Blocked => "blocked",
-            Self::TooManyLate => "too many late",
-            Self::QuarantineFull => "quarantine full",
-            Self::InDoubt => "in doubt",
-            Self::Gone => "gone",
-            Self::Stopped => "stopped",
-        }
+    pub fn name(self) -> String {
+        <&str>::from(self).replace('_', " ")
     }
 
     /// Returns the name for people in the row of a sink, without the word "sink".
-    pub fn name_of_sink(self) -> &'static str {
-        match self {
-            Self::SinkPaused => "paused",
-            Self::SinkRetrying => "retrying",
-            Self::SinkStopped => "stopped",
-            Self::SinkBlocked => "blocked",
-            other => other.name(),
-        }
+    pub fn name_of_sink(self) -> String {
+        self.name().trim_start_matches("sink ").to_owned()
     }
 
     /// Returns its level.

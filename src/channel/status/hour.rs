@@ -1,11 +1,10 @@
-//! Records the last hour of a channel, minute by minute: the lag, the events delivered, and the delivery time.
+//! Records the last hour of a channel in this process, minute by minute: the lag, the events delivered, and the delivery time.
 //!
 //! # Invariants
 //!
 //! * **Bounded.** At most [`SAMPLES`] samples are kept. They use at most 2 KiB per channel.
 //! * **A gap is not a zero.** If no sample was taken for longer than [`GAP`], because another instance ran the channel
 //!   or the machine slept, nothing is reported for that time.
-//! * **One process.** The hour outlives the runs and the configurations of its channel, but not the process.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -31,9 +30,7 @@ const _: () = assert!(SAMPLES.next_power_of_two() * size_of::<Sample>() <= 2_048
 /// The last hour of a channel, as far as this process observed it.
 #[derive(Debug, Default)]
 pub struct Hour {
-    /// The newest sample is the last.
     samples: VecDeque<Sample>,
-    /// The deliveries since the newest sample.
     taken: Taken,
 }
 
@@ -50,7 +47,6 @@ pub struct Sample {
     pub delivery_seconds: Option<f32>,
 }
 
-/// Counts delivered events.
 #[derive(Clone, Copy, Debug, Default)]
 struct Taken {
     events: u64,

@@ -2,10 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * **An unconfirmed offset counts briefly.** If the service shows an offset but does not confirm it, the offset counts
-//!   until it has been verified, and never again.
-//! * **An offset that is no longer shown is forgotten.** After everything that the service shows has been read, no offset
-//!   above it is known.
+//! * **An unconfirmed offset counts briefly:** until it has been verified, and never again.
+//! * **An offset that is no longer shown is forgotten** after everything that the service shows has been read.
 //! * **Bounded** by [`MAX_MARKS`] and [`MAX_UNCONFIRMED`].
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +18,6 @@ const MAX_MARKS: usize = 64;
 /// The number of unconfirmed offsets that are remembered.
 const MAX_UNCONFIRMED: usize = 1_000;
 
-/// The newest offset of a channel.
 #[derive(Debug, Default)]
 pub(crate) struct Newest {
     /// The highest offset that a page has shown.
@@ -50,13 +47,11 @@ impl Newest {
         self.mark(now);
     }
 
-    /// Records a confirmed event.
     pub(crate) fn placed(&mut self, offset: Offset, now: Timestamp) {
         self.placed = self.placed.max(Some(offset));
         self.mark(now);
     }
 
-    /// Records an offset that the service shows but does not confirm.
     pub(crate) fn unconfirmed(&mut self, offset: Offset) {
         if self.unconfirmed.len() >= MAX_UNCONFIRMED {
             self.unconfirmed.clear();

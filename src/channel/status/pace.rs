@@ -1,8 +1,5 @@
-//! Measures the rate of a lane, estimates the remaining time, and formats both for display.
-//!
-//! # Invariants
-//!
-//! * **Bounded.** At most one sample per second, and none older than [`WINDOW`] except the last one before it.
+//! Measures the rate of a lane, estimates the remaining time, and formats both for display. At most one sample per second is
+//! kept, and none older than [`WINDOW`] except the last one before it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,21 +7,18 @@ use std::time::{Duration, Instant};
 
 use proof::event::Offset;
 
-/// The rate is averaged over this window. With a shorter window, one page would look like a burst. With a longer window, a
-/// lane that stopped would be noticed late.
+/// The rate is averaged over this window. A shorter one would show one page as a burst, a longer one a stop too late.
 const WINDOW: Duration = Duration::from_secs(15);
 
 /// The minimum interval between two samples.
 const SAMPLE: Duration = Duration::from_secs(1);
 
-/// The positions of a lane over the last seconds.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     samples: VecDeque<(Instant, Offset)>,
 }
 
 impl Pace {
-    /// Records the lane's current position.
     pub(crate) fn note(&mut self, position: Offset, now: Instant) {
         let is_due = |(last, _): &(Instant, Offset)| now.saturating_duration_since(*last) >= SAMPLE;
         if self.samples.back().is_none_or(is_due) {
@@ -46,9 +40,8 @@ impl Pace {
         Some((gone / seconds * 10.0).round() / 10.0)
     }
 
-    /// Returns the sample to compare with. This is the oldest sample in the window. If that sample is less than [`SAMPLE`]
-    /// old, it is the last sample before the window. If the window has no sample, it is that last position, dated to the
-    /// start of the window.
+    /// Returns the sample to compare with: the oldest in the window or, if that is less than [`SAMPLE`] old, the last one
+    /// before it. If the window has no sample, it is that last position, dated to the start of the window.
     fn within(&self, now: Instant) -> Option<(Instant, Offset)> {
         let age = |(at, _): &(Instant, Offset)| now.saturating_duration_since(*at);
         let before = self.samples.iter().rev().find(|sample| age(sample) > WINDOW);
@@ -139,14 +132,8 @@ pub fn rate(per_second: f64) -> String {
 /// Formats a number with a comma between its thousands.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
-    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
+    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
+    groups.join(",")
 }
 
 /// Formats a duration in seconds, minutes, hours or days, rounded down.

@@ -1,16 +1,29 @@
-//! Reports the activity of each part of a channel's loop to the status board.
+//! Reports the activity and the errors of each part of a channel's loop to the status board and the log.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
-use crate::controls::Handle;
-use crate::status::Activity;
+use jiff::Timestamp;
+use tokio::time::sleep;
+use tracing::field::display;
+use tracing::{debug, error, info, warn};
+
+use crate::channel::controls::Handle;
+use crate::error::ReadError;
+use crate::run::context::ReadPlan;
+use crate::status::{Activity, Problem};
+use net::Chain;
+use net::retry::Retry;
+use telemetry::trace::TraceId;
+
+/// If a transient error occurs this many times in a row, it needs an operator's attention.
+pub(crate) const MANY_TIMES: u32 = 20;
 
 /// The connection of one part to the board.
 #[derive(Clone, Debug)]
 pub(crate) struct StatusReporter {
-    handle: Arc<Handle>,
-    part: Part,
+    pub(crate) handle: Arc<Handle>,
+    pub(crate) part: Part,
 }
 
 #[derive(Clone, Debug)]
@@ -24,11 +37,6 @@ pub(crate) enum Part {
 }
 
 impl StatusReporter {
-    pub(crate) fn new(handle: &Arc<Handle>, part: Part) -> Self {
-        Self { handle: handle.clone(), part }
-    }
-
-    /// Reports the current activity of the part.
     pub(crate) fn says(&self, activity: Activity) {
         let mut board = self.handle.board();
         match &self.part {
@@ -43,7 +51,6 @@ impl StatusReporter {
         matches!(self.part, Part::Channel)
     }
 
-    /// Reports that everything the service shows has been read.
     pub(crate) fn has_read_all(&self) {
         if self.reads_first() {
             self.handle.board().newest.nothing_above();
@@ -51,23 +58,72 @@ impl StatusReporter {
     }
 }
 
-/// A poll in progress, on the board until it is dropped.
-pub(crate) struct Polling<'a> {
-    handle: &'a Handle,
-    pub(crate) asked: Instant,
+/// Reports the repeated errors of one part of a channel to the log and the status, and waits between attempts.
+#[derive(Debug)]
+pub(crate) struct Trouble {
+    channel: Arc<str>,
+    reporter: StatusReporter,
+    trace: Option<TraceId>,
+    pub(crate) retry: Retry,
+    last: Option<Problem>,
 }
 
-impl<'a> Polling<'a> {
-    pub(crate) fn begin(handle: &'a Handle) -> Self {
-        let asked = Instant::now();
-        handle.board().poll_begins(asked);
-        Self { handle, asked }
+impl Trouble {
+    /// `trace` is the trace id of the batch in progress.
+    pub(crate) fn new(read_plan: &ReadPlan, reporter: &StatusReporter, trace: Option<TraceId>) -> Self {
+        let ReadPlan { channel, settings, .. } = read_plan;
+        let retry = channel.parts.machine.retry(settings.retry);
+        Self { channel: channel.identity.name.clone(), reporter: reporter.clone(), trace, retry, last: None }
     }
-}
 
-impl Drop for Polling<'_> {
-    fn drop(&mut self) {
-        self.handle.board().poll_ends(self.asked);
+    /// Logs an error, reports it in the status, and waits before the next attempt. `doing` names the failed action.
+    pub(crate) async fn wait_out(&mut self, doing: &'static str, error: impl Into<ReadError>) {
+        let error = error.into();
+        let asked = match &error {
+            ReadError::Api(error) => error.retry_after(),
+            _ => None,
+        };
+        let wait = self.retry.next_wait(asked);
+        self.report(doing, &error, wait);
+        sleep(wait).await;
+    }
+
+    fn report(&mut self, doing: &'static str, error: &ReadError, wait: Duration) {
+        let (channel, kind, wait_ms) = (&self.channel, error.name(), wait.as_millis());
+        let (chain, trace_id) = (Chain(error), self.trace.map(display));
+        let earlier = self.last.take().filter(|last| last.kind == kind);
+        let times = earlier.as_ref().map_or(1, |earlier| earlier.times.saturating_add(1));
+        let problem = Problem {
+            kind: kind.to_owned(),
+            message: format!("{doing}: {chain}"),
+            since: earlier.map_or_else(Timestamp::now, |earlier| earlier.since),
+            times,
+            needs_attention: times >= MANY_TIMES || !error.heals(),
+        };
+        self.last = Some(problem.clone());
+        let activity = match error {
+            ReadError::InDoubt { above, below } => Activity::InDoubt { above: *above, below: *below, error: problem },
+            _ => Activity::Waiting { error: problem },
+        };
+        self.reporter.says(activity);
+        if times == MANY_TIMES && error.heals() {
+            error!(%channel, trace_id, doing, kind, wait_ms, error = %chain, "has failed many times in a row: an operator must look; retrying");
+        } else if times > 1 {
+            debug!(%channel, trace_id, doing, kind, wait_ms, error = %chain, "still failing");
+        } else if error.heals() {
+            warn!(%channel, trace_id, doing, kind, wait_ms, error = %chain, "failed: retrying; logged once until it changes");
+        } else {
+            error!(%channel, trace_id, doing, kind, wait_ms, error = %chain, "failed: an operator must act; retrying");
+        }
+    }
+
+    /// Resets the retry wait. If errors occurred before, logs that the part works again.
+    pub(crate) fn over(&mut self) {
+        self.retry.reset();
+        if let Some(Problem { kind, .. }) = self.last.take() {
+            self.reporter.says(Activity::Reading);
+            info!(channel = %self.channel, trace_id = self.trace.map(display), kind, "works again");
+        }
     }
 }
 
@@ -75,9 +131,10 @@ impl Drop for Polling<'_> {
 pub(crate) struct RunOnBoard<'a>(&'a Handle);
 
 impl<'a> RunOnBoard<'a> {
-    /// Begins a run of the channel `name`.
     pub(crate) fn begin(handle: &'a Handle, name: &Arc<str>) -> Self {
-        handle.board().run_begins(name);
+        let mut board = handle.board();
+        board.status.channel = name.clone();
+        board.says(Activity::Reading);
         Self(handle)
     }
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::settings::{Settings, UnsignedPolicy};
+use crate::channel::settings::{Settings, UnsignedPolicy};
 use crate::verify::{Rejection, RejectionReason};
 use net::memory::ChannelMemory;
-use proof::event::RawEvent;
+use proof::event::{EventKey, RawEvent};
 use proof::verify::{Proof, Unsigned, Verdict};
 use record::{Lines, Record};
 
@@ -25,8 +25,7 @@ pub(crate) enum Checked {
 }
 
 impl Checked {
-    /// Checks consecutive events that were first read at `received`, and returns them in order. Blocks while the signatures
-    /// are checked.
+    /// Checks consecutive events that were first read at `received`, and returns them in order. Blocks.
     pub(crate) fn all(
         settings: &Settings,
         received: Timestamp,
@@ -38,7 +37,15 @@ impl Checked {
         verdicts.map(|verdict| Self::new(settings, verdict, &mut lines)).collect()
     }
 
-    /// Returns the reason if the event is rejected.
+    pub(crate) fn event_key(&self) -> EventKey {
+        match self {
+            Self::Verified(raw, ..) | Self::Pending(raw) | Self::Rejected(raw, _) | Self::Unconfirmed(raw, _) => {
+                raw.event_key()
+            }
+            Self::Unsigned(unsigned, _) => unsigned.event().raw.event_key(),
+        }
+    }
+
     pub(crate) fn rejected_for(&self) -> Option<RejectionReason> {
         match self {
             Self::Rejected(_, rejection) | Self::Unconfirmed(_, rejection) => Some(rejection.reason),

@@ -12,7 +12,6 @@
 use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -93,15 +92,14 @@ impl Named {
     /// A description of the problem, if no event can have that value.
     pub fn canonical(self, text: &str) -> Result<String, &'static str> {
         match self {
-            Self::WorkflowId => {
-                let id = text.parse::<Hash>().map_err(|_| "is not 64 hexadecimal digits, with or without 0x")?;
-                Ok(id.to_string())
-            }
-            Self::Address => {
-                let address =
-                    text.parse::<Address>().map_err(|_| "is not 40 hexadecimal digits, with or without 0x")?;
-                Ok(address.to_string())
-            }
+            Self::WorkflowId => match text.parse::<Hash>() {
+                Ok(id) => Ok(id.to_string()),
+                Err(_) => Err("is not 64 hexadecimal digits, with or without 0x"),
+            },
+            Self::Address => match text.parse::<Address>() {
+                Ok(address) => Ok(address.to_string()),
+                Err(_) => Err("is not 40 hexadecimal digits, with or without 0x"),
+            },
             Self::ChainSelector if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) => {
                 Err("is not a decimal number")
             }
@@ -123,7 +121,6 @@ impl Expect {
         self.0.is_empty()
     }
 
-    /// Returns whether a list is set for this field.
     pub(crate) fn has(&self, what: Named) -> bool {
         self.0.contains_key(&what)
     }
@@ -162,7 +159,6 @@ impl Expect {
         self.check(channel, verified.proof(), signed.as_ref().map(|signed| signed.get().as_bytes()))
     }
 
-    /// Returns how strongly the channel claims a proof that another channel has shown too.
     pub(crate) fn claim(&self, channel: ChannelId, proof: &Proof, signed: Option<&[u8]>) -> Claim {
         match self.check(channel, proof, signed) {
             Err(_) => Claim::Refused,
@@ -233,7 +229,6 @@ impl<'a> Names<'a> {
         inner(inner(self.result())?.target)?.contract_address
     }
 
-    /// Returns the channel id in a query's result.
     fn channel(&self) -> Option<Cow<'a, str>> {
         // A text search is much faster than parsing the content, and most events have no channel id.
         let has_one = std::str::from_utf8(self.signed?).is_ok_and(|signed| signed.contains("\"channel_id\""));
@@ -282,10 +277,4 @@ fn listed(values: &[String]) -> String {
     let more = values.len().saturating_sub(SHOWN);
     let first = values[..values.len() - more].join(", ");
     if more == 0 { first } else { format!("{first} and {more} more") }
-}
-
-impl fmt::Debug for Names<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(Named::VARIANTS.iter().map(|what| (<&str>::from(what), self.get(*what)))).finish()
-    }
 }

@@ -1,16 +1,15 @@
-//! Every reason for which an event is rejected.
+//! Every reason for which an event is rejected, and the facts about a rejection that are recorded.
 //!
 //! The verifier defines its own reasons, see [`proof::verify::Reason`]. The channel adds the reasons that need more than the
 //! event: its place, the time, the events read before, and the operator's lists. A ledger stores the name of a reason.
 
-use std::fmt;
-
-use proof::verify::{Reason, ReasonKind};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use strum::VariantArray;
 
 use crate::verify::expect::{Named, NotOfChannel};
 use crate::verify::recent::Alarm;
+use ledger::{Contradiction, Place};
+use proof::verify::{Hash, Proof, Reason, ReasonKind};
 
 /// Why an event is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -161,18 +160,6 @@ impl RejectionReason {
     }
 }
 
-impl fmt::Display for RejectionReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl From<&Reason> for RejectionReason {
-    fn from(reason: &Reason) -> Self {
-        Self::Proof(reason.into())
-    }
-}
-
 impl From<&NotOfChannel> for RejectionReason {
     fn from(not: &NotOfChannel) -> Self {
         match not {
@@ -189,6 +176,50 @@ impl From<Alarm> for RejectionReason {
             Alarm::ProofOfChannel { .. } => Self::ProofOfChannel,
             Alarm::Contradiction(_) => Self::Contradiction,
         }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Rejection {
+    pub(super) reason: RejectionReason,
+    pub(super) detail: String,
+    /// The place that showed its proof, or other content at its offset, before.
+    pub(super) original: Option<Place>,
+    /// The proof's digest, if another channel has shown the proof or may show it.
+    pub(super) digest: Option<Hash>,
+    /// The number of signatures by keys outside the signer set.
+    pub(super) strangers: u32,
+}
+
+impl Rejection {
+    pub(super) fn new(reason: RejectionReason, detail: &str) -> Self {
+        Self { reason, detail: detail.to_owned(), original: None, digest: None, strangers: 0 }
+    }
+
+    pub(crate) fn contradicted(Contradiction { offset, .. }: Contradiction) -> Self {
+        let detail = format!("the service's history has changed: it has a different event at offset {offset}");
+        Self::new(RejectionReason::Contradiction, &detail)
+    }
+
+    /// Rejects an event whose proof is valid, but whose content does not belong to the channel.
+    pub(super) fn not_of_channel(not: &NotOfChannel, proof: &Proof) -> Self {
+        Self { digest: Some(proof.digest), ..Self::new(not.into(), &not.to_string()) }
+    }
+}
+
+impl From<&Reason> for Rejection {
+    fn from(reason: &Reason) -> Self {
+        Self { strangers: reason.strangers(), ..Self::new(RejectionReason::Proof(reason.into()), &reason.to_string()) }
+    }
+}
+
+impl From<Alarm> for Rejection {
+    fn from(alarm: Alarm) -> Self {
+        let (original, digest) = match alarm {
+            Alarm::DuplicateProof(original) | Alarm::Contradiction(original) => (original, None),
+            Alarm::ProofOfChannel { original, digest } => (original, Some(digest)),
+        };
+        Self { original: Some(original), digest, ..Self::new(alarm.into(), &alarm.to_string()) }
     }
 }
 

@@ -3,9 +3,8 @@
 //! The network signs a text and nothing else. The id, the offset and the channel of an event are only the service's claim
 //! (spec/wire.md, "The decoded content"). So a valid proof may be an old proof in a new place.
 //!
-//! * **Duplicate proof**: the same proof under another offset or in another channel. A proof is identified by the signed
-//!   report and context. The text does not identify it: several events may legitimately have the same text with different
-//!   reports.
+//! * **Duplicate proof**: the same signed report and context under another offset or in another channel. The text does not
+//!   identify a proof: several events may legitimately have the same text with different reports.
 //! * **Contradiction**: other content at an offset whose event was read before. The content of a verified event is its id
 //!   and its signed text, so a new proof or an additional field in the record is no contradiction. The content of a notice
 //!   is its id, type, status and the members of its payload, in any order.
@@ -13,16 +12,16 @@
 //! The event that was read first is the original, with two exceptions. If one channel shows the same proof at two offsets,
 //! the lower offset is the original, even if it was read later: the reader may be behind, or the proof may have arrived
 //! late. And a notice may become a verified event with the same id when its proof arrives. Between channels only the order
-//! of reading decides, until an operator decides: the `expect` lists of both channels may show which channel has the proof
-//! (see [`expect`](super::expect)).
+//! of reading decides, until an operator decides: the [`expect`](super::expect) lists of both channels may show which
+//! channel has the proof.
 //!
 //! # Invariants
 //!
 //! * **Reading an event again raises no alarm,** whether for another lane, a restart, a second look or an operator's retry.
 //! * **Only admitted events are remembered.** A forged event cannot cause the rejection of the genuine one.
 //! * **Bounded per channel.** [`PROOFS`] proofs and the same number of places are shared among the channels. Each channel
-//!   keeps at least its last [`PROOFS_OF_A_CHANNEL`]. At a start, delivered proofs are loaded from the ledger, but places
-//!   are not.
+//!   keeps at least its last [`PROOFS_OF_A_CHANNEL`](ledger::PROOFS_OF_A_CHANNEL). At a start, delivered proofs are loaded
+//!   from the ledger, but places are not.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -36,8 +35,6 @@ use serde_json::value::RawValue;
 
 use crate::verify::expect::{Claim, Expect};
 use crate::verify::workflows::Workflows;
-#[cfg(doc)]
-use ledger::PROOFS_OF_A_CHANNEL;
 use ledger::{self, Digest, PROOFS, Place};
 use net::tasks::lock;
 use proof::event::{ChannelId, Event, Offset, RawEvent};
@@ -47,22 +44,14 @@ use proof::verify::{Hash as Hash256, Proof, Unsigned};
 mod tests;
 
 /// The recent events of every channel of the process. They survive a reload of the configuration.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RecentEvents {
     /// Has new random keys in each process, so that nobody can prepare contents with the same hash.
     prints: RandomState,
     index: Mutex<Index>,
-    each: AtomicUsize,
+    /// The number of channels that share the room.
+    channels: AtomicUsize,
     pub(crate) workflows: Workflows,
-}
-
-/// Where else the proof of an event is known, if the event [belongs](RecentEvents::belongs) to its channel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Known {
-    /// Nowhere else.
-    Here,
-    /// Another channel has shown it first, but the `expect` lists of both channels assign it to this channel.
-    Elsewhere,
 }
 
 /// Why an event is not admitted although its proof is valid or not needed.
@@ -113,7 +102,6 @@ struct Shown {
     offset: [u8; 8],
 }
 
-/// The recent events of one channel.
 #[derive(Debug, Default)]
 struct Recent {
     /// Sorted by offset. Not a `BTreeMap`, which uses twice the memory: events are read in ascending order.
@@ -130,30 +118,18 @@ struct Content {
     text: u32,
 }
 
-impl Default for RecentEvents {
-    fn default() -> Self {
-        Self {
-            prints: RandomState::new(),
-            index: Mutex::default(),
-            each: AtomicUsize::new(PROOFS),
-            workflows: Workflows::default(),
-        }
-    }
-}
-
 impl RecentEvents {
     /// Divides the room among this number of channels.
     pub fn share_among(&self, channels: usize) {
-        self.each.store(ledger::proofs_each(channels), Ordering::Relaxed);
+        self.channels.store(channels, Ordering::Relaxed);
     }
 
     /// Returns how many proofs, and how many places, are remembered per channel.
     pub fn proofs_each(&self) -> usize {
-        self.each.load(Ordering::Relaxed)
+        ledger::proofs_each(self.channels.load(Ordering::Relaxed))
     }
 
-    /// Remembers proofs that a channel's ledger recorded as delivered. Returns the proofs that another channel has shown
-    /// too, each with its offset and the other place.
+    /// Remembers delivered proofs of a channel's ledger. Returns those that another channel has shown too, with its place.
     pub(crate) fn remember(&self, channel: ChannelId, proofs: &[ledger::Proof]) -> Vec<(Offset, Place)> {
         let (mut index, capacity) = (self.lock(), self.proofs_each());
         let mut shown_elsewhere = Vec::new();
@@ -216,7 +192,6 @@ impl RecentEvents {
         self.lock().channels.entry(channel).or_default().accept(event.offset, content);
     }
 
-    /// Remembers a notice in addition to another event at its offset, because an operator decided that it is correct.
     pub(crate) fn accept_notice(&self, channel: ChannelId, notice: &Unsigned) {
         let event = notice.event();
         let content = self.content(&event.raw, self.prints.hash_one(NoticeContent::of(event)), false);
@@ -237,12 +212,12 @@ impl RecentEvents {
         self.lock().admit(place(channel, &event.raw), content, None, self.proofs_each())
     }
 
-    /// Returns whether a verified event that an operator released may be delivered although its proof is known. `signed` is
-    /// its signed text, `expect` contains its channel's lists, and `of_other` returns the lists of another channel.
+    /// Checks that a verified event that an operator released may be delivered. Returns the place of another channel that has
+    /// shown its proof first, if the lists of both channels assign it to this channel. `signed` is its signed text, `expect`
+    /// contains its channel's lists, and `of_other` returns the lists of another channel.
     ///
     /// # Errors
-    /// The alarm that keeps the event in the quarantine: its proof belongs to another event of the channel or, according to
-    /// the lists of both channels, to another channel.
+    /// The alarm that keeps the event in the quarantine: its proof belongs to another event, or to another channel.
     pub fn belongs(
         &self,
         channel: ChannelId,
@@ -251,15 +226,15 @@ impl RecentEvents {
         signed: Option<&[u8]>,
         expect: &Expect,
         of_other: impl FnOnce(ChannelId) -> Option<Arc<Expect>>,
-    ) -> Result<Known, Alarm> {
+    ) -> Result<Option<Place>, Alarm> {
         let place = place(channel, event);
         let known = self.lock().elsewhere(print_of(&proof.digest.0), place);
-        let Some(known) = known.filter(|known| is_duplicate(place, *known)) else { return Ok(Known::Here) };
+        let Some(known) = known.filter(|known| is_duplicate(place, *known)) else { return Ok(None) };
         let alarm = Alarm::DuplicateProof(known).seen_from(channel, proof);
         let Alarm::ProofOfChannel { original, .. } = alarm else { return Err(alarm) };
         let other = of_other(original.channel_id);
         let claim = other.map_or(Claim::Open, |other| other.claim(original.channel_id, proof, signed));
-        if expect.claim(channel, proof, signed) > claim { Ok(Known::Elsewhere) } else { Err(alarm) }
+        if expect.claim(channel, proof, signed) > claim { Ok(Some(original)) } else { Err(alarm) }
     }
 
     fn content(&self, event: &RawEvent, text: u64, is_signed: bool) -> Content {
@@ -322,8 +297,7 @@ impl Index {
         Some(Place { channel_id: *channel_id, offset: Offset::new(i64::from_ne_bytes(*offset))? })
     }
 
-    /// Returns the place where a proof is known. Returns `None` if that is `place`, or if the proof is also allowed at
-    /// `place`.
+    /// Returns the place where a proof is known, unless the proof is known or allowed at `place`.
     fn elsewhere(&self, proof: Print, place: Place) -> Option<Place> {
         let known = self.place_of(proof).filter(|known| *known != place);
         known.filter(|_| !self.shared.contains(&(proof, place)))
@@ -415,23 +389,8 @@ impl Alarm {
             other => other,
         }
     }
-
-    /// Returns the place that was admitted.
-    pub(crate) fn original(self) -> Place {
-        match self {
-            Self::DuplicateProof(original) | Self::Contradiction(original) | Self::ProofOfChannel { original, .. } => {
-                original
-            }
-        }
-    }
-
-    /// Returns the proof that two channels have shown.
-    pub(crate) fn digest(self) -> Option<Hash256> {
-        if let Self::ProofOfChannel { digest, .. } = self { Some(digest) } else { None }
-    }
 }
 
-/// The content of a notice.
 #[derive(Hash)]
 struct NoticeContent<'a> {
     kind: &'a str,

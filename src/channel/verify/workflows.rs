@@ -1,10 +1,8 @@
 //! Remembers which channel first showed each workflow in a verified event. A workflow in two channels may be legitimate,
 //! so it is reported once.
 //!
-//! # Invariants
-//!
-//! * **Remembered.** A channel's workflows are recorded in its ledger with the next batch, and are loaded at a start.
-//! * **Bounded.** At most [`WORKFLOWS`] workflows per channel are remembered. The others are ignored.
+//! A channel's workflows are recorded in its ledger with the next batch, and are loaded at a start. At most [`WORKFLOWS`] per
+//! channel are remembered. The others are ignored.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
@@ -13,7 +11,6 @@ use ledger::{Change, Ledger, ShownWorkflow, WORKFLOWS, WorkflowId};
 use net::tasks::lock;
 use proof::event::ChannelId;
 
-/// The workflows of every channel of the process.
 #[derive(Debug, Default)]
 pub(crate) struct Workflows(Mutex<Index>);
 
@@ -24,7 +21,6 @@ struct Index {
 }
 
 impl Workflows {
-    /// Loads the workflows that a channel's ledger remembers.
     pub(crate) fn remember(&self, channel: ChannelId, known: &BTreeMap<WorkflowId, ShownWorkflow>) {
         let mut index = lock(&self.0);
         for (id, _) in known.iter().filter(|(_, shown)| shown.first_in.is_none()) {
@@ -33,8 +29,7 @@ impl Workflows {
         index.shown.insert(channel, known.clone());
     }
 
-    /// Records the workflow of a verified event. Returns the channel that showed it first, if that is another channel and
-    /// this channel shows the workflow for the first time.
+    /// Records the workflow of a verified event. Returns the other channel that showed it first, once.
     pub(super) fn note(&self, channel: ChannelId, id: WorkflowId, since: impl Fn() -> i64) -> Option<ChannelId> {
         let mut index = lock(&self.0);
         let Index { first, shown } = &mut *index;

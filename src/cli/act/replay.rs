@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use crate::cli::context::{Context, Exit, Failure, client, configured};
 use crate::cli::operate::Operator;
 use crate::cli::terminal::progress::Bar;
-use channel::{History, grouped};
+use channel::{History, grouped, unobserved};
 use ledger::LATE;
 use operator::api::{CursorPosition, ListCursors, Redeliver};
 use operator::{check_sink, verifier_of};
@@ -51,7 +51,7 @@ pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Failu
     let (known, _) = verifier_of(&configured(&config.channels), channel)?;
     let operator = cx.operator()?;
     let lane = args.lane(&operator).await?;
-    let events = args.read(History::new(client, known.id, *from, *to, config.api.page_limit)).await?;
+    let events = args.read(History::of(unobserved(client, known.id), *from, *to, config.api.page_limit)).await?;
     let (Some(first), Some(last)) = (events.first(), events.last()) else {
         let message = format!("channel {channel} has no event from {from} to {to}: nothing is delivered");
         return Err(Failure::failed(message));

@@ -113,7 +113,7 @@ impl Operations {
         }
         owned.claim.commit(Commit(changes)).await?;
         let offsets = keys.iter().map(|key| key.offset).collect();
-        self.handles.of(channel.id).board().replayed(&sink, keys);
+        self.handles.of(channel.id).board().comparisons.replayed(&sink, keys);
         Ok(released(&channel, &sink, &owned, offsets))
     }
 

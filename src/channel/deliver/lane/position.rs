@@ -1,4 +1,4 @@
-//! Compares the sink's own position with the recorded position.
+//! Records the position of a lane, each time in one commit, and compares it with the sink's own position.
 //!
 //! A sink can be restored from a backup, replaced or emptied without notice to the daemon. A lane therefore never relies on
 //! its cursor alone.
@@ -9,24 +9,26 @@
 //! | higher | a crash before the commit, or an older state was restored | it offers the events again; the sink skips them by identity |
 //! | lower | the sink has lost data | it moves its cursor back and delivers again |
 //! | missing | the table or stream was dropped or purged | it waits for an operator: deliver again, or accept |
-//!
-//! # Cancellation
-//!
-//! `stop` is observed while waiting. The next run continues from the last commit.
+
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
+use crate::deliver::batch::Batch;
 use crate::deliver::lane::{Halt, Lane};
+use crate::error::ChannelError;
+use crate::read::gap_search;
 use crate::status::{Problem, Refill};
-use ledger::{self, Change, Cursor};
+use crate::verify::RejectionReason;
+use crate::verify::recent::digest_of;
+use ledger::{self, Change, Cursor, DeadLetter, Proof};
 use proof::event::{EventKey, Offset};
-use record::Message;
+use record::{Message, Record};
 use sink::{self, Position, Recorded, Resumed, Undelivered};
 
 impl Lane {
-    /// Takes over the lane at its sink.
     pub(super) async fn begin(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
         let (sink, lease) = (self.identity.sink.clone(), &self.shared.owned.claim.lease);
         if lease.is_shared()
@@ -42,9 +44,12 @@ impl Lane {
         resumed
     }
 
-    /// Waits until the sink can accept an offer, and requests its position if a delivery has failed.
+    /// Waits for the sink's turn if it limits its rate, and while it is paused. Then requests its position if a delivery has
+    /// failed.
     pub(super) async fn ready(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
-        self.paced(stop).await?;
+        // If `stop` fires, this wait ends early, and the next line returns `Stopped`.
+        let _ = stop.run_until_cancelled(self.outlet.sink.pace()).await;
+        self.goes_on(stop).await?;
         if self.confirmed.is_some() && !self.is_sure {
             self.resume(stop).await?;
         }
@@ -79,7 +84,10 @@ impl Lane {
         // If an operator chose the cursor, the operator knows that the sink is ahead.
         let highest = highest.max(self.held.last().copied()).filter(|_| recorded.confirmed.is_some());
         if let Some(highest) = highest {
-            self.note_ahead(highest);
+            let (channel, sink) = (&self.identity.channel.name, &self.identity.sink);
+            let (position, cursor) = (highest.get(), self.through.map(Offset::get));
+            info!(%channel, %sink, position, cursor, "sink is ahead of the state: events that it has are not delivered again");
+            self.shared.channel.handle.board().lane(sink).status.ahead = Some(highest);
         }
         Ok(())
     }
@@ -113,14 +121,6 @@ impl Lane {
         Ok(has_lost)
     }
 
-    /// Reports that the sink has events above the cursor: a crash preceded the commit, or an older state was restored.
-    fn note_ahead(&self, highest: Offset) {
-        let (channel, sink) = (&self.identity.channel.name, &self.identity.sink);
-        let (position, cursor) = (highest.get(), self.through.map(Offset::get));
-        info!(%channel, %sink, position, cursor, "sink is ahead of the state: events that it has are not delivered again");
-        self.shared.channel.handle.board().lane(sink).status.ahead = Some(highest);
-    }
-
     /// Moves the cursor back to the sink's position, because the sink has lost data. A sink that was ahead of the cursor may
     /// still be ahead. In that case the cursor stays, because not everything between the two was recorded.
     async fn move_back(&mut self, position: Option<Offset>) -> Result<(), Halt> {
@@ -145,7 +145,7 @@ impl Lane {
         Err(Halt::MovedBack)
     }
 
-    /// Handles a sink that stores positions but has none for this lane. Waits until an operator resumes the sink, which
+    /// Waits until an operator resumes a sink that has no position for this lane although it stores positions. The operator
     /// accepts the content that it has.
     async fn missing(&mut self, place: &str, stop: &CancellationToken) -> Result<(), Halt> {
         let (channel, sink) = (self.identity.channel.name.clone(), self.identity.sink.clone());
@@ -193,8 +193,109 @@ impl Lane {
         is_news.then(|| Change::Confirm { sink: sink.clone(), confirmed })
     }
 
-    /// Returns whether the lane has yet to deliver a late event. The sink may turn out to have it already.
     pub(super) fn is_owed(&self, key: &EventKey) -> bool {
         self.shared.look(|ledger| ledger.owes(&self.identity.sink, key))
     }
+
+    /// Moves the cursor to `through`, together with the outcomes of the batch's events up to there and the dead letter.
+    pub(super) async fn record(
+        &mut self,
+        batch: &Batch,
+        through: Offset,
+        letter: Option<DeadLetter>,
+    ) -> Result<(), ChannelError> {
+        if self.has_passed(through) {
+            return Ok(());
+        }
+        let shared = self.shared.clone();
+        let _closing = if self.reads { Some(shared.gaps.closing.lock().await) } else { None };
+        let mut changes = if self.reads { self.found_in_gaps(batch, through) } else { Vec::new() };
+        changes.extend(self.changes(batch, through, letter));
+        let recording = self.part(batch.trace_at(through), "record");
+        recording.note("offset", through.get());
+        self.shared.commit(changes).await?;
+        drop(recording);
+        let before = self.through.replace(through);
+        self.shared.channel.handle.board().lane_recorded(&self.outlet.name, Some(through));
+        self.held.retain(|offset| *offset > through);
+        let (channel, sink) = (&self.identity.channel.name, &self.identity.sink);
+        for (end, trace) in batch.parts.iter().skip_while(|(end, _)| Some(*end) <= before) {
+            debug!(%channel, %sink, trace_id = %trace.id(), offset = end.min(&through).get(), "batch recorded");
+            if *end >= through {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the changes for events found in gaps by a lane that reads for itself: it may read an event in order that was
+    /// not yet visible when the other lanes read that range.
+    fn found_in_gaps(&self, batch: &Batch, through: Offset) -> Vec<Change> {
+        let new = |record: &&Arc<Record>| !self.has_passed(record.offset) && record.offset <= through;
+        let records: Vec<_> = batch.records.iter().filter(new).collect();
+        gap_search::found_by(&self.shared, &self.identity.sink, &records)
+    }
+
+    fn changes(&self, batch: &Batch, through: Offset, letter: Option<DeadLetter>) -> Vec<Change> {
+        let sink = &self.identity.sink;
+        let new = |offset: Offset| !self.has_passed(offset) && offset <= through;
+        let pending = || batch.pending.iter().filter(|pending| new(pending.offset));
+        let rejected = batch.rejected.iter().filter(|event| new(event.facts.offset));
+        let records = || batch.records.iter().filter(|record| new(record.offset));
+        // Late events above the cursor: the lane had passed them before an operator moved the cursor back.
+        let repaid: Vec<EventKey> = self.shared.look(|ledger| {
+            if ledger.late().is_empty() {
+                return Vec::new();
+            }
+            records().map(|record| record.event_key()).filter(|key| ledger.owes(sink, key)).collect()
+        });
+        // These events were quarantined before an operator accepted the service's history. Lanes that have passed them must
+        // deliver them late.
+        let accepted: Vec<Change> = self.shared.look(|ledger| {
+            if ledger.quarantined().is_empty() || ledger.contradiction().is_some() {
+                return Vec::new();
+            }
+            let is_accepted = |key: &EventKey| {
+                ledger.quarantined().get(key).is_some_and(|facts| facts.reason == RejectionReason::Contradiction.name())
+            };
+            let (since, sinks) = (self.shared.channel.parts.machine.now(), ledger.cursors().keys());
+            let release = |key| Change::Release { key, since, sinks: sinks.clone().cloned().collect() };
+            let keys = records().map(|record| record.event_key()).filter(is_accepted);
+            keys.flat_map(|key| [release(key), Change::DropQuarantined(key)]).collect()
+        });
+        let owe = |event| Change::Owe { sink: sink.clone(), event };
+        let settle = |key| Change::Settle { sink: sink.clone(), key };
+        let given_up = letter.map(|letter| Change::GiveUp { sink: sink.clone(), letter });
+        let delivered = records().filter_map(|record| proof(record)).collect();
+        let asked = pending().next().map(|_| Change::Asked(self.shared.asked()));
+        let known = batch.known.iter().filter(|event| new(event.key.offset)).copied().collect();
+        let changes = asked.into_iter().chain(pending().cloned().map(owe)).chain(repaid.into_iter().map(settle));
+        let changes = changes.chain(accepted).chain(rejected.cloned().map(Change::Quarantine)).chain(given_up);
+        let advance = Change::Advance { sink: sink.clone(), to: Cursor { through: Some(through) } };
+        let (recent, channel) = (&self.shared.channel.parts.recent, self.identity.channel.id);
+        let workflows = self.shared.look(|ledger| recent.workflows.unrecorded(channel, ledger));
+        let changes = changes.chain(workflows).chain([Change::Read(known), Change::Delivered(delivered), advance]);
+        changes.chain(self.confirm()).collect()
+    }
+
+    /// Records that a late event is settled: the sink accepted it or, with a dead letter, the lane gave up on it.
+    pub(super) async fn settle(
+        &mut self,
+        key: EventKey,
+        record: Option<&Record>,
+        letter: Option<DeadLetter>,
+    ) -> Result<(), ChannelError> {
+        let sink = &self.identity.sink;
+        let given_up = letter.map(|letter| Change::GiveUp { sink: sink.clone(), letter });
+        let proved = record.and_then(proof).map(Change::DeliveredLate);
+        let settled = Change::Settle { sink: sink.clone(), key };
+        let changes = [settled].into_iter().chain(given_up).chain(proved).chain(self.confirm());
+        self.shared.commit(changes.collect()).await?;
+        self.shared.channel.handle.board().lane_offers(&self.outlet.name, None);
+        Ok(())
+    }
+}
+
+fn proof(record: &Record) -> Option<Proof> {
+    record.digest.map(|digest| Proof { digest: digest_of(&digest), offset: record.offset })
 }

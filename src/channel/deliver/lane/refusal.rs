@@ -11,9 +11,10 @@ use tracing::{debug, error, info, warn};
 use crate::deliver::lane::{Halt, Lane};
 use crate::error::ChannelError;
 use crate::status::Problem;
-use crate::status::trouble::MANY_TIMES;
-use ledger::{DEAD_LETTERS, DeadLetter};
+use crate::status::reporter::MANY_TIMES;
+use ledger::{DEAD_LETTERS, DeadLetter, GivenUp};
 use net::Chain;
+use proof::event::EventKey;
 use record::Message;
 use sink::SinkError;
 use telemetry::trace::TraceId;
@@ -46,24 +47,16 @@ impl Lane {
         self.goes_on(stop).await
     }
 
-    /// Waits for the sink's turn if it limits its rate, and while the sink is paused.
-    pub(super) async fn paced(&self, stop: &CancellationToken) -> Result<(), Halt> {
-        // If `stop` fires, this wait ends early, and the next line returns `Stopped`.
-        let _ = stop.run_until_cancelled(self.outlet.sink.pace()).await;
-        self.goes_on(stop).await
-    }
-
-    /// Waits while the sink is paused.
     pub(super) async fn goes_on(&self, stop: &CancellationToken) -> Result<(), Halt> {
         let goes_on = self.shared.channel.handle.until(|pauses| pauses.sink_goes_on(&self.outlet.name), stop).await;
         let lost = self.shared.owned.claim.lease.is_lost();
         if goes_on && !lost { Ok(()) } else { Err(Halt::Stopped) }
     }
 
-    /// Returns the dead letter of an event that was refused for too long. While the dead letters are full, returns `None`,
-    /// and the event is offered again.
+    /// Returns the dead letter of an event that was refused for too long, unless the dead letters are full.
     pub(super) fn dead_letter(&mut self, event: &Message, error: &SinkError) -> Option<DeadLetter> {
-        let letter = self.give_up.ends_with(event, error, self.shared.channel.parts.machine.now())?;
+        let now = self.shared.channel.parts.machine.now();
+        let letter = given_up(&mut self.last_refused, self.outlet.gives_up_after, event, error, now)?;
         if self.shared.look(|ledger| ledger.dead_letter_room().is_full(DEAD_LETTERS)) {
             return None;
         }
@@ -104,5 +97,61 @@ impl Lane {
             self.retry.reset();
             self.shared.channel.handle.board().lane(&self.outlet.name).status.error = None;
         }
+    }
+}
+
+/// Counts a refusal at `now`, in Unix seconds. Returns the dead letter if the event was refused for at least `limit`. Other
+/// errors are not caused by the event and would affect any event, so the event is offered again.
+fn given_up(
+    last: &mut Option<GivenUp>,
+    limit: Option<Duration>,
+    event: &Message,
+    error: &SinkError,
+    now: i64,
+) -> Option<DeadLetter> {
+    let (SinkError::Refused { .. }, limit) = (error, limit?) else { return None };
+    let (key, received) = (event.event_key(), event.record().received);
+    let EventKey { offset, id: event_id } = key;
+    let earlier = last.as_ref().filter(|refused| refused.event_key() == key);
+    let (since, attempts) = earlier.map_or((now, 0), |refused| (refused.since, refused.attempts));
+    let (reason, attempts) = (Chain(error).to_string(), attempts.saturating_add(1));
+    let facts = last.insert(GivenUp { offset, event_id, reason, attempts, since, at: now, received, bytes: 0 });
+    let waited = Duration::from_secs(u64::try_from(now - since).unwrap_or(0));
+    (waited >= limit).then(|| DeadLetter { facts: facts.clone(), json: event.record().event() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use record::Shape;
+    use record::testing::notice;
+    use sink::Fault;
+
+    fn refusal() -> SinkError {
+        SinkError::Refused { message: "answered 503".to_owned(), retry_after: None, fault: Fault::Target }
+    }
+
+    #[test]
+    fn an_event_is_given_up_when_it_was_refused_for_too_long_and_not_before() {
+        let event = Message::new(&Arc::new(notice("wallet.status", "{}")), &Shape::default());
+        let mut last = None;
+        let mut give_up = |now| given_up(&mut last, Some(Duration::from_secs(60)), &event, &refusal(), now);
+        for now in [1_000, 1_030, 1_059, 900] {
+            assert_eq!(give_up(now), None, "{now}");
+        }
+        let letter = give_up(1_060).unwrap();
+        assert_eq!(letter.json, event.record().event());
+        let GivenUp { reason, attempts, since, at, .. } = letter.facts;
+        assert_eq!((&*reason, attempts, since, at), ("answered 503", 5, 1_000, 1_060));
+    }
+
+    #[test]
+    fn without_a_limit_nothing_is_given_up_nor_is_what_the_system_refuses() {
+        let event = Message::new(&Arc::new(notice("wallet.status", "{}")), &Shape::default());
+        let io = || SinkError::io("writing", std::io::ErrorKind::StorageFull.into());
+        assert_eq!(given_up(&mut None, None, &event, &refusal(), i64::MAX), None);
+        assert_eq!(given_up(&mut None, Some(Duration::ZERO), &event, &io(), i64::MAX), None);
     }
 }

@@ -195,7 +195,7 @@ fn rows(model: &Model, width: usize, now: Timestamp) -> Vec<Line<'static>> {
     let line = |(row, at): (usize, &usize)| {
         let channel = &report.channels[*at];
         let name = padded(&shortened(&printable(&channel.channel), names), names);
-        let state = padded(&shortened(channel.condition.name(), STATE), STATE);
+        let state = padded(&shortened(&channel.condition.name(), STATE), STATE);
         let figure = |column: &&Column| {
             let value = (column.value)(channel, now).unwrap_or_else(|| "-".to_owned());
             format!(" {:>1$}", shortened(&value, column.width), column.width)

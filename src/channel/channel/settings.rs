@@ -105,8 +105,7 @@ impl Outlet {
         Self { name: name.into(), sink, shape: Shape::default(), filter: None, retry, gives_up_after: None }
     }
 
-    /// Returns whether the sink receives an event.
-    pub(super) fn takes(&self, record: &Record) -> bool {
+    pub(crate) fn takes(&self, record: &Record) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter.takes(record.facts()))
     }
 }
@@ -121,12 +120,9 @@ impl PartialEq for Outlet {
     }
 }
 
-impl Eq for Outlet {}
-
-/// The complete configuration of one channel.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
-    pub(super) settings: Arc<Settings>,
-    pub(super) source: Arc<dyn Source>,
-    pub(super) outlets: Vec<Outlet>,
+pub(crate) struct Plan {
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) source: Arc<dyn Source>,
+    pub(crate) outlets: Vec<Outlet>,
 }

@@ -11,10 +11,9 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use crate::status::Problem;
 use crate::status::board::Board;
-use crate::status::pauses::Pauses;
-use crate::status::tail::Tail;
+use crate::status::deliveries::Tail;
+use crate::status::{Pauses, Problem};
 use crate::verify::recent::RecentEvents;
 use ledger::{Change, Claim, Claimed, Commit, CommitError, Pause, SinkName};
 use net::memory::{ChannelMemory, Memory};
@@ -29,13 +28,11 @@ const LOOK_AT_CLOCK: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub struct Handle {
     board: Mutex<Board>,
-    /// The owned channel, while this process has its lease.
     owned: Mutex<Weak<Owned>>,
     pauses: watch::Sender<Pauses>,
-    /// Notified when an operator requests a poll.
-    polls: Notify,
+    pub(crate) polls: Notify,
     /// The memory account of its pages and its events in progress.
-    pub(super) memory: Arc<ChannelMemory>,
+    pub(crate) memory: Arc<ChannelMemory>,
 }
 
 /// A claimed channel, for its own task and for operators' commands.
@@ -50,8 +47,7 @@ pub struct Owned {
 }
 
 impl Handle {
-    /// Creates the handle of a channel with this memory account.
-    pub(super) fn of(memory: Arc<ChannelMemory>) -> Self {
+    pub(crate) fn of(memory: Arc<ChannelMemory>) -> Self {
         Self { board: Mutex::new(Board::of(memory.clone())), memory, ..Self::default() }
     }
 
@@ -67,7 +63,7 @@ impl Handle {
 
     /// Pauses or resumes the whole channel or a sink. Returns `false` if this changes nothing. Resuming also applies to a
     /// sink that is gone, and a refusing sink is retried immediately. Not durable: see [`Owned::pause`].
-    pub(super) fn set_paused(&self, sink: Option<SinkName>, pause: Option<Pause>) -> bool {
+    pub(crate) fn set_paused(&self, sink: Option<SinkName>, pause: Option<Pause>) -> bool {
         let mut has_changed = false;
         self.pauses.send_modify(|pauses| {
             let before = pauses.paused.clone();
@@ -81,8 +77,7 @@ impl Handle {
         has_changed
     }
 
-    /// Records that a sink accepts no more events.
-    pub(super) fn sink_is_gone(&self, sink: &str, why: Problem) {
+    pub(crate) fn sink_is_gone(&self, sink: &str, why: Problem) {
         self.pauses.send_modify(|pauses| drop(pauses.gone.insert(sink.to_owned(), why)));
     }
 
@@ -92,15 +87,15 @@ impl Handle {
     }
 
     /// Waits until an operator resumes a sink, whether or not it was paused.
-    pub(super) async fn sink_resumed(&self, sink: &str) {
+    pub(crate) async fn sink_resumed(&self, sink: &str) {
         let mut pauses = self.pauses.subscribe();
         let before = pauses.borrow().resumed.get(sink).copied();
         // This cannot fail: `self` owns the sender.
         let _ = pauses.wait_for(|pauses| pauses.resumed.get(sink).copied() != before).await;
     }
 
-    /// Waits until `holds` returns true. Returns `false` if `stop` fired first.
-    pub(super) async fn until(&self, holds: impl FnMut(&Pauses) -> bool, stop: &CancellationToken) -> bool {
+    /// Returns `false` if `stop` fired before `holds` returned true.
+    pub(crate) async fn until(&self, holds: impl FnMut(&Pauses) -> bool, stop: &CancellationToken) -> bool {
         let mut pauses = self.pauses.subscribe();
         tokio::select! { biased; () = stop.cancelled() => false, held = pauses.wait_for(holds) => held.is_ok() }
     }
@@ -108,11 +103,6 @@ impl Handle {
     /// Polls now if the channel waits for its next poll. A channel that is reading anyway is not affected.
     pub fn poll_now(&self) {
         self.polls.notify_waiters();
-    }
-
-    /// Waits until an operator requests a poll.
-    pub(super) async fn poll_asked(&self) {
-        self.polls.notified().await;
     }
 
     /// Returns the owned channel, or `None` if this process does not own it.
@@ -153,8 +143,7 @@ impl Owned {
         Ok(handle.set_paused(sink, pause))
     }
 
-    /// Ends each pause at its scheduled time.
-    pub(super) async fn end_pauses(&self, handle: &Handle, channel: &ChannelRef) -> Result<Infallible, CommitError> {
+    pub(crate) async fn end_pauses(&self, handle: &Handle, channel: &ChannelRef) -> Result<Infallible, CommitError> {
         let mut pauses = handle.pauses.subscribe();
         loop {
             let paused = pauses.borrow_and_update().paused.clone();

@@ -18,8 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::error::ChannelError;
-use crate::settings::Settings;
+use crate::channel::settings::Settings;
 use crate::verify::Checked;
 use net::memory::ChannelMemory;
 use net::retry::{Retry, RetryPolicy};
@@ -27,17 +26,16 @@ use net::tasks::lock;
 use proof::event::RawEvent;
 use proof::verify::Verifier;
 
-/// How many events a processor checks at a time. The number is small, so that a page is divided among processors and no
-/// other channel waits long. It is not too small, because the signatures of a share are checked together.
+/// How many events a processor checks at a time: few, so that a page is divided among processors and no other channel waits
+/// long, but enough, because the signatures of a share are checked together.
 const SHARE_SIZES: RangeInclusive<usize> = 50..=100;
 
 /// How much the priority of these threads is lowered (`nice`) against the process's other threads, which deliver the checked
 /// events. With equal priority, a database's answer waits until a share is checked before the next rows are sent.
 const NICENESS: i32 = 5;
 
-/// The machine that a channel runs on.
 #[async_trait]
-pub(super) trait Machine: Send + Sync + fmt::Debug {
+pub(crate) trait Machine: Send + Sync + fmt::Debug {
     /// Returns the time, in milliseconds. It goes back if the clock is set back.
     fn time(&self) -> Timestamp;
 
@@ -52,23 +50,20 @@ pub(super) trait Machine: Send + Sync + fmt::Debug {
     /// Returns growing waits with random jitter.
     fn retry(&self, policy: RetryPolicy) -> Retry;
 
-    /// Checks events outside the async threads. They were first read at `received`. The results have the order of the
-    /// events. Their records are charged to `memory`.
+    /// Checks events outside the async threads, and charges their records to `memory`. The results have the same order.
     async fn check(
         &self,
         settings: &Arc<Settings>,
         received: Timestamp,
         events: Vec<RawEvent>,
         memory: &Arc<ChannelMemory>,
-    ) -> Result<Vec<Checked>, ChannelError>;
+    ) -> Vec<Checked>;
 }
 
-/// The threads that check events. All channels share them: the number of threads equals the number of processors, regardless
-/// of how many channels are behind. Work is done in the order of its arrival.
+/// The threads that check events, one for each processor. All channels share them. Work is done in the order of its arrival.
 #[derive(Debug)]
 pub struct Processors {
     threads: ThreadPool,
-    /// Notified when a thread has finished work.
     finished: Notify,
 }
 
@@ -121,9 +116,8 @@ fn give_way() {
     }
 }
 
-/// The real machine.
 #[derive(Debug)]
-pub(super) struct ThisMachine {
+pub(crate) struct ThisMachine {
     began: Instant,
     processors: Arc<Processors>,
     /// Prepares tables for signers while further events are checked.
@@ -131,21 +125,20 @@ pub(super) struct ThisMachine {
 }
 
 impl ThisMachine {
-    pub(super) fn new(processors: Arc<Processors>) -> Self {
+    pub(crate) fn new(processors: Arc<Processors>) -> Self {
         Self { began: Instant::now(), processors, preparing: Mutex::default() }
     }
 
-    /// Prepares the verifier if it wants to be prepared and no preparation is running.
-    fn prepare(&self, verifier: &Arc<Verifier>) -> Result<(), ChannelError> {
+    /// Prepares the verifier if it wants to be prepared and no preparation is running. If one has panicked, panics too.
+    fn prepare(&self, verifier: &Arc<Verifier>) {
         let mut preparing = lock(&self.preparing);
         while let Some(prepared) = preparing.try_join_next() {
-            prepared.map_err(ChannelError::Panicked)?;
+            prepared.unwrap_or_else(|error| resume_unwind(error.into_panic()));
         }
         if preparing.is_empty() && verifier.wants_preparing() {
             let verifier = verifier.clone();
             preparing.spawn_blocking(move || verifier.prepare());
         }
-        Ok(())
     }
 }
 
@@ -170,7 +163,7 @@ impl Machine for ThisMachine {
         received: Timestamp,
         events: Vec<RawEvent>,
         memory: &Arc<ChannelMemory>,
-    ) -> Result<Vec<Checked>, ChannelError> {
+    ) -> Vec<Checked> {
         let size = events.len().div_ceil(self.processors.number()).clamp(*SHARE_SIZES.start(), *SHARE_SIZES.end());
         let (shares, mut events) = (events.len().div_ceil(size), events.into_iter());
         let shares = (0..shares).map(|_| {
@@ -178,8 +171,8 @@ impl Machine for ThisMachine {
             self.processors.run(move || Checked::all(&settings, received, share, memory))
         });
         let checked = join_all(shares).await.into_iter().flatten().collect();
-        self.prepare(&settings.verification.verifier)?;
-        Ok(checked)
+        self.prepare(&settings.verification.verifier);
+        checked
     }
 }
 

@@ -1,9 +1,7 @@
 //! Runs tasks that can be told to leave one by one: the channels of the process, and the lanes of a channel.
 //!
-//! # Cancellation
-//!
-//! A task that is told to leave has a grace period. After that it is dropped. If all tasks are told to stop, the grace
-//! period of the whole process applies instead, and the caller enforces it.
+//! A task that is told to leave has a grace period. After that it is dropped. If all tasks are told to stop, the grace period
+//! of the whole process applies instead, and the caller enforces it.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Tests the status board over virtual time, and how far a channel reads ahead.
+//! Tests the status board over virtual time, how far a channel reads ahead, and when it polls.
 
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -11,14 +11,15 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::*;
+use super::until_next_poll;
+use crate::channel::settings::Plan;
 use crate::deliver::hub::QUEUE_BATCHES;
 use crate::deliver::upcoming::MAX_JOINED;
-use crate::machine::{Machine, ThisMachine};
 use crate::read::source::Source;
-use crate::settings::Plan;
+use crate::run::machine::{Machine, ThisMachine};
 use crate::status::reporter::RunOnBoard;
 use crate::verify::Checked;
+use crate::*;
 use api::{ApiError, Page};
 use ledger::testing::{Disk, Gate, Write};
 use ledger::{Effects, Lease, Ledger, Ledgers};
@@ -147,8 +148,8 @@ impl Machine for TestMachine {
         received: Timestamp,
         events: Vec<RawEvent>,
         memory: &Arc<ChannelMemory>,
-    ) -> Result<Vec<Checked>, ChannelError> {
-        Ok(Checked::all(settings, received, events, memory.clone()))
+    ) -> Vec<Checked> {
+        Checked::all(settings, received, events, memory.clone())
     }
 }
 
@@ -247,10 +248,8 @@ async fn what_comes_while_the_sink_is_at_work_is_offered_together_next() {
 async fn a_page_is_checked_by_all_processors_and_comes_back_in_its_order() {
     let settings = Arc::new(settings());
     let events = (1..=1000).map(notice).collect();
-    let checked = ThisMachine::new(Arc::default())
-        .check(&settings, Timestamp::UNIX_EPOCH, events, &Arc::default())
-        .await
-        .unwrap();
+    let machine = ThisMachine::new(Arc::default());
+    let checked = machine.check(&settings, Timestamp::UNIX_EPOCH, events, &Arc::default()).await;
     let offsets = checked.iter().map(|checked| match checked {
         Checked::Unsigned(notice, _) => notice.event().raw.offset.get(),
         other => panic!("{other:?}"),
@@ -272,4 +271,35 @@ async fn a_channel_that_waits_for_memory_says_so() {
     drop(held);
     waiting.await;
     assert_eq!(activity(), Activity::Reading);
+}
+
+const EVERY: Duration = Duration::from_secs(5);
+
+fn channel_id(number: u32) -> ChannelId {
+    ChannelId(Uuid::from_u128(number.into()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_at_the_next_poll_whatever_was_done_since_the_last() {
+    let origin = Instant::now();
+    let wait = || until_next_poll(channel_id(25), origin, EVERY);
+    assert_eq!(wait(), EVERY / 2);
+    for busy_ms in [0, 1, 4999, 5000, 12_000] {
+        tokio::time::sleep(wait()).await;
+        tokio::time::sleep(Duration::from_millis(busy_ms)).await;
+        assert_eq!(wait(), EVERY.saturating_sub(Duration::from_millis(busy_ms % 5000)), "{busy_ms}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn channels_that_begin_together_are_spread_over_all_slots() {
+    let mut waits: Vec<_> = (0..1000).map(|at| until_next_poll(channel_id(at), Instant::now(), EVERY)).collect();
+    assert!(waits.iter().all(|wait| !wait.is_zero() && *wait <= EVERY), "{waits:?}");
+    waits.sort_unstable();
+    assert!(waits.chunk_by(|one, other| one == other).all(|slot| slot.len() == 20), "{waits:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_time_between_polls_there_is_no_wait() {
+    assert_eq!(until_next_poll(channel_id(7), Instant::now(), Duration::ZERO), Duration::ZERO);
 }

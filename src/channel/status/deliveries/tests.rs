@@ -79,3 +79,17 @@ async fn who_waits_is_woken_by_a_delivery() {
     note(&tail, "file", &[message(1, 0)]);
     tokio::time::timeout(Duration::from_secs(30), waiting).await.unwrap().unwrap();
 }
+
+#[test]
+fn the_newest_late_deliveries_are_kept() {
+    let mut deliveries = LateDeliveries::default();
+    let offset = |at: usize| Offset::new(at.try_into().unwrap()).unwrap();
+    for at in 0..=KEPT {
+        let delivery =
+            LateDelivery { offset: offset(at), sink: "hook".into(), at: Timestamp::UNIX_EPOCH, is_asked_for: true };
+        deliveries.note(delivery);
+    }
+    assert_eq!(deliveries.0.len(), KEPT);
+    assert_eq!(deliveries.of(offset(0)).count(), 0);
+    assert_eq!(deliveries.of(offset(KEPT)).count(), 1);
+}

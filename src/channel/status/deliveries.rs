@@ -1,17 +1,17 @@
-//! Keeps the latest deliveries for operators who watch them.
+//! Keeps the latest deliveries for operators who watch them, and the late deliveries of each channel.
 //!
 //! # Invariants
 //!
-//! * **Kept only while watched:** for [`WATCHED`] after the last request. Otherwise a delivery costs a lane one comparison.
-//! * **Bounded** by [`MAX_EVENTS`] and [`MAX_BYTES`]. The oldest deliveries are dropped, and each reader learns how many it
-//!   missed.
+//! * **Kept only while watched:** for [`WATCHED`] after the last request. Otherwise a delivery costs a lane one lock.
+//! * **Bounded** by [`MAX_EVENTS`] and [`MAX_BYTES`]. Each reader learns how many older deliveries it missed.
 //! * **No lane waits.** Kept records are copies, so that they do not keep a page in memory.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use net::tasks::lock;
@@ -27,22 +27,20 @@ const MAX_EVENTS: usize = 2_000;
 /// The maximum bytes of records kept. A single record above this limit is not kept, and counts as missed.
 const MAX_BYTES: usize = 4 << 20;
 
+/// The late deliveries that are kept for each channel, because the ledger forgets late events when they are settled.
+const KEPT: usize = 64;
+
 /// The latest deliveries of all channels.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Tail {
-    began: Instant,
-    /// The end of the watched time, in milliseconds after `began`.
-    watched_until: AtomicU64,
-    is_empty: AtomicBool,
     kept: Mutex<Kept>,
-    /// Notified after every delivery.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Kept {
+    looked_at: Option<Instant>,
     deliveries: VecDeque<Delivered>,
-    /// The number of the next delivery.
     next: u64,
     /// One copy of each kept record. Deliveries of the same event to several sinks share it.
     records: HashMap<(ChannelId, Offset), Arc<Record>>,
@@ -75,29 +73,15 @@ pub struct Seen {
     pub next: u64,
 }
 
-impl Default for Tail {
-    fn default() -> Self {
-        Self {
-            began: Instant::now(),
-            watched_until: AtomicU64::default(),
-            is_empty: AtomicBool::new(true),
-            kept: Mutex::default(),
-            changed: Notify::new(),
-        }
-    }
-}
-
 impl Tail {
     /// Keeps copies of deliveries, if a reader requested them recently.
     pub(crate) fn note<'a>(&self, sink: &Arc<str>, taken: impl Iterator<Item = (&'a Message, bool)>) {
-        if !self.is_watched() {
-            if !self.is_empty.swap(true, Ordering::Relaxed) {
-                lock(&self.kept).forget();
-            }
+        let mut kept = lock(&self.kept);
+        if kept.looked_at.is_none_or(|at| at.elapsed() >= WATCHED) {
+            // The numbering continues.
+            *kept = Kept { next: kept.next, ..Kept::default() };
             return;
         }
-        self.is_empty.store(false, Ordering::Relaxed);
-        let mut kept = lock(&self.kept);
         for (message, is_late) in taken {
             kept.push(sink, message.record(), is_late);
         }
@@ -108,9 +92,9 @@ impl Tail {
     /// Returns at most `limit` deliveries, beginning with the number `from`. Without a number, returns only the number at
     /// which to begin. Deliveries are kept from now on, for ten seconds.
     pub fn look(&self, from: Option<u64>, limit: usize) -> Seen {
-        let until = self.began.elapsed() + WATCHED;
-        self.watched_until.store(u64::try_from(until.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
-        lock(&self.kept).from(from, limit)
+        let mut kept = lock(&self.kept);
+        kept.looked_at = Some(Instant::now());
+        kept.from(from, limit)
     }
 
     /// Waits until a delivery has this number or a higher one, but at most for `wait`.
@@ -128,10 +112,6 @@ impl Tail {
             }
         };
         let _ = tokio::time::timeout(wait, reached).await;
-    }
-
-    fn is_watched(&self) -> bool {
-        u128::from(self.watched_until.load(Ordering::Relaxed)) > self.began.elapsed().as_millis()
     }
 }
 
@@ -172,10 +152,36 @@ impl Kept {
         let shown = u64::try_from(deliveries.len()).unwrap_or(u64::MAX);
         Seen { deliveries, missed: (next - from).saturating_sub(shown), next }
     }
+}
 
-    /// Removes everything that is kept. The numbering continues.
-    fn forget(&mut self) {
-        *self = Self { next: self.next, ..Self::default() };
+/// The delivery of an event to a sink whose cursor was already past the event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LateDelivery {
+    /// The offset of the event.
+    pub offset: Offset,
+    /// The sink's name in the configuration.
+    pub sink: Arc<str>,
+    /// When the sink accepted the event.
+    pub at: Timestamp,
+    /// Whether an operator requested the delivery. Otherwise the proof was late, or the event became visible late.
+    pub is_asked_for: bool,
+}
+
+/// The newest late deliveries of a channel in this process. The newest is the last.
+#[derive(Debug, Default)]
+pub struct LateDeliveries(VecDeque<LateDelivery>);
+
+impl LateDeliveries {
+    pub(crate) fn note(&mut self, delivery: LateDelivery) {
+        if self.0.len() == KEPT {
+            self.0.pop_front();
+        }
+        self.0.push_back(delivery);
+    }
+
+    /// Returns the late deliveries of one event.
+    pub fn of(&self, offset: Offset) -> impl Iterator<Item = &LateDelivery> {
+        self.0.iter().filter(move |delivery| delivery.offset == offset)
     }
 }
 
