@@ -2,15 +2,18 @@
 
 use bytes::Bytes;
 use serde::Serialize;
+use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use crate::same::same;
 use crate::{ChannelRef, shown};
 use proof::event::{ChannelId, EventId, Malformed, Object, Proofs, RawEvent};
 use proof::verify::{Address, Verdict, Verifier};
 
 /// The reason for a record whose own fields differ from its event.
 const MISMATCH: &str = "record-mismatch";
+
+/// Texts that are nested deeper than this are considered different, unless they are identical.
+const MAX_DEPTH: usize = 128;
 
 /// The verdict on one object, in the form that programs read.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -28,8 +31,8 @@ pub struct Checked {
 impl Checked {
     /// Verifies objects. Each is an event of the service or a delivered record, alone or inside a CloudEvents event.
     ///
-    /// An object with a member `event` is treated as a record, whatever else it contains, because a consumer would read that
-    /// member. For the same reason, the `data` of an object with a `specversion` is verified instead of the object.
+    /// An object with a member `event` is treated as a record, whatever else it contains, and the `data` of an object with a
+    /// `specversion` is verified instead of the object, because a consumer would read these members.
     #[expect(clippy::missing_panics_doc, reason = "each event has a verdict")]
     pub fn of_all(objects: &[Bytes], verifier: &Verifier) -> Vec<Self> {
         let located: Vec<_> = objects.iter().map(Located::read).collect();
@@ -62,8 +65,7 @@ struct Located<'a> {
 }
 
 impl<'a> Located<'a> {
-    /// Finds the event in an object. Returns an outcome instead if the object has no event, or if the attributes of a
-    /// CloudEvents event differ from its content.
+    /// Finds the event in an object, unless it has none, or the attributes of a CloudEvents event differ from its content.
     fn read(json: &'a Bytes) -> Result<Self, Checked> {
         Self::find(json).unwrap_or_else(|_| Err(Checked::rejected(None, "malformed")))
     }
@@ -112,9 +114,8 @@ fn differs(envelope: &Object<'_>, data: &Object<'_>, event_id: Option<EventId>) 
     !(same_id && agrees(envelope, data, "type") && agrees(envelope, data, "time"))
 }
 
-/// Whether a field that the record repeats from its event differs from the value that channeld would write.
-///
-/// An absent field does not differ. Values are compared by meaning: a record may have been reformatted on its way.
+/// Whether a field that the record repeats from its event differs from the value that channeld would write. Values are
+/// compared by meaning: a record may have been reformatted on its way.
 fn contradicts(record: &Object<'_>, verdict: &Verdict) -> bool {
     let channel = ChannelRef { name: "".into(), id: ChannelId(Uuid::nil()) };
     let expected = shown(&channel, verdict);
@@ -133,11 +134,71 @@ fn agrees(repeating: &Object<'_>, repeated: &Object<'_>, name: &'static str) -> 
     }
 }
 
-/// Whether the proof beside an event is the proof inside the event.
 fn is_its_proof(beside: &Object<'_>, verdict: &Verdict) -> bool {
     let (_, Some(event)) = verdict.parts() else { return false };
     let Proofs::One(ocr) = &event.proofs else { return false };
     let text = |name, of: &str| beside.get::<String>(name).is_ok_and(|text| text.as_deref() == Some(of));
     let signatures = beside.get::<Vec<Option<Box<str>>>>("signatures");
     text("report", &ocr.report) && text("context", &ocr.context) && signatures == Ok(Some(ocr.signatures.clone()))
+}
+
+/// The meaning of a JSON text, as far as all readers agree on it. Duplicate members are kept, because readers differ in
+/// which one they use. Numbers are texts, because they may exceed the range of every number type.
+#[derive(PartialEq)]
+enum Meaning<'a> {
+    Object(Vec<(String, Meaning<'a>)>),
+    Array(Vec<Meaning<'a>>),
+    Text(String),
+    /// A number or a literal, as it is written.
+    Plain(&'a str),
+}
+
+/// Compares two JSON texts that have no whitespace around them.
+fn same(one: &str, other: &str) -> bool {
+    one == other || meaning(one, MAX_DEPTH).is_some_and(|one| Some(one) == meaning(other, MAX_DEPTH))
+}
+
+/// `None` if the text is not JSON, or is nested deeper than `depth`.
+fn meaning(json: &str, depth: usize) -> Option<Meaning<'_>> {
+    let depth = depth.checked_sub(1)?;
+    Some(match json.as_bytes().first()? {
+        b'{' => {
+            let object = Object::read(json.as_bytes()).ok()?;
+            let members = object.sorted().into_iter();
+            let members = members.map(|(name, value)| Some((name.to_owned(), meaning(value.get(), depth)?)));
+            Meaning::Object(members.collect::<Option<_>>()?)
+        }
+        b'[' => {
+            let items = serde_json::from_str::<Vec<&RawValue>>(json).ok()?;
+            Meaning::Array(items.into_iter().map(|item| meaning(item.get(), depth)).collect::<Option<_>>()?)
+        }
+        b'"' => Meaning::Text(serde_json::from_str(json).ok()?),
+        _ => Meaning::Plain(json),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_every_reader_takes_for_the_same_is_the_same() {
+        for (one, other, expected) in [
+            (r#"{"a":1,"b":[true,null]}"#, r#"{ "b" : [ true , null ] , "a" : 1 }"#, true),
+            (r#"{"é":"ü"}"#, r#"{"\u00e9":"\u00fc"}"#, true),
+            (r#"{"a":1}"#, r#"{"a":1.0}"#, false),
+            ("123456789012345678901234567890", "123456789012345678901234567891", false),
+            (r#"{"a":1}"#, r#"{"a":1,"a":1}"#, false),
+            (r#"{"a":1,"a":2}"#, r#"{"a":2,"a":1}"#, false),
+            (r#"{"a":1}"#, r#"{"A":1}"#, false),
+            ("[1,2]", "[2,1]", false),
+            ("[1]", "[1,1]", false),
+            (r#""1""#, "1", false),
+        ] {
+            assert_eq!(same(one, other), expected, "{one} {other}");
+        }
+        let deep = "[".repeat(1000) + &"]".repeat(1000);
+        assert!(same(&deep, &deep), "to the letter");
+        assert!(!same(&deep, &format!("{deep} ")), "too deep to be compared");
+    }
 }

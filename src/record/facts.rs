@@ -1,4 +1,4 @@
-//! The facts of an event: for filters, and for keeping the order of each subject.
+//! The facts of an event, for filters and for keeping the order of each subject, and filters.
 //!
 //! A verified event's signed text takes precedence over the unsigned payload.
 
@@ -6,12 +6,8 @@ use std::collections::BTreeMap;
 
 use strum::{IntoStaticStr, VariantArray};
 
-use crate::line::{UNSIGNED, VERIFIED};
+use crate::{Record, UNSIGNED, VERIFIED};
 use proof::event::{EventType, Object};
-
-mod filter;
-
-pub use filter::{Filter, Rule};
 
 /// The service name in the signed content of the service's own events.
 const OWN_SERVICE: &str = "_crec";
@@ -62,11 +58,10 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Reads the facts of an event. `decoded` is its signed JSON. A field that cannot be read is absent, because only the
-    /// choice of sinks depends on it.
-    pub(super) fn of(kind: &EventType, event: &[u8], decoded: Option<&[u8]>, is_verified: bool) -> Self {
+    /// Reads the facts of an event. A field that cannot be read is absent: only the choice of sinks depends on it.
+    pub(super) fn of(record: &Record) -> Self {
         let mut facts = Self::default();
-        if let Ok(event) = Object::read(event)
+        if let Ok(event) = Object::read(&record.event())
             && let Ok(Some(payload)) = event.get::<Object<'_>>("payload")
         {
             for &field in Field::VARIANTS {
@@ -75,11 +70,11 @@ impl Facts {
             }
             facts.status_reason = text(&payload, "status_reason").filter(|reason| !reason.is_empty());
         }
-        facts.put(Field::Type, Some(kind.as_ref().into()));
-        if let Some(Ok(signed)) = decoded.map(Object::read) {
+        facts.put(Field::Type, Some(record.kind.as_ref().into()));
+        if let Some(Ok(signed)) = record.decoded().map(Object::read) {
             facts.read_signed(&signed);
         }
-        facts.put(Field::Verification, Some(if is_verified { VERIFIED } else { UNSIGNED }.into()));
+        facts.put(Field::Verification, Some(if record.is_verified() { VERIFIED } else { UNSIGNED }.into()));
         facts
     }
 
@@ -90,14 +85,10 @@ impl Facts {
         if let Ok(Some(chain_event)) = decoded.get::<Object<'_>>("chain_event") {
             self.put(Field::Address, text(&chain_event, "address"));
         }
-        if text(decoded, "service").as_deref() == Some(OWN_SERVICE) {
-            self.read_own(decoded);
+        if text(decoded, "service").as_deref() != Some(OWN_SERVICE) {
+            return;
         }
-    }
-
-    /// Reads the type from the signed content of the service's own events. A status that contradicts this content is
-    /// removed.
-    fn read_own(&mut self, decoded: &Object<'_>) {
+        // The service's own events: their signed content names the type. A status that contradicts it is removed.
         match self.get(Field::EventName) {
             Some("OperationConfirmed") => {
                 self.put(Field::Type, Some("operation.status".into()));
@@ -146,6 +137,47 @@ impl Facts {
 pub(super) fn text(object: &Object<'_>, name: &'static str) -> Option<Box<str>> {
     let value = object.raw(name).ok().flatten()?.get();
     serde_json::from_str(value).ok().or_else(|| value.bytes().all(|byte| byte.is_ascii_digit()).then(|| value.into()))
+}
+
+/// Accepts an event if at least one of its rules accepts it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter(pub Vec<Rule>);
+
+/// Accepts an event if each named field has one of the listed values.
+pub type Rule = BTreeMap<Field, Vec<String>>;
+
+impl Filter {
+    /// Accepts failures on the chain or at the service: of watchers, wallets, operations and queries.
+    pub fn failures() -> Self {
+        let failed = |kind: &str, statuses: &[&str]| {
+            let statuses = statuses.iter().map(|status| (*status).to_owned()).collect();
+            Rule::from([(Field::Type, vec![kind.to_owned()]), (Field::Status, statuses)])
+        };
+        Self(vec![
+            failed("watcher.status", &["failed", "archive_failed"]),
+            failed("wallet.status", &["failed"]),
+            failed("operation.status", &["failed", "expired"]),
+            failed("query.status", &["failed", "expired"]),
+        ])
+    }
+
+    /// Whether every rule lists values for this field.
+    pub fn names(&self, field: Field) -> bool {
+        self.0.iter().all(|rule| rule.contains_key(&field))
+    }
+
+    /// Whether the filter accepts an event with these facts.
+    pub fn takes(&self, facts: &Facts) -> bool {
+        self.0.iter().any(|rule| rule.iter().all(|(field, values)| has_one_of(facts, *field, values)))
+    }
+}
+
+fn has_one_of(facts: &Facts, field: Field, values: &[String]) -> bool {
+    facts.get(field).is_some_and(|fact| {
+        let is_fact =
+            |value: &String| if field.ignores_case() { value.eq_ignore_ascii_case(fact) } else { value == fact };
+        values.iter().any(is_fact)
+    })
 }
 
 #[cfg(test)]

@@ -12,28 +12,26 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use serde_json::json;
 use serde_json::value::RawValue;
+use uuid::Uuid;
 
 use net::memory::Reserved;
-use proof::event::{Event, EventId, EventKey, EventType, Offset, Proofs};
-use proof::verify::{Hash, Unsigned, Verdict, Verified};
+use proof::event::{ChannelId, Event, EventId, EventKey, EventType, Offset, Proofs};
+use proof::verify::{Hash, Proof, Unsigned, Verdict, Verified};
 
 mod checked;
 mod facts;
 mod line;
-mod lines;
 mod manual;
-mod same;
-mod sample;
 mod shape;
 
 pub use checked::Checked;
 pub use facts::{Facts, Field, Filter, Rule};
-pub use lines::Lines;
 pub use manual::{EXAMPLE, MANUAL, schema};
 pub use shape::{Below, Format, JSON, Message, Readable, Shape, Shipped, Source, Template, VOCABULARY, printable};
 
-pub use line::{ChannelRef, UNSIGNED, VERIFIED, rfc3339};
+pub use line::{ChannelRef, Lines, UNSIGNED, VERIFIED, rfc3339};
 use line::{Parts, Verification};
 
 /// An event that is ready for delivery. It can only be made from a [`Verified`] or [`Unsigned`] event.
@@ -55,6 +53,8 @@ pub struct Record {
     pub digest: Option<Hash>,
     /// The workflow that the report names. `None` without a proof.
     pub workflow_id: Option<Hash>,
+    /// The number of signatures that count, and the number that is required. `None` without a proof.
+    signatures: Option<(usize, usize)>,
     /// The JSON object, on one line, without a trailing line break.
     pub json: Bytes,
     parts: Parts,
@@ -66,15 +66,42 @@ pub struct Record {
 impl Record {
     /// Makes the record of an event whose proof is valid.
     pub fn verified(channel: &ChannelRef, verified: &Verified, lines: &mut Lines) -> Self {
-        let proof = verified.proof();
+        Self::proved(channel, verified.event(), verified.proof(), lines)
+    }
+
+    fn proved(channel: &ChannelRef, event: &Event, proof: &Proof, lines: &mut Lines) -> Self {
         let verification = Verification { proof: Some(proof), ..Verification::status(VERIFIED) };
-        let (digest, workflow_id) = (Some(proof.digest), Some(proof.workflow_id));
-        Self { digest, workflow_id, ..Self::new(channel, verified.event(), &verification, lines) }
+        Self {
+            digest: Some(proof.digest),
+            workflow_id: Some(proof.workflow_id),
+            signatures: Some((proof.signers.len(), proof.required)),
+            ..Self::new(channel, event, &verification, lines)
+        }
     }
 
     /// Makes the record of a notice. Notices are never signed, and the record is marked as unsigned.
     pub fn unsigned(channel: &ChannelRef, unsigned: &Unsigned, lines: &mut Lines) -> Self {
         Self::new(channel, unsigned.event(), &Verification::status(UNSIGNED), lines)
+    }
+
+    /// Makes a notice whose text says that it is a test of the sink `sink`. `id` is its event id and `at` its time.
+    ///
+    /// It cannot be mistaken for a real event: no other event has its type, and its channel id belongs to no channel.
+    #[expect(clippy::missing_panics_doc, reason = "the event is well-formed")]
+    pub fn of_test(sink: &str, id: Uuid, at: Timestamp) -> Self {
+        let event = json!({
+            "event_id": id,
+            "headers": {"type": "channeld.test", "offset": 0, "proofs": []},
+            "payload": {
+                "test": true,
+                "status": "test",
+                "status_reason": format!("a test of the sink {sink}: nothing has happened"),
+                "timestamp": at.as_second(),
+            },
+        });
+        let event = Event::parse(event.to_string().into()).expect("it has what every event has");
+        let channel = ChannelRef { name: "channeld-test".into(), id: ChannelId(Uuid::nil()) };
+        Self::new(&channel, &event, &Verification::status(UNSIGNED), &mut Lines::default().received(at))
     }
 
     fn new(channel: &ChannelRef, event: &Event, verification: &Verification<'_>, lines: &mut Lines) -> Self {
@@ -91,6 +118,7 @@ impl Record {
             received: received.map(|(at, _)| at),
             digest: None,
             workflow_id: None,
+            signatures: None,
             json,
             parts,
             facts: OnceLock::new(),
@@ -150,7 +178,7 @@ impl Record {
 
     /// The event's facts. The JSON is parsed for them once per record.
     pub fn facts(&self) -> &Facts {
-        self.facts.get_or_init(|| Box::new(Facts::of(&self.kind, &self.event(), self.decoded(), self.is_verified())))
+        self.facts.get_or_init(|| Box::new(Facts::of(self)))
     }
 }
 

@@ -1,13 +1,20 @@
-//! Renders the record as one line of JSON.
+//! Renders the record as one line of JSON, in memory that the lines of a batch share.
+//!
+//! A line is allocated on one thread and freed on another, and it outlives the rest of its event. One allocation per line
+//! fragments the heap: memory then grows for as long as a channel catches up. Other allocators do not help. The
+//! measurements are in `src/api/buffers.rs`, which allocates the buffers for bodies.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use bytes::{Bytes, BytesMut};
+use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use net::memory::{ChannelMemory, Reserved};
 use proof::event::{ChannelId, Event, EventId, Offset, RawEvent, is_nested_too_deeply};
 use proof::verify::Proof;
 
@@ -19,8 +26,10 @@ pub const UNSIGNED: &str = "unsigned";
 /// The approximate length of the members before `decoded` and `event`, without the signers.
 const HEAD: usize = 800;
 
-/// The length of one signer in the JSON.
 const SIGNER: usize = 45;
+
+/// The most memory, in bytes, that is allocated in advance for later lines.
+const AHEAD: usize = 256 << 10;
 
 /// A channel: the operator's name for it and the service's id.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,7 +61,6 @@ pub(super) struct Verification<'a> {
     pub(super) status: &'static str,
     /// The members of the record that the network signed.
     pub(super) covers: &'static [&'static str],
-    /// Why the event was rejected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<&'static str>,
     #[serde(flatten)]
@@ -99,35 +107,34 @@ pub(super) fn render(
     };
     serde_json::to_writer(&mut *json, &head).expect("a record has text keys and no value that can fail");
     json.pop();
-    let decoded = decoded.and_then(|decoded| {
-        member(json, DECODED, |json| {
-            json.extend_from_slice(&decoded);
-            Some(())
-        })
-    });
-    let event = member(json, "event", |json| append_event(json, raw, event));
+    let decoded = decoded.map(|decoded| member(json, DECODED, &decoded));
+    let mut shown;
+    let value = if event.is_some() {
+        // This was already parsed as JSON, so only white space can surround it.
+        Some(raw.json.trim_ascii())
+    } else {
+        shown = String::from_utf8_lossy(&raw.json).into_owned().into_bytes();
+        put_on_one_line(&mut shown);
+        serde_json::from_slice::<&RawValue>(&shown).ok().map(|value| value.get().as_bytes())
+    };
+    let event = value.map(|value| member(json, "event", value));
     json.push(b'}');
     // An event that is not JSON gets an empty range at the end.
     let event = event.unwrap_or(json.len() - 1..json.len() - 1);
+    put_on_one_line(&mut json[event.clone()]);
     Parts { decoded, event }
 }
 
-/// Appends a member and returns the range of its value. Appends nothing if `append` returns no value.
-fn member(json: &mut Vec<u8>, name: &str, append: impl FnOnce(&mut Vec<u8>) -> Option<()>) -> Option<Range<usize>> {
-    let before = json.len();
+fn member(json: &mut Vec<u8>, name: &str, value: &[u8]) -> Range<usize> {
     json.extend_from_slice(b",\"");
     json.extend_from_slice(name.as_bytes());
     json.extend_from_slice(b"\":");
     let start = json.len();
-    if append(json).is_none() {
-        json.truncate(before);
-        return None;
-    }
-    Some(start..json.len())
+    json.extend_from_slice(value);
+    start..json.len()
 }
 
-/// Returns the JSON inside a signed text, on one line. Returns `None` if the text is not base64 of JSON, or if the JSON is
-/// nested too deeply.
+/// Returns the JSON inside a signed text, on one line. `None` if the text is not base64 of JSON, or is nested too deeply.
 pub(super) fn decoded(signed: &str) -> Option<Vec<u8>> {
     // JSON that is too deep for the readers of the record appears only inside `event`.
     let mut decoded = STANDARD.decode(signed).ok().filter(|decoded| !is_nested_too_deeply(decoded))?;
@@ -141,21 +148,6 @@ pub(super) fn decoded(signed: &str) -> Option<Vec<u8>> {
     Some(decoded)
 }
 
-/// Appends the service's JSON. Returns `None` if the bytes are not JSON.
-fn append_event(json: &mut Vec<u8>, raw: &RawEvent, event: Option<&Event>) -> Option<()> {
-    let start = json.len();
-    if event.is_some() {
-        // This was already parsed as JSON, so only white space can surround it.
-        json.extend_from_slice(raw.json.trim_ascii());
-        put_on_one_line(&mut json[start..]);
-    } else {
-        let mut shown = String::from_utf8_lossy(&raw.json).into_owned().into_bytes();
-        put_on_one_line(&mut shown);
-        json.extend_from_slice(serde_json::from_slice::<&RawValue>(&shown).ok()?.get().as_bytes());
-    }
-    Some(())
-}
-
 /// Formats a time. Returns `None` if it is outside the calendar. The event's own field still contains it.
 pub fn rfc3339(unix_seconds: i64) -> Option<String> {
     jiff::Timestamp::from_second(unix_seconds).ok().map(|time| time.to_string())
@@ -166,5 +158,86 @@ fn put_on_one_line(json: &mut [u8]) {
     for byte in json {
         // The store is unconditional so that the compiler vectorizes the loop.
         *byte = if matches!(*byte, b'\n' | b'\r') { b' ' } else { *byte };
+    }
+}
+
+/// Writes lines one after another into a shared block of memory. The block is freed when its last line is dropped.
+#[derive(Debug, Default)]
+pub struct Lines {
+    expected: usize,
+    /// When the events were first read, as a timestamp and as text.
+    pub(super) received: Option<(Timestamp, Arc<str>)>,
+    line: Vec<u8>,
+    block: BytesMut,
+    /// The reservation that accounts for the block.
+    counted: Option<Arc<Reserved>>,
+    memory: Arc<ChannelMemory>,
+}
+
+impl Lines {
+    /// Prepares for about `expected` lines.
+    pub fn of(expected: usize) -> Self {
+        Self { expected, ..Self::default() }
+    }
+
+    /// Sets the time when the events of these lines were first read.
+    #[must_use]
+    pub fn received(self, at: Timestamp) -> Self {
+        Self { received: Some((at, format!("{at:.3}").into())), ..self }
+    }
+
+    /// Counts the lines as memory of this channel.
+    #[must_use]
+    pub fn counted_by(self, memory: Arc<ChannelMemory>) -> Self {
+        Self { memory, ..self }
+    }
+
+    /// Returns the line that `write` writes, its result, and the reservation, which must be kept as long as the line.
+    pub(super) fn write<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> (Bytes, T, Option<Arc<Reserved>>) {
+        self.line.clear();
+        let written = write(&mut self.line);
+        let length = self.line.len();
+        if self.block.capacity() < length {
+            // Assume that the remaining lines have the same length.
+            let ahead = AHEAD.min(length.saturating_mul(self.expected));
+            self.block = BytesMut::with_capacity(ahead.max(length));
+            self.counted = Some(Arc::new(self.memory.exceed(ahead.max(length))));
+        }
+        self.expected = self.expected.saturating_sub(1);
+        self.block.extend_from_slice(&self.line);
+        (self.block.split().freeze(), written, self.counted.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(lines: &mut Lines, length: usize) -> Bytes {
+        let (line, said, _) = lines.write(|line| line.resize(length, 7));
+        assert_eq!((line.to_vec(), said), (vec![7; length], ()));
+        line
+    }
+
+    #[test]
+    fn lines_stand_one_behind_the_other_as_far_as_there_is_room() {
+        let mut lines = Lines::of(3);
+        let [first, second, too_long, fourth] = [100, 200, 300, 50].map(|length| line(&mut lines, length));
+        assert_eq!(second.as_ptr(), first.as_ptr_range().end);
+        assert_ne!(too_long.as_ptr(), second.as_ptr_range().end);
+        drop((first, second, too_long));
+        assert_eq!(fourth, [7; 50][..]);
+    }
+
+    #[test]
+    fn no_room_is_taken_for_what_is_not_expected_nor_much_ahead() {
+        let mut lines = Lines::default();
+        line(&mut lines, 100);
+        assert_eq!(lines.block.capacity(), 0);
+        let mut lines = Lines::of(usize::MAX);
+        line(&mut lines, 100);
+        assert_eq!(lines.block.capacity(), AHEAD - 100);
+        line(&mut lines, 2 * AHEAD);
+        assert_eq!(lines.block.capacity(), 0);
     }
 }

@@ -16,7 +16,7 @@ mod template;
 pub use readable::{Readable, printable};
 pub use template::{Below, JSON, Shipped, Source, Template, VOCABULARY};
 
-use template::Alert;
+use template::Origin;
 
 /// The format in which a sink writes an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, EnumString, IntoStaticStr, VariantNames)]
@@ -65,8 +65,7 @@ impl Message {
         Self { record: record.clone(), shape: shape.clone(), body, unshaped }
     }
 
-    /// Why the record cannot be rendered in this shape, in words for an operator. Such a message has no body and is not
-    /// offered to any sink.
+    /// Why the record cannot be rendered in this shape, for an operator. Such a message is not offered to any sink.
     pub fn unshaped(&self) -> Option<&str> {
         self.unshaped.as_deref()
     }
@@ -84,11 +83,6 @@ impl Message {
     /// The offset and id of the event.
     pub fn event_key(&self) -> EventKey {
         self.record.event_key()
-    }
-
-    /// The key for deduplication.
-    pub fn key(&self) -> String {
-        self.record.key()
     }
 
     /// The bytes that a sink writes, without a trailing line break. The body is one JSON object on one line, except for the
@@ -123,17 +117,12 @@ impl Message {
 
     /// Whether the body is JSON.
     pub fn is_json(&self) -> bool {
-        match (self.shape.format, &self.shape.template) {
-            (Format::Text, _) => false,
-            (Format::Template, Some(template)) => template.makes_json(),
-            (Format::Json | Format::Raw | Format::CloudEvents | Format::Template, _) => true,
-        }
+        template::is_json(self.content_type())
     }
 
     /// Returns the path and query to append to the target's address, if this event needs an address of its own.
     pub fn below(&self) -> Option<Below> {
-        let shipped = self.shape.template.as_ref()?.shipped()?;
-        shipped.below(&Alert::of(&self.record))
+        self.shape.template.as_ref()?.below(&self.record)
     }
 }
 
@@ -143,7 +132,7 @@ fn body(record: &Record, shape: &Shape) -> Result<Bytes, String> {
         (Format::Raw, _) => record.event(),
         (Format::CloudEvents, _) => cloud_event(record, &data()),
         (Format::Text, _) => Readable::of(record).to_string().into(),
-        (Format::Template, Some(template)) => template.render(record, &data())?,
+        (Format::Template, Some(template)) => template.render(record, &data(), Origin::Event)?,
         (Format::Json | Format::Template, _) => data(),
     })
 }

@@ -5,13 +5,11 @@
 //! ```text
 //! deliver ──► journal ──► tail          appends to the active file and syncs it
 //!                │  └───► opening       locks and mends the active file; refuses unsuitable files
-//! resume ────────┴──────► read_back     compares the content of the files with the recorded state
+//! resume ────────┴──────► read_back     compares the content of the files with the recorded state and the service
 //!                            │
 //!             index, lines ◄─┘          selects the closed files to search; parses the event of a line
 //!               ▲
-//! upkeep ───────┴───────► compression   compresses, links and deletes closed files
-//!                └──────► closed, name  lists the closed files in the directory, and names them
-//! oldest, holds ────────► holdings      finds events in the files, for a comparison with the service
+//! upkeep ───────┴───────► closed, name  lists, compresses, reads and names closed files
 //! ```
 //!
 //! # Invariants
@@ -19,25 +17,21 @@
 //! * **Synced before `Ok`.** A batch counts as delivered when its bytes are on the disk.
 //! * **Exactly once across crashes.** At [`resume`](Sink::resume) the sink searches the active file and its closed files
 //!   for events that are not recorded, and skips these events when they are offered again.
-//! * **A file that has lost lines is noticed.** This happens if the file is restored from a backup or replaced, while the
-//!   daemon is stopped or while it runs. `resume` then returns the position of the newest remaining line (see
-//!   `read_back.rs`), and the lane delivers the rest again. A running sink notices the loss before the next batch
-//!   ([`SinkError::Displaced`]).
+//! * **A file that has lost lines is noticed,** at `resume` and before each batch ([`SinkError::Displaced`]): it was replaced,
+//!   or restored from a backup. The lane delivers everything after the newest remaining line again (see `read_back.rs`).
 //! * **Events are compared by offset and id.** Two events at one offset are both written.
-//! * **One writer.** The file is locked while it is open. A second daemon, or a second sink with the same path, is
-//!   refused.
+//! * **One writer.** The file is locked while it is open. A second daemon or sink with the same path is refused.
 //!
 //! # Other programs that rotate
 //!
-//! Before each batch the sink checks whether its file was moved or removed, and if so continues in a new file. It also
-//! checks this at each `reopen`, which SIGHUP triggers even if no event arrives. The sink does not know where the old file
-//! is now. If the daemon crashes during its last batch, and the file is moved before the daemon starts again, that batch is
-//! written again. Therefore rotate while the daemon runs, or after it was stopped normally.
+//! Before each batch, and at each `reopen` (SIGHUP), the sink checks whether its file was moved or removed, and if so
+//! continues in a new file. It does not know where the old file is. If the daemon crashes during a batch, and the file is
+//! moved before the next start, that batch is written again: rotate while the daemon runs, or after it was stopped normally.
 //!
-//! A program that compresses a file immediately after moving it may do so while a batch is still being written. With
-//! logrotate, `delaycompress` avoids this. If a program copies the file and then empties it (logrotate's `copytruncate`),
-//! lines that are written between the two steps are lost. The sink cannot prevent this. Such programs leave an active file
-//! that is absent, is empty or has no recorded event of a channel. This does not change a position.
+//! A program that compresses a file immediately after moving it may do so while a batch is still being written
+//! (`delaycompress` avoids this). A program that copies the file and then empties it (`copytruncate`) loses the lines that
+//! are written between the two steps. The active file is then absent, is empty or has no recorded event of a channel. This
+//! does not change a position.
 //!
 //! # Cancellation
 //!
@@ -56,11 +50,9 @@ use proof::event::{ChannelId, EventKey};
 use telemetry::metrics::UpkeepFailures;
 
 mod closed;
-mod holdings;
 mod journal;
 mod lines;
 mod opening;
-mod place;
 mod read_back;
 mod settings;
 mod system;
@@ -68,11 +60,9 @@ mod tail;
 mod upkeep;
 
 pub use closed::name::{ClosedName, Compression};
-pub use place::{OpenFiles, Place};
-pub use settings::{Access, FileSettings, Keep, Rotation};
+pub use settings::{Access, FileSettings, Keep, OpenFiles, Place, Rotation};
 
 use journal::Journal;
-use read_back::Comparison;
 
 /// Appends events to a file, shared by any number of channels.
 #[derive(Debug)]
@@ -84,10 +74,8 @@ pub struct File {
 }
 
 impl File {
-    /// Creates the sink. The file is opened on the first use, and created if its directory exists. Until the file can be
-    /// opened, each use returns [`SinkError::Io`].
-    /// The file is not opened if its names could be confused with the names of other files in `open`.
-    /// `failures` counts the failures in the upkeep of the files.
+    /// Creates the sink. The file is opened on the first use, unless its names could be confused with the names of other
+    /// files in `open`. Until the file can be opened, each use returns [`SinkError::Io`].
     pub fn new(settings: FileSettings, open: OpenFiles, failures: UpkeepFailures) -> Self {
         let journal = Arc::new(Mutex::new(Journal::new(settings.clone(), open, failures)));
         Self { journal, settings, upkeep: OnceLock::new() }
@@ -116,14 +104,14 @@ impl Sink for File {
         let snapshot = self.locked(Journal::snapshot).await?;
         let compared_at = snapshot.displacements;
         // Reading back a large file can take long. The lock is not held, so that other channels are not delayed.
-        let Comparison { position, held } = blocking(move || snapshot.compare(&recorded)).await?;
-        let skipped = held.clone();
+        let resumed = blocking(move || snapshot.compare(&recorded)).await?;
+        let held = resumed.held.clone();
         self.locked(move |journal| {
-            journal.pass_over(channel, skipped, compared_at);
+            journal.pass_over(channel, held, compared_at);
             Ok(())
         })
         .await?;
-        Ok(Resumed { position, held })
+        Ok(resumed)
     }
 
     async fn position(&self, lane: &LaneRef) -> Result<Position, SinkError> {
@@ -134,12 +122,12 @@ impl Sink for File {
 
     async fn oldest(&self, channel: ChannelId) -> Result<Oldest, SinkError> {
         let settings = self.settings.clone();
-        blocking(move || holdings::oldest(&settings, channel)).await
+        blocking(move || read_back::oldest(&settings, channel)).await
     }
 
     async fn holds(&self, channel: ChannelId, keys: &BTreeSet<EventKey>) -> Result<BTreeSet<EventKey>, SinkError> {
         let (settings, keys) = (self.settings.clone(), keys.clone());
-        blocking(move || holdings::holds(&settings, channel, &keys)).await
+        blocking(move || read_back::holds(&settings, channel, &keys)).await
     }
 
     fn is_local(&self) -> bool {

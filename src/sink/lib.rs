@@ -8,20 +8,10 @@
 //!
 //! # Adding a sink
 //!
-//! * In this folder, next to `stdout.rs` (the shortest example): a type for the settings, and a type that implements
-//!   [`Sink`] and is built from the settings. Neither type knows configuration keys.
-//! * In `config/tables/sink/NAME.rs`: the code that reads the keys of the sink's table into the settings, and that shows
-//!   them in `channeld check`. Document the table in `config/default.toml`: tests require the type and each key there.
-//! * In `config/tables/sink/settings.rs`: a variant of `SinkSettings`, and its line in `build`. In `config/tables/sink.rs`:
-//!   its lines in `shown` and `read`.
-//! * If builds can omit its client: its settings in `settings/`, and a function in `built_in.rs`.
-//!
-//! A sink that publishes to a stream implements `stream::Log`, and `stream::Lane` runs its lanes.
-//!
-//! The optional methods have defaults that suit a new sink: `test` only checks and writes nothing, `pace` does not wait.
-//!
-//! The lane handles order, retries, cursors, filters, formats, dead letters, status and metrics, in the same way for every
-//! sink.
+//! The shortest example is `stdout.rs`; `CONTRIBUTING.md` lists the other files. A sink is a type that implements [`Sink`]
+//! and is built from its settings, which know no configuration keys. Only `deliver` is required. A sink that publishes to a
+//! stream implements `stream::Log`, and `stream::Lane` runs its lanes. The lane handles order, retries, cursors, filters,
+//! formats, dead letters, status and metrics, in the same way for every sink.
 //!
 //! # Cancellation
 //!
@@ -84,24 +74,18 @@ pub use sqlite::Sqlite;
 pub use stdout::Stdout;
 pub use webhook::{Credentials, Dispatch, OAuth2, Rate, SigningKeys, Webhook, WebhookSettings, has_token};
 
-/// A destination of events.
-///
-/// Several lanes may use a sink at the same time. Each lane makes one call at a time.
+/// A destination of events. Several lanes may use it at the same time. Each lane makes one call at a time.
 #[async_trait]
 pub trait Sink: Send + Sync + fmt::Debug {
     /// Takes the lane over, so that its earlier owners can no longer write, and compares the sink's own position with the
-    /// recorded position. A lane calls this before its first delivery. After a failed delivery it calls this again before
-    /// the next one.
+    /// recorded position. A lane calls this before its first delivery, and after each failed one.
     ///
-    /// A sink that keeps positions:
-    ///
-    /// * adopts `recorded.through` as its position if nothing is confirmed yet ([`Recorded::confirmed`] is `None`),
-    /// * otherwise returns its own position, or [`Position::Missing`] if it has none, and changes nothing.
+    /// A sink that keeps positions adopts [`Recorded::through`] if nothing is confirmed yet. Otherwise it returns its own
+    /// position, or [`Position::Missing`] if it has none, and changes nothing.
     ///
     /// # Errors
     /// If the sink cannot be used now. The lane calls this again.
-    async fn resume(&self, recorded: &Recorded) -> Result<Resumed, SinkError> {
-        let _ = recorded;
+    async fn resume(&self, _recorded: &Recorded) -> Result<Resumed, SinkError> {
         Ok(Resumed::default())
     }
 
@@ -109,19 +93,16 @@ pub trait Sink: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// If the sink cannot be used now. The channel calls this again.
-    async fn position(&self, lane: &LaneRef) -> Result<Position, SinkError> {
-        let _ = lane;
+    async fn position(&self, _lane: &LaneRef) -> Result<Position, SinkError> {
         Ok(Position::Untracked)
     }
 
     /// The oldest event of a channel that the sink still has, in the order of writing. A comparison with the service starts
-    /// at this event: earlier events were never delivered or are no longer kept. The call changes nothing, and works while
-    /// a daemon is running.
+    /// at this event. The call changes nothing, and works while a daemon is running.
     ///
     /// # Errors
     /// If the sink cannot be used now.
-    async fn oldest(&self, channel: ChannelId) -> Result<Oldest, SinkError> {
-        let _ = channel;
+    async fn oldest(&self, _channel: ChannelId) -> Result<Oldest, SinkError> {
         Ok(Oldest::Unknown)
     }
 
@@ -129,8 +110,7 @@ pub trait Sink: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// If the sink cannot be used now.
-    async fn holds(&self, channel: ChannelId, keys: &BTreeSet<EventKey>) -> Result<BTreeSet<EventKey>, SinkError> {
-        let _ = (channel, keys);
+    async fn holds(&self, _channel: ChannelId, _keys: &BTreeSet<EventKey>) -> Result<BTreeSet<EventKey>, SinkError> {
         Ok(BTreeSet::new())
     }
 
@@ -148,13 +128,12 @@ pub trait Sink: Send + Sync + fmt::Debug {
         Ok("not checked: only a delivery can show it".to_owned())
     }
 
-    /// Delivers one message that is marked as a test. The recorded state of lanes does not change. If a sink has each event
-    /// exactly once, or keeps positions in its target, it only checks the target and delivers nothing.
+    /// Delivers one message that is marked as a test, without a change to the recorded state of lanes. A sink that has each
+    /// event exactly once, or keeps positions in its target, only checks the target.
     ///
     /// # Errors
     /// If the message may not have arrived. The error contains the response of the target.
-    async fn test(&self, sample: &Delivery<'_>) -> Result<Tested, SinkError> {
-        let _ = sample;
+    async fn test(&self, _sample: &Delivery<'_>) -> Result<Tested, SinkError> {
         self.probe().await.map(Tested::Looked)
     }
 
@@ -171,8 +150,7 @@ pub trait Sink: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Waits until the sink's rate limit, if it has one, allows the next offer. The lane calls this before each offer. The
-    /// future may be dropped.
+    /// Waits until the sink's rate limit allows the next offer. Called before each offer. The future may be dropped.
     async fn pace(&self) {}
 
     /// The maximum number of messages in one offer. A slow sink returns a small number: delivered events are recorded after
@@ -190,8 +168,7 @@ pub trait Sink: Send + Sync + fmt::Debug {
     /// After a crash they may be offered again, with the same ids.
     ///
     /// # Errors
-    /// If any event may not have arrived. The events that [`Undelivered`] lists as arrived are not offered again. The
-    /// others are.
+    /// If any event may not have arrived. Only the events that [`Undelivered`] lists as arrived are not offered again.
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered>;
 }
 
@@ -223,8 +200,7 @@ pub struct Delivery<'a> {
     /// The position that the sink confirmed last. A sink that keeps positions writes only if it still has this position.
     /// Otherwise it returns [`SinkError::Displaced`].
     pub after: Option<Offset>,
-    /// The lane's cursor after these messages are delivered. A sink's position becomes the higher one of `after` and
-    /// `through`.
+    /// The lane's cursor after these messages. A sink's position becomes the higher one of `after` and `through`.
     pub through: Offset,
     /// In ascending offset order, never empty.
     pub messages: &'a [Message],
@@ -355,8 +331,8 @@ pub enum SinkError {
         /// The cause. If it is the target, the problem may pass by itself, as with an HTTP status of 503.
         fault: Fault,
     },
-    /// The target cannot be reached or used. The reason is independent of the event, so no event becomes a dead letter
-    /// because of it. The same events are offered again after a wait.
+    /// The target cannot be reached or used, whatever the event: none becomes a dead letter because of it. The same events
+    /// are offered again after a wait.
     #[error("{message}")]
     Unavailable {
         /// A description of the failure for an operator. Contains no body and no secret.
@@ -367,8 +343,7 @@ pub enum SinkError {
     /// The target has said that it wants no more events. Nothing is offered until an operator resumes the sink.
     #[error("{0}")]
     Gone(String),
-    /// The sink noticed that another instance has taken this lane over. The lane ends, and the lease of its channel counts
-    /// as lost.
+    /// Another instance has taken this lane over. The lane ends, and the lease of its channel counts as lost.
     #[error("{0}")]
     Overtaken(String),
     /// The sink's position differs from the position that it confirmed last: the target was restored, or another program
@@ -423,7 +398,7 @@ impl SinkError {
         }
     }
 
-    /// Whether an operator must act, because the problem is not expected to pass by itself.
+    /// Whether an operator must act.
     pub fn needs_attention(&self) -> bool {
         matches!(self.fault(), Fault::Event | Fault::Operator)
     }

@@ -1,18 +1,288 @@
-//! The settings of the sinks whose clients a build can leave out. Every build can read them.
+//! The settings of the sinks whose clients a build can leave out, already validated. Every build can read them.
 
-use strum::{EnumString, IntoStaticStr, VariantNames};
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
 
-mod kafka;
-mod nats;
-mod postgres;
-mod sqlite;
-mod subject;
+use strum::{Display, EnumString, IntoStaticStr, VariantNames};
+use url::Url;
 
-pub use kafka::{KafkaSettings, Mechanism, SaslLogin, Security};
-pub use nats::{Login, NatsSettings};
-pub use postgres::PostgresSettings;
-pub use sqlite::SqliteSettings;
-pub use subject::Pattern;
+use net::http::{Authorities, Identity};
+use net::postgres::ServerSettings;
+use net::secret::Secret;
+use record::{ChannelRef, Record};
+
+/// The longest value in a subject. A server accepts 4 KiB for the protocol line that contains the subject.
+const VALUE_LIMIT: usize = 200;
+
+const PATTERN_LIMIT: usize = 500;
+
+/// A topic that events are produced to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KafkaSettings {
+    /// The bootstrap brokers of one cluster, as `host:port`. At least one.
+    pub brokers: Vec<String>,
+    /// How to connect and log in to the brokers.
+    pub security: Security,
+    /// The topic of events.
+    pub topic: String,
+    /// The topic of the lanes' positions. It differs from `topic`.
+    pub positions_topic: String,
+    /// The prefix of the lanes' transactional ids.
+    pub transactional_id: String,
+    /// Whether missing topics are created.
+    pub create: bool,
+    /// The number of partitions with which the topic of events is created. Never zero.
+    pub partitions: u16,
+    /// The replication factor with which topics are created. If it is zero, the cluster decides.
+    pub replicas: u8,
+    /// The longest time to wait for an answer. Never zero.
+    pub timeout: Duration,
+}
+
+/// TLS, and the identity that channeld presents to the brokers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Security {
+    /// Whether connections use TLS.
+    pub tls: bool,
+    /// The certificate authorities to trust instead of the system's.
+    pub authorities: Option<Authorities>,
+    /// The client certificate, if the brokers require one.
+    pub identity: Option<Identity>,
+    /// The SASL login.
+    pub login: Option<SaslLogin>,
+}
+
+/// A SASL login.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SaslLogin {
+    /// How the client proves that it knows the password.
+    pub mechanism: Mechanism,
+    /// The user name.
+    pub user: String,
+    /// The password of the user.
+    pub password: Secret,
+}
+
+/// How the client proves that it knows the password.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, EnumString, IntoStaticStr, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
+pub enum Mechanism {
+    /// The client sends the password.
+    Plain,
+    /// The client answers a challenge, with SHA-256.
+    #[strum(serialize = "scram-sha-256")]
+    ScramSha256,
+    /// The client answers a challenge, with SHA-512.
+    #[default]
+    #[strum(serialize = "scram-sha-512")]
+    ScramSha512,
+}
+
+impl KafkaSettings {
+    /// The brokers, as messages show them.
+    pub fn shown_brokers(&self) -> String {
+        self.brokers.join(",")
+    }
+}
+
+/// A stream that events are published to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NatsSettings {
+    /// The servers of one cluster, at least one, as `nats` or `tls` URLs. The URLs contain no credentials.
+    pub servers: Vec<Url>,
+    /// The credentials for the servers.
+    pub login: Login,
+    /// The certificate authorities to trust instead of the system's.
+    pub authorities: Option<Authorities>,
+    /// The client certificate, if the server requires one.
+    pub identity: Option<Identity>,
+    /// The name of the stream.
+    pub stream: String,
+    /// The pattern for the subjects of events.
+    pub subject: Pattern,
+    /// The prefix of the subjects of the lanes' positions.
+    pub positions: String,
+    /// Whether a missing stream is created.
+    pub create: bool,
+    /// The number of replicas with which the stream is created.
+    pub replicas: u8,
+    /// The longest time to wait for a connection, and for an answer. Never zero.
+    pub timeout: Duration,
+}
+
+/// The credentials for a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Login {
+    /// No user, or the user that the client certificate names.
+    None,
+    /// The content of a credentials file: a user's JWT and key.
+    Credentials(Secret),
+    /// A user name and its password.
+    Password(String, Secret),
+    /// A token.
+    Token(Secret),
+}
+
+impl NatsSettings {
+    /// The servers, as messages show them.
+    pub fn shown_servers(&self) -> String {
+        let servers: Vec<_> = self.servers.iter().map(|url| url.as_str().trim_end_matches('/')).collect();
+        servers.join(",")
+    }
+}
+
+/// The pattern from which the subject of an event is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern(Vec<Part>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    /// A literal text, perhaps empty.
+    Text(String),
+    Name(Name),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumString)]
+#[strum(serialize_all = "snake_case")]
+enum Name {
+    Channel,
+    ChannelId,
+    /// The event's type. Its dots separate tokens.
+    Type,
+}
+
+impl FromStr for Pattern {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const NAMES: &str = "may name {channel}, {channel_id} and {type}, and nothing else in braces";
+        let mut parts = Vec::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once('{') {
+            let (name, after) = after.split_once('}').ok_or("has a { without its }")?;
+            parts.extend([Part::Text(before.to_owned()), Part::Name(name.parse().map_err(|_| NAMES)?)]);
+            rest = after;
+        }
+        parts.push(Part::Text(rest.to_owned()));
+        let pattern = Self(parts);
+        let shape = pattern.with(|_| "x".to_owned());
+        if !shape.chars().all(|c| c.is_ascii_graphic() && !matches!(c, '*' | '>' | '{' | '}')) {
+            return Err("must be of visible ASCII characters without * and >");
+        }
+        if shape.split('.').any(str::is_empty) || text.len() > PATTERN_LIMIT {
+            return Err("must be tokens with one dot between each two, 500 characters at most");
+        }
+        if !matches!(&pattern.0[0], Part::Text(text) if text.contains('.')) || text.starts_with('$') {
+            return Err("must begin with a word and a dot, such as \"channeld.\", and not with $");
+        }
+        Ok(pattern)
+    }
+}
+
+impl Pattern {
+    /// The subject of an event. It depends only on the event and its channel.
+    pub fn of(&self, record: &Record) -> String {
+        self.with(|name| match name {
+            Name::Type => cleaned(record.kind.as_ref()),
+            name => of_channel(name, &record.channel),
+        })
+    }
+
+    /// A filter that matches the subjects of all events of a channel.
+    pub fn filter(&self, channel: &ChannelRef) -> String {
+        self.wildcard(|name| of_channel(name, channel))
+    }
+
+    /// A filter that matches the subjects of all events.
+    pub fn filter_of_all(&self) -> String {
+        self.wildcard(|_| "*".to_owned())
+    }
+
+    /// The first token.
+    pub fn first(&self) -> &str {
+        match self.0.first() {
+            Some(Part::Text(text)) => text.split('.').next().unwrap_or_default(),
+            _ => "",
+        }
+    }
+
+    /// The pattern as a filter. The first type and everything after it become `>`, because a type can have several tokens.
+    fn wildcard(&self, value: impl Fn(Name) -> String) -> String {
+        const TYPE: &str = "\u{1}";
+        let subject = self.with(|name| if name == Name::Type { TYPE.to_owned() } else { value(name) });
+        let mut tokens = Vec::new();
+        for token in subject.split('.') {
+            if token.contains(TYPE) {
+                tokens.push(">");
+                break;
+            }
+            // A wildcard must be a whole token.
+            tokens.push(if token.contains('*') { "*" } else { token });
+        }
+        tokens.join(".")
+    }
+
+    fn with(&self, value: impl Fn(Name) -> String) -> String {
+        let text = |part: &Part| match part {
+            Part::Text(text) => text.clone(),
+            Part::Name(name) => value(*name),
+        };
+        self.0.iter().map(text).collect()
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.with(|name| format!("{{{name}}}")))
+    }
+}
+
+fn of_channel(name: Name, channel: &ChannelRef) -> String {
+    if name == Name::ChannelId { channel.id.to_string() } else { channel.name.to_string() }
+}
+
+/// A text as a part of a subject. Dots separate tokens. Every other character except letters, digits, - and _ becomes _,
+/// and so does an empty token.
+fn cleaned(text: &str) -> String {
+    let legal = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '_' };
+    let text: String = text.chars().take(VALUE_LIMIT).map(legal).collect();
+    let tokens: Vec<_> = text.split('.').map(|token| if token.is_empty() { "_" } else { token }).collect();
+    tokens.join(".")
+}
+
+/// A table in a PostgreSQL database. Its names are identifiers that need no escaping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PostgresSettings {
+    /// The database, and how to connect to it.
+    pub server: ServerSettings,
+    /// The schema.
+    pub schema: String,
+    /// The table in the schema.
+    pub table: String,
+    /// Whether missing tables and columns are created.
+    pub create: bool,
+    /// The kind of full-text search.
+    pub search: Search,
+    /// The PostgreSQL channel that is notified of each transaction. `None` for no notification.
+    pub notify: Option<String>,
+}
+
+/// An SQLite database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SqliteSettings {
+    /// The path of its file.
+    pub path: PathBuf,
+    /// The name of the table: an identifier that needs no escaping.
+    pub table: String,
+    /// The kind of full-text search.
+    pub search: Search,
+    /// Rows that were written longer ago are deleted, if set.
+    pub keep_for: Option<Duration>,
+    /// The oldest rows are deleted while the database uses more bytes than this, if set.
+    pub keep_size: Option<u64>,
+}
 
 /// The kind of full-text search that a table supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, EnumString, IntoStaticStr, VariantNames)]
@@ -26,3 +296,6 @@ pub enum Search {
     /// Search for any part of a word, of at least three characters.
     Trigrams,
 }
+
+#[cfg(test)]
+mod tests;

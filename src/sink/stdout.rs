@@ -6,14 +6,12 @@
 //!   line, the rest of the line is written before anything else.
 //! * **Once.** If a write fails in the middle of a batch (a full disk, a pipe that would block), the bytes that were
 //!   already written are not written again.
-//! * **If the reader closes the pipe, the whole current batch counts as unread.** The sink cannot know how much of the
-//!   batch was still in the pipe, so the next start offers the whole batch again. The pipe may also have contained the end
-//!   of the previous batch, at most 64 KiB.
+//! * **If the reader closes the pipe, the whole current batch counts as unread,** because the sink cannot know how much of
+//!   it was still in the pipe. The pipe may also have contained the end of the previous batch, at most 64 KiB.
 //! * **A closed descriptor is not accepted as output.** If a standard descriptor is closed at the start, the Rust runtime
-//!   opens /dev/null in its place, and every event would count as delivered. The runtime opens it for reading and writing.
-//!   Programs that run a daemon without output do the same (`start-stop-daemon --background`, `subprocess.DEVNULL`). A
-//!   shell (`> /dev/null`) and systemd (`StandardOutput=null`) open it for writing only. In this case the operator discards
-//!   events on purpose.
+//!   opens /dev/null in its place for reading and writing, and every event would count as delivered. Programs that run a
+//!   daemon without output do the same (`start-stop-daemon --background`, `subprocess.DEVNULL`). A shell (`> /dev/null`)
+//!   and systemd (`StandardOutput=null`) open it for writing only: the operator discards events on purpose.
 //!
 //! # Cancellation
 //!

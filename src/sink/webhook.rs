@@ -1,15 +1,13 @@
 //! Webhooks: each request is a signed POST of one event or of a batch. Requests are sent in order.
 //!
-//! The sink follows Standard Webhooks 1.0 (standardwebhooks.com). `webhook-id` is the event's own id, the same at each
-//! attempt. `webhook-timestamp` is the time of the attempt. `webhook-signature` is present if keys are configured, and has
-//! one signature per key. A batch has its own id.
+//! The sink follows Standard Webhooks 1.0 (standardwebhooks.com). `webhook-id` is the id of the event or the batch, the same
+//! at each attempt. `webhook-timestamp` is the time of the attempt. `webhook-signature` has one signature per key.
 //!
 //! # Invariants
 //!
 //! * **Only 2xx means that an event arrived.** Redirects are not followed: an event must not be sent to a URL that the
 //!   operator did not configure.
-//! * **In order.** An event is posted only after the previous event was answered with 2xx. If several requests are sent at
-//!   a time, this applies to the events of one subject.
+//! * **In order:** all events, or the events of each subject if several requests are sent at a time (see `offer.rs`).
 //! * **Nothing is sent after a 410,** until an operator resumes the sink.
 //! * **Nothing leaks.** No URL (it may contain credentials), key, header value or body appears in an error or in `Debug`.
 //! * **Bounded.** The timeout limits each request. A size and a time limit apply to the body of a response.
@@ -28,21 +26,16 @@ use reqwest::header::AUTHORIZATION;
 use super::{Delivery, Fault, Sink, SinkError, Tested, Undelivered};
 
 mod answer;
-mod batch;
-mod encoding;
 mod endpoint;
 mod offer;
-mod pace;
-mod request;
 mod settings;
 mod signature;
 mod token;
 
-use request::Offer;
+use endpoint::Offer;
 
 pub use endpoint::Webhook;
-pub use pace::Rate;
-pub use settings::{Dispatch, WebhookSettings, has_token};
+pub use settings::{Dispatch, Rate, WebhookSettings, has_token};
 pub use signature::SigningKeys;
 pub use token::{Credentials, OAuth2};
 
@@ -97,16 +90,13 @@ impl Sink for Webhook {
         let answered = self.answer(&Offer::of(sample.lane), &post).await;
         let (response, token) = answered.map_err(|refusal| refusal.error)?;
         let (status, took) = (response.status().as_u16(), began.elapsed().as_millis());
-        let outcome = self.outcome(&response).map_err(|refusal| refusal.error);
+        let mut outcome = self.outcome(&response).map_err(|refusal| refusal.error);
         let said = self.excerpt(response, token.as_ref()).await;
         let said = if said.is_empty() { said } else { format!("; the body begins: {said}") };
-        match outcome {
-            Ok(()) => Ok(Tested::Delivered(format!("answered {status} in {took} ms{said}"))),
-            Err(SinkError::Refused { message, retry_after, fault }) => {
-                Err(SinkError::Refused { message: message + &said, retry_after, fault })
-            }
-            Err(other) => Err(other),
+        if let Err(SinkError::Refused { message, .. }) = &mut outcome {
+            message.push_str(&said);
         }
+        outcome.map(|()| Tested::Delivered(format!("answered {status} in {took} ms{said}")))
     }
 
     /// Sends a GET request, which by definition changes nothing.

@@ -1,8 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use super::*;
 use crate::line::{self, Verification};
 use crate::testing::{channel, proved};
@@ -74,7 +72,7 @@ fn every_field_that_is_written_has_its_paragraph_and_nothing_else_has() {
 #[test]
 fn what_is_said_to_be_covered_is_what_covers_says() {
     let json: Value = serde_json::from_slice(&every_field()).unwrap();
-    assert_eq!(json["verification"]["covers"], serde_json::json!(["decoded"]));
+    assert_eq!(json["verification"]["covers"], json!(["decoded"]));
     let paragraph = MANUAL.split("\n.TP\n").find(|text| text.starts_with(".B decoded\n")).unwrap();
     assert!(paragraph.contains(" Signed. "), "{paragraph}");
 }
@@ -105,4 +103,16 @@ fn the_template_that_is_shown_makes_json_of_each_sample() {
     let (shown, _) = after.split_once(".fi\n").unwrap();
     let template = Template::new(Source::Own(shown.into()), JSON, BTreeMap::new()).unwrap();
     assert_eq!(template.try_samples(false, |_| true), Vec::<String>::new());
+}
+
+#[test]
+fn every_field_has_a_type_and_those_that_may_lack_are_not_required() {
+    let schema = schema();
+    assert_eq!(schema["required"], json!(["channel", "channel_id", "offset", "event_id", "verification", "event"]));
+    assert_eq!(schema["properties"]["verification"]["required"], json!(["status", "covers"]));
+    assert_eq!(schema["properties"]["proof"]["required"], json!(["report", "context", "signatures"]));
+    assert_eq!(schema["properties"]["event_id"]["type"], json!(["string", "null"]));
+    for field in fields().iter().filter(|field| field.name != "decoded") {
+        assert!(!field.schema["type"].is_null(), "{} has no type", field.name);
+    }
 }

@@ -8,7 +8,6 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::facts::text;
@@ -39,23 +38,11 @@ pub struct Readable {
     pub proof: String,
 }
 
-/// The part of a record's JSON that describes its proof.
-#[derive(Deserialize)]
-struct Head {
-    verification: Verification,
-}
-
-#[derive(Deserialize)]
-struct Verification {
-    #[serde(default)]
-    signers: Vec<IgnoredAny>,
-    required: Option<u64>,
-}
-
 impl Readable {
     /// Extracts the parts of a record's line.
     pub fn of(record: &Record) -> Self {
         let what = signed_name(record).or_else(|| outcome(record)).unwrap_or_default();
+        let proof = record.signatures.map(|(signers, required)| format!("{signers} of {required} signatures"));
         Self {
             verdict: Cow::Borrowed(if record.is_verified() { VERIFIED } else { UNSIGNED }),
             channel: record.channel.name.to_string(),
@@ -63,7 +50,7 @@ impl Readable {
             time: record.time.and_then(rfc3339).unwrap_or_default(),
             kind: printable(&limited(record.kind.as_ref(), KIND_LIMIT)),
             what: printable(&limited(&what, WHAT_LIMIT)),
-            proof: proof(record),
+            proof: proof.unwrap_or_else(|| "no proof, by its nature".to_owned()),
         }
     }
 }
@@ -83,7 +70,6 @@ fn signed_name(record: &Record) -> Option<String> {
     Some(parts.join(".")).filter(|what| !what.is_empty())
 }
 
-/// Returns the status and, if present, its reason.
 fn outcome(record: &Record) -> Option<String> {
     let status = record.facts().get(Field::Status)?;
     Some(match status_reason(record) {
@@ -93,24 +79,11 @@ fn outcome(record: &Record) -> Option<String> {
 }
 
 /// Returns the service's reason for the status, if it gave one.
-pub(super) fn status_reason(record: &Record) -> Option<Box<str>> {
-    let event = record.event();
-    let payload = Object::read(&event).ok()?.get::<Object<'_>>("payload").ok()??;
-    text(&payload, "status_reason").filter(|reason| !reason.trim().is_empty())
+pub(super) fn status_reason(record: &Record) -> Option<&str> {
+    record.facts().status_reason().filter(|reason| !reason.trim().is_empty())
 }
 
-fn proof(record: &Record) -> String {
-    let head = serde_json::from_slice(&record.json).ok().filter(|_| record.is_verified());
-    match head {
-        Some(Head { verification: Verification { signers, required: Some(required) } }) => {
-            format!("{} of {required} signatures", signers.len())
-        }
-        _ => "no proof, by its nature".to_owned(),
-    }
-}
-
-/// Makes a text from outside safe for a line that a person reads. Replaces control characters, line breaks, and characters
-/// that change the text direction.
+/// Makes a text from outside safe for a line: replaces control characters and characters that change the text direction.
 pub fn printable(text: &str) -> String {
     let is_unsafe = |c: char| {
         c.is_control()
@@ -125,13 +98,11 @@ pub(super) fn limited(text: &str, limit: usize) -> String {
     if text.len() <= limit || text.encode_utf16().count() <= limit {
         return text.to_owned();
     }
-    let mut room = limit.saturating_sub(1);
-    let fits = |c: &char| {
-        let fits = c.len_utf16() <= room;
-        room = room.saturating_sub(if fits { c.len_utf16() } else { room });
-        fits
+    let within = |length: &mut usize, c: char| {
+        *length += c.len_utf16();
+        (*length < limit).then_some(c)
     };
-    let mut cut: String = text.chars().take_while(fits).collect();
+    let mut cut: String = text.chars().scan(0, within).collect();
     if limit > 0 {
         cut.push('…');
     }

@@ -14,12 +14,12 @@
 //! * **Nothing leaks.** No error contains a value of the event or of the operator.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::{self, Write};
-use std::io;
+use std::fmt;
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, UndefinedBehavior, Value, escape_formatter};
 use serde::de::IgnoredAny;
+use strum::{EnumString, IntoStaticStr, VariantArray};
 
 use super::readable::{limited, printable};
 use crate::{Facts, Record};
@@ -28,15 +28,14 @@ use proof::event::Object;
 
 mod alert;
 mod samples;
-mod shipped;
 #[cfg(test)]
 mod tests;
 mod values;
 
-pub(super) use alert::Alert;
-pub use shipped::{Below, Shipped};
+pub(super) use values::Origin;
 
-use values::{Map, Origin};
+use alert::Alert;
+use values::Map;
 
 /// The names, filters and tests that a template has in addition to Jinja's, described for an operator.
 pub const VOCABULARY: &str = "the members of the record (channel, channel_id, offset, event_id, type, time, received, \
@@ -46,7 +45,6 @@ pub const VOCABULARY: &str = "the members of the record (channel, channel_id, of
 /// The largest body, in bytes.
 const MAX_BODY: usize = 8 << 20;
 
-/// The most steps that one rendering takes.
 const MAX_STEPS: u64 = 1_000_000;
 
 /// The name of the only template in an environment.
@@ -88,12 +86,7 @@ impl Template {
         let escape = if is_json(content_type) { AutoEscape::Json } else { AutoEscape::None };
         environment.set_auto_escape_callback(move |_| escape.clone());
         if !is_json(content_type) {
-            let is_markup = is_markup(content_type);
-            environment.set_formatter(
-                move |out, state, value| {
-                    if is_markup { markup(out, state, value) } else { text(out, state, value) }
-                },
-            );
+            environment.set_formatter(if is_markup(content_type) { markup } else { text });
         }
         environment.add_filter("limit", |text: &str, limit: usize| limited(text, limit));
         environment.add_filter("slack", slack);
@@ -116,6 +109,15 @@ impl Template {
         &self.content_type
     }
 
+    /// The path and query to append to the target's address for this event, if it needs an address of its own.
+    pub(super) fn below(&self, record: &Record) -> Option<Below> {
+        if self.shipped() != Some(Shipped::Opsgenie) {
+            return None;
+        }
+        let alert = Alert::of(record);
+        alert.resolves.then(|| Below { path: vec![alert.key, "close".to_owned()], query: ("identifierType", "alias") })
+    }
+
     /// Whether the bodies are JSON.
     pub fn makes_json(&self) -> bool {
         is_json(&self.content_type)
@@ -133,23 +135,20 @@ impl Template {
         let mut said = BTreeSet::new();
         let tried = samples.filter_map(|(name, record)| {
             let json = record.data(include_proof);
-            let error = self.body(&record, &json, Origin::Sample).err()?;
+            let error = self.render(&record, &json, Origin::Sample).err()?;
             said.insert(error.clone()).then(|| format!("{error} (in a sample: {name})"))
         });
         tried.collect()
     }
 
     /// Renders the body for a record. `json` is the record's JSON, with or without its proof.
-    pub(super) fn render(&self, record: &Record, json: &[u8]) -> Result<Bytes, String> {
-        self.body(record, json, Origin::Event)
-    }
-
-    fn body(&self, record: &Record, json: &[u8], origin: Origin) -> Result<Bytes, String> {
-        let mut out = Bounded(Vec::new());
-        let template = self.environment.get_template(NAME).map_err(|error| self.explained(&error))?;
-        let rendered = template.render_captured_to(self.context(record, json, origin), &mut out).map(drop);
-        rendered.map_err(|error| self.explained(&error))?;
-        let Bounded(body) = out;
+    pub(super) fn render(&self, record: &Record, json: &[u8], origin: Origin) -> Result<Bytes, String> {
+        let mut out = Vec::new().limit(MAX_BODY).writer();
+        let template = self.environment.get_template(NAME);
+        let context = self.context(record, json, origin);
+        let rendered = template.and_then(|template| template.render_captured_to(context, &mut out).map(drop));
+        rendered.map_err(|error| explained(&error, self.source.text(), &self.values))?;
+        let body = out.into_inner().into_inner();
         if !self.makes_json() {
             return Ok(body.into());
         }
@@ -174,10 +173,6 @@ impl Template {
         context.insert("alert".into(), Alert::of(record).value());
         context.into()
     }
-
-    fn explained(&self, error: &Error) -> String {
-        explained(error, self.source.text(), &self.values)
-    }
 }
 
 impl PartialEq for Template {
@@ -198,13 +193,42 @@ impl fmt::Debug for Template {
 impl Source {
     fn text(&self) -> &str {
         match self {
-            Self::Shipped(shipped) => shipped.source(),
+            Self::Shipped(Shipped::Slack) => include_str!("template/slack.jinja"),
+            Self::Shipped(Shipped::Teams) => include_str!("template/teams.jinja"),
+            Self::Shipped(Shipped::Discord) => include_str!("template/discord.jinja"),
+            Self::Shipped(Shipped::PagerDuty) => include_str!("template/pagerduty.jinja"),
+            Self::Shipped(Shipped::Opsgenie) => include_str!("template/opsgenie.jinja"),
             Self::Own(text) => text,
         }
     }
 }
 
-fn is_json(content_type: &str) -> bool {
+/// A target with a built-in template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, IntoStaticStr, VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "lowercase")]
+pub enum Shipped {
+    /// An incoming webhook of Slack.
+    Slack,
+    /// A workflow of Microsoft Teams that takes Adaptive Cards.
+    Teams,
+    /// A webhook of a Discord channel.
+    Discord,
+    /// `PagerDuty`'s Events API v2.
+    PagerDuty,
+    /// Opsgenie's Alert API, which Jira Service Management also offers.
+    Opsgenie,
+}
+
+/// The path and query to append to a target's address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Below {
+    /// Path segments, not yet encoded.
+    pub path: Vec<String>,
+    /// The name and the value of a query parameter.
+    pub query: (&'static str, &'static str),
+}
+
+pub(super) fn is_json(content_type: &str) -> bool {
     let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     essence == JSON || essence.ends_with("+json")
 }
@@ -242,7 +266,6 @@ fn explained(error: &Error, source: &str, values: &BTreeMap<String, Secret>) -> 
     without(values, format!("{line}{said}"))
 }
 
-/// Replaces the operator's values in a text.
 fn without(values: &BTreeMap<String, Secret>, text: String) -> String {
     let known = values.values().map(Secret::expose).filter(|value| !value.is_empty());
     known.fold(text, |text, value| text.replace(value, "[secret]"))
@@ -256,28 +279,21 @@ fn text(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Resul
     }
 }
 
-/// Writes a value into HTML or XML.
 fn markup(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
     if value.is_safe() {
         return escape_formatter(out, state, value);
     }
     let text = value.as_str().map_or_else(|| value.to_string(), printable);
-    for c in text.chars() {
-        match c {
-            '&' => out.write_str("&amp;")?,
-            '<' => out.write_str("&lt;")?,
-            '>' => out.write_str("&gt;")?,
-            '"' => out.write_str("&quot;")?,
-            '\'' => out.write_str("&#39;")?,
-            c => out.write_char(c)?,
-        }
-    }
-    Ok(())
+    out.write_str(&entities(&text).replace('"', "&quot;").replace('\'', "&#39;")).map_err(Error::from)
 }
 
 /// Escapes a text for Slack's markup, so that it cannot contain a mention or a link.
 fn slack(text: &str) -> String {
-    printable(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    entities(&printable(text))
+}
+
+fn entities(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 /// Escapes a text for Markdown, so that Markdown renders it literally.
@@ -306,21 +322,4 @@ fn compact(mut json: Vec<u8>) -> Vec<u8> {
         in_text || !byte.is_ascii_whitespace()
     });
     json
-}
-
-/// A buffer that accepts at most [`MAX_BODY`] bytes.
-struct Bounded(Vec<u8>);
-
-impl io::Write for Bounded {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.0.len() + bytes.len() > MAX_BODY {
-            return Err(io::ErrorKind::FileTooLarge.into());
-        }
-        self.0.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

@@ -7,15 +7,12 @@
 //! * **No event is written to a file that the path does not lead to.** Before each batch the path is looked up. If the file
 //!   was deleted while a batch was written, the batch does not count as written.
 //! * **A file is closed only between two batches.** An empty file is never closed.
-//! * **One clock.** The period of the open file is the period in which this process began the file. It is never read from
-//!   the file's modification time, which the clock of a file server writes. After a start, the period is derived from the
-//!   time at which the newest of the last events was received. If the lines do not contain this time, the current period is
-//!   used, and the file is closed one period later.
-//! * **Nothing is appended to a file that another program has changed.** Before each batch, the file's length is compared
-//!   with the length after the last append. If the two differ, each lane that uses the file gets [`SinkError::Displaced`]
-//!   until it has compared its position with the file ([`Journal::pass_over`]). The same happens if another file was moved
-//!   to the path. Two cases are normal and excepted: the path leads to no file or to an empty one, because another program
-//!   rotates; and the file was emptied in place (`copytruncate`).
+//! * **One clock.** The period of the open file is the one in which this process began it. It is never read from the file's
+//!   modification time, which the clock of a file server writes. After a start it is derived from the time at which the
+//!   newest of the last events was received. If the lines do not contain this time, it is the current period.
+//! * **Nothing is appended to a file that another program has changed.** If the file's length differs from the length after
+//!   the last append, or if another file is at the path, each lane gets [`SinkError::Displaced`] until it has compared its
+//!   position with the file ([`Journal::pass_over`]). Files that are absent or empty are excepted: another program rotates.
 //!
 //! A file is closed in these steps. Each step lists the state that a crash after it leaves:
 //!
@@ -49,10 +46,9 @@ use super::closed::ClosedFiles;
 use super::closed::index::Index;
 use super::lines::{ends, last_received};
 use super::opening;
-use super::place::{Claim, OpenFiles};
 use super::read_back::Snapshot;
-use super::settings::{FileSettings, Rotation};
-use super::system::{Doing, if_there, rename_new, sync_directory};
+use super::settings::{FileSettings, OpenFiles, Rotation};
+use super::system::{Doing, Identity, identity, if_there, rename_new, sync_directory};
 use super::tail::{Tail, release};
 use crate::SinkError;
 use proof::event::{ChannelId, EventKey};
@@ -71,13 +67,11 @@ pub(super) struct Journal {
     lanes: HashMap<ChannelId, JournalLane>,
     /// How often another program has changed or replaced the file.
     displacements: u64,
-    /// A description of the last such change.
     displaced_by: String,
     /// Notified when a file was opened, because another one may have been closed.
     pub(super) opened: Arc<Notify>,
 }
 
-/// The journal's state for one channel.
 #[derive(Debug)]
 struct JournalLane {
     /// Events that the files already contain. They are skipped when they are offered.
@@ -86,25 +80,19 @@ struct JournalLane {
     compared_at: u64,
 }
 
-/// The open file at the path.
 #[derive(Debug)]
 struct Active {
     tail: Tail<fs::File>,
-    identity: (u64, u64),
+    identity: Identity,
     /// The file's length after this process last appended to it or checked it.
     length: u64,
     /// When the file was begun, according to the clock of this process.
     begun: Timestamp,
-    files: ClosedFiles,
-    _claim: Claim,
+    /// The file counts as open until this is dropped. Therefore it is never shared.
+    files: Arc<ClosedFiles>,
 }
 
-/// The device and the inode number of a file. They identify the file independently of its name.
-fn identity(metadata: &fs::Metadata) -> (u64, u64) {
-    (metadata.dev(), metadata.ino())
-}
-
-/// The length of a file, and the time when it was begun: the time of its last events, or the current time if unknown.
+/// The length of a file, and when it was begun: the time of its last events, or the current time if unknown.
 fn extent(file: &fs::File, path: &Path) -> Result<(u64, Timestamp), SinkError> {
     let length = file.metadata().doing("looking at", path)?.len();
     let (now, received) = (Timestamp::now(), last_received(file, length).doing("reading", path)?);
@@ -160,17 +148,16 @@ impl Journal {
         }
     }
 
-    /// A snapshot of the files as they are now.
     pub(super) fn snapshot(&mut self) -> Result<Snapshot, SinkError> {
         let path = self.settings.path.clone();
         let Active { tail, files, length, .. } = self.active()?;
         let active = tail.disk.try_clone().doing("reading", &path)?;
-        let (length, files) = (*length, files.clone());
+        let (length, files) = (*length, ClosedFiles::clone(files));
         Ok(Snapshot { active, length, files, displacements: self.displacements })
     }
 
-    /// Records that a lane has compared its position with a snapshot. `compared_at` is the number of displacements when the
-    /// snapshot was taken. The events in `held` are skipped when they are offered, each of them once.
+    /// Records that a lane has compared its position with a snapshot, which was taken after `compared_at` displacements. The
+    /// events in `held` are skipped when they are offered, each of them once.
     pub(super) fn pass_over(&mut self, channel: ChannelId, held: BTreeSet<EventKey>, compared_at: u64) {
         if !held.is_empty() {
             tracing::info!(channel_id = %channel, path = %self.settings.path.display(), events = held.len(),
@@ -207,7 +194,7 @@ impl Journal {
         if self.active.is_some() {
             self.close_if_due(0)?;
         }
-        Ok(self.active.as_ref().map(|active| active.files.clone()))
+        Ok(self.active.as_ref().map(|active| ClosedFiles::clone(&active.files)))
     }
 
     /// Closes the file if it is due before `more` bytes are appended, and begins the next file.
@@ -239,13 +226,12 @@ impl Active {
         let file = opening::open(&settings.path, settings.access)?;
         let active = fs::canonicalize(&settings.path).doing("looking at", &settings.path)?;
         let identity = identity(&file.metadata().doing("looking at", &settings.path)?);
-        let files = ClosedFiles { active, name: settings.closed_name() };
-        let claim = open.claim(&files).doing("opening", &settings.path)?;
+        let files = open.claim(ClosedFiles { active, name: settings.closed_name() });
+        let files = files.doing("opening", &settings.path)?;
         let (length, begun) = extent(&file, &settings.path)?;
-        Ok(Self { tail: Tail::new(file), identity, length, begun, files, _claim: claim })
+        Ok(Self { tail: Tail::new(file), identity, length, begun, files })
     }
 
-    /// Appends lines. `bytes` is their total length.
     fn append(&mut self, lines: &[&[u8]], bytes: u64) -> io::Result<()> {
         if self.length == 0 {
             self.begun = Timestamp::now();

@@ -9,8 +9,7 @@
 //! * **A raw line does not name its channel.** The configuration allows this format only for a file of one channel, so the
 //!   line counts for every channel that asks. The event id distinguishes it from the events of an earlier channel.
 //! * **Remains are never records.** A line that parses as a JSON object is complete, because no proper prefix of an object
-//!   parses. It is never treated as remains. Readable text that does not begin like a record is not treated as
-//!   remains either.
+//!   parses. Readable text that does not begin like a record is not treated as remains either.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -27,11 +26,9 @@ use proof::event::{ChannelId, EventKey, Object, Offset};
 const FIRST_LOOK: u64 = 64 * 1024;
 const GROWTH: u64 = 8;
 
-/// The longest line, in bytes. The sink never writes a longer one: an event is a small part of one response of the service,
-/// and the size of a response is limited.
+/// The longest line, in bytes. The sink never writes a longer one, because the size of the service's responses is limited.
 const MAX_LINE: u64 = 256 * 1024 * 1024;
 
-/// The event of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EventLine {
     /// `None` if the line does not name its channel.
@@ -40,14 +37,26 @@ pub(super) struct EventLine {
 }
 
 impl EventLine {
-    /// Whether the event may belong to this channel.
     pub(super) fn may_be_of(&self, channel: ChannelId) -> bool {
         self.channel.is_none_or(|named| named == channel)
     }
 }
 
-/// Iterates over the lines of a reader, without their line breaks.
-pub(super) fn lines(mut reader: impl BufRead) -> impl Iterator<Item = io::Result<Vec<u8>>> {
+/// Lines without their line breaks.
+type Lines<'a> = dyn Iterator<Item = io::Result<Vec<u8>>> + 'a;
+
+pub(super) fn events(reader: impl BufRead) -> impl Iterator<Item = io::Result<EventLine>> {
+    events_in(lines(reader))
+}
+
+/// The events in these lines. Lines that a file sink did not write are left out.
+pub(super) fn events_in(
+    lines: impl Iterator<Item = io::Result<Vec<u8>>>,
+) -> impl Iterator<Item = io::Result<EventLine>> {
+    lines.filter_map(|line| line.map(|line| event_in(&line)).transpose())
+}
+
+fn lines(mut reader: impl BufRead) -> impl Iterator<Item = io::Result<Vec<u8>>> {
     std::iter::from_fn(move || {
         let mut line = Vec::new();
         match reader.by_ref().take(MAX_LINE).read_until(b'\n', &mut line) {
@@ -69,7 +78,7 @@ pub(super) fn lines(mut reader: impl BufRead) -> impl Iterator<Item = io::Result
 pub(super) fn look_back(
     file: &File,
     length: u64,
-    mut look: impl FnMut(u64, &mut dyn Iterator<Item = io::Result<Vec<u8>>>) -> io::Result<bool>,
+    mut look: impl FnMut(u64, &mut Lines<'_>) -> io::Result<bool>,
 ) -> io::Result<()> {
     let mut looked_at = FIRST_LOOK;
     loop {
@@ -85,13 +94,11 @@ pub(super) fn look_back(
     }
 }
 
-/// The lines of a file's first `length` bytes, from its beginning.
-pub(super) fn all_lines(file: &File, length: u64) -> impl Iterator<Item = io::Result<Vec<u8>>> {
-    lines(BufReader::new(Cursor { file, at: 0 }.take(length)))
+pub(super) fn from_start(file: &File, length: u64) -> impl BufRead {
+    BufReader::new(Cursor { file, at: 0 }.take(length))
 }
 
-/// When the newest of the last events in a file of `length` bytes was received, according to the daemon's clock. `None` if
-/// the lines do not contain this time.
+/// When the newest of the last events in a file of `length` bytes was received, if the lines contain this time.
 pub(super) fn last_received(file: &File, length: u64) -> io::Result<Option<Timestamp>> {
     let mut newest = None;
     look_back(file, length, |_, lines| {
@@ -106,21 +113,15 @@ pub(super) fn last_received(file: &File, length: u64) -> io::Result<Option<Times
 
 /// The offsets of the first and the last event in a file of `length` bytes.
 pub(super) fn ends(file: &File, length: u64) -> io::Result<(Option<Offset>, Option<Offset>)> {
-    let offset = |line: io::Result<Vec<u8>>| Ok::<_, io::Error>(event_in(&line?).map(|event| event.key.offset));
-    let (mut first, mut last) = (None, None);
+    let mut last = None;
     look_back(file, length, |_, lines| {
-        for line in lines {
-            last = offset(line)?.or(last);
+        for event in events_in(lines) {
+            last = Some(event?.key.offset);
         }
         Ok(last.is_some())
     })?;
-    for line in all_lines(file, length) {
-        first = offset(line)?;
-        if first.is_some() {
-            break;
-        }
-    }
-    Ok((first, last))
+    let first = events(from_start(file, length)).next().transpose()?;
+    Ok((first.map(|event| event.key.offset), last))
 }
 
 /// Reads a file from its own position, independently of other readers of the same descriptor.
@@ -138,7 +139,7 @@ impl Read for Cursor<'_> {
 }
 
 /// The event of a line. `None` if a file sink did not write the line.
-pub(super) fn event_in(line: &[u8]) -> Option<EventLine> {
+fn event_in(line: &[u8]) -> Option<EventLine> {
     let line = Object::read(line).ok()?;
     if let Some(headers) = member(&line, "headers") {
         let headers = Object::read(headers.get().as_bytes()).ok()?;

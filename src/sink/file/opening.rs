@@ -4,8 +4,8 @@
 //!
 //! * **The name is durable.** The directory is synced each time a file is opened. Otherwise a file that was created before
 //!   a crash could vanish together with the lines that were synced into it.
-//! * **Mode and owner are set before an event is written.** They are set on every empty file. An empty file was created
-//!   now, before a crash, or by a program that rotates. A file that is not empty keeps its mode and owner.
+//! * **Mode and owner are set before an event is written,** on every empty file: it was created now, before a crash, or by a
+//!   program that rotates. Other files keep their mode and owner.
 //! * **The file type is checked before the file is opened.** Opening a pipe or a device can have side effects, and neither
 //!   can be synced.
 //! * **Only the remains of a failed write are cut off.** All recorded lines come before the first byte that a crash can
@@ -21,7 +21,7 @@ use rustix::fs::access;
 
 use super::lines::{is_remains, look_back};
 use super::settings::Access;
-use super::system::{Doing, if_there, invalid, lock, sync_directory};
+use super::system::{Doing, directory_of, if_there, invalid, lock, sync_directory};
 use crate::SinkError;
 
 /// Only the owner and the group may read events.
@@ -39,8 +39,7 @@ pub(super) fn open(path: &Path, access: Access) -> Result<File, SinkError> {
     Ok(file)
 }
 
-/// Mends the end of a file so that lines can be appended to it. Called for a file that was just opened, or that another
-/// program has changed.
+/// Mends the end of a file that was just opened, or that another program has changed, so that lines can be appended.
 pub(super) fn mend_lines(file: &File, path: &Path) -> Result<(), SinkError> {
     require_lines(file).doing("opening", path)?;
     mend(file, path).doing("repairing the end of", path)?;
@@ -131,7 +130,7 @@ pub(super) fn probe(path: &Path) -> Result<String, SinkError> {
         may(path, Access::READ_OK | Access::WRITE_OK).doing("this user may not read and write", path)?;
         return Ok(format!("it has {} bytes, and this user may write to it", metadata.len()));
     }
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = directory_of(path);
     may(directory, Access::WRITE_OK | Access::EXEC_OK).doing("no file can be created in", directory)?;
     Ok(format!("it will be created in {}", directory.display()))
 }

@@ -1,4 +1,6 @@
-//! Compares the content of the files with the recorded state.
+//! Reads the events in the files, and compares them with the recorded state and with the service.
+//!
+//! # Comparison with the recorded state
 //!
 //! A file has no table of positions. Its lines are in the order in which they were written. The recorded state names the
 //! event that was written last. This event is the anchor of the comparison:
@@ -14,12 +16,14 @@
 //!
 //! # Invariants
 //!
-//! * **The search ends at the anchor,** and begins with the newest file. In the normal case the anchor is near the end.
-//!   Without an anchor (nothing was confirmed since an operator chose the cursor) it ends at the first recorded line,
-//!   because a lane records each batch, or offers it again, before it appends the next.
+//! * **The search ends at the anchor,** and begins with the newest file. Without an anchor (nothing was confirmed since an
+//!   operator chose the cursor) it ends at the first recorded line, because a lane records each batch, or offers it again,
+//!   before it appends the next.
 //! * **Memory: a few bytes per event that is not recorded.** After a crash, these are the events of one batch. After an
-//!   operator has moved a cursor back, these are all events above the new cursor: lines that are in the files are not
-//!   written again, unless the files are moved away first.
+//!   operator has moved a cursor back, these are all events above the new cursor.
+//!
+//! A comparison with the service only reads, because a daemon may write to the files at the same time. It misses no line:
+//! the active file is opened before the closed files are listed, and is read twice if it is closed in between.
 //!
 //! # Limits
 //!
@@ -27,14 +31,16 @@
 //! only if this event was the last one that was written.
 
 use std::collections::BTreeSet;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 
 use super::closed::index::Index;
 use super::closed::{Closed, ClosedFiles};
-use super::lines::{all_lines, event_in, lines, look_back};
-use super::system::{Doing, if_there};
-use crate::{Confirmed, Position, Recorded, SinkError};
+use super::lines::{EventLine, events, events_in, from_start, look_back};
+use super::opening::require_regular;
+use super::settings::FileSettings;
+use super::system::{Doing, directory_of, if_there};
+use crate::{Confirmed, Oldest, Position, Recorded, Resumed, SinkError};
 use proof::event::{ChannelId, EventKey, Offset};
 
 /// The files at one point in time. Lines that are appended later to the active file are not read.
@@ -46,120 +52,135 @@ pub(super) struct Snapshot {
     pub(super) displacements: u64,
 }
 
-/// The result of comparing the files with the recorded state of a lane.
-#[derive(Debug)]
-pub(super) struct Comparison {
-    pub(super) position: Position,
-    /// Events that are in the files and will be offered again.
-    pub(super) held: BTreeSet<EventKey>,
-}
-
 impl Snapshot {
     /// Compares the files with the recorded state of a lane. Reads the newest file first.
-    pub(super) fn compare(&self, recorded: &Recorded) -> Result<Comparison, SinkError> {
-        let active = back(&self.active, self.length, &Search::new(recorded)).doing("reading", &self.files.active)?;
-        let (newest, mut held, mut ended) = (active.newest, active.held, active.ended);
-        for closed in self.closed(recorded.lane.channel.id)?.iter().rev() {
+    pub(super) fn compare(&self, recorded: &Recorded) -> Result<Resumed, SinkError> {
+        let mut search = Search { recorded, to_first_recorded: recorded.confirmed.is_none() };
+        let active = search.read_back(&self.active, self.length).doing("reading", &self.files.active)?;
+        let Found { mut held, newest, mut ended } = active;
+        // Without a recorded line in the active file, a missing anchor does not prove a loss. The first recorded line is
+        // enough.
+        search.to_first_recorded |= newest.is_none();
+        for closed in Index::files_of(recorded.lane.channel.id, &self.files)?.iter().rev() {
             if ended {
                 break;
             }
-            let mut search = Search::new(recorded);
-            // Without a recorded line in the active file, a missing anchor does not prove a loss. The first recorded line
-            // is enough.
-            search.to_first_recorded |= newest.is_none();
-            let searched = search_closed(&self.files, &closed.name, search);
-            let searched = searched.doing("reading", &self.files.path(&closed.name, None))?;
-            held.extend(searched.held);
-            ended = searched.ended;
+            let found = search.read_closed(&self.files, closed)?;
+            held.extend(found.held);
+            ended = found.ended;
         }
-        let Some(Confirmed { position, last }) = recorded.confirmed else {
-            return Ok(Comparison { position: Position::At(recorded.through), held });
+        let Some(Confirmed { mut position, last }) = recorded.confirmed else {
+            return Ok(Resumed { position: Position::At(recorded.through), held });
         };
         if let (Some(newest), Some(last), false) = (newest, last, ended) {
             // The last event may have been delivered late, so that its offset is the lower one.
-            let position = last.offset.before().min(Some(newest.offset));
+            position = last.offset.before().min(Some(newest.offset));
             tracing::warn!(channel = %recorded.lane.channel.name, path = %self.files.active.display(), missing = %last,
                 newest = %newest, "file does not contain the event that was written last: it has lost lines");
-            held.extend(self.above(recorded.lane.channel.id, position)?);
-            return Ok(Comparison { position: Position::At(position), held });
+            for key in keys(&self.files, Some(&self.active), self.length, recorded.lane.channel.id)? {
+                held.extend(Some(key?).filter(|key| Some(key.offset) > position));
+            }
         }
-        Ok(Comparison { position: Position::At(position), held })
+        Ok(Resumed { position: Position::At(position), held })
     }
 
-    /// The position of a channel without state: the highest offset in the newest files that name the channel. The search
-    /// ends at the first closed file that names the channel but has no higher offset.
+    /// The position of a channel without state: the highest offset in the newest files that name the channel, up to the
+    /// first closed file that names the channel but has no higher offset.
     pub(super) fn position(&self, channel: ChannelId) -> Result<Position, SinkError> {
-        let mut highest = None;
-        let active = all_lines(&self.active, self.length);
-        raise(&mut highest, active, channel).doing("reading", &self.files.active)?;
-        for closed in self.closed(channel)?.iter().rev() {
-            let (before, mut of_file) = (highest, None);
-            self.read_closed(closed, |lines| raise(&mut of_file, lines, channel))?;
-            highest = highest.max(of_file);
-            if of_file.is_some() && highest == before {
+        let mut highest = highest_in(active_events(&self.files, &self.active, self.length), channel)?;
+        for closed in Index::files_of(channel, &self.files)?.iter().rev() {
+            let of_file = highest_in(self.files.events(closed), channel)?;
+            if of_file.is_some() && of_file <= highest {
                 break;
             }
+            highest = highest.max(of_file);
         }
         Ok(highest.map_or(Position::Untracked, |highest| Position::At(Some(highest))))
     }
-
-    /// All events of a channel above an offset. Reads all files.
-    fn above(&self, channel: ChannelId, position: Option<Offset>) -> Result<BTreeSet<EventKey>, SinkError> {
-        let mut above = BTreeSet::new();
-        let mut add = |lines: &mut dyn Iterator<Item = io::Result<Vec<u8>>>| -> io::Result<()> {
-            for line in lines {
-                let event = event_in(&line?).filter(|event| event.may_be_of(channel));
-                above.extend(event.map(|event| event.key).filter(|key| Some(key.offset) > position));
-            }
-            Ok(())
-        };
-        add(&mut all_lines(&self.active, self.length)).doing("reading", &self.files.active)?;
-        for closed in self.closed(channel)? {
-            self.read_closed(&closed, &mut add)?;
-        }
-        Ok(above)
-    }
-
-    /// The closed files that may contain lines of a channel, the oldest first.
-    fn closed(&self, channel: ChannelId) -> Result<Vec<Closed>, SinkError> {
-        let index = Index::load(&self.files)?;
-        let mut closed = self.files.list()?;
-        closed.retain(|closed| index.may_hold(closed.time, channel));
-        Ok(closed)
-    }
-
-    /// Reads a closed file. A file that was removed in the meantime has no lines.
-    fn read_closed(
-        &self,
-        closed: &Closed,
-        read: impl FnOnce(&mut dyn Iterator<Item = io::Result<Vec<u8>>>) -> io::Result<()>,
-    ) -> Result<(), SinkError> {
-        let reader = self.files.reader(&closed.name);
-        let done = reader.and_then(|reader| reader.map_or(Ok(()), |reader| read(&mut lines(reader))));
-        done.doing("reading", &self.files.path(&closed.name, None))
-    }
 }
 
-/// Raises `highest` to the highest offset in lines that name the channel. Raw lines do not name it and are left out: they
-/// may belong to an earlier channel.
-fn raise(
-    highest: &mut Option<Offset>,
-    lines: impl Iterator<Item = io::Result<Vec<u8>>>,
+/// The first event of a channel in the order of the lines.
+pub(super) fn oldest(settings: &FileSettings, channel: ChannelId) -> Result<Oldest, SinkError> {
+    let Some((active, files)) = find(settings)? else { return Ok(Oldest::Nothing) };
+    let first = keys(&files, active.as_ref(), u64::MAX, channel)?.next().transpose()?;
+    Ok(first.map_or(Oldest::Nothing, Oldest::Event))
+}
+
+/// Which of these events of a channel have a line. Only one line and these keys are in memory.
+pub(super) fn holds(
+    settings: &FileSettings,
     channel: ChannelId,
-) -> io::Result<()> {
-    for line in lines {
-        let event = event_in(&line?).filter(|event| event.channel == Some(channel));
-        *highest = (*highest).max(event.map(|event| event.key.offset));
+    wanted: &BTreeSet<EventKey>,
+) -> Result<BTreeSet<EventKey>, SinkError> {
+    let mut held = BTreeSet::new();
+    let Some((active, files)) = find(settings)? else { return Ok(held) };
+    for key in keys(&files, active.as_ref(), u64::MAX, channel)? {
+        held.extend(Some(key?).filter(|key| wanted.contains(key)));
+        if held.len() == wanted.len() {
+            break;
+        }
     }
-    Ok(())
+    Ok(held)
 }
 
-/// Searches one file backward for the end of the recorded events.
-#[derive(Clone)]
+/// Finds the files without a journal. Returns `None` if the directory does not exist.
+fn find(settings: &FileSettings) -> Result<Option<(Option<File>, ClosedFiles)>, SinkError> {
+    let path = &*settings.path;
+    // Other types of files are refused: opening a pipe would wait for a writer.
+    let open = || require_regular(&fs::metadata(path)?).and_then(|()| File::open(path));
+    let file = if_there(open()).doing("reading", path)?;
+    let mut active = if_there(fs::canonicalize(path)).doing("looking at", path)?;
+    if active.is_none() {
+        let directory = if_there(fs::canonicalize(directory_of(path))).doing("looking at", path)?;
+        active = directory.map(|directory| directory.join(path.file_name().unwrap_or_default()));
+    }
+    Ok(active.map(|active| (file, ClosedFiles { active, name: settings.closed_name() })))
+}
+
+/// The events that may belong to a channel, in the order of the lines, up to `length` of the active file.
+fn keys<'a>(
+    files: &'a ClosedFiles,
+    active: Option<&'a File>,
+    length: u64,
+    channel: ChannelId,
+) -> Result<impl Iterator<Item = Result<EventKey, SinkError>> + 'a, SinkError> {
+    let closed = Index::files_of(channel, files)?.into_iter().flat_map(|closed| files.events(&closed));
+    let active = active.into_iter().flat_map(move |active| active_events(files, active, length));
+    let of_channel = move |event: EventLine| event.may_be_of(channel).then_some(event.key);
+    Ok(closed.chain(active).filter_map(move |event| event.map(of_channel).transpose()))
+}
+
+fn active_events<'a>(
+    files: &'a ClosedFiles,
+    active: &'a File,
+    length: u64,
+) -> impl Iterator<Item = Result<EventLine, SinkError>> + 'a {
+    events(from_start(active, length)).map(|event| event.doing("reading", &files.active))
+}
+
+/// The highest offset of events that name the channel. Raw lines do not name it and are left out: they may belong to an
+/// earlier channel.
+fn highest_in(
+    events: impl Iterator<Item = Result<EventLine, SinkError>>,
+    channel: ChannelId,
+) -> Result<Option<Offset>, SinkError> {
+    let mut highest = None;
+    for event in events {
+        highest =
+            highest.max(Some(event?).filter(|event| event.channel == Some(channel)).map(|event| event.key.offset));
+    }
+    Ok(highest)
+}
+
+/// Searches the events of a file for the end of the recorded ones.
 struct Search<'r> {
     recorded: &'r Recorded,
     /// Whether any recorded line ends the search. If not, only the anchor ends it.
     to_first_recorded: bool,
+}
+
+#[derive(Default)]
+struct Found {
     /// The events that are not recorded, in the lines after the end.
     held: BTreeSet<EventKey>,
     /// The recorded event that was written last.
@@ -167,50 +188,46 @@ struct Search<'r> {
     ended: bool,
 }
 
-impl<'r> Search<'r> {
-    fn new(recorded: &'r Recorded) -> Self {
-        let to_first_recorded = recorded.confirmed.is_none();
-        Self { recorded, to_first_recorded, held: BTreeSet::new(), newest: None, ended: false }
-    }
-
-    /// Reads lines in the order in which they were written.
-    fn read(mut self, lines: &mut dyn Iterator<Item = io::Result<Vec<u8>>>) -> io::Result<Self> {
+impl Search<'_> {
+    /// Reads events in the order in which they were written.
+    fn read<E>(&self, events: impl Iterator<Item = Result<EventLine, E>>) -> Result<Found, E> {
         let anchor = self.recorded.confirmed.and_then(|confirmed| confirmed.last);
-        for line in lines {
-            let event = event_in(&line?).filter(|event| event.may_be_of(self.recorded.lane.channel.id));
-            let Some(key) = event.map(|event| event.key) else { continue };
-            let is_recorded = self.recorded.covers(&key);
+        let mut found = Found::default();
+        for event in events {
+            let event = event?;
+            if !event.may_be_of(self.recorded.lane.channel.id) {
+                continue;
+            }
+            let (key, is_recorded) = (event.key, self.recorded.covers(&event.key));
             if Some(key) == anchor || (is_recorded && self.to_first_recorded) {
-                self.held.clear();
-                self.ended = true;
+                found.held.clear();
+                found.ended = true;
             }
             if is_recorded {
-                self.newest = Some(key);
+                found.newest = Some(key);
             } else {
-                self.held.insert(key);
+                found.held.insert(key);
             }
         }
-        Ok(self)
+        Ok(found)
     }
-}
 
-/// Searches a closed file. A file that was removed in the meantime has no lines.
-fn search_closed<'r>(files: &ClosedFiles, name: &str, search: Search<'r>) -> io::Result<Search<'r>> {
-    if let Some(plain) = if_there(File::open(files.path(name, None)))? {
-        return back(&plain, plain.metadata()?.len(), &search);
+    /// Reads the first `length` bytes of a file from their end, and no more than necessary.
+    fn read_back(&self, file: &File, length: u64) -> io::Result<Found> {
+        let mut found = Found::default();
+        look_back(file, length, |_, lines| {
+            found = self.read(events_in(lines))?;
+            Ok(found.ended)
+        })?;
+        Ok(found)
     }
-    match files.reader(name)? {
-        Some(reader) => search.read(&mut lines(reader)),
-        None => Ok(search),
-    }
-}
 
-/// Searches the first `length` bytes of a file from their end, and reads no more than necessary.
-fn back<'r>(file: &File, length: u64, search: &Search<'r>) -> io::Result<Search<'r>> {
-    let mut searched = search.clone();
-    look_back(file, length, |_, lines| {
-        searched = search.clone().read(lines)?;
-        Ok(searched.ended)
-    })?;
-    Ok(searched)
+    /// Reads a closed file, from its end if it is plain.
+    fn read_closed(&self, files: &ClosedFiles, closed: &Closed) -> Result<Found, SinkError> {
+        let path = files.path(&closed.name, None);
+        let plain = if_there(File::open(&path)).doing("reading", &path)?;
+        let Some(plain) = plain else { return self.read(files.events(closed)) };
+        let length = plain.metadata().map(|metadata| metadata.len());
+        length.and_then(|length| self.read_back(&plain, length)).doing("reading", &path)
+    }
 }

@@ -1,14 +1,21 @@
-//! The settings of a file sink. The configuration checks them when it reads them; this module does not check them again.
+//! The settings of a file sink, and which files they lead to.
+//!
+//! The configuration checks the settings when it reads them. Symbolic links may change later. Therefore the files of the
+//! sinks of this process are compared again when a file is opened.
 
-use std::ffi::OsStr;
+use std::fs;
+use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::closed::ClosedFiles;
 use super::closed::name::{ClosedName, Compression};
-use super::place::Place;
+use super::system::{self, Identity};
+use net::tasks::lock;
 
 /// A file that events are appended to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,8 +29,7 @@ pub struct FileSettings {
 }
 
 impl FileSettings {
-    /// How closed files are named. This is defined even if rotation is off: closed files may exist from an earlier
-    /// configuration.
+    /// How closed files are named. Without rotation, closed files may exist from an earlier configuration.
     pub fn closed_name(&self) -> ClosedName {
         self.rotation.as_ref().map_or_else(|| ClosedName::beside(&self.path), |rotation| rotation.name.clone())
     }
@@ -35,9 +41,7 @@ impl FileSettings {
 
     /// Whether another file at this place would collide with the active file, or would be mistaken for a closed file.
     pub fn takes(&self, other: &Place) -> bool {
-        let claims = |name: &OsStr| self.closed_name().claims(&name.to_string_lossy());
-        let place = Place::of(&self.path);
-        other.is(&place) || (other.is_beside(&place) && other.name().is_some_and(claims))
+        Place::of(&self.path).takes(&self.closed_name(), other)
     }
 }
 
@@ -72,8 +76,8 @@ pub struct Rotation {
 }
 
 impl Rotation {
-    /// The number of the period that contains a time. Periods are counted from the start of 1970, and therefore from the
-    /// start of a day in UTC. Returns `None` if files are not closed by time.
+    /// The number of the period that contains a time, counted from the start of 1970 in UTC. `None` if files are not closed
+    /// by time.
     pub(super) fn period(&self, at: Timestamp) -> Option<i64> {
         let every = i64::try_from(self.every?.as_secs()).unwrap_or(i64::MAX);
         Some(at.as_second().div_euclid(every.max(1)))
@@ -90,4 +94,93 @@ pub struct Keep {
     pub time: Option<Duration>,
     /// The total size of the kept files, in bytes.
     pub size: Option<u64>,
+}
+
+/// A file that exists or will be created, identified by its directory and its name in that directory.
+#[derive(Debug)]
+pub struct Place {
+    /// An absolute path. Symbolic links are resolved in the part that exists.
+    path: PathBuf,
+    /// `None` if the file does not exist.
+    file: Option<Identity>,
+    directory: Option<Identity>,
+}
+
+impl Place {
+    /// The file that a path leads to. Symbolic links are followed.
+    pub fn of(path: &Path) -> Self {
+        let path = fs::canonicalize(path).unwrap_or_else(|_| beside(path));
+        Self { file: identity(&path), ..Self::at(path) }
+    }
+
+    /// The place of a symbolic link itself, not of its target.
+    pub fn of_link(path: &Path) -> Self {
+        Self::at(beside(path))
+    }
+
+    fn at(path: PathBuf) -> Self {
+        let directory = path.parent().and_then(identity);
+        Self { path, file: None, directory }
+    }
+
+    /// Whether both are the same file, including a file with two names (a hard link).
+    pub fn is(&self, other: &Self) -> bool {
+        let same_name = self.path.file_name() == other.path.file_name() && self.is_beside(other);
+        same_name || (self.file.is_some() && self.file == other.file)
+    }
+
+    /// Whether both are in the same directory.
+    pub fn is_beside(&self, other: &Self) -> bool {
+        match (self.directory, other.directory) {
+            // The paths can differ if a file system is mounted in two places.
+            (Some(one), Some(other)) => one == other,
+            _ => self.path.parent() == other.path.parent(),
+        }
+    }
+
+    /// Whether another file would collide with the active file at this place, or would be mistaken for a closed file.
+    pub(super) fn takes(&self, closed: &ClosedName, other: &Self) -> bool {
+        let is_claimed = || other.path.file_name().is_some_and(|name| closed.claims(&name.to_string_lossy()));
+        other.is(self) || (other.is_beside(self) && is_claimed())
+    }
+}
+
+/// The files that the sinks of this process have open. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct OpenFiles(Arc<Mutex<Vec<Weak<ClosedFiles>>>>);
+
+impl OpenFiles {
+    /// Registers a file as open until the result is dropped. Refuses files that could be confused with those of another.
+    pub(super) fn claim(&self, files: ClosedFiles) -> io::Result<Arc<ClosedFiles>> {
+        let mut open = lock(&self.0);
+        open.retain(|other| other.strong_count() > 0);
+        if let Some(other) = open.iter().filter_map(Weak::upgrade).find(|other| mixes(&files, other)) {
+            let other = other.active.display();
+            let message =
+                format!("its closed files could not be distinguished from those of the sink that writes to {other}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        let files = Arc::new(files);
+        open.push(Arc::downgrade(&files));
+        Ok(files)
+    }
+}
+
+fn mixes(one: &ClosedFiles, other: &ClosedFiles) -> bool {
+    let (place, other_place) = (Place::of(&one.active), Place::of(&other.active));
+    place.takes(&one.name, &other_place)
+        || other_place.takes(&other.name, &place)
+        || (place.is_beside(&other_place) && one.name.overlaps(&other.name))
+}
+
+/// The absolute path, with symbolic links resolved in the part of its directory that exists.
+fn beside(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let there = absolute.ancestors().skip(1).find_map(|parent| Some((parent, fs::canonicalize(parent).ok()?)));
+    let rest = |parent| absolute.strip_prefix(parent).ok();
+    there.and_then(|(parent, found)| Some(found.join(rest(parent)?))).unwrap_or(absolute)
+}
+
+fn identity(path: &Path) -> Option<Identity> {
+    fs::metadata(path).ok().as_ref().map(system::identity)
 }

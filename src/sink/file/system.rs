@@ -1,7 +1,8 @@
 //! Operations of the file system that the parts of the sink share, and their errors.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File, Metadata, TryLockError};
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -18,6 +19,18 @@ impl<T> Doing<T> for io::Result<T> {
     fn doing(self, what: &str, path: &Path) -> Result<T, SinkError> {
         self.map_err(|source| SinkError::io(format!("{what} {}", path.display()), source))
     }
+}
+
+/// The device and the inode number of a file. They identify the file independently of its name.
+pub(super) type Identity = (u64, u64);
+
+pub(super) fn identity(metadata: &Metadata) -> Identity {
+    (metadata.dev(), metadata.ino())
+}
+
+/// The directory of a path, which may be relative.
+pub(super) fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Turns the error `NotFound` into `None`.

@@ -19,7 +19,6 @@ const BUFFER: usize = 128 * 1024;
 
 /// The operations on a file. It is a trait so that tests can make every operation fail.
 pub(super) trait Disk {
-    /// The length in bytes.
     fn length(&self) -> io::Result<u64>;
     /// Writes all pieces at the end, one after the other.
     fn append(&mut self, pieces: &[&[u8]]) -> io::Result<()>;
@@ -94,13 +93,12 @@ impl<D: Disk> Tail<D> {
 /// How many bytes at the end of a file stay in the system's page cache, for programs that follow the file.
 const CACHED: u64 = 16 << 20;
 
-/// The rest is released in pieces of this size, in bytes. The system releases a page as a whole or not at all. No page of
-/// the system is larger than a piece, and no page crosses the border between two pieces.
+/// The rest is released in pieces of this size, in bytes. The system releases only whole pages, and no page crosses the
+/// border between two pieces.
 const PIECE: u64 = 4 << 20;
 
 /// Tells the system to keep only the end of a file in memory, after the file has grown and was synced. Otherwise a file
-/// that only grows fills all memory. Each new page must then be taken from another use first, which makes writing many
-/// times more expensive.
+/// that only grows fills all memory, and taking each new page from another use makes writing many times more expensive.
 pub(super) fn release(file: &fs::File, grown: Range<u64>) {
     let pieces = passed(grown);
     let Some(length) = NonZero::new(pieces.end.saturating_sub(pieces.start)) else { return };

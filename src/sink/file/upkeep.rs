@@ -1,9 +1,8 @@
 //! Maintains closed files while deliveries continue: compresses them, updates the link, and deletes files that exceed the
 //! operator's bounds.
 //!
-//! The upkeep runs at the start and after each rotation. If the rotation or a bound depends on time, it also runs at
-//! regular intervals, and checks the clock each time. It does not sleep until a computed time: clocks are set, and machines
-//! sleep.
+//! The upkeep runs at the start and after each rotation. If the rotation or a bound depends on time, it also checks the clock
+//! at regular intervals. It does not sleep until a computed time: clocks are set, and machines sleep.
 //!
 //! # Invariants
 //!
@@ -19,9 +18,8 @@
 //!
 //! # Cancellation
 //!
-//! The task ends with its sink, at any wait, and then sets `stop`. The blocking part checks `stop` between two files and
-//! between the chunks of a file. Neither the task nor the blocking part keeps the sink's file open, so the next sink at the
-//! same path finds it unlocked.
+//! The task ends with its sink, at any wait, and then sets `stop`, which the blocking part checks between files and chunks.
+//! Neither keeps the sink's file open, so the next sink at the same path finds it unlocked.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -36,13 +34,12 @@ use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::blocking;
-use super::closed::compression::{is_same, pack};
 use super::closed::index::Index;
 use super::closed::name::{file_name, unfinished};
-use super::closed::{Closed, ClosedFiles};
+use super::closed::{Closed, ClosedFiles, is_same, pack};
 use super::journal::Journal;
 use super::settings::Rotation;
-use super::system::{Doing, if_there, lock};
+use super::system::{Doing, directory_of, if_there, lock};
 use crate::SinkError;
 use net::Chain;
 use net::retry::{Retry, RetryPolicy};
@@ -92,7 +89,6 @@ pub(super) async fn look_after(journal: Weak<Mutex<Journal>>, rotation: Rotation
     }
 }
 
-/// The maintenance of closed files.
 #[derive(Debug)]
 pub(super) struct Upkeep {
     pub(super) rotation: Rotation,
@@ -102,10 +98,7 @@ pub(super) struct Upkeep {
 }
 
 impl Upkeep {
-    /// Runs all tasks once.
-    ///
-    /// # Errors
-    /// The first error. The other tasks were still run.
+    /// Runs all tasks once. Returns the first error, after the other tasks were still run.
     pub(super) fn run(&mut self, files: &ClosedFiles, failures: &UpkeepFailures) -> Result<(), SinkError> {
         let done = [
             (Task::Other, remove_unfinished(files)),
@@ -212,8 +205,7 @@ fn past<'a>(closed: &'a [Closed], rotation: &Rotation, now: Timestamp) -> Vec<&'
 
 /// Points `link` to a file atomically: a new link is renamed onto it. Only a symbolic link is replaced.
 fn point(link: &Path, to: &Path) -> io::Result<()> {
-    let directory = link.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let is_beside = fs::canonicalize(directory).ok().as_deref() == to.parent();
+    let is_beside = fs::canonicalize(directory_of(link)).ok().as_deref() == to.parent();
     let target = if is_beside { PathBuf::from(file_name(to)) } else { to.to_owned() };
     let now = if_there(fs::read_link(link)).map_err(|error| match error.kind() {
         ErrorKind::InvalidInput => {

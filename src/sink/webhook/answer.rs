@@ -7,13 +7,12 @@ use reqwest::{Response, StatusCode};
 use crate::{Fault, SinkError};
 use net::http::{self, NotPublic, find};
 
-/// The largest response body that is read so that the connection can be reused.
-pub(super) const DRAINED: usize = 64 * 1024;
+/// The largest response body that is read, in bytes.
+const MAX_BODY: usize = 64 * 1024;
 
-/// The longest time spent on reading a body. The status is already known at that point.
+/// The longest time spent on reading a body whose content is not needed.
 pub(super) const DRAINING: Duration = Duration::from_secs(1);
 
-/// Why a request did not succeed.
 pub(super) struct Refusal {
     pub(super) error: SinkError,
     pub(super) about: About,
@@ -32,9 +31,8 @@ pub(super) enum About {
     Size,
 }
 
-/// Interprets a response. `suspicion` is a possible reason for a 400, which nginx returns if no client certificate was
-/// sent.
-pub(super) fn outcome(response: &Response, suspicion: Option<&str>) -> Result<(), Refusal> {
+/// Interprets a response. `hint` is a possible reason for its status.
+pub(super) fn outcome(response: &Response, hint: Option<&str>) -> Result<(), Refusal> {
     let status = response.status();
     if status.is_success() {
         return Ok(());
@@ -44,7 +42,7 @@ pub(super) fn outcome(response: &Response, suspicion: Option<&str>) -> Result<()
             "answered 410: it accepts no more events, and receives none until it is resumed (channeld resume)";
         return Err(Refusal { error: SinkError::Gone(message.to_owned()), about: About::Endpoint });
     }
-    let hint = if status.is_redirection() { ", and redirects are not followed: name the final URL" } else { "" };
+    let redirection = if status.is_redirection() { ", and redirects are not followed: name the final URL" } else { "" };
     let retry_after = http::retry_after(response.headers());
     let about = match status {
         _ if retry_after.is_some() => About::Endpoint,
@@ -63,9 +61,8 @@ pub(super) fn outcome(response: &Response, suspicion: Option<&str>) -> Result<()
         About::Content | About::Size => Fault::Event,
         About::Endpoint | About::Request => Fault::Operator,
     };
-    let suspicion = suspicion.filter(|_| status == StatusCode::BAD_REQUEST);
-    let suspicion = suspicion.map(|suspicion| format!("; {suspicion}")).unwrap_or_default();
-    let message = format!("answered {}{hint}{suspicion}", status.as_u16());
+    let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
+    let message = format!("answered {}{redirection}{hint}", status.as_u16());
     Err(Refusal { error: SinkError::Refused { message, retry_after, fault }, about })
 }
 
@@ -83,16 +80,10 @@ pub(super) fn is_broken_off(error: &reqwest::Error) -> bool {
     error.is_request() && !error.is_connect() && !error.is_timeout() && find::<rustls::Error>(error).is_none()
 }
 
-/// Explains why no response arrived. `suspicion` is a possible reason if the endpoint ended the connection.
-pub(super) fn none(error: reqwest::Error, timeout: Duration, suspicion: Option<&str>) -> Refusal {
-    let tls = find::<rustls::Error>(&error);
-    let alert = matches!(tls, Some(rustls::Error::AlertReceived(_)));
-    let suspicion = suspicion.filter(|_| alert || !(error.is_timeout() || error.is_connect()));
-    let (mut message, mut fault) = unanswered(error, timeout, "could not send the event");
-    if let Some(suspicion) = suspicion {
-        (message, fault) = (format!("{message}; {suspicion}"), Fault::Operator);
-    }
-    Refusal { error: SinkError::Refused { message, retry_after: None, fault }, about: About::Endpoint }
+/// Whether the endpoint itself may have ended the connection.
+pub(super) fn is_perhaps_refused(error: &reqwest::Error) -> bool {
+    let is_alert = matches!(find::<rustls::Error>(error), Some(rustls::Error::AlertReceived(_)));
+    is_alert || !(error.is_timeout() || error.is_connect())
 }
 
 /// Explains why no response arrived, and whose fault it is. `doing` describes the failure if the connection was established.
@@ -108,18 +99,20 @@ pub(super) fn unanswered(error: reqwest::Error, timeout: Duration, doing: &str) 
     (format!("{doing}: {}{}", http::reason(&error), http::advice(&error)), fault)
 }
 
-/// Reads a short body to its end, so that the connection can be reused. If the body is long or slow, the connection is
-/// closed.
-pub(super) async fn drain(mut response: Response) {
-    let to_the_end = async {
-        let mut read = 0;
-        while let Ok(Some(chunk)) = response.chunk().await {
-            read += chunk.len();
-            if read > DRAINED {
-                break;
-            }
-        }
-    };
+/// Reads a short body to its end, so that the connection can be reused. Otherwise the connection is closed.
+pub(super) async fn drain(response: Response) {
     // Errors are ignored: the status is already known.
-    let _ = tokio::time::timeout(DRAINING, to_the_end).await;
+    let _ = tokio::time::timeout(DRAINING, body(response)).await;
+}
+
+/// Reads a response body. Returns `None` if the body is too large or cannot be read.
+pub(super) async fn body(mut response: Response) -> Option<Vec<u8>> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.ok()? {
+        body.extend_from_slice(&chunk);
+        if body.len() > MAX_BODY {
+            return None;
+        }
+    }
+    Some(body)
 }

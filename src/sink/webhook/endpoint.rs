@@ -1,47 +1,76 @@
-//! The endpoint that events are posted to: its clients, and its known limits.
+//! The endpoint that events are posted to: its clients, its known limits, and the requests to it, which are signed,
+//! compressed, traced and counted.
 
 use std::error::Error;
 use std::fmt;
-use std::io;
+use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
-use reqwest::{Client, Method, Request, Response};
+use bytes::Bytes;
+use flate2::bufread::GzEncoder;
+use reqwest::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::{Client, Method, Request, Response, StatusCode};
+use tokio::sync::Mutex;
+use tokio::time;
 use url::Url;
 
-use super::answer::{self, Refusal};
-use super::pace::Pace;
-use super::settings::WebhookSettings;
+use super::answer::{self, About, Refusal};
+use super::settings::{Rate, WebhookSettings};
 use super::token::Tokens;
-use crate::{Sink, SinkError};
+use crate::{Compression, Fault, LaneRef, Sink, SinkError, blocking};
 use net::http;
+use record::Below;
 use telemetry::metrics::Metrics;
+use telemetry::trace::RequestSpan;
+
+/// A body of at least this size, in bytes, is compressed off the async threads.
+const LONG: usize = 256 * 1024;
 
 /// Posts events to a URL.
 pub struct Webhook {
     pub(super) client: Client,
     /// Like `client`, but opens a new connection for each request.
-    pub(super) fresh: Client,
+    fresh: Client,
     pub(super) settings: WebhookSettings,
-    /// Whether the endpoint has asked for a client certificate.
     asked: Arc<AtomicBool>,
     /// Whether the endpoint has ever answered. If so, it accepts our connections.
-    pub(super) answered: AtomicBool,
-    /// The maximum size of a batch, in bytes: the configured size, or half the size of a batch that the endpoint refused
-    /// for its size.
+    answered: AtomicBool,
+    /// The maximum size of a batch, in bytes: as configured, or half of a batch that the endpoint refused for its size.
     pub(super) largest: AtomicUsize,
-    pub(super) tokens: Option<Tokens>,
+    tokens: Option<Tokens>,
     pub(super) pace: Option<Pace>,
-    pub(super) metrics: Metrics,
+    metrics: Metrics,
+}
+
+pub(super) struct Post<'a> {
+    pub(super) id: String,
+    pub(super) content_type: &'a str,
+    pub(super) body: Bytes,
+    /// Path segments and a query that are appended to the endpoint's URL.
+    pub(super) below: Option<Below>,
+}
+
+/// The requests of one offer.
+pub(super) struct Offer<'a> {
+    pub(super) lane: &'a LaneRef,
+    /// Whether the turn that the offer waited for is still unused. The first request uses it and does not wait again.
+    has_turn: AtomicBool,
+}
+
+impl<'a> Offer<'a> {
+    pub(super) fn of(lane: &'a LaneRef) -> Self {
+        Self { lane, has_turn: AtomicBool::new(true) }
+    }
 }
 
 impl Webhook {
-    /// Creates the sink. Nothing is sent yet.
+    /// Creates the sink, which counts its requests in `metrics`. Nothing is sent yet.
     ///
     /// # Errors
     /// If TLS or the proxy cannot be set up.
-    pub fn new(settings: WebhookSettings) -> Result<Self, SinkError> {
+    pub fn new(settings: WebhookSettings, metrics: Metrics) -> Result<Self, SinkError> {
         let failed = |error: &dyn Error| {
             SinkError::io("setting up a webhook's client", io::Error::other(http::root_cause(error)))
         };
@@ -68,20 +97,160 @@ impl Webhook {
             asked,
             answered: AtomicBool::new(false),
             largest,
-            metrics: Metrics::default(),
+            metrics,
         })
     }
 
-    /// Counts the requests in these metrics.
-    #[must_use]
-    pub fn counted_by(self, metrics: Metrics) -> Self {
-        Self { metrics, ..self }
+    pub(super) async fn post(&self, offer: &Offer<'_>, post: &Post<'_>) -> Result<(), Refusal> {
+        let (response, _) = self.answer(offer, post).await?;
+        let outcome = self.outcome(&response);
+        answer::drain(response).await;
+        outcome
+    }
+
+    /// Posts a body, and once more with a new access token after a 401. Returns the response and the token.
+    pub(super) async fn answer(
+        &self,
+        offer: &Offer<'_>,
+        post: &Post<'_>,
+    ) -> Result<(Response, Option<HeaderValue>), Refusal> {
+        let encoded = self.encoded(post.body.clone()).await?;
+        let mut is_new = false;
+        loop {
+            let token = self.token().await?;
+            let request = self.request(post, encoded.clone(), token.as_ref())?;
+            let response = self.send(offer, request).await.map_err(|error| self.no_answer(error))?;
+            self.answered.store(true, Ordering::Relaxed);
+            match (&self.tokens, &token) {
+                (Some(tokens), Some(token)) if response.status() == StatusCode::UNAUTHORIZED && !is_new => {
+                    tokens.forget(token).await;
+                    is_new = true;
+                    answer::drain(response).await;
+                }
+                _ => return Ok((response, token)),
+            }
+        }
+    }
+
+    async fn token(&self) -> Result<Option<HeaderValue>, Refusal> {
+        match &self.tokens {
+            Some(tokens) => tokens.authorization().await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Interprets a response, and adds hints to its error.
+    pub(super) fn outcome(&self, response: &Response) -> Result<(), Refusal> {
+        let suspicion = self.suspicion().filter(|_| self.settings.connection.identity.is_none());
+        let hint = match response.status() {
+            StatusCode::UNAUTHORIZED if self.tokens.is_some() => {
+                Some("the access token was new: check oauth2.scope and url")
+            }
+            StatusCode::UNSUPPORTED_MEDIA_TYPE if self.settings.compression.is_some() => {
+                Some("does it accept compressed bodies? See compress")
+            }
+            // nginx answers 400 if no client certificate was sent.
+            StatusCode::BAD_REQUEST => suspicion,
+            _ => None,
+        };
+        answer::outcome(response, hint)
     }
 
     pub(super) fn no_answer(&self, error: reqwest::Error) -> Refusal {
         // A possible reason why the endpoint refuses our connections. It is ruled out once the endpoint has answered.
         let suspicion = self.suspicion().filter(|_| !self.answered.load(Ordering::Relaxed));
-        answer::none(error, self.settings.timeout, suspicion)
+        let suspicion = suspicion.filter(|_| answer::is_perhaps_refused(&error));
+        let (mut message, mut fault) = answer::unanswered(error, self.settings.timeout, "could not send the event");
+        if let Some(suspicion) = suspicion {
+            (message, fault) = (format!("{message}; {suspicion}"), Fault::Operator);
+        }
+        Refusal { error: SinkError::Refused { message, retry_after: None, fault }, about: About::Endpoint }
+    }
+
+    /// The body as it is sent: compressed, if the settings ask for it.
+    async fn encoded(&self, body: Bytes) -> Result<Bytes, Refusal> {
+        let Some(compression) = self.settings.compression else { return Ok(body) };
+        let is_long = body.len() >= LONG;
+        let encode = move || encode(compression, &body);
+        let encoded = if is_long { blocking(encode).await } else { encode() };
+        encoded.map_err(|source| Refusal { error: SinkError::io("compressing a body", source), about: About::Endpoint })
+    }
+
+    /// Builds a request. The signature is over the uncompressed body: the frameworks of most receivers decompress a body
+    /// before the receiver sees it.
+    fn request(&self, post: &Post<'_>, encoded: Bytes, token: Option<&HeaderValue>) -> Result<Request, Refusal> {
+        let Post { id, content_type, body, below } = post;
+        let timestamp = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let signature = self.settings.keys.sign(id, timestamp, body);
+        let url = below.as_ref().map_or_else(|| self.settings.url.clone(), |below| self.settings.below(below));
+        let mut request = self
+            .client
+            .post(url)
+            .header(CONTENT_TYPE, *content_type)
+            .header("webhook-id", id)
+            .header("webhook-timestamp", timestamp)
+            .body(encoded);
+        if let Some(signature) = signature {
+            request = request.header("webhook-signature", signature);
+        }
+        if let Some(compression) = self.settings.compression {
+            request = request.header(CONTENT_ENCODING, <&str>::from(compression));
+        }
+        if let Some(token) = token {
+            request = request.header(AUTHORIZATION, token);
+        }
+        request.build().map_err(|error| self.no_answer(error))
+    }
+
+    /// Sends a request. If its connection ends without a response, sends it once more immediately, on a new connection.
+    ///
+    /// Endpoints close idle connections, and the request may have been sent at the same moment. If the endpoint read the
+    /// request before, it gets it twice, with the same id, as after any delivery without a response. If an endpoint has
+    /// never answered, the request is not sent again: the endpoint then refuses our connections.
+    async fn send(&self, offer: &Offer<'_>, request: Request) -> reqwest::Result<Response> {
+        let again = request.try_clone().filter(|_| self.answered.load(Ordering::Relaxed));
+        let answer = self.execute(&self.client, offer, request, 0).await;
+        match (answer, again) {
+            (Err(error), Some(again)) if answer::is_broken_off(&error) => {
+                self.execute(&self.fresh, offer, again, 1).await
+            }
+            (answer, _) => answer,
+        }
+    }
+
+    /// Waits for a turn, sends a request and counts it. `resends` is the number of earlier attempts.
+    async fn execute(
+        &self,
+        client: &Client,
+        offer: &Offer<'_>,
+        mut request: Request,
+        resends: u32,
+    ) -> reqwest::Result<Response> {
+        if !offer.has_turn.swap(false, Ordering::Relaxed) {
+            self.pace().await;
+        }
+        let span = RequestSpan::begin("POST", &self.settings.url, || self.settings.shown_url(), resends);
+        if let Some(traceparent) = span.traceparent().and_then(|traceparent| traceparent.try_into().ok()) {
+            request.headers_mut().insert("traceparent", traceparent);
+        }
+        let began = Instant::now();
+        let answer = client.execute(request).await;
+        match &answer {
+            Ok(answer) => span.answered(answer.status().as_u16()),
+            Err(error) => span.failed(answer::kind(error)),
+        }
+        let status = answer.as_ref().ok().map(Response::status);
+        let lane = offer.lane;
+        self.metrics.webhook_asked(&lane.channel.name, &lane.sink, began.elapsed(), status);
+        answer
+    }
+
+    /// A request without a body, with an access token if one is configured.
+    pub(super) async fn authorized(&self, method: Method) -> Result<Request, SinkError> {
+        let mut request = Request::new(method, self.settings.url.clone());
+        let token = self.token().await.map_err(|refusal| refusal.error)?;
+        request.headers_mut().extend(token.map(|token| (AUTHORIZATION, token)));
+        Ok(request)
     }
 
     /// The beginning of a response body. The values of the configured headers and the token are removed from it.
@@ -93,35 +262,43 @@ impl Webhook {
         http::excerpt(response, &secrets).await
     }
 
-    /// A request without a body, with an access token if one is configured.
-    pub(super) async fn authorized(&self, method: Method) -> Result<Request, SinkError> {
-        let mut request = Request::new(method, self.settings.url.clone());
-        if let Some(tokens) = &self.tokens {
-            let token = tokens.authorization().await.map_err(|refusal| refusal.error)?;
-            request.headers_mut().insert(AUTHORIZATION, token);
-        }
-        Ok(request)
-    }
-
     /// The possible problem if the endpoint has asked for a client certificate. `None` if it has not.
-    pub(super) fn suspicion(&self) -> Option<&'static str> {
+    fn suspicion(&self) -> Option<&'static str> {
         self.asked.load(Ordering::Relaxed).then_some(match self.settings.connection.identity {
             Some(_) => "it asks for a client certificate, and may not accept this one",
             None => "it asks for a client certificate, and client_certificate_file is not set",
         })
     }
 
-    /// The possible problem if a refusal is about a client certificate: the endpoint has asked for a certificate, or its
-    /// response mentions one.
+    /// The possible problem if the endpoint has asked for a client certificate, or its response mentions one.
     pub(super) async fn certificate_is_missing(&self) -> Option<&'static str> {
-        match self.suspicion() {
-            Some(suspicion) => Some(suspicion),
-            None => self
-                .refusal()
-                .await
-                .filter(|said| said.to_lowercase().contains("certificate"))
-                .map(|_| "its answer mentions a certificate: if it asks for a client certificate, set client_certificate_file"),
+        if let Some(suspicion) = self.suspicion() {
+            return Some(suspicion);
         }
+        let said = self.refusal().await?;
+        said.to_lowercase().contains("certificate").then_some(
+            "its answer mentions a certificate: if it asks for a client certificate, set client_certificate_file",
+        )
+    }
+}
+
+/// Starts each request at least a fixed interval after the previous one, across all channels, in the order in which they
+/// asked. Unused time does not accumulate: there is no burst after a pause. A wait that is dropped does not use a turn.
+#[derive(Debug)]
+pub(super) struct Pace {
+    interval: Duration,
+    next: Mutex<time::Instant>,
+}
+
+impl Pace {
+    pub(super) fn new(rate: Rate) -> Self {
+        Self { interval: rate.per / rate.requests.max(1), next: Mutex::new(time::Instant::now()) }
+    }
+
+    pub(super) async fn turn(&self) {
+        let mut next = self.next.lock().await;
+        time::sleep_until(*next).await;
+        *next = time::Instant::now() + self.interval;
     }
 }
 
@@ -129,4 +306,15 @@ impl fmt::Debug for Webhook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Webhook").field("host", &self.settings.url.host_str()).finish_non_exhaustive()
     }
+}
+
+fn encode(compression: Compression, body: &[u8]) -> io::Result<Bytes> {
+    let mut encoded = Vec::with_capacity(body.len() / 2);
+    match compression {
+        Compression::Gzip => {
+            GzEncoder::new(body, flate2::Compression::default()).read_to_end(&mut encoded)?;
+        }
+        Compression::Zstd => zstd::stream::copy_encode(body, &mut encoded, zstd::DEFAULT_COMPRESSION_LEVEL)?,
+    }
+    Ok(encoded.into())
 }

@@ -1,9 +1,8 @@
-//! Splits the events of an offer into requests, and reports which events arrived.
+//! Splits the events of an offer into requests, combines several events into one, and reports which events arrived.
 //!
-//! Requests are placed in queues. The requests of one queue are posted one after the other, up to the first refusal.
-//! Several queues are posted at the same time. If each event has its own request and one request is sent at a time, there
-//! is one queue. Batches also use one queue. The body of a batch is a JSON array, whose elements are the bodies that its
-//! events would have in separate requests. If several requests are sent at a time, each subject has a queue.
+//! The requests of a queue are posted one after the other, up to the first refusal. If several requests are sent at a time,
+//! each subject has a queue, and queues are posted at the same time. Otherwise there is one queue. The body of a batch is a
+//! JSON array, whose elements are the bodies that its events would have in separate requests.
 //!
 //! # Invariants
 //!
@@ -14,23 +13,34 @@
 //! * **An event that arrived is not posted again,** even if it comes after a refused event.
 //! * **Only the refused event is reported.** If a batch is refused for its content or its size, it is immediately offered
 //!   in halves, until one event remains.
+//! * **The id of a batch depends only on its events.** Its `webhook-id` is a UUID that is computed from the event ids in
+//!   their order, also after a restart. After a crash the batches may be cut differently, because they depend on which
+//!   events are ready. A consumer that must not act twice must compare the ids of the events.
+//! * **Batches are bounded,** by a number of events and by the size of the body. If an event alone exceeds this size, it is
+//!   sent alone.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream;
 use tracing::{debug, warn};
+use uuid::Uuid;
 
 use super::answer::{About, Refusal};
-use super::batch::{Queue, batch_id, batches, joined};
-use super::endpoint::Webhook;
-use super::request::{Offer, Post};
+use super::endpoint::{Offer, Post, Webhook};
 use super::settings::Dispatch;
 use crate::{Delivery, LaneRef, SinkError, Undelivered};
 use proof::event::Offset;
 use record::{Field, Message};
+
+/// The UUID namespace of batch ids (RFC 9562, version 5).
+const NAMESPACE: Uuid = Uuid::from_u128(0x5b0f_91a6_2f0e_4f0a_9d38_6c1f_4a57_e2d1);
+
+/// The events of each request, in the order in which the requests are posted.
+type Queue<'a> = Vec<&'a [Message]>;
 
 impl Webhook {
     pub(super) async fn offer(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
@@ -57,8 +67,8 @@ impl Webhook {
         Err(Undelivered { delivered, beyond: arrived.split_off(&messages[delivered].offset()), error })
     }
 
-    /// Posts requests until one is refused, or `stop` is set. Returns the offsets that arrived. If a request was refused,
-    /// also returns the offset of its first event, and the error.
+    /// Posts requests until one is refused, or `stop` is set. Returns the offsets that arrived, and the offset of the first
+    /// event that was refused with the error.
     async fn in_order(
         &self,
         offer: &Offer<'_>,
@@ -119,12 +129,11 @@ impl Webhook {
 }
 
 impl Dispatch {
-    /// The request for these events: a single event, or a batch.
     pub(super) fn post(self, events: &[Message]) -> Post<'_> {
         let first = &events[0];
         match self {
             Self::Single { .. } => Post {
-                id: first.key(),
+                id: first.record().key(),
                 content_type: first.content_type(),
                 body: first.body().clone(),
                 below: first.below(),
@@ -151,6 +160,39 @@ fn by_subject(messages: &[Message]) -> Vec<Queue<'_>> {
     let mut queues: Vec<_> = queues.into_values().collect();
     queues.sort_by_key(|queue| queue[0][0].offset());
     queues
+}
+
+/// Splits messages into batches. Each batch has as many events as the limits allow, and at least one.
+fn batches(mut messages: &[Message], events: usize, bytes: usize) -> Queue<'_> {
+    let mut batches = Vec::new();
+    while !messages.is_empty() {
+        // The opening bracket.
+        let mut size = 1;
+        let fits = |message: &&Message| {
+            // One more byte for the comma or the closing bracket after it.
+            size += message.body().len() + 1;
+            size <= bytes
+        };
+        let fitting = messages.iter().take(events).take_while(fits).count();
+        let (batch, rest) = messages.split_at(fitting.max(1));
+        batches.push(batch);
+        messages = rest;
+    }
+    batches
+}
+
+fn batch_id(events: &[Message]) -> String {
+    let ids: Vec<_> = events.iter().map(|event| event.record().key()).collect();
+    Uuid::new_v5(&NAMESPACE, ids.join("\n").as_bytes()).to_string()
+}
+
+/// The body of a batch: a JSON array, or lines if the events are not JSON.
+fn joined(events: &[Message]) -> Bytes {
+    let bodies: Vec<&[u8]> = events.iter().map(|message| &**message.body()).collect();
+    if !events[0].is_json() {
+        return Bytes::from([&*bodies.join(&b"\n"[..]), b"\n"].concat());
+    }
+    Bytes::from([b"[", &*bodies.join(&b","[..]), b"]"].concat())
 }
 
 /// The weight of an error: the error with the highest weight decides how the lane continues.

@@ -6,7 +6,6 @@ use std::time::Duration;
 use reqwest::header::HeaderMap;
 use url::Url;
 
-use super::pace::Rate;
 use super::signature::SigningKeys;
 use super::token::OAuth2;
 use crate::Compression;
@@ -22,8 +21,7 @@ const MAX_WORD: usize = 20;
 /// An endpoint that events are posted to.
 #[derive(Clone, PartialEq, Eq)]
 pub struct WebhookSettings {
-    /// The endpoint, with the scheme http or https. The URL may contain a token: show [`shown_url`](Self::shown_url)
-    /// instead.
+    /// The endpoint. The URL may contain a token: show [`shown_url`](Self::shown_url) instead.
     pub url: Url,
     /// Whether the operator keeps the URL secret.
     pub secret_url: bool,
@@ -64,6 +62,15 @@ pub enum Dispatch {
     },
 }
 
+/// A number of requests per duration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// The number of requests. At least one.
+    pub requests: u32,
+    /// The duration. Never zero.
+    pub per: Duration,
+}
+
 impl Default for Dispatch {
     fn default() -> Self {
         Self::Single { concurrency: 1 }
@@ -71,7 +78,6 @@ impl Default for Dispatch {
 }
 
 impl Dispatch {
-    /// The configured maximum size of a batch, in bytes.
     pub(super) fn batch_bytes(&self) -> Option<usize> {
         match self {
             Self::Single { .. } => None,
@@ -81,17 +87,13 @@ impl Dispatch {
 }
 
 impl WebhookSettings {
-    /// The endpoint's URL with these path segments and this query appended.
+    /// The endpoint's URL with these path segments and this query parameter appended.
     pub(super) fn below(&self, Below { path, query }: &Below) -> Url {
         let mut url = self.url.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(path);
         }
-        let query = match url.query() {
-            Some(own) if !own.is_empty() => format!("{own}&{query}"),
-            _ => (*query).to_owned(),
-        };
-        url.set_query(Some(&query));
+        url.query_pairs_mut().append_pair(query.0, query.1);
         url
     }
 
@@ -112,8 +114,7 @@ pub fn has_token(url: &Url) -> bool {
     !url.path().split('/').all(is_word)
 }
 
-/// Whether a path segment is a plain word or a version such as `v1`. Tokens are longer, or contain digits or capital
-/// letters.
+/// Whether a path segment is a plain word or a version such as `v1`. Tokens are longer, or have digits or capital letters.
 fn is_word(segment: &str) -> bool {
     let is_letter = |byte: u8| byte.is_ascii_lowercase() || b"-_.".contains(&byte);
     let is_version = segment.strip_prefix('v').is_some_and(|number| matches!(number.parse(), Ok(0..100)));

@@ -1,9 +1,8 @@
 //! Signs webhooks with both schemes of Standard Webhooks 1.0: `v1` (HMAC-SHA256) and `v1a` (ed25519).
 //!
 //! The prefix of a secret selects the scheme: `whsec_` is followed by the base64 of 24 to 64 bytes, `whsk_` by the base64
-//! of an ed25519 private key. For the latter, the specification asks for "a standard ed25519 key pair": 64 bytes, the seed
-//! and the public key. The server of the specification's authors uses this form. The 32 bytes of the seed alone, which RFC
-//! 8032 calls the private key, are equivalent and also accepted.
+//! of "a standard ed25519 key pair": 64 bytes, the seed and the public key. The 32 bytes of the seed alone, which RFC 8032
+//! calls the private key, are equivalent and also accepted.
 //!
 //! # Invariants
 //!
@@ -32,7 +31,6 @@ const SEED: usize = 32;
 /// The maximum number of secrets: more than a rotation needs, and few enough for one header.
 const MAX_SECRETS: usize = 8;
 
-// Error messages for a secret, or for the list of secrets.
 const FORM: &str = "must be whsec_ or whsk_ followed by base64; make one with: echo whsec_$(openssl rand -base64 32)";
 const WRONG_LENGTH: &str = "must hold 24 to 64 bytes; make one with: echo whsec_$(openssl rand -base64 32)";
 const PRIVATE_KEY: &str =
@@ -53,8 +51,7 @@ impl SigningKeys {
     /// Parses secrets that are separated by white space or line breaks. Signatures have the same order as the secrets.
     ///
     /// # Errors
-    /// A message for an operator: which secret is wrong, or that the list is empty or too long. It does not contain the
-    /// secrets.
+    /// A message for an operator, without the secrets.
     pub fn parse(text: &str) -> Result<Self, String> {
         let secrets: Vec<_> = text.split_whitespace().collect();
         let mut keys = Vec::with_capacity(secrets.len());
@@ -80,8 +77,7 @@ impl SigningKeys {
         (symmetric, self.0.len() - symmetric)
     }
 
-    /// The value of the header `webhook-signature`. The signed content is the id, the timestamp and the body, joined by
-    /// periods. Returns `None` if the list of keys is empty.
+    /// The value of the header `webhook-signature`. Returns `None` if the list of keys is empty.
     pub(super) fn sign(&self, id: &str, timestamp: u64, body: &[u8]) -> Option<String> {
         if self.0.is_empty() {
             return None;

@@ -21,8 +21,10 @@ use super::*;
 use crate::tests::{channel, deliver, record_without_id, records};
 use net::http::{self, Connection};
 use record::Message;
+use telemetry::metrics::Metrics;
 
 mod batches;
+mod pace;
 mod subjects;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -70,7 +72,7 @@ impl Server {
     }
 
     fn webhook(&self) -> Webhook {
-        Webhook::new(settings(&self.url)).unwrap()
+        made(settings(&self.url)).unwrap()
     }
 
     fn requests(&self) -> Vec<(HeaderMap, Bytes)> {
@@ -86,6 +88,10 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.serving.abort();
     }
+}
+
+fn made(settings: WebhookSettings) -> Result<Webhook, SinkError> {
+    Webhook::new(settings, Metrics::default())
 }
 
 fn settings(url: &Url) -> WebhookSettings {
@@ -168,7 +174,7 @@ async fn a_refused_event_keeps_its_id_and_those_before_it_are_not_sent_again() {
     deliver(&webhook, &channel(1), &batch[refused.delivered..]).await.unwrap();
 
     let ids: Vec<String> = server.requests().iter().map(|(headers, _)| header(headers, "webhook-id").into()).collect();
-    let keys: Vec<String> = [0, 1, 2, 2, 3].map(|at: usize| batch[at].key()).to_vec();
+    let keys: Vec<String> = [0, 1, 2, 2, 3].map(|at: usize| batch[at].record().key()).to_vec();
     assert_eq!(ids, keys);
 }
 
@@ -177,7 +183,7 @@ async fn the_signature_is_over_the_bytes_that_were_sent() {
     let server = Server::answering([]).await;
     let secrets = [[1; 24], [2; 24]].map(|key| format!("whsec_{}", STANDARD.encode(key)));
     let keys = SigningKeys::parse(&secrets.join("\n")).unwrap();
-    let webhook = Webhook::new(WebhookSettings { keys, ..settings(&server.url) }).unwrap();
+    let webhook = made(WebhookSettings { keys, ..settings(&server.url) }).unwrap();
 
     deliver(&webhook, &channel(1), &records(&channel(1), 1..4)).await.unwrap();
 
@@ -222,7 +228,7 @@ async fn nothing_but_2xx_is_success() {
 async fn a_server_that_does_not_answer_is_given_up() {
     let server = Server::answering([Answer::Never]).await;
     let timeout = Duration::from_millis(100);
-    let webhook = Webhook::new(WebhookSettings { timeout, ..settings(&server.url) }).unwrap();
+    let webhook = made(WebhookSettings { timeout, ..settings(&server.url) }).unwrap();
     let refused = deliver(&webhook, &channel(1), &records(&channel(1), [1])).await.unwrap_err();
     assert_eq!(refusal(&refused), (0, "did not answer within 100ms", None));
 }
@@ -252,7 +258,7 @@ async fn no_error_shows_what_the_url_holds() {
     let nowhere = "https://me:hunter2@name.invalid/hunter2".parse().unwrap();
     for (url, words) in [(url, "Connection refused"), (nowhere, "")] {
         let headers = HeaderMap::from_iter([(AUTHORIZATION, http::basic("me", "hunter2"))]);
-        let webhook = Webhook::new(WebhookSettings { headers, ..settings(&url) }).unwrap();
+        let webhook = made(WebhookSettings { headers, ..settings(&url) }).unwrap();
         let refused = deliver(&webhook, &channel(1), &records(&channel(1), [1])).await.unwrap_err();
         let (delivered, message, _) = refusal(&refused);
         assert_eq!(delivered, 0);
@@ -267,7 +273,7 @@ async fn credentials_in_the_url_are_sent_as_basic_authentication() {
     let mut url = server.url.clone();
     url.set_username("me").unwrap();
     url.set_password(Some("secret")).unwrap();
-    let webhook = Webhook::new(settings(&url)).unwrap();
+    let webhook = made(settings(&url)).unwrap();
     deliver(&webhook, &channel(1), &records(&channel(1), [1])).await.unwrap();
     let expected = format!("Basic {}", STANDARD.encode("me:secret"));
     assert_eq!(header(&server.requests()[0].0, "authorization"), expected);
@@ -277,7 +283,7 @@ async fn credentials_in_the_url_are_sent_as_basic_authentication() {
 async fn headers_of_the_operators_choice_go_along() {
     let server = Server::answering([]).await;
     let headers = HeaderMap::from_iter([(AUTHORIZATION, http::sensitive("Bearer token").unwrap())]);
-    let webhook = Webhook::new(WebhookSettings { headers, ..settings(&server.url) }).unwrap();
+    let webhook = made(WebhookSettings { headers, ..settings(&server.url) }).unwrap();
     deliver(&webhook, &channel(1), &records(&channel(1), 1..3)).await.unwrap();
     for (headers, _) in server.requests() {
         assert_eq!(header(&headers, "authorization"), "Bearer token");
@@ -289,14 +295,11 @@ async fn headers_of_the_operators_choice_go_along() {
 async fn a_name_that_is_not_public_is_not_connected_to() {
     let server = Server::answering([]).await;
     let connection = Connection { public_only: true, ..Connection::default() };
-    assert!(
-        Webhook::new(WebhookSettings { connection: connection.clone(), ..settings(&server.url) }).is_err(),
-        "a literal"
-    );
+    assert!(made(WebhookSettings { connection: connection.clone(), ..settings(&server.url) }).is_err(), "a literal");
 
     let mut url = server.url.clone();
     url.set_host(Some("localhost")).unwrap();
-    let webhook = Webhook::new(WebhookSettings { connection, ..settings(&url) }).unwrap();
+    let webhook = made(WebhookSettings { connection, ..settings(&url) }).unwrap();
     let refused = deliver(&webhook, &channel(1), &records(&channel(1), [1])).await.unwrap_err();
     let (_, message, _) = refusal(&refused);
     assert!(message.contains("is not a public address, and allow_private is false"), "{message}");

@@ -17,7 +17,7 @@ use std::fmt;
 use std::time::Duration;
 
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
-use reqwest::{Client, Response, StatusCode};
+use reqwest::{Client, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
 use strum::{EnumString, IntoStaticStr, VariantNames};
@@ -42,9 +42,6 @@ const EARLY: Duration = Duration::from_secs(60);
 
 /// The wait after a failed renewal, while the current token is still valid.
 const AGAIN: Duration = Duration::from_secs(10);
-
-/// The largest response, in bytes.
-const MAX_ANSWER: usize = 64 * 1024;
 
 /// The longest error code that is shown, in bytes.
 const CODE_LIMIT: usize = 40;
@@ -97,23 +94,13 @@ struct Held {
     ends_at: Instant,
 }
 
-/// The successful response of a token endpoint.
+/// The successful response of a token endpoint. It contains a secret, and therefore has no `Debug`.
 #[derive(Deserialize)]
 struct Granted {
-    access_token: Secretly,
+    access_token: String,
     token_type: Option<String>,
     /// The lifetime in seconds. The specification requires a number, but some servers send a string.
     expires_in: Option<Value>,
-}
-
-/// A string that is never shown: it has no `Debug`.
-#[derive(Deserialize)]
-#[serde(transparent)]
-struct Secretly(String);
-
-#[derive(Deserialize)]
-struct Refused {
-    error: String,
 }
 
 impl Tokens {
@@ -121,7 +108,6 @@ impl Tokens {
         Self { settings, client, timeout, held: Mutex::new(None) }
     }
 
-    /// The header `authorization` with a valid token.
     pub(super) async fn authorization(&self) -> Result<HeaderValue, Refusal> {
         let mut held = self.held.lock().await;
         let now = Instant::now();
@@ -138,7 +124,6 @@ impl Tokens {
         }
     }
 
-    /// Drops a token that the endpoint did not accept.
     pub(super) async fn forget(&self, refused: &HeaderValue) {
         let mut held = self.held.lock().await;
         if held.as_ref().is_some_and(|held| held.authorization == *refused) {
@@ -164,7 +149,7 @@ impl Tokens {
             self.refused(&format!("the token endpoint {why}"), fault, None)
         })?;
         let (status, retry_after) = (response.status(), http::retry_after(response.headers()));
-        let body = read(response).await;
+        let body = answer::body(response).await;
         if !status.is_success() {
             let is_temporary = status.is_server_error()
                 || matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS);
@@ -191,13 +176,13 @@ fn credentials_of(client_id: &str, client_secret: &Secret) -> HeaderValue {
     basic(&encoded(client_id), &encoded(client_secret.expose()))
 }
 
-/// The error message for a token endpoint that did not return a token.
 fn refusal(status: StatusCode, body: Option<&[u8]>) -> String {
-    let code = body.and_then(|body| serde_json::from_slice(body).ok()).map(|Refused { error }| error);
+    let said: Option<Value> = body.and_then(|body| serde_json::from_slice(body).ok());
+    let code = said.as_ref().and_then(|said| said.get("error")?.as_str());
     let is_code =
-        |code: &String| code.len() <= CODE_LIMIT && code.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+        |code: &&str| code.len() <= CODE_LIMIT && code.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
     let code = code.filter(is_code);
-    let advice = match code.as_deref() {
+    let advice = match code {
         Some("invalid_client" | "unauthorized_client") => ": check oauth2.client_id and its secret",
         Some("invalid_scope") => ": check oauth2.scope",
         None if status == StatusCode::UNAUTHORIZED => ": check oauth2.client_id and its secret, and oauth2.credentials",
@@ -208,7 +193,7 @@ fn refusal(status: StatusCode, body: Option<&[u8]>) -> String {
     format!("it answered {}{code}{advice}", status.as_u16())
 }
 
-fn held(Granted { access_token: Secretly(token), token_type, expires_in }: Granted, asked: Instant) -> Option<Held> {
+fn held(Granted { access_token: token, token_type, expires_in }: Granted, asked: Instant) -> Option<Held> {
     if token.is_empty() || token_type.is_some_and(|kind| !kind.eq_ignore_ascii_case("bearer")) {
         return None;
     }
@@ -221,18 +206,6 @@ fn held(Granted { access_token: Secretly(token), token_type, expires_in }: Grant
     let life = life.unwrap_or(LIFE).min(LONGEST_LIFE);
     let (renew_at, ends_at) = (asked + life - EARLY.min(life / 5), asked + life);
     Some(Held { authorization: sensitive(&format!("Bearer {token}"))?, renew_at, ends_at })
-}
-
-/// Reads a response body. Returns `None` if the body is too large or cannot be read.
-async fn read(mut response: Response) -> Option<Vec<u8>> {
-    let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.ok()? {
-        body.extend_from_slice(&chunk);
-        if body.len() > MAX_ANSWER {
-            return None;
-        }
-    }
-    Some(body)
 }
 
 #[cfg(test)]

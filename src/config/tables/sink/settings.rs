@@ -58,7 +58,7 @@ impl SinkSettings {
         Ok(match self {
             Self::Stdout => Arc::new(Stdout::new()?),
             Self::File(settings) => Arc::new(File::new(settings.clone(), open.clone(), metrics.upkeep_failures(name))),
-            Self::Webhook(settings) => Arc::new(Webhook::new((**settings).clone())?.counted_by(metrics.clone())),
+            Self::Webhook(settings) => Arc::new(Webhook::new((**settings).clone(), metrics.clone())?),
             Self::Nats(settings) => sink::nats((**settings).clone())?,
             Self::Kafka(settings) => sink::kafka((**settings).clone())?,
             Self::Postgres(settings) => sink::postgres(name, (**settings).clone())?,

@@ -8,12 +8,12 @@
 //!   the status.
 //! * **Bounded and printable,** like the readable line.
 
-use minijinja::Value;
+use minijinja::{Value, context};
 use uuid::Uuid;
 
 use super::values::Map;
 use crate::shape::readable::{Readable, limited, printable, status_reason};
-use crate::{Facts, Field, Record};
+use crate::{Field, Record};
 use proof::event::EventType;
 
 /// The longest key that `PagerDuty` accepts, in bytes. Opsgenie accepts keys of twice this length.
@@ -31,13 +31,13 @@ const FACTS: usize = 10;
 
 /// The alert for one event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Alert {
+pub(super) struct Alert {
     /// `critical`, `error`, `warning` or `info`.
     pub(super) severity: &'static str,
     /// The same for all alerts about the same subject.
-    pub(crate) key: String,
+    pub(super) key: String,
     /// Whether the subject has recovered, or never failed.
-    pub(crate) resolves: bool,
+    pub(super) resolves: bool,
     title: String,
     reason: String,
     facts: Vec<(&'static str, String)>,
@@ -45,16 +45,16 @@ pub(crate) struct Alert {
 }
 
 impl Alert {
-    pub(crate) fn of(record: &Record) -> Self {
+    pub(super) fn of(record: &Record) -> Self {
         let (readable, facts) = (Readable::of(record), record.facts());
         let (kind, status) = (facts.get(Field::Type).unwrap_or_default(), facts.get(Field::Status));
-        let reason = status_reason(record).unwrap_or_default();
+        let (severity, resolves) = severity(kind, status.unwrap_or_default());
         Self {
-            severity: severity(kind, status.unwrap_or_default()),
+            severity,
             key: key(record),
-            resolves: resolves(kind, status.unwrap_or_default()),
+            resolves,
             title: title(record, &readable, status),
-            reason: printable(&limited(&reason, REASON_LIMIT)),
+            reason: printable(&limited(status_reason(record).unwrap_or_default(), REASON_LIMIT)),
             facts: listed(record, &readable),
             line: readable.to_string(),
         }
@@ -62,48 +62,36 @@ impl Alert {
 
     /// The alert as templates see it.
     pub(super) fn value(&self) -> Value {
-        let pair = |name: &str, value: &str| {
-            Map::from_iter([("name".into(), Value::from(name)), ("value".into(), value.into())])
-        };
-        let facts: Vec<Value> = self.facts.iter().map(|(name, value)| pair(name, value).into()).collect();
-        let details: Map =
-            self.facts.iter().map(|(name, value)| (Value::from(*name), Value::from(value.as_str()))).collect();
-        Map::from_iter([
-            ("severity".into(), Value::from(self.severity)),
-            ("key".into(), self.key.as_str().into()),
-            ("resolves".into(), self.resolves.into()),
-            ("title".into(), self.title.as_str().into()),
-            ("reason".into(), self.reason.as_str().into()),
-            ("facts".into(), facts.into()),
-            ("details".into(), details.into()),
-            ("line".into(), self.line.as_str().into()),
-        ])
-        .into()
+        let facts = self.facts.iter().map(|(name, value)| (Value::from(*name), Value::from(value.as_str())));
+        let details: Map = facts.clone().collect();
+        context! {
+            severity => self.severity,
+            key => self.key.as_str(),
+            resolves => self.resolves,
+            title => self.title.as_str(),
+            reason => self.reason.as_str(),
+            facts => facts.map(|(name, value)| context! { name, value }).collect::<Vec<_>>(),
+            details,
+            line => self.line.as_str(),
+        }
     }
 }
 
-/// The severity of an event. A failed watcher sends no more events, and without an alert nobody notices. An expired
-/// operation or query can be sent again.
-fn severity(kind: &str, status: &str) -> &'static str {
+/// The severity of an event, and whether nothing is wrong with the subject after it. A failed watcher sends no more events,
+/// and without an alert nobody notices. An expired operation or query can be sent again.
+fn severity(kind: &str, status: &str) -> (&'static str, bool) {
     match (kind, status) {
-        ("watcher.status", "failed") => "critical",
-        ("operation.status" | "wallet.status", "failed") => "error",
+        ("watcher.status", "failed") => ("critical", false),
+        ("operation.status" | "wallet.status", "failed") => ("error", false),
         ("watcher.status", "archive_failed")
         | ("operation.status", "expired")
-        | ("query.status", "failed" | "expired") => "warning",
-        _ => "info",
-    }
-}
-
-/// Whether nothing is wrong with the subject after this status.
-fn resolves(kind: &str, status: &str) -> bool {
-    matches!(
-        (kind, status),
+        | ("query.status", "failed" | "expired") => ("warning", false),
         ("watcher.status", "active" | "archived")
-            | ("wallet.status", "deployed" | "archived")
-            | ("operation.status", "confirmed" | "cancelled")
-            | ("query.status", "completed")
-    )
+        | ("wallet.status", "deployed" | "archived")
+        | ("operation.status", "confirmed" | "cancelled")
+        | ("query.status", "completed") => ("info", true),
+        _ => ("info", false),
+    }
 }
 
 fn key(record: &Record) -> String {
@@ -137,31 +125,26 @@ fn title(record: &Record, readable: &Readable, status: Option<&str>) -> String {
 
 fn listed(record: &Record, readable: &Readable) -> Vec<(&'static str, String)> {
     let facts = record.facts();
-    let fact = |name, field| (name, facts.get(field).unwrap_or_default().to_owned());
-    let all = [
-        ("Channel", readable.channel.clone()),
-        ("Event", readable.kind.clone()),
-        fact("Status", Field::Status),
-        about(facts),
-        fact("Service", Field::Service),
-        fact("Network", Field::ChainSelector),
-        fact("Address", Field::Address),
-        ("Time", readable.time.clone()),
-        ("Offset", readable.offset.to_string()),
-        ("Proof", readable.proof.clone()),
-    ];
-    let said = all.into_iter().map(|(name, value)| (name, printable(&limited(value.trim(), FACT_LIMIT))));
-    said.filter(|(_, value)| !value.is_empty()).take(FACTS).collect()
-}
-
-/// Returns the name and id of the subject, according to its kind.
-fn about(facts: &Facts) -> (&'static str, String) {
-    let fields = [
+    let fact = |(name, field)| (name, facts.get(field).unwrap_or_default().to_owned());
+    let subjects = [
         ("Operation", Field::OperationId),
         ("Query", Field::QueryId),
         ("Wallet", Field::WalletId),
         ("Watcher", Field::WatcherId),
     ];
-    let known = fields.into_iter().find_map(|(name, field)| Some((name, facts.get(field)?.to_owned())));
-    known.unwrap_or(("Watcher", String::new()))
+    let subject = subjects.into_iter().find(|(_, field)| facts.get(*field).is_some());
+    let all = [
+        ("Channel", readable.channel.clone()),
+        ("Event", readable.kind.clone()),
+        fact(("Status", Field::Status)),
+        subject.map(fact).unwrap_or_default(),
+        fact(("Service", Field::Service)),
+        fact(("Network", Field::ChainSelector)),
+        fact(("Address", Field::Address)),
+        ("Time", readable.time.clone()),
+        ("Offset", readable.offset.to_string()),
+        ("Proof", readable.proof.clone()),
+    ];
+    let facts = all.into_iter().map(|(name, value)| (name, printable(&limited(value.trim(), FACT_LIMIT))));
+    facts.filter(|(_, value)| !value.is_empty()).take(FACTS).collect()
 }

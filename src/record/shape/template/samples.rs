@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::line::{UNSIGNED, VERIFIED, Verification};
+use crate::line::{UNSIGNED, Verification};
 use crate::{ChannelRef, Lines, Record};
 use proof::event::{ChannelId, Event};
 use proof::verify::{Address, Hash, Proof};
@@ -20,85 +20,57 @@ const HASH: &str = "0x97bb6198b18008ed8707408b39620e87ef2e76cb1e2b7787db8f54bc1b
 const CHAIN: &str = "16015286601757825753";
 const SECONDS: i64 = 1_715_688_015;
 
-/// The definition of a sample.
-struct Sample {
-    name: &'static str,
-    kind: &'static str,
-    is_verified: bool,
-    /// Whether it has an event id and a time when it was read.
-    is_complete: bool,
-    payload: Value,
-}
-
-/// Returns each sample with its name.
 pub(super) fn all() -> Vec<(&'static str, Record)> {
-    let operation = |status: &str, reason: &str, signed: Option<&str>| {
-        let mut payload = json!({
+    let seen = json!({
+        "watcher_id": ID, "chain_selector": CHAIN, "timestamp": SECONDS, "workflow_id": HASH,
+        "workflow_execution_id": HASH,
+    });
+    let operation = |status: &str, reason: &str| {
+        json!({
             "operation_id": ID, "wallet_operation_id": "1", "status": status, "status_reason": reason,
             "address": ADDRESS, "chain_selector": CHAIN, "timestamp": SECONDS, "digest": HASH,
             "transactions": [{"to": ADDRESS, "value": "0", "data": "0x"}],
-        });
-        if let Some(signed) = signed {
-            payload["event_hash"] = HASH.into();
-            payload["verifiable_event"] = STANDARD.encode(signed).into();
-        }
-        payload
-    };
-    let watcher_event = |signed: &str| {
-        json!({
-            "watcher_id": ID, "chain_selector": CHAIN, "timestamp": SECONDS, "event_hash": HASH, "workflow_id": HASH,
-            "workflow_execution_id": HASH, "verifiable_event": STANDARD.encode(signed),
         })
     };
-    let sample = |name, kind, is_verified, payload| Sample { name, kind, is_verified, is_complete: true, payload };
-    let confirmed = signed("OperationConfirmed", "_crec");
-    let result = json!({
-        "service": "_crec", "name": "ChainQuery", "chain_selector": CHAIN, "timestamp": "2024-05-14T12:00:15Z",
-        "data": {"query_id": ID, "channel_id": ID, "query_kind": "evm_call", "result": {"raw_return_data": "0x01"}},
-    });
     let query = |status: &str| json!({"query_id": ID, "status": status, "target": ADDRESS, "chain_selector": CHAIN, "timestamp": SECONDS});
-    let mut completed = query("completed");
-    completed["event_hash"] = HASH.into();
-    completed["verifiable_result"] = STANDARD.encode(result.to_string()).into();
-    let of_watcher = |status: &str, reason: &str| {
+    let watcher = |status: &str, reason: &str| {
         json!({
             "status": status, "status_reason": reason, "watcher_id": ID, "chain_selector": CHAIN, "timestamp": SECONDS,
             "service": "dvp", "workflow_id": HASH,
         })
     };
-    let of_wallet = |status: &str, reason: &str| {
+    let wallet = |status: &str, reason: &str| {
         json!({
             "status": status, "status_reason": reason, "wallet_id": ID, "address": ADDRESS, "chain_selector": CHAIN,
             "timestamp": SECONDS,
         })
     };
-    let all = [
-        sample("a verified event of a watcher", "watcher.event", true, watcher_event(&signed("Transfer", "dvp"))),
-        sample("a verified event whose signed text is no JSON", "watcher.event", true, watcher_event("a text")),
-        sample(
-            "a failed operation",
-            "operation.status",
-            false,
-            operation("failed", "execution reverted: \"no \\ funds\"\nand nothing else", None),
-        ),
-        sample("a confirmed operation", "operation.status", true, operation("confirmed", "", Some(&confirmed))),
-        sample("an expired query", "query.status", false, query("expired")),
-        sample("a completed query", "query.status", true, completed),
-        sample("a watcher that failed", "watcher.status", false, of_watcher("failed", "provisioning error")),
-        sample("a watcher that is active", "watcher.status", false, of_watcher("active", "")),
-        sample("a wallet that failed", "wallet.status", false, of_wallet("failed", "out of gas")),
-        Sample {
-            is_complete: false,
-            ..sample("a wallet, without an id", "wallet.status", false, of_wallet("deployed", ""))
-        },
-        Sample {
-            is_complete: false,
-            ..sample("a notice of a type that is not known yet", "new.kind", false, json!({"n": 1}))
-        },
-    ];
-    all.iter().map(|sample| (sample.name, record(sample))).collect()
+    let result = json!({
+        "service": "_crec", "name": "ChainQuery", "chain_selector": CHAIN, "timestamp": "2024-05-14T12:00:15Z",
+        "data": {"query_id": ID, "channel_id": ID, "query_kind": "evm_call", "result": {"raw_return_data": "0x01"}},
+    });
+    let read = Some(Timestamp::from_second(SECONDS + 1).unwrap_or_default());
+    let verified = |name, kind, payload, signed: &str| (name, record(kind, payload, Some(signed), read));
+    let notice = |name, kind, payload| (name, record(kind, payload, None, read));
+    let bare = |name, kind, payload| (name, record(kind, payload, None, None));
+    let confirmed = operation("confirmed", "");
+    let reverted = operation("failed", "execution reverted: \"no \\ funds\"\nand nothing else");
+    vec![
+        verified("a verified event of a watcher", "watcher.event", seen.clone(), &signed("Transfer", "dvp")),
+        verified("a verified event whose signed text is no JSON", "watcher.event", seen, "a text"),
+        notice("a failed operation", "operation.status", reverted),
+        verified("a confirmed operation", "operation.status", confirmed, &signed("OperationConfirmed", "_crec")),
+        notice("an expired query", "query.status", query("expired")),
+        verified("a completed query", "query.status", query("completed"), &result.to_string()),
+        notice("a watcher that failed", "watcher.status", watcher("failed", "provisioning error")),
+        notice("a watcher that is active", "watcher.status", watcher("active", "")),
+        notice("a wallet that failed", "wallet.status", wallet("failed", "out of gas")),
+        bare("a wallet, without an id", "wallet.status", wallet("deployed", "")),
+        bare("a notice of a type that is not known yet", "new.kind", json!({"n": 1})),
+    ]
 }
 
+/// The signed text of an event on the chain.
 fn signed(name: &str, service: &str) -> String {
     json!({
         "name": name, "service": service, "timestamp": "2024-05-14T12:00:15Z", "chain_family": "evm",
@@ -114,17 +86,26 @@ fn signed(name: &str, service: &str) -> String {
     .to_string()
 }
 
-fn record(Sample { kind, is_verified, is_complete, payload, .. }: &Sample) -> Record {
-    let proofs = json!([{"alg": "…", "ocr_report": "0x01", "ocr_context": "0x02", "signatures": ["0x03", "0x04"]}]);
-    let proofs = if *is_verified { proofs } else { json!([]) };
+/// The record of an event. It is verified if it has a signed text. Without the time when it was `read`, it also has no id.
+fn record(kind: &str, mut payload: Value, signed: Option<&str>, read: Option<Timestamp>) -> Record {
+    let mut proofs = json!([]);
+    if let Some(signed) = signed {
+        proofs = json!([{"alg": "…", "ocr_report": "0x01", "ocr_context": "0x02", "signatures": ["0x03", "0x04"]}]);
+        let member = if kind == "query.status" { "verifiable_result" } else { "verifiable_event" };
+        payload["event_hash"] = HASH.into();
+        payload[member] = STANDARD.encode(signed).into();
+    }
     let mut event = json!({"headers": {"type": kind, "offset": 15_520, "proofs": proofs}, "payload": payload});
     let mut lines = Lines::default();
-    if *is_complete {
+    if let Some(read) = read {
         event["event_id"] = "d290f1ee-6c54-4b01-90e6-d701748f0851".into();
-        lines = lines.received(Timestamp::from_second(SECONDS + 1).unwrap_or_default());
+        lines = lines.received(read);
     }
     let event = Event::parse(event.to_string().into()).expect("a sample is an event");
     let channel = ChannelRef { name: "sample".into(), id: ChannelId(Uuid::from_u128(1)) };
+    if signed.is_none() {
+        return Record::new(&channel, &event, &Verification::status(UNSIGNED), &mut lines);
+    }
     let hash = Hash([7; 32]);
     let proof = Proof {
         digest: hash,
@@ -136,9 +117,5 @@ fn record(Sample { kind, is_verified, is_complete, payload, .. }: &Sample) -> Re
         workflow_id: hash,
         execution_id: hash,
     };
-    if !is_verified {
-        return Record::new(&channel, &event, &Verification::status(UNSIGNED), &mut lines);
-    }
-    let verification = Verification { proof: Some(&proof), ..Verification::status(VERIFIED) };
-    Record { digest: Some(hash), ..Record::new(&channel, &event, &verification, &mut lines) }
+    Record::proved(&channel, &event, &proof, &mut lines)
 }

@@ -26,7 +26,7 @@ fn shipped(target: Shipped) -> Template {
 }
 
 fn rendered(template: &Template, record: &Record) -> Result<String, String> {
-    template.render(record, &record.json).map(|body| String::from_utf8(body.to_vec()).unwrap())
+    template.render(record, &record.json, Origin::Event).map(|body| String::from_utf8(body.to_vec()).unwrap())
 }
 
 fn json(template: &Template, record: &Record) -> Json {
@@ -169,7 +169,7 @@ fn a_failure_opens_an_alert_and_what_follows_closes_the_same() {
         Message::new(&Arc::new(record), &shape)
     };
     assert_eq!(message(failed()).below(), None);
-    let expected = Below { path: vec![key.to_owned(), "close".to_owned()], query: "identifierType=alias" };
+    let expected = Below { path: vec![key.to_owned(), "close".to_owned()], query: ("identifierType", "alias") };
     assert_eq!(message(confirmed).below(), Some(expected));
 }
 

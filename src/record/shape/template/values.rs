@@ -27,14 +27,12 @@ pub(super) type Map = IndexMap<Value, Value>;
 
 /// The origin of a JSON value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Origin {
-    /// An event.
+pub(crate) enum Origin {
     Event,
     /// A sample: inside the members that a contract defines, every name has a value.
     Sample,
 }
 
-/// Converts JSON text to a template value.
 pub(super) fn value(json: &str, origin: Origin) -> Value {
     let json = json.trim();
     read(json, origin).unwrap_or_else(|| json.into())

@@ -18,10 +18,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use super::ClosedFiles;
 use super::name::{closing_time, unfinished};
+use super::{Closed, ClosedFiles};
 use crate::SinkError;
-use crate::file::lines::{event_in, lines};
 use crate::file::system::{Doing, if_there};
 use proof::event::{ChannelId, Offset};
 
@@ -45,7 +44,6 @@ impl Index {
         Ok(json.and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default())
     }
 
-    /// Adds the files that were closed since the last update.
     pub(crate) fn update(files: &ClosedFiles, stop: &CancellationToken) -> Result<(), SinkError> {
         let (mut index, path) = (Self::load(files)?, files.index_path());
         let seen = index.seen;
@@ -53,12 +51,7 @@ impl Index {
             if stop.is_cancelled() {
                 return Ok(());
             }
-            // A file that was removed in the meantime has no lines.
-            let mut channels = BTreeSet::new();
-            let plain = files.path(&closed.name, None);
-            for line in files.reader(&closed.name).doing("reading", &plain)?.into_iter().flat_map(lines) {
-                channels.extend(event_in(&line.doing("reading", &plain)?).map(|event| event.channel));
-            }
+            let channels = files.events(closed).map(|event| Ok(event?.channel)).collect::<Result<_, SinkError>>()?;
             index.add(closed.time, &channels);
             index.store(&path).doing("writing", &path)?;
         }
@@ -99,8 +92,16 @@ impl Index {
         fs::rename(unfinished, path)
     }
 
+    /// The closed files that may contain lines of a channel, the oldest first.
+    pub(crate) fn files_of(channel: ChannelId, files: &ClosedFiles) -> Result<Vec<Closed>, SinkError> {
+        let index = Self::load(files)?;
+        let mut closed = files.list()?;
+        closed.retain(|closed| index.may_hold(closed.time, channel));
+        Ok(closed)
+    }
+
     /// Whether the file that was closed at `time` may contain lines of a channel.
-    pub(crate) fn may_hold(&self, time: Timestamp, channel: ChannelId) -> bool {
+    fn may_hold(&self, time: Timestamp, channel: ChannelId) -> bool {
         let mut ranges = self.channels.get(&channel).into_iter().chain(&self.unnamed);
         Some(time) > self.seen || ranges.any(|(first, last)| (first..=last).contains(&&time))
     }

@@ -17,7 +17,6 @@ use strum::{EnumString, IntoStaticStr};
 
 use proof::event::Offset;
 
-/// The format of the time in a name.
 const TIME: &str = "%Y%m%dT%H%M%S.%6fZ";
 const TIME_LENGTH: usize = "20240514T120015.123456Z".len();
 
@@ -26,7 +25,6 @@ const NAME_LIMIT: usize = 200;
 
 /// The extension of a mark. An operator creates `NAME.keep` to keep the closed file `NAME`.
 pub(crate) const KEEP: &str = ".keep";
-/// The extension of a file that is not finished yet.
 pub(crate) const UNFINISHED: &str = ".tmp";
 
 /// How closed files are compressed.
@@ -58,7 +56,6 @@ impl Compression {
 /// The template for names of closed files. It contains `{time}`, and optionally `{first}` and `{last}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClosedName {
-    /// The text before the time.
     before: String,
     /// The text after the time. `{first}` and `{last}` are replaced with the offsets of the file's first and last event.
     after: String,
@@ -75,8 +72,7 @@ impl ClosedName {
     /// Reads a template.
     ///
     /// # Errors
-    /// A message for an operator, if names could collide, would not sort, or could not be told apart from other names. It
-    /// states the rule that the template breaks.
+    /// The rule that the template breaks, for an operator.
     pub fn parse(template: &str) -> Result<Self, String> {
         let mut texts = template.to_owned();
         for word in ["{time}", "{first}", "{last}"] {
@@ -119,8 +115,7 @@ impl ClosedName {
         reads(self, other) || reads(other, self)
     }
 
-    /// Whether a file with this name would be mistaken for a closed file, or for a compressed, unfinished or marked form of
-    /// one.
+    /// Whether a file with this name would be mistaken for a closed file, in any of its forms.
     pub fn claims(&self, name: &str) -> bool {
         let name = name.strip_prefix('.').unwrap_or(name);
         let name = [KEEP, UNFINISHED].into_iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name);
@@ -169,7 +164,6 @@ pub(crate) fn unfinished(path: &Path) -> PathBuf {
     path.with_file_name(format!(".{}{UNFINISHED}", file_name(path)))
 }
 
-/// The last component of a path.
 pub(crate) fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }

@@ -10,9 +10,8 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::file::lines::is_remains;
-use crate::file::read_back::Comparison;
 use crate::tests::{channel, lane, lines, offset, record, records, shaped};
-use crate::{Confirmed, Position, Recorded};
+use crate::{Confirmed, Position, Recorded, Resumed};
 use proof::event::{EventKey, Offset};
 use record::{ChannelRef, Format};
 
@@ -69,7 +68,7 @@ fn resume(journal: &mut Journal, recorded: &Recorded) {
 /// contain.
 fn compare(journal: &mut Journal, recorded: &Recorded) -> (Position, BTreeSet<Offset>) {
     let snapshot = journal.snapshot().unwrap();
-    let Comparison { position, held } = snapshot.compare(recorded).unwrap();
+    let Resumed { position, held } = snapshot.compare(recorded).unwrap();
     let offsets = offsets(&held);
     journal.pass_over(recorded.lane.channel.id, held, snapshot.displacements);
     (position, offsets)

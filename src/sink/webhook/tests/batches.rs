@@ -6,7 +6,7 @@ use record::{Format, Shape};
 
 fn batching(server: &Server, events: usize, bytes: usize) -> Webhook {
     let dispatch = Dispatch::Batches { events, bytes, wait: Duration::ZERO };
-    Webhook::new(WebhookSettings { dispatch, ..settings(&server.url) }).unwrap()
+    made(WebhookSettings { dispatch, ..settings(&server.url) }).unwrap()
 }
 
 fn ids(server: &Server) -> Vec<String> {
@@ -70,7 +70,7 @@ async fn a_batch_keeps_its_id_and_no_other_has_it() {
 
     let ids = ids(&server);
     assert!(ids[1] == ids[2] && ids[2] == ids[3], "{ids:?}");
-    let event = batch[0].key();
+    let event = batch[0].record().key();
     let distinct: std::collections::BTreeSet<_> = ids.iter().chain([&event]).collect();
     assert_eq!(distinct.len(), 6, "nor is it that of its only event: {ids:?}");
 }

@@ -10,7 +10,7 @@ use crate::tests::record_about;
 use proof::event::Offset;
 
 fn concurrent(url: &Url, concurrency: usize) -> Webhook {
-    Webhook::new(WebhookSettings { dispatch: Dispatch::Single { concurrency }, ..settings(url) }).unwrap()
+    made(WebhookSettings { dispatch: Dispatch::Single { concurrency }, ..settings(url) }).unwrap()
 }
 
 /// Records at the offsets 1, 2, 3 and so on, one about each of these wallets.

@@ -8,9 +8,8 @@ use std::time::{Duration, SystemTime};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::file::closed::Closed;
-use crate::file::closed::compression::{pack, reader};
 use crate::file::closed::name::{ClosedName, Compression, unfinished};
+use crate::file::closed::{Closed, pack, reader};
 use crate::file::settings::{Access, Keep};
 use crate::file::upkeep::Upkeep;
 
