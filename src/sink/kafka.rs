@@ -13,15 +13,13 @@
 //!
 //! A lane is one channel at one sink. Its transactional id is `TRANSACTIONAL_ID.SINK.CHANNEL-ID`. The events of a delivery,
 //! and a record in the topic of positions with that id as its key, are one transaction: `read_committed` readers see all of
-//! it or nothing. The record is the lane's position. It contains the cursor of the lane, and names the events of the last
-//! delivery. The module `stream` describes it.
+//! it or nothing. The record is the lane's position, which the module `stream` describes, with its invariants.
 //!
 //! A lane *claims* before it produces anything:
 //!
 //! 1. `init_transactions` with its transactional id. The coordinator then ends the transaction of an earlier producer with
 //!    this id: it completes a committed transaction and aborts any other. From then on it refuses that producer, even if
-//!    its requests were delayed in a frozen process or on the network. So the brokers fence older instances. Clocks and
-//!    epochs are not compared.
+//!    its requests were delayed in a frozen process or on the network. So the brokers fence older instances.
 //! 2. A transaction with a claim, a record with another key in the topic of positions.
 //! 3. It reads that topic, `read_committed`, until it has read its own claim. So it has read every position that was
 //!    committed before. Reading to the end would not be enough: if a transaction of another lane is open, the stable end is
@@ -40,13 +38,11 @@
 //! * *An older instance wakes up:* the brokers refuse it. It resumes, finds the claim of another instance in the topic of
 //!   positions, and ends ([`SinkError::Overtaken`]). If it finds its own claim, the coordinator has ended a transaction
 //!   that was open for too long, and the lane claims again.
-//! * *A cursor was moved back:* the position counts a higher offset as delivered. The lane searches the topic for its
-//!   events and skips them.
 //!
 //! # Topics that were restored or deleted
 //!
 //! * *Topic of positions restored to an earlier state:* it contains an earlier position, which `resume` returns.
-//! * *Position or a topic deleted:* `resume` returns [`Position::Missing`](super::Position::Missing) and writes no
+//! * *Position or a topic deleted:* `resume` returns [`Position::Missing`](Position::Missing) and writes no
 //!   position. A lane without a confirmed position starts with the recorded cursor. If its position was missing before in
 //!   this run, it first searches the topic for its events, which it then skips. A new lane does not, because it would have
 //!   to read the whole topic.
@@ -59,25 +55,125 @@
 //!   must be compacted, which keeps the last position of each lane. Any other `cleanup.policy` is refused.
 //! * *A position that another program overwrites while the daemon runs* is not detected before the next `resume`: the next
 //!   transaction replaces it.
-//! * *Late deliveries:* they do not move the position. If the topics were restored to a state before a late delivery and
-//!   nothing else is missing, a restart does not detect it.
-//! * *Clocks:* channeld reads no broker's clock.
 //!
 //! # Invariants
 //!
 //! * **In order.** The key of an event is its subject or, if it has no subject, its type. The events of a key are in one
-//!   partition, in their order. No transaction begins before the previous one has ended.
-//! * **Never its neighbors.** If an event is too large, or the brokers refuse it, only this event is refused.
-//! * **Away is not refused.** An event without an answer never becomes a dead letter.
+//!   partition, in their order.
 //! * **Bounded.** A transaction is bounded in events and bytes, and the wait for an answer by the timeout. The number of
 //!   lanes of a sink that are in a transaction at the same time is bounded, because each of them occupies a thread. An
 //!   unused producer is closed.
-//! * **No async thread waits.** The library blocks, so all code that uses it runs on threads that may block.
+//! * **No async thread waits.** The library blocks, so all code that uses it runs on threads that may block: every function
+//!   below `log`.
 //!
 //! # Cancellation
 //!
-//! Safe at any point. The work continues to its end under the lane's lock, and the lane resumes before the next delivery.
+//! The work that was started continues to its end under the lane's lock.
 
-mod publisher;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
-pub(crate) use publisher::Kafka;
+use async_trait::async_trait;
+use tokio::sync::OwnedMutexGuard;
+use tokio::time::sleep;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::settings::KafkaSettings;
+use crate::stream::{Lane, Lanes, Log as _};
+use crate::{Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Undelivered, blocking};
+use net::tasks::lock;
+
+mod brokers;
+mod failure;
+mod log;
+mod positions;
+mod producer;
+mod search;
+mod topics;
+mod writer;
+
+use log::LaneLog;
+use writer::{Shared, Writer};
+
+/// The most events in one delivery.
+const AT_ONCE: usize = 1_000;
+
+/// The interval at which unused producers are served and closed.
+const UPKEEP: Duration = Duration::from_secs(15);
+
+/// Produces events to a topic, shared by any number of channels.
+pub(crate) struct Kafka {
+    shared: Arc<Shared>,
+    lanes: Arc<Lanes<LaneLog>>,
+    /// The upkeep task, started at the first use.
+    upkeep: OnceLock<AbortOnDropHandle<()>>,
+}
+
+impl Kafka {
+    /// Makes a sink. It connects to the brokers at the first use.
+    pub(crate) fn new(settings: KafkaSettings) -> Self {
+        Self { shared: Arc::new(Shared::new(settings)), lanes: Arc::default(), upkeep: OnceLock::new() }
+    }
+
+    async fn lane(&self, identity: &LaneRef) -> OwnedMutexGuard<Lane<LaneLog>> {
+        self.upkeep.get_or_init(|| {
+            let (shared, lanes) = (Arc::downgrade(&self.shared), Arc::downgrade(&self.lanes));
+            AbortOnDropHandle::new(tokio::spawn(upkeep(shared, lanes)))
+        });
+        self.lanes.lane(identity, || LaneLog::new(self.shared.clone(), identity.clone())).await
+    }
+}
+
+#[async_trait]
+impl Sink for Kafka {
+    async fn resume(&self, recorded: &Recorded) -> Result<Resumed, SinkError> {
+        self.lane(&recorded.lane).await.resume(recorded).await
+    }
+
+    async fn position(&self, lane: &LaneRef) -> Result<Position, SinkError> {
+        self.lane(lane).await.log.position().await
+    }
+
+    async fn probe(&self) -> Result<String, SinkError> {
+        let shared = self.shared.clone();
+        blocking(move || topics::probe(&shared.brokers)).await
+    }
+
+    fn at_once(&self) -> usize {
+        AT_ONCE
+    }
+
+    async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
+        self.lane(delivery.lane).await.deliver(delivery).await
+    }
+}
+
+impl Drop for Kafka {
+    /// Closing a client waits for the client's threads, so it must not happen on an async thread.
+    fn drop(&mut self) {
+        let (shared, lanes) = (self.shared.clone(), self.lanes.clone());
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            // The handle is dropped: the thread only closes connections, and then ends.
+            drop(runtime.spawn_blocking(move || {
+                lanes.unused(|log| log.unused(Writer::close));
+                // If the reader is in use, its user closes it.
+                drop(shared.positions.try_lock().ok().and_then(|mut positions| positions.take()));
+            }));
+        }
+    }
+}
+
+/// Serves and closes unused connections.
+async fn upkeep(shared: Weak<Shared>, lanes: Weak<Lanes<LaneLog>>) {
+    loop {
+        sleep(UPKEEP).await;
+        let (Some(shared), Some(lanes)) = (shared.upgrade(), lanes.upgrade()) else { return };
+        blocking(move || {
+            if let Some(positions) = &mut *lock(&shared.positions) {
+                positions.rest();
+            }
+            lanes.unused(|log| log.unused(Writer::rest));
+        })
+        .await;
+    }
+}

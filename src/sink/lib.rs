@@ -76,7 +76,7 @@ pub use webhook::{Credentials, Dispatch, OAuth2, Rate, SigningKeys, Webhook, Web
 
 /// A destination of events. Several lanes may use it at the same time. Each lane makes one call at a time.
 #[async_trait]
-pub trait Sink: Send + Sync + fmt::Debug {
+pub trait Sink: Send + Sync {
     /// Takes the lane over, so that its earlier owners can no longer write, and compares the sink's own position with the
     /// recorded position. A lane calls this before its first delivery, and after each failed one.
     ///
@@ -170,6 +170,12 @@ pub trait Sink: Send + Sync + fmt::Debug {
     /// # Errors
     /// If any event may not have arrived. Only the events that [`Undelivered`] lists as arrived are not offered again.
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered>;
+}
+
+impl fmt::Debug for dyn Sink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sink")
+    }
 }
 
 /// The result of a test, for an operator.

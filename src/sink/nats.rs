@@ -2,23 +2,20 @@
 //!
 //! ```text
 //! resume, deliver ──► sink::stream::Lane ──► log ──► server     requests to the servers, refused or without an answer
-//!                                             │└───► stream     the requirements on the stream; how it is created
-//!                                             ├────► position   the last message on the lane's own subject
-//!                                             └────► message    headers ──► subject
+//!                                             ├────► stream     the requirements on the stream; how it is created
+//!                                             └────► message    the messages of events, and of the lane's position
 //! ```
 //!
 //! # Position
 //!
 //! A lane is one channel at one sink. It has its own subject in the stream, `POSITIONS.CHANNEL-ID.SINK`. The last message
-//! on this subject is the lane's position. It contains the cursor of the lane, and names the events of the last delivery.
-//! The module `sink::stream` describes it.
+//! on this subject is the lane's position, which the module `sink::stream` describes, with its invariants.
 //!
 //! A lane *claims* its subject before it sends anything: it reads the position, and publishes it again under its own name
 //! with `Nats-Expected-Last-Subject-Sequence`. The server stores the message only if no other message was stored on the
 //! subject since the position was read. Every later message of the lane has the condition that the claim, or the position
 //! that followed it, is still the last message. The next claim breaks this condition for all earlier messages, even if they
-//! were delayed in a frozen process, in a buffer or on the network. So the server fences older instances. Clocks and epochs
-//! are not compared.
+//! were delayed in a frozen process, in a buffer or on the network. So the server fences older instances.
 //!
 //! # Exactly once in atomic batches
 //!
@@ -55,73 +52,53 @@
 //! * *Events deleted, position kept:* only the position counts. Limits, consumers and `nats stream purge --subject` delete
 //!   events on purpose, so they are not published again, unless an operator moves the cursor back. The retentions
 //!   `workqueue` and `interest` would delete positions too, and are refused.
-//! * *Late deliveries:* they do not move the position. If the stream was restored to a state before a late delivery and
-//!   nothing else is missing, a restart does not detect it.
-//! * *Clocks:* channeld does not read the server's clock.
 //!
-//! # Duplicates, moved cursors and power loss
+//! # Duplicates and power loss
 //!
 //! * `Nats-Msg-Id` is the channel's id, the offset and the event's id, so that two events at one offset are both stored.
 //!   The sink does not rely on the server's window for duplicates. If the server already knows an id (an operator asks for
 //!   an event again, or another sink publishes to the same stream), the event is sent with the sequence number of the
 //!   lane's position after its id.
-//! * A cursor that was moved back is detected because the position counts a higher offset as delivered. The lane then
-//!   searches the whole stream for its events and skips them.
 //! * JetStream answers when a message is in the server's file, which by default is synced within two minutes. A power loss
 //!   can lose the last messages of a stream without replicas. The stream is then in an earlier state, as after a restore.
 //!   `sync_interval: always`, or replicas, prevent this.
 //!
 //! # Invariants
 //!
-//! * **In order.** Events are sent in order, and a batch is sent only after the previous batch was answered.
-//! * **Never its neighbors.** If an event is too large, or the stream does not accept it, only this event is refused.
-//! * **Away is not refused.** An event without an answer never becomes a dead letter.
 //! * **Bounded.** A batch is bounded in events and in bytes, and a request by the timeout.
-//!
-//! # Cancellation
-//!
-//! Safe at any point. A dropped delivery leaves the lane without its claim, and the lane resumes before the next delivery.
 
-use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use tokio::sync::OwnedMutexGuard;
 
-use super::stream::{Lane, Lanes};
+use super::stream::{Lane, Lanes, Log as _};
 use super::{Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Undelivered};
 use crate::settings::NatsSettings;
 
 mod log;
 mod message;
-mod position;
 mod server;
-mod shared;
 mod stream;
 
 use log::LaneLog;
-use shared::Shared;
+use server::Server;
 
 /// Publishes events to a stream, shared by any number of channels.
 pub struct Nats {
-    shared: Arc<Shared>,
+    server: Arc<Server>,
     lanes: Lanes<LaneLog>,
 }
 
 impl Nats {
     /// Makes a sink. It connects at the first use.
     pub fn new(settings: NatsSettings) -> Self {
-        Self { shared: Arc::new(Shared::new(settings)), lanes: Lanes::default() }
+        Self { server: Arc::new(Server::new(settings, stream::AT_ONCE)), lanes: Lanes::default() }
     }
 
     async fn lane(&self, identity: &LaneRef) -> OwnedMutexGuard<Lane<LaneLog>> {
-        self.lanes.lane(identity, || LaneLog::new(self.shared.clone(), identity.clone())).await
-    }
-}
-
-impl fmt::Debug for Nats {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Nats").field("stream", &self.shared.settings.stream).finish_non_exhaustive()
+        self.lanes.lane(identity, || LaneLog::new(self.server.clone(), identity.clone())).await
     }
 }
 
@@ -132,15 +109,15 @@ impl Sink for Nats {
     }
 
     async fn position(&self, lane: &LaneRef) -> Result<Position, SinkError> {
-        self.lane(lane).await.position().await
+        self.lane(lane).await.log.position().await
     }
 
     async fn probe(&self) -> Result<String, SinkError> {
-        self.shared.probe().await
+        self.server.probe().await
     }
 
     fn at_once(&self) -> usize {
-        self.shared.at_once()
+        self.server.at_once.load(Ordering::Relaxed)
     }
 
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {

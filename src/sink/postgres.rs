@@ -25,14 +25,17 @@
 use std::collections::BTreeSet;
 
 use async_trait::async_trait;
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+use uuid::Uuid;
 
-use super::table::{with_size, without_row};
+use super::table::{overtaken, with_size, without_row};
 use super::{Delivery, LaneRef, Oldest, Position, Recorded, Resumed, Sink, SinkError, Undelivered};
-use proof::event::{ChannelId, EventKey};
+use net::postgres::bigint;
+use proof::event::{ChannelId, EventId, EventKey, Offset};
 
 mod cells;
 mod database;
-mod jsonb;
 mod pool;
 mod refusal;
 mod statements;
@@ -43,7 +46,9 @@ mod writer;
 
 pub use database::Postgres;
 
+use cells::Parameter;
 use refusal::{Detail, Refusal};
+use statements::Statements;
 use writer::Writer;
 
 /// The most events that one query looks up. It is bounded because a lane must not wait long for the connection.
@@ -56,15 +61,35 @@ const AT_ONCE: usize = 2_000;
 impl Sink for Postgres {
     /// Claims the lane in the table, so that an older claim can no longer write.
     async fn resume(&self, recorded: &Recorded) -> Result<Resumed, SinkError> {
-        self.take_over(recorded).await
+        let Recorded { lane, epoch, through, owed, confirmed } = recorded;
+        let (channel, sink) = (lane.channel.id.0, &*lane.sink);
+        let (through, numbered) = (through.map(Offset::get), bigint(*epoch));
+        let (offsets, ids) = columns(owed);
+        let parameters: [Parameter<'_>; 6] = [
+            (&channel as _, Type::UUID),
+            (&sink as _, Type::TEXT),
+            (&through as _, Type::INT8),
+            (&numbered as _, Type::INT8),
+            (&offsets as _, Type::INT8_ARRAY),
+            (&ids as _, Type::UUID_ARRAY),
+        ];
+        let Statements { adopt, claim, .. } = &self.statements;
+        let statement = if confirmed.is_some() { claim } else { adopt };
+        let rows = self.pool.borrow().await?.query(statement, &parameters).await?;
+        let row = rows.first().expect("an aggregate gives one row");
+        let (is_ours, is_there): (bool, bool) = (row.get(0), row.get(1));
+        let position = match (is_ours, is_there) {
+            (true, _) => Position::At(row.get::<_, Option<i64>>(2).and_then(Offset::new)),
+            (false, false) if confirmed.is_some() => Position::Missing(without_row(&self.progress_name())),
+            (false, _) => return Err(overtaken(lane, *epoch, &self.settings.progress())),
+        };
+        let (offsets, ids): (Vec<i64>, Vec<Option<Uuid>>) = (row.get(3), row.get(4));
+        Ok(Resumed { position, held: offsets.into_iter().zip(ids).filter_map(key).collect() })
     }
 
     async fn position(&self, lane: &LaneRef) -> Result<Position, SinkError> {
-        let found = async {
-            let connection = self.pool.borrow_unprepared().await?;
-            self.row_of(&connection, lane).await
-        };
-        match found.await {
+        let connection = self.pool.borrow_unprepared().await?;
+        match self.row_of(&connection, lane).await {
             Ok((position, _)) => Ok(position),
             Err(Refusal { detail: Detail::NoTable, .. }) => Ok(Position::Missing(without_row(&self.progress_name()))),
             Err(refusal) => Err(refusal.error),
@@ -72,9 +97,11 @@ impl Sink for Postgres {
     }
 
     async fn oldest(&self, channel: ChannelId) -> Result<Oldest, SinkError> {
-        match self.first(channel).await {
+        let parameters: [Parameter<'_>; 1] = [(&channel.0 as _, Type::UUID)];
+        match self.pool.borrow_unprepared().await?.query(&self.statements.oldest, &parameters).await {
+            Ok(rows) => Ok(rows.first().and_then(key_of).map_or(Oldest::Nothing, Oldest::Event)),
             Err(Refusal { detail: Detail::NoTable, .. }) => Ok(Oldest::Nothing),
-            first => Ok(first?),
+            Err(refusal) => Err(refusal.error),
         }
     }
 
@@ -82,7 +109,11 @@ impl Sink for Postgres {
         let keys: Vec<_> = keys.iter().copied().collect();
         let mut held = BTreeSet::new();
         for keys in keys.chunks(LOOKED_FOR_AT_ONCE) {
-            held.extend(self.with_rows(channel, keys).await?);
+            let (offsets, ids) = columns(keys);
+            let parameters: [Parameter<'_>; 3] =
+                [(&channel.0 as _, Type::UUID), (&offsets as _, Type::INT8_ARRAY), (&ids as _, Type::UUID_ARRAY)];
+            let rows = self.pool.borrow_unprepared().await?.query(&self.statements.holds, &parameters).await?;
+            held.extend(rows.iter().filter_map(key_of));
         }
         Ok(held)
     }
@@ -100,4 +131,17 @@ impl Sink for Postgres {
         let written = Writer::new(self, &connection, delivery).write().await;
         written.map_err(|undelivered| with_size(undelivered, delivery.messages))
     }
+}
+
+/// The offsets and ids of events, as the parameters of a statement.
+fn columns<'k>(keys: impl IntoIterator<Item = &'k EventKey>) -> (Vec<i64>, Vec<Option<Uuid>>) {
+    keys.into_iter().map(|key| (key.offset.get(), key.id.map(|id| id.0))).unzip()
+}
+
+fn key((offset, id): (i64, Option<Uuid>)) -> Option<EventKey> {
+    Offset::new(offset).map(|offset| EventKey { offset, id: id.map(EventId) })
+}
+
+fn key_of(row: &Row) -> Option<EventKey> {
+    key((row.get(0), row.get(1)))
 }

@@ -33,19 +33,17 @@ use telemetry::metrics::UpkeepFailures;
 
 mod database;
 mod files;
-mod holdings;
 mod key;
 mod lane;
-mod probe;
+mod read;
 mod refusal;
 mod schema;
 #[cfg(test)]
 mod tests;
 mod upkeep;
-mod work;
 mod writer;
 
-use work::{Task, Work};
+use lane::Work;
 use writer::Writer;
 
 /// The most events in one delivery, which the ledger records as one.
@@ -55,7 +53,6 @@ const AT_ONCE: usize = 2_000;
 const ROWS: usize = 500;
 
 /// Writes events into a table, shared by any number of channels.
-#[derive(Debug)]
 pub struct Sqlite {
     settings: Arc<SqliteSettings>,
     failures: UpkeepFailures,
@@ -79,25 +76,22 @@ impl Sqlite {
 impl Sink for Sqlite {
     /// Claims the lane in the table, so that an older claim can no longer write.
     async fn resume(&self, recorded: &Recorded) -> Result<Resumed, SinkError> {
-        let Recorded { lane, epoch, through, owed, confirmed } = recorded.clone();
-        let task = Task::TakeOver { through, is_adopted: confirmed.is_none(), pending: owed };
-        let work = Work { lane, epoch, task };
-        self.writer().carry_out(work).await.map_err(|undelivered| undelivered.error)
+        self.writer().carry_out(Work::Resume(recorded.clone())).await.map_err(|undelivered| undelivered.error)
     }
 
     async fn position(&self, lane: &LaneRef) -> Result<Position, SinkError> {
         let (settings, lane) = (self.settings.clone(), lane.clone());
-        blocking(move || probe::position(&settings, &lane)).await
+        blocking(move || read::position(&settings, &lane)).await
     }
 
     async fn oldest(&self, channel: ChannelId) -> Result<Oldest, SinkError> {
         let settings = self.settings.clone();
-        blocking(move || holdings::oldest(&settings, channel)).await
+        blocking(move || read::oldest(&settings, channel)).await
     }
 
     async fn holds(&self, channel: ChannelId, keys: &BTreeSet<EventKey>) -> Result<BTreeSet<EventKey>, SinkError> {
         let (settings, keys) = (self.settings.clone(), keys.clone());
-        blocking(move || holdings::holds(&settings, channel, &keys)).await
+        blocking(move || read::holds(&settings, channel, &keys)).await
     }
 
     fn is_local(&self) -> bool {
@@ -106,7 +100,7 @@ impl Sink for Sqlite {
 
     async fn probe(&self) -> Result<String, SinkError> {
         let settings = self.settings.clone();
-        blocking(move || probe::probe(&settings)).await
+        blocking(move || read::probe(&settings)).await
     }
 
     async fn reopen(&self) -> Result<(), SinkError> {
@@ -124,7 +118,7 @@ impl Sink for Sqlite {
         while let Some((place, rows)) = next {
             let through = delivery.through_part(&place);
             let (lane, epoch) = (delivery.lane.clone(), delivery.epoch);
-            let work = Work { lane, epoch, task: Task::Deliver { after, through, rows } };
+            let work = Work::Deliver { lane, epoch, after, through, rows };
             // The next part is made while this one is written.
             let (written, made) = tokio::join!(self.writer().carry_out(work), parts.next());
             written.map_err(|undelivered| with_size(undelivered.behind(place.start), delivery.messages))?;

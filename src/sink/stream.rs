@@ -10,12 +10,31 @@
 //! compaction or a consumer may have deleted it there on purpose. If an operator has chosen the cursor, the stream itself
 //! counts instead: events above the cursor are looked up, and delivered again if they are not there.
 //!
+//! A cursor that was moved back is detected because the position counts a higher offset as delivered. The lane then searches
+//! the whole stream for its events and skips them.
+//!
+//! Late deliveries do not move the position. If a stream was restored to a state before a late delivery and nothing else is
+//! missing, a restart does not detect it.
+//!
 //! # One lane, several servers
 //!
 //! [`Lane`] is the protocol: claim, position, skipped events, and a delivery whose outcome is unknown. A [`Log`] is a server
-//! that it runs on.
+//! that it runs on. Clocks are not compared.
+//!
+//! # Invariants
+//!
+//! * **In order.** An append begins only after the previous one was answered.
+//! * **Never its neighbors.** If an event is too large, or the stream does not accept it, only this event is refused.
+//! * **Away is not refused.** An event without an answer never becomes a dead letter.
+//!
+//! # Cancellation
+//!
+//! Safe at any point. A dropped delivery leaves the lane without its claim, and the lane resumes before the next delivery.
 
 use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use serde::Serialize;
 
 use super::{LaneRef, Recorded};
 use proof::event::{ChannelId, EventKey, Offset};
@@ -47,6 +66,11 @@ pub(super) fn headers(lane: &LaneRef, message: &Message) -> Vec<(&'static str, S
     headers
 }
 
+/// The body of a position or a claim.
+pub(super) fn json(value: &impl Serialize) -> Bytes {
+    serde_json::to_vec(value).expect("it has text keys and no value that can fail").into()
+}
+
 /// Identifies the event in a message by the message's headers. `None` if another lane has published the message.
 pub(super) fn key_of<'h>(channel: ChannelId, sink: &str, value: impl Fn(&str) -> Option<&'h str>) -> Option<EventKey> {
     let is_ours = value(SINK)? == sink && value(CHANNEL_ID)?.parse::<ChannelId>().is_ok_and(|id| id == channel);
@@ -54,12 +78,11 @@ pub(super) fn key_of<'h>(channel: ChannelId, sink: &str, value: impl Fn(&str) ->
     Some(EventKey { offset, id: value(EVENT_ID).and_then(|id| id.parse().ok()) })
 }
 
-/// The events of a lane that the state does not record as delivered.
-#[derive(Clone, Debug)]
+/// The events of a lane that the state does not record as delivered. By default, every event.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Unrecorded {
     /// Everything above this offset.
     above: Option<Offset>,
-    /// The pending events.
     owed: BTreeSet<EventKey>,
 }
 
@@ -67,11 +90,6 @@ impl Unrecorded {
     /// If the stream's position is lower than the recorded cursor, the lane continues at the stream's position.
     pub(super) fn new(recorded: &Recorded, position: Option<Offset>) -> Self {
         Self { above: recorded.through.min(position), owed: recorded.owed.clone() }
-    }
-
-    /// Every event.
-    pub(super) fn all() -> Self {
-        Self { above: None, owed: BTreeSet::new() }
     }
 
     pub(super) fn contains(&self, key: &EventKey) -> bool {
@@ -85,7 +103,7 @@ impl Unrecorded {
     }
 
     /// Whether any event at this offset could be unrecorded.
-    pub(super) fn reaches(&self, offset: Offset) -> bool {
+    fn reaches(&self, offset: Offset) -> bool {
         let at_offset = EventKey::first_at(offset)..=EventKey::last_at(offset);
         Some(offset) > self.above || self.owed.range(at_offset).next().is_some()
     }
@@ -93,8 +111,8 @@ impl Unrecorded {
     /// The offsets of events that the position names, but that must be looked up in the stream: their ids are not known, or
     /// an operator has chosen the cursor, and events that are no longer in the stream must be delivered again.
     pub(super) fn doubted(&self, position: &Position, recorded: &Recorded) -> BTreeSet<Offset> {
-        let named = if recorded.confirmed.is_none() { position.offsets() } else { position.offsets_without_ids() };
-        named.into_iter().filter(|offset| self.reaches(*offset)).collect()
+        let is_in_doubt = recorded.confirmed.is_none() || !position.has_ids();
+        position.offsets().into_iter().filter(|offset| is_in_doubt && self.reaches(*offset)).collect()
     }
 
     /// Compares a position with the record. The stream contains the events that the position names, except for the doubted

@@ -18,22 +18,105 @@ use proof::event::Offset;
 use proof::verify::Hash;
 use record::{Facts, Field, Message, Record};
 
-mod columns;
 #[cfg(test)]
 mod tests;
-
-pub(super) use columns::{COLUMNS, Column, Kind};
 
 /// How many bytes of rows are made before other tasks may run. This takes two or three milliseconds.
 const BYTES_AT_ONCE: usize = 1 << 20;
 
+/// The start of the year 1. Some databases cannot store an earlier time.
+const EARLIEST: i64 = -62_135_596_800;
+
 /// Replaces a missing event id in the unique index. Both databases treat two nulls as distinct.
 pub(super) const NO_ID: &str = "00000000-0000-0000-0000-000000000000";
 
-/// The suffix that makes a table's name the name of the table with the positions of lanes.
-const PROGRESS: &str = "_progress";
+pub(super) struct Column {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    /// Whether each row has a value.
+    pub(super) is_needed: bool,
+    /// Whether a full-text search covers it.
+    pub(super) is_searched: bool,
+    cell: fn(&Source<'_>) -> Cell,
+}
 
-/// A value of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Id,
+    Number,
+    Text,
+    Time,
+    Hash,
+    Json,
+}
+
+impl Kind {
+    pub(super) fn postgres(self) -> &'static str {
+        match self {
+            Self::Id => "uuid",
+            Self::Number => "bigint",
+            Self::Text => "text",
+            Self::Time => "timestamptz",
+            Self::Hash => "bytea",
+            Self::Json => "jsonb",
+        }
+    }
+
+    /// Its type in SQLite. Ids, times and hashes are texts, written as in the record.
+    pub(super) fn sqlite(self) -> &'static str {
+        match self {
+            Self::Number => "integer",
+            Self::Id | Self::Text | Self::Time | Self::Hash | Self::Json => "text",
+        }
+    }
+}
+
+const fn needed(name: &'static str, kind: Kind, cell: fn(&Source<'_>) -> Cell) -> Column {
+    Column { name, kind, is_needed: true, is_searched: false, cell }
+}
+
+const fn optional(name: &'static str, kind: Kind, cell: fn(&Source<'_>) -> Cell) -> Column {
+    Column { name, kind, is_needed: false, is_searched: false, cell }
+}
+
+const fn in_search(name: &'static str, kind: Kind, cell: fn(&Source<'_>) -> Cell) -> Column {
+    Column { name, kind, is_needed: false, is_searched: true, cell }
+}
+
+/// All columns. A new column must be added at the end and must be optional, because existing tables do not have it.
+pub(super) const COLUMNS: &[Column] = &[
+    needed("channel_id", Kind::Id, |of| Cell::Id(of.record.channel.id.0)),
+    needed("event_offset", Kind::Number, |of| Cell::Number(of.record.offset.get())),
+    needed("channel", Kind::Text, |of| text(Some(&of.record.channel.name))),
+    in_search("event_id", Kind::Id, |of| of.record.event_id.map_or(Cell::Null, |id| Cell::Id(id.0))),
+    Column { is_needed: true, ..in_search("type", Kind::Text, |of| text(Some(of.record.kind.as_ref()))) },
+    in_search("name", Kind::Text, |of| of.fact(Field::EventName)),
+    in_search("source", Kind::Text, |of| of.fact(Field::Address)),
+    in_search("service", Kind::Text, |of| of.fact(Field::Service)),
+    in_search("network", Kind::Text, |of| of.fact(Field::ChainSelector)),
+    optional("time", Kind::Time, |of| {
+        let second = of.record.time.filter(|second| *second >= EARLIEST);
+        second.and_then(|second| Timestamp::from_second(second).ok()).map_or(Cell::Null, Cell::Time)
+    }),
+    optional("received", Kind::Time, |of| of.record.received.map_or(Cell::Null, Cell::Time)),
+    needed("delivered", Kind::Time, |of| Cell::Time(of.delivered)),
+    in_search("status", Kind::Text, |of| of.fact(Field::Status)),
+    in_search("status_reason", Kind::Text, |of| text(of.facts.status_reason())),
+    in_search("watcher_id", Kind::Id, |of| of.id(Field::WatcherId)),
+    in_search("operation_id", Kind::Id, |of| of.id(Field::OperationId)),
+    in_search("wallet_operation_id", Kind::Text, |of| of.fact(Field::WalletOperationId)),
+    in_search("wallet_id", Kind::Id, |of| of.id(Field::WalletId)),
+    in_search("query_id", Kind::Id, |of| of.id(Field::QueryId)),
+    needed("verification", Kind::Text, |of| of.fact(Field::Verification)),
+    in_search("digest", Kind::Hash, |of| of.record.digest.map_or(Cell::Null, Cell::Hash)),
+    optional("workflow_id", Kind::Hash, |of| of.record.workflow_id.map_or(Cell::Null, Cell::Hash)),
+    in_search("decoded", Kind::Json, |of| {
+        of.record.decoded().map_or(Cell::Null, |decoded| Cell::Json(of.record.json.slice_ref(decoded)))
+    }),
+    needed("record", Kind::Text, |of| Cell::Json(of.message.body().clone())),
+    optional("proof", Kind::Json, |of| of.message.proof().map_or(Cell::Null, Cell::Json)),
+];
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Cell {
     Null,
@@ -60,7 +143,6 @@ pub(super) struct Parts<'a> {
     made: usize,
 }
 
-/// The sources of a row.
 struct Source<'a> {
     message: &'a Message,
     record: &'a Record,
@@ -123,7 +205,7 @@ fn text(text: Option<&str>) -> Cell {
 
 /// The name of the table with the positions of lanes.
 pub(super) fn progress(table: &str) -> String {
-    format!("{table}{PROGRESS}")
+    format!("{table}_progress")
 }
 
 /// An identifier in quotes, because it may be an SQL keyword.
@@ -131,9 +213,14 @@ pub(super) fn quoted(name: &str) -> String {
     format!("\"{name}\"")
 }
 
-/// The names of the columns, separated by commas.
+/// The quoted names of the columns, separated by commas.
 pub(super) fn names() -> String {
-    joined(COLUMNS.iter().map(|column| column.name.to_owned()), ", ")
+    joined(COLUMNS.iter().map(|column| quoted(column.name)), ", ")
+}
+
+/// The columns that a table with the columns `found` lacks. If one of them is needed, the table belongs to another program.
+pub(super) fn lacking(found: &[String]) -> impl Iterator<Item = &'static Column> {
+    COLUMNS.iter().filter(|column| !found.iter().any(|name| name == column.name))
 }
 
 /// An expression over the columns that a full-text search covers: their texts, separated by spaces.

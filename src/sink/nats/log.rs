@@ -6,17 +6,17 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use async_nats::HeaderMap;
+use async_nats::header::{
+    NATS_BATCH_COMMIT, NATS_BATCH_ID, NATS_BATCH_SEQUENCE, NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_EXPECTED_STREAM,
+    NATS_ROLLUP,
+};
 use async_trait::async_trait;
+use serde_json::json;
 use tracing::info;
 
-use super::message::{
-    BATCH_COMMIT, BATCH_ID, BATCH_SEQUENCE, EXPECTED_SEQUENCE, EXPECTED_STREAM, EXPECTED_SUBJECT, Outgoing, ROLLUP,
-    key_of,
-};
-use super::position::Position;
-use super::server::{DUPLICATE, NO_STREAM, Refusal, RequestFailure, WRONG_SEQUENCE, misconfigured};
-use super::shared::{BATCH, Shared};
-use super::stream::Facts;
+use super::message::{Outgoing, Position, key_of};
+use super::server::{DUPLICATE, NO_STREAM, Refusal, RequestFailure, Server, WRONG_SEQUENCE};
+use super::stream::{BATCH, Facts};
 use crate::stream::{self, Appended, Claim, Found, Limits, Log, Unrecorded};
 use crate::{LaneRef, Position as Place, Recorded, SinkError};
 use proof::event::EventKey;
@@ -28,9 +28,11 @@ const CLAIMS: usize = 5;
 /// The most bytes in one batch, unless one event is larger. A server keeps a batch in memory until the batch ends.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// One lane's part of the stream.
+/// The subject whose last message the condition on a sequence number is about, if it is not the message's own.
+const EXPECTED_SUBJECT: &str = "Nats-Expected-Last-Subject-Sequence-Subject";
+
 pub(super) struct LaneLog {
-    shared: Arc<Shared>,
+    server: Arc<Server>,
     identity: LaneRef,
     /// The subject of its position.
     subject: String,
@@ -42,76 +44,50 @@ pub(super) struct LaneLog {
     sequence: u64,
     /// The sequence number after which the stream may contain events that the claimed position does not cover.
     since: u64,
-    /// The stream, as it was last looked at.
     facts: Facts,
-    /// The largest message with its headers, in bytes, that the server accepts.
-    max_payload: usize,
     /// Set if the server already knows the plain ids: this sequence number of the lane's position is appended to each id.
     again: Option<u64>,
 }
 
-/// The last position message.
-struct Last {
-    sequence: u64,
-    position: Position,
-}
-
 impl LaneLog {
-    pub(super) fn new(shared: Arc<Shared>, identity: LaneRef) -> Self {
-        let subject = format!("{}.{}.{}", shared.settings.positions, identity.channel.id, identity.sink);
-        let (facts, max_payload) = (Facts::default(), usize::MAX);
-        Self { shared, identity, subject, epoch: None, sequence: 0, since: 0, facts, max_payload, again: None }
+    pub(super) fn new(server: Arc<Server>, identity: LaneRef) -> Self {
+        let subject = format!("{}.{}.{}", server.settings.positions, identity.channel.id, identity.sink);
+        Self { server, identity, subject, epoch: None, sequence: 0, since: 0, facts: Facts::default(), again: None }
     }
 
     /// Fails if another process has claimed the lane since this process claimed it under the same lease.
-    fn check_ours(&mut self, last: Option<&Last>, epoch: u64) -> Result<(), SinkError> {
-        let is_newer = |last: &&Last| last.position.instance != self.shared.instance && last.sequence > self.sequence;
-        let Some(last) = last.filter(is_newer).filter(|_| self.epoch == Some(epoch)) else { return Ok(()) };
+    fn check_ours(&mut self, sequence: u64, last: &Position, epoch: u64) -> Result<(), SinkError> {
+        let is_newer = last.instance != self.server.instance && sequence > self.sequence;
+        if !is_newer || self.epoch != Some(epoch) {
+            return Ok(());
+        }
         self.epoch = None;
         Err(SinkError::Overtaken(format!(
-            "another instance has claimed the lane in the stream {}, at its message {}",
-            self.shared.settings.stream, last.sequence
+            "another instance has claimed the lane in the stream {}, at its message {sequence}",
+            self.server.settings.stream
         )))
     }
 
-    /// The position that a claim repeats. `None` if the stream has no position although one is confirmed.
-    fn position_to_claim(
-        &self,
-        known: Option<stream::Position>,
-        facts: &Facts,
-        recorded: &Recorded,
-    ) -> Option<stream::Position> {
-        match (known, recorded.confirmed) {
-            (None, Some(confirmed)) if facts.has_dropped => {
-                info!(channel = %self.identity.channel.name, sink = %self.identity.sink,
-                    "the limits of the stream have deleted the lane's position: it starts again at the recorded one");
-                Some(stream::Position::first(&self.identity, confirmed.position))
-            }
-            (known, _) => stream::Position::adopted(known, recorded),
-        }
-    }
-
-    /// The last position message.
-    async fn last(&self) -> Result<Option<Last>, SinkError> {
-        let Shared { server, settings, .. } = &*self.shared;
-        let stored = match server.last(&self.subject).await {
+    /// The last position message, and its sequence number.
+    async fn last(&self) -> Result<Option<(u64, Position)>, SinkError> {
+        let server = &self.server;
+        let stored = match server.message(&json!({"last_by_subj": self.subject})).await {
             Err(RequestFailure::Refused(Refusal { err_code: NO_STREAM, .. })) => None,
             stored => stored.map_err(|failure| server.error_in("reading", failure))?,
         };
         let Some(stored) = stored else { return Ok(None) };
-        let position = Position::read(&stored.body).map_err(|error| {
-            let doing = format!("reading the lane's position in the stream {}", settings.stream);
-            let message = format!(
-                "message {} is not a position ({error}): nats stream purge {} --subject={}",
-                stored.sequence, settings.stream, self.subject
-            );
-            misconfigured(&doing, &message)
+        let position: Position = serde_json::from_slice(&stored.body).map_err(|error| {
+            let (stream, sequence, subject) = (&server.settings.stream, stored.sequence, &self.subject);
+            SinkError::unusable(format!(
+                "reading the lane's position in the stream {stream}: message {sequence} is not a position ({error}): \
+                 nats stream purge {stream} --subject={subject}"
+            ))
         })?;
-        Ok(Some(Last { sequence: stored.sequence, position }))
+        Ok(Some((stored.sequence, position)))
     }
 
     fn missing(&self) -> String {
-        format!("the stream {} has no position message on the subject {}", self.shared.settings.stream, self.subject)
+        format!("the stream {} has no position message on the subject {}", self.server.settings.stream, self.subject)
     }
 
     /// The unrecorded events of this lane in the stream after the message `sequence`, with their sequence numbers.
@@ -120,11 +96,11 @@ impl LaneLog {
         mut sequence: u64,
         unrecorded: &Unrecorded,
     ) -> Result<Vec<(u64, EventKey)>, SinkError> {
-        let server = &self.shared.server;
-        let filter = self.shared.settings.subject.filter(&self.identity.channel);
+        let server = &self.server;
+        let filter = server.settings.subject.filter(&self.identity.channel);
         let mut found = Vec::new();
         loop {
-            let next = server.next(sequence + 1, &filter).await;
+            let next = server.message(&json!({"seq": sequence + 1, "next_by_subj": filter})).await;
             let Some(message) = next.map_err(|failure| server.error_in("reading", failure))? else {
                 return Ok(found);
             };
@@ -134,25 +110,21 @@ impl LaneLog {
         }
     }
 
-    /// Publishes a position message under the condition that the last message on its subject is the message `sequence`. A
-    /// batch has these headers in addition.
+    /// Publishes a position message with these headers, under the condition that the last message on its subject is the
+    /// message `sequence`.
     async fn publish_position(
         &mut self,
         sequence: u64,
         position: &Position,
-        batch: &[(&'static str, &str)],
+        mut headers: HeaderMap,
     ) -> Result<(), RequestFailure> {
-        let mut headers = HeaderMap::new();
-        headers.insert(EXPECTED_STREAM, &*self.shared.settings.stream);
-        headers.insert(EXPECTED_SEQUENCE, &*sequence.to_string());
+        headers.insert(NATS_EXPECTED_STREAM, &*self.server.settings.stream);
+        headers.insert(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, sequence.to_string());
         headers.insert("Content-Type", "application/json");
         if self.facts.rollups {
-            headers.insert(ROLLUP, "sub");
+            headers.insert(NATS_ROLLUP, "sub");
         }
-        for (name, value) in batch {
-            headers.insert(*name, *value);
-        }
-        let ack = self.shared.server.publish(self.subject.clone(), headers, position.to_json()).await?;
+        let ack = self.server.publish(self.subject.clone(), headers, stream::json(position)).await?;
         self.sequence = ack.seq;
         Ok(())
     }
@@ -160,33 +132,37 @@ impl LaneLog {
     /// Publishes the events of a batch and then the position, all or nothing.
     async fn publish_batch(&mut self, events: Vec<Outgoing>, position: &Position) -> Result<(), RequestFailure> {
         if events.is_empty() {
-            return self.publish_position(self.sequence, position, &[]).await;
+            return self.publish_position(self.sequence, position, HeaderMap::new()).await;
         }
         let id = position.lane.delivery.simple().to_string();
-        let last = (events.len() + 1).to_string();
-        for (event, number) in events.into_iter().zip(1_usize..) {
-            let mut headers = event.headers;
-            headers.insert(BATCH_ID, &*id);
-            headers.insert(BATCH_SEQUENCE, &*number.to_string());
-            self.shared.server.send(event.subject, headers, event.body).await?;
+        let number_in_batch = |headers: &mut HeaderMap, number: usize| {
+            headers.insert(NATS_BATCH_ID, &*id);
+            headers.insert(NATS_BATCH_SEQUENCE, number.to_string());
+        };
+        let last = events.len() + 1;
+        for (mut event, number) in events.into_iter().zip(1..) {
+            number_in_batch(&mut event.headers, number);
+            self.server.send(event.subject, event.headers, event.body).await?;
         }
-        let batch = [(BATCH_ID, &*id), (BATCH_SEQUENCE, &*last), (BATCH_COMMIT, "1")];
-        self.publish_position(self.sequence, position, &batch).await
+        let mut headers = HeaderMap::new();
+        number_in_batch(&mut headers, last);
+        headers.insert(NATS_BATCH_COMMIT, "1");
+        self.publish_position(self.sequence, position, headers).await
     }
 
     /// Publishes one event under the condition that the lane's position message is still the last one on its subject.
     async fn publish_alone(&self, mut event: Outgoing) -> Result<(), RequestFailure> {
-        let (server, sequence) = (&self.shared.server, self.sequence);
+        let (server, sequence) = (&self.server, self.sequence);
         loop {
             let mut headers = event.headers.clone();
-            headers.insert(EXPECTED_SEQUENCE, &*sequence.to_string());
+            headers.insert(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, sequence.to_string());
             headers.insert(EXPECTED_SUBJECT, &*self.subject);
             let ack = server.publish(event.subject.clone(), headers, event.body.clone()).await?;
             if !ack.duplicate {
                 return Ok(());
             }
             // The server knows the id from a stored message of this lane, or from another message.
-            let known = if ack.seq > sequence { server.at(ack.seq).await? } else { None };
+            let known = if ack.seq > sequence { server.message(&json!({"seq": ack.seq})).await? } else { None };
             let key = known.and_then(|known| key_of(&known.headers, self.identity.channel.id, &self.identity.sink));
             if key == Some(event.key) {
                 return Ok(());
@@ -197,20 +173,20 @@ impl LaneLog {
 
     /// The result if the server knows the id of an event of a batch, and so has not stored the position.
     async fn duplicate(&mut self, keys: &BTreeSet<EventKey>, refusal: Refusal) -> Result<Appended, SinkError> {
-        let stored = self.search_after(self.sequence, &Unrecorded::all()).await?;
+        let stored = self.search_after(self.sequence, &Unrecorded::default()).await?;
         let stored: BTreeSet<_> = stored.into_iter().map(|(_, key)| key).filter(|key| keys.contains(key)).collect();
         if !stored.is_empty() {
             // The server has stored only a part of a batch.
             self.again = None;
         } else if self.again.replace(self.sequence).is_some() {
-            return Err(self.shared.server.error_of_event(RequestFailure::Refused(refusal)));
+            return Err(self.server.error_of_event(RequestFailure::Refused(refusal)));
         }
         Ok(Appended::Held(stored))
     }
 
     /// Why the stream would not accept an event, if so.
     fn unfit(&self, event: &Outgoing, size: usize) -> Option<SinkError> {
-        let (stream, max_payload) = (&self.shared.settings.stream, self.max_payload);
+        let (stream, max_payload) = (&self.server.settings.stream, self.facts.max_payload);
         let limit = self.facts.max_size.filter(|limit| *limit < max_payload);
         let message = if !self.facts.takes(&event.subject) {
             let subject = &event.subject;
@@ -237,40 +213,45 @@ impl Log for LaneLog {
 
     async fn position(&mut self) -> Result<Place, SinkError> {
         let last = self.last().await?;
-        Ok(last.map_or_else(|| Place::Missing(self.missing()), |last| Place::At(last.position.lane.through)))
+        Ok(last.map_or_else(|| Place::Missing(self.missing()), |(_, position)| Place::At(position.lane.through)))
     }
 
     /// Repeats the position as a message of this process.
     async fn claim(&mut self, recorded: &Recorded) -> Result<Claim, SinkError> {
         for _ in 0..CLAIMS {
-            let Some(facts) = self.shared.stream(recorded.confirmed.is_none()).await? else {
+            let Some(facts) = self.server.facts(recorded.confirmed.is_none()).await? else {
                 return Ok(Claim::Missing(self.missing()));
             };
-            let last = self.last().await?;
-            self.check_ours(last.as_ref(), recorded.epoch)?;
-            let (sequence, known) = match last {
-                Some(Last { sequence, position }) => (sequence, Some(position)),
-                None => (0, None),
-            };
+            let (sequence, known) = self.last().await?.unzip();
+            let sequence = sequence.unwrap_or_default();
+            if let Some(known) = &known {
+                self.check_ours(sequence, known, recorded.epoch)?;
+            }
             self.since = known.as_ref().and_then(|known| known.since).unwrap_or(sequence);
-            let Some(mut lane) = self.position_to_claim(known.map(|known| known.lane), &facts, recorded) else {
-                return Ok(Claim::Missing(self.missing()));
+            let lane = match (known.map(|known| known.lane), recorded.confirmed) {
+                (None, Some(confirmed)) if facts.has_dropped => {
+                    info!(channel = %self.identity.channel.name, sink = %self.identity.sink,
+                        "the limits of the stream have deleted the lane's position: it starts again at the recorded one");
+                    Some(stream::Position::first(&self.identity, confirmed.position))
+                }
+                (known, _) => stream::Position::adopted(known, recorded),
             };
+            let Some(mut lane) = lane else { return Ok(Claim::Missing(self.missing())) };
             lane.epoch = recorded.epoch;
             let claim = Position {
                 lane: lane.clone(),
-                instance: self.shared.instance,
+                instance: self.server.instance,
                 follow: !facts.batches,
                 since: Some(self.since),
             };
             self.facts = facts;
-            match self.publish_position(sequence, &claim, &[]).await {
+            match self.publish_position(sequence, &claim, HeaderMap::new()).await {
                 Ok(()) => {
                     self.epoch = Some(recorded.epoch);
                     return Ok(Claim::At(lane));
                 }
                 Err(RequestFailure::Refused(refusal)) if refusal.err_code == WRONG_SEQUENCE => {}
-                Err(failure) => return Err(self.shared.server.error_in("claiming a lane in", failure)),
+                Err(failure) => return Err(self.server.error_in("claiming a lane in", failure)),
             }
         }
         Err(SinkError::away(
@@ -289,13 +270,12 @@ impl Log for LaneLog {
     }
 
     async fn ready(&mut self, _: &stream::Position) -> Result<(), SinkError> {
-        (self.again, self.max_payload) = (None, self.shared.max_payload().await?);
+        (self.again, self.facts.max_payload) = (None, self.server.info().await?.1);
         Ok(())
     }
 
     async fn refresh(&mut self) -> Result<(), SinkError> {
-        self.facts = self.shared.stream(false).await?.ok_or_else(|| self.displaced())?;
-        self.max_payload = self.shared.max_payload().await?;
+        self.facts = self.server.facts(false).await?.ok_or_else(|| self.displaced())?;
         Ok(())
     }
 
@@ -304,7 +284,7 @@ impl Log for LaneLog {
     }
 
     fn event(&self, message: &Message) -> Result<(Outgoing, usize), SinkError> {
-        let settings = &self.shared.settings;
+        let settings = &self.server.settings;
         let event = Outgoing::new(&self.identity, message, &settings.stream, &settings.subject);
         let event = if let Some(sequence) = self.again { event.again(sequence) } else { event };
         let size = event.size();
@@ -313,9 +293,8 @@ impl Log for LaneLog {
 
     /// In one atomic batch or, if the stream does not allow batches, one message after the other.
     async fn append(&mut self, events: Vec<Outgoing>, position: &stream::Position) -> Result<Appended, SinkError> {
-        let shared = self.shared.clone();
-        let server = &shared.server;
-        let (instance, follow) = (shared.instance, !self.facts.batches);
+        let server = self.server.clone();
+        let (instance, follow) = (server.instance, !self.facts.batches);
         let position = Position { lane: position.clone(), instance, follow, since: None };
         let (alone, batch) = if self.facts.batches { (Vec::new(), events) } else { (events, Vec::new()) };
         for (at, event) in alone.into_iter().enumerate() {
@@ -351,7 +330,7 @@ impl Log for LaneLog {
     fn displaced(&self) -> SinkError {
         SinkError::Displaced(format!(
             "the lane's last position message in the stream {}, on the subject {}, was not written by this instance",
-            self.shared.settings.stream, self.subject
+            self.server.settings.stream, self.subject
         ))
     }
 }

@@ -1,21 +1,15 @@
-//! The message for an event: its subject, its headers and its size.
+//! The messages of a lane: one for each event, and the position, which is the last message on the lane's own subject.
 
 use async_nats::HeaderMap;
+use async_nats::header::{NATS_EXPECTED_STREAM, NATS_MESSAGE_ID};
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::settings::Pattern;
 use crate::{LaneRef, stream};
 use proof::event::{ChannelId, EventKey};
 use record::Message;
-
-pub(super) const MESSAGE_ID: &str = "Nats-Msg-Id";
-pub(super) const EXPECTED_STREAM: &str = "Nats-Expected-Stream";
-pub(super) const EXPECTED_SEQUENCE: &str = "Nats-Expected-Last-Subject-Sequence";
-pub(super) const EXPECTED_SUBJECT: &str = "Nats-Expected-Last-Subject-Sequence-Subject";
-pub(super) const ROLLUP: &str = "Nats-Rollup";
-pub(super) const BATCH_ID: &str = "Nats-Batch-Id";
-pub(super) const BATCH_SEQUENCE: &str = "Nats-Batch-Sequence";
-pub(super) const BATCH_COMMIT: &str = "Nats-Batch-Commit";
 
 /// The most bytes that the headers of a batch or of a fence add.
 const MORE_HEADERS: usize = 400;
@@ -32,9 +26,12 @@ pub(super) struct Outgoing {
 impl Outgoing {
     pub(super) fn new(lane: &LaneRef, message: &Message, stream: &str, pattern: &Pattern) -> Self {
         let record = message.record();
+        // The id by which a server recognizes a message that it has already stored. Two events at one offset have different
+        // ids.
+        let id = record.event_id.map(|id| format!(":{id}")).unwrap_or_default();
         let mut headers = HeaderMap::new();
-        headers.insert(MESSAGE_ID, &*message_id(record.channel.id, record.event_key()));
-        headers.insert(EXPECTED_STREAM, stream);
+        headers.insert(NATS_MESSAGE_ID, format!("{}:{}{id}", record.channel.id, record.offset));
+        headers.insert(NATS_EXPECTED_STREAM, stream);
         for (name, value) in stream::headers(lane, message) {
             headers.insert(name, &*value);
         }
@@ -53,23 +50,41 @@ impl Outgoing {
     /// The same message with another id. It is used if the server knows the first id, and the event is delivered again on
     /// purpose.
     pub(super) fn again(mut self, position: u64) -> Self {
-        let id = self.headers.get(MESSAGE_ID).map(|id| format!("{id}:{position}")).unwrap_or_default();
-        self.headers.insert(MESSAGE_ID, &*id);
+        let id = self.headers.get(NATS_MESSAGE_ID).map(|id| format!("{id}:{position}")).unwrap_or_default();
+        self.headers.insert(NATS_MESSAGE_ID, id);
         self
     }
 }
 
-/// The id by which a server recognizes a message that it has already stored. Two events at one offset have different ids.
-fn message_id(channel: ChannelId, EventKey { offset, id }: EventKey) -> String {
-    let id = id.map(|id| format!(":{id}")).unwrap_or_default();
-    format!("{channel}:{offset}{id}")
-}
-
 /// Identifies the event in a message of this lane by the headers that a server returns. `None` for a message of another lane.
-pub(super) fn key_of(headers: &str, channel: ChannelId, sink: &str) -> Option<EventKey> {
+pub(super) fn key_of(headers: &[u8], channel: ChannelId, sink: &str) -> Option<EventKey> {
+    let headers = String::from_utf8_lossy(headers);
     let value = |name: &str| {
         let line = headers.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
         Some(line.trim())
     };
     stream::key_of(channel, sink, value)
+}
+
+/// A position, and the claim under which it was written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Position {
+    #[serde(flatten, deserialize_with = "stream::Position::read")]
+    pub(super) lane: stream::Position,
+    /// Identifies the run of the process that wrote it.
+    pub(super) instance: Uuid,
+    /// Written for instances of an older version: they look for events after the position only if this is true. This version
+    /// always looks.
+    pub(super) follow: bool,
+    /// The sequence number after which the stream may contain unrecorded events of the lane. `None` if it is the sequence
+    /// number of this message. It differs in a claim, which repeats the position of an earlier message.
+    pub(super) since: Option<u64>,
+}
+
+impl Position {
+    /// The most events that a delivery may have if a message may have `max_bytes` bytes. The position of a delivery can
+    /// also name events of the previous delivery, so this is half of the number that fits.
+    pub(super) fn most_events(max_bytes: usize) -> usize {
+        ((max_bytes / 2).saturating_sub(stream::Position::BYTES) / stream::Position::BYTES_PER_EVENT).max(1)
+    }
 }

@@ -1,4 +1,4 @@
-//! The connection to the servers, and the JetStream API requests of the sink.
+//! The connection to the servers, and the JetStream API requests of the sink. The lanes of a sink share it.
 //!
 //! # Invariants
 //!
@@ -7,19 +7,21 @@
 //! * **Refused or unknown.** A request that a server has answered with an error was not carried out. A request without an
 //!   answer may have been carried out, or may still be carried out later.
 
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_nats::connection::State;
-use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, HeaderMap, RequestErrorKind, ServerAddr};
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, HeaderMap, Request, RequestErrorKind, ServerAddr};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use rustls::ClientConfig;
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use tokio::time::timeout;
+use uuid::Uuid;
 
 use crate::SinkError;
 use crate::settings::{Login, NatsSettings};
@@ -39,7 +41,7 @@ const INCOMPLETE: u64 = 10176;
 pub(super) const BATCHES_DISABLED: u64 = 10174;
 pub(super) const NO_STREAM: u64 = 10059;
 const NO_MESSAGE: u64 = 10037;
-const NAME_IN_USE: u64 = 10058;
+pub(super) const NAME_IN_USE: u64 = 10058;
 /// JetStream has no leader, is starting, or has reached its limit of pending requests or batches.
 const AWAY: [u64; 6] = [10008, 10009, 10104, 10118, 10164, 10210];
 /// The account, the stream or the server has no space, or no JetStream.
@@ -48,13 +50,10 @@ const NO_ROOM: [u64; 10] = [10023, 10028, 10035, 10039, 10047, 10076, 10077, 101
 /// Why a request was not carried out, or may not have been carried out.
 #[derive(Debug)]
 pub(super) enum RequestFailure {
-    /// The server did not answer.
     Unanswered(String),
-    /// The server refused the request.
     Refused(Refusal),
 }
 
-/// A JetStream error.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Refusal {
     #[serde(default)]
@@ -63,7 +62,6 @@ pub(super) struct Refusal {
     description: String,
 }
 
-/// The acknowledgement of a message.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(super) struct Ack {
     pub(super) seq: u64,
@@ -71,17 +69,23 @@ pub(super) struct Ack {
     pub(super) duplicate: bool,
 }
 
-/// A message that a stream has stored.
-#[derive(Debug)]
+#[derive(Debug, Deserialize)]
 pub(super) struct Stored {
+    #[serde(rename = "seq")]
     pub(super) sequence: u64,
-    pub(super) headers: String,
+    #[serde(rename = "hdrs", default, deserialize_with = "decoded")]
+    pub(super) headers: Vec<u8>,
+    #[serde(rename = "data", default, deserialize_with = "decoded")]
     pub(super) body: Vec<u8>,
 }
 
 /// The sink's connection to the servers.
 pub(super) struct Server {
-    settings: Arc<NatsSettings>,
+    pub(super) settings: NatsSettings,
+    /// The run of the process.
+    pub(super) instance: Uuid,
+    /// The most events in one delivery. It depends on the settings of the stream.
+    pub(super) at_once: AtomicUsize,
     client: tokio::sync::Mutex<Option<Client>>,
     /// The last error that the client has reported since it was connected.
     trouble: Arc<Mutex<Option<String>>>,
@@ -95,8 +99,9 @@ impl NatsSettings {
 }
 
 impl Server {
-    pub(super) fn new(settings: Arc<NatsSettings>) -> Self {
-        Self { settings, client: tokio::sync::Mutex::default(), trouble: Arc::default() }
+    pub(super) fn new(settings: NatsSettings, at_once: usize) -> Self {
+        let (client, trouble) = (tokio::sync::Mutex::default(), Arc::default());
+        Self { settings, instance: Uuid::new_v4(), at_once: at_once.into(), client, trouble }
     }
 
     /// The connection. Fails if it is not connected at the moment.
@@ -115,7 +120,7 @@ impl Server {
 
     async fn connect(&self) -> Result<Client, SinkError> {
         let servers = self.settings.shown_servers();
-        let set_up = |message: String| misconfigured(&format!("connecting to {servers}"), &message);
+        let set_up = |message: String| SinkError::unusable(format!("connecting to {servers}: {message}"));
         let trouble = self.trouble.clone();
         let options = match &self.settings.login {
             Login::None => ConnectOptions::new(),
@@ -180,72 +185,34 @@ impl Server {
     }
 
     fn tls(&self) -> Result<ClientConfig, rustls::Error> {
-        let NatsSettings { authorities, identity, .. } = &*self.settings;
+        let NatsSettings { authorities, identity, .. } = &self.settings;
         let by = |is_used| http::tls(authorities.as_ref(), identity.as_ref(), is_used, Arc::default());
         // A server may require TLS even if the settings do not mention it.
         by(true).or_else(|error| if self.settings.requires_tls() { Err(error) } else { by(false) })
     }
 
-    /// Sends a request to the JetStream API, and returns the answer.
-    async fn ask<T: DeserializeOwned>(&self, what: &str, request: &Value) -> Result<T, RequestFailure> {
-        let client = self.client().await.map_err(|error| RequestFailure::Unanswered(error.to_string()))?;
-        let body = request.to_string().into();
-        let answer = timeout(self.settings.timeout, client.request(format!("$JS.API.{what}"), body)).await;
-        self.read(answer.ok()).and_then(|answer| serde_json::from_value(answer).map_err(unreadable))
+    /// The version of the server, and the largest message with its headers, in bytes, that it accepts.
+    pub(super) async fn info(&self) -> Result<(String, usize), SinkError> {
+        let info = self.client().await?.try_server_info();
+        Ok(info.map_or((String::new(), usize::MAX), |info| (info.version, info.max_payload)))
     }
 
-    /// The settings and the state of the stream. `None` if it does not exist.
-    pub(super) async fn stream<T: DeserializeOwned>(&self) -> Result<Option<T>, RequestFailure> {
-        match self.ask(&format!("STREAM.INFO.{}", self.settings.stream), &json!({})).await {
-            Err(RequestFailure::Refused(Refusal { err_code: NO_STREAM, .. })) => Ok(None),
-            answer => answer.map(Some),
-        }
-    }
-
-    /// Creates the stream, unless a stream has its name.
-    pub(super) async fn create(&self, stream: &Value) -> Result<(), RequestFailure> {
-        match self.ask::<Value>(&format!("STREAM.CREATE.{}", self.settings.stream), stream).await {
-            Err(RequestFailure::Refused(Refusal { err_code: NAME_IN_USE, .. })) => Ok(()),
-            answer => answer.map(drop),
-        }
-    }
-
-    /// The last message on a subject.
-    pub(super) async fn last(&self, subject: &str) -> Result<Option<Stored>, RequestFailure> {
-        self.message(&json!({"last_by_subj": subject})).await
-    }
-
-    /// The first message from `sequence` on whose subject matches the filter.
-    pub(super) async fn next(&self, sequence: u64, filter: &str) -> Result<Option<Stored>, RequestFailure> {
-        self.message(&json!({"seq": sequence, "next_by_subj": filter})).await
-    }
-
-    /// The message with this sequence number.
-    pub(super) async fn at(&self, sequence: u64) -> Result<Option<Stored>, RequestFailure> {
-        self.message(&json!({"seq": sequence})).await
-    }
-
-    async fn message(&self, request: &Value) -> Result<Option<Stored>, RequestFailure> {
+    /// The first message that the query selects: by `seq`, `next_by_subj` or `last_by_subj`.
+    pub(super) async fn message(&self, query: &Value) -> Result<Option<Stored>, RequestFailure> {
         #[derive(Deserialize)]
         struct Answer {
-            message: Message,
+            message: Stored,
         }
-        #[derive(Deserialize)]
-        struct Message {
-            seq: u64,
-            #[serde(default)]
-            hdrs: String,
-            #[serde(default)]
-            data: String,
+        match self.ask::<Answer>("STREAM.MSG.GET", query).await {
+            Err(RequestFailure::Refused(Refusal { err_code: NO_MESSAGE, .. })) => Ok(None),
+            answer => Ok(Some(answer?.message)),
         }
-        let answer = self.ask::<Answer>(&format!("STREAM.MSG.GET.{}", self.settings.stream), request).await;
-        let Message { seq, hdrs, data } = match answer {
-            Err(RequestFailure::Refused(Refusal { err_code: NO_MESSAGE, .. })) => return Ok(None),
-            answer => answer?.message,
-        };
-        let bytes = |text: String| STANDARD.decode(text).map_err(unreadable);
-        let headers = String::from_utf8_lossy(&bytes(hdrs)?).into_owned();
-        Ok(Some(Stored { sequence: seq, headers, body: bytes(data)? }))
+    }
+
+    /// Sends a request about the stream to the JetStream API, and returns the answer.
+    pub(super) async fn ask<T: DeserializeOwned>(&self, what: &str, request: &Value) -> Result<T, RequestFailure> {
+        let subject = format!("$JS.API.{what}.{}", self.settings.stream);
+        self.request(subject, Request::new().payload(request.to_string().into())).await
     }
 
     /// Publishes a message, and waits for the acknowledgement of the stream.
@@ -255,9 +222,7 @@ impl Server {
         headers: HeaderMap,
         body: Bytes,
     ) -> Result<Ack, RequestFailure> {
-        let client = self.client().await.map_err(|error| RequestFailure::Unanswered(error.to_string()))?;
-        let answer = timeout(self.settings.timeout, client.request_with_headers(subject, headers, body)).await;
-        self.read(answer.ok()).and_then(|answer| serde_json::from_value(answer).map_err(unreadable))
+        self.request(subject, Request::new().headers(headers).payload(body)).await
     }
 
     /// Publishes a message of a batch without waiting for an answer: the server acknowledges the batch as a whole.
@@ -269,11 +234,10 @@ impl Server {
         }
     }
 
-    fn read(
-        &self,
-        answer: Option<Result<async_nats::Message, async_nats::RequestError>>,
-    ) -> Result<Value, RequestFailure> {
-        let message = answer.ok_or_else(|| self.timed_out())?.map_err(|error| match error.kind() {
+    async fn request<T: DeserializeOwned>(&self, subject: String, request: Request) -> Result<T, RequestFailure> {
+        let client = self.client().await.map_err(|error| RequestFailure::Unanswered(error.to_string()))?;
+        let answer = timeout(self.settings.timeout, client.send_request(subject, request)).await;
+        let message = answer.map_err(|_| self.timed_out())?.map_err(|error| match error.kind() {
             RequestErrorKind::TimedOut => self.timed_out(),
             RequestErrorKind::NoResponders => RequestFailure::Unanswered(
                 "nothing answers there: JetStream is off, still starting or without a leader".to_owned(),
@@ -283,7 +247,7 @@ impl Server {
         let mut answer: Value = serde_json::from_slice(&message.payload).map_err(unreadable)?;
         match answer.get_mut("error").map(Value::take) {
             Some(error) => Err(RequestFailure::Refused(serde_json::from_value(error).map_err(unreadable)?)),
-            None => Ok(answer),
+            None => serde_json::from_value(answer).map_err(unreadable),
         }
     }
 
@@ -304,7 +268,7 @@ impl Server {
     /// The error for a failed request that is not about an event.
     pub(super) fn error_in(&self, doing: &str, failure: RequestFailure) -> SinkError {
         let stream = &self.settings.stream;
-        self.error(failure, |said| misconfigured(&format!("{doing} the stream {stream}"), &said))
+        self.error(failure, |said| SinkError::unusable(format!("{doing} the stream {stream}: {said}")))
     }
 
     fn error(&self, failure: RequestFailure, refused: impl FnOnce(String) -> SinkError) -> SinkError {
@@ -316,14 +280,12 @@ impl Server {
                 match err_code {
                     INCOMPLETE | BATCHES_DISABLED | WRONG_SEQUENCE => SinkError::away(said),
                     code if AWAY.contains(&code) => SinkError::away(said),
-                    NO_STREAM => misconfigured(
-                        &format!("using the stream {stream}"),
-                        &format!("{said}: make it, set create = true, or correct the name"),
-                    ),
-                    code if NO_ROOM.contains(&code) => misconfigured(
-                        &format!("publishing to the stream {stream}"),
-                        &format!("{said}: give the stream or the account more room"),
-                    ),
+                    NO_STREAM => SinkError::unusable(format!(
+                        "using the stream {stream}: {said}: make it, set create = true, or correct the name"
+                    )),
+                    code if NO_ROOM.contains(&code) => SinkError::unusable(format!(
+                        "publishing to the stream {stream}: {said}: give the stream or the account more room"
+                    )),
                     _ => refused(said),
                 }
             }
@@ -331,9 +293,8 @@ impl Server {
     }
 }
 
-/// An error that no event causes and that an operator must fix.
-pub(super) fn misconfigured(doing: &str, message: &str) -> SinkError {
-    SinkError::unusable(format!("{doing}: {message}"))
+fn decoded<'de, D: Deserializer<'de>>(base64: D) -> Result<Vec<u8>, D::Error> {
+    STANDARD.decode(String::deserialize(base64)?).map_err(D::Error::custom)
 }
 
 fn unreadable(error: impl std::error::Error) -> RequestFailure {

@@ -1,9 +1,25 @@
 //! The stream: how it is created, and the requirements on an existing one.
 
+use std::sync::atomic::Ordering;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tracing::info;
 
+use super::message::Position;
+use super::server::{NAME_IN_USE, NO_STREAM, Refusal, RequestFailure, Server};
+use crate::SinkError;
 use crate::settings::NatsSettings;
+
+/// The most events in one batch. A server accepts 1,000 messages in a batch, and the position is one of them.
+pub(super) const BATCH: usize = 999;
+
+/// The most events in one delivery, which the ledger records as one. A delivery has fewer events if the position could not
+/// name this many within the server's limit for one message.
+pub(super) const AT_ONCE: usize = 2 * BATCH;
+
+/// The most events in one delivery if each event is published alone, because each event takes a round trip.
+const AT_ONCE_ALONE: usize = 100;
 
 /// The oldest server that supports a condition on the last message of another subject.
 const FENCED_SINCE: (u64, u64) = (2, 11);
@@ -20,38 +36,27 @@ pub(super) struct Stream {
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
 struct State {
-    #[serde(default)]
     first_seq: u64,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
 #[expect(clippy::struct_excessive_bools, reason = "they are the server's")]
 struct Config {
-    #[serde(default)]
     subjects: Vec<String>,
-    #[serde(default)]
     retention: String,
-    #[serde(default)]
     max_msg_size: i64,
-    #[serde(default)]
     max_msgs: i64,
-    #[serde(default)]
     max_bytes: i64,
     /// In nanoseconds.
-    #[serde(default)]
     max_age: i64,
-    #[serde(default)]
     discard: String,
-    #[serde(default)]
     allow_atomic: bool,
-    #[serde(default)]
     allow_rollup_hdrs: bool,
-    #[serde(default)]
     sealed: bool,
-    #[serde(default)]
     no_ack: bool,
-    #[serde(default)]
     mirror: Option<Value>,
 }
 
@@ -66,18 +71,11 @@ pub(super) struct Facts {
     pub(super) rollups: bool,
     /// The largest message that it accepts, in bytes. `None` if it has no such limit.
     pub(super) max_size: Option<usize>,
+    /// The largest message with its headers, in bytes, that the server accepts.
+    pub(super) max_payload: usize,
     /// Whether the limits of the stream delete the oldest messages, and have deleted some. The limit for each subject does
     /// not count, because it keeps the last message of the subject.
     pub(super) has_dropped: bool,
-}
-
-impl Stream {
-    /// A stream that was just created, or created again, starts with message 1, and so has deleted none.
-    fn has_dropped(&self) -> bool {
-        let Config { max_msgs, max_bytes, max_age, discard, .. } = &self.config;
-        let drops = *max_age > 0 || (discard == "old" && (*max_msgs > 0 || *max_bytes > 0));
-        drops && self.state.first_seq > 1
-    }
 }
 
 impl Facts {
@@ -86,12 +84,63 @@ impl Facts {
     }
 }
 
+impl Server {
+    /// The facts about the stream. Creates a missing stream if the configuration and the caller allow it. Returns `None` if
+    /// the stream is missing and the caller does not allow to create it.
+    pub(super) async fn facts(&self, may_make: bool) -> Result<Option<Facts>, SinkError> {
+        let (version, max_payload) = self.info().await?;
+        let mut found = self.stream().await?;
+        if found.is_none() && !may_make {
+            return Ok(None);
+        }
+        if found.is_none() && self.settings.create {
+            match self.ask::<Value>("STREAM.CREATE", &wanted(&self.settings, &version)).await {
+                Err(RequestFailure::Refused(Refusal { err_code: NAME_IN_USE, .. })) => {}
+                made => drop(made.map_err(|failure| self.error_in("making", failure))?),
+            }
+            info!(stream = %self.settings.stream, "stream made");
+            found = self.stream().await?;
+        }
+        let facts = Facts { max_payload, ..self.checked(found, &version)? };
+        let most = if facts.batches { AT_ONCE } else { AT_ONCE_ALONE };
+        let largest = facts.max_size.unwrap_or(usize::MAX).min(max_payload);
+        self.at_once.store(most.min(Position::most_events(largest)), Ordering::Relaxed);
+        Ok(Some(facts))
+    }
+
+    pub(super) async fn probe(&self) -> Result<String, SinkError> {
+        let (version, _) = self.info().await?;
+        let found = self.stream().await?;
+        if found.is_none() && self.settings.create {
+            let name = &self.settings.stream;
+            return Ok(format!(
+                "NATS {version} is reachable; the stream {name} will be created: it has no limits until you set some"
+            ));
+        }
+        Ok(summary(&self.checked(found, &version)?, &self.settings, &version))
+    }
+
+    /// The settings and the state of the stream. `None` if it does not exist.
+    async fn stream(&self) -> Result<Option<Stream>, SinkError> {
+        match self.ask("STREAM.INFO", &json!({})).await {
+            Err(RequestFailure::Refused(Refusal { err_code: NO_STREAM, .. })) => Ok(None),
+            answer => answer.map(Some).map_err(|failure| self.error_in("looking at", failure)),
+        }
+    }
+
+    fn checked(&self, found: Option<Stream>, version: &str) -> Result<Facts, SinkError> {
+        let found = found.ok_or_else(|| "it is missing: create it, or set create = true".to_owned());
+        let facts = found.and_then(|found| facts(found, &self.settings, version));
+        facts.map_err(|why| SinkError::unusable(format!("using the stream {}: {why}", self.settings.stream)))
+    }
+}
+
 /// The settings with which a missing stream is created.
 pub(super) fn wanted(settings: &NatsSettings, version: &str) -> Value {
     let mut stream = json!({
         "name": settings.stream,
         "description": "events that channeld has verified",
-        "subjects": subjects(settings),
+        "subjects": [settings.subject.filter_of_all(), format!("{}.>", settings.positions)],
         "retention": "limits",
         "storage": "file",
         "num_replicas": settings.replicas,
@@ -104,19 +153,17 @@ pub(super) fn wanted(settings: &NatsSettings, version: &str) -> Value {
     stream
 }
 
-/// The subjects that a stream must accept.
-fn subjects(settings: &NatsSettings) -> [String; 2] {
-    [settings.subject.filter_of_all(), format!("{}.>", settings.positions)]
-}
-
 /// The facts about a stream that a lane needs, on a server of this version.
 ///
 /// # Errors
 /// If lanes cannot use the stream. The message says why, and how to fix it.
 pub(super) fn facts(stream: Stream, settings: &NatsSettings, version: &str) -> Result<Facts, String> {
-    let has_dropped = stream.has_dropped();
+    let Stream { config, state } = stream;
+    let drops = config.max_age > 0 || (config.discard == "old" && (config.max_msgs > 0 || config.max_bytes > 0));
+    // A stream that was just created, or created again, starts with message 1, and so has deleted none.
+    let has_dropped = drops && state.first_seq > 1;
     let Config { subjects, retention, max_msg_size, allow_atomic, allow_rollup_hdrs, sealed, no_ack, mirror, .. } =
-        stream.config;
+        config;
     let name = &settings.stream;
     let positions = format!("{}.>", settings.positions);
     if !is_since(version, FENCED_SINCE) {
@@ -145,7 +192,7 @@ pub(super) fn facts(stream: Stream, settings: &NatsSettings, version: &str) -> R
     }
     let max_size = usize::try_from(max_msg_size).ok().filter(|size| *size > 0);
     let batches = allow_atomic && is_since(version, BATCHES_SINCE);
-    Ok(Facts { subjects, batches, rollups: allow_rollup_hdrs, max_size, has_dropped })
+    Ok(Facts { subjects, batches, rollups: allow_rollup_hdrs, max_size, max_payload: usize::MAX, has_dropped })
 }
 
 /// The description of a stream that can be used.

@@ -2,25 +2,25 @@
 -- event's id in the key.
 with found as (
     select to_regnamespace(quote_ident($1)) as schema, to_regclass($2) as events, to_regclass($3) as progress
-)
-select current_setting('server_version'),
-    pg_is_in_recovery() or current_setting('transaction_read_only')::bool,
-    current_setting('server_encoding'),
-    current_setting('synchronous_commit') = 'off',
-    quote_ident(current_user),
-    exists (select from pg_settings where name = 'default_toast_compression' and 'lz4' = any(enumvals)),
-    schema is not null,
-    coalesce(has_schema_privilege(schema::oid, 'create'), has_database_privilege(current_database(), 'create')),
+), seen as (
+select current_setting('server_version') as version,
+    pg_is_in_recovery() or current_setting('transaction_read_only')::bool as is_read_only,
+    current_setting('server_encoding') as encoding,
+    current_setting('synchronous_commit') = 'off' as forgets,
+    quote_ident(current_user) as role,
+    exists (select from pg_settings where name = 'default_toast_compression' and 'lz4' = any(enumvals)) as has_lz4,
+    schema is not null as has_schema,
+    coalesce(has_schema_privilege(schema::oid, 'create'), has_database_privilege(current_database(), 'create')) as may_make,
     coalesce((
         select array_agg(attname::text) from pg_attribute
         where attrelid = events and attnum > 0 and not attisdropped
-    ), '{}'),
+    ), '{}') as columns,
     exists (
         select from pg_index i where i.indrelid = events and i.indisunique and i.indisvalid and i.indpred is null and (
             select array_agg(lower(pg_get_indexdef(i.indexrelid, number, true)) order by number)
             from generate_series(1, i.indnatts) as number
         ) = array['channel_id', 'event_offset', $4]
-    ),
+    ) as has_key,
     -- The keys of older versions, as the SQL that drops them.
     array(
         select case
@@ -32,10 +32,12 @@ select current_setting('server_version'),
             select array_agg(lower(pg_get_indexdef(i.indexrelid, number, true)) order by pg_get_indexdef(i.indexrelid, number, true))
             from generate_series(1, i.indnatts) as number
         ) = '{channel_id,event_offset}'
-    ),
-    progress is not null,
+    ) as old_keys,
+    progress is not null as has_progress,
     coalesce(has_table_privilege(events::oid, 'select') and has_table_privilege(events::oid, 'insert'), true)
         and coalesce(has_table_privilege(progress::oid, 'select') and has_table_privilege(progress::oid, 'insert')
-            and has_table_privilege(progress::oid, 'update'), true),
-    exists (select from pg_extension where extname = 'pg_trgm')
+            and has_table_privilege(progress::oid, 'update'), true) as may_write,
+    exists (select from pg_extension where extname = 'pg_trgm') as has_trigrams
 from found
+)
+select row_to_json(seen)::text from seen

@@ -46,7 +46,7 @@ pub(super) struct Pool {
     /// Locked while the tables are checked and changed, so that this happens once for all lanes.
     preparing: tokio::sync::Mutex<()>,
     /// Whether one connection has reached several server processes.
-    is_pooled: AtomicBool,
+    pub(super) is_pooled: AtomicBool,
 }
 
 /// A connection borrowed from the pool. When it is dropped, it returns to the pool unless a statement is unanswered.
@@ -69,81 +69,66 @@ impl Pool {
         Ok(Self { at, settings, connector, turns, idle, is_ready, preparing, is_pooled })
     }
 
-    /// Waits for a connection.
+    /// Waits for a connection. Checks and completes the tables, unless that was already done.
     pub(super) async fn borrow(&self) -> Result<Borrowed<'_>, SinkError> {
-        let permit = self.turn().await;
-        let open = self.open().await?;
-        Ok(self.lend(self.prepared(open).await?, permit))
+        let mut borrowed = self.borrow_unprepared().await?;
+        let is_ready = || self.is_ready.load(Ordering::Relaxed);
+        if is_ready() {
+            return Ok(borrowed);
+        }
+        let _preparing = self.preparing.lock().await;
+        if !is_ready()
+            && let Some(open) = borrowed.open.take()
+        {
+            borrowed.open = Some(self.prepare(open).await?);
+            self.is_ready.store(true, Ordering::Relaxed);
+        }
+        Ok(borrowed)
     }
 
     /// Waits for a connection like [`borrow`](Self::borrow), but does not check or change the tables.
     pub(super) async fn borrow_unprepared(&self) -> Result<Borrowed<'_>, SinkError> {
-        let permit = self.turn().await;
-        Ok(self.lend(self.open().await?, permit))
-    }
-
-    async fn turn(&self) -> SemaphorePermit<'_> {
-        self.turns.acquire().await.expect("it is never closed")
-    }
-
-    fn lend<'p>(&'p self, open: Open, permit: SemaphorePermit<'p>) -> Borrowed<'p> {
-        Borrowed { pool: self, open: Some(open), unanswered: AtomicUsize::new(0), _permit: permit }
-    }
-
-    async fn open(&self) -> Result<Open, SinkError> {
+        let permit = self.turns.acquire().await.expect("it is never closed");
         let idle = {
             let mut idle = lock(&self.idle);
             idle.retain(|open| !open.client.is_closed());
             idle.pop()
         };
-        match idle {
-            Some(open) => Ok(open),
-            None => self.connect().await,
-        }
+        let open = if let Some(open) = idle { open } else { self.connect().await? };
+        Ok(Borrowed { pool: self, open: Some(open), unanswered: AtomicUsize::new(0), _permit: permit })
     }
 
     async fn connect(&self) -> Result<Open, SinkError> {
-        let connected = self.connector.connect().await;
-        connected.map_err(|error| refusal::of_connection(&error, &self.settings.server, &self.at))
+        self.connector.connect().await.map_err(|error| self.away(&error))
     }
 
-    async fn look(&self, open: &Open) -> Result<Seen, SinkError> {
-        let seen = Seen::look(&open.client, &self.settings).await;
-        seen.map_err(|error| refusal::of_connection(&error, &self.settings.server, &self.at))
+    /// The state of the tables, and the SQL that completes them.
+    async fn look(&self, open: &Open) -> Result<(Seen, Missing), SinkError> {
+        let seen = Seen::look(&open.client, &self.settings).await.map_err(|error| self.away(&error))?;
+        let missing = seen.missing(&self.settings, &self.at).map_err(SinkError::unusable)?;
+        Ok((seen, missing))
     }
 
-    /// Checks and completes the tables, unless that was already done.
-    async fn prepared(&self, open: Open) -> Result<Open, SinkError> {
-        let is_ready = || self.is_ready.load(Ordering::Relaxed);
-        if is_ready() {
-            return Ok(open);
-        }
-        let _preparing = self.preparing.lock().await;
-        let open = if is_ready() { open } else { self.prepare(open).await? };
-        self.is_ready.store(true, Ordering::Relaxed);
-        Ok(open)
+    fn away(&self, error: &DatabaseError) -> SinkError {
+        refusal::of_connection(error, &self.settings.server, &self.at)
     }
 
     /// Completes the tables, or fails with the reason. An old key of the table is dropped in its own transaction, after the
     /// new key was seen. Dropping waits for readers, and the new key may have taken long.
     async fn prepare(&self, mut open: Open) -> Result<Open, SinkError> {
-        let missing = self.missing(&open).await?;
+        let (_, missing) = self.look(&open).await?;
         if !missing.made.is_empty() {
             open = self.run(open, missing.made).await?;
         }
         if missing.dropped.is_empty() {
             return Ok(open);
         }
-        let missing = self.missing(&open).await?;
+        let (_, missing) = self.look(&open).await?;
         if missing.made.is_empty() {
             self.run(open, missing.dropped).await
         } else {
             Err(SinkError::away(format!("the table still lacks: {}; trying again", missing.made)))
         }
-    }
-
-    async fn missing(&self, open: &Open) -> Result<Missing, SinkError> {
-        self.look(open).await?.missing(&self.settings, &self.at).map_err(SinkError::unusable)
     }
 
     /// Runs statements that change the tables, as one transaction. If it takes longer than the answer timeout, as an index
@@ -174,15 +159,12 @@ impl Pool {
 
     /// Describes the state of the tables and the changes that a start will make. Changes nothing.
     pub(super) async fn probe(&self) -> Result<String, SinkError> {
-        let open = self.connect().await?;
-        let seen = self.look(&open).await?;
-        let missing = seen.missing(&self.settings, &self.at).map_err(SinkError::unusable)?;
-        Ok(seen.said(&self.settings, &missing.to_string()))
+        let (seen, missing) = self.look(&self.connect().await?).await?;
+        Ok(seen.said(&self.settings, &missing.all()))
     }
 }
 
 impl Borrowed<'_> {
-    /// Executes a statement, and returns its rows.
     pub(super) async fn query(&self, statement: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Refusal> {
         self.answer(self.send(statement, parameters)).await
     }
@@ -216,15 +198,6 @@ impl Borrowed<'_> {
             self.pool.connector.cancel(self.open()).await;
         }
         is_answered
-    }
-
-    /// Whether the connections go through a pooler, as far as is known.
-    pub(super) fn is_pooled(&self) -> bool {
-        self.pool.is_pooled.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn note_pooler(&self) {
-        self.pool.is_pooled.store(true, Ordering::Relaxed);
     }
 
     async fn failed(&self, error: DatabaseError) -> Refusal {

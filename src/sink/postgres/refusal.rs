@@ -44,7 +44,6 @@ impl From<Refusal> for SinkError {
     }
 }
 
-/// The failure to connect, or a lost connection.
 pub(super) fn of_connection(error: &DatabaseError, server: &ServerSettings, at: &str) -> SinkError {
     let message = advised(error, server, at);
     // Only an operator can change certificates.

@@ -1,7 +1,7 @@
 //! The statements over the tables.
 
 use crate::settings::PostgresSettings;
-use crate::table::{COLUMNS, Kind, NO_ID, joined, progress, quoted};
+use crate::table::{COLUMNS, Kind, NO_ID, joined, names, progress, quoted};
 
 /// How many parameters of an insert precede the parameters of the columns.
 const BEFORE: usize = 6;
@@ -46,7 +46,7 @@ impl PostgresSettings {
 impl Statements {
     pub(super) fn of(settings: &PostgresSettings) -> Self {
         let (table, progress, key) = (settings.quoted(), settings.progress(), key());
-        let names = joined(COLUMNS.iter().map(|column| quoted(column.name)), ", ");
+        let names = names();
         let arrays = joined((1..=COLUMNS.len()).map(|number| format!("${}", BEFORE + number)), ", ");
         let values = COLUMNS.iter().map(|column| {
             let cast = if column.kind == Kind::Json { "::jsonb" } else { "" };

@@ -1,7 +1,6 @@
 //! The state of the tables in the database, and the SQL that completes them.
 
-use std::fmt;
-
+use serde::Deserialize;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
@@ -9,7 +8,7 @@ use super::cells::Parameter;
 use super::statements::{identity, key};
 use crate::settings::PostgresSettings;
 use crate::settings::Search;
-use crate::table::{COLUMNS, Column, Kind, identity_index, joined, quoted, searched};
+use crate::table::{COLUMNS, Column, Kind, identity_index, joined, lacking, quoted, searched};
 use net::postgres::{DatabaseError, advice_on_standby, answered};
 
 /// The column for the full-text search.
@@ -19,27 +18,27 @@ const SEARCH: &str = "search";
 /// eight of them: it has up to four bytes, and is stored twice if words are joined by hyphens, in the whole and in a part.
 const SEARCHED: usize = 130_000;
 
-/// The state of the database.
+/// The state of the database, as `look.sql` returns it.
 #[expect(clippy::struct_excessive_bools, reason = "each is a column of an answer")]
-#[derive(Clone, Debug)]
+#[derive(Deserialize)]
 pub(super) struct Seen {
-    pub(super) version: String,
-    pub(super) is_read_only: bool,
-    pub(super) encoding: String,
-    pub(super) forgets: bool,
+    version: String,
+    is_read_only: bool,
+    encoding: String,
+    forgets: bool,
     /// Quoted for SQL.
-    pub(super) role: String,
-    pub(super) has_lz4: bool,
-    pub(super) has_schema: bool,
-    pub(super) may_make: bool,
+    role: String,
+    has_lz4: bool,
+    has_schema: bool,
+    may_make: bool,
     /// Empty if the table does not exist.
-    pub(super) columns: Vec<String>,
-    pub(super) has_key: bool,
+    columns: Vec<String>,
+    has_key: bool,
     /// The SQL that drops the keys of older versions, in which the offset alone identified an event.
-    pub(super) old_keys: Vec<String>,
-    pub(super) has_progress: bool,
-    pub(super) may_write: bool,
-    pub(super) has_trigrams: bool,
+    old_keys: Vec<String>,
+    has_progress: bool,
+    may_write: bool,
+    has_trigrams: bool,
 }
 
 /// The SQL that completes the tables. It may be run twice.
@@ -51,16 +50,9 @@ pub(super) struct Missing {
 }
 
 impl Missing {
-    fn is_empty(&self) -> bool {
-        self.made.is_empty() && self.dropped.is_empty()
-    }
-}
-
-impl fmt::Display for Missing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    pub(super) fn all(&self) -> String {
         let Self { made, dropped } = self;
-        let between = if made.is_empty() || dropped.is_empty() { "" } else { " " };
-        write!(f, "{made}{between}{dropped}")
+        format!("{made} {dropped}").trim().to_owned()
     }
 }
 
@@ -76,22 +68,7 @@ impl Seen {
         ];
         let rows = answered(client.query_typed(include_str!("look.sql"), &names)).await?;
         let row = rows.first().expect("a query without a table gives one row");
-        Ok(Self {
-            version: row.get(0),
-            is_read_only: row.get(1),
-            encoding: row.get(2),
-            forgets: row.get(3),
-            role: row.get(4),
-            has_lz4: row.get(5),
-            has_schema: row.get(6),
-            may_make: row.get(7),
-            columns: row.get(8),
-            has_key: row.get(9),
-            old_keys: row.get(10),
-            has_progress: row.get(11),
-            may_write: row.get(12),
-            has_trigrams: row.get(13),
-        })
+        Ok(serde_json::from_str(row.get(0)).expect("the query names its columns like the fields"))
     }
 
     /// The SQL that completes the tables. Fails if it must not be run, or would not help. The message says why, and how to
@@ -103,41 +80,29 @@ impl Seen {
                 advice_on_standby(at)
             ));
         }
-        let (table, missing) = (settings.quoted(), self.statements(settings));
-        let missing = Missing { made: missing, dropped: self.old_keys.join(" ") };
-        if let Some(column) = self.foreign() {
+        let missing = Missing { made: self.statements(settings), dropped: self.old_keys.join(" ") };
+        let (table, sql) = (settings.quoted(), missing.all());
+        let foreign = lacking(&self.columns).find(|column| column.is_needed && !self.columns.is_empty());
+        if let Some(Column { name, .. }) = foreign {
             return Err(format!(
-                "table {table} has no column {column}: it does not belong to channeld, or was changed; choose another name in {at}.table, or \
+                "table {table} has no column {name}: it does not belong to channeld, or was changed; choose another name in {at}.table, or \
                  rename that one"
             ));
         }
         let grants = self.grants(settings);
-        if !missing.is_empty() && !settings.create {
-            return Err(format!(
-                "table {table} is not as it is to be, and {at}.create is false: run: {missing} {grants}"
-            ));
+        if !sql.is_empty() && !settings.create {
+            return Err(format!("table {table} is not as it is to be, and {at}.create is false: run: {sql} {grants}"));
         }
-        if !missing.is_empty() && !self.may_make && self.columns.is_empty() {
-            let Self { role, .. } = self;
+        if !sql.is_empty() && !self.may_make && self.columns.is_empty() {
+            let (role, schema) = (&self.role, &settings.schema);
             return Err(format!(
-                "role {role} may not create tables in schema {}: as its owner run: {missing} {grants}",
-                settings.schema
+                "role {role} may not create tables in schema {schema}: as its owner run: {sql} {grants}"
             ));
         }
         if !self.may_write && !self.columns.is_empty() {
             return Err(format!("role {} may not write to table {table}: as its owner run: {grants}", self.role));
         }
         Ok(missing)
-    }
-
-    /// A required column that the table lacks. A table without it belongs to another program.
-    fn foreign(&self) -> Option<&'static str> {
-        let needed = COLUMNS.iter().filter(|column| column.is_needed && !self.has(column.name));
-        needed.map(|column| column.name).next().filter(|_| !self.columns.is_empty())
-    }
-
-    fn has(&self, column: &str) -> bool {
-        self.columns.iter().any(|name| name == column)
     }
 
     fn statements(&self, settings: &PostgresSettings) -> String {
@@ -187,14 +152,13 @@ impl Seen {
     fn lacking(&self, settings: &PostgresSettings) -> Vec<String> {
         let table = settings.quoted();
         let add = |column: String| format!("alter table {table} add column if not exists {column};");
-        let lacking = COLUMNS.iter().filter(|column| !self.has(column.name)).map(|column| add(self.defined(column)));
-        let mut lacking: Vec<_> = lacking.collect();
+        let mut lacking: Vec<_> = lacking(&self.columns).map(|column| add(self.defined(column))).collect();
         if !self.has_key {
             // An index of this name is unfinished: an index that is created concurrently can fail.
             let unfinished = format!("{}.{}", quoted(&settings.schema), quoted(&identity_index(&settings.table)));
             lacking.push(format!("drop index if exists {unfinished}; {}", create_key(settings)));
         }
-        if !self.has(SEARCH) {
+        if !self.columns.iter().any(|name| name == SEARCH) {
             lacking.extend(generated(settings.search).map(add));
             lacking.extend(index(settings));
         }
@@ -239,7 +203,6 @@ impl Seen {
     }
 }
 
-/// The SQL that creates the key of a table.
 fn create_key(settings: &PostgresSettings) -> String {
     let (table, name) = (settings.quoted(), quoted(&identity_index(&settings.table)));
     format!("create unique index if not exists {name} on {table} ({});", key())

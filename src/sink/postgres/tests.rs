@@ -1,6 +1,6 @@
 use bytes::Bytes;
 
-use super::jsonb;
+use super::cells::jsonb_refuses;
 use super::writer::{AT_ONCE_BYTES, pieces};
 use crate::table::{COLUMNS, Cell, Row};
 
@@ -11,7 +11,7 @@ fn json_is_kept_from_jsonb_only_where_it_is_refused() {
         r#"{"n":123456789012345678901234567890123456789012345678901234567890.5}"#,
         r#""1e999999999""#,
     ] {
-        assert!(!jsonb::refuses(json.as_bytes()), "{json}");
+        assert!(!jsonb_refuses(json.as_bytes()), "{json}");
     }
     for json in [
         r#"{"a":"x\u0000"}"#,
@@ -23,7 +23,7 @@ fn json_is_kept_from_jsonb_only_where_it_is_refused() {
         "[1e-400000]",
         "[1e99999999999999999999]",
     ] {
-        assert!(jsonb::refuses(json.as_bytes()), "{json}");
+        assert!(jsonb_refuses(json.as_bytes()), "{json}");
     }
 }
 

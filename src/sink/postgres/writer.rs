@@ -14,6 +14,7 @@
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use futures_util::FutureExt;
 use futures_util::future::{MaybeDone, maybe_done};
@@ -47,13 +48,9 @@ struct Step {
     waits: bool,
 }
 
-/// The answer to a statement.
-struct Written {
-    /// Whether the lane belongs to this instance and had the expected position.
-    has_moved: bool,
-    /// The server process that has executed the statement.
-    backend: String,
-}
+/// The answer to a statement: whether the lane belongs to this instance and had the expected position, and the server process
+/// that has executed the statement.
+type Written = (bool, String);
 
 /// Rows that were sent, and the statement that writes them.
 struct Part<F: Future> {
@@ -71,7 +68,6 @@ struct Sender<'a> {
     delivery: &'a Delivery<'a>,
 }
 
-/// Writes a delivery.
 pub(super) struct Writer<'a> {
     sender: Sender<'a>,
     /// The lane's position after the answered statements.
@@ -89,27 +85,22 @@ impl Step {
     fn position(&self) -> Option<Offset> {
         self.after.max(Some(self.through))
     }
-
-    fn moves(&self) -> bool {
-        self.position() != self.after
-    }
 }
 
 impl<'a> Writer<'a> {
     pub(super) fn new(sink: &'a Postgres, connection: &'a Borrowed<'a>, delivery: &'a Delivery<'a>) -> Self {
-        let each_waits = connection.is_pooled();
+        let each_waits = sink.pool.is_pooled.load(Ordering::Relaxed);
         let position = delivery.after;
         Self { sender: Sender { sink, connection, delivery }, position, durable: 0, backend: None, each_waits }
     }
 
-    /// Writes every message.
     pub(super) async fn write(mut self) -> Result<(), Undelivered> {
         let sender @ Sender { delivery, connection, .. } = self.sender;
         let mut parts = Parts::of(delivery.messages, ROWS, cells::row);
         let mut last: Option<Part<_>> = None;
         while let Some((place, rows)) = parts.next().await {
             let is_apart = pieces(&rows).len() > 1;
-            if let Some(before) = last.take_if(|before| is_apart || !before.step.moves()) {
+            if let Some(before) = last.take_if(|Part { step, .. }| is_apart || step.position() == step.after) {
                 self.finish(before).await?;
             }
             if is_apart {
@@ -218,13 +209,12 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Waits for the answer to a statement.
     async fn answer(&mut self, step: Step, sent: impl Future<Output = Result<Written, Error>>) -> Result<(), Refusal> {
         let Sender { sink, connection, delivery } = self.sender;
-        let Written { has_moved, backend } = connection.answer(sent).await?;
+        let (has_moved, backend) = connection.answer(sent).await?;
         let is_another = self.backend.replace(backend).is_some_and(|before| Some(before) != self.backend);
         if is_another && !(has_moved && self.each_waits) {
-            connection.note_pooler();
+            sink.pool.is_pooled.store(true, Ordering::Relaxed);
             let what = "statements of one delivery were carried out by several processes of the server, as behind a pooler: \
                         trying again, and waiting for the server's disk with each";
             return Err(SinkError::away(what.to_owned()).into());
@@ -263,7 +253,7 @@ impl Sender<'_> {
         }
         let answer = connection.send(&statements.insert, &parameters).await?;
         let row = answer.first().expect("a query without a table gives one row");
-        Ok(Written { has_moved: row.get::<_, i64>(0) > 0, backend: row.get(1) })
+        Ok((row.get::<_, i64>(0) > 0, row.get(1)))
     }
 }
 

@@ -11,9 +11,9 @@ use tracing::{error, info, warn};
 
 use super::SqliteSettings;
 use super::files::{self, Files};
-use super::refusal;
+use super::lane::{Answer, Work};
+use super::refusal::{self, Failure};
 use super::schema::{self, Statements};
-use super::work::{Answer, Done, Work};
 use crate::{Fault, Resumed, SinkError, Undelivered};
 use net::Chain;
 use telemetry::metrics::UpkeepFailures;
@@ -50,13 +50,6 @@ struct Open {
     files: Files,
 }
 
-/// Why a transaction was not written.
-struct Failed {
-    /// How many rows of the failed work precede the row that failed.
-    after: usize,
-    failure: SinkError,
-}
-
 impl Database {
     pub(super) fn new(settings: Arc<SqliteSettings>, failures: UpkeepFailures) -> Self {
         let statements = Statements::of(&settings);
@@ -73,9 +66,9 @@ impl Database {
             (self.written, self.upkeep_at) = (0, Some(Instant::now()));
         }
         match written {
-            Ok(done) => done.into_iter().map(|done| done.map_err(|error| Undelivered::after(0, error))).collect(),
-            Err(Failed { failure, .. }) if failure.fault() != Fault::Event => {
-                group.iter().map(|_| Err(Undelivered::after(0, failure.clone()))).collect()
+            Ok(answers) => answers,
+            Err(Undelivered { error, .. }) if error.fault() != Fault::Event => {
+                group.iter().map(|_| Err(Undelivered::after(0, error.clone()))).collect()
             }
             Err(_) => group.into_iter().map(|work| self.write_one(work)).collect(),
         }
@@ -83,52 +76,39 @@ impl Database {
 
     /// Writes the work of one lane, up to the first row that is refused.
     fn write_one(&mut self, mut work: Work) -> Answer {
-        let (after, failure) = match self.one(&work) {
-            Ok(done) => return done.map_err(|error| Undelivered::after(0, error)),
-            Err(Failed { after, failure }) => (after, failure),
+        let refused = match self.one(&work) {
+            Err(refused) if refused.delivered > 0 => refused,
+            answer => return answer,
         };
-        if after > 0 {
-            work.keep_first(after);
-            let written = self.one(&work).unwrap_or_else(|failed| Err(failed.failure));
-            written.map_err(|error| Undelivered::after(0, error))?;
-        }
-        Err(Undelivered::after(after, failure))
+        work.keep_first(refused.delivered);
+        self.one(&work).map_err(|undelivered| Undelivered::after(0, undelivered.error))?;
+        Err(refused)
     }
 
-    fn one(&mut self, work: &Work) -> Result<Done, Failed> {
-        let done = self.transaction(std::slice::from_ref(work))?;
-        Ok(done.into_iter().next().unwrap_or_else(|| Ok(Resumed::default())))
+    fn one(&mut self, work: &Work) -> Answer {
+        let mut answers = self.transaction(std::slice::from_ref(work))?;
+        answers.pop().unwrap_or_else(|| Ok(Resumed::default()))
     }
 
-    fn transaction(&mut self, group: &[Work]) -> Result<Vec<Done>, Failed> {
+    fn transaction(&mut self, group: &[Work]) -> Result<Vec<Answer>, Undelivered> {
         let (settings, statements) = (self.settings.clone(), self.statements.clone());
-        let opened = self.opened().map_err(|failure| Failed { after: 0, failure });
-        let failed = |error: rusqlite::Error, after| Failed { after, failure: refusal::of(&error, &settings.path) };
-        let written = opened.and_then(|connection| {
-            let transaction = Transaction::new(connection, TransactionBehavior::Immediate);
-            let transaction = transaction.map_err(|error| failed(error, 0))?;
-            let each = group
-                .iter()
-                .map(|work| statements.carry_out(&transaction, work).map_err(|(error, after)| failed(error, after)));
-            let done = each.collect::<Result<Vec<_>, _>>()?;
-            transaction.commit().map_err(|error| failed(error, 0))?;
-            Ok(done)
-        });
-        if written.as_ref().is_err_and(|failed| failed.failure.fault() != Fault::Event) {
+        let opened = self.opened().map_err(Failure::from);
+        let written = opened.and_then(|connection| carry_out(connection, &statements, group));
+        let undelivered = |failure: Failure| failure.undelivered(&settings.path);
+        let written = written.map_err(undelivered);
+        if written.as_ref().is_err_and(|failed| failed.error.fault() != Fault::Event) {
             // The next use opens the database again and checks its tables. If closing fails, the next use reports it.
             drop(self.close());
         }
         self.note();
-        written
+        Ok(written?.into_iter().map(|done| done.map_err(undelivered)).collect())
     }
 
     /// The connection. Opens the database if it is not open, or if the path now leads to another file or content.
     pub(super) fn opened(&mut self) -> Result<&mut Connection, SinkError> {
         self.close_changed()?;
-        if self.open.is_none() {
-            self.open = Some(self.connect()?);
-        }
-        self.open.as_mut().map(|open| &mut open.connection).ok_or_else(|| refusal::missing(&self.settings.path))
+        let open = if let Some(open) = self.open.take() { open } else { self.connect()? };
+        Ok(&mut self.open.insert(open).connection)
     }
 
     pub(super) fn reopen(&mut self) -> Result<(), SinkError> {
@@ -144,7 +124,6 @@ impl Database {
         }
     }
 
-    /// Notes the state of the files after they were used.
     pub(super) fn note(&mut self) {
         if let Some(open) = &mut self.open {
             open.files.note();
@@ -153,60 +132,61 @@ impl Database {
 
     /// Closes the database. If the file was moved, the log, which stays at the path, is first written into it.
     fn close(&mut self) -> Result<(), SinkError> {
-        let Some(Open { connection, files }) = self.open.take() else { return Ok(()) };
-        if files.is_at_path() {
-            drop(connection);
-            files.remove_owner();
+        let Some(open) = self.open.take() else { return Ok(()) };
+        if open.files.is_at_path() {
+            drop(open.connection);
+            open.files.remove_owner();
             return Ok(());
         }
-        if !files.is_removed() {
+        if !open.files.is_removed() {
             let path = &self.settings.path;
-            match checkpoint(&connection) {
-                Ok(true) => {
-                    let path = path.display();
-                    info!(%path, "the database was moved: its log was written into it, and it was closed");
-                }
-                Ok(false) => {
-                    self.open = Some(Open { connection, files });
-                    return Err(refusal::of_reader(path));
-                }
-                Err(error) if is_damaged(&error) => {
-                    // The damaged file cannot be written. The log stays, so that an operator can repair the database.
-                    drop(connection);
-                    return Err(refusal::of(&error, path));
-                }
+            let failure = match checkpoint(&open.connection) {
+                Ok(true) => None,
+                Ok(false) => Some(SinkError::away(format!(
+                    "{} was moved or replaced, and the rows in its log cannot be written into the moved file while another \
+                     program reads it: end its transaction",
+                    path.display()
+                ))),
                 Err(error) => {
-                    self.open = Some(Open { connection, files });
-                    return Err(refusal::of(&error, path));
+                    let failure = refusal::of(&error, path);
+                    if let Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) = error.sqlite_error_code() {
+                        // The damaged file cannot be written. The log stays, so that an operator can repair the database.
+                        return Err(failure);
+                    }
+                    Some(failure)
                 }
+            };
+            if let Some(failure) = failure {
+                self.open = Some(open);
+                return Err(failure);
             }
+            let path = path.display();
+            info!(%path, "the database was moved: its log was written into it, and it was closed");
         }
-        drop(connection);
-        files.remove_log();
+        drop(open.connection);
+        open.files.remove_log();
         Ok(())
     }
 
     /// Closes a file whose content was replaced. The log belongs to the previous content, and is not written into the file.
     fn discard(&mut self) -> Result<(), SinkError> {
-        let Some(Open { connection, files }) = self.open.take() else { return Ok(()) };
+        let Some(open) = self.open.take() else { return Ok(()) };
         let path = &self.settings.path;
-        if let Err(error) = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
-            self.open = Some(Open { connection, files });
+        if let Err(error) = open.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
+            self.open = Some(open);
             return Err(refusal::of(&error, path));
         }
-        drop(connection);
-        files.remove_log();
+        drop(open.connection);
+        open.files.remove_log();
         warn!(path = %path.display(), "the content of the database was replaced while it was open: it is read again");
         Ok(())
     }
 
-    /// How long to wait for work before something else is due.
     pub(super) fn is_due_in(&self) -> Duration {
         let rest = self.rest_at.map(|at| at.saturating_duration_since(Instant::now()));
         rest.into_iter().chain([self.upkeep_is_due_in()]).min().unwrap_or_default()
     }
 
-    /// Does the due tasks while no delivery waits.
     pub(super) fn rest(&mut self) {
         if self.rest_at.take_if(|at| *at <= Instant::now()).is_some() {
             self.empty_log();
@@ -231,7 +211,6 @@ impl Database {
         }
     }
 
-    /// Closes the database for good.
     pub(super) fn end(&mut self) {
         if let Err(error) = self.close() {
             let path = self.settings.path.display();
@@ -245,29 +224,51 @@ impl Database {
         // SQLite would create the file with other permissions.
         let main = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(MODE).open(path);
         let main = main.map_err(|error| refusal::opening(&error, path))?;
-        let failure = |error| refusal::of(&error, path);
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let mut connection = Connection::open_with_flags(path, flags).map_err(failure)?;
-        connection.busy_timeout(BUSY).map_err(failure)?;
-        connection.execute_batch(schema::BEFORE_THE_LOG).map_err(failure)?;
-        let journal = connection.query_row("pragma journal_mode = wal", [], |row| row.get::<_, String>(0));
-        if journal.map_err(failure)? != "wal" {
-            return Err(refusal::without_log(path));
-        }
-        connection.execute_batch(schema::AFTER_THE_LOG).map_err(failure)?;
-        schema::prepare(&mut connection, &self.settings)?;
+        let connection = open(&self.settings).map_err(|failure| failure.at(path))?;
         let mut open = Open { connection, files: Files::of(path, main)? };
         open.files.note();
         Ok(open)
     }
 }
 
+/// Opens a database whose file exists, and completes its tables.
+fn open(settings: &SqliteSettings) -> Result<Connection, Failure> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags(&settings.path, flags)?;
+    connection.busy_timeout(BUSY)?;
+    connection.execute_batch(schema::BEFORE_THE_LOG)?;
+    let journal = connection.query_row("pragma journal_mode = wal", [], |row| row.get::<_, String>(0))?;
+    if journal != "wal" {
+        return Err(Failure::Other(SinkError::unusable(format!(
+            "the file system of {} takes no log written ahead, as one of the network: put the database on a local disk",
+            settings.path.display()
+        ))));
+    }
+    connection.execute_batch(schema::AFTER_THE_LOG)?;
+    schema::prepare(&mut connection, settings)?;
+    Ok(connection)
+}
+
+/// Carries out the work of several lanes in one transaction. Fails if a row is refused, or if the database cannot be used.
+fn carry_out(
+    connection: &mut Connection,
+    statements: &Statements,
+    group: &[Work],
+) -> Result<Vec<Result<Resumed, Failure>>, Failure> {
+    let transaction = Transaction::new(connection, TransactionBehavior::Immediate)?;
+    let mut done = Vec::with_capacity(group.len());
+    for work in group {
+        match statements.carry_out(&transaction, work) {
+            Err(failure @ Failure::Sqlite(..)) => return Err(failure),
+            other => done.push(other),
+        }
+    }
+    transaction.commit()?;
+    Ok(done)
+}
+
 /// Writes the log into the main file and empties the log. Returns whether the whole log was written, which a reader may
 /// prevent.
 fn checkpoint(connection: &Connection) -> rusqlite::Result<bool> {
     connection.query_row("pragma wal_checkpoint(truncate)", [], |row| Ok(row.get::<_, i64>(0)? == 0))
-}
-
-fn is_damaged(error: &rusqlite::Error) -> bool {
-    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
 }

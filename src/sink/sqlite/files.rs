@@ -51,16 +51,10 @@ struct State {
     modified: SystemTime,
     bytes: u64,
     header: [u8; HEADER],
-    log: LogState,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct LogState {
-    /// The number of frames, salts and checksums.
-    header: [u8; 48],
+    /// The log's number of frames, its salts and its checksums.
+    log: [u8; 48],
     /// How many frames were copied into the main file, and how many a checkpoint was going to copy.
-    copied: u32,
-    attempted: u32,
+    copied: [u32; 2],
 }
 
 impl Files {
@@ -73,7 +67,11 @@ impl Files {
         let files = Self { path: path.to_owned(), main, index, identity, log_identity, index_identity, seen: None };
         let owner = format!("{} {}", written(Some(identity)), written(log_identity));
         fs::write(beside(path, "-owner"), owner).map_err(failure)?;
-        if files.is_at_path() { Ok(files) } else { Err(refusal::missing(path)) }
+        if files.is_at_path() {
+            Ok(files)
+        } else {
+            Err(SinkError::away(format!("{} has just been moved away", path.display())))
+        }
     }
 
     /// Whether the path still leads to the main file.
@@ -97,8 +95,9 @@ impl Files {
     pub(super) fn is_overwritten(&self) -> bool {
         let (Some(seen), Ok(now)) = (&self.seen, State::of(&self.main, &self.index)) else { return false };
         let is_other = now.bytes != seen.bytes || now.header != seen.header;
-        let is_touched = now.modified != seen.modified && seen.log.is_in_main();
-        now.log == seen.log && (is_other || is_touched)
+        let is_in_main = number(&seen.log, 16) == seen.copied[0];
+        let is_touched = now.modified != seen.modified && is_in_main;
+        now.log == seen.log && now.copied == seen.copied && (is_other || is_touched)
     }
 
     /// Removes the log, after the connection was closed.
@@ -128,18 +127,16 @@ impl State {
         main.read_exact_at(&mut header, 0)?;
         let mut shared = [0; INDEX];
         index.read_exact_at(&mut shared, 0)?;
-        let number = |at: usize| shared[at..at + 4].try_into().map_or(0, u32::from_ne_bytes);
-        let mut log = LogState { header: [0; 48], copied: number(96), attempted: number(128) };
-        log.header.copy_from_slice(&shared[..48]);
-        Ok(Self { modified: found.modified()?, bytes: found.len(), header, log })
+        let mut log = [0; 48];
+        log.copy_from_slice(&shared[..48]);
+        let copied = [96, 128].map(|at| number(&shared, at));
+        Ok(Self { modified: found.modified()?, bytes: found.len(), header, log, copied })
     }
 }
 
-impl LogState {
-    /// Whether all frames of the log are in the main file.
-    fn is_in_main(&self) -> bool {
-        self.header[16..20].try_into().map_or(0, u32::from_ne_bytes) == self.copied
-    }
+/// The number at this index of the log's index.
+fn number(index: &[u8], at: usize) -> u32 {
+    index[at..at + 4].try_into().map_or(0, u32::from_ne_bytes)
 }
 
 /// Refuses to open a database beside a log that belongs to another file.
@@ -147,15 +144,24 @@ pub(super) fn check_log(path: &Path) -> Result<(), SinkError> {
     let log = beside(path, "-wal");
     let Some(log) = fs::metadata(log).ok().filter(|log| log.len() > 0) else { return Ok(()) };
     // SQLite would remove a log beside an empty file.
-    let Some(main) = fs::metadata(path).ok().filter(|main| main.len() > 0) else {
-        return Err(refusal::of_log(path));
-    };
+    let main = fs::metadata(path).ok().filter(|main| main.len() > 0);
     let owner = fs::read_to_string(beside(path, "-owner")).unwrap_or_default();
-    let [main, log] = [main, log].map(|file| written(Some(identity_of(&file))));
-    match owner.split_once(' ') {
-        Some((its_main, its_log)) if its_log == log && its_main != main => Err(refusal::of_log(path)),
-        _ => Ok(()),
+    let is_of_another = match (main, owner.split_once(' ')) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some(main), Some((its_main, its_log))) => {
+            let [main, log] = [main, log].map(|file| written(Some(identity_of(&file))));
+            its_log == log && its_main != main
+        }
+    };
+    if !is_of_another {
+        return Ok(());
     }
+    let path = path.display();
+    Err(SinkError::unusable(format!(
+        "{path}-wal has rows of another file: {path} was moved or replaced while they were only there; if you have that \
+         file, move {path}-wal beside it, under its name with -wal at the end; otherwise remove {path}-wal and {path}-shm"
+    )))
 }
 
 /// The path of the file beside the main file with this suffix.

@@ -5,18 +5,17 @@
 //! that may fill its disk. The constraint is therefore turned into an ordinary index by editing the schema, as SQLite's
 //! documentation of `alter table` describes, and then dropped. No row changes, and the table always has a unique index.
 
-use rusqlite::Transaction;
+use rusqlite::{Connection, Transaction};
 use tracing::info;
 
 use super::SqliteSettings;
-use super::refusal;
+use super::refusal::Failure;
 use crate::SinkError;
 use crate::table::{NO_ID, identity_index, quoted};
 
 /// The constraint of older versions, as it is written in the table's SQL.
 const CONSTRAINT: &str = ",\n    unique (channel_id, event_offset)";
 
-/// The columns of the old key.
 const OLD: [&str; 2] = ["channel_id", "event_offset"];
 
 /// The expressions of the unique index.
@@ -29,7 +28,6 @@ pub(super) fn identity(id: &str) -> String {
     format!("coalesce({id}, '{NO_ID}')")
 }
 
-/// The SQL that creates the key.
 pub(super) fn create(table: &str) -> String {
     let (name, columns) = (quoted(&identity_index(table)), columns());
     format!("create unique index if not exists {name} on {} ({columns});\n", quoted(table))
@@ -43,48 +41,41 @@ pub(super) struct OldKey {
     origin: String,
 }
 
-/// The keys of older versions.
-pub(super) fn old(connection: &rusqlite::Connection, table: &str) -> rusqlite::Result<Vec<OldKey>> {
-    let mut indexes =
-        connection.prepare("select name, origin from pragma_index_list(?1) where \"unique\" and not partial")?;
-    let mut columns = connection.prepare("select name from pragma_index_info(?1) order by name")?;
-    let indexes = indexes.query_map([table], |row| Ok(OldKey { name: row.get(0)?, origin: row.get(1)? }))?;
-    let mut old = Vec::new();
-    for index in indexes {
-        let index = index?;
-        let names = columns.query_map([&index.name], |row| row.get::<_, Option<String>>(0))?;
-        if names.collect::<rusqlite::Result<Vec<_>>>()?.iter().map(Option::as_deref).eq(OLD.map(Some)) {
-            old.push(index);
-        }
-    }
-    Ok(old)
+pub(super) fn old(connection: &Connection, table: &str) -> rusqlite::Result<Vec<OldKey>> {
+    // The name of an expression is null.
+    let mut indexes = connection.prepare(&format!(
+        "select name, origin from pragma_index_list(?1) as list where \"unique\" and not partial and '{}' = \
+         (select group_concat(part) from \
+         (select ifnull(name, '') as part from pragma_index_info(list.name) order by part))",
+        OLD.join(",")
+    ))?;
+    indexes.query_map([table], |row| Ok(OldKey { name: row.get(0)?, origin: row.get(1)? }))?.collect()
 }
 
 /// Creates the key of an existing table, and drops the keys of older versions.
-pub(super) fn replace(transaction: &Transaction<'_>, settings: &SqliteSettings) -> Result<(), SinkError> {
+pub(super) fn replace(transaction: &Transaction<'_>, settings: &SqliteSettings) -> Result<(), Failure> {
     let table = &settings.table;
-    let failure = |error| refusal::of(&error, &settings.path);
-    transaction.execute_batch(&create(table)).map_err(failure)?;
-    for key in old(transaction, table).map_err(failure)? {
-        let name = if key.origin == "c" {
-            Some(key.name)
-        } else {
-            into_index(transaction, table, &key.name).map_err(failure)?
-        };
-        let Some(name) = name else { return Err(refusal::of_key(table)) };
-        transaction.execute_batch(&format!("drop index {}", quoted(&name))).map_err(failure)?;
+    transaction.execute_batch(&create(table))?;
+    for key in old(transaction, table)? {
+        let name = if key.origin == "c" { key.name } else { into_index(transaction, table, &key.name)? };
+        transaction.execute_batch(&format!("drop index {}", quoted(&name)))?;
         info!(table, "two events at one offset are both kept from now on: the table's key was replaced");
     }
     Ok(())
 }
 
-/// Turns the constraint into an ordinary index, and returns its name; `None` if the table was not made by this program.
-fn into_index(transaction: &Transaction<'_>, table: &str, automatic: &str) -> rusqlite::Result<Option<String>> {
+/// Turns the constraint into an ordinary index, and returns its name. Fails if the table was not made by this program.
+fn into_index(transaction: &Transaction<'_>, table: &str, automatic: &str) -> Result<String, Failure> {
     let named = format!("{table}_old_key");
     let index = format!("CREATE UNIQUE INDEX {} ON {} ({})", quoted(&named), quoted(table), OLD.join(", "));
     let sql = "select sql from sqlite_schema where type = 'table' and name = ?1";
     let made: String = transaction.query_row(sql, [table], |row| row.get(0))?;
-    let Some((before, after)) = made.split_once(CONSTRAINT) else { return Ok(None) };
+    let Some((before, after)) = made.split_once(CONSTRAINT) else {
+        return Err(Failure::Other(SinkError::unusable(format!(
+            "table {table} is unique over (channel_id, event_offset), so that of two events at one offset the second would be \
+             lost, and its definition was changed: make the table again without that key"
+        ))));
+    };
     let version: i64 = transaction.query_row("pragma schema_version", [], |row| row.get(0))?;
     transaction.execute_batch("pragma writable_schema = on")?;
     let changed = transaction
@@ -100,5 +91,6 @@ fn into_index(transaction: &Transaction<'_>, table: &str, automatic: &str) -> ru
         });
     // This makes this connection read the schema again. Other connections read it again because its version has changed.
     transaction.execute_batch(&format!("pragma schema_version = {}; pragma writable_schema = reset", version + 1))?;
-    changed.map(|_| Some(named))
+    changed?;
+    Ok(named)
 }

@@ -3,153 +3,135 @@
 use std::collections::BTreeSet;
 
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
-use rusqlite::{OptionalExtension, ToSql, Transaction, params, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, ToSql, params, params_from_iter};
 
+use super::refusal::Failure;
 use super::schema::Statements;
-use super::work::{Done, Task, Work};
 use crate::table::{Cell, Row, displaced, overtaken, without_row};
-use crate::{Position, Resumed, SinkError};
-use proof::event::{EventKey, Offset};
+use crate::{LaneRef, Position, Recorded, Resumed, Undelivered};
+use proof::event::{ChannelId, EventKey, Offset};
 
-/// The parameters that identify a lane, and its epoch.
-struct Lane<'a> {
-    work: &'a Work,
-    channel: String,
-    epoch: i64,
+#[derive(Debug)]
+pub(super) enum Work {
+    Resume(Recorded),
+    Deliver {
+        lane: LaneRef,
+        epoch: u64,
+        /// The position that the table is expected to have.
+        after: Option<Offset>,
+        /// The position becomes the higher of `after` and this.
+        through: Offset,
+        rows: Vec<Row>,
+    },
 }
 
-/// A lane's row in the table with the positions.
-struct Progress {
-    through: Option<i64>,
-    epoch: i64,
+/// The state of the lane in the table, or how many rows were written and why no more.
+pub(super) type Answer = Result<Resumed, Undelivered>;
+
+impl Work {
+    pub(super) fn rows(&self) -> usize {
+        if let Self::Deliver { rows, .. } = self { rows.len() } else { 0 }
+    }
+
+    /// Keeps only the first `count` rows, and lowers the position to the last of them. `count` is at least one.
+    pub(super) fn keep_first(&mut self, count: usize) {
+        if let Self::Deliver { through, rows, .. } = self {
+            rows.truncate(count);
+            // The only number in a row is the offset of its event.
+            let offset = |cell: &Cell| if let Cell::Number(offset) = cell { Offset::new(*offset) } else { None };
+            *through = rows.last().and_then(|row| row.0.iter().find_map(offset)).unwrap_or(*through);
+        }
+    }
 }
 
 impl Statements {
-    /// Carries out the work of a lane. A database error is returned with the number of rows before the failed row.
-    pub(super) fn carry_out(
-        &self,
-        transaction: &Transaction<'_>,
-        work: &Work,
-    ) -> Result<Done, (rusqlite::Error, usize)> {
-        let epoch = i64::try_from(work.epoch).unwrap_or(i64::MAX);
-        let lane = Lane { work, channel: work.lane.channel.id.to_string(), epoch };
-        match &work.task {
-            Task::TakeOver { through, is_adopted, pending } => {
-                let adopted = is_adopted.then_some(through);
-                let taken_over = self.take_over(transaction, &lane, adopted).and_then(|taken_over| {
-                    let Ok(position) = taken_over else { return Ok(taken_over.map(|_| Resumed::default())) };
-                    Ok(Ok(Resumed { position, held: self.held(transaction, &lane, pending)? }))
-                });
-                taken_over.map_err(|error| (error, 0))
+    pub(super) fn carry_out(&self, connection: &Connection, work: &Work) -> Result<Resumed, Failure> {
+        match work {
+            Work::Resume(recorded) => {
+                let position = self.take_over(connection, recorded)?;
+                let held = self.with_rows(connection, recorded.lane.channel.id, &recorded.owed)?;
+                Ok(Resumed { position, held })
             }
-            Task::Deliver { after, through, rows } => {
-                let moved = self.advance(transaction, &lane, *after, *through).map_err(|error| (error, 0))?;
-                if let Err(error) = moved {
-                    return Ok(Err(error));
+            Work::Deliver { lane, epoch, after, through, rows } => {
+                let channel = lane.channel.id.to_string();
+                let to = params![channel, lane.sink, through.get(), number(*epoch), after.map(Offset::get)];
+                if connection.execute(&self.advance, to)? == 0 {
+                    let found = self.position_under(connection, lane, *epoch)?;
+                    return Err(displaced(&self.progress_table, &found, *after).into());
                 }
-                self.insert(transaction, rows)?;
-                Ok(Ok(Resumed::default()))
+                self.insert(connection, rows)?;
+                Ok(Resumed::default())
             }
         }
     }
 
-    fn take_over(
-        &self,
-        transaction: &Transaction<'_>,
-        lane: &Lane<'_>,
-        adopted: Option<&Option<Offset>>,
-    ) -> rusqlite::Result<Result<Position, SinkError>> {
-        let found = self.found(transaction, lane)?;
-        if found.as_ref().is_some_and(|found| lane.is_overtaken(found)) {
-            return Ok(Err(lane.overtaken(&self.progress_table)));
+    fn take_over(&self, connection: &Connection, recorded: &Recorded) -> Result<Position, Failure> {
+        let Recorded { lane, epoch, through, confirmed, .. } = recorded;
+        let found = self.position_under(connection, lane, *epoch)?;
+        let (channel, epoch) = (lane.channel.id.to_string(), number(*epoch));
+        if confirmed.is_some() {
+            // This changes nothing if the lane has no row.
+            connection.execute(&self.claim, params![channel, lane.sink, epoch])?;
+            return Ok(found);
         }
-        let (channel, sink) = (&lane.channel, &lane.work.lane.sink);
-        Ok(Ok(match (adopted, found) {
-            (Some(through), _) => {
-                transaction.execute(&self.adopt, params![channel, sink, through.map(Offset::get), lane.epoch])?;
-                Position::At(*through)
-            }
-            (None, Some(found)) => {
-                transaction.execute(&self.claim, params![channel, sink, lane.epoch])?;
-                Position::At(found.offset())
-            }
-            (None, None) => Position::Missing(without_row(&self.progress_table)),
-        }))
+        connection.execute(&self.adopt, params![channel, lane.sink, through.map(Offset::get), epoch])?;
+        Ok(Position::At(*through))
     }
 
-    /// The pending events that have a row.
-    fn held(
+    /// The lane's position, unless a later lease has the lane.
+    fn position_under(&self, connection: &Connection, lane: &LaneRef, epoch: u64) -> Result<Position, Failure> {
+        let (position, later) = self.position(connection, lane)?;
+        // A lease that is not shared has epoch 0 and is always valid.
+        if epoch != 0 && later > number(epoch) {
+            return Err(overtaken(lane, epoch, &self.progress_table).into());
+        }
+        Ok(position)
+    }
+
+    /// The lane's position and epoch.
+    pub(super) fn position(&self, connection: &Connection, lane: &LaneRef) -> rusqlite::Result<(Position, i64)> {
+        let lane = params![lane.channel.id.to_string(), lane.sink];
+        let found = connection.query_row(&self.position, lane, |row| Ok((row.get::<_, Option<i64>>(0)?, row.get(1)?)));
+        Ok(match found.optional()? {
+            Some((through, epoch)) => (Position::At(through.and_then(Offset::new)), epoch),
+            None => (Position::Missing(without_row(&self.progress_table)), 0),
+        })
+    }
+
+    /// The events among `keys` that have a row.
+    pub(super) fn with_rows(
         &self,
-        transaction: &Transaction<'_>,
-        lane: &Lane<'_>,
-        pending: &BTreeSet<EventKey>,
+        connection: &Connection,
+        channel: ChannelId,
+        keys: &BTreeSet<EventKey>,
     ) -> rusqlite::Result<BTreeSet<EventKey>> {
-        let mut has_row = transaction.prepare(&self.look)?;
-        let mut held = BTreeSet::new();
-        for key in pending {
-            if has_row.exists(params![lane.channel, key.offset.get(), key.id.map(|id| id.to_string())])? {
-                held.insert(*key);
+        let (mut has_row, channel) = (connection.prepare(&self.look)?, channel.to_string());
+        let mut found = BTreeSet::new();
+        for key in keys {
+            if has_row.exists(params![channel, key.offset.get(), key.id.map(|id| id.to_string())])? {
+                found.insert(*key);
             }
         }
-        Ok(held)
+        Ok(found)
     }
 
-    /// Moves the lane if it belongs to this instance and has the expected position.
-    fn advance(
-        &self,
-        transaction: &Transaction<'_>,
-        lane: &Lane<'_>,
-        after: Option<Offset>,
-        through: Offset,
-    ) -> rusqlite::Result<Result<(), SinkError>> {
-        let (channel, sink, expected) = (&lane.channel, &lane.work.lane.sink, after.map(Offset::get));
-        if transaction.execute(&self.advance, params![channel, sink, through.get(), lane.epoch, expected])? > 0 {
-            return Ok(Ok(()));
-        }
-        Ok(Err(match self.found(transaction, lane)? {
-            Some(found) if lane.is_overtaken(&found) => lane.overtaken(&self.progress_table),
-            Some(found) => displaced(&self.progress_table, &Position::At(found.offset()), after),
-            None => displaced(&self.progress_table, &Position::default(), after),
-        }))
-    }
-
-    fn found(&self, transaction: &Transaction<'_>, lane: &Lane<'_>) -> rusqlite::Result<Option<Progress>> {
-        let row = params![lane.channel, lane.work.lane.sink];
-        transaction
-            .query_row(&self.position, row, |row| Ok(Progress { through: row.get(0)?, epoch: row.get(1)? }))
-            .optional()
-    }
-
-    fn insert(&self, transaction: &Transaction<'_>, rows: &[Row]) -> Result<(), (rusqlite::Error, usize)> {
-        let at_first = |error| (error, 0);
-        let mut insert = transaction.prepare(&self.insert).map_err(at_first)?;
-        let index = self.index.as_ref().map(|index| transaction.prepare(index)).transpose();
-        let mut index = index.map_err(at_first)?;
-        for (after, row) in rows.iter().enumerate() {
-            let inserted = insert.execute(params_from_iter(&row.0)).map_err(|error| (error, after))?;
+    fn insert(&self, connection: &Connection, rows: &[Row]) -> Result<(), Failure> {
+        let mut insert = connection.prepare(&self.insert)?;
+        let mut index = self.index.as_ref().map(|index| connection.prepare(index)).transpose()?;
+        for (before, row) in rows.iter().enumerate() {
+            let failed = |error| Failure::Sqlite(error, before);
+            let inserted = insert.execute(params_from_iter(&row.0)).map_err(failed)?;
             if let Some(index) = index.as_mut().filter(|_| inserted > 0) {
-                index.execute([transaction.last_insert_rowid()]).map_err(|error| (error, after))?;
+                index.execute([connection.last_insert_rowid()]).map_err(failed)?;
             }
         }
         Ok(())
     }
 }
 
-impl Progress {
-    fn offset(&self) -> Option<Offset> {
-        self.through.and_then(Offset::new)
-    }
-}
-
-impl Lane<'_> {
-    /// Whether a later lease has the lane. A lease that is not shared has epoch 0 and is always valid.
-    fn is_overtaken(&self, found: &Progress) -> bool {
-        self.epoch != 0 && found.epoch > self.epoch
-    }
-
-    fn overtaken(&self, progress: &str) -> SinkError {
-        overtaken(&self.work.lane, self.work.epoch, progress)
-    }
+/// An epoch as SQLite stores it. Epochs stay far below the maximum.
+fn number(epoch: u64) -> i64 {
+    i64::try_from(epoch).unwrap_or(i64::MAX)
 }
 
 /// Ids, times and hashes are written as in the record.

@@ -5,9 +5,42 @@ use std::path::Path;
 
 use rusqlite::ErrorCode;
 
-use crate::{Fault, SinkError};
+use crate::{Fault, SinkError, Undelivered};
 
-/// The failure of a statement.
+/// Why the database was not used.
+pub(super) enum Failure {
+    /// SQLite's error, after this many rows of the same lane.
+    Sqlite(rusqlite::Error, usize),
+    /// A failure that SQLite did not report. If it concerns one lane, nothing was written for this lane.
+    Other(SinkError),
+}
+
+impl Failure {
+    pub(super) fn at(self, path: &Path) -> SinkError {
+        match self {
+            Self::Sqlite(error, _) => of(&error, path),
+            Self::Other(error) => error,
+        }
+    }
+
+    pub(super) fn undelivered(self, path: &Path) -> Undelivered {
+        let rows = if let Self::Sqlite(_, rows) = self { rows } else { 0 };
+        Undelivered::after(rows, self.at(path))
+    }
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error, 0)
+    }
+}
+
+impl From<SinkError> for Failure {
+    fn from(error: SinkError) -> Self {
+        Self::Other(error)
+    }
+}
+
 pub(super) fn of(error: &rusqlite::Error, path: &Path) -> SinkError {
     let path = path.display();
     let (fault, advice) = match error.sqlite_error_code() {
@@ -42,46 +75,4 @@ pub(super) fn opening(error: &io::Error, path: &Path) -> SinkError {
         _ => "",
     };
     SinkError::unusable(format!("opening {}: {error}{advice}", path.display()))
-}
-
-/// The file was moved while it was opened.
-pub(super) fn missing(path: &Path) -> SinkError {
-    SinkError::away(format!("{} has just been moved away", path.display()))
-}
-
-/// The file system does not support write-ahead logging.
-pub(super) fn without_log(path: &Path) -> SinkError {
-    let message = format!(
-        "the file system of {} takes no log written ahead, as one of the network: put the database on a local disk",
-        path.display()
-    );
-    SinkError::unusable(message)
-}
-
-/// The log at the path belongs to another file.
-pub(super) fn of_log(path: &Path) -> SinkError {
-    let path = path.display();
-    let message = format!(
-        "{path}-wal has rows of another file: {path} was moved or replaced while they were only there; if you have that \
-         file, move {path}-wal beside it, under its name with -wal at the end; otherwise remove {path}-wal and {path}-shm"
-    );
-    SinkError::unusable(message)
-}
-
-/// Another program reads the moved file, so the log cannot be written into it.
-pub(super) fn of_reader(path: &Path) -> SinkError {
-    let message = format!(
-        "{} was moved or replaced, and the rows in its log cannot be written into the moved file while another program \
-         reads it: end its transaction",
-        path.display()
-    );
-    SinkError::away(message)
-}
-
-/// The table has the key of an older version, which cannot be replaced.
-pub(super) fn of_key(table: &str) -> SinkError {
-    SinkError::unusable(format!(
-        "table {table} is unique over (channel_id, event_offset), so that of two events at one offset the second would be \
-         lost, and its definition was changed: make the table again without that key"
-    ))
 }

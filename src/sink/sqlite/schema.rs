@@ -3,11 +3,11 @@
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 use tracing::info;
 
-use super::refusal;
+use super::refusal::Failure;
 use super::{SqliteSettings, key};
 use crate::SinkError;
 use crate::settings::Search;
-use crate::table::{COLUMNS, joined, names, progress, quoted, searched};
+use crate::table::{self, COLUMNS, Column, joined, names, progress, quoted, searched};
 
 /// Settings of a new database. They do not change an existing one. Free pages can be returned to the file system.
 pub(super) const BEFORE_THE_LOG: &str = "pragma page_size = 16384; pragma auto_vacuum = incremental;";
@@ -16,7 +16,6 @@ pub(super) const BEFORE_THE_LOG: &str = "pragma page_size = 16384; pragma auto_v
 pub(super) const AFTER_THE_LOG: &str =
     "pragma synchronous = full; pragma cache_size = -8192; pragma journal_size_limit = 67108864;";
 
-/// The statements.
 #[derive(Clone, Debug)]
 pub(super) struct Statements {
     pub(super) progress_table: String,
@@ -112,14 +111,6 @@ fn create(table: &str) -> String {
     )
 }
 
-fn create_progress(table: &str) -> String {
-    let progress = quoted(&progress(table));
-    format!(
-        "create table if not exists {progress} (\n    channel_id text not null,\n    sink text not null,\n    \
-         through integer,\n    epoch integer not null,\n    primary key (channel_id, sink)\n) without rowid;\n"
-    )
-}
-
 /// The SQL that creates the full-text index. `None` if no search is configured.
 fn create_index(settings: &SqliteSettings) -> Option<String> {
     let tokenizer = match settings.search {
@@ -140,37 +131,36 @@ pub(super) fn columns(connection: &Connection, table: &str) -> rusqlite::Result<
 /// The SQL that adds the columns that a table lacks. Fails if the table belongs to another program.
 pub(super) fn lacking(found: &[String], settings: &SqliteSettings) -> Result<Vec<String>, SinkError> {
     let (table, path) = (&settings.table, &settings.path);
-    let is_there = |name: &str| found.iter().any(|column| column == name);
-    if let Some(column) = COLUMNS.iter().find(|column| column.is_needed && !is_there(column.name)) {
+    if let Some(column) = table::lacking(found).find(|column| column.is_needed) {
         return Err(SinkError::unusable(format!(
             "table {table} of {} has no column {}: it does not belong to channeld, or was changed; choose another table name, or rename that table",
             path.display(),
             column.name
         )));
     }
-    let lacking = COLUMNS.iter().filter(|column| !is_there(column.name));
-    Ok(lacking
-        .map(|column| format!("alter table \"{table}\" add column {} {};", column.name, column.kind.sqlite()))
-        .collect())
+    let add = |column: &Column| format!("alter table \"{table}\" add column {} {};", column.name, column.kind.sqlite());
+    Ok(table::lacking(found).map(add).collect())
 }
 
 /// Creates missing tables, columns and indexes in one transaction.
-pub(super) fn prepare(connection: &mut Connection, settings: &SqliteSettings) -> Result<(), SinkError> {
-    let failure = |error| refusal::of(&error, &settings.path);
-    let table = &settings.table;
-    let transaction = Transaction::new(connection, TransactionBehavior::Immediate).map_err(failure)?;
-    let found = columns(&transaction, table).map_err(failure)?;
+pub(super) fn prepare(connection: &mut Connection, settings: &SqliteSettings) -> Result<(), Failure> {
+    let (table, progress) = (&settings.table, quoted(&progress(&settings.table)));
+    let transaction = Transaction::new(connection, TransactionBehavior::Immediate)?;
+    let found = columns(&transaction, table)?;
     let missing = if found.is_empty() { create(table) } else { lacking(&found, settings)?.concat() };
-    transaction.execute_batch(&missing).map_err(failure)?;
-    transaction.execute_batch(&create_progress(table)).map_err(failure)?;
+    transaction.execute_batch(&missing)?;
+    transaction.execute_batch(&format!(
+        "create table if not exists {progress} (\n    channel_id text not null,\n    sink text not null,\n    \
+         through integer,\n    epoch integer not null,\n    primary key (channel_id, sink)\n) without rowid;\n"
+    ))?;
     if found.is_empty() {
         // The positions refer to rows that no longer exist.
-        transaction.execute_batch(&format!("delete from {}", quoted(&progress(table)))).map_err(failure)?;
+        transaction.execute_batch(&format!("delete from {progress}"))?;
     } else {
         key::replace(&transaction, settings)?;
     }
-    prepare_index(&transaction, settings).map_err(failure)?;
-    transaction.commit().map_err(failure)
+    prepare_index(&transaction, settings)?;
+    Ok(transaction.commit()?)
 }
 
 /// Creates, replaces or removes the full-text index according to the settings. A new index covers all existing rows.

@@ -38,11 +38,11 @@ impl Database {
         }
     }
 
-    /// Runs one step of upkeep.
     pub(super) fn upkeep(&mut self) {
         let (settings, statements) = (self.settings.clone(), self.statements.clone());
-        let failure = |error| refusal::of(&error, &settings.path);
-        let done = self.opened().and_then(|connection| delete(connection, &settings, &statements).map_err(failure));
+        let done = self.opened().and_then(|connection| {
+            delete(connection, &settings, &statements).map_err(|error| refusal::of(&error, &settings.path))
+        });
         self.note();
         let is_more = done.unwrap_or_else(|error| {
             self.failures.count(Upkeep::Delete);

@@ -2,7 +2,6 @@
 //!
 //! Each lane submits one piece of work at a time, so the number of lanes bounds the queue.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
@@ -11,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::SqliteSettings;
 use super::database::Database;
-use super::work::{Answer, Work};
+use super::lane::{Answer, Work};
 use crate::{SinkError, Undelivered};
 use telemetry::metrics::UpkeepFailures;
 
@@ -39,28 +38,24 @@ impl Writer {
 
     /// Carries out the work, and waits until its rows are synced to disk.
     pub(super) async fn carry_out(&self, work: Work) -> Answer {
-        let (answer, answered) = oneshot::channel();
-        self.tell(Job::Write(work, answer));
-        answered.await.unwrap_or_else(|_| Err(Undelivered::after(0, ended())))
+        let answer = self.ask(|answer| Job::Write(work, answer)).await;
+        answer.unwrap_or_else(|ended| Err(Undelivered::after(0, ended)))
     }
 
     /// Closes the file, and opens the file that is now at the path.
     pub(super) async fn reopen(&self) -> Result<(), SinkError> {
+        self.ask(Job::Reopen).await?
+    }
+
+    /// Sends a job to the thread, and waits for its answer.
+    async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Result<T, SinkError> {
         let (answer, answered) = oneshot::channel();
-        self.tell(Job::Reopen(answer));
-        answered.await.unwrap_or_else(|_| Err(ended()))
-    }
-
-    /// Sends a job to the thread. If the thread has ended, this drops the answer's sender, and the caller gets an error.
-    fn tell(&self, job: Job) {
         if let Some(jobs) = &self.jobs {
-            drop(jobs.send(job));
+            drop(jobs.send(job(answer)));
         }
+        let ended = "the thread that writes to the database has ended: restart channeld";
+        answered.await.map_err(|_| SinkError::unusable(ended.to_owned()))
     }
-}
-
-fn ended() -> SinkError {
-    SinkError::unusable("the thread that writes to the database has ended: restart channeld".to_owned())
 }
 
 fn run(mut database: Database, jobs: &Receiver<Job>) {
@@ -106,11 +101,5 @@ impl Drop for Writer {
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
         }
-    }
-}
-
-impl fmt::Debug for Writer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Writer").finish_non_exhaustive()
     }
 }

@@ -23,7 +23,7 @@ use uuid::Uuid;
 use super::{Position, Unrecorded};
 use crate::{Delivery, LaneRef, Position as Place, Recorded, Resumed, SinkError, Undelivered};
 use net::tasks::lock;
-use proof::event::{ChannelId, EventKey, Offset};
+use proof::event::{ChannelId, EventKey};
 use record::Message;
 
 /// The events and the positions of one lane, as a server keeps them.
@@ -77,7 +77,6 @@ pub(crate) trait Log: Send + Sync {
     fn displaced(&self) -> SinkError;
 }
 
-/// The result of a claim.
 pub(crate) enum Claim {
     /// The stream has no position, although one is confirmed. The lane is not claimed.
     Missing(String),
@@ -101,9 +100,7 @@ pub(crate) struct Limits {
     pub(crate) bytes: usize,
 }
 
-/// The result of an append.
 pub(crate) enum Appended {
-    /// Everything was appended.
     All,
     /// The position was not appended. The stream already has these events, and the others are appended again.
     Held(BTreeSet<EventKey>),
@@ -115,7 +112,6 @@ pub(crate) enum Appended {
     },
 }
 
-/// The lanes of a sink.
 pub(crate) struct Lanes<L>(Mutex<HashMap<ChannelId, Arc<tokio::sync::Mutex<Lane<L>>>>>);
 
 impl<L> Default for Lanes<L> {
@@ -125,18 +121,23 @@ impl<L> Default for Lanes<L> {
 }
 
 impl<L: Log> Lanes<L> {
-    /// Waits for a lane. Its first use makes its log.
     pub(crate) async fn lane(&self, identity: &LaneRef, log: impl FnOnce() -> L) -> OwnedMutexGuard<Lane<L>> {
         let new = || Arc::new(tokio::sync::Mutex::new(Lane::new(identity.clone(), log())));
         let lane = lock(&self.0).entry(identity.channel.id).or_insert_with(new).clone();
         lane.lock_owned().await
     }
+
+    /// Passes the log of each lane that is not in use to `work`.
+    #[cfg(feature = "kafka")]
+    pub(crate) fn unused(&self, work: impl Fn(&mut L)) {
+        let lanes: Vec<_> = lock(&self.0).values().cloned().collect();
+        lanes.iter().filter_map(|lane| lane.try_lock().ok()).for_each(|mut lane| work(&mut lane.log));
+    }
 }
 
-/// A lane of a stream.
 pub(crate) struct Lane<L> {
     identity: LaneRef,
-    log: L,
+    pub(crate) log: L,
     is_claimed: bool,
     /// The position in the stream. Valid only while the lane is claimed.
     position: Position,
@@ -159,11 +160,6 @@ struct Chunk<E> {
 impl<L: Log> Lane<L> {
     fn new(identity: LaneRef, log: L) -> Self {
         Self { identity, log, is_claimed: false, position: Position::default(), held: BTreeSet::new() }
-    }
-
-    /// Reads the position without claiming the lane.
-    pub(crate) async fn position(&mut self) -> Result<Place, SinkError> {
-        self.log.position().await
     }
 
     /// Claims the lane, and compares its position in the stream with the recorded cursor.
@@ -219,7 +215,8 @@ impl<L: Log> Lane<L> {
         loop {
             let stop = refused.as_ref().map(|(index, _)| *index);
             let Chunk { events, keys, end, unfit } = self.chunk(delivery.messages, *settled, most, stop);
-            let through = reached(delivery, end);
+            // The position after all messages before `end` are delivered.
+            let through = delivery.after.max((end > 0).then(|| delivery.through_part(&(0..end))));
             if events.is_empty() && self.position.through == through {
                 *settled = end;
                 match (refused, unfit) {
@@ -283,12 +280,6 @@ impl<L: Log> Lane<L> {
         }
         chunk
     }
-}
-
-/// The position after all messages before this index are delivered.
-fn reached(delivery: &Delivery<'_>, end: usize) -> Option<Offset> {
-    let through = if end == 0 { None } else { Some(delivery.through_part(&(0..end))) };
-    delivery.after.max(through)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use uuid::Uuid;
 
 use crate::{LaneRef, Recorded};
@@ -69,28 +69,29 @@ impl Position {
         Some(Self { through: recorded.through, ..position })
     }
 
-    /// Completes a position of format 0, which has no `through`: its highest offset becomes `through`.
-    pub(crate) fn upgraded(self) -> Self {
-        let through = if self.format == 0 { self.highest() } else { self.through };
-        Self { format: FORMAT, through, ..self }
+    /// Reads a position. A position of format 0 has no `through`: its highest offset becomes `through`.
+    pub(crate) fn read<'de, D: Deserializer<'de>>(written: D) -> Result<Self, D::Error> {
+        let read = Self::deserialize(written)?;
+        let highest = || read.offsets.last().map(|(_, last)| *last).max(read.prior);
+        let through = if read.format == 0 { highest() } else { read.through };
+        Ok(Self { format: FORMAT, through, ..read })
     }
 
     /// The events of the last delivery. Empty if the position has offsets without ids.
     pub(crate) fn events(&self) -> BTreeSet<EventKey> {
-        let offsets = expanded(&self.offsets);
-        let keys = || offsets.iter().zip(&self.ids).map(|(&offset, &id)| EventKey { offset, id });
-        if offsets.len() == self.ids.len() { keys().collect() } else { BTreeSet::new() }
+        let keys = self.offsets().into_iter().zip(&self.ids).map(|(offset, &id)| EventKey { offset, id });
+        if self.has_ids() { keys.collect() } else { BTreeSet::new() }
     }
 
-    /// The offsets of the last delivery.
-    pub(crate) fn offsets(&self) -> BTreeSet<Offset> {
-        expanded(&self.offsets).into_iter().collect()
+    /// Whether the position has an id, or its absence, for each event of the last delivery.
+    pub(crate) fn has_ids(&self) -> bool {
+        self.offsets().len() == self.ids.len()
     }
 
-    /// The offsets of the last delivery, if the position has no ids for them.
-    pub(crate) fn offsets_without_ids(&self) -> BTreeSet<Offset> {
-        let offsets = expanded(&self.offsets);
-        if offsets.len() == self.ids.len() { BTreeSet::new() } else { offsets.into_iter().collect() }
+    /// The offsets of the last delivery, in ascending order.
+    pub(crate) fn offsets(&self) -> Vec<Offset> {
+        let each = |&(first, last): &(Offset, Offset)| (first.get()..=last.get()).filter_map(Offset::new);
+        self.offsets.iter().flat_map(each).take(MAX_EVENTS).collect()
     }
 
     /// The position with these events as the last delivery.
@@ -103,13 +104,8 @@ impl Position {
     pub(crate) fn keeping(&self, events: &BTreeSet<EventKey>) -> Self {
         let is_dropped =
             |offset: &Offset| events.range(EventKey::first_at(*offset)..=EventKey::last_at(*offset)).next().is_none();
-        let dropped = expanded(&self.offsets).into_iter().rev().find(is_dropped);
+        let dropped = self.offsets().into_iter().rev().find(is_dropped);
         Self { prior: dropped.max(self.prior), ..self.clone() }.with(events)
-    }
-
-    /// The highest offset that was delivered.
-    fn highest(&self) -> Option<Offset> {
-        self.offsets.last().map(|(_, last)| *last).max(self.prior)
     }
 }
 
@@ -123,11 +119,6 @@ fn ranges(offsets: impl Iterator<Item = Offset>) -> Vec<(Offset, Offset)> {
         }
     }
     ranges
-}
-
-fn expanded(ranges: &[(Offset, Offset)]) -> Vec<Offset> {
-    let each = |&(first, last): &(Offset, Offset)| (first.get()..=last.get()).filter_map(Offset::new);
-    ranges.iter().flat_map(each).take(MAX_EVENTS).collect()
 }
 
 #[cfg(test)]
@@ -151,24 +142,24 @@ mod tests {
         let events = BTreeSet::from([key(1, 10), key(2, 0), key(3, 30), key(3, 31), key(4, 40), key(9, 90)]);
         let written = serde_json::to_value(position(&events)).unwrap();
         assert_eq!(written["offsets"], json!([[1, 3], [3, 4], [9, 9]]));
-        assert_eq!(serde_json::from_value::<Position>(written).unwrap().upgraded().events(), events);
+        assert_eq!(Position::read(written).unwrap().events(), events);
     }
 
     #[test]
     fn a_position_of_the_older_format_has_got_as_far_as_its_highest_offset() {
         let old = json!({"channel": "c", "channel_id": Uuid::nil(), "sink": "s", "epoch": 1, "delivery": Uuid::nil(),
             "prior": 20, "offsets": [[3, 4], [7, 7]]});
-        let read = serde_json::from_value::<Position>(old).unwrap().upgraded();
+        let read = Position::read(old).unwrap();
         assert_eq!(read.through, Some(offset(20)));
-        assert_eq!((read.events().len(), read.offsets_without_ids()), (0, [3, 4, 7].map(offset).into()));
-        let again = serde_json::from_slice::<Position>(&serde_json::to_vec(&read).unwrap()).unwrap().upgraded();
+        assert_eq!((read.events().len(), read.has_ids(), read.offsets()), (0, false, [3, 4, 7].map(offset).into()));
+        let again = Position::read(serde_json::to_value(&read).unwrap()).unwrap();
         assert_eq!(again, read);
     }
 
     #[test]
     fn a_position_before_the_first_event_is_not_taken_for_an_older_format() {
         let reset = Position { prior: Some(offset(20)), ..position(&BTreeSet::new()) };
-        let read = serde_json::from_slice::<Position>(&serde_json::to_vec(&reset).unwrap()).unwrap().upgraded();
+        let read = Position::read(serde_json::to_value(&reset).unwrap()).unwrap();
         assert_eq!(read.through, None);
     }
 
@@ -185,7 +176,7 @@ mod tests {
     #[test]
     fn a_position_that_no_lane_has_written_takes_no_memory() {
         let huge = Position { offsets: vec![(offset(1), offset(i64::MAX))], ..Position::default() };
-        assert_eq!(huge.offsets_without_ids().len(), MAX_EVENTS);
+        assert_eq!(huge.offsets().len(), MAX_EVENTS);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use futures_util::FutureExt;
 use super::*;
 use crate::Confirmed;
 use crate::tests::{channel, lane, offset, records};
+use proof::event::Offset;
 
 /// The records of a stream: events and positions. The last claim is the only one that may append.
 #[derive(Default)]

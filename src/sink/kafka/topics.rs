@@ -1,16 +1,14 @@
 //! The topics: how they are created, and the requirements on existing ones.
-//!
-//! Everything here blocks.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use rdkafka::admin::{AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::consumer::BaseConsumer;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use tracing::info;
 
-use super::brokers::{Asker, Brokers};
+use super::brokers::{Brokers, Facts, Heard};
 use super::failure::{self, described};
 use crate::settings::KafkaSettings;
 use crate::{Fault, SinkError};
@@ -34,19 +32,6 @@ const POSITIONS: [(&str, &str); 4] = [
 /// The values of `compression.type` that the client can read in the topic of positions.
 const READABLE: [&str; 4] = ["producer", "uncompressed", "lz4", "snappy"];
 
-/// The facts about the topic of events that a lane needs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Facts {
-    pub(super) partitions: usize,
-    /// The largest batch that the topic accepts, in bytes. `None` if the brokers do not say.
-    pub(super) largest: Option<usize>,
-}
-
-/// The facts that were read last, and when.
-#[derive(Default)]
-pub(super) struct Seen(Mutex<Option<(Instant, Facts)>>);
-
-/// An existing topic.
 struct Topic {
     partitions: usize,
     /// Its settings. Empty if the brokers do not return them.
@@ -59,100 +44,81 @@ impl Topic {
     }
 }
 
-impl Seen {
+impl Brokers {
     /// The facts about the topics. Creates missing topics if the configuration and the caller allow it. Returns `None` if a
     /// topic is missing and the caller does not allow to create it.
-    pub(super) fn facts(&self, brokers: &Brokers, may_make: bool) -> Result<Option<Facts>, SinkError> {
-        let mut seen = lock(&self.0);
-        if let Some((when, facts)) = &*seen
-            && when.elapsed() < STILL_TRUE
-        {
-            return Ok(Some(facts.clone()));
+    pub(super) fn facts(&self, may_make: bool) -> Result<Option<Facts>, SinkError> {
+        let mut seen = lock(&self.seen);
+        *seen = seen.filter(|(when, _)| when.elapsed() < STILL_TRUE);
+        if let Some((_, facts)) = *seen {
+            return Ok(Some(facts));
         }
-        *seen = None;
-        let facts = made(brokers, may_make)?;
-        *seen = facts.clone().map(|facts| (Instant::now(), facts));
+        let facts = made(self, may_make)?;
+        *seen = facts.map(|facts| (Instant::now(), facts));
         Ok(facts)
-    }
-
-    /// Forgets the facts, because they may be outdated.
-    pub(super) fn forget(&self) {
-        *lock(&self.0) = None;
     }
 }
 
 fn made(brokers: &Brokers, may_make: bool) -> Result<Option<Facts>, SinkError> {
-    let asker = brokers.asker()?;
-    let [mut events, mut positions] = look(brokers, &asker)?;
-    if !may_make && (events.is_none() || positions.is_none()) {
+    let client = brokers.client(&[])?;
+    let mut found = look(brokers, &client)?;
+    let is_missing = |found: &[Option<Topic>; 2]| found.iter().any(Option::is_none);
+    if !may_make && is_missing(&found) {
         return Ok(None);
     }
-    if brokers.settings.create && (events.is_none() || positions.is_none()) {
-        create(brokers, events.is_none(), positions.is_none())?;
+    if brokers.settings.create && is_missing(&found) {
+        create(brokers, &found)?;
         let deadline = Instant::now() + brokers.settings.timeout;
-        while (events.is_none() || positions.is_none()) && Instant::now() < deadline {
+        while is_missing(&found) && Instant::now() < deadline {
             // Other brokers learn of the new topics a moment later, and no event reports it.
             std::thread::sleep(TICK);
-            [events, positions] = look(brokers, &asker)?;
+            found = look(brokers, &client)?;
         }
     }
-    facts(events, positions, &brokers.settings).map(Some).map_err(SinkError::unusable)
+    facts(found, &brokers.settings).map(Some).map_err(SinkError::unusable)
 }
 
 /// The topic of events and the topic of positions. `None` for a topic that does not exist.
-fn look(brokers: &Brokers, asker: &Asker) -> Result<[Option<Topic>; 2], SinkError> {
+fn look(brokers: &Brokers, client: &BaseConsumer<Heard>) -> Result<[Option<Topic>; 2], SinkError> {
     let names = [&*brokers.settings.topic, &*brokers.settings.positions_topic];
     let mut found = [None, None];
-    for (name, found) in names.iter().zip(&mut found) {
-        let metadata = asker.topic(name)?;
-        let Some(topic) = metadata.topics().iter().find(|topic| topic.name() == *name) else { continue };
+    for (name, found) in names.into_iter().zip(&mut found) {
+        let metadata = brokers.topic(client, name)?;
+        let Some(topic) = metadata.topics().iter().find(|topic| topic.name() == name) else { continue };
         match topic.error().map(Code::from) {
             None => {}
             Some(Code::UnknownTopicOrPartition | Code::LeaderNotAvailable) => continue,
             Some(code) => return Err(failure::of_code(code, &described(code), &brokers.settings)),
         }
-        *found = Some(Topic { partitions: topic.partitions().len(), settings: HashMap::new() });
-    }
-    let there: Vec<_> = names.iter().zip(&found).filter(|(_, found)| found.is_some()).map(|(name, _)| *name).collect();
-    let mut settings = settings(brokers, &there)?;
-    for (name, found) in names.iter().zip(&mut found) {
-        if let Some(topic) = found {
-            topic.settings = settings.remove(*name).unwrap_or_default();
-        }
+        *found = Some(Topic { partitions: topic.partitions().len(), settings: settings(brokers, name)? });
     }
     Ok(found)
 }
 
-/// The settings of these topics. A topic is left out if the user may not describe its configuration.
-fn settings(brokers: &Brokers, topics: &[&str]) -> Result<HashMap<String, HashMap<String, String>>, SinkError> {
-    if topics.is_empty() {
-        return Ok(HashMap::new());
-    }
-    let admin = brokers.admin()?;
-    let resources: Vec<_> = topics.iter().map(|name| ResourceSpecifier::Topic(name)).collect();
-    let described = await_here(admin.describe_configs(&resources, &options(&brokers.settings)));
-    let described = described.map_err(|error| failure::of(&error, &brokers.settings))?;
-    let entries = |resource: rdkafka::admin::ConfigResource| {
-        resource.entries.into_iter().filter_map(|entry| Some((entry.name, entry.value?))).collect()
-    };
-    let told = topics.iter().zip(described);
-    Ok(told.filter_map(|(name, told)| Some(((*name).to_owned(), entries(told.ok()?)))).collect())
+/// The settings of a topic. Empty if the user may not describe its configuration.
+fn settings(brokers: &Brokers, topic: &str) -> Result<HashMap<String, String>, SinkError> {
+    let admin: AdminClient<Heard> = brokers.client(&[])?;
+    let described = await_here(admin.describe_configs(&[ResourceSpecifier::Topic(topic)], &options(&brokers.settings)));
+    let described = described.map_err(|error| brokers.error(&error))?;
+    let entries = described.into_iter().filter_map(Result::ok).flat_map(|resource| resource.entries);
+    Ok(entries.filter_map(|entry| Some((entry.name, entry.value?))).collect())
 }
 
-fn create(brokers: &Brokers, events: bool, positions: bool) -> Result<(), SinkError> {
-    let KafkaSettings { topic, positions_topic, partitions, replicas, .. } = &*brokers.settings;
+/// Creates the topics that were not found.
+fn create(brokers: &Brokers, [events, positions]: &[Option<Topic>; 2]) -> Result<(), SinkError> {
+    let KafkaSettings { topic, positions_topic, partitions, replicas, .. } = &brokers.settings;
     let kept = || TopicReplication::Fixed(if *replicas == 0 { -1 } else { i32::from(*replicas) });
     let mut topics = Vec::new();
-    if events {
+    if events.is_none() {
         topics.push(NewTopic::new(topic, i32::from(*partitions), kept()));
     }
-    if positions {
+    if positions.is_none() {
         let new = NewTopic::new(positions_topic, 1, kept());
         topics.push(POSITIONS.iter().fold(new, |new, (key, value)| new.set(key, value)));
     }
-    let admin = brokers.admin()?;
+    let admin: AdminClient<Heard> = brokers.client(&[])?;
     let made = await_here(admin.create_topics(&topics, &options(&brokers.settings)));
-    for made in made.map_err(|error| failure::of(&error, &brokers.settings))? {
+    for made in made.map_err(|error| brokers.error(&error))? {
         match made {
             Ok(name) => info!(topic = name, "topic made"),
             Err((_, Code::TopicAlreadyExists)) => {}
@@ -181,7 +147,7 @@ fn await_here<T>(future: impl Future<Output = Result<T, KafkaError>>) -> Result<
 ///
 /// # Errors
 /// If lanes cannot use the topics. The message says why, and how to fix it.
-fn facts(events: Option<Topic>, positions: Option<Topic>, settings: &KafkaSettings) -> Result<Facts, String> {
+fn facts([events, positions]: [Option<Topic>; 2], settings: &KafkaSettings) -> Result<Facts, String> {
     let KafkaSettings { topic, positions_topic, partitions, .. } = settings;
     let brokers = settings.shown_brokers();
     let missing = |name: &str, partitions: u16, more: &str| {
@@ -218,16 +184,11 @@ fn facts(events: Option<Topic>, positions: Option<Topic>, settings: &KafkaSettin
     Ok(Facts { partitions: events.partitions, largest })
 }
 
-/// Says whether the topics can be used, without creating them.
 pub(super) fn probe(brokers: &Brokers) -> Result<String, SinkError> {
-    let KafkaSettings { topic, positions_topic, partitions, create, .. } = &*brokers.settings;
-    let found = brokers.asker().and_then(|asker| look(brokers, &asker))?;
-    let missing: Vec<_> = [topic, positions_topic]
-        .into_iter()
-        .zip(&found)
-        .filter(|(_, found)| found.is_none())
-        .map(|(name, _)| &**name)
-        .collect();
+    let KafkaSettings { topic, positions_topic, partitions, create, .. } = &brokers.settings;
+    let found = look(brokers, &brokers.client(&[])?)?;
+    let topics = [topic, positions_topic].into_iter().zip(&found);
+    let missing: Vec<_> = topics.filter(|(_, found)| found.is_none()).map(|(name, _)| &**name).collect();
     if *create && !missing.is_empty() {
         return Ok(format!(
             "the brokers are reachable; to be created: {}; the topic of events then has {partitions} partitions, and keeps events for the brokers' log.retention unless you set more",
@@ -238,8 +199,7 @@ pub(super) fn probe(brokers: &Brokers) -> Result<String, SinkError> {
         .as_ref()
         .and_then(|events| events.setting("cleanup.policy"))
         .is_some_and(|policy| policy.contains("compact"));
-    let [events, positions] = found;
-    let facts = facts(events, positions, &brokers.settings).map_err(SinkError::unusable)?;
+    let facts = facts(found, &brokers.settings).map_err(SinkError::unusable)?;
     let largest = facts.largest.map_or_else(
         || "; its max.message.bytes is unknown: the user may not describe its configuration".to_owned(),
         |largest| format!(" and accepts records of up to {largest} bytes"),

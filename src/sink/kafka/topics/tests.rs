@@ -22,10 +22,10 @@ fn topic(settings: &[(&str, &str)]) -> Topic {
 
 #[test]
 fn what_is_missing_is_said_with_the_command_that_makes_it() {
-    let both = facts(None, None, &settings()).unwrap_err();
+    let both = facts([None, None], &settings()).unwrap_err();
     assert!(both.contains("--create --topic events --partitions 6;"), "{both}");
     assert!(both.ends_with("--create --topic positions --partitions 1 --config cleanup.policy=compact"), "{both}");
-    let one = facts(Some(topic(&[])), None, &settings()).unwrap_err();
+    let one = facts([Some(topic(&[])), None], &settings()).unwrap_err();
     assert!(
         one.starts_with("the topic positions is missing") && one.contains("--bootstrap-server kafka:9092"),
         "{one}"
@@ -40,17 +40,17 @@ fn a_topic_that_would_lose_positions_or_cannot_be_read_is_refused_with_what_to_d
         ("compression.type", "gzip"),
         ("compression.type", "zstd"),
     ] {
-        let error = facts(Some(topic(&[])), Some(topic(&[(name, value)])), &settings()).unwrap_err();
+        let error = facts([Some(topic(&[])), Some(topic(&[(name, value)]))], &settings()).unwrap_err();
         assert!(error.contains(value) && error.contains("--entity-name positions --add-config"), "{error}");
     }
     for (name, value) in [("cleanup.policy", "compact"), ("compression.type", "lz4")] {
-        assert!(facts(Some(topic(&[])), Some(topic(&[(name, value)])), &settings()).is_ok());
+        assert!(facts([Some(topic(&[])), Some(topic(&[(name, value)]))], &settings()).is_ok());
     }
 }
 
 #[test]
 fn what_the_topic_takes_is_known_where_it_is_told() {
-    let known = facts(Some(topic(&[("max.message.bytes", "1048588")])), Some(topic(&[])), &settings()).unwrap();
+    let known = facts([Some(topic(&[("max.message.bytes", "1048588")])), Some(topic(&[]))], &settings()).unwrap();
     assert_eq!(known, Facts { partitions: 3, largest: Some(1_048_588) });
-    assert_eq!(facts(Some(topic(&[])), Some(topic(&[])), &settings()).unwrap().largest, None);
+    assert_eq!(facts([Some(topic(&[])), Some(topic(&[]))], &settings()).unwrap().largest, None);
 }

@@ -1,12 +1,9 @@
 //! Access to the brokers: clients of the library, and the errors that these clients report in callbacks.
-//!
-//! Everything here blocks.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use rdkafka::admin::AdminClient;
 use rdkafka::client::ClientContext;
 use rdkafka::config::{ClientConfig, FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
@@ -14,10 +11,11 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::Message as _;
 use rdkafka::metadata::Metadata;
 use rdkafka::producer::{DeliveryResult, ProducerContext};
+use rdkafka::{Offset, TopicPartitionList};
 use tracing::debug;
 
 use super::failure::{self, plain};
-use crate::settings::{KafkaSettings, Mechanism, Security};
+use crate::settings::{KafkaSettings, Security};
 use crate::{Fault, SinkError};
 use net::tasks::lock;
 
@@ -29,9 +27,19 @@ const STILL_AWAY: Duration = Duration::from_secs(1);
 
 /// The state that all clients of the library share.
 pub(super) struct Brokers {
-    pub(super) settings: Arc<KafkaSettings>,
+    pub(super) settings: KafkaSettings,
     /// Whether the next lane has to check that the brokers can be reached, and the last failure of this check.
     reach: Mutex<Reach>,
+    /// The facts about the topics that were read last, and when.
+    pub(super) seen: Mutex<Option<(Instant, Facts)>>,
+}
+
+/// The facts about the topic of events that a lane needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Facts {
+    pub(super) partitions: usize,
+    /// The largest batch that the topic accepts, in bytes. `None` if the brokers do not say.
+    pub(super) largest: Option<usize>,
 }
 
 #[derive(Default)]
@@ -41,35 +49,80 @@ struct Reach {
 }
 
 impl Brokers {
-    pub(super) fn new(settings: Arc<KafkaSettings>) -> Self {
-        Self { settings, reach: Mutex::default() }
+    pub(super) fn new(settings: KafkaSettings) -> Self {
+        Self { settings, reach: Mutex::default(), seen: Mutex::default() }
     }
 
-    /// Makes a client of any kind.
-    pub(super) fn client<T: FromClientConfigAndContext<Heard>>(
-        &self,
-        keys: &[(&str, &str)],
-    ) -> Result<(T, Heard), SinkError> {
+    pub(super) fn client<T: FromClientConfigAndContext<Heard>>(&self, keys: &[(&str, &str)]) -> Result<T, SinkError> {
         let mut config = config(&self.settings);
         for (key, value) in keys {
             config.set(*key, *value);
         }
-        let heard = Heard::default();
-        let client = config.create_with_context(heard.clone()).map_err(|error| {
+        config.create_with_context(Heard::default()).map_err(|error| {
             // The settings were checked before, so the cause is usually a certificate.
             SinkError::unusable(format!("setting up the client of {}: {error}", self.settings.shown_brokers()))
-        })?;
-        Ok((client, heard))
+        })
     }
 
-    /// A client that requests metadata of topics. It reads no records.
-    pub(super) fn asker(&self) -> Result<Asker, SinkError> {
-        let (client, heard) = self.client(&[])?;
-        Ok(Asker { client, heard, settings: self.settings.clone() })
+    /// A reader of committed records. The library requires a group id, although the reader joins no group and commits no
+    /// offsets.
+    pub(super) fn reader(&self) -> Result<BaseConsumer<Heard>, SinkError> {
+        self.client(&[
+            ("group.id", &self.settings.transactional_id),
+            ("isolation.level", "read_committed"),
+            ("enable.auto.commit", "false"),
+            ("enable.partition.eof", "true"),
+            ("auto.offset.reset", "earliest"),
+            ("fetch.wait.max.ms", "100"),
+            ("fetch.error.backoff.ms", "50"),
+            // Bounds the records that the library fetches ahead.
+            ("queued.max.messages.kbytes", "2048"),
+            ("queued.min.messages", "1000"),
+        ])
     }
 
-    pub(super) fn admin(&self) -> Result<AdminClient<Heard>, SinkError> {
-        self.client(&[]).map(|(client, _)| client)
+    /// Begins to read these partitions of a topic.
+    pub(super) fn assign(
+        &self,
+        reader: &BaseConsumer<Heard>,
+        topic: &str,
+        partitions: impl IntoIterator<Item = i32>,
+        from: Offset,
+    ) -> Result<(), SinkError> {
+        let mut assigned = TopicPartitionList::new();
+        let added = partitions.into_iter().try_for_each(|number| assigned.add_partition_offset(topic, number, from));
+        added.and_then(|()| reader.assign(&assigned)).map_err(|error| self.error(&error))
+    }
+
+    /// The metadata of a topic. It has no partitions if the topic does not exist.
+    pub(super) fn topic(&self, client: &BaseConsumer<Heard>, name: &str) -> Result<Metadata, SinkError> {
+        let deadline = Instant::now() + self.settings.timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let error = match client.fetch_metadata(Some(name), left.min(SLICE)) {
+                Ok(metadata) => return Ok(metadata),
+                Err(error) => error,
+            };
+            // Polling runs the callbacks for the events that are in the client's queue.
+            while client.poll(Duration::ZERO).is_some() {}
+            let error = match client.context().trouble() {
+                Some((code, said)) => failure::of_code(code, &said, &self.settings),
+                None => self.error(&error),
+            };
+            let error = failure::of_connection(error, &self.settings);
+            if left.is_zero() || error.fault() == Fault::Operator {
+                return Err(error);
+            }
+        }
+    }
+
+    /// Forgets the facts about the topics, because they may be outdated.
+    pub(super) fn forget(&self) {
+        *lock(&self.seen) = None;
+    }
+
+    pub(super) fn error(&self, error: &KafkaError) -> SinkError {
+        failure::of(error, &self.settings)
     }
 
     /// Notes that a request got no answer: the next [`reach`](Self::reach) asks the brokers.
@@ -89,51 +142,12 @@ impl Brokers {
         {
             return Err(error.clone());
         }
-        let asked = self.asker().and_then(|asker| asker.topic(&self.settings.topic).map(drop));
-        match asked {
-            Ok(()) => *reach = Reach::default(),
-            Err(error) => {
-                reach.failed = Some((Instant::now(), error.clone()));
-                return Err(error);
-            }
+        let asked = self.client(&[]).and_then(|client| self.topic(&client, &self.settings.topic));
+        match &asked {
+            Ok(_) => *reach = Reach::default(),
+            Err(error) => reach.failed = Some((Instant::now(), error.clone())),
         }
-        Ok(())
-    }
-}
-
-/// A client that requests metadata of topics.
-pub(super) struct Asker {
-    client: BaseConsumer<Heard>,
-    heard: Heard,
-    settings: Arc<KafkaSettings>,
-}
-
-impl Asker {
-    /// The metadata of a topic. It has no partitions if the topic does not exist.
-    pub(super) fn topic(&self, name: &str) -> Result<Metadata, SinkError> {
-        let deadline = Instant::now() + self.settings.timeout;
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.client.fetch_metadata(Some(name), left.min(SLICE)) {
-                Ok(metadata) => return Ok(metadata),
-                Err(error) => {
-                    let error = self.error(&error);
-                    if left.is_zero() || error.fault() == Fault::Operator {
-                        return Err(error);
-                    }
-                }
-            }
-        }
-    }
-
-    fn error(&self, error: &KafkaError) -> SinkError {
-        // Polling runs the callbacks for the events that are in the client's queue.
-        while self.client.poll(Duration::ZERO).is_some() {}
-        let error = match self.heard.trouble() {
-            Some((code, said)) => failure::of_code(code, &said, &self.settings),
-            None => failure::of(error, &self.settings),
-        };
-        failure::of_connection(error, &self.settings)
+        asked.map(drop)
     }
 }
 
@@ -141,8 +155,8 @@ impl Asker {
 pub(super) type Taken = BTreeMap<i32, (i64, i64)>;
 
 /// The reports of a client in its callbacks.
-#[derive(Clone, Default)]
-pub(super) struct Heard(Arc<Mutex<Said>>);
+#[derive(Default)]
+pub(super) struct Heard(Mutex<Said>);
 
 #[derive(Default)]
 struct Said {
@@ -200,13 +214,9 @@ impl ProducerContext for Heard {
         match result {
             Ok(message) => {
                 let (topic, offset) = (message.topic(), message.offset());
-                if !said.taken.contains_key(topic) {
-                    said.taken.insert(topic.to_owned(), Taken::new());
-                }
-                if let Some(taken) = said.taken.get_mut(topic) {
-                    let range = taken.entry(message.partition()).or_insert((offset, offset));
-                    *range = (range.0.min(offset), range.1.max(offset));
-                }
+                let taken = said.taken.entry(topic.to_owned()).or_default();
+                let range = taken.entry(message.partition()).or_insert((offset, offset));
+                *range = (range.0.min(offset), range.1.max(offset));
             }
             Err((error, _)) => drop(said.refused.get_or_insert_with(|| error.clone())),
         }
@@ -241,12 +251,7 @@ fn config(settings: &KafkaSettings) -> ClientConfig {
         }
     }
     if let Some(login) = login {
-        let mechanism = match login.mechanism {
-            Mechanism::Plain => "PLAIN",
-            Mechanism::ScramSha256 => "SCRAM-SHA-256",
-            Mechanism::ScramSha512 => "SCRAM-SHA-512",
-        };
-        config.set("sasl.mechanism", mechanism);
+        config.set("sasl.mechanism", <&str>::from(login.mechanism).to_uppercase());
         config.set("sasl.username", &login.user);
         config.set("sasl.password", login.password.expose());
     }

@@ -15,7 +15,6 @@ pub(super) fn is_too_large(code: Code) -> bool {
     matches!(code, Code::MessageSizeTooLarge | Code::MessageBatchTooLarge)
 }
 
-/// The error for an error of the library.
 pub(super) fn of(error: &KafkaError, settings: &KafkaSettings) -> SinkError {
     let said = words(error);
     error.rdkafka_error_code().map_or_else(|| SinkError::away(said.clone()), |code| of_code(code, &said, settings))
@@ -24,48 +23,47 @@ pub(super) fn of(error: &KafkaError, settings: &KafkaSettings) -> SinkError {
 /// The error for an error code. `said` is the description that the operator sees.
 pub(super) fn of_code(code: Code, said: &str, settings: &KafkaSettings) -> SinkError {
     let KafkaSettings { topic, positions_topic, transactional_id, .. } = settings;
-    let operator = |doing: &str, advice: String| SinkError::unusable(format!("{doing}: {said}: {advice}"));
-    match code {
+    let connecting = format!("connecting to {}", settings.shown_brokers());
+    let using = format!("using the topics {topic} and {positions_topic}");
+    let prefixed = format!("the user needs the right to write transactional ids that begin with {transactional_id}.");
+    let (doing, advice) = match code {
         // The lane resumes, which shows whether another instance has claimed it.
         code if is_fenced(code) => {
-            SinkError::away("the brokers refuse this producer: claiming the lane again".to_owned())
+            return SinkError::away("the brokers refuse this producer: claiming the lane again".to_owned());
         }
-        Code::InvalidRecord | Code::InvalidTimestamp | Code::InvalidMessage => SinkError::refused(said.to_owned()),
-        code if is_too_large(code) => SinkError::refused(said.to_owned()),
+        code if is_too_large(code) => return SinkError::refused(said.to_owned()),
+        Code::InvalidRecord | Code::InvalidTimestamp | Code::InvalidMessage => {
+            return SinkError::refused(said.to_owned());
+        }
         Code::Authentication | Code::SaslAuthenticationFailed | Code::UnsupportedSASLMechanism => {
-            let advice = "login refused; check security.user, password and mechanism".to_owned();
-            operator(&connecting(settings), advice)
+            (&*connecting, "login refused; check security.user, password and mechanism")
         }
-        Code::SSL => {
-            let advice = "TLS failed; check security.tls, ca_file, the client certificate and the names of the brokers";
-            operator(&connecting(settings), advice.to_owned())
-        }
-        Code::TopicAuthorizationFailed => operator(
-            &format!("using the topics {topic} and {positions_topic}"),
-            "the user needs the rights to describe, read and write both, and their configuration to be described"
-                .to_owned(),
+        Code::SSL => (
+            &*connecting,
+            "TLS failed; check security.tls, ca_file, the client certificate and the names of the brokers",
         ),
-        Code::TransactionalIdAuthorizationFailed => operator(
-            "beginning transactions",
-            format!("the user needs the right to write transactional ids that begin with {transactional_id}."),
+        Code::TopicAuthorizationFailed => (
+            &*using,
+            "the user needs the rights to describe, read and write both, and their configuration to be described",
         ),
-        Code::ClusterAuthorizationFailed => operator(
+        Code::TransactionalIdAuthorizationFailed => ("beginning transactions", &*prefixed),
+        Code::ClusterAuthorizationFailed => (
             "using the cluster",
-            "the user needs the rights to produce idempotently and, with create = true, to create topics".to_owned(),
+            "the user needs the rights to produce idempotently and, with create = true, to create topics",
         ),
-        Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition => operator(
-            &format!("using the topics {topic} and {positions_topic}"),
-            "one of them was deleted: `channeld check --connect` shows which".to_owned(),
-        ),
-        Code::InvalidTransactionTimeout => operator(
+        Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition => {
+            (&*using, "one of them was deleted: `channeld check --connect` shows which")
+        }
+        Code::InvalidTransactionTimeout => (
             "beginning transactions",
-            "lower timeout: three times its value must not exceed the brokers' transaction.max.timeout.ms".to_owned(),
+            "lower timeout: three times its value must not exceed the brokers' transaction.max.timeout.ms",
         ),
         Code::InvalidReplicationFactor | Code::InvalidPartitions | Code::PolicyViolation | Code::InvalidConfig => {
-            operator("making the topics", "create them yourself, or change partitions and replicas".to_owned())
+            ("making the topics", "create them yourself, or change partitions and replicas")
         }
-        _ => SinkError::away(said.to_owned()),
-    }
+        _ => return SinkError::away(said.to_owned()),
+    };
+    SinkError::unusable(format!("{doing}: {said}: {advice}"))
 }
 
 /// Adds to a temporary error that the brokers cannot be reached.
@@ -76,11 +74,6 @@ pub(super) fn of_connection(error: SinkError, settings: &KafkaSettings) -> SinkE
         }
         error => error,
     }
-}
-
-/// Names the attempt to connect, for messages.
-fn connecting(settings: &KafkaSettings) -> String {
-    format!("connecting to {}", settings.shown_brokers())
 }
 
 /// The text of an error, without the library's type names.

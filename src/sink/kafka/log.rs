@@ -1,19 +1,18 @@
 //! The events and positions of one lane in the topics. The work runs on threads that may block.
 
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use tracing::info;
 
-use super::event::Event;
-use super::shared::Shared;
-use super::writer::{Capacity, Writer, Writers};
+use super::producer::Outgoing;
+use super::writer::{Capacity, Shared, Writer};
 use crate::stream::{Appended, Claim, Found, Limits, Log, Position, Unrecorded};
 use crate::{LaneRef, Position as Place, Recorded, SinkError, blocking};
 use net::tasks::lock;
 use record::Message;
 
-/// One lane's part of the topics.
 pub(super) struct LaneLog {
     shared: Arc<Shared>,
     identity: LaneRef,
@@ -24,17 +23,26 @@ pub(super) struct LaneLog {
 }
 
 impl LaneLog {
-    pub(super) fn new(shared: Arc<Shared>, identity: LaneRef, writers: &Writers) -> Self {
-        let writer = writers.writer(identity.clone(), &shared);
-        Self { shared, identity, writer, capacity: Capacity::default() }
+    pub(super) fn new(shared: Arc<Shared>, identity: LaneRef) -> Self {
+        let writer = Writer::new(shared.clone(), identity.clone());
+        let capacity = writer.capacity();
+        Self { shared, identity, writer: Arc::new(Mutex::new(writer)), capacity }
+    }
+
+    /// Passes the writer to `work`, unless other work runs that is no longer awaited. May block.
+    pub(super) fn unused(&self, work: impl FnOnce(&mut Writer)) {
+        if let Ok(mut writer) = self.writer.try_lock() {
+            work(&mut writer);
+        }
     }
 
     /// Runs `work` on a thread that may block.
-    async fn on<T: Send + 'static>(&mut self, work: impl FnOnce(&mut Writer, &Shared) -> T + Send + 'static) -> T {
-        let (shared, writer, permit) = (self.shared.clone(), self.writer.clone(), self.shared.thread().await);
+    async fn on<T: Send + 'static>(&mut self, work: impl FnOnce(&mut Writer) -> T + Send + 'static) -> T {
+        let permit = self.shared.threads.clone().acquire_owned().await.expect("it is never closed");
+        let writer = self.writer.clone();
         let (done, capacity) = blocking(move || {
             let mut writer = lock(&writer);
-            let done = work(&mut writer, &shared);
+            let done = work(&mut writer);
             drop(permit);
             (done, writer.capacity())
         })
@@ -46,50 +54,42 @@ impl LaneLog {
 
 #[async_trait]
 impl Log for LaneLog {
-    type Event = Event;
+    type Event = Outgoing;
 
     const MOVED_BACK: &str = "the cursor was moved back: events that are in the topic are not produced again";
     const HOLDS: &str = "topic already holds events that are not recorded as delivered";
 
     async fn position(&mut self) -> Result<Place, SinkError> {
-        self.on(|writer, shared| writer.position(shared)).await
+        self.on(|writer| writer.position()).await
     }
 
     async fn claim(&mut self, recorded: &Recorded) -> Result<Claim, SinkError> {
         let recorded = recorded.clone();
-        self.on(move |writer, shared| writer.take_over(shared, &recorded)).await
+        self.on(move |writer| writer.take_over(&recorded)).await
     }
 
     /// The claim has ended every transaction. So events that the position does not cover are in the topic only if positions
     /// are missing.
     async fn search(&mut self, everywhere: bool, unrecorded: &Unrecorded) -> Result<Found, SinkError> {
         let unrecorded = unrecorded.clone();
-        let search = self.on(move |writer, shared| writer.search(shared, everywhere, unrecorded)).await?;
+        let search = self.on(move |writer| writer.search(everywhere, unrecorded)).await?;
         let Some(mut search) = search else { return Ok(Found::default()) };
         info!(channel = %self.identity.channel.name, sink = %self.identity.sink, topic = self.shared.topic(),
             "searching the lane's events in the topic");
-        loop {
+        let earlier = loop {
             let shared = self.shared.clone();
-            let (back, found) = blocking(move || {
-                let found = search.go_on(&shared.brokers);
-                (search, found)
-            })
-            .await;
-            search = back;
-            if let Ok(None) = found {
-                continue;
+            match blocking(move || search.go_on(&shared.brokers)).await? {
+                ControlFlow::Continue(further) => search = further,
+                ControlFlow::Break(found) => break found,
             }
-            // Dropping a client waits for the client's threads, so it must not happen on an async thread.
-            blocking(move || drop(search)).await;
-            let earlier = found?.unwrap_or_default();
-            self.on(|writer, _| writer.has_searched()).await;
-            return Ok(Found { earlier, ..Found::default() });
-        }
+        };
+        self.on(Writer::has_searched).await;
+        Ok(Found { earlier, ..Found::default() })
     }
 
     async fn ready(&mut self, position: &Position) -> Result<(), SinkError> {
         let expected = (position.delivery, position.through);
-        self.on(move |writer, shared| writer.ready(shared, expected)).await
+        self.on(move |writer| writer.ready(expected)).await
     }
 
     async fn refresh(&mut self) -> Result<(), SinkError> {
@@ -100,8 +100,8 @@ impl Log for LaneLog {
         Limits { events: usize::MAX, bytes: self.capacity.bytes }
     }
 
-    fn event(&self, message: &Message) -> Result<(Event, usize), SinkError> {
-        let event = Event::of(&self.identity, message);
+    fn event(&self, message: &Message) -> Result<(Outgoing, usize), SinkError> {
+        let event = Outgoing::event(&self.identity, message);
         let size = event.size();
         match self.capacity.largest {
             Some(largest) if size > largest => Err(event.too_large(self.shared.topic(), Some(largest), None)),
@@ -109,10 +109,9 @@ impl Log for LaneLog {
         }
     }
 
-    /// In one transaction.
-    async fn append(&mut self, events: Vec<Event>, position: &Position) -> Result<Appended, SinkError> {
+    async fn append(&mut self, events: Vec<Outgoing>, position: &Position) -> Result<Appended, SinkError> {
         let position = position.clone();
-        self.on(move |writer, shared| writer.append(shared, &events, position)).await
+        self.on(move |writer| writer.append(&events, position)).await
     }
 
     fn displaced(&self) -> SinkError {

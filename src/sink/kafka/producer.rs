@@ -1,6 +1,4 @@
-//! The producer of one lane. A transaction is committed as a whole, or not at all.
-//!
-//! Everything here blocks.
+//! The records and the producer of one lane. A transaction is committed as a whole, or not at all.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +6,13 @@ use bytes::Bytes;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
+use serde::Serialize;
 
 use super::brokers::{Brokers, Heard, Taken};
 use super::failure::{self, is_fenced};
-use crate::{Fault, SinkError};
+use crate::settings::KafkaSettings;
+use crate::{Fault, LaneRef, SinkError, stream};
+use record::{Field, Message};
 
 /// The longest time that one poll waits for delivery reports.
 const TICK: Duration = Duration::from_millis(1);
@@ -22,23 +23,55 @@ const BATCH_BYTES: usize = 1_000_000;
 /// The largest record that the library accepts. The lane checks the limit of the topic before.
 const MAX_BYTES: &str = "1000000000";
 
+/// Upper bounds of the overhead in bytes: of a batch of one record, and of each header without its texts.
+const OVERHEAD: usize = 128;
+const HEADER_OVERHEAD: usize = 10;
+
 /// The partition of all positions.
 pub(super) const POSITIONS: i32 = 0;
 
-/// A record of a transaction.
-pub(super) struct Outgoing<'a> {
-    pub(super) topic: &'a str,
-    /// `None` if the key decides.
-    pub(super) partition: Option<i32>,
-    pub(super) key: &'a str,
-    pub(super) headers: &'a [(&'static str, String)],
-    pub(super) body: &'a Bytes,
+/// A record that is ready to be produced: an event, a position or a claim.
+pub(super) struct Outgoing {
+    pub(super) key: String,
+    pub(super) headers: Vec<(&'static str, String)>,
+    pub(super) body: Bytes,
+}
+
+impl Outgoing {
+    pub(super) fn event(lane: &LaneRef, message: &Message) -> Self {
+        let facts = message.record().facts();
+        let key = facts.subject().or_else(|| facts.get(Field::Type).map(str::to_owned));
+        let headers = stream::headers(lane, message);
+        Self { key: key.unwrap_or_default(), headers, body: message.body().clone() }
+    }
+
+    /// A position or a claim.
+    pub(super) fn position(key: String, value: &impl Serialize) -> Self {
+        Self { key, headers: Vec::new(), body: stream::json(value) }
+    }
+
+    /// The size as a broker counts it, or slightly more.
+    pub(super) fn size(&self) -> usize {
+        let headers = self.headers.iter().map(|(name, value)| name.len() + value.len() + HEADER_OVERHEAD);
+        OVERHEAD + self.key.len() + self.body.len() + headers.sum::<usize>()
+    }
+
+    /// The error if the event is too large for a topic. `said` is the message of a broker.
+    pub(super) fn too_large(&self, topic: &str, largest: Option<usize>, said: Option<&str>) -> SinkError {
+        let size = self.size();
+        let said = said.map(|said| format!(" ({said})")).unwrap_or_default();
+        SinkError::refused(match largest {
+            Some(largest) => format!(
+                "the event has {size} bytes with its headers, but the topic {topic} accepts {largest} (max.message.bytes){said}"
+            ),
+            None => format!("the event has {size} bytes with its headers, but the topic {topic} accepts fewer{said}"),
+        })
+    }
 }
 
 /// The failure of a transaction that is not known to be committed.
 pub(super) struct Broken {
     pub(super) error: SinkError,
-    /// The code of the error, if it has one.
     pub(super) code: Option<Code>,
     /// Whether the transaction was aborted, so that none of its records is visible and the next transaction can begin.
     /// Otherwise the outcome is not known, and the lane must be claimed again.
@@ -48,7 +81,6 @@ pub(super) struct Broken {
 /// A producer with the transactional id of a lane.
 pub(super) struct Producer {
     client: BaseProducer<Heard>,
-    heard: Heard,
     timeout: Duration,
 }
 
@@ -60,7 +92,7 @@ impl Producer {
         // The coordinator aborts a transaction that is open for longer. Ours ends earlier, committed or not.
         let open = (3 * timeout).as_millis().to_string();
         let batch = largest.map_or(BATCH_BYTES, |largest| largest.min(BATCH_BYTES)).to_string();
-        let (client, heard) = brokers.client(&[
+        let client = brokers.client(&[
             ("transactional.id", id),
             ("transaction.timeout.ms", &open),
             ("message.timeout.ms", &open),
@@ -72,45 +104,44 @@ impl Producer {
             // Matters only for the first records of a topic. The topic exists.
             ("topic.metadata.refresh.fast.interval.ms", "50"),
         ])?;
-        let producer = Self { client, heard, timeout };
+        let producer = Self { client, timeout };
         let claimed = producer.client.init_transactions(timeout);
         claimed.map_err(|error| producer.failed(&error, brokers).error)?;
         Ok(producer)
     }
 
-    /// Produces these records in one transaction. `check` decides by their offsets in the topic of events whether it is
-    /// committed.
+    /// Produces these events, and a record in the topic of positions, in one transaction. `check` decides by the offsets of
+    /// the events whether it is committed.
     pub(super) fn transact(
         &self,
         brokers: &Brokers,
-        records: &[Outgoing<'_>],
+        events: &[Outgoing],
+        position: &Outgoing,
         check: impl FnOnce(&Taken) -> Result<(), SinkError>,
     ) -> Result<(), Broken> {
+        let KafkaSettings { topic, positions_topic, .. } = &brokers.settings;
         self.rest();
-        self.heard.begin();
+        self.heard().begin();
         let unknown = |error: &KafkaError| self.failed(error, brokers);
         self.client.begin_transaction().map_err(|error| unknown(&error))?;
         let deadline = Instant::now() + self.timeout;
-        for record in records {
-            if let Err(error) = self.send(record) {
-                return Err(self.abort(&error, brokers));
-            }
-        }
+        let mut sent = events.iter().try_for_each(|event| self.send(topic, None, event));
+        sent = sent.and_then(|()| self.send(positions_topic, Some(POSITIONS), position));
+        sent.map_err(|error| self.abort(&error, brokers))?;
         // The library's own flush waits at least a tenth of a second.
         while self.client.in_flight_count() > 0 {
             self.client.poll(TICK);
-            if let Some(error) = self.heard.refused() {
+            if let Some(error) = self.heard().refused() {
                 return Err(self.abort(&error, brokers));
             }
             if Instant::now() >= deadline {
-                let waited = KafkaError::Flush(Code::OperationTimedOut);
-                return Err(unknown(&waited));
+                return Err(unknown(&KafkaError::Flush(Code::OperationTimedOut)));
             }
         }
-        if let Some(error) = self.heard.refused() {
+        if let Some(error) = self.heard().refused() {
             return Err(self.abort(&error, brokers));
         }
-        if let Err(error) = check(&self.heard.taken(&brokers.settings.topic)) {
+        if let Err(error) = check(&self.heard().taken(topic)) {
             return Err(Broken { error, code: None, is_aborted: self.give_up() });
         }
         self.client.commit_transaction(self.timeout).map_err(|error| match &error {
@@ -119,18 +150,17 @@ impl Producer {
         })
     }
 
-    fn send(&self, record: &Outgoing<'_>) -> Result<(), KafkaError> {
-        let headers = OwnedHeaders::new_with_capacity(record.headers.len());
-        let headers = record
-            .headers
-            .iter()
-            .fold(headers, |headers, (key, value)| headers.insert(Header { key, value: Some(value.as_str()) }));
-        let mut out = BaseRecord::to(record.topic).key(record.key).payload(&record.body[..]).headers(headers);
-        out.partition = record.partition;
+    /// Without a partition, the key decides.
+    fn send(&self, topic: &str, partition: Option<i32>, record: &Outgoing) -> Result<(), KafkaError> {
+        let mut headers = OwnedHeaders::new_with_capacity(record.headers.len());
+        for (key, value) in &record.headers {
+            headers = headers.insert(Header { key, value: Some(value) });
+        }
+        let mut out = BaseRecord::to(topic).key(&record.key).payload(&record.body[..]).headers(headers);
+        out.partition = partition;
         self.client.send(out).map_err(|(error, _)| error)
     }
 
-    /// Aborts the transaction because of this error.
     fn abort(&self, error: &KafkaError, brokers: &Brokers) -> Broken {
         let broken = self.failed(error, brokers);
         let is_fenced = broken.code.is_some_and(is_fenced);
@@ -149,7 +179,10 @@ impl Producer {
         })
     }
 
-    /// Handles the events in the client's queue.
+    fn heard(&self) -> &Heard {
+        self.client.context()
+    }
+
     pub(super) fn rest(&self) {
         self.client.poll(Duration::ZERO);
     }
@@ -159,9 +192,9 @@ impl Producer {
     fn failed(&self, error: &KafkaError, brokers: &Brokers) -> Broken {
         self.rest();
         let settings = &brokers.settings;
-        let (code, error) = (error.rdkafka_error_code(), failure::of(error, settings));
+        let (code, error) = (error.rdkafka_error_code(), brokers.error(error));
         let says_more = error.fault() != Fault::Target || code.is_some_and(is_fenced);
-        let (code, error) = match (self.client.client().fatal_error(), self.heard.trouble()) {
+        let (code, error) = match (self.client.client().fatal_error(), self.heard().trouble()) {
             _ if says_more => (code, error),
             (Some((code, said)), _) => (Some(code), failure::of_code(code, &said, settings)),
             (None, trouble) => {

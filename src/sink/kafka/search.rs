@@ -1,19 +1,17 @@
 //! Finds the events of a lane in the topic of events, by reading the whole topic. It is needed only if a cursor was moved
 //! back, or a position was deleted.
-//!
-//! Everything here blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+use rdkafka::Offset;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
 use rdkafka::message::{BorrowedMessage, Headers, Message as _};
-use rdkafka::{Offset as At, TopicPartitionList};
 
 use super::brokers::{Brokers, Heard};
-use super::failure;
-use super::positions::reading;
+use crate::settings::KafkaSettings;
 use crate::stream::{self, Unrecorded};
 use crate::{Fault, LaneRef, SinkError};
 use proof::event::EventKey;
@@ -24,13 +22,11 @@ const TICK: Duration = Duration::from_millis(20);
 /// The longest time that one step of a search takes.
 const SLICE: Duration = Duration::from_secs(1);
 
-/// A search in progress.
 pub(super) struct Search {
     client: BaseConsumer<Heard>,
     /// The partitions that are not yet read to their end.
     left: BTreeSet<i32>,
     lane: LaneRef,
-    /// The wanted events.
     unrecorded: Unrecorded,
     found: BTreeSet<EventKey>,
     /// When the last record or end of a partition arrived.
@@ -43,19 +39,15 @@ impl Search {
     pub(super) fn begin(
         brokers: &Brokers,
         partitions: usize,
-        lane: &LaneRef,
+        lane: LaneRef,
         unrecorded: Unrecorded,
     ) -> Result<Self, SinkError> {
-        let topic = &brokers.settings.topic;
-        let ends = ends(brokers, (0..).take(partitions))?;
-        let (client, _) = brokers.client::<BaseConsumer<Heard>>(&reading(&brokers.settings.transactional_id))?;
-        let deadline = Instant::now() + brokers.settings.timeout;
+        let KafkaSettings { topic, timeout, .. } = &brokers.settings;
+        let ends = ends(brokers, partitions)?;
+        let client = brokers.reader()?;
+        let deadline = Instant::now() + *timeout;
         for (&partition, &end) in &ends {
-            loop {
-                let stable = client.fetch_watermarks(topic, partition, brokers.settings.timeout);
-                if stable.map_err(|error| failure::of(&error, &brokers.settings))?.1 >= end {
-                    break;
-                }
+            while end_of(partition, &client, brokers)? < end {
                 if Instant::now() >= deadline {
                     return Err(SinkError::away(format!(
                         "searching events in {topic}: waiting for an open transaction"
@@ -65,18 +57,13 @@ impl Search {
                 std::thread::sleep(TICK);
             }
         }
-        let mut assigned = TopicPartitionList::new();
-        for &partition in ends.keys() {
-            let added = assigned.add_partition_offset(topic, partition, At::Beginning);
-            added.map_err(|error| failure::of(&error, &brokers.settings))?;
-        }
-        client.assign(&assigned).map_err(|error| failure::of(&error, &brokers.settings))?;
+        brokers.assign(&client, topic, ends.keys().copied(), Offset::Beginning)?;
         let left = ends.into_keys().collect();
-        Ok(Self { client, left, lane: lane.clone(), unrecorded, found: BTreeSet::new(), moved: Instant::now() })
+        Ok(Self { client, left, lane, unrecorded, found: BTreeSet::new(), moved: Instant::now() })
     }
 
-    /// Reads for a moment. Returns the events that were found when the whole topic was read, and `None` before that.
-    pub(super) fn go_on(&mut self, brokers: &Brokers) -> Result<Option<BTreeSet<EventKey>>, SinkError> {
+    /// Reads for a moment. Breaks with the events that were found when the whole topic was read.
+    pub(super) fn go_on(mut self, brokers: &Brokers) -> Result<ControlFlow<BTreeSet<EventKey>, Self>, SinkError> {
         let until = Instant::now() + SLICE;
         while !self.left.is_empty() {
             let left = until.saturating_duration_since(Instant::now());
@@ -91,7 +78,7 @@ impl Search {
                     self.moved = Instant::now();
                 }
                 Some(Err(error)) => {
-                    let error = failure::of(&error, &brokers.settings);
+                    let error = brokers.error(&error);
                     if error.fault() == Fault::Operator {
                         return Err(error);
                     }
@@ -102,21 +89,22 @@ impl Search {
                 return Err(SinkError::away(format!("searching events in {}: no answer", brokers.settings.topic)));
             }
             if left.is_zero() {
-                return Ok(None);
+                return Ok(ControlFlow::Continue(self));
             }
         }
-        Ok(Some(std::mem::take(&mut self.found)))
+        Ok(ControlFlow::Break(self.found))
     }
 }
 
-/// The end offsets of these partitions of the topic of events. They include the records of open transactions.
-pub(super) fn ends(brokers: &Brokers, partitions: impl Iterator<Item = i32>) -> Result<BTreeMap<i32, i64>, SinkError> {
-    let (client, ..) = brokers.client::<BaseConsumer<Heard>>(&[("isolation.level", "read_uncommitted")])?;
-    let end = |partition| {
-        let ends = client.fetch_watermarks(&brokers.settings.topic, partition, brokers.settings.timeout);
-        ends.map(|(_, end)| (partition, end)).map_err(|error| failure::of(&error, &brokers.settings))
-    };
-    partitions.map(end).collect()
+/// The end offsets of the partitions of the topic of events. They include the records of open transactions.
+pub(super) fn ends(brokers: &Brokers, partitions: usize) -> Result<BTreeMap<i32, i64>, SinkError> {
+    let client: BaseConsumer<Heard> = brokers.client(&[("isolation.level", "read_uncommitted")])?;
+    (0..).take(partitions).map(|partition| Ok((partition, end_of(partition, &client, brokers)?))).collect()
+}
+
+fn end_of(partition: i32, client: &BaseConsumer<Heard>, brokers: &Brokers) -> Result<i64, SinkError> {
+    let offsets = client.fetch_watermarks(&brokers.settings.topic, partition, brokers.settings.timeout);
+    offsets.map(|(_, end)| end).map_err(|error| brokers.error(&error))
 }
 
 fn key_of(message: &BorrowedMessage<'_>, lane: &LaneRef) -> Option<EventKey> {

@@ -1,7 +1,5 @@
 //! The positions and claims of lanes, as the topic of positions has them.
 //!
-//! Everything here blocks.
-//!
 //! # Invariants
 //!
 //! * **In order.** Records are read in their order. A position replaces the previous position of the same lane.
@@ -10,11 +8,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use rdkafka::Offset as At;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::Message as _;
-use rdkafka::{Offset as At, TopicPartitionList};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -36,7 +33,7 @@ pub(super) const KEPT_OPEN: Duration = Duration::from_secs(30);
 /// A position, and the offsets of the lane's last records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Position {
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "stream::Position::read")]
     pub(super) lane: stream::Position,
     /// The offset of the last record that the lane had produced before the last delivery, for each partition of the topic of
     /// events. If a partition ends before this offset, the topic was deleted and created again, or truncated.
@@ -47,7 +44,6 @@ pub(super) struct Position {
 /// States that an instance has taken a lane over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Claim {
-    /// Identifies the claim.
     pub(super) id: Uuid,
     /// The run of the process.
     pub(super) instance: Uuid,
@@ -56,19 +52,6 @@ pub(super) struct Claim {
     pub(super) epoch: u64,
 }
 
-impl Position {
-    fn read(body: &[u8]) -> Result<Self, serde_json::Error> {
-        let read: Self = serde_json::from_slice(body)?;
-        Ok(Self { lane: read.lane.upgraded(), ..read })
-    }
-}
-
-/// The body of a record.
-pub(super) fn body(value: &impl Serialize) -> Bytes {
-    serde_json::to_vec(value).expect("it has text keys and no value that can fail").into()
-}
-
-/// The key of a lane's claims.
 pub(super) fn claim_key(id: &str) -> String {
     format!("{id}{CLAIM}")
 }
@@ -78,7 +61,6 @@ pub(super) fn claim_key(id: &str) -> String {
 pub(super) struct Known {
     /// The position, or why its record cannot be read.
     pub(super) position: Option<Result<Position, String>>,
-    /// The last claims, in their order.
     claims: VecDeque<Claim>,
 }
 
@@ -95,10 +77,10 @@ impl Known {
     }
 
     fn add(&mut self, claim: Claim) {
-        if self.claims.len() == CLAIMS {
+        self.claims.push_back(claim);
+        if self.claims.len() > CLAIMS {
             self.claims.pop_front();
         }
-        self.claims.push_back(claim);
     }
 }
 
@@ -109,13 +91,8 @@ pub(super) struct Positions {
     known: HashMap<String, Known>,
     /// The offset of the next record; `None` before the first one.
     next: Option<i64>,
-    reader: Option<Reader>,
-}
-
-struct Reader {
-    client: BaseConsumer<Heard>,
-    heard: Heard,
-    used: Instant,
+    /// The client that reads, and when a lane used it last.
+    reader: Option<(BaseConsumer<Heard>, Instant)>,
 }
 
 impl Positions {
@@ -147,20 +124,23 @@ impl Positions {
 
     fn read(&mut self, brokers: &Brokers, until: Option<(&str, Uuid)>) -> Result<(), SinkError> {
         let deadline = Instant::now() + brokers.settings.timeout;
-        let reader = match self.reader.take() {
-            Some(reader) => reader,
-            None => Reader::begin(brokers, self.next.map_or(At::Beginning, At::Offset))?,
+        let client = match self.reader.take() {
+            Some((client, _)) => client,
+            None => {
+                let (client, topic) = (brokers.reader()?, &brokers.settings.positions_topic);
+                brokers.assign(&client, topic, [POSITIONS], self.next.map_or(At::Beginning, At::Offset))?;
+                client
+            }
         };
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let polled = reader.client.poll(left);
-            let message = match polled {
-                None if left.is_zero() => return Err(reader.late(brokers, until.is_some())),
+            let message = match client.poll(left) {
+                None if left.is_zero() => return Err(late(brokers, &client, until.is_some())),
                 None => continue,
                 Some(Err(KafkaError::PartitionEOF(_))) if until.is_none() => break,
                 // A refused consumer group is ignored, because no group is used. A temporary error is ignored because the
                 // brokers may be reachable again before the deadline.
-                Some(Err(error)) => match failure::of(&error, &brokers.settings) {
+                Some(Err(error)) => match brokers.error(&error) {
                     _ if error.rdkafka_error_code() == Some(Code::GroupAuthorizationFailed) => continue,
                     error if error.fault() == Fault::Target => continue,
                     error => return Err(error),
@@ -179,7 +159,8 @@ impl Positions {
             let value = message.payload().unwrap_or_default();
             let Some(id) = key.strip_suffix(CLAIM) else {
                 let at = message.offset();
-                let read = Position::read(value).map_err(|error| format!("record {at} is not a position ({error})"));
+                let read =
+                    serde_json::from_slice(value).map_err(|error| format!("record {at} is not a position ({error})"));
                 // A record without a value deletes the position.
                 let position = message.payload().map(|_| read);
                 self.known.entry(key.to_owned()).or_default().position = position;
@@ -192,63 +173,32 @@ impl Positions {
                 break;
             }
         }
-        self.reader = Some(Reader { used: Instant::now(), ..reader });
+        self.reader = Some((client, Instant::now()));
         Ok(())
     }
 
     /// Closes the connection if no lane has used it for [`KEPT_OPEN`]. The positions and claims that were read are kept.
     pub(super) fn rest(&mut self) {
-        if self.reader.as_ref().is_some_and(|reader| reader.used.elapsed() > KEPT_OPEN) {
-            self.reader = None;
-        }
+        self.reader.take_if(|(_, used)| used.elapsed() > KEPT_OPEN);
     }
 }
 
-impl Reader {
-    fn begin(brokers: &Brokers, next: At) -> Result<Self, SinkError> {
-        let (client, heard): (BaseConsumer<Heard>, _) = brokers.client(&reading(&brokers.settings.transactional_id))?;
-        let mut partitions = TopicPartitionList::new();
-        let assigned = partitions
-            .add_partition_offset(&brokers.settings.positions_topic, POSITIONS, next)
-            .and_then(|()| client.assign(&partitions));
-        assigned.map_err(|error| failure::of(&error, &brokers.settings))?;
-        Ok(Self { client, heard, used: Instant::now() })
+/// The failure if no further record arrives before the deadline.
+fn late(brokers: &Brokers, client: &BaseConsumer<Heard>, is_claimed: bool) -> SinkError {
+    let topic = &brokers.settings.positions_topic;
+    if let Some((code, said)) = client.context().trouble() {
+        return failure::of_code(code, &said, &brokers.settings);
     }
-
-    /// The failure if no further record arrives before the deadline.
-    fn late(&self, brokers: &Brokers, is_claimed: bool) -> SinkError {
-        let topic = &brokers.settings.positions_topic;
-        if let Some((code, said)) = self.heard.trouble() {
-            return failure::of_code(code, &said, &brokers.settings);
-        }
-        let message = if is_claimed {
-            format!(
-                "the claim of this lane cannot be read in {topic} yet: another lane's transaction is open there, for at most {:?}",
-                3 * brokers.settings.timeout
-            )
-        } else {
-            format!("the end of {topic} was not reached within {:?}", brokers.settings.timeout)
-        };
-        SinkError::away(message)
-    }
+    let message = if is_claimed {
+        format!(
+            "the claim of this lane cannot be read in {topic} yet: another lane's transaction is open there, for at most {:?}",
+            3 * brokers.settings.timeout
+        )
+    } else {
+        format!("the end of {topic} was not reached within {:?}", brokers.settings.timeout)
+    };
+    SinkError::away(message)
 }
-
-/// The settings of a reader. The library requires a group id, although the reader joins no group and commits no offsets.
-pub(super) fn reading(group: &str) -> [(&'static str, &str); 9] {
-    [
-        ("group.id", group),
-        ("isolation.level", "read_committed"),
-        ("enable.auto.commit", "false"),
-        ("enable.partition.eof", "true"),
-        ("auto.offset.reset", "earliest"),
-        ("fetch.wait.max.ms", "100"),
-        ("fetch.error.backoff.ms", "50"),
-        // Bounds the records that the library fetches ahead.
-        ("queued.max.messages.kbytes", "2048"),
-        ("queued.min.messages", "1000"),
-    ]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -269,7 +219,7 @@ mod tests {
     #[test]
     fn a_position_tells_where_the_records_of_the_lane_ended() {
         let position = Position { ends: vec![(0, 12), (5, 3)], ..Position::default() };
-        assert_eq!(Position::read(&body(&position)).unwrap().ends, position.ends);
+        assert_eq!(serde_json::from_slice::<Position>(&stream::json(&position)).unwrap().ends, position.ends);
     }
 
     #[test]

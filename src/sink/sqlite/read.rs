@@ -1,0 +1,128 @@
+//! Reads a database without changing it: for `check --connect`, for the position of a lane, and for a comparison with the
+//! service.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::{fs, io};
+
+use bytesize::ByteSize;
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Row};
+use rustix::fs::{Access, access};
+use uuid::Uuid;
+
+use super::database::BUSY;
+use super::refusal::{self, Failure};
+use super::schema::{Statements, columns, lacking};
+use super::{SqliteSettings, files, key};
+use crate::table::quoted;
+use crate::{LaneRef, Oldest, Position, SinkError};
+use proof::event::{ChannelId, EventId, EventKey, Offset};
+
+pub(super) fn probe(settings: &SqliteSettings) -> Result<String, SinkError> {
+    let (path, table) = (&*settings.path, &settings.table);
+    let may = |path: &Path, right| access(path, right).map_err(|error| refusal::opening(&io::Error::from(error), path));
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    may(directory, Access::WRITE_OK | Access::EXEC_OK)?;
+    let missing = || "it does not exist yet and will be created".to_owned();
+    let size = match fs::metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            files::check_log(path)?;
+            return Ok(missing());
+        }
+        found => found.map_err(|error| refusal::opening(&error, path))?.len(),
+    };
+    may(path, Access::READ_OK | Access::WRITE_OK)?;
+    let size = ByteSize(size).display().iec();
+    let found = read(settings, |connection| {
+        let found = columns(connection, table)?;
+        if found.is_empty() {
+            return Ok(format!("it exists ({size}), and table {table} will be created"));
+        }
+        let is_current = key::old(connection, table)?.is_empty();
+        let replaced = if is_current { "" } else { "; its key will be replaced" };
+        Ok(match lacking(&found, settings)?.len() {
+            0 => format!("it exists ({size}), with table {table}{replaced}"),
+            count => format!("it exists ({size}), and {count} columns will be added to table {table}{replaced}"),
+        })
+    })?;
+    Ok(found.unwrap_or_else(missing))
+}
+
+pub(super) fn position(settings: &SqliteSettings, lane: &LaneRef) -> Result<Position, SinkError> {
+    let path = settings.path.display();
+    let found = read(settings, |connection| {
+        // A position without its rows does not count.
+        let statements = Statements::of(settings);
+        for table in [&settings.table, &statements.progress_table] {
+            if columns(connection, table)?.is_empty() {
+                return Ok(Position::Missing(format!("the table {table} does not exist in {path}")));
+            }
+        }
+        Ok(statements.position(connection, lane)?.0)
+    })?;
+    Ok(found.unwrap_or_else(|| Position::Missing(format!("the database {path} does not exist"))))
+}
+
+/// The event of a channel that was written first, among the remaining rows.
+pub(super) fn oldest(settings: &SqliteSettings, channel: ChannelId) -> Result<Oldest, SinkError> {
+    let oldest = read_table(settings, |connection| {
+        let table = quoted(&settings.table);
+        let there = format!("select 1 from {table} where channel_id = ?1");
+        let channel = [channel.to_string()];
+        if !connection.prepare(&there)?.exists(channel.clone())? {
+            return Ok(None);
+        }
+        // Rows are deleted in the order in which they were written. The plus sign prevents the use of the index, which has
+        // another order.
+        let first = format!("select event_offset, event_id from {table} where +channel_id = ?1 order by id limit 1");
+        Ok(connection.query_row(&first, channel, key_of).optional()?.flatten())
+    })?;
+    Ok(oldest.flatten().map_or(Oldest::Nothing, Oldest::Event))
+}
+
+/// The events among `keys` that have a row in this channel.
+pub(super) fn holds(
+    settings: &SqliteSettings,
+    channel: ChannelId,
+    keys: &BTreeSet<EventKey>,
+) -> Result<BTreeSet<EventKey>, SinkError> {
+    let held = read_table(settings, |connection| Ok(Statements::of(settings).with_rows(connection, channel, keys)?));
+    Ok(held?.unwrap_or_default())
+}
+
+/// Reads the table. `None` if it does not exist.
+fn read_table<T>(
+    settings: &SqliteSettings,
+    work: impl FnOnce(&Connection) -> Result<T, Failure>,
+) -> Result<Option<T>, SinkError> {
+    let found = read(settings, |connection| {
+        let is_there = !columns(connection, &settings.table)?.is_empty();
+        is_there.then(|| work(connection)).transpose()
+    })?;
+    Ok(found.flatten())
+}
+
+/// Reads the database. `None` if it does not exist.
+fn read<T>(
+    settings: &SqliteSettings,
+    work: impl FnOnce(&Connection) -> Result<T, Failure>,
+) -> Result<Option<T>, SinkError> {
+    let path = &*settings.path;
+    if !path.exists() {
+        return Ok(None);
+    }
+    files::check_log(path)?;
+    let read = || {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags)?;
+        connection.busy_timeout(BUSY)?;
+        work(&connection).map(Some)
+    };
+    read().map_err(|failure: Failure| failure.at(path))
+}
+
+fn key_of(row: &Row<'_>) -> rusqlite::Result<Option<EventKey>> {
+    let id = row.get::<_, Option<String>>(1)?.and_then(|id| Uuid::try_parse(&id).ok()).map(EventId);
+    Ok(Offset::new(row.get(0)?).map(|offset| EventKey { offset, id }))
+}
