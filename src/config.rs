@@ -170,7 +170,7 @@ impl Config {
         Changes {
             channels: difference(&channels(self), &channels(after)),
             sinks: difference(&self.sinks, &after.sinks),
-            others: others.into_iter().filter_map(|(name, changed)| changed.then(|| name.to_owned())).collect(),
+            others: others.into_iter().filter(|(_, changed)| *changed).map(|(name, _)| name.to_owned()).collect(),
             warnings: Vec::new(),
         }
     }

@@ -314,8 +314,7 @@ impl Comparison {
         }
     }
 
-    /// Looks up the events of the current piece if the piece is full or the last one. The ledger is read again only if some
-    /// of them were not found.
+    /// Looks up the current piece if it is full or the last one. Reads the ledger again only if an event was not found.
     ///
     /// # Errors
     /// If the ledger cannot be read.

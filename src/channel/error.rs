@@ -16,8 +16,7 @@ pub enum ChannelError {
     /// The service reports that the channel is gone. This channel ends; the others keep running.
     #[error("the channel does not exist or is archived")]
     Gone,
-    /// The lease of the channel is lost: another instance has it, or the channel must be loaded again. This run ends; the
-    /// other channels keep running.
+    /// The lease is lost: another instance has it, or the channel must be loaded again. The other channels keep running.
     #[error("the lease of the channel is lost")]
     Lost,
     /// The state cannot be read or written, and the daemon ends. Unrecorded events are read again.

@@ -83,7 +83,7 @@ async fn next_due(shared: &RunContext) -> EventKey {
             biased;
             key = due => return key,
             () = added => {}
-            () = owned.released.notified() => late.insert_now(all(shared)),
+            () = owned.released.notified() => late.add(all(shared).into_iter().map(|key| (key, true))),
         }
     }
 }

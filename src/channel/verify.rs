@@ -18,7 +18,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
-use tracing::field::{DisplayValue, display};
+use tracing::field::display;
 use tracing::{debug, error, warn};
 
 use crate::channel::{Channel, SharedParts};
@@ -174,7 +174,8 @@ impl Stage<'_> {
     fn note_admitted(&self, raw: &RawEvent, admitted: Result<Admitted, Alarm>) -> Result<bool, Box<(RawEvent, Alarm)>> {
         let Admitted { duplicate_at, is_news } = admitted.map_err(|alarm| Box::new((raw.clone(), alarm)))?;
         if let Some(later) = duplicate_at {
-            let (offset, reason, trace_id) = (raw.offset, RejectionReason::DuplicateProof.name(), self.trace_id());
+            let (offset, reason, trace_id) =
+                (raw.offset, RejectionReason::DuplicateProof.name(), self.trace.map(display));
             error!(channel = %self.read_plan.settings.channel.name, trace_id, offset = offset.get(), reason, duplicate = later.offset.get(), "an event that was delivered earlier is a duplicate of this one");
         }
         Ok(is_news)
@@ -186,7 +187,7 @@ impl Stage<'_> {
         let first_in = parts.recent.workflows.note(identity.id, proof.workflow_id.0, || parts.machine.now());
         let is_expected = self.read_plan.settings.verification.expect.has(Named::WorkflowId);
         if let Some(first_in) = first_in.filter(|_| !is_expected) {
-            let (offset, workflow_id, trace_id) = (raw.offset, proof.workflow_id, self.trace_id());
+            let (offset, workflow_id, trace_id) = (raw.offset, proof.workflow_id, self.trace.map(display));
             warn!(channel = %identity.name, trace_id, offset = offset.get(), %workflow_id, %first_in, "another channel showed this workflow first: this may be correct, and is logged once; `channeld channels pin` shows the contents of each channel");
         }
     }
@@ -308,7 +309,7 @@ impl Stage<'_> {
                 handle.board().rejected(reason);
             }
             metrics.unknown_signers(strangers);
-            let (event_id, trace_id) = (id.map(display), self.trace_id());
+            let (event_id, trace_id) = (id.map(display), self.trace.map(display));
             error!(channel = %identity.name, trace_id, offset = offset.get(), event_id, reason = reason.name(), detail, "event rejected: not delivered");
         }
         if let Some(original) = original.filter(|original| original.channel_id != identity.id) {
@@ -327,10 +328,6 @@ impl Stage<'_> {
         };
         // The bytes are copied, as for a pending event.
         QuarantinedEvent { facts, json: handle.memory.copy(&json) }
-    }
-
-    fn trace_id(&self) -> Option<DisplayValue<TraceId>> {
-        self.trace.map(display)
     }
 }
 

@@ -103,7 +103,7 @@ impl Documented {
             let path: Vec<_> = path.iter().copied().chain([name.as_str()]).collect();
             (name.clone(), self.property(&path, value))
         };
-        self.described(path, object(values.iter().map(property).collect()))
+        self.described(path, object(&values.iter().map(property).collect()))
     }
 
     fn property(&self, path: &[&str], value: &Value) -> Value {
@@ -149,7 +149,7 @@ impl Documented {
         let field = |(name, value): (&String, &Value)| {
             (name.clone(), self.scalar(&[path[0], path[1], path[2], name.as_str()], value))
         };
-        let table = self.described(&path, object(fields.iter().map(field).collect()));
+        let table = self.described(&path, object(&fields.iter().map(field).collect()));
         let text = self.texts.get("sinks.NAME-file.filter.type").cloned().unwrap_or_default();
         json!({"description": text, "oneOf": [{"const": "failures"}, table]})
     }
@@ -175,7 +175,7 @@ impl Documented {
     }
 }
 
-fn object(properties: Map<String, Value>) -> Value {
+fn object(properties: &Map<String, Value>) -> Value {
     json!({"type": "object", "properties": properties, "additionalProperties": false})
 }
 

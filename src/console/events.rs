@@ -86,7 +86,7 @@ fn said(table: &Table, sample: &Sample, query: &Query, page: Option<&Page>) -> S
             None => "events".to_owned(),
         },
     };
-    let count = if !query.filter.words.is_empty() { format!("{count} with these words") } else { count };
+    let count = if query.filter.words.is_empty() { count } else { format!("{count} with these words") };
     let index = match table.search {
         Search::Words => "its words are indexed",
         Search::Trigrams => "any part of its texts is indexed",

@@ -237,7 +237,7 @@ pub(super) fn table(
 
 /// A signer with its name, if it has one.
 pub(super) fn signer(address: &Address, names: &SignerNames) -> Markup {
-    html! { span.mono.long { (address.to_string()) } @if let Some(name) = names.of(address) { " " strong { (text(name)) } } }
+    html! { span.mono.long { (address.to_string()) } @if let Some(name) = names.get(address) { " " strong { (text(name)) } } }
 }
 
 /// Returns a member of a query string or of a form.

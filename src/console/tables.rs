@@ -131,8 +131,8 @@ impl Table {
     pub(super) async fn sample(&self) -> Result<Sample, Unread> {
         let deadline = Instant::now() + SMALL;
         let look = Look { filter: &Filter::default(), below: None, limit: SAMPLED, deadline };
-        let rows = self.backend.page(look).await?.rows;
-        if rows.len() < SAMPLED {
+        let Page { rows, is_stopped, .. } = self.backend.page(look).await?;
+        if rows.len() < SAMPLED && !is_stopped {
             return Ok(Sample::of(rows));
         }
         let total = self.backend.number(deadline, self.backend.total(), Vec::new()).await?;

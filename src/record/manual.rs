@@ -17,7 +17,6 @@ pub const EXAMPLE: &str = include_str!("manual/example.json");
 /// The paragraph of `verification.digest` uses these words to say that the fields after it may be absent too.
 const SO_DO_THE_NEXT: &str = "like the fields that follow";
 
-/// A field as its paragraph describes it.
 struct Field {
     /// The parent object, and the field's name in it.
     within: Option<&'static str>,

@@ -62,11 +62,6 @@ impl LateQueue {
         self.add(events.into_iter().map(|key| (key, false)));
     }
 
-    /// Adds late events whose bytes are stored.
-    pub(crate) fn insert_now(&self, events: impl IntoIterator<Item = EventKey>) {
-        self.add(events.into_iter().map(|key| (key, true)));
-    }
-
     /// Adds the events that `changes` make late when the returned guard is dropped. Some may turn out not to be late, for
     /// example if the changes were not made: those are removed when they are due.
     pub(crate) fn add_after(&self, changes: &[Change]) -> AddAfter<'_> {
@@ -78,7 +73,7 @@ impl LateQueue {
         AddAfter { queue: self, events: changes.iter().filter_map(made_late).collect() }
     }
 
-    fn add(&self, events: impl Iterator<Item = (EventKey, IsStored)>) {
+    pub(super) fn add(&self, events: impl Iterator<Item = (EventKey, IsStored)>) {
         let mut waiting = lock(&self.waiting);
         for (key, is_stored) in events {
             if let Entry::Vacant(entry) = waiting.entry(key) {

@@ -76,8 +76,7 @@ async fn look(shared: &RunContext) -> Result<(), ChannelError> {
     Ok(())
 }
 
-/// Returns the events that the service shows around a gap, and the range in which no other event is visible. The range is
-/// `None` if this is unknown for the gap.
+/// Returns the events that the service shows around a gap, and the range in which no other event is visible, if it is known.
 async fn shown(read_plan: &ReadPlan, gap: Gap) -> Result<(Vec<RawEvent>, Option<Whole>), ApiError> {
     let limit = read_plan.settings.page_limit.max(SMALLEST_PAGE);
     let from = gap.begin().map_or(Offset::ZERO, |begin| begin.before().unwrap_or(begin));

@@ -47,8 +47,7 @@ const KEPT_AHEAD: Duration = Duration::from_secs(5);
 /// An offset that is this far above the previous one may be a fault of the service.
 const FAR: i64 = 1 << 40;
 
-/// How often the service is asked for its newest event. Pages do not show it while more than a page is left to read, or while
-/// the lanes are full. When everything is read, it shows whether the service has gone back in time.
+/// How often the service is asked for its newest event. Pages may not show it. It also shows that the service has gone back.
 pub(crate) const LOOK_AHEAD: Duration = Duration::from_secs(10);
 
 /// How long reading waits for that answer. Then it continues without it.

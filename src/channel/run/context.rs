@@ -87,8 +87,8 @@ impl RunContext {
         self.asked_before + self.began.elapsed().as_secs()
     }
 
-    /// Returns whether an event has waited since `asked_at` for as long as the plan allows. An event from a version 0.1 state
-    /// has no such time, and begins to wait with this run.
+    /// Returns whether an event has waited since `asked_at` for the time that the plan allows. An event from a version 0.1
+    /// state has no such time, and begins to wait with this run.
     pub(crate) fn is_timed_out(&self, read_plan: &ReadPlan, asked_at: Option<u64>) -> bool {
         let waited = self.asked().saturating_sub(asked_at.unwrap_or(self.asked_before));
         Duration::from_secs(waited) >= read_plan.settings.verification.proof_timeout

@@ -121,8 +121,7 @@ impl Board {
         self.status.last_poll.and(self.newest.offset().max(highest))
     }
 
-    /// Returns how long the service has not answered a poll, if that is longer than three idle waits and a retry. The
-    /// silence of a hanging poll begins when the poll was sent.
+    /// Returns how long the service has not answered a poll, if that is longer than three idle waits and a retry.
     fn silence(&self) -> Option<Duration> {
         let hanging = self.asked.iter().min().filter(|asked| asked.elapsed() > HANGS);
         let hangs_since = hanging.map(|asked| self.silent_since(*asked));

@@ -148,10 +148,9 @@ fn in_fish(script: &str, of_channels: &[String]) -> String {
         changed += line;
         changed += &of.map_or_else(|| "\n".to_owned(), |option| names(&format!("{option}s")));
     }
-    for path in of_channels {
+    changed.extend(of_channels.iter().map(|path| {
         let condition = path.replace(' ', "; and __fish_seen_subcommand_from ");
-        changed +=
-            &format!("complete -c channeld -n \"__fish_channeld_using_subcommand {condition}\"{}", names("channels"));
-    }
+        format!("complete -c channeld -n \"__fish_channeld_using_subcommand {condition}\"{}", names("channels"))
+    }));
     changed
 }

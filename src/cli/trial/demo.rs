@@ -145,8 +145,9 @@ async fn in_a_browser(
     tokio::select! {
         served = console::serve(config, (Ipv4Addr::LOCALHOST, 0).into(), Some(TABLE), false, announce) => Ok(served?),
         never = socket.serve(sources) => match never {},
-        never = operator::note_minutes(operations.subscribe()) => match never {},
-        () = liveness.beat() => std::future::pending().await,
+        ((), ()) = async { tokio::join!(operator::note_minutes(operations.subscribe()), liveness.beat()) } => {
+            std::future::pending().await
+        }
     }
 }
 

@@ -305,13 +305,13 @@ api_key_file = {}
         );
         if !signers.is_empty() {
             let signers: Vec<_> = signers.iter().map(|signer| format!("    {},\n", quoted(signer))).collect();
-            text += &format!("valid_signers = [\n{}]\n", signers.concat());
-            text += &required.map_or_else(String::new, |required| format!("min_required_signatures = {required}\n"));
+            text.extend(["valid_signers = [\n", &signers.concat(), "]\n"]);
+            text.extend(required.map(|required| format!("min_required_signatures = {required}\n")));
         }
         text += "\n[state]\n# The progress of every channel and sink. Keep it on a disk that survives a restart.\n";
-        text += &format!("path = {}\n", path(&self.state));
+        text.extend(["path = ", &path(&self.state), "\n"]);
         for (name, id) in channels {
-            text += &format!("\n[channels.{name}]\nid = {}\nsinks = [\"events\"]\n", quoted(id));
+            text.extend(["\n[channels.", name, "]\nid = ", &quoted(id), "\nsinks = [\"events\"]\n"]);
             text += "# Used only while no cursor is recorded: \"earliest\", \"latest\" or an offset.\nstart = \"earliest\"\n";
         }
         text + "\n[sinks.events]\n" + &sink.lines()

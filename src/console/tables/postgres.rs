@@ -24,11 +24,17 @@ use sink::{PostgresSettings, Search};
 /// The largest number of idle connections.
 const IDLE: usize = 2;
 
-/// The width of the first time range in which a page searches for its rows, and the factor by which each further range is
-/// wider. The last range has 5 years.
+/// How many of the newest rows of each channel show how dense the table is.
+const NEWEST: usize = 20;
+
+/// A page searches for its rows in time ranges. The first range is as wide as the newest rows of the densest channel, but
+/// at least [`NARROWEST`]. Each further range is wider by the factor [`WIDER`].
 const NARROWEST: SignedDuration = SignedDuration::from_secs(10);
 const WIDER: i32 = 16;
+
+/// The largest number of time ranges before the whole table is searched. With a word index, that is not expensive.
 const RANGES: usize = 7;
+const RANGES_WITH_INDEX: usize = 3;
 
 /// How many channels are searched for their newest rows.
 const MOST_CHANNELS: usize = 200;
@@ -77,30 +83,31 @@ impl Postgres {
         Unread::Failed(format!("{}.", advised(error, &self.settings.server, &self.at)))
     }
 
-    fn with_words(&self, statement: &mut Statement, words: &[String]) {
+    /// Adds the condition on the words. Within a time range the word index is not used: it would read all hits of the table.
+    fn with_words(&self, statement: &mut Statement, words: &[String], part: Part) {
+        let search = if matches!(part, Part::Since(_)) { "(search || '')" } else { "search" };
         match self.settings.search {
             Search::None => statement.looked_through(words),
             Search::Words if words.is_empty() => {}
             Search::Words => {
-                let text = statement.text(words.join(" "));
+                let text = statement.text(&words.join(" "));
                 let query = format!("plainto_tsquery('simple', {text})::text");
                 // The last word can be the beginning of a longer word.
                 statement
                     .conditions
-                    .push(format!("search @@ (case when {query} = '' then '' else {query} || ':*' end)::tsquery"));
+                    .push(format!("{search} @@ (case when {query} = '' then '' else {query} || ':*' end)::tsquery"));
             }
             Search::Trigrams => {
                 for word in words {
-                    let pattern = statement.text(pattern(word));
-                    statement.conditions.push(format!("search ilike {pattern} escape '\\'"));
+                    let pattern = statement.text(&pattern(word));
+                    statement.conditions.push(format!("{search} ilike {pattern} escape '\\'"));
                 }
             }
         }
     }
 
-    /// Builds a query for the newest rows of each channel, read from the channel's end of the key. `what` is the select
-    /// list.
-    fn newest(&self, what: &str, each: usize) -> String {
+    /// The beginning of a query for the newest rows of each channel, read from the channel's end of the key.
+    fn newest(&self, each: usize) -> String {
         let table = self.table();
         format!(
             "with recursive ids as (\
@@ -109,9 +116,21 @@ impl Postgres {
                from ids where ids.channel_id is not null), \
              newest as (select e.* from (select channel_id from ids where channel_id is not null limit {MOST_CHANNELS}) as c \
                cross join lateral (select * from {table} where channel_id = c.channel_id \
-                 order by event_offset desc limit {each}) as e) \
-             select {what} from newest"
+                 order by event_offset desc limit {each}) as e) "
         )
+    }
+
+    /// Returns the time of the newest row, and the width of the first time range in which a page searches for its rows.
+    async fn density(&self, deadline: Instant) -> Result<(Timestamp, SignedDuration), Unread> {
+        let spans = "select max(\"time\") as newest, min(\"time\") as oldest from newest group by channel_id";
+        let milliseconds = |interval: &str| format!("(extract(epoch from {interval}) * 1000)::bigint");
+        let (newest, span) = (milliseconds("max(newest)"), milliseconds("min(newest - oldest)"));
+        let sql = format!("{} select {newest}, {span} from ({spans}) as spans", self.newest(NEWEST));
+        let rows = self.query(deadline, sql, Vec::new()).await?.rows;
+        let mut numbers =
+            rows.iter().flatten().map(|text| text.as_ref().and_then(|text| text.parse().ok()).unwrap_or(0));
+        let newest = Timestamp::from_millisecond(numbers.next().unwrap_or(0)).unwrap_or_default();
+        Ok((newest, SignedDuration::from_millis(numbers.next().unwrap_or(0)).max(NARROWEST)))
     }
 
     /// Returns the first rows of a part of the table.
@@ -120,7 +139,7 @@ impl Postgres {
         let mut statement = Statement::new(Dialect::Postgres);
         statement.filtered(look.filter);
         statement.within(part, below);
-        self.with_words(&mut statement, words);
+        self.with_words(&mut statement, words, part);
         let (table, columns, conditions) = (self.table(), columns(Dialect::Postgres), statement.conditions());
         let rows = format!("from {table} where {conditions} order by {NEWEST_FIRST} limit {limit}");
         let sql = if words.is_empty() {
@@ -170,11 +189,12 @@ impl Backend for Postgres {
 
     async fn page(&self, look: Look<'_>) -> Result<Page, Unread> {
         let Look { filter, below, limit, deadline } = look;
-        let newest = self.newest("(extract(epoch from max(\"time\")) * 1000)::bigint", 20);
-        let newest = Timestamp::from_millisecond(self.number(deadline, newest, Vec::new()).await?).unwrap_or_default();
+        let (newest, width) = self.density(deadline).await?;
         let top = below.and_then(|below| below.time).or(filter.to).map_or(newest, |top| top.min(newest));
+        let has_index = self.settings.search != Search::None && !filter.words.is_empty();
+        let ranges = if has_index { RANGES_WITH_INDEX } else { RANGES };
         let mut page = Page::default();
-        for part in parts(top, filter.from) {
+        for part in parts(top, filter.from, width, ranges) {
             match self.look(part, look).await {
                 Ok(rows) if part == Part::Timeless => page.rows.extend(rows),
                 // It contains the rows that were found before.
@@ -188,7 +208,7 @@ impl Backend for Postgres {
         }
         if filter.has_only_words() && !page.is_stopped {
             let mut statement = Statement::new(Dialect::Postgres);
-            self.with_words(&mut statement, &filter.words);
+            self.with_words(&mut statement, &filter.words, Part::Timed);
             let (table, conditions, limit) = (self.table(), statement.conditions(), MOST_HITS + 1);
             let sql = format!("select count(*) from (select 1 from {table} where {conditions} limit {limit}) as found");
             // If the time is over before the hits are counted, their number stays unknown.
@@ -202,7 +222,7 @@ impl Backend for Postgres {
     }
 
     fn mark(&self) -> String {
-        self.newest("(extract(epoch from max(delivered)) * 1000000)::bigint", 20)
+        self.newest(NEWEST) + "select (extract(epoch from max(delivered)) * 1000000)::bigint from newest"
     }
 
     async fn arrived(&self, filter: &Filter, mark: i64, deadline: Instant) -> Result<usize, Unread> {
@@ -210,8 +230,8 @@ impl Backend for Postgres {
         let after = statement.number(mark);
         statement.conditions.push(format!("delivered > timestamptz 'epoch' + {after} * interval '1 microsecond'"));
         statement.filtered(filter);
-        self.with_words(&mut statement, &filter.words);
-        let sql = format!("{} where {}", self.newest("count(*)", LOOKED_AT), statement.conditions());
+        self.with_words(&mut statement, &filter.words, Part::Timed);
+        let sql = format!("{} select count(*) from newest where {}", self.newest(LOOKED_AT), statement.conditions());
         let count = self.number(deadline, sql, statement.values).await?;
         Ok(usize::try_from(count).unwrap_or(MOST_NEW).min(MOST_NEW))
     }
@@ -219,8 +239,8 @@ impl Backend for Postgres {
 
 /// The parts of the table in which a page searches for its rows, one after another. The index on the time only tells which
 /// blocks have rows of a time range, so a query that begins with a short range does not sort the whole table.
-fn parts(top: Timestamp, from: Option<Timestamp>) -> impl Iterator<Item = Part> {
-    let widths = successors(Some(NARROWEST), |width| Some(width.saturating_mul(WIDER))).take(RANGES);
+fn parts(top: Timestamp, from: Option<Timestamp>, width: SignedDuration, ranges: usize) -> impl Iterator<Item = Part> {
+    let widths = successors(Some(width), |width| Some(width.saturating_mul(WIDER))).take(ranges);
     let ranges = widths.map_while(move |width| top.checked_sub(width).ok());
     let ranges = ranges.take_while(move |since| from.is_none_or(|from| from < *since));
     ranges.map(Part::Since).chain([Part::Timed, Part::Timeless])

@@ -49,23 +49,23 @@ impl Statement {
     }
 
     /// Adds a parameter and returns its name in the statement.
-    pub(super) fn text(&mut self, value: impl ToString) -> String {
+    pub(super) fn text(&mut self, value: &dyn ToString) -> String {
         self.values.push(value.to_string());
         let sign = if self.dialect == Dialect::Sqlite { '?' } else { '$' };
         format!("{sign}{}", self.values.len())
     }
 
     pub(super) fn number(&mut self, value: i64) -> String {
-        format!("cast({} as bigint)", self.text(value))
+        format!("cast({} as bigint)", self.text(&value))
     }
 
     pub(super) fn channel(&mut self, channel: ChannelId) -> String {
         let cast = if self.dialect == Dialect::Postgres { "::uuid" } else { "" };
-        self.text(channel) + cast
+        self.text(&channel) + cast
     }
 
     fn time(&mut self, time: Timestamp) -> String {
-        let parameter = self.text(format!("{time:.3}"));
+        let parameter = self.text(&format!("{time:.3}"));
         if self.dialect == Dialect::Postgres { format!("{parameter}::timestamptz") } else { parameter }
     }
 
@@ -116,14 +116,14 @@ impl Statement {
     pub(super) fn key(&mut self, place: &Place) -> String {
         let cast = if self.dialect == Dialect::Postgres { "::uuid" } else { "" };
         let (offset, channel) = (self.number(place.offset), self.channel(place.channel));
-        format!("{offset}, {channel}, {}{cast}", self.text(place.event))
+        format!("{offset}, {channel}, {}{cast}", self.text(&place.event))
     }
 
     /// Restricts the statement to rows whose texts contain all the words, without an index.
     pub(super) fn looked_through(&mut self, words: &[String]) {
         let like = if self.dialect == Dialect::Postgres { "ilike" } else { "like" };
         for word in words {
-            let pattern = self.text(pattern(word));
+            let pattern = self.text(&pattern(word));
             let texts = LOOKED_THROUGH.map(|column| text(self.dialect, column));
             self.conditions.push(format!("({}) {like} {pattern} escape '\\'", texts.join(" || ' ' || ")));
         }

@@ -105,7 +105,7 @@ impl Backend for Sqlite {
         statement.filtered(filter);
         if self.has_index_for(filter) {
             let (query, _) = self.index_query(&filter.words, deadline).await?;
-            let (search, query) = (self.search_table(), statement.text(query));
+            let (search, query) = (self.search_table(), statement.text(&query));
             let found = format!("select rowid from {search} where {search} match {query} and rowid > {after}");
             statement.conditions.push(format!("id in ({found})"));
         } else {
@@ -235,7 +235,7 @@ fn read(connection: &Connection, deadline: Instant, sql: &str, values: &[String]
         match row {
             Ok(row) => answer.rows.push(row),
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
-                answer.is_stopped = true
+                answer.is_stopped = true;
             }
             Err(error) => return Err(error),
         }

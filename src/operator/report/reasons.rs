@@ -103,7 +103,7 @@ fn of_reading(channel: &ChannelStatus) -> Vec<NotReady> {
         because(Kind::PollsInVain, detail);
     }
     if let Some(last) = channel.last_rejection.filter(|_| channel.rejected_in_a_row >= NONE_VERIFIED) {
-        let check = last.what_to_check();
+        let (last, check) = (last.name(), last.what_to_check());
         let detail = format!("{NONE_VERIFIED} of the last {NONE_VERIFIED} rejected ({last}): check {check}");
         because(Kind::RejectedInARow, detail);
     }

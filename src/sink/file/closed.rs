@@ -10,10 +10,6 @@
 //! * **The plain file is removed last.** The compressed file is written under a temporary name, synced and then renamed.
 //!   The plain file is removed only after the two were compared.
 //! * **No other file is replaced.** If a file with the name of the compressed file exists, it stays.
-//!
-//! # Cancellation
-//!
-//! `stop` is checked between chunks. An unfinished file is removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -138,7 +134,7 @@ impl ClosedFiles {
 }
 
 /// Compresses a closed file, and keeps the plain file. The error is `AlreadyExists` if a file named `packed` exists, and
-/// `TimedOut` if `stop` has fired.
+/// `TimedOut` if `stop` has fired between two chunks. An unfinished file is removed.
 pub(super) fn pack(plain: &Path, packed: &Path, compression: Compression, stop: &CancellationToken) -> io::Result<()> {
     let unfinished = unfinished(packed);
     if let Err(error) = write(compression, plain, &unfinished, stop).and_then(|()| rename_new(&unfinished, packed)) {

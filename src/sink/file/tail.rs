@@ -24,7 +24,6 @@ pub(super) trait Disk {
     fn append(&mut self, pieces: &[&[u8]]) -> io::Result<()>;
     /// Returns when the bytes and the length are on the disk.
     fn sync(&self) -> io::Result<()>;
-    /// Cuts off everything from `length` on.
     fn cut(&self, length: u64) -> io::Result<()>;
 }
 
@@ -57,7 +56,6 @@ pub(super) struct Tail<D> {
 }
 
 impl<D: Disk> Tail<D> {
-    /// Trusts the current content of the file.
     pub(super) fn new(disk: D) -> Self {
         Self { disk, torn_at: None }
     }

@@ -124,13 +124,12 @@ impl Positions {
 
     fn read(&mut self, brokers: &Brokers, until: Option<(&str, Uuid)>) -> Result<(), SinkError> {
         let deadline = Instant::now() + brokers.settings.timeout;
-        let client = match self.reader.take() {
-            Some((client, _)) => client,
-            None => {
-                let (client, topic) = (brokers.reader()?, &brokers.settings.positions_topic);
-                brokers.assign(&client, topic, [POSITIONS], self.next.map_or(At::Beginning, At::Offset))?;
-                client
-            }
+        let client = if let Some((client, _)) = self.reader.take() {
+            client
+        } else {
+            let (client, topic) = (brokers.reader()?, &brokers.settings.positions_topic);
+            brokers.assign(&client, topic, [POSITIONS], self.next.map_or(At::Beginning, At::Offset))?;
+            client
         };
         loop {
             let left = deadline.saturating_duration_since(Instant::now());

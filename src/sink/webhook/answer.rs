@@ -18,7 +18,6 @@ pub(super) struct Refusal {
     pub(super) about: About,
 }
 
-/// The scope of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum About {
     /// The endpoint: it asks for a pause or cannot be reached. Nothing more is posted now.

@@ -52,7 +52,6 @@ pub(super) struct Post<'a> {
     pub(super) below: Option<Below>,
 }
 
-/// The requests of one offer.
 pub(super) struct Offer<'a> {
     pub(super) lane: &'a LaneRef,
     /// Whether the turn that the offer waited for is still unused. The first request uses it and does not wait again.
@@ -167,7 +166,6 @@ impl Webhook {
         Refusal { error: SinkError::Refused { message, retry_after: None, fault }, about: About::Endpoint }
     }
 
-    /// The body as it is sent: compressed, if the settings ask for it.
     async fn encoded(&self, body: Bytes) -> Result<Bytes, Refusal> {
         let Some(compression) = self.settings.compression else { return Ok(body) };
         let is_long = body.len() >= LONG;

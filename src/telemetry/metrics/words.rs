@@ -23,7 +23,9 @@ pub(super) struct WordCounters<const N: usize> {
 
 /// The words and counts of one channel. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ChannelCounters<const N: usize>(Arc<Mutex<Vec<([&'static str; N], u64)>>>);
+pub(super) struct ChannelCounters<const N: usize>(Arc<Mutex<Counts<N>>>);
+
+type Counts<const N: usize> = Vec<([&'static str; N], u64)>;
 
 impl<const N: usize> WordCounters<N> {
     pub(super) fn new(name: &str) -> Self {

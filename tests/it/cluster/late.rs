@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ledger::store::Store;
 use ledger::store::shared::{Answer, Asked, Standing};
 use ledger::{Change, Commit, Cursor, Effects, Key, Lease, Ledger, Outcome, Pending, Value};
 use proof::event::{EventKey, Offset};

@@ -44,8 +44,7 @@ impl Lane {
         resumed
     }
 
-    /// Waits for the sink's turn if it limits its rate, and while it is paused. Then requests its position if a delivery has
-    /// failed.
+    /// Waits for the sink's turn, and while it is paused. Then requests its position if a delivery has failed.
     pub(super) async fn ready(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
         // If `stop` fires, this wait ends early, and the next line returns `Stopped`.
         let _ = stop.run_until_cancelled(self.outlet.sink.pace()).await;

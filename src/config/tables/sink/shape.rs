@@ -162,8 +162,8 @@ pub(super) fn check_use(section: &Section<'_>, sink: &Sink, channels: &[Channel]
         filters.push(own);
     }
     // The event of the service contains neither its verification nor its channel.
-    let tells = |filter: &Option<&Filter>| filter.is_some_and(|filter| filter.names(Field::Verification));
-    if *format == Format::Raw && !filters.iter().all(tells) {
+    let tells = |filter: Option<&Filter>| filter.is_some_and(|filter| filter.names(Field::Verification));
+    if *format == Format::Raw && !filters.iter().copied().all(tells) {
         let message = "cannot be \"raw\" without a filter on verification: the event alone does not say whether it was \
                        proved; add filter = { verification = [\"verified\"] }";
         section.wrong("format", message);
