@@ -31,7 +31,7 @@ mod sqlite;
 #[cfg(feature = "sqlite")]
 mod tests;
 
-pub(super) use backend::{Count, MOST_NEW, Page, Unread};
+pub(super) use backend::{Count, MOST_NEW, OnlyWhole, Page, Unread};
 pub(super) use filter::{Facet, Filter, Place, Sample};
 pub(super) use piece::Piece;
 pub(super) use rows::{Row, Whole};

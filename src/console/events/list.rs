@@ -5,7 +5,7 @@ use strum::VariantArray;
 
 use super::query::{Query, ROWS, title};
 use crate::page::{self, Badge, Visit, time};
-use crate::tables::{Facet, Page, Piece, Place, Row, Sample, Search};
+use crate::tables::{Facet, OnlyWhole, Page, Piece, Place, Row, Sample, Search};
 use crate::text::{id, marked, or_dash, text};
 use channel::grouped;
 use operator::Report;
@@ -252,11 +252,16 @@ pub(super) fn below(query: &Query, page: &Page) -> Markup {
     let last = page.rows.last().and_then(Place::of);
     let last_word = query.filter.words.last().map_or("", String::as_str);
     html! {
-        @if page.is_only_whole {
-            p.note {
+        @match page.only_whole {
+            Some(OnlyWhole::Many) => p.note {
                 "Many events hold the word “" (text(last_word)) "”. Longer words with this beginning were not searched: type "
                 code { (text(last_word)) "*" } " for them."
-            }
+            },
+            Some(OnlyWhole::Slow) => p.note {
+                "Too many words begin with “" (text(last_word)) "”: these are the events with the exact word. "
+                a href=(query.patiently(None)) { "Look for longer" }
+            },
+            None => {},
         }
         nav.pages aria-label="Further events" {
             @if query.below.is_some() { a.button href=(query.first_page()) { "Newest" } }

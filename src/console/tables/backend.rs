@@ -31,12 +31,21 @@ pub(crate) struct Page {
     pub(crate) has_more: bool,
     /// Whether the time was over before the page was full. All matching rows above the last row are on the page.
     pub(crate) is_stopped: bool,
-    /// Whether the last word was searched only as a whole, and not as the beginning of longer words.
-    pub(crate) is_only_whole: bool,
+    /// Set if the last word was searched only as a whole, and not as the beginning of longer words.
+    pub(crate) only_whole: Option<OnlyWhole>,
     /// How many rows of the table match the search, if that is known.
     pub(crate) count: Option<Count>,
     /// How long it took.
     pub(crate) took: Duration,
+}
+
+/// Why longer words that begin with the last word were not searched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnlyWhole {
+    /// Many events contain the word itself.
+    Many,
+    /// The search for longer words took too long.
+    Slow,
 }
 
 /// How many rows contain the words of a search.

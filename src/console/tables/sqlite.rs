@@ -5,7 +5,8 @@
 //!
 //! A search for the beginning of a word is more expensive, because it merges all words with this beginning, and therefore
 //! every row that contains one of them. The whole word is therefore counted first. If many rows contain it, only the whole
-//! word is searched. A `*` after the word requests more.
+//! word is searched. A `*` after the word requests more. If the time is over before the beginnings are merged, the page shows
+//! the rows with the whole word.
 //!
 //! # Cancellation
 //!
@@ -20,7 +21,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, params_from_iter};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout_at;
 
-use super::backend::{Answer, Backend, Count, Look, MOST_HITS, MOST_NEW, Page, Unread};
+use super::backend::{Answer, Backend, Count, Look, MOST_HITS, MOST_NEW, OnlyWhole, Page, Unread};
 use super::filter::Filter;
 use super::rows::Row;
 use super::sql::{Dialect, KEY, NEWEST_FIRST, Part, Statement, columns, texts};
@@ -104,7 +105,7 @@ impl Backend for Sqlite {
         statement.conditions.push(format!("id > {after}"));
         statement.filtered(filter);
         if self.has_index_for(filter) {
-            let (query, _) = self.index_query(&filter.words, deadline).await?;
+            let query = self.index_query(&filter.words, deadline).await?;
             let (search, query) = (self.search_table(), statement.text(&query));
             let found = format!("select rowid from {search} where {search} match {query} and rowid > {after}");
             statement.conditions.push(format!("id in ({found})"));
@@ -121,8 +122,23 @@ impl Backend for Sqlite {
 impl Sqlite {
     /// Finds rows with the word index.
     async fn search(&self, look: Look<'_>) -> Result<Page, Unread> {
+        let (whole, query) = (fts(&look.filter.words), self.index_query(&look.filter.words, look.deadline).await?);
+        let exact = self.found(look, whole.clone()).await?;
+        if query == whole {
+            let is_many = self.settings.search == Search::Words;
+            return Ok(Page { only_whole: is_many.then_some(OnlyWhole::Many), ..exact });
+        }
+        let begun = self.found(look, query).await?;
+        if begun.is_stopped && begun.rows.is_empty() && !exact.rows.is_empty() {
+            let count = exact.count.map(|_| Count::AtLeast(exact.rows.len()));
+            return Ok(Page { only_whole: Some(OnlyWhole::Slow), count, ..exact });
+        }
+        Ok(begun)
+    }
+
+    /// Returns the rows that match a query of the word index.
+    async fn found(&self, look: Look<'_>, query: String) -> Result<Page, Unread> {
         let Look { filter, below, limit, deadline } = look;
-        let (query, is_only_whole) = self.index_query(&filter.words, deadline).await?;
         let (table, search) = (self.table(), self.search_table());
         let mut statement = Statement::new(Dialect::Sqlite);
         let matches = statement.text(&query);
@@ -139,24 +155,29 @@ impl Sqlite {
              where {conditions} order by {search}.rowid desc limit {limit}"
         );
         let Answer { rows, is_stopped } = self.query(deadline, sql, statement.values).await?;
-        let rows = rows.into_iter().map(|row| Row::listed(row, &filter.words, self.settings.search)).collect();
-        // If the time is over before the hits are counted, their number stays unknown.
-        let is_counted = filter.has_only_words() && !is_stopped;
-        let count = if is_counted { self.counted(query, deadline).await.ok() } else { None };
-        Ok(Page { rows, is_stopped, is_only_whole, count, ..Page::default() })
+        let rows: Vec<_> = rows.into_iter().map(|row| Row::listed(row, &filter.words, self.settings.search)).collect();
+        let count = if is_stopped || !filter.has_only_words() {
+            None
+        } else if rows.len() < limit && below.is_none() {
+            Some(Count::Exactly(rows.len()))
+        } else {
+            // If the time is over before the hits are counted, their number stays unknown.
+            self.counted(query, deadline).await.ok()
+        };
+        Ok(Page { rows, is_stopped, count, ..Page::default() })
     }
 
-    /// Chooses the query of the word index. Returns whether it leaves out longer words that begin with the last word.
-    async fn index_query(&self, words: &[String], deadline: Instant) -> Result<(String, bool), Unread> {
+    /// Chooses the query of the word index: for the words, or also for longer words that begin with the last one.
+    async fn index_query(&self, words: &[String], deadline: Instant) -> Result<String, Unread> {
         let whole = fts(words);
         if self.settings.search == Search::Trigrams {
-            return Ok((whole, false));
+            return Ok(whole);
         }
         if let Some(beginning) = beginning(words) {
-            return Ok((fts(&beginning) + "*", false));
+            return Ok(fts(&beginning) + "*");
         }
-        let is_only_whole = matches!(self.counted(whole.clone(), deadline).await?, Count::AtLeast(_));
-        Ok((if is_only_whole { whole } else { whole + "*" }, is_only_whole))
+        let is_many = matches!(self.counted(whole.clone(), deadline).await?, Count::AtLeast(_));
+        Ok(if is_many { whole } else { whole + "*" })
     }
 
     /// Counts the rows that match a query of the word index.

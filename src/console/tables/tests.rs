@@ -154,10 +154,10 @@ async fn a_word_that_many_events_hold_is_found_whole_and_that_is_said() {
         table.page(&Filter { words, ..Filter::default() }, None, 7, true).await.unwrap()
     };
     let (many, few, begun) = (page("amount").await, page("event17").await, page("amo*").await);
-    assert_eq!((many.rows.len(), many.is_only_whole), (7, true));
+    assert_eq!((many.rows.len(), many.only_whole), (7, Some(OnlyWhole::Many)));
     assert_eq!(many.rows[0].offset, 3_599, "the index lists first what was written last");
-    assert_eq!((few.rows[0].offset, few.is_only_whole), (1_799, false), "words that begin so are found as well");
-    assert_eq!((begun.rows.len(), begun.is_only_whole), (7, false));
+    assert_eq!((few.rows[0].offset, few.only_whole), (1_799, None), "words that begin so are found as well");
+    assert_eq!((begun.rows.len(), begun.only_whole), (7, None));
     assert_eq!((many.count, begun.count), (Some(Count::AtLeast(1_000)), Some(Count::AtLeast(1_000))));
     assert_eq!((few.count, page("nowhere").await.count), (Some(Count::Exactly(111)), Some(Count::Exactly(0))));
     for hostile in ["*", "\"*", "amount \"*", "-* *"] {
