@@ -129,7 +129,7 @@ impl Documented {
             for (key, value) in documented["NAME-stdout"].as_object().expect("it is a table") {
                 // These keys are documented only once, at the first type that has them.
                 let has_templates = !["file", "postgres", "sqlite"].contains(word);
-                if key.starts_with("template") && has_templates || key == "per_instance" && *word == "file" {
+                if key.starts_with("template") && has_templates {
                     values.entry(key).or_insert_with(|| value.clone());
                 }
             }
