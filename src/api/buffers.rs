@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_buffer_of_a_long_body_is_used_again_once_no_slice_of_it_is_left() {
+    fn a_large_buffer_is_reused_when_no_slice_remains() {
         let buffers = Arc::<Buffers>::default();
         let first = read(&buffers, 0, 2 * LONG, 1);
         let (slice, buffer) = (first.slice(70_000..70_010), first.as_ptr());
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_few_buffers_that_are_not_too_large_are_kept() {
+    fn only_a_few_buffers_of_moderate_size_are_kept() {
         let buffers = Arc::<Buffers>::default();
         let held: Vec<_> = (0..2 * KEPT).map(|_| read(&buffers, 0, LONG, 1)).collect();
         drop(held);

@@ -185,7 +185,7 @@ mod tests {
     const KEY: &str = "k3y-secret";
 
     #[test]
-    fn a_partial_new_or_absent_envelope_is_no_error() {
+    fn a_partial_unknown_or_missing_envelope_is_accepted() {
         for body in ["", "<html>", "{", "[]", "7", r#"{"code":7,"message":null}"#, r#"{"code":" "}"#] {
             let bare = Answer { status: 503, code: None, message: None };
             assert_eq!(Answer::read(503, body.as_bytes(), KEY).0, bare, "{body}");
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_bounded_free_of_control_characters_and_of_the_key() {
+    fn a_message_is_bounded_and_hides_control_characters_and_key() {
         let message = format!("no\n\u{1b}[31mkey {KEY}: {}", "x".repeat(500));
         let body = serde_json::json!({"code": "NEW_CODE", "message": message}).to_string();
         let (answer, _) = Answer::read(401, body.as_bytes(), KEY);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_at_the_cut_leaves_no_half_of_itself() {
+    fn a_key_at_the_cut_is_hidden_entirely() {
         let message = format!("{}{KEY}", "x".repeat(MAX_MESSAGE - 3));
         let body = serde_json::json!({ "message": message, "code": KEY }).to_string();
         let (answer, _) = Answer::read(400, body.as_bytes(), KEY);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_with_a_type_or_a_code_is_the_envelope_and_no_other() {
+    fn only_a_body_with_type_or_code_is_the_envelope() {
         for (body, is_envelope) in [
             (r#"{"type":"NOT_FOUND"}"#, true),
             (r#"{"code":"CHANNEL_NOT_FOUND"}"#, true),

@@ -61,7 +61,7 @@ fn assert_malformed(error: &ApiError, says: &str) {
 }
 
 #[tokio::test]
-async fn requests_are_what_the_contract_says() {
+async fn requests_follow_the_contract() {
     let service = answering(200, PAGE).await;
     let settings = Settings { base_url: format!("{}//", service.base_url).parse().unwrap(), ..service.settings() };
     let client = Client::new(settings).unwrap();
@@ -112,7 +112,7 @@ async fn one_malformed_record_costs_only_itself() {
 }
 
 #[tokio::test]
-async fn bytes_that_are_not_utf8_spoil_no_other_record_and_survive() {
+async fn invalid_utf8_survives_and_spoils_no_other_record() {
     let mut body = "{\"events\":[{\"headers\":{\"offset\":3},\"a\":\"é€\"},{\"headers\":{\"offset\":2},\"a\":\""
         .as_bytes()
         .to_vec();
@@ -132,7 +132,7 @@ async fn bytes_that_are_not_utf8_spoil_no_other_record_and_survive() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_no_page_is_malformed_and_says_how() {
+async fn an_answer_that_is_not_a_page_is_malformed_with_the_reason() {
     let many = (0..=MAX_RECORDS).rev().map(|offset| format!(r#"{{"headers":{{"offset":{offset}}}}}"#));
     let many = format!(r#"{{"events":[{}],"has_more":true}}"#, many.collect::<Vec<_>>().join(","));
     for (status, body, expected) in [
@@ -162,13 +162,13 @@ async fn an_answer_that_is_no_page_is_malformed_and_says_how() {
 }
 
 #[tokio::test]
-async fn more_records_than_asked_for_are_taken() {
+async fn more_records_than_requested_are_accepted() {
     let service = answering(200, PAGE).await;
     assert_eq!(offsets(&service.client().poll(channel(), None, 1).await.unwrap()), [5, 3]);
 }
 
 #[tokio::test]
-async fn a_status_decides_whatever_the_body_says_and_a_404_counts_with_the_envelope_alone() {
+async fn the_status_decides_and_a_404_needs_the_envelope() {
     let envelope = r#"{"type":"NOT_FOUND","code":"CHANNEL_NOT_FOUND","message":"no such channel"}"#;
     for body in ["", "<html>", "{\"type\":", envelope, PAGE] {
         for (status, poll, event, health) in [
@@ -203,7 +203,7 @@ async fn a_status_decides_whatever_the_body_says_and_a_404_counts_with_the_envel
 }
 
 #[tokio::test]
-async fn what_the_envelope_says_reaches_the_operator() {
+async fn the_envelopes_message_reaches_the_operator() {
     let body = r#"{"type":"NOT_FOUND","code":"WATCHER_NOT_FOUND","message":"gone\nfor good"}"#;
     let (client, _server) = answering(404, body).await.client_and_server();
     let error = client.watcher(channel(), event_id().0).await.unwrap_err();
@@ -213,7 +213,7 @@ async fn what_the_envelope_says_reaches_the_operator() {
 }
 
 #[tokio::test]
-async fn the_key_is_in_no_error_and_no_debug_text() {
+async fn no_error_or_debug_text_contains_the_key() {
     let echo = format!(r#"{{"code":"{KEY}","message":"bad key {KEY}","type":"{KEY}"}}"#);
     for (status, body) in [(401, echo.clone()), (500, echo.clone()), (404, echo.clone()), (200, echo)] {
         let (client, server) = answering(status, body).await.client_and_server();
@@ -251,7 +251,7 @@ async fn retry_after_is_read_from_429_and_5xx() {
 }
 
 #[tokio::test]
-async fn a_compressed_page_is_read_and_its_bound_counts_what_comes_out() {
+async fn the_size_limit_applies_to_the_decompressed_page() {
     let zipped = |body: Vec<u8>| {
         Scripted::start(move |_| {
             Response::builder().header("content-encoding", "gzip").body(Body::from(body.clone())).unwrap()
@@ -271,7 +271,7 @@ async fn a_compressed_page_is_read_and_its_bound_counts_what_comes_out() {
 }
 
 #[tokio::test]
-async fn a_body_is_read_up_to_its_bound_and_not_beyond() {
+async fn a_body_is_read_up_to_its_limit() {
     let service = answering(200, PAGE).await;
     let exact = Client { max_body: PAGE.len(), ..service.client() };
     exact.poll(channel(), None, 2).await.unwrap();
@@ -289,7 +289,7 @@ fn short_of_memory() -> (Arc<ChannelMemory>, Reserved) {
 }
 
 #[tokio::test]
-async fn a_page_is_read_as_far_as_memory_is_free_and_the_smallest_once_there_is_enough() {
+async fn a_page_size_follows_the_free_memory() {
     let (short, in_hand) = short_of_memory();
     let body = format!("{}{PAGE}", " ".repeat(LENGTH - PAGE.len()));
     let service = answering(200, body).await;
@@ -303,7 +303,7 @@ async fn a_page_is_read_as_far_as_memory_is_free_and_the_smallest_once_there_is_
 }
 
 #[tokio::test]
-async fn an_event_is_read_again_though_there_is_no_memory_for_it() {
+async fn an_event_is_requested_again_without_free_memory() {
     let (short, _in_hand) = short_of_memory();
     let body = format!("{}{{\"headers\":{{\"offset\":5}}}}", " ".repeat(LENGTH));
     let service = answering(200, body).await;
@@ -312,7 +312,7 @@ async fn an_event_is_read_again_though_there_is_no_memory_for_it() {
 }
 
 #[tokio::test]
-async fn a_broken_connection_is_transient_wherever_it_breaks() {
+async fn a_broken_connection_is_transient() {
     for bytes in [
         &b""[..],
         b"HTTP/1.1 200 OK\r\ncontent-le",
@@ -327,7 +327,7 @@ async fn a_broken_connection_is_transient_wherever_it_breaks() {
 }
 
 #[tokio::test]
-async fn what_speaks_no_http_is_said_to() {
+async fn a_non_http_server_is_reported() {
     for bytes in [&b"SSH-2.0-OpenSSH_9.6\r\n"[..], b"\x15\x03\x03\x00\x02\x02\x0a"] {
         let service = Scripted::raw(bytes).await;
         let error = service.client().poll(channel(), None, 1).await.unwrap_err();
@@ -384,7 +384,7 @@ async fn one_connection_serves_many_requests() {
 }
 
 #[tokio::test]
-async fn another_event_than_the_one_asked_for_is_malformed() {
+async fn another_event_than_requested_is_malformed() {
     let body = r#"{"event_id":"00000000-0000-4000-8000-000000000000","headers":{"offset":1}}"#;
     let (client, _server) = answering(200, body).await.client_and_server();
     let error = client.event(channel(), event_id()).await.unwrap_err();
@@ -400,7 +400,7 @@ async fn a_watcher_is_its_status_and_its_bytes() {
 }
 
 #[test]
-fn settings_that_can_never_work_are_refused() {
+fn impossible_settings_are_refused() {
     let with = |base_url: &str, api_key: &str| {
         let (api_key, timeout) = (Secret::new(api_key), Duration::from_secs(1));
         let base_url = base_url.parse().unwrap();
@@ -417,7 +417,7 @@ fn settings_that_can_never_work_are_refused() {
 }
 
 #[test]
-fn a_filter_that_fits_no_type_is_refused() {
+fn a_filter_that_matches_no_type_is_refused() {
     let filter = |types: &[&str]| {
         let types = types.iter().map(|&kind| kind.into()).collect();
         Filter { types, event_name: Some("Settled".to_owned()), ..Filter::default() }
@@ -430,7 +430,7 @@ fn a_filter_that_fits_no_type_is_refused() {
 }
 
 #[test]
-fn while_a_long_page_is_read_other_tasks_have_their_turn() {
+fn reading_a_long_page_yields_to_other_tasks() {
     let page = format!(
         r#"{{"events":[{}],"has_more":false}}"#,
         r#"{"headers":{"offset":5}}"#.to_owned() + &" ".repeat(1 << 20)

@@ -265,7 +265,7 @@ fn given(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn every_lane_is_given_what_the_model_says() {
+fn every_lane_receives_what_the_model_expects() {
     let everything = std::env::var_os("CHANNELD_TEST_FULL").is_some_and(|value| value != "0");
     let all = if everything { 200_000 } else { 6_000 };
     let histories = given("CHANNELD_TEST_HISTORIES").unwrap_or(all);
@@ -290,7 +290,7 @@ fn every_lane_is_given_what_the_model_says() {
 }
 
 #[test]
-fn a_history_repeats_exactly() {
+fn a_seed_reproduces_its_history_exactly() {
     let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::default() });
     for _ in 0..200 {
         let history = Arc::new(histories().new_tree(&mut runner).unwrap().current());

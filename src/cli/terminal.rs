@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_as_wide_as_what_stands_in_them_and_colours_take_no_room() {
+    fn columns_fit_their_content_and_colors_take_no_room() {
         let table = Table(vec![
             (vec![Cell::text("NAME"), Cell::quantity(Some("N"))], String::new()),
             (vec![Cell::new(BAD, "a-long-name"), Cell::quantity(Some(12_345))], "why".to_owned()),

@@ -100,14 +100,14 @@ impl Membership for Shared {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_to_be_given_and_is_in_no_hand_is_given_up_by_the_heartbeat() {
+async fn the_heartbeat_releases_idle_channels_that_others_should_own() {
     // The channels were lost while the database was unavailable, and no task has claimed them since.
     let shared = Shared::new(BTreeSet::new());
     assert_eq!(shared.owned_after(STABLE + LEASE).await, 2, "the other has its share");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_in_hand_is_left_to_the_task_that_has_it() {
+async fn a_running_channel_is_released_by_its_own_task() {
     let shared = Shared::new((*channels()).clone());
     assert_eq!(shared.owned_after(STABLE + LEASE).await, 4, "the task gives it up when its batch is recorded");
 }

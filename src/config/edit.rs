@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_written_in_whichever_way_a_channel_is_and_what_stands_there_stays() {
+    fn edited_lists_keep_the_style_and_the_rest_of_the_file() {
         let expect = Expect::of([(Named::Name, vec!["Mint".to_owned(), "Burn".to_owned()])]);
         let list = r#"["Mint", "Burn"]"#;
         for (before, after) in [

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_in_a_variable_is_a_problem_of_the_part_that_it_concerns_alone() {
+    fn a_mistake_in_a_variable_affects_only_its_part() {
         let names = "[channels.a-b]\n[channels.A_B]\n";
         for (variable, key, is_of_listen, is_of_channels) in [
             ("CHANNELD_API", "api", false, false),

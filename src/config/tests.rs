@@ -159,7 +159,7 @@ fn each_mistake_is_reported_under_its_key() {
 }
 
 #[test]
-fn ten_mistakes_are_ten_problems() {
+fn all_mistakes_are_reported_at_once() {
     let text = r#"
         shutdown_grace = "soon"
         [api]
@@ -200,7 +200,7 @@ fn ten_mistakes_are_ten_problems() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_keys_are_named() {
     let error = load("", &[]).expect_err("nothing is set");
     assert_eq!(keys_of(&error), ["api.api_key", "channels"], "{error}");
 
@@ -210,7 +210,7 @@ fn what_is_missing_is_named() {
 }
 
 #[test]
-fn a_key_that_was_nearly_right_is_suggested() {
+fn a_similar_key_is_suggested() {
     let cases = [
         (with("api", "idle_wiat", "\"1s\""), "api.idle_wait"),
         (with("", "page_limit", "5"), "api.page_limit"),
@@ -225,7 +225,7 @@ fn a_key_that_was_nearly_right_is_suggested() {
 }
 
 #[test]
-fn a_signer_twice_is_a_problem_in_any_case_of_its_letters() {
+fn a_repeated_signer_is_a_problem_in_any_letter_case() {
     let signers = "[\"0xff9b062fccb2f042311343048b9518068370f837\", \"0xFF9B062FCCB2F042311343048B9518068370F837\"]";
     let error = load(&with("verification", "valid_signers", signers), &[]).expect_err("one signer twice");
     assert_eq!(keys_of(&error), ["verification.valid_signers"]);
@@ -233,7 +233,7 @@ fn a_signer_twice_is_a_problem_in_any_case_of_its_letters() {
 }
 
 #[test]
-fn signers_are_named_beside_the_published_ones_and_names_are_checked() {
+fn extra_signers_can_be_named_and_names_are_checked() {
     let (own, published) = ("0x00000000000000000000000000000000000000aB", "0xFF9B062fccb2f042311343048b9518068370f837");
     let names = |text: &str| load(&format!("{GOOD}[verification.signer_names]\n{text}"), &[]);
     let config = names(&format!("{own:?} = \"ours\"\n{published:?} = \"our name for it\"\n")).expect("two names");
@@ -253,7 +253,7 @@ fn signers_are_named_beside_the_published_ones_and_names_are_checked() {
 }
 
 #[test]
-fn two_channels_and_two_files_must_not_be_the_same() {
+fn duplicate_channels_and_files_are_refused() {
     let again = "[channels.b]\nid = \"7C9E6679-7425-40DE-944B-E07FC1F90AE7\"\nsinks = [\"f\", \"g\"]\n";
     let files = "[sinks.f]\ntype = \"file\"\npath = \"/f\"\n[sinks.g]\ntype = \"file\"\npath = \"/f\"\n";
     let error = load(&format!("{GOOD}{again}{files}"), &[]).expect_err("two pairs");
@@ -272,7 +272,7 @@ fn a_problem_above_the_channels_is_reported_once() {
 }
 
 #[test]
-fn what_is_not_set_has_its_default() {
+fn unset_keys_have_their_defaults() {
     let config = load(GOOD, &[]).expect("valid");
     let channel = &config.channels[0];
     assert_eq!(config.api.client.base_url.as_str(), "https://cre-connect.api.chain.link/v1");
@@ -286,7 +286,7 @@ fn what_is_not_set_has_its_default() {
 }
 
 #[test]
-fn values_are_read_as_operators_write_them() {
+fn values_are_read_in_every_accepted_notation() {
     let cases = [
         ("api", "base_url", "\"http://localhost:8080/v1//\""),
         ("admin", "listen", "\"\""),
@@ -320,7 +320,7 @@ fn a_channel_overrides_verification_key_by_key() {
 }
 
 #[test]
-fn a_sink_that_no_channel_uses_and_a_directory_that_is_not_there_are_no_problem() {
+fn an_unused_sink_and_a_missing_directory_are_accepted() {
     let text = format!("{GOOD}[sinks.spare]\ntype = \"file\"\npath = \"/nowhere/yet/events.jsonl\"\n");
     let config = load(&text, &[]).expect("valid");
     assert_eq!(config.notes, ["sinks.spare: no channel uses this sink"]);
@@ -328,7 +328,7 @@ fn a_sink_that_no_channel_uses_and_a_directory_that_is_not_there_are_no_problem(
 }
 
 #[test]
-fn flags_are_held_to_the_same_rules() {
+fn flags_obey_the_same_rules() {
     let verifier = verification_from_flags([("--org-id", Some("org_1"))]);
     let expected = good(&[]).channels[0].verification.verifier.clone();
     assert_eq!(verifier.expect("defaults for the rest"), *expected);
@@ -347,7 +347,7 @@ fn flags_are_held_to_the_same_rules() {
 }
 
 #[test]
-fn a_thousand_channels_are_a_configuration() {
+fn a_thousand_channels_are_accepted() {
     let channel = |number: u32| {
         let id = uuid::Uuid::from_u128(number.into());
         format!("[channels.channel-of-a-customer-{number}]\nid = \"{id}\"\nsinks = [\"out\", \"hook\"]\n")

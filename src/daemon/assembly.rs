@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn channels_share_the_room_for_recent_proofs_and_none_has_fewer_than_its_own() {
+    async fn channels_share_the_recent_proofs_and_each_has_its_minimum() {
         let directory = tempfile::tempdir().unwrap();
         let ledgers = Arc::new(
             open_ledgers(StateSettings { path: directory.path().join("state"), database: None }).await.unwrap(),

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_says_nothing() {
+    fn debug_output_hides_a_secret() {
         let secret = Secret::new("hunter2");
         let json = serde_json::to_string(&secret).expect("a text is JSON");
         for shown in [format!("{secret:?} {secret:#?}"), format!("{secret}"), json] {

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_read_in_each_way_that_operators_write_it() {
+    fn a_time_is_parsed_in_each_notation() {
         let now: Timestamp = "2026-05-14T12:00:00Z".parse().unwrap();
         for (text, time) in [
             ("2026-05-14T11:00:00Z", "2026-05-14T11:00:00Z"),

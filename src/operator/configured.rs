@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_channel_is_found_by_its_name_and_by_its_id() {
+    fn a_channel_is_found_by_name_and_id() {
         let channels = [known("a", ID, 1), known("b", OTHER, 2)];
         for name_or_id in ["a", ID] {
             let (channel, found) = verifier_of(&channels, name_or_id).unwrap();
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_channel_that_is_not_configured_is_verified_as_all_are() {
+    fn an_unconfigured_channel_uses_the_default_verification() {
         let channels = [known("a", ID, 1)];
         let (found, by) = verifier_of(&channels, OTHER).unwrap();
         assert_eq!((&*found.name, by), (OTHER, verified(1)));

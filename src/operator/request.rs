@@ -139,7 +139,7 @@ mod tests {
     use proof::event::Offset;
 
     #[test]
-    fn members_stand_in_the_query_and_what_they_say_cannot_lead_elsewhere() {
+    fn members_are_encoded_in_the_query() {
         let (channel, sink) = ("../a b".to_owned(), "{offset}?".to_owned());
         let offset = Offset::new(7).unwrap();
         let show = ShowDeadLetter { channel: channel.clone(), sink: sink.clone(), offset, event_id: None };
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_not_the_expected_one_is_said_with_its_status() {
+    fn an_unexpected_answer_is_reported_with_its_status() {
         let decoded = |status: StatusCode, body: &[u8]| {
             decode::<Vec<Offset>>(&Answer { status: status.as_u16(), body: body.to_vec() })
         };

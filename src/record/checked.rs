@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_every_reader_takes_for_the_same_is_the_same() {
+    fn only_unambiguously_equal_json_is_equal() {
         for (one, other, expected) in [
             (r#"{"a":1,"b":[true,null]}"#, r#"{ "b" : [ true , null ] , "a" : 1 }"#, true),
             (r#"{"é":"ü"}"#, r#"{"\u00e9":"\u00fc"}"#, true),

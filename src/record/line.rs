@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_stand_one_behind_the_other_as_far_as_there_is_room() {
+    fn lines_are_packed_while_there_is_room() {
         let mut lines = Lines::of(3);
         let [first, second, too_long, fourth] = [100, 200, 300, 50].map(|length| line(&mut lines, length));
         assert_eq!(second.as_ptr(), first.as_ptr_range().end);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn no_room_is_taken_for_what_is_not_expected_nor_much_ahead() {
+    fn memory_is_reserved_only_as_needed() {
         let mut lines = Lines::default();
         line(&mut lines, 100);
         assert_eq!(lines.block.capacity(), 0);

@@ -6,7 +6,7 @@ use crate::testing::*;
 use super::*;
 
 #[test]
-fn the_event_stands_in_its_record_byte_for_byte_but_for_line_breaks() {
+fn a_record_contains_the_event_byte_for_byte_except_line_breaks() {
     let json = "{\"headers\":{\"type\":\"a\",\"offset\":5},\n\"payload\":{\"n\":1.50}}";
     let event = Event::parse(json.into()).unwrap();
     let record = assembled(&event, line::UNSIGNED);
@@ -15,7 +15,7 @@ fn the_event_stands_in_its_record_byte_for_byte_but_for_line_breaks() {
 }
 
 #[test]
-fn what_is_signed_stands_in_its_record_on_one_line_without_the_space_around_it() {
+fn signed_content_is_one_trimmed_line_in_the_record() {
     for (signed, decoded) in [
         ("{\"n\":1.50}", Some("{\"n\":1.50}")),
         ("\n {\"n\":\r\n1.50}\t\n", Some("{\"n\":  1.50}")),
@@ -34,7 +34,7 @@ fn what_is_signed_stands_in_its_record_on_one_line_without_the_space_around_it()
 }
 
 #[test]
-fn what_stands_beside_the_signed_text_of_its_kind_is_not_taken_for_signed() {
+fn text_beside_the_signed_member_is_not_treated_as_signed() {
     let [forged, honest] = ["forged", "honest"].map(|name| STANDARD.encode(format!(r#"{{"service":"{name}"}}"#)));
     let payload = format!(r#"{{"verifiable_event":"{forged}","verifiable_result":"{honest}"}}"#);
     let event = event("query.status", "", &payload);

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scripted_faults_come_in_order_and_only_where_they_are_meant() {
+    fn scripted_faults_occur_in_order_on_their_route() {
         let faults = Faults::new(0, 0.0);
         faults.add(Some(Route::Event), Fault::Html(502), 1);
         faults.add(None, Fault::Reset, 2);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_gives_every_kind_of_fault_in_about_its_share() {
+    fn random_faults_occur_at_about_their_rate() {
         let faults = Faults::new(0, 0.5);
         let given: Vec<_> = (0..400).filter_map(|_| faults.next(Route::Poll)).collect();
         assert!((150..250).contains(&given.len()), "{}", given.len());

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn channels_misbehave_in_every_way_in_turn_and_the_last_word_counts() {
+    fn kinds_of_misbehavior_are_assigned_in_turn() {
         let read = |text: &str| text.parse::<Misbehaving>();
         let all = ["1-99:all", "7:hang"].map(|text| read(text).unwrap());
         let of = |channel| Misbehaving::of(&all, channel);

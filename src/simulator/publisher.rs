@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_of_nothing_publishes_nothing() {
+    fn a_zero_rate_publishes_nothing() {
         for rate in [0.0, -1.0, f64::NAN, f64::MIN_POSITIVE] {
             assert_eq!(spacing(rate), None, "{rate}");
         }

@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directive_for_channeld_is_for_all_its_crates() {
+    fn a_directive_for_channeld_applies_to_all_its_crates() {
         assert_eq!(directives("info, channeld::api=debug"), "info,channeld::api=debug,api=debug,net::api=debug");
         assert!(directives("warn,channeld=trace").ends_with(",sink=trace,telemetry=trace"));
         assert_eq!(directives("channelder=debug,hyper=off"), "channelder=debug,hyper=off");

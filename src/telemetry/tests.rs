@@ -47,7 +47,7 @@ fn say_something_nasty() {
 }
 
 #[test]
-fn a_line_is_one_line_whatever_is_in_it() {
+fn a_log_line_is_one_line_whatever_it_contains() {
     for format in [LogFormat::Text, LogFormat::Json] {
         let written = written(format, false, say_something_nasty);
         let line = written.strip_suffix('\n').expect("a line ends");
@@ -56,7 +56,7 @@ fn a_line_is_one_line_whatever_is_in_it() {
 }
 
 #[test]
-fn a_line_for_people_shows_what_a_terminal_would_obey() {
+fn a_text_line_escapes_control_characters() {
     let written = written(LogFormat::Text, false, say_something_nasty);
     let is_obeyed =
         |character: &char| character.is_control() || "\u{2028}\u{2029}\u{202e}\u{2066}".contains(*character);
@@ -67,14 +67,14 @@ fn a_line_for_people_shows_what_a_terminal_would_obey() {
 }
 
 #[test]
-fn the_colours_of_a_terminal_are_our_own() {
+fn only_our_own_colors_reach_the_terminal() {
     let written = written(LogFormat::Text, true, say_something_nasty);
     assert!(written.contains("\u{1b}[2mshown=\u{1b}[0m"), "{written:?}");
     assert!(!written.contains("\u{1b}[31m"), "{written:?}");
 }
 
 #[test]
-fn a_line_of_json_holds_its_fields_as_they_were_given() {
+fn a_json_line_keeps_typed_fields() {
     let written = written(LogFormat::Json, false, || {
         let (channel, error) = ("settlements", io::Error::other(NASTY));
         info!(%channel, wait_ms = 1000, error = %Chain(&error), "failed");
@@ -86,13 +86,13 @@ fn a_line_of_json_holds_its_fields_as_they_were_given() {
 }
 
 #[test]
-fn a_line_for_people_is_easy_to_read() {
+fn a_text_line_has_the_documented_form() {
     let written = written(LogFormat::Text, false, || warn!(channel = %"settlements", wait_ms = 1000, "failed"));
     assert!(written.ends_with("  WARN failed channel=settlements wait_ms=1000\n"), "{written}");
 }
 
 #[test]
-fn a_line_of_a_library_has_its_target_and_nothing_of_a_build() {
+fn a_library_line_has_its_target_and_no_source_path() {
     let path = "/home/user/.cargo/registry/src/sled-0.34.7/src/lib.rs";
     let written = written(LogFormat::Json, false, || {
         info!(

@@ -29,7 +29,7 @@ fn walked(events: &Events, direction: Direction, limit: u16) -> Result<Vec<i64>,
 }
 
 #[test]
-fn every_event_comes_once_and_in_order_both_ways() {
+fn every_event_is_listed_once_in_order_in_both_directions() {
     let dense: Vec<_> = (1..=500).map(|offset| (offset, 1_000_000 + offset / 5)).collect();
     let disordered: Vec<_> = (1..=500).map(|offset| (offset, 1_000_000 + offset + offset * 7 % 50)).collect();
     let gaps: Vec<_> = (1..=50).map(|offset| (offset, offset * 31_536_000)).collect();
@@ -60,7 +60,7 @@ fn an_event_created_far_out_of_order_is_in_doubt() {
 }
 
 #[test]
-fn a_page_that_says_that_it_is_cut_is_asked_for_again_in_shorter_windows_however_few_events_it_holds() {
+fn a_truncated_page_is_requested_again_in_shorter_windows() {
     let events: Vec<_> = (1..=300).map(|offset| (offset, 1_000_000 + offset * 7)).collect();
     for direction in [Direction::Up, Direction::Down] {
         let (from, to) = if direction == Direction::Up { (1_000_000, 1_010_000) } else { (1_010_000, 1_000_000) };
@@ -74,7 +74,7 @@ fn a_page_that_says_that_it_is_cut_is_asked_for_again_in_shorter_windows_however
 }
 
 #[test]
-fn has_more_that_speaks_of_something_else_does_not_stop_the_walk() {
+fn an_unrelated_has_more_does_not_stop_the_walk() {
     let mut windows = Windows::new(Direction::Up, 0, 1000, 20, 64);
     let mut asked = 0;
     while let Some(window) = windows.next() {

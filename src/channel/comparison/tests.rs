@@ -152,7 +152,7 @@ async fn an_event_that_neither_the_sink_nor_the_ledger_has_is_missing() {
 }
 
 #[tokio::test]
-async fn an_offset_is_no_identity() {
+async fn two_events_at_one_offset_are_compared_by_id() {
     let other = EventKey { offset: offset(2), id: Some(EventId(id(102))) };
     let sink = holder([1]);
     lock(&sink.held).push(other);
@@ -161,7 +161,7 @@ async fn an_offset_is_no_identity() {
 }
 
 #[tokio::test]
-async fn what_the_filter_or_the_policy_leaves_out_is_not_missing() {
+async fn excluded_events_are_not_missing() {
     let filter = Filter(vec![Rule::from([(Field::Type, vec!["watcher.event".to_owned()])])]);
     let filtered = Outlet { filter: Some(Arc::new(filter)), ..outlet(holder([1])) };
     let sink = compare(filtered, Scope::default(), accounts(3), vec![notice(1), notice(2), notice(3)]).await;
@@ -178,7 +178,7 @@ async fn what_the_filter_or_the_policy_leaves_out_is_not_missing() {
 }
 
 #[tokio::test]
-async fn a_sink_is_compared_from_the_event_that_was_written_first_unless_an_offset_is_given() {
+async fn the_comparison_starts_at_the_sinks_first_event_or_a_given_offset() {
     let events = || (1..=7).map(notice).collect::<Vec<_>>();
     let held = || outlet(holder([4, 2, 6, 7]));
     let at = |number| Some(offset(number));
@@ -199,7 +199,7 @@ async fn a_sink_is_compared_from_the_event_that_was_written_first_unless_an_offs
 }
 
 #[tokio::test]
-async fn a_sink_that_cannot_say_what_it_holds_is_not_compared() {
+async fn a_sink_that_cannot_be_read_is_not_compared() {
     let sink = compare(outlet(Arc::new(Silent)), Scope::default(), accounts(1), vec![notice(1)]).await;
     assert!(matches!(sink.from, Err(NotCompared::CannotSay)) && sink.tally == Tally::default());
     let shared = Scope { is_shared: true, ..Scope::default() };
@@ -211,7 +211,7 @@ async fn a_sink_that_cannot_say_what_it_holds_is_not_compared() {
 }
 
 #[tokio::test]
-async fn what_is_delivered_or_becomes_pending_between_two_looks_is_not_missing() {
+async fn events_delivered_during_the_comparison_are_not_missing() {
     let (holder, settings) = (holder([1]), Arc::new(settings()));
     let sink = SinkComparison::begin(outlet(holder.clone()), settings.channel.id, Scope::default()).await;
     let mut comparison = Comparison::new(settings, vec![sink], accounts(9), 100);
@@ -227,7 +227,7 @@ async fn what_is_delivered_or_becomes_pending_between_two_looks_is_not_missing()
 }
 
 #[tokio::test]
-async fn a_range_to_replay_has_missing_events_only() {
+async fn a_proposed_replay_contains_only_missing_events() {
     let events = [1, 2, 3, 5, 8, 9, 11].map(notice).to_vec();
     let sink = compare(outlet(holder([1, 9])), Scope::default(), accounts(11), events).await;
     assert_eq!(missing(&sink), [2, 3, 5, 8, 11]);
@@ -236,7 +236,7 @@ async fn a_range_to_replay_has_missing_events_only() {
 }
 
 #[test]
-fn the_ledger_accounts_for_what_is_pending_quarantined_or_a_dead_letter() {
+fn pending_quarantined_and_dead_letter_events_are_not_missing() {
     use ledger::{Change, Commit, Pending};
     let mut ledger = Ledger::default();
     let owed = key(3);

@@ -25,7 +25,7 @@ fn passes(history: History) -> Totals {
 }
 
 #[test]
-fn an_event_whose_proof_comes_after_its_time_stays_quarantined() {
+fn an_event_whose_proof_arrives_after_the_timeout_stays_quarantined() {
     for strict in [false, true] {
         let totals = passes(History {
             events: of_kind(events(8), &[(2, EventKind::Late(500))]),
@@ -42,7 +42,7 @@ fn an_event_whose_proof_comes_after_its_time_stays_quarantined() {
 /// The defect: the event was quarantined while its batch was in the queue, then the batch set it aside, and it was never
 /// requested again.
 #[test]
-fn an_event_whose_time_is_up_while_its_batch_waits_is_settled_all_the_same() {
+fn an_event_that_times_out_while_its_batch_waits_is_still_settled() {
     for at_once in [1, usize::MAX] {
         let troubles = vec![(1, SinkTrouble::Refuses(32))];
         passes(History {
@@ -58,7 +58,7 @@ fn an_event_whose_time_is_up_while_its_batch_waits_is_settled_all_the_same() {
 /// The defect: one lane had set the event aside, and the event was quarantined, while it was still in the queue of the
 /// other lane.
 #[test]
-fn an_event_that_one_lane_gave_up_is_asked_for_by_the_lane_that_passes_it_later() {
+fn an_event_settled_by_one_lane_is_requested_again_by_a_slower_lane() {
     let hangs = SinkPlan { troubles: vec![(0, SinkTrouble::Hangs(60))], ..SinkPlan::plain() };
     passes(History {
         events: of_kind(events(8), &[(4, EventKind::Never)]),
@@ -72,7 +72,7 @@ fn an_event_that_one_lane_gave_up_is_asked_for_by_the_lane_that_passes_it_later(
 
 /// The defect: the event's time ran out while it was pending behind another event, and it was rejected without a request.
 #[test]
-fn in_strict_ordering_an_event_is_asked_for_before_it_is_rejected_however_long_it_waited_behind_another() {
+fn in_strict_order_an_event_is_requested_before_it_is_rejected() {
     passes(History {
         events: of_kind(events(5), &[(1, EventKind::Never), (2, EventKind::Late(1))]),
         backlog: 5,
@@ -85,7 +85,7 @@ fn in_strict_ordering_an_event_is_asked_for_before_it_is_rejected_however_long_i
 /// The defect: a proxy had removed the proof, the clock jumped forward, and the only remaining request for the event got no
 /// answer.
 #[test]
-fn an_event_whose_time_is_up_is_not_rejected_before_the_service_has_answered() {
+fn an_expired_event_is_not_rejected_before_the_service_has_answered() {
     for request in 3..10 {
         let stripped = Event { damaged: Some((1, Damage::Stripped)), ..Event::plain() };
         let totals = passes(History {
@@ -104,7 +104,7 @@ fn an_event_whose_time_is_up_is_not_rejected_before_the_service_has_answered() {
 
 /// The defect: reading made no progress below the events of the next range.
 #[test]
-fn unconfirmed_events_that_fill_a_range_are_passed_once_a_confirmed_event_is_above_them() {
+fn unconfirmed_events_are_passed_once_a_confirmed_event_is_above_them() {
     let unknown = EventKind::Forged(Forgery::Unknown);
     let among = [3, 4, 5, 6, 8].map(|at| (at, unknown));
     for newest in [false, true] {
@@ -124,7 +124,7 @@ fn unconfirmed_events_that_fill_a_range_are_passed_once_a_confirmed_event_is_abo
 /// The defect: the second change ended the replacement lane of the first change before it had begun. The hub kept this lane,
 /// and events that were read from then on reached no lane.
 #[test]
-fn a_lane_that_is_to_end_before_it_has_begun_is_fed_no_more() {
+fn a_lane_cancelled_before_its_start_gets_no_events() {
     passes(History {
         events: of_kind(events(13), &[(10, EventKind::Late(4)), (12, EventKind::Late(8))]),
         page: 4,
@@ -146,7 +146,7 @@ fn a_lane_that_is_to_end_before_it_has_begun_is_fed_no_more() {
 /// The defect: the event was quarantined together with the events of the restored service, and no lane received it when
 /// those events were accepted.
 #[test]
-fn a_lane_that_is_behind_gets_the_events_that_both_histories_have() {
+fn a_slower_lane_gets_the_events_that_both_histories_share() {
     let totals = passes(History {
         events: events(27),
         page: 3,
@@ -165,7 +165,7 @@ fn a_lane_that_is_behind_gets_the_events_that_both_histories_have() {
 /// The defect: while the channel had no lane, a batch was waiting that had been read before the event became visible, and
 /// the event was not due for any lane.
 #[test]
-fn an_event_that_appears_while_a_channel_has_no_lane_is_owed_to_the_lane_that_comes_back() {
+fn an_event_that_appears_without_any_lane_is_delivered_when_the_lane_returns() {
     passes(History {
         events: events(35),
         page: 8,
@@ -198,7 +198,7 @@ fn an_event_that_appears_below_an_unconfirmed_event_is_found() {
 /// The defect: the event was settled from the contents of the sink, but the sink's position, which included the event, was
 /// not recorded at the same time.
 #[test]
-fn a_late_event_that_was_settled_and_then_lost_by_the_sink_comes_again() {
+fn a_late_delivery_that_the_sink_lost_is_delivered_again() {
     passes(History {
         events: of_kind(events(3), &[(1, EventKind::Forged(Forgery::Confirmed)), (2, EventKind::Late(13))]),
         page: 9,
@@ -215,7 +215,7 @@ fn a_late_event_that_was_settled_and_then_lost_by_the_sink_comes_again() {
 
 /// The defect: the page had room for new events only, so none of its events was compared.
 #[test]
-fn a_restored_service_is_noticed_although_more_events_came_than_a_page_takes() {
+fn a_restored_service_is_noticed_even_after_more_than_a_page_of_new_events() {
     passes(History {
         events: events(5),
         page: 3,
@@ -265,7 +265,7 @@ fn a_gap_is_not_forgotten_when_its_batch_is_read_again() {
 /// The defect: after a restart, a lane that was behind delivered the event, which the other lanes had passed while it was
 /// quarantined. They had to deliver it late, but nothing requested it before the next start.
 #[test]
-fn an_event_of_an_accepted_history_that_one_lane_delivers_reaches_the_lanes_that_have_passed_it() {
+fn an_event_of_an_accepted_history_reaches_every_lane() {
     passes(History {
         events: events(11),
         page: 9,

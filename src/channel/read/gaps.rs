@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_between_events_that_were_read_is_a_gap_until_it_is_found() {
+    fn missing_offsets_between_read_events_are_gaps_until_found() {
         let gaps = Gaps::default();
         read(&gaps, None, &[5, 6, 9]);
         read(&gaps, Some(9), &[10, 14]);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_looked_at_once_more_when_its_time_is_over() {
+    fn a_gap_is_checked_a_last_time_when_settle_ends() {
         let gaps = Gaps::default();
         read(&gaps, Some(1), &[3, 5, 7]);
         let now = Instant::now();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_run_leaves_the_gaps_of_the_events_that_are_remembered() {
+    fn gaps_among_remembered_events_survive_a_restart() {
         let mut ledger = Ledger::default();
         let known = |number, previous: i64| KnownEvent {
             key: EventKey { offset: offset(number), id: None },

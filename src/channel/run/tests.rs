@@ -202,7 +202,7 @@ fn status(handle: &Handle) -> ChannelStatus {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_newest_offset_is_known_though_no_page_shows_it() {
+async fn the_newest_offset_is_known_although_no_page_shows_it() {
     for receives in [Receives::Everything, Receives::Nothing] {
         let (channel, handle) = channel(3000, receives);
         let start = Start::Offset(Offset::new(1).unwrap());
@@ -222,7 +222,7 @@ async fn run_for(channel: &Arc<Channel>, time: Duration, stop: &CancellationToke
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_nothing_is_taken_two_ranges_are_read_ahead_and_no_more() {
+async fn at_most_two_ranges_are_read_ahead() {
     let handle = Arc::<Handle>::default();
     let source = Arc::new(TestSource { events: 1000, handle, read_through: AtomicI64::default() });
     let channel = channel_from(&source, Arc::new(Receives::Nothing));
@@ -234,7 +234,7 @@ async fn while_nothing_is_taken_two_ranges_are_read_ahead_and_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_while_the_sink_is_at_work_is_offered_together_next() {
+async fn events_read_during_a_delivery_form_the_next_batch() {
     let source = TestSource { events: 1000, handle: Arc::default(), read_through: AtomicI64::default() };
     let sink = Arc::new(SlowSink::default());
     let channel = channel_from(&Arc::new(source), sink.clone());
@@ -245,7 +245,7 @@ async fn what_comes_while_the_sink_is_at_work_is_offered_together_next() {
 }
 
 #[tokio::test]
-async fn a_page_is_checked_by_all_processors_and_comes_back_in_its_order() {
+async fn a_page_is_verified_in_parallel_and_keeps_its_order() {
     let settings = Arc::new(settings());
     let events = (1..=1000).map(notice).collect();
     let machine = ThisMachine::new(Arc::default());
@@ -280,7 +280,7 @@ fn channel_id(number: u32) -> ChannelId {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_ends_at_the_next_poll_whatever_was_done_since_the_last() {
+async fn a_wait_ends_at_the_next_scheduled_poll() {
     let origin = Instant::now();
     let wait = || until_next_poll(channel_id(25), origin, EVERY);
     assert_eq!(wait(), EVERY / 2);
@@ -292,7 +292,7 @@ async fn a_wait_ends_at_the_next_poll_whatever_was_done_since_the_last() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn channels_that_begin_together_are_spread_over_all_slots() {
+async fn channels_that_start_together_are_spread_over_all_slots() {
     let mut waits: Vec<_> = (0..1000).map(|at| until_next_poll(channel_id(at), Instant::now(), EVERY)).collect();
     assert!(waits.iter().all(|wait| !wait.is_zero() && *wait <= EVERY), "{waits:?}");
     waits.sort_unstable();
@@ -300,6 +300,6 @@ async fn channels_that_begin_together_are_spread_over_all_slots() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_time_between_polls_there_is_no_wait() {
+async fn a_zero_interval_means_no_wait() {
     assert_eq!(until_next_poll(channel_id(7), Instant::now(), Duration::ZERO), Duration::ZERO);
 }

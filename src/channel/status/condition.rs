@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worse_condition_is_never_of_a_better_level() {
+    fn a_worse_condition_never_has_a_better_level() {
         assert!(Condition::VARIANTS.is_sorted());
         assert!(Condition::VARIANTS.iter().map(|condition| condition.level()).is_sorted());
     }

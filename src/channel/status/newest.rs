@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offset_that_is_no_longer_shown_is_forgotten_when_all_has_been_read() {
+    fn an_offset_no_longer_shown_is_forgotten_when_everything_is_read() {
         let mut newest = Newest::default();
         newest.placed(at(5), second(1));
         newest.shown([at(40)], second(2));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn since_when_the_oldest_waits_is_exact_however_much_comes_after_it() {
+    fn the_age_of_the_oldest_undelivered_event_is_exact() {
         let mut newest = Newest::default();
         for offset in 1..=100_000 {
             newest.shown([at(offset)], second(offset));

@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_reason_has_a_name_of_its_own_and_is_found_by_it() {
+    fn each_reason_has_a_unique_name() {
         let names: BTreeSet<_> = RejectionReason::all().map(RejectionReason::name).collect();
         assert_eq!(names.len(), RejectionReason::all().count());
         for reason in RejectionReason::all() {

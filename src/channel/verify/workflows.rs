@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_channel_that_shows_a_workflow_is_told_once_which_was_first() {
+    fn the_second_channel_with_a_workflow_learns_the_first_once() {
         let (workflows, [one, other]) = (Workflows::default(), [1, 2].map(|id| ChannelId(Uuid::from_u128(id))));
         let note = |channel, id: u8| workflows.note(channel, [id; 32], || 7);
         assert_eq!(
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_a_bound_is_noted() {
+    fn the_number_of_noted_workflows_is_bounded() {
         let (workflows, channel) = (Workflows::default(), ChannelId(Uuid::from_u128(1)));
         for number in 0..2 * WORKFLOWS {
             let mut id = [0; 32];

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_daemon_that_listens_everywhere_is_asked_at_loopback() {
+    fn a_daemon_listening_on_all_addresses_is_asked_on_loopback() {
         for (listen, asked) in [
             ("0.0.0.0:9464", "http://127.0.0.1:9464/livez"),
             ("[::]:9464", "http://[::1]:9464/livez"),
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_daemon_that_does_not_answer_is_not_waited_for_without_end() {
+    async fn a_daemon_that_does_not_answer_times_out() {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = url(Some(silent.local_addr().unwrap()), "/livez").unwrap();
         let failure = ask(&url, Duration::from_millis(50)).await.unwrap_err();

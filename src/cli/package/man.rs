@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_is_a_term_and_the_file_itself_is_not_spoken_of() {
+    fn every_key_is_a_term_of_the_manual_page() {
         let (mut roff, mut text) = (Roff::new(), Vec::new());
         write_keys(&mut roff);
         roff.to_writer(&mut text).unwrap();

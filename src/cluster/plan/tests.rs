@@ -104,7 +104,7 @@ fn assert_even(cluster: &Cluster, channels: usize) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
     #[test]
-    fn channels_are_shared_evenly_and_then_stay_also_after_instances_come_and_go(
+    fn channels_are_shared_evenly_and_stay(
         channels in 0..100_usize,
         instances in 1..12_usize,
         changes in prop::collection::vec((any::<bool>(), 0..12_usize), 0..4),
@@ -124,7 +124,7 @@ proptest! {
     }
 
     #[test]
-    fn with_different_configurations_each_channel_has_an_owner_that_configures_it_and_nothing_flaps(
+    fn each_channel_has_an_owner_that_configures_it(
         configured in prop::collection::vec(prop::collection::vec(0..20_usize, 0..20), 1..6),
     ) {
         let mut cluster = Cluster::of(20, &configured);
@@ -140,7 +140,7 @@ proptest! {
 }
 
 #[test]
-fn an_instance_that_has_its_share_leaves_an_orphan_to_another_for_three_leases() {
+fn a_full_instance_leaves_an_orphan_to_others_for_three_leases() {
     let mut cluster = Cluster::of(4, &everything(4, 2));
     let mine: Vec<_> = cluster.view.channels.keys().copied().take(2).collect();
     for channel in mine {
@@ -158,7 +158,7 @@ fn an_instance_that_has_its_share_leaves_an_orphan_to_another_for_three_leases()
 }
 
 #[test]
-fn nothing_is_given_while_instances_come_and_go() {
+fn nothing_is_released_while_instances_change() {
     let mut cluster = Cluster::of(4, &everything(4, 1));
     cluster.settle();
     cluster.join(1, &[0, 1, 2, 3]);

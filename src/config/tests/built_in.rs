@@ -26,7 +26,7 @@ fn check(text: &str, is_there: bool, key: &str, feature: &str) {
 }
 
 #[test]
-fn a_sink_that_was_not_built_in_is_refused_with_what_to_do() {
+fn a_sink_that_was_not_built_in_is_refused_with_remedy() {
     for (kind, keys) in SINKS {
         let text = format!("{GOOD}\n[sinks.other]\ntype = '{kind}'\n{keys}\n");
         check(&text, is_built_in(kind), "sinks.other.type", kind);
@@ -34,7 +34,7 @@ fn a_sink_that_was_not_built_in_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn a_state_and_a_collector_that_were_not_built_in_are_refused_with_what_to_do() {
+fn a_state_or_collector_that_was_not_built_in_is_refused_with_remedy() {
     let state = "[state]\nbackend = 'postgres'\nurl = 'postgresql://channeld@db.internal/channeld'\n";
     let text = format!("{}\n{state}", GOOD.replace("type = \"stdout\"", "type = \"stdout\"\nper_instance = true"));
     check(&text, HAS_POSTGRES, "state.backend", "postgres");

@@ -118,7 +118,7 @@ fn every_key_is_documented_and_every_documented_key_is_read() {
 }
 
 #[test]
-fn every_type_of_sinks_is_documented_with_its_keys() {
+fn every_sink_type_is_documented_with_its_keys() {
     let documented = documented();
     for word in SinkType::VARIANTS {
         let table = format!("[sinks.NAME-{word}]\ntype = \"{word}\"\n");
@@ -127,7 +127,7 @@ fn every_type_of_sinks_is_documented_with_its_keys() {
 }
 
 #[test]
-fn the_documented_defaults_are_those_of_the_code() {
+fn the_documented_defaults_match_the_code() {
     let placeholders = [
         "api_key = ",
         "workflow_owner = ",
@@ -176,7 +176,7 @@ fn the_documented_defaults_are_those_of_the_code() {
 }
 
 #[test]
-fn the_example_loads_once_its_secrets_are_there() {
+fn the_example_loads_once_its_secrets_exist() {
     let config = load_with_credentials(EXAMPLE).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!((config.channels.len(), config.sinks.len(), config.notes.len()), (2, 2, 0));
 
@@ -185,7 +185,7 @@ fn the_example_loads_once_its_secrets_are_there() {
 }
 
 #[test]
-fn the_examples_of_each_use_load_once_their_secrets_are_there() {
+fn the_examples_of_each_use_load_once_their_secrets_exist() {
     for (text, sinks) in [(AUDIT, 1), (LEDGER, 1), (WAREHOUSE, 2), (ALERTS, 2), (BUS, 1)] {
         let config = load_with_credentials(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         assert_eq!((config.sinks.len(), config.notes), (sinks, Vec::<String>::new()));
@@ -193,7 +193,7 @@ fn the_examples_of_each_use_load_once_their_secrets_are_there() {
 }
 
 #[test]
-fn the_example_of_a_log_loads_where_there_is_kafka() {
+fn the_example_with_kafka_loads_if_built_in() {
     match load_with_credentials(LOG) {
         Ok(config) => assert_eq!((config.sinks.len(), config.notes, HAS_KAFKA), (1, Vec::<String>::new(), true)),
         Err(error) => assert_eq!((keys_of(&error), HAS_KAFKA), (vec!["sinks.log.type"], false)),
@@ -201,7 +201,7 @@ fn the_example_of_a_log_loads_where_there_is_kafka() {
 }
 
 #[test]
-fn the_example_of_alerts_loads_with_each_template_of_a_chat_once_its_secrets_are_there() {
+fn the_alert_example_loads_with_each_chat_template() {
     for template in ["slack", "teams", "discord"] {
         let text = ALERTS.replace("template = \"slack\"", &format!("template = {template:?}"));
         let config = load_with_credentials(&text).unwrap_or_else(|error| panic!("{error}"));

@@ -51,7 +51,7 @@ filter.type = ["watcher.event"]
 "#;
 
 #[test]
-fn each_value_is_listed_with_the_place_where_it_was_set_and_no_secret() {
+fn each_value_is_listed_with_its_source_and_without_secrets() {
     let variables = [("CHANNELD_API__PAGE_LIMIT", "100"), ("CHANNELD_CHANNELS__EAST_COAST__START", "7")];
     let (settings, file) = settings(FILE, &variables);
     let secret = file.with_file_name("secret").display().to_string();
@@ -89,7 +89,7 @@ fn each_value_is_listed_with_the_place_where_it_was_set_and_no_secret() {
 }
 
 #[test]
-fn what_a_channel_takes_from_above_names_the_key_that_it_is_set_by() {
+fn an_inherited_value_names_the_key_that_sets_it() {
     let variables = [("CHANNELD_VERIFICATION__UNSIGNED", "drop")];
     let (settings, file) = settings(FILE, &variables);
     let inherited = |key: &str| {
@@ -107,7 +107,7 @@ fn what_a_channel_takes_from_above_names_the_key_that_it_is_set_by() {
 }
 
 #[test]
-fn a_value_that_another_one_counts_in_the_place_of_is_not_listed() {
+fn an_overridden_value_is_not_listed() {
     let owner = "0x00000000000000000000000000000000000000aa";
     let directory = TempDir::new().expect("a temporary directory");
     let url = directory.path().join("url");

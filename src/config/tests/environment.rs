@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn variables_go_before_the_file_and_stay_text() {
+fn variables_override_the_file_and_stay_text() {
     let config = good(&[
         ("CHANNELD_API__API_KEY", "0123"),
         ("CHANNELD_API__PAGE_LIMIT", "50"),
@@ -22,7 +22,7 @@ fn variables_go_before_the_file_and_stay_text() {
 }
 
 #[test]
-fn a_name_of_the_file_is_found_in_capitals_and_without_dashes() {
+fn a_name_in_a_variable_matches_regardless_of_case_and_dashes() {
     let text = GOOD.replace("channels.a", "channels.East-Coast");
     let config = load(&text, &[("CHANNELD_CHANNELS__EAST_COAST__START", "latest")]).expect("one channel");
     assert_eq!((config.channels.len(), config.channels[0].start), (1, Start::Latest));
@@ -35,7 +35,7 @@ fn a_name_of_the_file_is_found_in_capitals_and_without_dashes() {
 }
 
 #[test]
-fn the_services_of_kubernetes_are_no_settings() {
+fn variables_set_by_kubernetes_are_ignored() {
     good(&[
         ("CHANNELD_SERVICE_HOST", "10.0.0.1"),
         ("CHANNELD_SERVICE_PORT", "9464"),
@@ -50,7 +50,7 @@ fn the_services_of_kubernetes_are_no_settings() {
 }
 
 #[test]
-fn what_is_wrong_in_the_environment_names_the_variable() {
+fn a_mistake_in_the_environment_names_the_variable() {
     let cases = [
         ("CHANNELD_API__PAGE_LIMIT", "many", "api.page_limit", "from 1 to 200"),
         ("CHANNELD_API__PAGE_LIMT", "5", "api.page_limt", "did you mean CHANNELD_API__PAGE_LIMIT?"),
@@ -75,7 +75,7 @@ fn what_is_wrong_in_the_environment_names_the_variable() {
 }
 
 #[test]
-fn one_key_is_not_set_by_two_variables() {
+fn two_variables_for_one_key_are_refused() {
     let error = load(GOOD, &[("CHANNELD_LOG__LEVEL", "info"), ("CHANNELD_LOG__level", "debug")]).expect_err("two");
     assert_eq!(keys_of(&error), ["log.level"]);
 }
@@ -91,7 +91,7 @@ fn a_variable_that_is_not_text_is_named_and_not_shown() {
 }
 
 #[test]
-fn of_two_keys_that_exclude_each_other_the_environment_has_the_last_word() {
+fn the_environment_wins_between_exclusive_keys() {
     let owner = "0x00000000000000000000000000000000000000aa";
     let config = good(&[("CHANNELD_VERIFICATION__WORKFLOW_OWNER", owner)]);
     assert_eq!(config.channels[0].verification.verifier.workflow_owner().to_string(), owner);

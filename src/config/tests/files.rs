@@ -17,7 +17,7 @@ fn file(keys: &str) -> FileSettings {
 }
 
 #[test]
-fn a_file_has_what_was_chosen_and_nothing_else() {
+fn a_file_has_exactly_the_chosen_settings() {
     assert_eq!(file(""), file_at("/var/events.jsonl"));
     assert_eq!(file("compress = \"none\""), file_at("/var/events.jsonl"));
     let access = file("mode = \"0600\"\nowner = \"root\"\ngroup = 12").access;
@@ -72,7 +72,7 @@ fn each_mistake_is_reported_under_its_key() {
 }
 
 #[test]
-fn what_does_not_go_together_is_refused() {
+fn incompatible_settings_are_refused() {
     for (keys, wrong) in [
         ("compress = \"zstd\"\nkeep_files = 3", &["compress", "keep_files"][..]),
         ("rotated_name = \"{time}\"", &["rotated_name"]),
@@ -88,7 +88,7 @@ fn what_does_not_go_together_is_refused() {
 }
 
 #[test]
-fn a_sink_that_would_take_the_files_of_another_is_refused() {
+fn a_sink_that_matches_the_files_of_another_is_refused() {
     let first = "rotate_size = \"1MiB\"\nrotated_name = \"all-{time}\"\nlatest_link = \"/var/latest\"";
     for (path, keys, wrong) in [
         ("/var/other.jsonl", "rotate_size = \"1MiB\"\nrotated_name = \"all-{time}\"", Some("rotated_name")),

@@ -30,7 +30,7 @@ fn loaded(lines: &str) -> KafkaSettings {
 }
 
 #[test]
-fn a_program_without_kafka_says_so_and_what_to_do() {
+fn a_program_without_kafka_says_so_with_remedy() {
     let loaded = load(&log("brokers = ['host']"), &[]);
     if HAS_KAFKA {
         assert!(loaded.is_ok());
@@ -75,7 +75,7 @@ fn each_mistake_is_reported_under_its_key_and_shows_no_secret() {
 }
 
 #[test]
-fn what_is_not_set_is_as_documented() {
+fn unset_keys_have_the_documented_defaults() {
     if !HAS_KAFKA {
         return;
     }
@@ -87,7 +87,7 @@ fn what_is_not_set_is_as_documented() {
 }
 
 #[test]
-fn who_we_are_is_read_by_value_or_by_file_and_is_not_shown() {
+fn credentials_come_from_a_value_or_file_and_are_not_shown() {
     if !HAS_KAFKA {
         return;
     }
@@ -105,7 +105,7 @@ fn who_we_are_is_read_by_value_or_by_file_and_is_not_shown() {
 }
 
 #[test]
-fn a_login_that_others_can_read_on_the_way_is_noted() {
+fn an_unencrypted_login_is_noted() {
     if !HAS_KAFKA {
         return;
     }

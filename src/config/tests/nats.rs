@@ -51,7 +51,7 @@ fn each_mistake_is_reported_under_its_key_and_shows_no_secret() {
 }
 
 #[test]
-fn what_is_not_set_is_as_documented() {
+fn unset_keys_have_the_documented_defaults() {
     let settings = loaded("url = 'nats://one:4222, tls://two'");
     assert_eq!(settings.shown_servers(), "nats://one:4222,tls://two");
     assert_eq!((&*settings.stream, &*settings.positions), ("channeld", "channeld-positions"));
@@ -60,7 +60,7 @@ fn what_is_not_set_is_as_documented() {
 }
 
 #[test]
-fn who_we_are_is_read_by_value_or_by_file_and_is_not_shown() {
+fn credentials_come_from_a_value_or_file_and_are_not_shown() {
     let directory = TempDir::new().expect("a temporary directory");
     let file = |name: &str, text: &str| {
         let path = directory.path().join(name);

@@ -4,7 +4,7 @@ use super::*;
 use ::record::{Field, Filter, Rule};
 
 #[test]
-fn what_cannot_be_routed_or_shaped_is_refused_under_its_key() {
+fn invalid_filters_and_formats_are_refused_under_their_key() {
     let cases = [
         ("sinks.out", "format", "\"xml\"", "sinks.out.format"),
         ("sinks.out", "include_proof", "\"yes\"", "sinks.out.include_proof"),
@@ -24,7 +24,7 @@ fn what_cannot_be_routed_or_shaped_is_refused_under_its_key() {
 }
 
 #[test]
-fn lists_of_what_is_expected_that_cannot_match_are_refused() {
+fn expected_values_that_cannot_match_are_refused() {
     for (value, wrong) in [
         ("{ workflow_id = [\"0x12\"] }", "workflow_id"),
         ("{ workflow_id = [] }", "workflow_id"),
@@ -42,7 +42,7 @@ fn lists_of_what_is_expected_that_cannot_match_are_refused() {
 }
 
 #[test]
-fn a_raw_file_is_of_one_channel() {
+fn a_raw_file_serves_one_channel() {
     let file = "type = \"file\"\npath = \"/tmp/events\"\nformat = \"raw\"\nfilter = { verification = \"verified\" }";
     let one = GOOD.replace("type = \"stdout\"", file);
     assert!(load(&one, &[]).is_ok());
@@ -52,7 +52,7 @@ fn a_raw_file_is_of_one_channel() {
 }
 
 #[test]
-fn a_raw_sink_needs_a_filter_on_verification_wherever_the_filter_is() {
+fn a_raw_sink_needs_a_filter_on_verification() {
     let raw = with("sinks.out", "format", "\"raw\"");
     let verified = ("CHANNELD_SINKS__OUT__FILTER__VERIFICATION", "verified");
     let of_channel = ("CHANNELD_CHANNELS__A__FILTERS__OUT__VERIFICATION", "verified,unsigned");
@@ -67,7 +67,7 @@ fn a_raw_sink_needs_a_filter_on_verification_wherever_the_filter_is() {
 }
 
 #[test]
-fn a_filter_is_a_name_or_values_by_field_also_from_the_environment() {
+fn a_filter_is_a_name_or_a_table_of_values() {
     let config = good(&[("CHANNELD_SINKS__OUT__FILTER", "failures")]);
     assert_eq!(config.sinks["out"].filter, Some(Filter::failures()));
     let config = good(&[("CHANNELD_SINKS__OUT__FILTER__EVENT_NAME", "Mint, Burn")]);
@@ -83,7 +83,7 @@ fn hook(lines: &str) -> String {
 }
 
 #[test]
-fn a_template_that_is_wrong_is_refused_under_its_key() {
+fn an_invalid_template_is_refused_under_its_key() {
     let directory = TempDir::new().expect("a temporary directory");
     let file = |name: &str, text: &str| {
         let path = directory.path().join(name);
@@ -138,7 +138,7 @@ fn a_template_that_is_wrong_is_refused_under_its_key() {
 }
 
 #[test]
-fn a_template_is_tried_with_samples_of_what_the_filter_takes_and_no_others() {
+fn a_template_is_tried_with_the_samples_that_pass_the_filter() {
     let directory = TempDir::new().expect("a temporary directory");
     let path = directory.path().join("own");
     fs::write(&path, "{\"amount\": {{ decoded.chain_event.params.amount }}}").expect("a file");
@@ -150,7 +150,7 @@ fn a_template_is_tried_with_samples_of_what_the_filter_takes_and_no_others() {
 }
 
 #[test]
-fn a_file_takes_no_text_and_no_template() {
+fn a_file_sink_refuses_text_and_template_formats() {
     for format in ["text", "template"] {
         let text = GOOD.replace(
             "type = \"stdout\"",

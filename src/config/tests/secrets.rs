@@ -18,7 +18,7 @@ fn a_configuration_can_be_shown() {
 }
 
 #[test]
-fn no_secret_is_shown_in_any_way_that_settings_are() {
+fn no_output_of_settings_shows_a_secret() {
     let headers = "bearer_token = \"hunter2-bearer\"\nheaders = { x-tenant = \"hunter2-header\" }\n";
     let proxy = "proxy = \"http://proxy.internal:3128\"\nproxy_username = \"u\"\nproxy_password = \"hunter2-proxy\"\n";
     let otlp = "[log]\notlp_endpoint = \"http://127.0.0.1:4318\"\notlp_headers = \"authorization=hunter2-otlp\"\n";

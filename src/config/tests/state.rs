@@ -3,7 +3,7 @@ use super::*;
 const DATABASE: &str = "[state]\nbackend = \"postgres\"\nurl = \"postgresql://channeld@db.internal/channeld\"\n";
 
 #[test]
-fn with_a_database_a_sink_of_one_machine_is_a_mistake_unless_it_is_meant() {
+fn with_a_shared_state_a_local_sink_is_a_mistake_unless_confirmed() {
     let text = format!("{GOOD}{DATABASE}");
     let error = load(&text, &[]).expect_err("standard output is of one machine");
     assert_eq!(keys_of(&error), ["sinks.out.type"]);
@@ -14,7 +14,7 @@ fn with_a_database_a_sink_of_one_machine_is_a_mistake_unless_it_is_meant() {
 }
 
 #[test]
-fn a_database_needs_an_address_a_plain_schema_and_a_lease_that_can_be_kept() {
+fn a_shared_state_needs_a_url_a_plain_schema_and_a_valid_lease() {
     for (change, key) in [
         (("url = \"postgresql://channeld@db.internal/channeld\"\n", ""), "state.url"),
         (("postgresql://channeld@db.internal/channeld", "mysql://db"), "state.url"),

@@ -8,7 +8,7 @@ const POSTGRES: &str =
 const SQLITE: &str = "[sinks.local]\ntype = \"sqlite\"\npath = \"/var/lib/channeld/events.db\"\n";
 
 #[test]
-fn a_table_has_defaults_for_all_but_where_it_is() {
+fn a_table_needs_only_its_location() {
     let config = load(&format!("{GOOD}{POSTGRES}{SQLITE}"), &[]).expect("both");
     let SinkSettings::Postgres(settings) = &config.sinks["warehouse"].settings else { panic!("another type") };
     let PostgresSettings { server, schema, table, create, search, notify } = &**settings;
@@ -24,7 +24,7 @@ fn a_table_has_defaults_for_all_but_where_it_is() {
 }
 
 #[test]
-fn what_a_table_cannot_be_is_said_with_its_key() {
+fn invalid_table_settings_are_reported_with_their_key() {
     for (change, key) in [
         (("url = \"postgresql://channeld:pass@db.internal/warehouse\"\n", ""), "sinks.warehouse.url"),
         (("postgresql://channeld:pass@db.internal/warehouse", "https://db"), "sinks.warehouse.url"),
@@ -45,7 +45,7 @@ fn what_a_table_cannot_be_is_said_with_its_key() {
 }
 
 #[test]
-fn two_sinks_do_not_share_a_file_and_two_instances_do_not_share_a_machine() {
+fn sinks_cannot_share_a_database_file() {
     let again = SQLITE.replace("sinks.local", "sinks.second");
     let error = load(&format!("{GOOD}{SQLITE}{again}"), &[]).expect_err("the same file");
     assert_eq!(keys_of(&error), ["sinks.second.path"]);

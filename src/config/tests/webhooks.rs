@@ -138,7 +138,7 @@ fn each_mistake_is_reported_under_its_key_and_shows_no_value() {
 }
 
 #[test]
-fn a_secret_that_is_wrong_among_several_is_told_by_its_number() {
+fn a_wrong_secret_is_named_by_its_number() {
     let secrets = format!("\"\"\"\n{PRIVATE_KEY}\nwhsec_hunter2\n\"\"\"");
     let error = load(&with("sinks.hook", "secret", &secrets), &[]).expect_err("not base64");
     assert!(error.problems[0].message.starts_with("secret 2 of 2 must be whsec_ or whsk_"), "{error}");
@@ -156,7 +156,7 @@ fn several_secrets_of_both_kinds_are_read_from_a_file() {
 }
 
 #[test]
-fn headers_and_who_we_are_are_read_and_not_shown() {
+fn headers_and_credentials_are_read_and_not_shown() {
     let directory = TempDir::new().expect("a temporary directory");
     let token = directory.path().join("token");
     fs::write(&token, "hunter2-of-a-file\n").unwrap();
@@ -202,7 +202,7 @@ fn a_connection_is_read_and_its_key_is_not_shown() {
 }
 
 #[test]
-fn an_address_that_is_not_public_is_refused_at_start_where_only_public_ones_may_be_reached() {
+fn a_private_address_is_refused_at_the_start_if_only_public_ones_are_allowed() {
     for host in ["127.0.0.1:8080", "[::1]", "0x7f.1", "169.254.169.254", "[::ffff:10.0.0.1]"] {
         let text = with("sinks.hook", "url", &format!("\"http://{host}/\""))
             .replace("type = \"webhook\"", "type = \"webhook\"\nallow_private = false");

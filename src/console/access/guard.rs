@@ -208,7 +208,7 @@ mod tests {
     use crate::access::tests::headers;
 
     #[test]
-    fn only_loopback_is_a_host() {
+    fn only_loopback_hosts_are_accepted() {
         for (name, is_known) in [
             ("127.0.0.1:8480", true),
             ("127.8.9.1", true),
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn another_origin_changes_nothing_and_is_shown_nothing() {
+    fn foreign_origins_are_refused() {
         let known = ("host", "127.0.0.1:80");
         let own = ("origin", "http://127.0.0.1:80");
         for (more, reads, changes) in [

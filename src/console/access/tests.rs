@@ -7,7 +7,7 @@ pub(super) fn headers(all: &[(&'static str, &str)]) -> HeaderMap {
 }
 
 #[test]
-fn an_address_works_once_and_says_so_the_second_time() {
+fn a_one_time_address_works_once() {
     let access = Access::new(80, false);
     let token = access.offer(None);
     assert!(matches!(access.enter(&token), Entered::In(_)));
@@ -19,7 +19,7 @@ fn an_address_works_once_and_says_so_the_second_time() {
 }
 
 #[test]
-fn a_browser_is_known_by_its_cookie_alone_and_is_told_something_once() {
+fn a_browser_is_recognized_by_its_cookie_only() {
     let access = Access::new(80, false);
     let [first, second] = [(); 2].map(|()| match access.enter(&access.offer(None)) {
         Entered::In(cookie) => cookie,
@@ -41,7 +41,7 @@ fn a_browser_is_known_by_its_cookie_alone_and_is_told_something_once() {
 }
 
 #[test]
-fn sessions_are_bounded_and_the_one_that_was_silent_for_longest_goes() {
+fn sessions_are_bounded_and_the_oldest_idle_one_is_dropped() {
     let access = Access::new(80, false);
     let cookies: Vec<_> = (0..=MOST_SESSIONS)
         .map(|_| {

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_cell_is_a_formula_and_none_ends_early() {
+    fn csv_cells_are_escaped_and_no_formula() {
         for (cell, expected) in
             [("plain", "plain"), ("=1+1", "'=1+1"), ("a,b", "\"a,b\""), ("a\"b", "\"a\"\"b\""), ("-1,", "\"'-1,\"")]
         {

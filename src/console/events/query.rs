@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_says_all_of_what_is_shown() {
+    fn the_url_contains_the_whole_query() {
         let query = "q=two+words&from=1h&to=2027-01-14&verdict=verified&type=a&type=b&rows=200";
         let read = Query::parse(query, now());
         assert_eq!(read.filter.words, ["two", "words"]);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_the_same_after_it_was_sent() {
+    fn a_page_position_round_trips() {
         for time in [None, Some(now())] {
             let [channel, event] = ["7c9e6679-7425-40de-944b-e07fc1f90ae7", "11111111-7425-40de-944b-e07fc1f90ae7"];
             let (channel, event) = (channel.parse().unwrap(), event.parse().unwrap());
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_passed_over_and_a_wrong_time_is_said() {
+    fn invalid_parameters_are_ignored_and_a_wrong_time_is_reported() {
         let read = Query::parse("below=x&rows=100000&who=me&type=&q=%20&%ff=%fe", now());
         assert_eq!((read.below.clone(), read.rows, read.is_restricted()), (None, MOST_ROWS, false));
         assert_eq!(read.problem(Search::None), None);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn each_thing_that_is_chosen_can_be_left_out() {
+    fn each_filter_can_be_removed() {
         let read = Query::parse("q=w&type=a&type=b&from=1h", now());
         let chips = read.chips();
         assert_eq!(chips.len(), 4);

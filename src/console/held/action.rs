@@ -325,7 +325,7 @@ mod tests {
     use ledger::Late;
 
     #[test]
-    fn a_change_says_of_what_or_is_none() {
+    fn an_action_needs_its_subject() {
         for (what, members, is_one) in [
             ("retry", "channel=c0&offset=7", true),
             ("retry", "channel=c0&reason=too-few-signatures", true),
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_confirmed_is_what_was_asked() {
+    fn the_confirmed_action_is_the_requested_one() {
         let asked = Action::parse("drop", b"channel=c0&offset=7&reason=x%26y").unwrap();
         let members =
             crate::page::form(&asked.members().iter().map(|(name, value)| (*name, &**value)).collect::<Vec<_>>());
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_has_arrived_once_the_sink_has_taken_it_since() {
+    fn an_event_counts_as_arrived_after_its_delivery() {
         let since = Timestamp::from_second(1_800_000_000).unwrap();
         let taken = |second| LateDelivery {
             offset: Offset::new(7).unwrap(),
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn an_action_leads_back_to_a_page_of_ours_only() {
+    fn an_action_redirects_only_to_own_pages() {
         let asked = Action::parse("redeliver", b"channel=c0&sink=hook&offset=7&channel_id=//evil.example").unwrap();
         assert_eq!(asked.back(), "/held");
     }

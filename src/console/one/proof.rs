@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signatures_count_in_their_order_up_to_the_threshold() {
+    fn signatures_count_in_order_up_to_the_threshold() {
         let [one, two, three] = [1, 2, 3].map(|byte| Address([byte; 20]));
         let makers = [Some(one), Some(one), Some(three), Some(two), None];
         let counted = counts(&makers, &[one, two], 2);

@@ -126,14 +126,14 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_a_gap_where_nothing_was_noted() {
+    fn a_chart_has_a_gap_without_samples() {
         let samples = [sample(3_000, 4), sample(2_940, 2), sample(120, 0), sample(60, 4), sample(0, 1)];
         let runs = runs(&samples, QUANTITIES[0].of, NOW, 4.0);
         assert_eq!(runs, ["M40.0 4.0 L44.0 23.5", "M232.0 43.0 L236.0 4.0 L240.0 33.2"]);
     }
 
     #[test]
-    fn an_hour_that_is_not_whole_says_since_when_it_is_known() {
+    fn an_incomplete_hour_says_when_it_begins() {
         let young = last_hour(&[sample(600, 4), sample(0, 1)], NOW).into_string();
         assert!(young.contains("2027-01-15 07:50:00") && young.contains("at most 4 in the last hour"), "{young}");
         assert!(young.contains("H200.0"), "what is before is drawn as unknown: {young}");

@@ -63,7 +63,7 @@ async fn all(table: &Table, filter: &Filter) -> Vec<i64> {
 }
 
 #[tokio::test]
-async fn events_at_one_offset_are_all_listed_wherever_a_page_ends() {
+async fn events_at_one_offset_are_all_listed_across_pages() {
     let directory = tempfile::tempdir().unwrap();
     let table = table(directory.path(), Search::None, 30);
     let rows = Connection::open(directory.path().join("events.db")).unwrap();
@@ -92,7 +92,7 @@ fn chosen(facet: Facet, value: &str) -> Filter {
 }
 
 #[tokio::test]
-async fn pages_hold_each_row_once_newest_first_and_those_without_a_time_last() {
+async fn pages_list_each_row_once_newest_first() {
     let directory = tempfile::tempdir().unwrap();
     let table = table(directory.path(), Search::None, 100);
     let expected: Vec<_> = (0..97).rev().chain((97..100).rev()).collect();
@@ -118,7 +118,7 @@ async fn a_table_that_is_larger_than_its_sample_is_read_without_a_gap() {
 }
 
 #[tokio::test]
-async fn words_are_found_by_an_index_and_without_one() {
+async fn words_are_found_with_and_without_an_index() {
     let directory = tempfile::tempdir().unwrap();
     for search in [Search::None, Search::Words] {
         let directory = directory.path().join(<&str>::from(search));
@@ -171,7 +171,7 @@ async fn a_word_that_many_events_hold_is_found_whole_and_that_is_said() {
 }
 
 #[tokio::test]
-async fn an_event_that_was_delivered_after_later_ones_is_told_apart() {
+async fn late_deliveries_are_marked() {
     let directory = tempfile::tempdir().unwrap();
     let table = table(directory.path(), Search::None, 20);
     let rows = Connection::open(directory.path().join("events.db")).unwrap();
@@ -182,7 +182,7 @@ async fn an_event_that_was_delivered_after_later_ones_is_told_apart() {
 }
 
 #[tokio::test]
-async fn what_has_arrived_is_counted_and_a_row_is_found_whole() {
+async fn new_rows_are_counted_and_a_row_is_complete() {
     let directory = tempfile::tempdir().unwrap();
     let table = table(directory.path(), Search::Words, 20);
     let mark = table.mark().await.unwrap();
@@ -199,7 +199,7 @@ async fn what_has_arrived_is_counted_and_a_row_is_found_whole() {
 }
 
 #[tokio::test]
-async fn nothing_is_written_and_what_is_not_there_is_said() {
+async fn reading_writes_nothing_and_missing_tables_are_reported() {
     let directory = tempfile::tempdir().unwrap();
     let settings = SqliteSettings {
         path: directory.path().join("none.db"),
@@ -215,7 +215,7 @@ async fn nothing_is_written_and_what_is_not_there_is_said() {
 }
 
 #[test]
-fn the_event_is_found_in_whatever_was_delivered() {
+fn the_event_is_found_in_every_delivered_format() {
     for (record, event) in [
         (r#"{"event":{"headers":{}}}"#, Some(r#"{"headers":{}}"#)),
         (r#"{"specversion":"1.0","data":{"event":{"b":2}}}"#, Some(r#"{"b":2}"#)),

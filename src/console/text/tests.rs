@@ -3,7 +3,7 @@ use maud::Render;
 use proptest::prelude::*;
 
 #[test]
-fn texts_are_no_markup_and_show_what_does_not_show() {
+fn text_is_escaped_and_invisible_characters_are_shown() {
     assert_eq!(text("<script>'\"&").into_string(), "<bdi>&lt;script&gt;&#39;&quot;&amp;</bdi>");
     for (hidden, shown) in [
         ('\u{1b}', "␛"),
@@ -23,7 +23,7 @@ fn texts_are_no_markup_and_show_what_does_not_show() {
 }
 
 #[test]
-fn a_marked_piece_is_no_markup_and_shows_what_does_not_show() {
+fn a_highlighted_excerpt_is_escaped() {
     let html = marked("<script>\u{202e}", "<b>\u{1b}", "'</mark>").into_string();
     assert_eq!(html.matches("<mark>").count(), 1);
     assert_eq!(html.matches("</mark>").count(), 1);
@@ -34,7 +34,7 @@ fn a_marked_piece_is_no_markup_and_shows_what_does_not_show() {
 }
 
 #[test]
-fn json_stands_a_member_a_line_with_its_numbers_as_they_are() {
+fn json_has_one_member_per_line_and_exact_numbers() {
     let html = Json(r#"{"a":[1e400,{}],"b\"":"</pre>\u202e"}"#).render().into_string();
     for part in ["<bdi>1e400</bdi>", "{}", "&lt;/pre&gt;\\u202e", "class=\"k\"", "class=\"l d2\""] {
         assert!(html.contains(part), "{part}: {html}");
@@ -43,7 +43,7 @@ fn json_stands_a_member_a_line_with_its_numbers_as_they_are() {
 }
 
 #[test]
-fn a_long_id_shows_its_ends() {
+fn a_long_id_is_shortened_in_the_middle() {
     let html = id("0x00112233445566778899aabbccddeeff00112233").into_string();
     assert!(html.contains(">0x0011…2233<") && html.contains("title=\"0x00112233445566778899"), "{html}");
     assert_eq!(id("short").into_string(), "<bdi>short</bdi>");
@@ -51,7 +51,7 @@ fn a_long_id_shows_its_ends() {
 
 proptest! {
     #[test]
-    fn whatever_a_text_is_no_tag_begins_in_it(any in ".{0,300}") {
+    fn text_never_starts_a_tag(any in ".{0,300}") {
         let marked = marked(&any, &any, &any);
         for html in [text(&any).into_string(), whole(&any).into_string(), marked.into_string(), Json(&any).render().into_string()] {
             for (at, _) in html.match_indices('<') {

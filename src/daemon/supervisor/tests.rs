@@ -43,7 +43,7 @@ async fn gone(directory: &std::path::Path) -> (Vec<Arc<Channel>>, Scripted) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_channel_it_waits_for_the_stop() {
+async fn without_a_channel_the_supervisor_waits_for_the_stop() {
     let stop = CancellationToken::new();
     let mut supervisor = supervisor(&stop, &[]);
     assert!(tokio::time::timeout(LONG, supervisor.ended()).await.is_err(), "it ended by itself");
@@ -52,14 +52,14 @@ async fn without_a_channel_it_waits_for_the_stop() {
 }
 
 #[tokio::test]
-async fn it_ends_when_every_wanted_channel_is_gone() {
+async fn the_supervisor_ends_when_every_channel_is_gone() {
     let directory = tempfile::tempdir().unwrap();
     let (wanted, _service) = gone(directory.path()).await;
     assert_eq!(supervisor(&CancellationToken::new(), &wanted).ended().await, Outcome::AllGone);
 }
 
 #[tokio::test]
-async fn a_list_that_comes_later_is_followed() {
+async fn a_later_list_of_channels_is_applied() {
     let directory = tempfile::tempdir().unwrap();
     let (later, _service) = gone(directory.path()).await;
     let mut supervisor = supervisor(&CancellationToken::new(), &[]);
@@ -69,7 +69,7 @@ async fn a_list_that_comes_later_is_followed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_channel_that_is_no_longer_wanted_does_not_count_as_gone() {
+async fn a_removed_channel_does_not_count_as_gone() {
     let directory = tempfile::tempdir().unwrap();
     let (first, _service) = gone(directory.path()).await;
     let stop = CancellationToken::new();
@@ -82,7 +82,7 @@ async fn a_channel_that_is_no_longer_wanted_does_not_count_as_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_waits_of_a_channel_that_fails_grow_and_begin_anew_after_a_run_that_lasted() {
+async fn restart_waits_grow_and_reset_after_a_long_run() {
     let mut restarts = Restarts { waits: Retry::new(RESTART), began: Instant::now() };
     let short = RESTART.wait * 2;
     for _ in 0..10 {

@@ -24,7 +24,7 @@ fn told(socket: &UnixDatagram) -> Vec<String> {
 }
 
 #[test]
-fn a_status_is_one_short_line_and_told_once() {
+fn a_status_is_one_short_line_sent_once() {
     let (_directory, socket, notifier) = manager();
     notifier.status("2 channels\nREADY=1\r\n");
     notifier.status("2 channels\nREADY=1\r\n");
@@ -35,7 +35,7 @@ fn a_status_is_one_short_line_and_told_once() {
 }
 
 #[test]
-fn a_rejected_configuration_is_told_of_until_one_is_in_force() {
+fn a_rejected_configuration_is_reported_until_one_is_accepted() {
     let (_directory, socket, notifier) = manager();
     notifier.status("ready");
     notifier.enter(Phase::Rejected);
@@ -52,7 +52,7 @@ fn a_rejected_configuration_is_told_of_until_one_is_in_force() {
 }
 
 #[test]
-fn a_stop_may_take_its_grace_and_no_status_hides_it() {
+fn a_stop_extends_the_timeout_by_its_grace_period() {
     let (_directory, socket, notifier) = manager();
     notifier.enter(Phase::Stopping(Duration::from_secs(5)));
     notifier.status("2 channels, ready");
@@ -64,7 +64,7 @@ fn a_stop_may_take_its_grace_and_no_status_hides_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_watchdog_is_fed_at_half_its_time_and_only_while_there_is_progress() {
+async fn the_watchdog_is_notified_at_half_its_interval_while_there_is_progress() {
     let (_directory, socket, notifier) = manager();
     let stuck = Cell::new(false);
     let fed = async |periods: u32| {

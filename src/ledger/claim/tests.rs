@@ -28,7 +28,7 @@ impl Gate for Door {
 }
 
 #[tokio::test]
-async fn a_channel_is_claimed_again_only_when_what_its_last_owner_committed_is_written() {
+async fn a_channel_is_claimed_again_only_after_earlier_commits_are_written() {
     let door = Arc::new(Door { reached: Semaphore::new(0), open: Semaphore::new(0) });
     let ledgers = Arc::new(Ledgers::in_memory(&Arc::<Disk>::default(), door.clone()));
     let (claim, _) = ledgers.claim(CHANNEL, 0).await.unwrap().unwrap();
@@ -58,7 +58,7 @@ impl Gate for Unreachable {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_lost_while_the_store_cannot_be_reached_is_lost_and_no_failure_of_the_state() {
+async fn a_lease_lost_during_an_outage_is_not_a_store_failure() {
     let gate = Arc::new(Unreachable(Semaphore::new(0)));
     let ledgers = Ledgers::in_memory(&Arc::<Disk>::default(), gate.clone());
     let (claim, _) = ledgers.claim(CHANNEL, 0).await.unwrap().unwrap();
@@ -84,7 +84,7 @@ impl Gate for Elsewhere {
 }
 
 #[tokio::test]
-async fn a_store_that_knows_another_owner_ends_the_lease_and_the_commit_is_none() {
+async fn another_owner_in_the_store_ends_the_lease_without_a_commit() {
     let ledgers = Ledgers::in_memory(&Arc::<Disk>::default(), Arc::new(Elsewhere));
     let (claim, _) = ledgers.claim(CHANNEL, 0).await.unwrap().unwrap();
     let written = claim.commit(Commit(vec![advance("one", 5)])).await;
@@ -93,7 +93,7 @@ async fn a_store_that_knows_another_owner_ends_the_lease_and_the_commit_is_none(
 }
 
 #[tokio::test]
-async fn once_the_lease_is_lost_a_commit_changes_nothing_and_reaches_no_store() {
+async fn after_the_lease_is_lost_a_commit_does_nothing() {
     let gate = Arc::new(Unreachable(Semaphore::new(0)));
     let ledgers = Ledgers::in_memory(&Arc::<Disk>::default(), gate.clone());
     let (claim, _) = ledgers.claim(CHANNEL, 0).await.unwrap().unwrap();

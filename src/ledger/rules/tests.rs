@@ -128,7 +128,7 @@ impl Kept {
 }
 
 #[test]
-fn a_late_event_is_owed_to_each_lane_that_passed_it_until_each_has_it() {
+fn a_pending_event_is_kept_until_every_lane_that_passed_it_has_it() {
     let mut kept = Kept::new();
     for sink in ["a", "b"] {
         kept.commit([owe(sink, 3), advance(sink, 3)]).unwrap();
@@ -143,7 +143,7 @@ fn a_late_event_is_owed_to_each_lane_that_passed_it_until_each_has_it() {
 }
 
 #[test]
-fn the_bytes_of_a_late_event_are_written_once_however_many_lanes_pass_it() {
+fn the_bytes_of_a_pending_event_are_written_once() {
     let mut kept = Kept::new();
     kept.commit([owe("a", 3), advance("a", 3)]).unwrap();
     let second = kept.commit([owe("b", 3), advance("b", 3)]).unwrap();
@@ -151,7 +151,7 @@ fn the_bytes_of_a_late_event_are_written_once_however_many_lanes_pass_it() {
 }
 
 #[test]
-fn a_rejected_event_waits_for_no_proof_any_more() {
+fn a_rejected_event_is_no_longer_pending() {
     let mut kept = Kept::new();
     kept.commit([owe("a", 3), advance("a", 3)]).unwrap();
     kept.commit([quarantine(3, b"{1}")]).unwrap();
@@ -160,7 +160,7 @@ fn a_rejected_event_waits_for_no_proof_any_more() {
 }
 
 #[test]
-fn a_commit_that_would_move_a_cursor_back_changes_nothing() {
+fn a_commit_that_would_decrease_a_cursor_changes_nothing() {
     let mut kept = Kept::new();
     kept.commit([advance("a", 5)]).unwrap();
     let before = format!("{:?}", kept.ledger);
@@ -180,7 +180,7 @@ fn a_commit_that_would_move_a_cursor_back_changes_nothing() {
 }
 
 #[test]
-fn a_quarantined_event_keeps_its_bytes_when_it_is_late_for_another_lane_too() {
+fn a_quarantined_event_that_is_also_pending_keeps_its_bytes() {
     let mut kept = Kept::new();
     kept.commit([quarantine(3, b"{1}")]).unwrap();
     kept.commit([owe("b", 3), advance("b", 3)]).unwrap();
@@ -189,7 +189,7 @@ fn a_quarantined_event_keeps_its_bytes_when_it_is_late_for_another_lane_too() {
 }
 
 #[test]
-fn a_released_event_is_owed_to_the_lanes_that_passed_it_and_keeps_its_bytes() {
+fn a_released_event_becomes_due_for_the_lanes_that_passed_it() {
     let mut kept = Kept::new();
     kept.commit([quarantine(3, b"{1}"), advance("a", 3), advance("b", 2)]).unwrap();
     kept.commit([release(3)]).unwrap();
@@ -201,7 +201,7 @@ fn a_released_event_is_owed_to_the_lanes_that_passed_it_and_keeps_its_bytes() {
 }
 
 #[test]
-fn an_event_that_no_lane_has_passed_does_not_leave_the_quarantine() {
+fn an_event_not_yet_passed_stays_in_the_quarantine() {
     let mut kept = Kept::new();
     kept.commit([quarantine(3, b"{1}"), advance("a", 2)]).unwrap();
     kept.commit([release(3)]).unwrap();
@@ -209,7 +209,7 @@ fn an_event_that_no_lane_has_passed_does_not_leave_the_quarantine() {
 }
 
 #[test]
-fn a_dropped_event_takes_its_bytes_with_it_unless_a_lane_is_owed_them() {
+fn dropping_an_event_deletes_its_bytes_unless_a_lane_needs_them() {
     for owed in [true, false] {
         let mut kept = Kept::new();
         kept.commit([quarantine(3, b"{1}")]).unwrap();
@@ -223,7 +223,7 @@ fn a_dropped_event_takes_its_bytes_with_it_unless_a_lane_is_owed_them() {
 }
 
 #[test]
-fn what_is_kept_is_counted_through_all_that_changes_it() {
+fn counts_and_bytes_stay_correct_through_every_change() {
     let mut kept = Kept::new();
     kept.commit([quarantine(3, b"{1}"), quarantine(4, b"{22}")]).unwrap();
     assert_eq!(kept.ledger.quarantine_room(), Room { events: 2, bytes: 7 });
@@ -237,7 +237,7 @@ fn what_is_kept_is_counted_through_all_that_changes_it() {
 }
 
 #[test]
-fn a_dead_letter_is_one_of_its_sink_and_its_bytes_go_with_it() {
+fn a_dead_letter_belongs_to_its_sink_and_owns_its_bytes() {
     let mut kept = Kept::new();
     kept.commit([give_up("a", 3), give_up("b", 3)]).unwrap();
     kept.commit([give_up("a", 3)]).unwrap();
@@ -247,14 +247,14 @@ fn a_dead_letter_is_one_of_its_sink_and_its_bytes_go_with_it() {
 }
 
 #[test]
-fn a_bound_is_reached_by_events_or_by_bytes() {
+fn a_limit_applies_to_events_and_bytes() {
     let limit = Room { events: 2, bytes: 10 };
     assert!(!Room { events: 1, bytes: 9 }.is_full(limit));
     assert!(Room { events: 2, bytes: 2 }.is_full(limit) && Room { events: 1, bytes: 10 }.is_full(limit));
 }
 
 #[test]
-fn delivered_proofs_are_remembered_once_and_the_oldest_are_forgotten() {
+fn delivered_proofs_are_remembered_once_and_the_oldest_evicted() {
     let mut kept = Kept::new();
     for value in 1..=9 {
         for sink in ["a", "b"] {
@@ -274,7 +274,7 @@ fn delivered_proofs_are_remembered_once_and_the_oldest_are_forgotten() {
 }
 
 #[test]
-fn every_key_is_found_again_by_its_bytes() {
+fn every_key_round_trips_through_bytes() {
     let sink = || SinkName::from("hook");
     for key in [
         Key::Cursor(sink()),
@@ -302,7 +302,7 @@ fn every_key_is_found_again_by_its_bytes() {
 }
 
 #[test]
-fn two_events_at_one_offset_are_both_pending_quarantined_and_dead_letters() {
+fn two_events_at_one_offset_are_kept_separately() {
     let mut kept = Kept::new();
     let [first, second] = [event(3, 1), event(3, 2)];
     kept.commit([owe_event("a", first), advance("a", 3)]).unwrap();
@@ -327,7 +327,7 @@ fn two_events_at_one_offset_are_both_pending_quarantined_and_dead_letters() {
 }
 
 #[test]
-fn a_chosen_cursor_is_confirmed_by_no_sink() {
+fn a_chosen_cursor_is_unconfirmed() {
     let mut kept = Kept::new();
     let confirmed = Confirmed { position: Some(offset(5)), last: Some(event(4, 1)) };
     kept.commit([advance("a", 5), Change::Confirm { sink: "a".into(), confirmed }]).unwrap();

@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn seconds_and_dates_are_read_bounded_and_nonsense_is_none() {
+    fn retry_after_accepts_bounded_seconds_and_dates_only() {
         let now = httpdate::parse_http_date("Tue, 14 May 2024 12:00:00 GMT").expect("a date");
         let seconds = |seconds| Some(Duration::from_secs(seconds));
         for (text, expected) in [

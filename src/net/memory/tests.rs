@@ -16,7 +16,7 @@ fn held(channel: &ChannelMemory) -> usize {
 }
 
 #[test]
-fn a_channel_has_its_floor_whatever_the_others_hold() {
+fn a_channel_always_has_its_minimum() {
     let (memory, [first, second]) = two();
     let everything = first.exceed(10_000);
     let mut floor = second.free();
@@ -28,7 +28,7 @@ fn a_channel_has_its_floor_whatever_the_others_hold() {
 }
 
 #[test]
-fn a_channel_holds_its_share_of_the_common_memory_or_one_body() {
+fn a_channel_can_use_its_share_or_one_body() {
     let (_, [first, _]) = two();
     let mut body = first.free();
     assert!(body.grow(100 + 150), "the floor, and more than a share");
@@ -41,7 +41,7 @@ fn a_channel_holds_its_share_of_the_common_memory_or_one_body() {
 }
 
 #[test]
-fn half_is_free_until_a_channel_holds_half_of_its_share_or_all_hold_half_of_what_is_common() {
+fn a_channel_is_generous_until_half_of_its_share_is_used() {
     let memory = Arc::<Memory>::default();
     // Bytes count twice. Each floor is 25 bytes, and each channel may use 50 of the 200 common bytes.
     memory.share_among(800, 8);
@@ -61,7 +61,7 @@ fn half_is_free_until_a_channel_holds_half_of_its_share_or_all_hold_half_of_what
 }
 
 #[tokio::test]
-async fn channels_that_wait_are_given_memory_first_and_in_order() {
+async fn waiting_channels_get_memory_first_and_in_order() {
     let memory = Arc::<Memory>::default();
     memory.share_among(800, 4);
     let channels = [(); 4].map(|()| ChannelMemory::of(&memory));
@@ -80,7 +80,7 @@ async fn channels_that_wait_are_given_memory_first_and_in_order() {
 }
 
 #[tokio::test]
-async fn a_channel_whose_own_events_are_in_the_way_holds_up_no_other() {
+async fn a_channel_blocked_by_its_own_events_delays_no_other() {
     let (_, [first, second]) = two();
     let in_hand = first.reserve(100 + 100).await;
     let mut next = Box::pin(first.reserve(100));
@@ -91,7 +91,7 @@ async fn a_channel_whose_own_events_are_in_the_way_holds_up_no_other() {
 }
 
 #[tokio::test]
-async fn a_channel_goes_on_with_its_floor_though_others_wait_in_front_of_it() {
+async fn a_channel_uses_its_minimum_although_others_wait() {
     let memory = Arc::<Memory>::default();
     memory.share_among(800, 4);
     let channels = [(); 4].map(|()| ChannelMemory::of(&memory));
@@ -106,7 +106,7 @@ async fn a_channel_goes_on_with_its_floor_though_others_wait_in_front_of_it() {
 }
 
 #[tokio::test]
-async fn a_wait_that_is_given_up_ends() {
+async fn a_dropped_wait_ends() {
     let (_, [first, second]) = two();
     let holder = first.reserve(100 + 150).await;
     let mut waits = Box::pin(second.reserve(100 + 100));
@@ -117,7 +117,7 @@ async fn a_wait_that_is_given_up_ends() {
 }
 
 #[test]
-fn what_is_given_back_of_a_reservation_can_be_had_again() {
+fn returned_memory_can_be_reserved_again() {
     let (memory, [first, second]) = two();
     let mut body = first.exceed(100 + 200);
     assert!(!second.free().grow(100 + 1));
@@ -131,7 +131,7 @@ fn what_is_given_back_of_a_reservation_can_be_had_again() {
 }
 
 #[test]
-fn a_copy_is_counted_as_long_as_it_is_kept() {
+fn a_copy_is_counted_while_it_exists() {
     let (_, [first, _]) = two();
     let copy = first.copy(&[7; 60]);
     let slice = copy.slice(..1);
@@ -142,7 +142,7 @@ fn a_copy_is_counted_as_long_as_it_is_kept() {
 }
 
 #[test]
-fn the_room_for_a_page_leaves_half_of_the_floor() {
+fn a_page_leaves_half_of_the_minimum_free() {
     let (memory, [first, second]) = two();
     assert_eq!(first.room(), 75, "half of the floor and a share, less the records");
     let everything = second.exceed(10_000);

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_move_says_how_far_it_goes_and_which_way() {
+    fn a_cursor_move_reports_distance_and_direction() {
         let cases = [
             (Some(10), Some(3), (7, 0)),
             (Some(3), Some(10), (0, 7)),

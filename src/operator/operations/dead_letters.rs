@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_selection_takes_that_to_which_all_of_it_applies() {
+    fn a_selection_combines_its_conditions() {
         let at = |number| Offset::new(number).unwrap();
         let facts = GivenUp {
             offset: at(5),

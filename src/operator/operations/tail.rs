@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_of_a_search_choose_by_what_was_signed() {
+    fn search_filters_use_the_signed_content() {
         let transfer = proved(r#""watcher_id":"W","timestamp":1715688015"#, r#"{"name":"Transfer","service":"dvp"}"#);
         let failed = notice("operation.status", r#"{"status":"failed","timestamp":1715688020}"#);
         let by = |change: fn(&mut Filter)| {

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn each_problem_has_its_kind_and_its_sentence() {
+    fn each_problem_has_a_kind_and_a_message() {
         let offset = Offset::new(7).unwrap();
         let full = Kept { events: 3, bytes: 5, full: true };
         let waits = |it: &mut ChannelStatus, kind| it.activity = Activity::Waiting { error: problem(kind, true) };
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_by_itself_and_a_pause_are_no_reasons() {
+    fn momentary_problems_and_pauses_stay_ready() {
         for activity in [Activity::Paused, Activity::Waiting { error: problem("transient", false) }] {
             let mut channel = ChannelStatus { activity, ..in_order() };
             channel.lanes[0].state = LaneState::Retrying;
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_is_the_same_after_it_was_sent_and_one_of_another_version_keeps_its_sentence() {
+    fn a_reason_round_trips_and_an_unknown_kind_keeps_its_message() {
         let sent =
             NotReady { channel: Some("c".into()), sink: Some("s".into()), ..NotReady::new(Kind::SinkBlocked, "why") };
         let json = serde_json::to_value(&sent).unwrap();

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_that_no_address_holds_is_refused_with_what_to_do() {
+    fn a_socket_path_that_is_too_long_is_refused_with_remedy() {
         let directory = tempfile::tempdir().unwrap();
         let long = directory.path().join("x".repeat(MAX_PATH));
         let refused = Socket::listen(&long).unwrap_err().to_string();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_an_earlier_process_left_is_replaced_and_the_mode_is_the_owners() {
+    async fn a_stale_socket_is_replaced_with_owner_only_mode() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(NAME);
         std::fs::write(&path, "left").unwrap();

@@ -9,14 +9,14 @@ fn a_malformed_record_is_still_located_by_its_offset() {
 }
 
 #[test]
-fn a_name_that_stands_there_twice_is_read_as_most_readers_do() {
+fn a_repeated_name_is_read_as_most_parsers_do() {
     let json = r#"{"headers":{"offset":1},"headers":{"offset":2,"offset":3,"type":"wallet.status"}}"#;
     assert_eq!(RawEvent::locate(Bytes::from(json)).map(|raw| raw.offset.get()), Some(3));
     assert!(Event::parse(Bytes::from(json)).is_err());
 }
 
 #[test]
-fn what_is_nested_too_deeply_to_be_an_event_is_located_all_the_same() {
+fn a_too_deeply_nested_event_is_still_located() {
     let (open, close) = ("[".repeat(20_000), "]".repeat(20_000));
     let json = Bytes::from(format!(r#"{{"headers":{{"type":"a","offset":4}},"payload":{open}{close}}}"#));
     assert_eq!(RawEvent::locate(json.clone()).map(|raw| raw.offset.get()), Some(4));
@@ -24,7 +24,7 @@ fn what_is_nested_too_deeply_to_be_an_event_is_located_all_the_same() {
 }
 
 #[test]
-fn what_not_every_reader_could_read_is_malformed_wherever_it_stands() {
+fn json_that_some_parsers_refuse_is_malformed() {
     let parsed = |extra: &str| {
         let json = format!(r#"{{"x":{extra},"headers":{{"type":"wallet.status","offset":1}},"payload":{{}}}}"#);
         Event::parse(json.into()).map(|_| ())
@@ -45,7 +45,7 @@ fn what_not_every_reader_could_read_is_malformed_wherever_it_stands() {
 }
 
 #[test]
-fn no_offset_no_place() {
+fn without_an_offset_there_is_no_location() {
     for json in ["{}", "7", r#"{"headers":{}}"#, r#"{"headers":{"offset":-1}}"#, r#"{"headers":{"offset":5.0}}"#] {
         assert_eq!(RawEvent::locate(Bytes::from(json)), None, "{json}");
     }
@@ -60,7 +60,7 @@ fn unknown_kinds_and_fields_are_tolerated() {
 }
 
 #[test]
-fn signed_text_waits_for_its_proof_whatever_the_status() {
+fn signed_text_needs_a_proof_whatever_the_status() {
     let due = |kind: &str, status: &str, text: &str| {
         let headers = format!(r#"{{"type":"{kind}","offset":1,"proofs":[]}}"#);
         let payload = format!(r#"{{"status":"{status}"{text}}}"#);

@@ -173,7 +173,7 @@ fn is_verified(verifier: &Verifier, json: Bytes) -> bool {
 }
 
 #[test]
-fn no_verdict_is_laxer_than_the_reference_and_none_stricter_without_a_reason() {
+fn verdicts_match_the_reference_or_are_stricter_for_a_reason() {
     let verdicts = Verdicts::read();
     assert_eq!(verdicts.cases.len(), 405);
     let stricter = BTreeMap::from(STRICTER);
@@ -212,7 +212,7 @@ fn told(verdict: Option<Verdict>) -> String {
 
 /// The first round recovers keys. In each later round more signers are known.
 #[test]
-fn every_verdict_is_the_same_once_the_signers_are_known() {
+fn verdicts_are_the_same_with_known_signers() {
     let verdicts = Verdicts::read();
     let verifiers = verdicts.cases.iter().filter_map(|case| Some((verdicts.verifier(&case.config)?, case.bytes())));
     let verifiers: Vec<_> = verifiers.collect();
@@ -250,7 +250,7 @@ fn workflow_owners_are_derived_as_the_reference_derives_them() {
 }
 
 #[test]
-fn a_proof_made_by_a_running_network_holds() {
+fn a_proof_of_a_real_network_verifies() {
     let recorded: Recorded = serde_json::from_str(RECORDED).unwrap();
     let owner = recorded.workflow_owner.parse().unwrap();
     let verifier = verifier(&recorded.signers, recorded.min_required, owner).unwrap();

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_sets_share_what_is_known_as_long_as_one_of_them_is_there() {
+    fn equal_sets_share_known_signers() {
         let addresses = |last| (100..last).map(|byte| Address([byte; 20])).collect::<Vec<_>>();
         let known = Known::of(addresses(104));
         assert!(Arc::ptr_eq(&known, &Known::of(addresses(104))));

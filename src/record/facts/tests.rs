@@ -2,7 +2,7 @@ use super::*;
 use crate::testing::{notice, proved};
 
 #[test]
-fn the_signed_word_counts_before_the_services_own() {
+fn signed_values_take_precedence_over_the_services() {
     let record = proved(
         r#""watcher_id":"W","chain_selector":"1""#,
         r#"{"name":"Transfer","service":"dvp","chain_selector":"2","chain_event":{"address":"0xAb"}}"#,
@@ -24,7 +24,7 @@ fn the_signed_word_counts_before_the_services_own() {
 }
 
 #[test]
-fn an_event_whose_signed_content_names_another_thing_passes_for_that_thing_or_for_none() {
+fn signed_content_decides_what_an_event_is_about() {
     let confirmed = r#"{"service":"_crec","name":"OperationConfirmed"}"#;
     for (status, fact) in [("failed", None), ("confirmed_safe", Some("confirmed_safe"))] {
         let record = proved(&format!(r#""status":"{status}""#), confirmed);
@@ -46,14 +46,14 @@ fn an_event_without_a_payload_has_few_facts_and_no_subject() {
 }
 
 #[test]
-fn facts_are_read_once_a_record() {
+fn facts_are_parsed_once_per_record() {
     let record = notice("wallet.status", r#"{"status":"failed"}"#);
     assert!(std::ptr::eq(record.facts(), record.facts()));
     assert_eq!(record.facts().get(Field::Status), Some("failed"));
 }
 
 #[test]
-fn fields_have_the_names_of_the_configuration() {
+fn fields_have_their_configuration_names() {
     let names: Vec<&str> = Field::VARIANTS.iter().map(Into::into).collect();
     let expected = [
         "type",
@@ -77,7 +77,7 @@ fn rule(field: Field, values: &[&str]) -> Rule {
 }
 
 #[test]
-fn of_each_field_one_value_has_to_fit() {
+fn one_value_of_each_field_must_match() {
     let record = proved(r#""watcher_id":"W""#, r#"{"name":"Transfer","chain_event":{"address":"0xAb"}}"#);
     let takes = |rule: Rule| Filter(vec![rule]).takes(record.facts());
     assert!(takes(Rule::default()));
@@ -91,7 +91,7 @@ fn of_each_field_one_value_has_to_fit() {
 }
 
 #[test]
-fn failures_are_failures_of_each_kind_and_nothing_else() {
+fn failures_selects_every_kind_of_failure_only() {
     for (kind, status, failure) in [
         ("watcher.status", "failed", true),
         ("watcher.status", "archive_failed", true),

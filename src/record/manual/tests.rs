@@ -63,14 +63,14 @@ fn shaped(format: Format) -> Message {
 }
 
 #[test]
-fn every_field_that_is_written_has_its_paragraph_and_nothing_else_has() {
+fn every_written_field_is_documented_and_no_other() {
     let mut written = paths_of(&every_field());
     written.extend(paths_of(shaped(Format::Json).body()));
     assert_eq!(documented("FIELDS"), written);
 }
 
 #[test]
-fn what_is_said_to_be_covered_is_what_covers_says() {
+fn the_documented_coverage_matches_the_code() {
     let json: Value = serde_json::from_slice(&every_field()).unwrap();
     assert_eq!(json["verification"]["covers"], json!(["decoded"]));
     let paragraph = MANUAL.split("\n.TP\n").find(|text| text.starts_with(".B decoded\n")).unwrap();
@@ -91,14 +91,14 @@ fn every_format_is_described_with_its_members() {
 }
 
 #[test]
-fn the_example_is_a_record_with_every_field_that_a_sink_is_given_without_the_proof() {
+fn the_example_is_a_complete_record_without_proof() {
     let mut delivered = paths_of(&every_field());
     delivered.remove("verification.reason");
     assert_eq!(paths_of(EXAMPLE.as_bytes()), delivered);
 }
 
 #[test]
-fn the_template_that_is_shown_makes_json_of_each_sample() {
+fn the_documented_template_renders_json_for_each_sample() {
     let (_, after) = MANUAL.split_once(".IP\n.nf\n").unwrap();
     let (shown, _) = after.split_once(".fi\n").unwrap();
     let template = Template::new(Source::Own(shown.into()), JSON, BTreeMap::new()).unwrap();
@@ -106,7 +106,7 @@ fn the_template_that_is_shown_makes_json_of_each_sample() {
 }
 
 #[test]
-fn every_field_has_a_type_and_those_that_may_lack_are_not_required() {
+fn every_field_has_a_type_and_optional_fields_are_not_required() {
     let schema = schema();
     assert_eq!(schema["required"], json!(["channel", "channel_id", "offset", "event_id", "verification", "event"]));
     assert_eq!(schema["properties"]["verification"]["required"], json!(["status", "covers"]));

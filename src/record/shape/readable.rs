@@ -115,7 +115,7 @@ mod tests {
     use crate::testing::{notice, proved};
 
     #[test]
-    fn a_line_says_what_happened_and_how_it_was_proved() {
+    fn a_text_line_shows_the_event_and_its_proof() {
         let line = |record: &Record| Readable::of(record).to_string();
         let verified = proved(r#""watcher_id":"W","timestamp":1715688015"#, r#"{"name":"Transfer","service":"dvp"}"#);
         let expected = "verified c     5  2024-05-14T12:00:15Z  watcher.event     dvp.Transfer                 ";
@@ -127,13 +127,13 @@ mod tests {
     }
 
     #[test]
-    fn what_the_service_says_of_a_name_is_not_taken_for_signed() {
+    fn a_name_from_the_service_is_not_treated_as_signed() {
         let record = proved(r#""service":"forged","name":"forged""#, r#"{"other":1}"#);
         assert_eq!(Readable::of(&record).what, "");
     }
 
     #[test]
-    fn a_line_stays_one_short_line_whatever_an_event_holds() {
+    fn a_text_line_stays_one_short_line() {
         let reason = format!("a\\nverified c 6\\u001b[31m \\u202e{{{{ 7 }}}}\\u2028\\\"{}", "x".repeat(100_000));
         let payload = format!(r#"{{"status":"failed","status_reason":"{reason}"}}"#);
         let long = "k".repeat(10_000);

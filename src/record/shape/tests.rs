@@ -30,14 +30,14 @@ fn a_cloud_event_has_the_record_as_its_data() {
 }
 
 #[test]
-fn raw_is_the_services_event_alone() {
+fn raw_is_only_the_services_event() {
     let record = notice("wallet.status", r#"{"status":"deployed"}"#);
     let event = record.event();
     assert_eq!(shaped(record, Format::Raw, false).0.body(), &event);
 }
 
 #[test]
-fn a_proof_stands_beside_its_event_and_a_notice_has_none() {
+fn a_proof_is_added_beside_its_event_if_there_is_one() {
     let proof = json!({"report": "0x01", "context": "0x02", "signatures": ["0x03", "0x04"]});
     let record = proved(r#""watcher_id":"W""#, "{}");
     assert_eq!(shaped(record.clone(), Format::Json, true).1["proof"], proof);

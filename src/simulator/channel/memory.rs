@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_place_for_the_same_event_and_never_more_than_the_bound() {
+    fn the_memory_of_events_is_stable_and_bounded() {
         let mut memory = Memory::new(2);
         let first = memory.cell((1, None));
         assert!(Arc::ptr_eq(&first, &memory.cell((1, None))));

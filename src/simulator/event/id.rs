@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_index_is_found_by_its_id_in_its_own_channel_only() {
+    fn an_event_id_resolves_only_in_its_own_channel() {
         for at in [0, 1, 999_999, INDEX_BITS] {
             let id = of(7, 2, at);
             assert_eq!((index(7, 2, id), index(7, 3, id), id.get_version_num()), (Some(at), None, 4));

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_or_does_not_apply_is_refused() {
+    fn malformed_or_inapplicable_filters_are_refused() {
         for query in [
             "limit=0",
             "limit=201",
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_of_time_are_folded_into_the_narrowest() {
+    fn time_bounds_combine_to_the_narrowest() {
         let filter = search("created.gt=1&created.gte=5&created.lt=9&created.lte=20").expect("valid");
         assert_eq!(filter.created, Some((5, 8)));
     }

@@ -45,7 +45,7 @@ async fn channels_share_a_file_and_each_keeps_its_order() {
 }
 
 #[tokio::test]
-async fn a_delivery_that_was_not_awaited_is_found_at_the_next_resume() {
+async fn a_dropped_delivery_is_found_at_the_next_resume() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("events.jsonl");
     let (ours, batch) = (channel(1), records(&channel(1), 1..100));
@@ -64,7 +64,7 @@ async fn a_delivery_that_was_not_awaited_is_found_at_the_next_resume() {
 }
 
 #[tokio::test]
-async fn a_refused_batch_counts_as_wholly_undelivered() {
+async fn a_refused_batch_is_entirely_undelivered() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("events.jsonl");
     let sink = File::new(FileSettings::at(&path), OpenFiles::default(), UpkeepFailures::default());
@@ -77,7 +77,7 @@ async fn a_refused_batch_counts_as_wholly_undelivered() {
 }
 
 #[tokio::test]
-async fn a_file_that_was_restored_tells_each_lane_its_position_before_it_takes_more() {
+async fn a_restored_file_reports_positions_before_it_accepts_more() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("events.jsonl");
     let (ours, batch) = (channel(1), records(&channel(1), 1..8));

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_of_the_library_are_made_an_operators() {
+    fn library_errors_are_translated_for_operators() {
         assert_eq!(described(Code::MessageSizeTooLarge), "Message size too large");
         assert_eq!(described(Code::OperationTimedOut), "Timed out");
         let said = "kafka:9092/bootstrap: Connect to ipv4#10.0.0.1:9092 failed: Connection refused (after 0ms in state CONNECT)";

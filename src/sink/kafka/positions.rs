@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_later_claim_of_another_instance_counts_only_if_ours_is_known() {
+    fn a_later_foreign_epoch_counts_only_if_ours_is_known() {
         let claim = |number| Claim { id: Uuid::from_u128(number), instance: Uuid::from_u128(number % 2), epoch: 1 };
         let mut known = Known::default();
         assert_eq!(known.overtaker(&claim(1)), None);
@@ -216,13 +216,13 @@ mod tests {
     }
 
     #[test]
-    fn a_position_tells_where_the_records_of_the_lane_ended() {
+    fn a_position_contains_the_end_of_the_lanes_records() {
         let position = Position { ends: vec![(0, 12), (5, 3)], ..Position::default() };
         assert_eq!(serde_json::from_slice::<Position>(&stream::json(&position)).unwrap().ends, position.ends);
     }
 
     #[test]
-    fn a_claim_is_told_from_a_position_by_its_key() {
+    fn claims_and_positions_have_different_keys() {
         let id = "channeld.log.7c9e6679-7425-40de-944b-e07fc1f90ae7";
         assert_eq!(claim_key(id).strip_suffix(CLAIM), Some(id));
         assert_eq!(id.strip_suffix(CLAIM), None);

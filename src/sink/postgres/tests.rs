@@ -5,7 +5,7 @@ use super::writer::{AT_ONCE_BYTES, pieces};
 use crate::table::{COLUMNS, Cell, Row};
 
 #[test]
-fn json_is_kept_from_jsonb_only_where_it_is_refused() {
+fn json_is_left_out_only_if_jsonb_refuses_it() {
     for json in [
         r#"{"a":"\u0001\\u0000 \ud83d\ude00 \"","b":[1,-2.5e3,0,1e131071,1e-16383,true,null]}"#,
         r#"{"n":123456789012345678901234567890123456789012345678901234567890.5}"#,
@@ -34,7 +34,7 @@ fn row_of(bytes: usize) -> Row {
 }
 
 #[test]
-fn rows_of_many_bytes_go_into_several_statements_and_a_row_of_more_goes_alone() {
+fn large_rows_are_split_into_statements() {
     let rows = [1, AT_ONCE_BYTES / 2, AT_ONCE_BYTES, 5, 5].map(row_of);
     assert_eq!(pieces(&rows), [3..5, 2..3, 0..2]);
     assert_eq!(pieces(&rows[2..]), [1..3, 0..1]);

@@ -11,7 +11,7 @@ fn pattern(text: &str) -> Pattern {
 }
 
 #[test]
-fn a_subject_is_made_of_the_pattern_and_holds_nothing_that_a_server_refuses() {
+fn a_subject_follows_the_pattern_and_is_valid() {
     let long = "x".repeat(5_000);
     let cases = [
         ("wallet.status", "wallet.status"),
@@ -31,7 +31,7 @@ fn a_subject_is_made_of_the_pattern_and_holds_nothing_that_a_server_refuses() {
 }
 
 #[test]
-fn a_pattern_that_could_not_be_a_subject_is_refused() {
+fn an_invalid_subject_pattern_is_refused() {
     for text in [
         "",
         "events",
@@ -57,7 +57,7 @@ fn a_pattern_that_could_not_be_a_subject_is_refused() {
 }
 
 #[test]
-fn a_filter_takes_every_subject_of_its_pattern() {
+fn a_filter_matches_every_subject_of_its_pattern() {
     let channel = ChannelRef { name: Arc::from("one"), id: ChannelId::default() };
     let cases = [
         (PATTERN, "channeld.one.>", "channeld.*.>"),

@@ -113,7 +113,7 @@ async fn deliver(sink: &Sqlite, channel: &ChannelRef, messages: &[Message]) -> R
 }
 
 #[tokio::test]
-async fn what_is_offered_again_is_there_once_and_the_position_never_goes_back() {
+async fn repeated_events_are_stored_once_and_the_position_never_decreases() {
     let place = Place::new();
     let sink = place.sink();
     deliver(&sink, &channel(1), &records(&channel(1), [1, 2, 5])).await.unwrap();
@@ -133,7 +133,7 @@ async fn what_is_offered_again_is_there_once_and_the_position_never_goes_back() 
 }
 
 #[tokio::test]
-async fn an_older_claim_writes_nothing_and_one_that_is_not_shared_is_right() {
+async fn an_older_epoch_writes_nothing() {
     let place = Place::new();
     let sink = place.sink();
     sink.resume(&recorded(7, 0)).await.unwrap();
@@ -146,7 +146,7 @@ async fn an_older_claim_writes_nothing_and_one_that_is_not_shared_is_right() {
 }
 
 #[tokio::test]
-async fn an_event_that_is_refused_stops_none_before_it_and_no_other_lane() {
+async fn a_refused_event_stops_only_later_events_of_its_lane() {
     let place = Place::new();
     let sink = place.sink();
     deliver(&sink, &channel(1), &records(&channel(1), [1])).await.unwrap();
@@ -166,7 +166,7 @@ async fn an_event_that_is_refused_stops_none_before_it_and_no_other_lane() {
 }
 
 #[tokio::test]
-async fn of_a_batch_of_several_transactions_those_before_the_refused_event_stay() {
+async fn transactions_before_a_refused_event_stay() {
     let place = Place::new();
     let sink = place.sink();
     let batch = records(&channel(1), 1..=1_100);
@@ -184,7 +184,7 @@ async fn of_a_batch_of_several_transactions_those_before_the_refused_event_stay(
 }
 
 #[tokio::test]
-async fn a_file_that_was_moved_away_is_made_anew_and_a_table_of_others_is_refused() {
+async fn a_moved_file_is_recreated_and_a_foreign_table_refused() {
     let place = Place::new();
     let sink = place.sink();
     assert_eq!(sink.probe().await.unwrap(), "it does not exist yet and will be created");
@@ -212,7 +212,7 @@ async fn a_file_that_was_moved_away_is_made_anew_and_a_table_of_others_is_refuse
 }
 
 #[tokio::test]
-async fn words_and_parts_of_words_are_found_also_in_rows_that_were_there_before() {
+async fn search_covers_existing_rows() {
     let mut place = Place::new();
     let [one, other] = ["7c9e6679-7425-40de-944b-e07fc1f90ae7", "11111111-7425-40de-944b-e07fc1f90ae7"];
     deliver(&place.sink(), &channel(1), &[record_about(&channel(1), 1, one)]).await.unwrap();
@@ -246,7 +246,7 @@ async fn until_at_most(place: &Place, rows: i64) -> i64 {
 }
 
 #[tokio::test]
-async fn what_is_older_or_more_than_is_kept_is_deleted_the_oldest_first() {
+async fn retention_deletes_the_oldest_rows_first() {
     let mut place = Place::new();
     place.settings.search = Search::Words;
     place.settings.keep_for = Some(Duration::from_secs(60 * 60));
@@ -274,7 +274,7 @@ async fn what_is_older_or_more_than_is_kept_is_deleted_the_oldest_first() {
 }
 
 #[tokio::test]
-async fn space_that_is_no_longer_needed_is_given_back_but_for_some() {
+async fn unused_space_is_mostly_released() {
     let mut place = Place::new();
     let sink = place.sink();
     let large = "x".repeat(1 << 20);

@@ -60,7 +60,7 @@ async fn a_batch_is_one_write_of_whole_lines() {
 }
 
 #[tokio::test]
-async fn a_closed_pipe_is_closed() {
+async fn a_closed_pipe_is_reported() {
     let (reader, writer) = io::pipe().unwrap();
     drop(reader);
 
@@ -71,7 +71,7 @@ async fn a_closed_pipe_is_closed() {
 }
 
 #[tokio::test]
-async fn a_reader_who_leaves_in_the_middle_of_a_batch_has_none_of_it() {
+async fn a_batch_cut_by_a_closing_reader_is_undelivered() {
     let batch = records(&channel(1), 1..4);
     let out = Narrow::new(lines(&batch[..2]).len(), ErrorKind::BrokenPipe);
 
@@ -110,7 +110,7 @@ async fn a_pipe_carries_every_channel_and_no_line_is_torn() {
 }
 
 #[test]
-fn wherever_writing_stops_the_rest_is_offered_again_without_a_torn_or_repeated_line() {
+fn an_interrupted_write_continues_without_torn_or_repeated_lines() {
     let (ours, other) = (channel(1), channel(2));
     let batch = records(&ours, 1..4);
     let between = records(&other, [9]);
@@ -135,7 +135,7 @@ fn wherever_writing_stops_the_rest_is_offered_again_without_a_torn_or_repeated_l
 }
 
 #[test]
-fn a_line_that_was_finished_is_not_taken_for_another_event_at_its_offset() {
+fn a_finished_line_is_matched_by_event_id() {
     let ours = channel(1);
     let (one, other) = (record(&ours, 5), record_of_another(&ours, 5));
     let out = Narrow::new(9, ErrorKind::WouldBlock);
@@ -153,7 +153,7 @@ async fn standard_output_can_be_opened_twice() {
 }
 
 #[test]
-fn a_descriptor_that_was_closed_at_the_start_is_refused_and_one_that_discards_on_purpose_is_not() {
+fn a_closed_descriptor_is_refused_but_dev_null_is_accepted() {
     let null = |read| fs::OpenOptions::new().read(read).write(true).open("/dev/null").unwrap();
     let refused = Stdout::writing_to(null(true)).unwrap_err();
     assert!(refused.needs_attention() && refused.to_string().contains("> /dev/null"), "{refused}");

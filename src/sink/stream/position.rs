@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_position_names_events_by_offset_and_id_also_two_at_one_offset() {
+    fn a_position_names_events_by_offset_and_id() {
         let events = BTreeSet::from([key(1, 10), key(2, 0), key(3, 30), key(3, 31), key(4, 40), key(9, 90)]);
         let written = serde_json::to_value(position(&events)).unwrap();
         assert_eq!(written["offsets"], json!([[1, 3], [3, 4], [9, 9]]));
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_position_of_the_older_format_has_got_as_far_as_its_highest_offset() {
+    fn a_position_of_the_older_format_means_its_highest_offset() {
         let old = json!({"channel": "c", "channel_id": Uuid::nil(), "sink": "s", "epoch": 1, "delivery": Uuid::nil(),
             "prior": 20, "offsets": [[3, 4], [7, 7]]});
         let read = Position::read(old).unwrap();
@@ -157,14 +157,14 @@ mod tests {
     }
 
     #[test]
-    fn a_position_before_the_first_event_is_not_taken_for_an_older_format() {
+    fn an_initial_position_is_not_treated_as_the_older_format() {
         let reset = Position { prior: Some(offset(20)), ..position(&BTreeSet::new()) };
         let read = Position::read(serde_json::to_value(&reset).unwrap()).unwrap();
         assert_eq!(read.through, None);
     }
 
     #[test]
-    fn an_event_that_is_no_longer_named_counts_as_delivered_before() {
+    fn an_event_no_longer_named_counts_as_delivered() {
         let all = position(&BTreeSet::from([key(1, 1), key(2, 2), key(3, 3)]));
         let (kept, none) = (BTreeSet::from([key(2, 2), key(3, 3)]), BTreeSet::new());
         assert_eq!((all.keeping(&kept).prior, all.keeping(&kept).events()), (Some(offset(1)), kept));
@@ -174,13 +174,13 @@ mod tests {
     }
 
     #[test]
-    fn a_position_that_no_lane_has_written_takes_no_memory() {
+    fn an_unwritten_position_takes_no_memory() {
         let huge = Position { offsets: vec![(offset(1), offset(i64::MAX))], ..Position::default() };
         assert_eq!(huge.offsets().len(), MAX_EVENTS);
     }
 
     #[test]
-    fn a_position_takes_no_more_bytes_than_is_reckoned_with() {
+    fn a_position_stays_within_its_size_limit() {
         let far = |number: i64| key(i64::MAX - 2 * number, u128::MAX - u128::try_from(number).unwrap());
         let events: BTreeSet<_> = (0..100).map(far).collect();
         let bytes = serde_json::to_vec(&position(&events)).unwrap().len();

@@ -11,7 +11,7 @@ fn values(message: &Message) -> BTreeMap<&'static str, Cell> {
 }
 
 #[test]
-fn a_row_has_what_its_record_has_and_nothing_else() {
+fn a_row_has_exactly_the_fields_of_its_record() {
     let message = record(&channel(7), 5);
     let values = values(&message);
     let id = Uuid::from_u128((7 << 64) | 5);
@@ -31,7 +31,7 @@ fn a_row_has_what_its_record_has_and_nothing_else() {
 }
 
 #[test]
-fn what_no_column_holds_stands_in_the_record_alone() {
+fn values_that_fit_no_column_are_only_in_the_record() {
     let wallet = record_about(&channel(7), 5, "no-uuid");
     assert_eq!(values(&wallet).get("wallet_id"), None);
     assert!(String::from_utf8_lossy(wallet.body()).contains("no-uuid"));
@@ -39,14 +39,14 @@ fn what_no_column_holds_stands_in_the_record_alone() {
 }
 
 #[test]
-fn each_column_has_another_name_and_the_key_is_first() {
+fn column_names_are_unique_and_the_key_is_first() {
     let names: std::collections::BTreeSet<_> = COLUMNS.iter().map(|column| column.name).collect();
     assert_eq!(names.len(), COLUMNS.len());
     assert_eq!([COLUMNS[0].name, COLUMNS[1].name], ["channel_id", "event_offset"]);
 }
 
 #[tokio::test]
-async fn rows_come_in_parts_in_the_order_of_their_messages() {
+async fn rows_are_grouped_in_message_order() {
     let messages: Vec<_> = (1..=5).map(|offset| record(&channel(7), offset)).collect();
     let mut parts = Parts::of(&messages, 2, Row::of);
     for (place, offsets) in [(0..2, &[1, 2][..]), (2..4, &[3, 4]), (4..5, &[5])] {

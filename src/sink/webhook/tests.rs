@@ -162,7 +162,7 @@ async fn every_event_is_posted_once_and_in_order() {
 }
 
 #[tokio::test]
-async fn a_refused_event_keeps_its_id_and_those_before_it_are_not_sent_again() {
+async fn a_refused_event_keeps_its_id_and_accepted_ones_are_not_resent() {
     let ok = || Answer::Status(200, &[]);
     let server = Server::answering([ok(), ok(), Answer::Status(503, &[])]).await;
     let webhook = server.webhook();
@@ -197,7 +197,7 @@ async fn the_signature_is_over_the_bytes_that_were_sent() {
 }
 
 #[tokio::test]
-async fn nothing_but_2xx_is_success() {
+async fn only_2xx_is_success() {
     let hour = Some(http::MAX_RETRY_AFTER);
     for (status, headers, message, retry_after) in [
         (500, &[][..], "answered 500", None),
@@ -225,7 +225,7 @@ async fn nothing_but_2xx_is_success() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_answer_is_given_up() {
+async fn an_unanswered_request_times_out() {
     let server = Server::answering([Answer::Never]).await;
     let timeout = Duration::from_millis(100);
     let webhook = made(WebhookSettings { timeout, ..settings(&server.url) }).unwrap();
@@ -234,7 +234,7 @@ async fn a_server_that_does_not_answer_is_given_up() {
 }
 
 #[tokio::test]
-async fn an_answer_without_end_is_still_an_answer() {
+async fn an_endless_answer_counts() {
     let server = Server::answering([Answer::EndlessBody(200), Answer::EndlessBody(500)]).await;
     let started = Instant::now();
     let refused = deliver(&server.webhook(), &channel(1), &records(&channel(1), 1..3)).await.unwrap_err();
@@ -243,7 +243,7 @@ async fn an_answer_without_end_is_still_an_answer() {
 }
 
 #[tokio::test]
-async fn an_answer_that_stalls_after_its_status_is_still_an_answer() {
+async fn an_answer_that_stalls_after_its_status_counts() {
     let server = Server::answering([Answer::StalledBody(200)]).await;
     let started = Instant::now();
     deliver(&server.webhook(), &channel(1), &records(&channel(1), 1..3)).await.unwrap();
@@ -251,7 +251,7 @@ async fn an_answer_that_stalls_after_its_status_is_still_an_answer() {
 }
 
 #[tokio::test]
-async fn no_error_shows_what_the_url_holds() {
+async fn no_error_shows_the_url() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url: Url = format!("http://me:hunter2@{}/path?token=hunter2", listener.local_addr().unwrap()).parse().unwrap();
     drop(listener);
@@ -280,7 +280,7 @@ async fn credentials_in_the_url_are_sent_as_basic_authentication() {
 }
 
 #[tokio::test]
-async fn headers_of_the_operators_choice_go_along() {
+async fn configured_headers_are_sent() {
     let server = Server::answering([]).await;
     let headers = HeaderMap::from_iter([(AUTHORIZATION, http::sensitive("Bearer token").unwrap())]);
     let webhook = made(WebhookSettings { headers, ..settings(&server.url) }).unwrap();
@@ -292,7 +292,7 @@ async fn headers_of_the_operators_choice_go_along() {
 }
 
 #[tokio::test]
-async fn a_name_that_is_not_public_is_not_connected_to() {
+async fn a_private_name_is_not_connected() {
     let server = Server::answering([]).await;
     let connection = Connection { public_only: true, ..Connection::default() };
     assert!(made(WebhookSettings { connection: connection.clone(), ..settings(&server.url) }).is_err(), "a literal");

@@ -56,7 +56,7 @@ fn refuse(channel: &str, sink: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_flaps_is_written_so_often_and_then_counted_until_the_window_ends() {
+async fn a_repeated_message_is_written_a_few_times_and_then_counted() {
     let program = Program::new();
     for _ in 0..1000 {
         refuse("settlements", "ledger");
@@ -80,7 +80,7 @@ async fn what_flaps_is_written_so_often_and_then_counted_until_the_window_ends()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_left_out_is_not_forgotten_where_nobody_looks_for_a_while() {
+async fn a_suppressed_count_is_reported_even_after_a_quiet_time() {
     let program = Program::new();
     for _ in 0..2 {
         (0..LINES + 5).for_each(|_| refuse("settlements", "ledger"));
@@ -92,7 +92,7 @@ async fn what_was_left_out_is_not_forgotten_where_nobody_looks_for_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_silenced_by_another_channel_sink_or_message() {
+async fn each_channel_sink_and_message_is_limited_separately() {
     let program = Program::new();
     (0..100).for_each(|_| refuse("settlements", "ledger"));
     refuse("payments", "ledger");
@@ -105,7 +105,7 @@ async fn nobody_is_silenced_by_another_channel_sink_or_message() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_happens_once_and_what_is_asked_for_is_always_written() {
+async fn single_and_requested_messages_are_always_written() {
     let program = Program::new();
     for _ in 0..100 {
         info!(target: ALWAYS, "configuration reloaded");
@@ -119,7 +119,7 @@ async fn what_happens_once_and_what_is_asked_for_is_always_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_level_is_limited_and_counted_as_loud_as_it_was() {
+async fn each_level_is_limited_and_counted_at_its_own_level() {
     let program = Program::new();
     for _ in 0..=LINES {
         error!("rejected");
@@ -134,7 +134,7 @@ async fn each_level_is_limited_and_counted_as_loud_as_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_count_comes_by_itself_as_the_window_ends() {
+async fn the_count_is_written_when_the_window_ends() {
     let program = Program::new();
     (0..=LINES).for_each(|_| refuse("settlements", "ledger"));
     let began = Instant::now();
@@ -148,7 +148,7 @@ async fn the_count_comes_by_itself_as_the_window_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_kinds_than_are_told_apart_are_limited_together() {
+async fn messages_beyond_the_tracked_number_share_one_limit() {
     let program = Program::new();
     for number in 0..MAX_KINDS {
         refuse("settlements", &number.to_string());

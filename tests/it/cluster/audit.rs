@@ -14,7 +14,7 @@ fn commit(owner: u8, epoch: u8, version: u8, cursor: &str) -> String {
 }
 
 #[tokio::test]
-async fn each_breach_is_found_and_a_takeover_is_none() {
+async fn the_audit_finds_each_breach_and_accepts_a_takeover() {
     for (then, found) in [
         (commit(2, 2, 3, "6"), None),
         (commit(1, 1, 3, "4"), Some("the cursor went back")),

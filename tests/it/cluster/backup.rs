@@ -7,7 +7,7 @@ use super::{instance, offsets, service};
 use crate::support::{Database, Receiver, deliverable};
 
 #[tokio::test]
-async fn a_dump_of_a_running_state_that_is_put_back_repeats_what_came_since_and_loses_nothing() {
+async fn a_restored_dump_of_a_running_state_loses_nothing() {
     let Some(database) = Database::new().await else { return };
     let (simulator, receiver) = (service(1, 30).await, Receiver::start().await);
     let setup = instance("only", &simulator, &database, &receiver);

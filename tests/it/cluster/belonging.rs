@@ -113,7 +113,7 @@ impl Pair {
 }
 
 #[tokio::test]
-async fn what_another_instance_has_delivered_is_held_back_until_it_is_acknowledged() {
+async fn events_delivered_by_another_instances_channel_are_quarantined_until_acknowledged() {
     let Some(mut pair) = Pair::start(Options::default(), |_, _| {}).await else { return };
     pair.publish(5);
     pair.until_delivered([(1..=5).collect(), vec![]]).await;
@@ -133,7 +133,7 @@ async fn what_another_instance_has_delivered_is_held_back_until_it_is_acknowledg
 }
 
 #[tokio::test]
-async fn what_another_instances_channel_showed_first_is_delivered_once_a_pin_says_whose_it_is() {
+async fn events_first_seen_by_another_instance_are_delivered_once_a_pin_decides() {
     let Some(mut pair) = Pair::start(Options::default(), |_, _| {}).await else { return };
     assert_eq!(pair.tell(&["pause", "c0"]).await, Some(0));
     pair.publish(5);
@@ -160,7 +160,7 @@ async fn what_another_instances_channel_showed_first_is_delivered_once_a_pin_say
 }
 
 #[tokio::test]
-async fn nothing_is_delivered_by_two_instances_where_both_read_at_once() {
+async fn two_instances_reading_at_once_deliver_each_event_once() {
     let options = Options { events: 200, steal: Some(Steal { from: 0, into: 1 }), ..Options::default() };
     let Some(mut pair) = Pair::start(options, |_, _| {}).await else { return };
     pair.simulator.publish_one(0, PROVED);
@@ -175,7 +175,7 @@ async fn nothing_is_delivered_by_two_instances_where_both_read_at_once() {
 }
 
 #[tokio::test]
-async fn a_channel_that_says_what_it_is_about_takes_nothing_from_another_instances() {
+async fn a_pinned_channel_accepts_nothing_of_another_instances_channel() {
     let pin = |simulator: &Simulator, setup: &mut Setup| {
         let own: Vec<_> = simulator.workflow_ids(1).iter().map(ToString::to_string).collect();
         setup.set("channels.c1.expect.workflow_id", own);
@@ -193,7 +193,7 @@ async fn a_channel_that_says_what_it_is_about_takes_nothing_from_another_instanc
 }
 
 #[tokio::test]
-async fn an_instance_that_takes_over_knows_what_was_held_back() {
+async fn a_takeover_keeps_the_quarantine() {
     let Some(mut pair) = Pair::start(Options::default(), |_, _| {}).await else { return };
     pair.publish(3);
     pair.until_delivered([(1..=3).collect(), vec![]]).await;

@@ -28,7 +28,7 @@ async fn remembered(setup: &Setup) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_state_that_is_copied_to_postgres_and_back_goes_on_where_it_was() {
+async fn a_state_copied_to_postgres_and_back_continues() {
     let Some(database) = Database::new().await else { return };
     let simulator = Simulator::start(Options::default()).await.unwrap();
     for spec in SEASON {
@@ -129,7 +129,7 @@ async fn assert_goes_on(simulator: &Simulator, setup: &Setup) {
 }
 
 #[tokio::test]
-async fn an_interrupted_copy_to_postgres_is_refused_until_another_one_has_completed_it() {
+async fn an_interrupted_copy_to_postgres_is_refused_until_completed() {
     let Some(database) = Database::new().await else { return };
     let (simulator, relay, mut setup) = delivered(&database).await;
     interrupt(&simulator, &relay, &setup, "postgres").await;
@@ -152,7 +152,7 @@ async fn an_interrupted_copy_to_postgres_is_refused_until_another_one_has_comple
 }
 
 #[tokio::test]
-async fn an_interrupted_copy_to_sled_is_refused_until_another_one_has_completed_it() {
+async fn an_interrupted_copy_to_sled_is_refused_until_completed() {
     let Some(database) = Database::new().await else { return };
     let (simulator, relay, mut setup) = delivered(&database).await;
     copy(&setup, "postgres").await;
@@ -170,7 +170,7 @@ async fn an_interrupted_copy_to_sled_is_refused_until_another_one_has_completed_
 }
 
 #[tokio::test]
-async fn a_state_that_is_empty_or_has_gone_is_not_copied() {
+async fn an_empty_or_missing_state_is_not_copied() {
     let Some(database) = Database::new().await else { return };
     let (_simulator, _relay, mut setup) = delivered(&database).await;
     let refused = setup.tell(&["state", "copy", "--to", "sled"]).await;

@@ -16,7 +16,7 @@ const OUTAGE: Duration = Duration::from_secs(15);
 const SETTLED: Duration = Duration::from_secs(40);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn statements_that_the_network_delivers_late_turn_nothing_back() {
+async fn statements_delivered_late_by_the_network_revert_nothing() {
     let Some(database) = Database::new().await else { return };
     let Some(network) = Network::new() else { return };
     database.watch().await;

@@ -8,7 +8,7 @@ use super::{instance, offsets, service, until};
 use crate::support::{Admin, Answered, Database, Line, Pooler, Receiver, Relay, Server, deliverable, skip};
 
 #[tokio::test]
-async fn an_instance_that_was_stopped_and_thaws_delivers_nothing_of_what_another_has_taken_over() {
+async fn a_frozen_instance_delivers_nothing_after_another_took_over() {
     let Some(database) = Database::new().await else { return };
     let (simulator, receivers) = (service(1, 30).await, [Receiver::start().await, Receiver::start().await]);
     let setups = ["stopped", "other"].into_iter().zip(&receivers);
@@ -35,7 +35,7 @@ async fn an_instance_that_was_stopped_and_thaws_delivers_nothing_of_what_another
 }
 
 #[tokio::test]
-async fn a_database_that_is_away_is_waited_for_and_no_instance_exits() {
+async fn an_unreachable_database_is_retried_and_no_instance_exits() {
     let Some(server) = Server::start() else { return skip("PostgreSQL") };
     let database = Database::on(Arc::new(server)).await;
     let (simulator, receiver) = (service(2, 100).await, Receiver::start().await);
@@ -55,7 +55,7 @@ async fn a_database_that_is_away_is_waited_for_and_no_instance_exits() {
 }
 
 #[tokio::test]
-async fn a_commit_that_the_database_refuses_is_said_and_is_written_once_it_may_be() {
+async fn a_refused_commit_is_reported_and_retried() {
     let Some(database) = Database::new().await else { return };
     let (simulator, receiver) = (service(1, 10).await, Receiver::start().await);
     let setup = instance("only", &simulator, &database, &receiver).with_admin();
@@ -76,7 +76,7 @@ async fn a_commit_that_the_database_refuses_is_said_and_is_written_once_it_may_b
 }
 
 #[tokio::test]
-async fn a_server_that_answers_no_more_costs_the_lease_and_no_event() {
+async fn a_hanging_server_costs_the_lease_but_no_event() {
     let Some(database) = Database::new().await else { return };
     let relay = Relay::before(database.server.socket()).await;
     let (simulator, receivers) = (service(1, 20).await, [Receiver::start().await, Receiver::start().await]);
@@ -101,7 +101,7 @@ async fn a_server_that_answers_no_more_costs_the_lease_and_no_event() {
 }
 
 #[tokio::test]
-async fn by_a_pooler_of_transactions_it_works_as_without() {
+async fn it_works_through_a_transaction_pooler() {
     let Some(database) = Database::new().await else { return };
     let Some(pooler) = Pooler::before(&database).await else { return skip("pgbouncer") };
     let (simulator, receiver) = (service(4, 50).await, Receiver::start().await);

@@ -76,7 +76,7 @@ pub(super) fn cursor(at: &'static str) -> Value {
 }
 
 #[tokio::test]
-async fn a_channel_has_one_owner_and_who_was_overtaken_records_nothing() {
+async fn a_channel_has_one_owner_and_the_previous_owner_commits_nothing() {
     let Some(database) = Database::new().await else { return };
     let (old, new) = (Instance::on(&database, "old"), Instance::on(&database, "new"));
     let (lease, mut ledger) = old.claim().await;
@@ -103,7 +103,7 @@ async fn a_channel_has_one_owner_and_who_was_overtaken_records_nothing() {
 }
 
 #[tokio::test]
-async fn of_several_channels_those_that_are_lost_alone_are_not_recorded() {
+async fn a_group_commit_refuses_only_the_lost_channels() {
     let Some(database) = Database::new().await else { return };
     let (one, other) = (Instance::on(&database, "one"), Instance::on(&database, "other"));
     one.beat().await;
@@ -122,7 +122,7 @@ async fn of_several_channels_those_that_are_lost_alone_are_not_recorded() {
 }
 
 #[tokio::test]
-async fn commits_that_a_failover_has_lost_are_noticed_and_the_channel_is_loaded_again() {
+async fn commits_lost_in_a_failover_are_noticed_and_the_channel_is_reloaded() {
     let Some(database) = Database::new().await else { return };
     let instance = Instance::on(&database, "only");
     let (lease, mut ledger) = instance.claim().await;
@@ -142,7 +142,7 @@ async fn commits_that_a_failover_has_lost_are_noticed_and_the_channel_is_loaded_
 }
 
 #[tokio::test]
-async fn answers_and_connections_that_are_lost_lose_no_event_and_repeat_none() {
+async fn lost_answers_and_connections_lose_and_repeat_nothing() {
     let Some(database) = Database::new().await else { return };
     let relay = Relay::before(database.server.socket()).await;
     let (simulator, receiver) = (service(2, 300).await, Receiver::start().await);

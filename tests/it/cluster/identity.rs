@@ -36,7 +36,7 @@ async fn schemas(database: &Database) -> i64 {
 }
 
 #[tokio::test]
-async fn a_schema_that_is_dropped_is_not_created_again_and_once_restored_it_goes_on() {
+async fn a_dropped_schema_is_not_recreated_and_works_again_once_restored() {
     let Some((database, simulator, receiver, setup, mut daemon)) = used().await else { return };
     database.dump();
     database.change("drop schema channeld cascade").await;
@@ -57,7 +57,7 @@ async fn a_schema_that_is_dropped_is_not_created_again_and_once_restored_it_goes
 }
 
 #[tokio::test]
-async fn a_state_that_another_instance_began_anew_is_refused_until_an_operator_decides() {
+async fn a_state_recreated_by_another_instance_is_refused_until_an_operator_decides() {
     let Some((database, simulator, receiver, setup, mut daemon)) = used().await else { return };
     database.change("drop schema channeld cascade").await;
     // This instance has no `state.json`, so it creates a new state.

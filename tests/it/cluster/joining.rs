@@ -16,7 +16,7 @@ fn options() -> Options {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn instances_that_join_and_leave_every_two_seconds_lose_nothing_and_repeat_nothing() {
+async fn instances_that_join_and_leave_constantly_lose_and_repeat_nothing() {
     let Some(database) = Database::new().await else { return };
     let mut instances = Instances::new(database, 3, options()).await;
     let publishing = instances.publish_every(ONE_EVENT);
@@ -41,7 +41,7 @@ async fn instances_that_join_and_leave_every_two_seconds_lose_nothing_and_repeat
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn instances_whose_clocks_are_two_hours_apart_share_channels_and_take_over_as_others_do() {
+async fn instances_with_clocks_two_hours_apart_share_channels_and_take_over() {
     const HOUR: i64 = 60 * 60;
     let Some(database) = Database::new().await else { return };
     let mut instances = Instances::new(database, 2, options()).await;
@@ -66,7 +66,7 @@ async fn instances_whose_clocks_are_two_hours_apart_share_channels_and_take_over
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_that_is_away_for_longer_than_leases_loses_nothing_and_ends_nobody() {
+async fn a_database_down_longer_than_leases_loses_nothing_and_stops_nobody() {
     let Some(server) = Server::start() else { return skip("PostgreSQL") };
     let mut instances = Instances::new(Database::on(Arc::new(server)).await, 2, options()).await;
     let publishing = instances.publish_every(ONE_EVENT);

@@ -75,7 +75,7 @@ async fn killed_at(point: Point) {
 }
 
 #[tokio::test]
-async fn killed_at_each_step_from_delivery_to_record_an_instance_loses_nothing_and_repeats_a_batch_at_most() {
+async fn kills_between_delivery_and_commit_lose_nothing_and_repeat_one_batch_at_most() {
     // Concurrently, because each of them mostly waits for a lease to expire.
     tokio::join!(killed_at(Point::Delivered), killed_at(Point::Committing), killed_at(Point::Committed));
 }

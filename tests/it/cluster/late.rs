@@ -60,7 +60,7 @@ async fn a_late_copy_of_a_commit_does_not_replace_newer_ones() {
 }
 
 #[tokio::test]
-async fn a_late_copy_of_a_commit_that_comes_before_newer_ones_changes_nothing_of_them() {
+async fn a_late_copy_of_a_commit_before_newer_ones_changes_nothing() {
     let Some((_database, relay, instance)) = relayed("only").await else { return };
     let (lease, mut ledger) = instance.claim().await;
     let given_up = advance(&mut ledger, 7);
@@ -74,7 +74,7 @@ async fn a_late_copy_of_a_commit_that_comes_before_newer_ones_changes_nothing_of
 }
 
 #[tokio::test]
-async fn a_late_copy_of_a_claim_does_not_end_the_claim_that_is_worked() {
+async fn a_late_copy_of_a_claim_does_not_end_the_current_lease() {
     let Some((_database, relay, instance)) = relayed("only").await else { return };
     instance.beat().await;
     relay.holds_next(CLAIM);
@@ -89,7 +89,7 @@ async fn a_late_copy_of_a_claim_does_not_end_the_claim_that_is_worked() {
 }
 
 #[tokio::test]
-async fn a_late_copy_of_a_request_is_not_carried_out() {
+async fn a_late_copy_of_a_request_is_not_executed() {
     let Some((database, relay, asking)) = relayed("asking").await else { return };
     let asked = Instance::by(&database.url(), "asked", LEASE);
     let request = |path: &str| Asked { method: "POST".to_owned(), path: path.to_owned(), body: Vec::new() };
@@ -108,7 +108,7 @@ async fn a_late_copy_of_a_request_is_not_carried_out() {
 }
 
 #[tokio::test]
-async fn requests_and_answers_whose_statement_was_not_answered_are_read_again_and_carried_out_once() {
+async fn requests_with_lost_answers_are_executed_once() {
     let Some((database, relay, asked)) = relayed("asked").await else { return };
     let asking = Instance::on(&database, "asking");
     asked.beat().await;
@@ -145,7 +145,7 @@ async fn executing(database: &Database, lease: &Lease, late: &str) -> Client {
 }
 
 #[tokio::test]
-async fn what_a_copy_inserts_while_its_retry_waits_for_it_is_removed_by_the_retry() {
+async fn a_retry_removes_rows_that_a_late_copy_inserted() {
     let Some(database) = Database::new().await else { return };
     let instance = Instance::by(&database.url(), "only", LEASE);
     let (lease, mut ledger) = instance.claim().await;
@@ -178,7 +178,7 @@ async fn what_a_copy_inserts_while_its_retry_waits_for_it_is_removed_by_the_retr
 }
 
 #[tokio::test]
-async fn a_statement_that_was_given_up_does_not_go_on_waiting_in_the_server() {
+async fn an_abandoned_statement_does_not_keep_waiting_in_the_server() {
     let Some(database) = Database::new().await else { return };
     let instance = Instance::by(&database.url(), "only", LEASE);
     let (lease, mut ledger) = instance.claim().await;

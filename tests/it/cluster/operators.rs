@@ -60,7 +60,7 @@ fn channels(report: &Value) -> &[Value] {
 }
 
 #[tokio::test]
-async fn a_command_reaches_the_owner_of_its_channel_whichever_instance_is_asked() {
+async fn a_command_reaches_the_channels_owner_from_any_instance() {
     let Some(mut pair) = Pair::start().await else { return };
     let report = until_status(&pair.setups[0], "both are shown", |_| true).await;
     let shown: Vec<_> = channels(&report).iter().map(|channel| (&channel["channel"], &channel["lag_events"])).collect();
@@ -96,7 +96,7 @@ async fn a_command_reaches_the_owner_of_its_channel_whichever_instance_is_asked(
 }
 
 #[tokio::test]
-async fn a_command_where_no_daemon_runs_reaches_the_owner_and_claims_a_channel_without_an_owner() {
+async fn a_command_without_a_local_daemon_reaches_the_owner_or_takes_the_lease() {
     let Some(pair) = Pair::start().await else { return };
     let visitor = instance("visitor", &pair.simulator, &pair.database, &pair.receiver).with("log.level", "info");
     visitor.write();
@@ -125,7 +125,7 @@ async fn a_command_where_no_daemon_runs_reaches_the_owner_and_claims_a_channel_w
 }
 
 #[tokio::test]
-async fn an_owner_that_hangs_is_said_and_a_command_that_it_has_not_begun_is_carried_out_by_the_next() {
+async fn a_hanging_owner_is_reported_and_the_next_owner_runs_the_command() {
     let Some(pair) = Pair::start().await else { return };
     let [_, of_b] = pair.owned().await;
     pair.daemons[1].signal(Signal::STOP);
@@ -142,7 +142,7 @@ async fn an_owner_that_hangs_is_said_and_a_command_that_it_has_not_begun_is_carr
 }
 
 #[tokio::test]
-async fn a_command_whose_owner_dies_while_it_carries_it_out_says_that_the_outcome_is_not_known() {
+async fn a_command_whose_owner_dies_reports_an_unknown_outcome() {
     let Some(mut pair) = Pair::start().await else { return };
     let [_, of_b] = pair.owned().await;
     pair.daemons[1].signal(Signal::STOP);
@@ -157,7 +157,7 @@ async fn a_command_whose_owner_dies_while_it_carries_it_out_says_that_the_outcom
 }
 
 #[tokio::test]
-async fn instances_with_different_configurations_show_what_they_do_not_configure() {
+async fn instances_with_different_configurations_show_the_differences() {
     let Some(pair) = Pair::start().await else { return };
     let mut other = instance("c", &pair.simulator, &pair.database, &pair.receiver).with_admin();
     other.remove("channels.c1");

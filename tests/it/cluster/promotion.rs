@@ -12,7 +12,7 @@ use crate::support::{Database, Line, Relay, Server, skip};
 const CHANNELS: usize = 4;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_promoted_standby_that_lacks_commits_and_claims_makes_instances_load_again_and_loses_nothing() {
+async fn a_promoted_standby_without_recent_commits_loses_nothing() {
     let Some(primary) = Server::start() else { return skip("PostgreSQL") };
     let replication = Relay::before(primary.socket()).await;
     let database = Database::on(Arc::new(primary)).await;

@@ -33,7 +33,7 @@ fn proofs(numbers: impl Iterator<Item = u32>) -> Vec<Proof> {
 }
 
 #[tokio::test]
-async fn of_two_channels_that_show_the_same_proofs_at_once_each_proof_has_one() {
+async fn each_proof_shown_by_two_channels_at_once_belongs_to_one() {
     let Some(database) = Database::new().await else { return };
     let stores = [store(&database), store(&database)];
     let channels = [1, 2].map(|id| ChannelId(Uuid::from_u128(id)));
@@ -52,7 +52,7 @@ async fn of_two_channels_that_show_the_same_proofs_at_once_each_proof_has_one() 
 }
 
 #[tokio::test]
-async fn a_proof_that_was_shown_is_known_after_the_server_was_killed() {
+async fn a_recorded_proof_survives_a_kill_of_the_server() {
     let Some(server) = Server::start() else { return skip("PostgreSQL") };
     let database = Database::on(Arc::new(server)).await;
     // Delay background flushes, so that a kill loses every commit that did not wait for its own flush.
@@ -70,7 +70,7 @@ async fn a_proof_that_was_shown_is_known_after_the_server_was_killed() {
 }
 
 #[tokio::test]
-async fn the_newest_proofs_of_all_channels_are_known_and_not_many_more() {
+async fn only_about_the_newest_proofs_of_all_channels_are_remembered() {
     let Some(database) = Database::new().await else { return };
     let (store, channels) = (store(&database), [1, 2].map(|id| ChannelId(Uuid::from_u128(id))));
     let (all, bound) = (u32::try_from(2 * PROOFS).unwrap(), u32::try_from(PROOFS).unwrap());
@@ -82,7 +82,7 @@ async fn the_newest_proofs_of_all_channels_are_known_and_not_many_more() {
 }
 
 #[tokio::test]
-async fn a_busy_channel_does_not_make_the_last_thousand_proofs_of_a_quiet_one_forgotten() {
+async fn a_busy_channel_does_not_evict_the_last_thousand_proofs_of_a_quiet_one() {
     let Some(database) = Database::new().await else { return };
     let store = store(&database);
     let [quiet, busy, third] = [1, 2, 3].map(|id| ChannelId(Uuid::from_u128(id)));
@@ -96,7 +96,7 @@ async fn a_busy_channel_does_not_make_the_last_thousand_proofs_of_a_quiet_one_fo
 }
 
 #[tokio::test]
-async fn conflicts_that_use_up_numbers_make_no_proof_forgotten() {
+async fn conflicts_that_consume_sequence_numbers_evict_no_proof() {
     let Some(database) = Database::new().await else { return };
     let store = store(&database);
     let [first, second] = [1, 2].map(|id| ChannelId(Uuid::from_u128(id)));

@@ -159,7 +159,7 @@ impl Run {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn however_instances_and_their_database_fail_nothing_is_lost_and_a_failover_repeats_a_batch_at_most() {
+async fn random_failures_lose_nothing_and_a_failover_repeats_one_batch_at_most() {
     let Some(server) = Server::start() else { return skip("PostgreSQL") };
     let (length, lease) = if everything() { FULL } else { SAMPLE };
     let mut run = Run::new(server, lease).await;

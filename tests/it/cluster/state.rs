@@ -6,7 +6,7 @@ use super::{instance, offsets, service};
 use crate::support::{Database, Receiver, deliverable};
 
 #[tokio::test]
-async fn killed_and_started_again_it_goes_on_where_it_was() {
+async fn a_killed_instance_continues_from_its_cursor() {
     let Some(database) = Database::new().await else { return };
     let (simulator, receiver) = (service(1, 200).await, Receiver::start().await);
     let setup = instance("only", &simulator, &database, &receiver);

@@ -26,7 +26,7 @@ pub(crate) async fn connect(setup: &Setup) -> (Option<i32>, Vec<(String, bool, S
 }
 
 #[tokio::test]
-async fn where_everything_is_well_it_says_so_and_nothing_was_delivered_or_made() {
+async fn check_succeeds_without_delivering_or_creating_anything() {
     let simulator = service().await;
     let receiver = Receiver::start().await;
     let setup = Setup::reading(&simulator).with_webhook("hook", &receiver);
@@ -44,7 +44,7 @@ async fn where_everything_is_well_it_says_so_and_nothing_was_delivered_or_made()
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_said_with_what_to_do() {
+async fn each_problem_is_reported_with_its_remedy() {
     let simulator = service().await;
     let receiver = Receiver::start().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -82,7 +82,7 @@ async fn what_is_wrong_is_said_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_wrong_configuration_is_not_tried_out() {
+async fn an_invalid_configuration_is_not_connected() {
     let simulator = service().await;
     let setup = Setup::reading(&simulator).with("api.page_limit", 1000);
     setup.write();
@@ -103,7 +103,7 @@ fn set_mode(path: &std::path::Path, mode: u32) {
 }
 
 #[tokio::test]
-async fn plain_http_beyond_this_machine_and_secrets_that_every_user_can_read_are_noted() {
+async fn plain_http_to_other_machines_and_world_readable_secrets_are_noted() {
     let simulator = service().await;
     let receiver = Receiver::start().await;
     let mut setup = Setup::reading(&simulator).with_webhook("hook", &receiver);
@@ -132,7 +132,7 @@ async fn plain_http_beyond_this_machine_and_secrets_that_every_user_can_read_are
 }
 
 #[tokio::test]
-async fn a_token_in_the_path_of_a_webhook_is_shown_nowhere_and_its_url_may_stand_in_a_file() {
+async fn a_token_in_a_webhook_url_is_never_shown_and_the_url_can_come_from_a_file() {
     let simulator = service().await;
     let receiver = Receiver::start().await;
     let mut setup = Setup::reading(&simulator).with_webhook("hook", &receiver);
@@ -166,7 +166,7 @@ async fn a_token_in_the_path_of_a_webhook_is_shown_nowhere_and_its_url_may_stand
 }
 
 #[tokio::test]
-async fn the_state_directory_is_looked_at_as_run_would_find_or_make_it() {
+async fn check_examines_the_state_directory_as_run_would_find_or_create_it() {
     let simulator = service().await;
     let mut setup = Setup::reading(&simulator);
     let state = setup.path("state");
@@ -204,7 +204,7 @@ async fn endpoint(status: u16, body: &'static str) -> (String, AbortOnDropHandle
 }
 
 #[tokio::test]
-async fn an_endpoint_that_wants_a_client_certificate_or_shows_an_authoritys_is_not_ok() {
+async fn an_endpoint_that_requires_a_client_certificate_or_presents_a_ca_certificate_fails() {
     let simulator = service().await;
     let (url, _serving) = endpoint(400, "<h1>400</h1> No required SSL certificate was sent").await;
     let authority = Authority::new("an authority of one's own");
@@ -224,7 +224,7 @@ async fn an_endpoint_that_wants_a_client_certificate_or_shows_an_authoritys_is_n
 }
 
 #[tokio::test]
-async fn the_body_of_an_error_is_shown_on_request_without_secrets_and_in_one_line() {
+async fn an_error_body_is_shown_on_request_in_one_line_without_secrets() {
     let simulator = service().await;
     let (url, _serving) = endpoint(502, "<html>\n\u{1b}[31mthe proxy says no\n").await;
     let receiver = Receiver::start().await;

@@ -33,7 +33,7 @@ async fn parts() -> (Simulator, Receiver) {
 }
 
 #[tokio::test]
-async fn it_says_what_a_start_will_make_and_makes_nothing_itself() {
+async fn check_lists_what_a_start_will_create_and_creates_nothing() {
     let Some(database) = Database::new().await else { return };
     let (simulator, receiver) = parts().await;
     let mut setup = reading(&simulator, &receiver, &database);
@@ -67,7 +67,7 @@ async fn begin_anew(setup: &Setup, database: &Database, statements: &str) {
 }
 
 #[tokio::test]
-async fn rights_that_are_missing_are_given_by_the_sql_that_it_prints() {
+async fn the_printed_sql_grants_the_missing_rights() {
     let Some(database) = Database::new().await else { return };
     let (simulator, receiver) = parts().await;
     let role = format!("guest_of_{}", database.name);
@@ -103,7 +103,7 @@ async fn rights_that_are_missing_are_given_by_the_sql_that_it_prints() {
 }
 
 #[tokio::test]
-async fn why_there_is_no_connection_is_said_with_what_to_do() {
+async fn a_failed_connection_is_reported_with_reason_and_remedy() {
     let Some(server) = Server::start() else { return skip("PostgreSQL") };
     let database = Database::on(Arc::new(server)).await;
     let (simulator, receiver) = parts().await;

@@ -46,7 +46,7 @@ fn setup() -> Setup {
 }
 
 #[test]
-fn each_setting_is_a_line_with_its_origin_and_secrets_are_hidden() {
+fn each_setting_is_a_line_with_its_source_and_secrets_are_hidden() {
     let setup = setup();
     let variables =
         [("CHANNELD_API__IDLE_WAIT", "1s"), ("CHANNELD_CHANNELS__SETTLEMENTS__VERIFICATION__UNSIGNED", "drop")];
@@ -75,7 +75,7 @@ fn each_setting_is_a_line_with_its_origin_and_secrets_are_hidden() {
 }
 
 #[test]
-fn as_json_they_are_objects_and_what_the_whole_says_stays() {
+fn as_json_settings_are_objects_and_the_summary_is_unchanged() {
     let setup = setup();
     let output = check(&setup, &["--effective", "--json"], &[("CHANNELD_SINKS__HOOK__TIMEOUT", "5s")]);
     let object: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -99,7 +99,7 @@ fn as_json_they_are_objects_and_what_the_whole_says_stays() {
 }
 
 #[test]
-fn a_mistake_is_said_as_without_it_and_nothing_is_listed() {
+fn a_mistake_is_reported_as_without_the_flag_and_nothing_is_listed() {
     let setup = setup();
     for flags in [&[][..], &["--effective"]] {
         let output = check(&setup, flags, &[("CHANNELD_API__IDLE_WAIT", "soon")]);

@@ -31,7 +31,7 @@ async fn service() -> (Simulator, TempDir) {
 }
 
 #[tokio::test]
-async fn what_is_written_for_a_trial_works_and_is_not_overwritten() {
+async fn the_trial_configuration_works_and_is_not_overwritten() {
     let (simulator, directory) = service().await;
     let at = directory.path();
     let (code, said) = init(at, &["--demo", "simulated.json"]).await;
@@ -54,7 +54,7 @@ async fn what_is_written_for_a_trial_works_and_is_not_overwritten() {
 }
 
 #[tokio::test]
-async fn a_channel_that_does_not_exist_is_said_and_nothing_is_written() {
+async fn a_channel_that_does_not_exist_is_reported_and_nothing_is_written() {
     let (simulator, directory) = service().await;
     let mut announced = json!(simulator.announcement());
     announced["channels"] = json!(["00000000-0000-0000-0000-000000000001"]);
@@ -65,7 +65,7 @@ async fn a_channel_that_does_not_exist_is_said_and_nothing_is_written() {
 }
 
 #[tokio::test]
-async fn where_nobody_can_be_asked_each_flag_that_is_missing_is_named() {
+async fn without_a_terminal_each_missing_flag_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let (code, said) = init(directory.path(), &[]).await;
     assert_eq!(code, Some(64), "{said}");
@@ -121,7 +121,7 @@ fn in_one_line(shown: &str) -> String {
 }
 
 #[tokio::test]
-async fn at_a_terminal_it_asks_and_says_at_once_how_each_channel_is() {
+async fn at_a_terminal_it_asks_and_checks_each_channel_at_once() {
     if !programs(&["script"]) {
         return;
     }
@@ -161,7 +161,7 @@ async fn at_a_terminal_it_asks_and_says_at_once_how_each_channel_is() {
 }
 
 #[tokio::test]
-async fn what_is_written_for_a_table_works_and_says_how_to_look_at_it() {
+async fn the_configuration_for_a_table_works_and_shows_how_to_query_it() {
     let (_simulator, directory) = service().await;
     let (code, said) = init(directory.path(), &["--demo", "simulated.json", "--sink", "sqlite"]).await;
     assert!(code == Some(0) && said.contains("select time, type, name, status from events"), "{said}");
@@ -170,7 +170,7 @@ async fn what_is_written_for_a_table_works_and_says_how_to_look_at_it() {
 }
 
 #[tokio::test]
-async fn kafka_is_written_where_it_was_built_in_and_refused_at_once_where_it_was_not() {
+async fn kafka_is_configured_if_built_in_and_refused_otherwise() {
     let (_simulator, directory) = service().await;
     let flags = ["--demo", "simulated.json", "--sink", "kafka", "--to", "kafka-1:9092, kafka-2:9092", "--unchecked"];
     let (code, said) = init(directory.path(), &flags).await;

@@ -26,7 +26,7 @@ async fn run(arguments: &[&str], setup: &Setup) -> (Option<i32>, String, String)
 }
 
 #[tokio::test]
-async fn every_mistake_is_named_and_nothing_is_started() {
+async fn every_mistake_is_reported_and_nothing_starts() {
     let setup = setup()
         .with("api.page_limit", 0)
         .with("api.idle_wiat", "5s")
@@ -56,7 +56,7 @@ async fn every_mistake_is_named_and_nothing_is_started() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_missing_or_no_toml_is_a_mistake_of_configuration() {
+async fn a_missing_or_malformed_file_is_a_configuration_error() {
     let missing = setup();
     let daemon = Daemon::run(&["run"], Some(&missing.path("nowhere.toml")), &[]);
     let ended = daemon.ended().await;
@@ -70,7 +70,7 @@ async fn a_file_that_is_missing_or_no_toml_is_a_mistake_of_configuration() {
 }
 
 #[tokio::test]
-async fn a_file_is_named_by_flag_or_variable_and_one_that_is_not_read_is_mentioned() {
+async fn a_file_comes_from_a_flag_or_variable_and_an_ignored_file_is_mentioned() {
     let setup = setup();
     let file = setup.write();
     let here = setup.path("");
@@ -93,7 +93,7 @@ async fn a_file_is_named_by_flag_or_variable_and_one_that_is_not_read_is_mention
 }
 
 #[tokio::test]
-async fn wrong_arguments_are_a_mistake_of_usage() {
+async fn wrong_arguments_are_a_usage_error() {
     for arguments in [&["rnu"][..], &["run", "--fast"], &["demo", "--events", "0"], &["simulate", "--forged", "2"], &[]]
     {
         let ended = Daemon::run(arguments, None, &[]).ended().await;
@@ -103,7 +103,7 @@ async fn wrong_arguments_are_a_mistake_of_usage() {
 }
 
 #[tokio::test]
-async fn help_and_version_are_no_mistake() {
+async fn help_and_version_succeed() {
     for arguments in
         [&["--help"][..], &["--version"], &["run", "--help"], &["check", "--help"], &["simulate", "--help"]]
     {
@@ -116,7 +116,7 @@ async fn help_and_version_are_no_mistake() {
 }
 
 #[tokio::test]
-async fn a_valid_configuration_is_summed_up_and_nothing_is_started() {
+async fn a_valid_configuration_is_summarized_and_nothing_starts() {
     let setup = setup();
     let (code, out, errors) = run(&["check"], &setup).await;
     assert_eq!((code, errors.as_str()), (Some(0), ""));
@@ -129,7 +129,7 @@ async fn a_valid_configuration_is_summed_up_and_nothing_is_started() {
 }
 
 #[tokio::test]
-async fn two_sinks_whose_files_meet_are_refused_however_their_paths_are_spelled() {
+async fn two_sinks_with_the_same_file_are_refused_however_the_paths_are_written() {
     let mut setup = setup();
     let (logs, link) = (setup.path("logs"), setup.path("link"));
     std::fs::create_dir(&logs).unwrap();

@@ -17,7 +17,7 @@ async fn service() -> Simulator {
 }
 
 #[tokio::test]
-async fn a_channel_and_a_sink_can_be_added_and_another_file_chosen() {
+async fn a_reload_adds_a_channel_and_a_sink_and_changes_a_file() {
     let simulator = service().await;
     let receiver = Receiver::start().await;
     let mut setup = Setup::reading(&simulator);
@@ -47,7 +47,7 @@ async fn a_channel_and_a_sink_can_be_added_and_another_file_chosen() {
 }
 
 #[tokio::test]
-async fn an_invalid_one_changes_nothing_and_is_said() {
+async fn an_invalid_configuration_changes_nothing_and_is_reported() {
     let simulator = service().await;
     let setup = Setup::reading(&simulator);
     let mut daemon = setup.start();
@@ -109,7 +109,7 @@ async fn a_rotated_key_is_read_from_its_file() {
 }
 
 #[tokio::test]
-async fn many_at_once_lose_and_repeat_nothing() {
+async fn many_reloads_at_once_lose_and_repeat_nothing() {
     let simulator = service().await;
     let receiver = Receiver::start().await;
     let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("api.page_limit", 3);
@@ -132,7 +132,7 @@ async fn many_at_once_lose_and_repeat_nothing() {
 
 /// The new configuration changes the timeout of the hanging sink, so its lane must restart.
 #[tokio::test]
-async fn a_lane_that_does_not_end_within_the_grace_is_followed_all_the_same() {
+async fn a_lane_that_outlives_the_grace_period_is_still_replaced() {
     let simulator = service().await;
     let receiver = Receiver::start().await;
     let mut setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("shutdown_grace", "100ms");
@@ -154,7 +154,7 @@ async fn a_lane_that_does_not_end_within_the_grace_is_followed_all_the_same() {
 }
 
 #[tokio::test]
-async fn the_last_one_holds_where_one_follows_another() {
+async fn of_several_reloads_the_last_one_wins() {
     let simulator = service().await;
     let mut setup = Setup::reading(&simulator);
     let mut daemon = setup.start();
@@ -181,7 +181,7 @@ async fn the_last_one_holds_where_one_follows_another() {
 
 /// A restarted lane would send the hanging request again, and would retry the refused request too early.
 #[tokio::test]
-async fn what_did_not_change_does_not_notice() {
+async fn unchanged_channels_and_sinks_keep_running() {
     let simulator = service().await;
     let (hangs, refuses, changes) = (Receiver::start().await, Receiver::start().await, Receiver::start().await);
     let mut setup = Setup::reading(&simulator).with_webhook("hangs", &hangs).with_webhook("refuses", &refuses);
@@ -234,7 +234,7 @@ async fn what_did_not_change_does_not_notice() {
 }
 
 #[tokio::test]
-async fn a_sink_that_wanted_no_more_is_asked_again_where_it_is_another() {
+async fn a_blocked_sink_is_tried_again_after_its_settings_changed() {
     let simulator = service().await;
     let (gone, elsewhere) = (Receiver::start().await, Receiver::start().await);
     gone.always(Some(Reply::Refuse(410, None)));
@@ -251,7 +251,7 @@ async fn a_sink_that_wanted_no_more_is_asked_again_where_it_is_another() {
 }
 
 #[tokio::test]
-async fn secrets_that_change_on_the_disk_are_noticed_and_the_file_is_not() {
+async fn changed_secret_files_are_noticed_and_a_changed_configuration_file_is_not() {
     let simulator = service().await;
     let (setup, key_file, mut daemon) = with_an_old_key(&simulator).await;
     setup.write_but("api.page_limit", json!("half a chan"));
@@ -269,7 +269,7 @@ async fn secrets_that_change_on_the_disk_are_noticed_and_the_file_is_not() {
 }
 
 #[tokio::test]
-async fn signers_old_and_new_overlap_until_the_old_are_removed() {
+async fn old_and_new_signers_overlap_until_the_old_are_removed() {
     let old = service().await;
     let new = Simulator::start(Options { seed: 99, ..Options::default() }).await.unwrap();
     let signers = |simulator: &Simulator| -> Vec<String> {
@@ -297,7 +297,7 @@ async fn signers_old_and_new_overlap_until_the_old_are_removed() {
 }
 
 #[tokio::test]
-async fn a_command_says_what_is_wrong_and_what_cannot_change() {
+async fn the_reload_command_reports_mistakes_and_keys_that_need_a_restart() {
     let simulator = service().await;
     let setup = Setup::reading(&simulator);
     setup.write();
@@ -320,7 +320,7 @@ async fn a_command_says_what_is_wrong_and_what_cannot_change() {
 }
 
 #[tokio::test]
-async fn what_was_verified_lately_and_will_be_rejected_is_said_when_the_configuration_is_read_again() {
+async fn a_reload_warns_about_recent_events_that_would_now_be_rejected() {
     let simulator = service().await;
     let known = simulator.announcement();
     let signers: Vec<_> = known.valid_signers.iter().map(ToString::to_string).collect();

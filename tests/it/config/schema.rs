@@ -79,7 +79,7 @@ async fn delivered() -> String {
 }
 
 #[test]
-fn the_schema_of_the_configuration_takes_every_shipped_file_and_every_documented_key() {
+fn the_configuration_schema_accepts_every_shipped_file_and_documented_key() {
     let Some(python) = python() else { return };
     let mut files = vec![("documented.toml".to_owned(), documented())];
     let own = "[sinks.a]\ntype = \"nats\"\nformat = \"template\"\ntemplate = \"slack\"\n[sinks.b]\ntype = \"file\"\nper_instance = true\n";
@@ -97,7 +97,7 @@ fn the_schema_of_the_configuration_takes_every_shipped_file_and_every_documented
 }
 
 #[test]
-fn the_schema_of_the_configuration_finds_mistakes_of_each_kind() {
+fn the_configuration_schema_finds_each_kind_of_mistake() {
     let Some(python) = python() else { return };
     for (text, place) in [
         ("[api]\nidle_wiat = \"5s\"", "idle_wiat"),
@@ -116,7 +116,7 @@ fn the_schema_of_the_configuration_finds_mistakes_of_each_kind() {
 }
 
 #[tokio::test]
-async fn the_schema_of_the_record_takes_records_and_finds_what_is_none() {
+async fn the_record_schema_accepts_records_and_rejects_everything_else() {
     let Some(python) = python() else { return };
     let record: Value = serde_json::from_str(record::EXAMPLE).unwrap();
     let records = [("example.jsonl".to_owned(), record.to_string()), ("delivered.jsonl".to_owned(), delivered().await)];

@@ -10,7 +10,7 @@ use super::with_table;
 use crate::support::{Answer, Console, Visitor, eventually};
 
 #[tokio::test]
-async fn an_address_lets_one_browser_in_once_and_nobody_else_sees_anything() {
+async fn a_one_time_address_admits_one_browser_once() {
     let (_simulator, setup) = with_table(1).await;
     setup.write();
     let console = setup.console(&[]).await;
@@ -41,7 +41,7 @@ async fn an_address_lets_one_browser_in_once_and_nobody_else_sees_anything() {
 }
 
 #[tokio::test]
-async fn every_answer_says_what_a_page_may_do_and_the_cookie_is_out_of_reach() {
+async fn every_answer_has_security_headers_and_an_http_only_cookie() {
     let (_simulator, setup) = with_table(1).await;
     setup.write();
     let console = setup.console(&[]).await;
@@ -63,7 +63,7 @@ async fn every_answer_says_what_a_page_may_do_and_the_cookie_is_out_of_reach() {
 }
 
 #[tokio::test]
-async fn another_name_another_origin_and_another_form_are_refused() {
+async fn foreign_hosts_origins_and_forms_are_refused() {
     let (_simulator, setup) = with_table(1).await;
     setup.write();
     let console = setup.console(&[]).await;
@@ -127,7 +127,7 @@ async fn a_read_only_console_changes_nothing_and_offers_nothing() {
 }
 
 #[tokio::test]
-async fn it_listens_on_loopback_only_and_reads_tables_only() {
+async fn the_console_listens_on_loopback_and_only_reads_tables() {
     let (_simulator, setup) = with_table(1).await;
     setup.write();
     let told = setup.tell(&["console", "--listen", "0.0.0.0:0"]).await;
@@ -140,7 +140,7 @@ async fn it_listens_on_loopback_only_and_reads_tables_only() {
 }
 
 #[tokio::test]
-async fn the_address_is_opened_in_the_desktops_browser_where_that_is_asked_for() {
+async fn the_address_opens_in_the_browser_if_requested() {
     let (_simulator, setup) = with_table(1).await;
     let config = setup.write();
     let (programs, opened) = (setup.path("programs"), setup.path("opened"));

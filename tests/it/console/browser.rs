@@ -7,7 +7,7 @@ use crate::support::{Browser, Console, Setup, serving, signed};
 use simulator::{Options, Simulator};
 
 #[tokio::test]
-async fn a_newcomer_finds_an_event_by_a_word_sees_that_it_is_real_and_redelivers_it() {
+async fn a_newcomer_finds_verifies_and_replays_an_event() {
     let Some(browser) = Browser::start().await else { return };
     let (_simulator, setup) = with_table(80).await;
     let daemon = daemon_with_rows(&setup, 80).await;
@@ -49,7 +49,7 @@ async fn a_newcomer_finds_an_event_by_a_word_sees_that_it_is_real_and_redelivers
 }
 
 #[tokio::test]
-async fn filters_are_chosen_by_hand_and_stay_in_the_address() {
+async fn filters_are_kept_in_the_url() {
     let Some(browser) = Browser::start().await else { return };
     let (_simulator, setup) = with_table(60).await;
     let daemon = daemon_with_rows(&setup, 60).await;
@@ -79,7 +79,7 @@ async fn filters_are_chosen_by_hand_and_stay_in_the_address() {
 }
 
 #[tokio::test]
-async fn what_arrives_moves_nothing_that_one_reads() {
+async fn new_events_do_not_move_the_page_being_read() {
     let Some(browser) = Browser::start().await else { return };
     let (simulator, setup) = with_table(100).await;
     let mut daemon = daemon_with_rows(&setup, 100).await;
@@ -101,7 +101,7 @@ async fn what_arrives_moves_nothing_that_one_reads() {
 }
 
 #[tokio::test]
-async fn polling_retrying_and_dropping_are_buttons_that_say_what_they_do() {
+async fn polling_retrying_and_dropping_are_labeled_buttons() {
     let Some(browser) = Browser::start().await else { return };
     let simulator = Simulator::start(Options::default()).await.unwrap();
     for spec in [PROVED, FORGED] {
@@ -131,7 +131,7 @@ async fn polling_retrying_and_dropping_are_buttons_that_say_what_they_do() {
 }
 
 #[tokio::test]
-async fn two_browsers_and_a_daemon_that_restarts_under_them() {
+async fn two_browsers_survive_a_restart_of_the_daemon() {
     let Some(browser) = Browser::start().await else { return };
     let Some(other) = Browser::start().await else { return };
     let (_simulator, setup) = with_table(3).await;
@@ -164,7 +164,7 @@ async fn two_browsers_and_a_daemon_that_restarts_under_them() {
 }
 
 #[tokio::test]
-async fn no_text_of_an_event_runs_in_a_browser() {
+async fn event_text_never_runs_as_script() {
     let Some(browser) = Browser::start().await else { return };
     let hostile = "<script>document.title='pwned'</script><img src=x onerror=document.title='pwned'>\\u202e\\u001b[31m";
     let decoded = format!(
@@ -191,7 +191,7 @@ async fn no_text_of_an_event_runs_in_a_browser() {
 }
 
 #[tokio::test]
-async fn pages_break_no_rule_of_accessibility_light_or_dark_narrow_or_wide() {
+async fn pages_pass_accessibility_rules_in_every_theme_and_width() {
     let Some(browser) = Browser::start().await else { return };
     let console = Console::start(&["demo", "--console"], None).await;
     browser.enter(&console.address).await;

@@ -10,7 +10,7 @@ const GIVEN_UP: &str =
     "the sink refused the event for too long: it is a dead letter now, see `channeld dead-letters list`";
 
 #[tokio::test]
-async fn a_forged_event_shows_why_and_is_verified_again_and_dropped_when_confirmed() {
+async fn a_forged_event_shows_its_reason_and_can_be_retried_or_dropped() {
     let simulator = Simulator::start(Options::default()).await.unwrap();
     for spec in [PROVED, FORGED, PROVED] {
         simulator.publish_one(0, spec);
@@ -50,7 +50,7 @@ async fn a_forged_event_shows_why_and_is_verified_again_and_dropped_when_confirm
 }
 
 #[tokio::test]
-async fn dead_letters_and_delivered_events_are_redelivered_and_sinks_paused_and_resumed() {
+async fn dead_letters_are_replayed_and_sinks_paused_and_resumed() {
     let simulator = Simulator::start(Options::default()).await.unwrap();
     for _ in 0..3 {
         simulator.publish_one(0, PROVED);
@@ -118,7 +118,7 @@ async fn dead_letters_and_delivered_events_are_redelivered_and_sinks_paused_and_
 }
 
 #[tokio::test]
-async fn the_daemons_page_says_what_is_wrong_and_what_to_do_and_outlives_the_daemon() {
+async fn the_daemon_page_shows_problems_with_remedies_and_outlives_the_daemon() {
     let simulator = Simulator::start(Options { events: 3, ..Options::default() }).await.unwrap();
     let receiver = Receiver::start().await;
     receiver.always(Some(Reply::Refuse(410, None)));

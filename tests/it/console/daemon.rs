@@ -16,7 +16,7 @@ fn lines(page: &Answer) -> usize {
 }
 
 #[tokio::test]
-async fn a_console_that_is_opened_anew_shows_the_hour_that_the_daemon_has_noted() {
+async fn a_reopened_console_shows_the_last_hour() {
     let (simulator, setup) = with_table(20).await;
     let setup = setup.with_admin().with("api.idle_wait", "100ms");
     let mut daemon = daemon_with_rows(&setup, 20).await;
@@ -55,7 +55,7 @@ async fn a_console_that_is_opened_anew_shows_the_hour_that_the_daemon_has_noted(
 }
 
 #[tokio::test]
-async fn the_page_of_one_instance_shows_all_of_them_and_who_owns_what() {
+async fn the_page_of_one_instance_shows_all_instances_and_owners() {
     let Some(database) = Database::new().await else { return };
     let simulator = Simulator::start(Options { channels: 4, events: 12, ..Options::default() }).await.unwrap();
     let instance = |name: &str| {
@@ -93,7 +93,7 @@ fn owned(page: &Answer, instance: &str) -> usize {
 }
 
 #[tokio::test]
-async fn the_way_of_a_late_event_is_told_while_it_waits_and_afterwards() {
+async fn the_history_of_a_late_delivery_is_shown_while_pending_and_afterwards() {
     let simulator = Simulator::start(Options::default()).await.unwrap();
     for spec in [EventSpec::Late(Kind::WatcherEvent), PROVED, FORGED] {
         simulator.publish_one(0, spec);

@@ -24,7 +24,7 @@ async fn all(visitor: &Visitor, first: &str) -> Vec<i64> {
 }
 
 #[tokio::test]
-async fn pages_hold_every_event_once_and_filters_let_through_what_they_say() {
+async fn pages_list_every_event_once_and_filters_apply() {
     let (_simulator, setup) = with_table(150).await;
     let daemon = daemon_with_rows(&setup, 150).await;
     let console = setup.console(&[]).await;
@@ -102,7 +102,7 @@ async fn pages_hold_every_event_once_and_filters_let_through_what_they_say() {
 }
 
 #[tokio::test]
-async fn what_is_shown_is_taken_away_as_lines_that_verify_and_as_a_sheet() {
+async fn the_shown_events_can_be_exported_as_records_and_csv() {
     let (_simulator, setup) = with_table(40).await;
     let daemon = daemon_with_rows(&setup, 40).await;
     let visitor = setup.console(&[]).await;
@@ -122,7 +122,7 @@ async fn what_is_shown_is_taken_away_as_lines_that_verify_and_as_a_sheet() {
 }
 
 #[tokio::test]
-async fn a_poll_by_hand_does_not_wait_for_the_next_one_and_what_arrives_is_counted() {
+async fn a_manual_poll_is_immediate_and_counts_new_events() {
     let (simulator, setup) = with_table(5).await;
     let setup = setup.with("api.idle_wait", "10m");
     let mut daemon = daemon_with_rows(&setup, 5).await;
@@ -155,7 +155,7 @@ async fn a_poll_by_hand_does_not_wait_for_the_next_one_and_what_arrives_is_count
 }
 
 #[tokio::test]
-async fn one_event_shows_what_was_signed_and_by_whom_and_a_row_that_was_changed_shows_it() {
+async fn an_event_page_shows_signed_content_signers_and_tampering() {
     let (simulator, setup) = with_table(0).await;
     simulator.publish_one(0, super::PROVED);
     let daemon = daemon_with_rows(&setup, 1).await;
@@ -200,7 +200,7 @@ async fn one_event_shows_what_was_signed_and_by_whom_and_a_row_that_was_changed_
 }
 
 #[tokio::test]
-async fn texts_of_an_event_are_texts_whatever_they_are() {
+async fn event_text_is_shown_as_text() {
     let hostile = "<script>pwned()</script><img src=x onerror=pwned()>\\u001b[31m\\u202egnp\\u0000'\\\"&";
     let note = "only <script>\u{202e}here";
     let decoded = format!(
@@ -232,7 +232,7 @@ async fn texts_of_an_event_are_texts_whatever_they_are() {
 }
 
 #[tokio::test]
-async fn without_a_table_the_service_is_searched_and_the_page_says_what_is_missing() {
+async fn without_a_table_the_service_is_searched_and_the_page_says_so() {
     let simulator = Simulator::start(Options { events: 30, forged: 0.2, ..Options::default() }).await.unwrap();
     let setup = Setup::reading(&simulator);
     setup.write();

@@ -58,7 +58,7 @@ async fn fastest(visitor: &Visitor, path: &str) -> (Duration, usize) {
 }
 
 #[tokio::test]
-async fn a_million_rows_answer_at_once() {
+async fn a_million_rows_are_listed_quickly() {
     let (_simulator, setup) = with_table(1).await;
     super::daemon_with_rows(&setup, 1).await.stop().await;
     let rows = if everything() { 1_000_000 } else { 300_000 };

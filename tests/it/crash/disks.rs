@@ -15,7 +15,7 @@ async fn service(events: u64) -> Simulator {
 }
 
 #[tokio::test]
-async fn a_full_disk_under_the_file_is_waited_out() {
+async fn a_full_disk_of_the_file_sink_is_retried() {
     let simulator = service(20).await;
     let receiver = Receiver::start().await;
     let mut setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("api.page_limit", PAGE);

@@ -238,32 +238,32 @@ async fn struck(life: Life, point: u64, strike: Strike) -> (bool, usize) {
 }
 
 #[tokio::test]
-async fn killed_before_each_change_of_a_file_it_loses_nothing() {
+async fn a_kill_before_each_file_change_loses_nothing() {
     sweep(Life::Plain, &[Strike::Kill], SAMPLE).await;
 }
 
 #[tokio::test]
-async fn killed_in_the_middle_of_each_change_of_a_file_it_loses_nothing() {
+async fn a_kill_during_each_file_change_loses_nothing() {
     sweep(Life::Plain, &[Strike::KillHalfway], SAMPLE).await;
 }
 
 #[tokio::test]
-async fn with_the_file_system_frozen_from_any_point_on_it_says_so_and_loses_nothing() {
+async fn a_file_system_frozen_at_any_point_is_reported_and_loses_nothing() {
     sweep(Life::Plain, &[Strike::Freeze(Errno::EIO)], SAMPLE).await;
 }
 
 #[tokio::test]
-async fn with_the_disk_full_from_any_point_on_it_says_so_and_loses_nothing() {
+async fn a_disk_full_at_any_point_is_reported_and_loses_nothing() {
     sweep(Life::Plain, &[Strike::Freeze(Errno::ENOSPC)], SAMPLE).await;
 }
 
 #[tokio::test]
-async fn one_change_of_a_file_that_fails_costs_nothing() {
+async fn a_single_failed_file_change_loses_nothing() {
     sweep(Life::Plain, &[Strike::Fail(Errno::EIO)], SAMPLE).await;
 }
 
 #[tokio::test]
-async fn killed_or_refused_at_any_change_while_files_are_closed_and_compressed_it_loses_and_repeats_nothing() {
+async fn a_kill_or_failure_during_rotation_loses_and_repeats_nothing() {
     let strikes = [Strike::Kill, Strike::KillHalfway, Strike::Fail(Errno::ENOSPC)];
     sweep(Life::Rotating, &strikes, SAMPLE_ROTATING).await;
 }
@@ -278,7 +278,7 @@ async fn backlog_with_late_events(delay: Duration) -> Simulator {
 }
 
 #[tokio::test]
-async fn a_late_event_that_was_written_before_a_kill_is_not_written_again_in_the_life_after_next() {
+async fn a_late_delivery_before_a_kill_is_not_repeated_two_restarts_later() {
     let simulator = backlog_with_late_events(Duration::from_secs(1_000_000)).await;
     let setup = Setup::reading(&simulator).with("api.page_limit", PAGE);
     setup.run_until_lines(deliverable(&simulator, 0).len()).await;

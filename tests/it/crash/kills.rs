@@ -167,7 +167,7 @@ impl Rig {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_again_and_again_under_load_it_loses_nothing_and_repeats_no_more_than_a_batch_a_kill() {
+async fn repeated_kills_under_load_lose_nothing_and_repeat_at_most_a_batch_each() {
     let began = Instant::now();
     let (events, kills) = if everything() { FULL } else { SAMPLE };
     let mut rig = Rig::new(events).await;

@@ -31,7 +31,7 @@ fn overwritten(database: &Path) {
 }
 
 #[tokio::test]
-async fn a_second_process_on_the_same_state_is_refused_and_the_first_goes_on() {
+async fn a_second_process_on_the_same_state_is_refused() {
     let simulator = service().await;
     let setup = Setup::reading(&simulator);
     let mut first = setup.start();
@@ -49,7 +49,7 @@ async fn a_second_process_on_the_same_state_is_refused_and_the_first_goes_on() {
 }
 
 #[tokio::test]
-async fn a_database_that_is_gone_or_damaged_is_restored_from_its_mirror() {
+async fn a_missing_or_damaged_database_is_restored_from_its_mirror() {
     let cases: [(_, Damage); 3] = [("deleted", deleted), ("emptied", emptied), ("overwritten", overwritten)];
     for (case, damage) in cases {
         let simulator = service().await;
@@ -86,7 +86,7 @@ async fn a_database_that_is_gone_or_damaged_is_restored_from_its_mirror() {
 }
 
 #[tokio::test]
-async fn a_torn_mirror_costs_a_warning_and_without_a_database_either_nothing_is_guessed() {
+async fn a_torn_mirror_is_a_warning_and_without_a_database_an_error() {
     let simulator = service().await;
     let setup = Setup::reading(&simulator);
     setup.run_until_lines(45).await;
@@ -108,7 +108,7 @@ async fn a_torn_mirror_costs_a_warning_and_without_a_database_either_nothing_is_
 }
 
 #[tokio::test]
-async fn a_state_that_has_gone_from_its_directory_is_not_taken_for_a_new_one() {
+async fn a_state_missing_from_its_directory_is_not_treated_as_new() {
     let simulator = service().await;
     let setup = Setup::reading(&simulator);
     setup.run_until_lines(45).await;
@@ -129,7 +129,7 @@ async fn a_state_that_has_gone_from_its_directory_is_not_taken_for_a_new_one() {
 
 /// Once, a flipped bit made the database drop every entry after it, and the daemon still reported ready.
 #[tokio::test]
-async fn what_is_lost_to_a_flipped_bit_is_said_with_numbers_until_an_operator_acknowledges_it() {
+async fn losses_from_a_flipped_bit_are_reported_until_acknowledged() {
     let simulator = service().await;
     for _ in 0..20 {
         simulator.publish_one(0, EventSpec::Forged(Tampering::ContentChanged));
@@ -165,7 +165,7 @@ async fn what_is_lost_to_a_flipped_bit_is_said_with_numbers_until_an_operator_ac
 }
 
 #[tokio::test]
-async fn a_state_directory_that_others_reach_into_is_refused_and_one_that_has_gone_is_not_ready() {
+async fn a_state_directory_open_to_others_is_refused() {
     use std::os::unix::fs::PermissionsExt;
 
     let simulator = service().await;

@@ -65,7 +65,7 @@ async fn a_stop_does_not_wait_for_a_sink_that_refuses() {
 }
 
 #[tokio::test]
-async fn a_sink_that_hangs_costs_a_stop_no_more_than_the_grace() {
+async fn a_hanging_sink_delays_a_stop_by_the_grace_period_at_most() {
     let simulator = service().await;
     let receiver = Receiver::start().await;
     let setup = webhook_only(&simulator, &receiver).with("shutdown_grace", "300ms");
@@ -104,7 +104,7 @@ async fn a_second_signal_ends_it_at_once() {
 }
 
 #[tokio::test]
-async fn a_restart_goes_on_where_it_stopped_and_repeats_nothing() {
+async fn a_restart_continues_without_repeats() {
     let simulator = Simulator::start(Options { events: 30, unsigned: 0.3, ..Options::default() }).await.unwrap();
     let receiver = Receiver::start().await;
     let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("api.page_limit", 7);

@@ -146,7 +146,7 @@ async fn changes(setup: &Setup, events: usize) -> Vec<Change> {
 }
 
 #[tokio::test]
-async fn what_is_counted_as_done_is_on_the_disk() {
+async fn processed_events_are_on_the_disk() {
     if !can_trace() {
         return;
     }
@@ -164,7 +164,7 @@ async fn what_is_counted_as_done_is_on_the_disk() {
 }
 
 #[tokio::test]
-async fn large_events_that_are_set_aside_or_quarantined_are_on_the_disk_before_that_is_recorded() {
+async fn large_pending_or_quarantined_events_are_synced_before_they_are_recorded() {
     if !can_trace() {
         return;
     }

@@ -33,7 +33,7 @@ fn put_state(setup: &Setup) {
 }
 
 #[tokio::test]
-async fn a_state_of_format_1_goes_on_where_it_was_with_everything_that_it_kept() {
+async fn a_state_of_format_1_continues_with_everything_it_kept() {
     let (simulator, receiver) = (service().await, Receiver::start().await);
     let setup = Setup::reading(&simulator).with_webhook("hook", &receiver);
     put_state(&setup);
@@ -74,7 +74,7 @@ async fn a_state_of_format_1_goes_on_where_it_was_with_everything_that_it_kept()
 
 /// Version 0.1.0 stored every pending event in `cursors.json`, so none is lost with the database.
 #[tokio::test]
-async fn where_the_database_of_format_1_is_damaged_no_late_event_is_lost() {
+async fn a_damaged_database_of_format_1_loses_no_pending_event() {
     let simulator = service().await;
     let setup = Setup::reading(&simulator);
     put_state(&setup);

@@ -19,7 +19,7 @@ const NOTICE: &str = "{ \"event_id\": \"d290f1ee-6c54-4b01-90e6-d701748f0851\",\
     \"supply\":115792089237316195423570985008687907853269984665640564039457584007913129639935,\"tiny\":1E-400}}";
 
 #[tokio::test]
-async fn a_backlog_of_several_pages_arrives_complete_and_in_order() {
+async fn a_backlog_of_several_pages_is_delivered_completely_and_in_order() {
     for (page_limit, events) in [(1, 6), (2, 9), (7, 40), (200, 450)] {
         for has_more in [HasMore::Remaining, HasMore::Older] {
             for (inclusive, sparse) in [(false, false), (true, false), (false, true), (true, true)] {
@@ -38,7 +38,7 @@ async fn a_backlog_of_several_pages_arrives_complete_and_in_order() {
 }
 
 #[tokio::test]
-async fn events_that_come_while_it_runs_arrive_too() {
+async fn events_published_while_it_runs_are_delivered() {
     for inclusive in [false, true] {
         let options = Options { events: 3, inclusive, sparse: true, ..Options::default() };
         let simulator = Simulator::start(options).await.unwrap();
@@ -55,7 +55,7 @@ async fn events_that_come_while_it_runs_arrive_too() {
 }
 
 #[tokio::test]
-async fn a_record_is_what_is_documented_and_keeps_every_byte_of_the_service() {
+async fn a_record_has_the_documented_form_and_keeps_the_services_bytes() {
     let simulator = Simulator::start(Options { events: 60, unsigned: 0.4, ..Options::default() }).await.unwrap();
     let setup = Setup::reading(&simulator);
     setup.run_until_lines(60).await;
@@ -131,7 +131,7 @@ fn signed_digest_of(event: &serde_json::value::RawValue) -> String {
 }
 
 #[tokio::test]
-async fn numbers_of_any_size_and_spelling_survive() {
+async fn numbers_of_any_size_and_notation_survive() {
     let service = Scripted::answering(|asked| {
         let events = if asked.offset < Some(5) { NOTICE } else { "" };
         format!(r#"{{"events":[{events}],"has_more":false}}"#).into_response()
@@ -146,7 +146,7 @@ async fn numbers_of_any_size_and_spelling_survive() {
 }
 
 #[tokio::test]
-async fn an_event_that_a_running_network_proved_arrives_as_verified() {
+async fn an_event_proved_by_a_real_network_is_delivered_as_verified() {
     let recorded: Value = serde_json::from_str(include_str!("../../vectors/recorded.json")).unwrap();
     let event = recorded["event"].to_string();
     let page = format!(r#"{{"events":[{event}],"has_more":false}}"#);

@@ -77,7 +77,7 @@ fn is_ready(answer: &Answered) -> bool {
 }
 
 #[tokio::test]
-async fn an_event_that_becomes_visible_below_the_newest_is_delivered_late_and_once_in_every_window() {
+async fn an_event_visible_out_of_order_is_delivered_late_and_once_in_every_reading_window() {
     for (inclusive, newest) in [(false, false), (false, true), (true, false), (true, true)] {
         let shown = Shown::with(plain((1..=10).chain(12..=15)));
         let service = shown.serve(inclusive, newest).await;
@@ -116,7 +116,7 @@ async fn an_event_that_becomes_visible_while_the_daemon_is_stopped_is_delivered_
 }
 
 #[tokio::test]
-async fn a_service_that_comes_back_with_another_history_is_not_believed_until_an_operator_accepts_it() {
+async fn a_service_with_another_history_is_not_believed_until_an_operator_accepts_it() {
     for inclusive in [false, true] {
         for stopped in [false, true] {
             let shown = Shown::with(plain(1..=5));
@@ -161,7 +161,7 @@ async fn a_service_that_comes_back_with_another_history_is_not_believed_until_an
 }
 
 #[tokio::test]
-async fn a_file_that_was_restored_gets_the_lost_events_again_and_no_event_twice() {
+async fn a_restored_file_gets_the_lost_events_again_and_no_event_twice() {
     for stopped in [true, false] {
         let simulator = Simulator::start(Options { events: 7, ..Options::default() }).await.unwrap();
         let setup = Setup::reading(&simulator).with_admin();
@@ -189,7 +189,7 @@ async fn a_file_that_was_restored_gets_the_lost_events_again_and_no_event_twice(
 }
 
 #[tokio::test]
-async fn a_state_that_was_restored_delivers_nothing_twice_and_says_that_it_is_older() {
+async fn a_restored_state_delivers_nothing_twice_and_is_reported_as_older() {
     let simulator = Simulator::start(Options { events: 5, ..Options::default() }).await.unwrap();
     let setup = Setup::reading(&simulator);
     setup.run_until_lines(5).await;
@@ -207,7 +207,7 @@ async fn a_state_that_was_restored_delivers_nothing_twice_and_says_that_it_is_ol
 }
 
 #[tokio::test]
-async fn a_channel_without_state_continues_where_its_sink_is() {
+async fn a_channel_without_state_continues_from_its_sinks_position() {
     let simulator = Simulator::start(Options { events: 5, ..Options::default() }).await.unwrap();
     let receiver = Receiver::start().await;
     let setup = Setup::reading(&simulator);

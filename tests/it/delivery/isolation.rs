@@ -8,7 +8,7 @@ use simulator::{EventSpec, Kind, Options, Simulator, Tampering};
 use crate::support::{Daemon, Receiver, Reply, Setup, deliverable, offsets};
 
 #[tokio::test]
-async fn nothing_is_lost_for_a_sink_that_was_dead_nor_for_the_one_beside_it() {
+async fn a_sink_that_was_down_and_its_neighbor_lose_nothing() {
     for refusal in
         [Reply::Refuse(503, None), Reply::Refuse(400, None), Reply::Refuse(429, Some(0)), Reply::Refuse(302, None)]
     {
@@ -33,7 +33,7 @@ async fn nothing_is_lost_for_a_sink_that_was_dead_nor_for_the_one_beside_it() {
 }
 
 #[tokio::test]
-async fn what_a_webhook_took_of_a_batch_is_not_posted_again() {
+async fn events_that_a_webhook_accepted_are_not_posted_again() {
     let simulator = Simulator::start(Options { events: 30, ..Options::default() }).await.unwrap();
     let receiver = Receiver::start().await;
     let setup = Setup::reading(&simulator).with_webhook("hook", &receiver);
@@ -48,7 +48,7 @@ async fn what_a_webhook_took_of_a_batch_is_not_posted_again() {
 }
 
 #[tokio::test]
-async fn a_file_whose_directory_comes_later_gets_everything() {
+async fn a_file_sink_delivers_everything_once_its_directory_exists() {
     let simulator = Simulator::start(Options { events: 12, ..Options::default() }).await.unwrap();
     let receiver = Receiver::start().await;
     let mut setup = Setup::reading(&simulator).with_webhook("hook", &receiver);
@@ -67,7 +67,7 @@ async fn a_file_whose_directory_comes_later_gets_everything() {
 }
 
 #[tokio::test]
-async fn a_sink_that_was_dead_catches_up_while_the_others_go_on_and_then_keeps_up() {
+async fn a_sink_that_was_down_catches_up_while_the_others_continue() {
     let late = Some("0.1:1s".parse().unwrap());
     let options = Options { events: 200, unsigned: 0.2, late_proofs: late, ..Options::default() };
     let simulator = Simulator::start(options).await.unwrap();
@@ -96,7 +96,7 @@ async fn a_sink_that_was_dead_catches_up_while_the_others_go_on_and_then_keeps_u
 }
 
 #[tokio::test]
-async fn lanes_that_were_apart_when_it_ended_each_go_on_from_their_own_cursor() {
+async fn after_a_restart_each_lane_continues_from_its_own_cursor() {
     let simulator = Simulator::start(Options { events: 100, ..Options::default() }).await.unwrap();
     let receiver = Receiver::start().await;
     let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("api.page_limit", 10);
@@ -162,7 +162,7 @@ async fn delays(third: Option<Reply>) -> Vec<Duration> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn beside_a_sink_that_never_accepts_the_others_are_not_a_second_behind() {
+async fn a_sink_that_never_accepts_delays_the_others_by_less_than_a_second() {
     for third in [Reply::Refuse(503, None), Reply::Refuse(429, Some(3600)), Reply::Hang] {
         let mut tries = Vec::new();
         while tries.len() < TRIES && tries.iter().all(|behind| *behind >= BEHIND) {
@@ -180,7 +180,7 @@ async fn beside_a_sink_that_never_accepts_the_others_are_not_a_second_behind() {
 /// Once, a flood of forged events filled a quarantine that all channels shared. The other channels then stopped at
 /// their next forged event.
 #[tokio::test]
-async fn a_flood_of_forged_events_fills_its_own_channels_quarantine_and_holds_up_no_other() {
+async fn a_flood_of_forged_events_fills_only_its_own_channels_quarantine() {
     const FLOOD: usize = 10_050;
     let simulator = Simulator::start(Options { channels: 2, ..Options::default() }).await.unwrap();
     // A channel that never had a verified event quarantines nothing.

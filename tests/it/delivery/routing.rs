@@ -19,7 +19,7 @@ async fn service(specs: &[EventSpec]) -> Simulator {
 }
 
 #[tokio::test]
-async fn what_a_filter_leaves_out_is_not_delivered_and_moves_the_cursor() {
+async fn filtered_events_are_not_delivered_and_move_the_cursor() {
     let simulator = service(&[PROVED, WALLET, PROVED, WALLET, PROVED]).await;
     let receiver = Receiver::start().await;
     let setup = Setup::reading(&simulator).with_webhook("hook", &receiver);
@@ -34,7 +34,7 @@ async fn what_a_filter_leaves_out_is_not_delivered_and_moves_the_cursor() {
 }
 
 #[tokio::test]
-async fn a_late_event_that_a_sink_does_not_want_is_owed_to_it_no_more() {
+async fn a_pending_event_that_the_filter_excludes_is_dropped_for_its_sink() {
     let simulator = service(&[EventSpec::Late(Kind::WatcherEvent), WALLET]).await;
     let receiver = Receiver::start().await;
     let setup = Setup::reading(&simulator).with_webhook("hook", &receiver);
@@ -49,7 +49,7 @@ async fn a_late_event_that_a_sink_does_not_want_is_owed_to_it_no_more() {
 }
 
 #[tokio::test]
-async fn each_sink_writes_in_its_own_format_and_an_auditor_gets_the_proof() {
+async fn each_sink_uses_its_own_format_and_can_include_the_proof() {
     let simulator = service(&[PROVED, WALLET]).await;
     let mut setup = Setup::reading(&simulator).with("sinks.file.include_proof", true);
     for (name, format) in [("clouds", "cloudevents"), ("bare", "raw")] {
@@ -101,7 +101,7 @@ async fn each_sink_writes_in_its_own_format_and_an_auditor_gets_the_proof() {
 }
 
 #[tokio::test]
-async fn failures_go_to_their_own_sink_with_the_reason() {
+async fn failures_can_be_routed_to_a_sink_of_their_own() {
     let simulator = service(&[PROVED, WALLET]).await;
     let receiver = Receiver::start().await;
     let setup = Setup::reading(&simulator).with_webhook("alerts", &receiver).with("sinks.alerts.filter", "failures");

@@ -6,7 +6,7 @@ use simulator::{Options, Simulator};
 use crate::support::{Receiver, Setup, deliverable, offsets};
 
 #[tokio::test]
-async fn reading_begins_where_start_says_and_only_once() {
+async fn start_applies_to_the_first_run_only() {
     for (start, inclusive, sparse) in [
         (json!("earliest"), false, false),
         (json!("latest"), false, false),
@@ -45,7 +45,7 @@ async fn reading_begins_where_start_says_and_only_once() {
 }
 
 #[tokio::test]
-async fn a_sink_added_later_begins_where_start_says() {
+async fn a_sink_added_later_begins_at_start() {
     for (start, expected) in [(json!("earliest"), 1..=15), (json!("latest"), 11..=15), (json!(4), 4..=15)] {
         let simulator = Simulator::start(Options { events: 10, ..Options::default() }).await.unwrap();
         let receiver = Receiver::start().await;
@@ -79,7 +79,7 @@ async fn channels_share_a_file_and_each_keeps_its_order() {
 }
 
 #[tokio::test]
-async fn a_first_start_with_a_wrong_threshold_quarantines_nothing_and_goes_on_once_it_is_right() {
+async fn a_wrong_threshold_at_the_first_start_quarantines_nothing() {
     let simulator = Simulator::start(Options { events: 250, ..Options::default() }).await.unwrap();
     let mut setup = Setup::reading(&simulator).with("verification.min_required_signatures", 5);
     let mut daemon = setup.start();

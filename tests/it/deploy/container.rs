@@ -17,7 +17,7 @@ fn tools() -> PathBuf {
 }
 
 #[test]
-fn the_linters_of_what_is_shipped_have_nothing_to_say() {
+fn linters_accept_every_shipped_file() {
     let linter = |name: &str| Command::new(tools().join(name));
     let linters = ["yamllint", "hadolint", "check-jsonschema", "kubernetes-validate", "actionlint"];
     let missing: Vec<_> = linters.into_iter().filter(|name| !tools().join(name).exists()).collect();
@@ -46,7 +46,7 @@ fn manifests(cluster: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn nothing_of_the_cluster_is_forgotten() {
+fn the_kustomization_lists_every_cluster_file() {
     for (cluster, least) in CLUSTERS.into_iter().zip([4, 1]) {
         let named = read(&format!("{cluster}/kustomization.yaml"));
         let manifests = manifests(cluster);
@@ -59,7 +59,7 @@ fn nothing_of_the_cluster_is_forgotten() {
 }
 
 #[test]
-fn instances_are_given_longer_to_end_than_the_daemon_takes_and_none_is_missed_in_a_rollout() {
+fn the_kubernetes_grace_period_exceeds_the_daemons() {
     let deployment = read("kubernetes-instances/deployment.yaml");
     for line in [
         "  replicas: 3",
@@ -80,7 +80,7 @@ fn command(arguments: &[&str], file: &str, secrets: &[(&str, &Path)]) -> Command
 }
 
 #[test]
-fn the_configuration_of_the_cluster_is_one() {
+fn the_cluster_configuration_is_valid() {
     let directory = tempfile::tempdir().unwrap();
     let secret = |name: &str, text: &str| {
         let path = directory.path().join(name);
@@ -172,7 +172,7 @@ fn environment<'c>(compose: &'c str, service: &str) -> BTreeMap<&'c str, &'c str
 }
 
 #[tokio::test]
-async fn the_trial_reads_the_service_that_it_simulates() {
+async fn the_trial_reads_its_own_simulated_service() {
     let (service, directory) = (Service::start(), tempfile::tempdir().unwrap());
     let elsewhere = trial(&service, directory.path());
     let mut daemon = Daemon::run_in(&["run"], &shipped("trial.toml"), &[], &elsewhere);
@@ -216,7 +216,7 @@ async fn the_instances_of_the_trial_share_its_channels_and_one_that_is_killed_is
 }
 
 #[tokio::test]
-async fn the_warehouse_of_the_trial_has_a_row_an_event_and_is_asked_as_its_file_says() {
+async fn the_trial_database_has_one_row_per_event_and_answers_its_documented_query() {
     let Some(database) = Database::new().await else { return };
     if !programs(&["psql"]) {
         return;

@@ -136,7 +136,7 @@ fn children(process: u32) -> Vec<u32> {
 }
 
 #[tokio::test]
-async fn as_the_first_process_of_a_container_it_is_healthy_and_ends_on_sigterm_with_nothing_left() {
+async fn as_pid_1_of_a_container_it_is_healthy_and_stops_cleanly_on_sigterm() {
     if !programs(&["unshare", "nsenter", "ldd"]) {
         return;
     }

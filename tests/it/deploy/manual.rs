@@ -20,7 +20,7 @@ fn pages() -> TempDir {
 }
 
 #[test]
-fn every_page_is_rendered_without_a_warning() {
+fn every_manual_page_renders_without_a_warning() {
     if !programs(&["man"]) {
         return;
     }
@@ -39,7 +39,7 @@ fn every_page_is_rendered_without_a_warning() {
 }
 
 #[test]
-fn every_command_that_is_listed_has_a_page_and_no_other() {
+fn every_listed_command_has_a_manual_page_and_no_other() {
     let directory = pages();
     let page = |name: &str| std::fs::read_to_string(directory.path().join("man").join(name)).ok();
     let about = page("channeld.1").unwrap().replace('\\', "");
@@ -93,7 +93,7 @@ fn bash_completes_commands_and_options() {
 }
 
 #[test]
-fn every_shell_is_given_something_and_an_unknown_one_an_error() {
+fn every_shell_has_completions_and_an_unknown_shell_is_an_error() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = String::from_utf8(run(&mut channeld(&["completions", shell]))).unwrap();
         assert!(script.contains("dead-letters"), "{shell}");
@@ -103,7 +103,7 @@ fn every_shell_is_given_something_and_an_unknown_one_an_error() {
 }
 
 #[test]
-fn a_reader_that_leaves_is_no_failure() {
+fn a_closed_output_pipe_is_not_a_failure() {
     let mut child = channeld(&["completions", "bash"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();

@@ -13,7 +13,7 @@ fn sections(runbook: &str) -> Vec<(&str, String)> {
 }
 
 #[test]
-fn every_alert_leads_to_its_section() {
+fn every_alert_links_to_its_runbook_section() {
     let (runbook, rules) = (read("RUNBOOK.md"), read("prometheus/alerts.yaml"));
     let sections = sections(&runbook);
     let led: Vec<_> = rules
@@ -31,7 +31,7 @@ fn every_alert_leads_to_its_section() {
 }
 
 #[test]
-fn every_link_within_the_runbook_leads_somewhere() {
+fn every_internal_link_of_the_runbook_works() {
     let runbook = read("RUNBOOK.md");
     let links: Vec<_> = runbook.split("](#").skip(1).map(|rest| rest.split_once(')').unwrap().0).collect();
     assert!(links.len() > 10, "{links:?}");
@@ -41,7 +41,7 @@ fn every_link_within_the_runbook_leads_somewhere() {
 }
 
 #[test]
-fn every_command_of_the_documents_is_accepted_by_the_program() {
+fn every_documented_command_is_accepted() {
     let documents = ["RUNBOOK.md", "OPERATIONS.md", "TABLES.md"].map(read);
     let commands: Vec<_> = documents.iter().flat_map(|text| blocks(text)).filter_map(command).collect();
     assert!(commands.len() > 100, "{commands:?}");
@@ -54,7 +54,7 @@ fn every_command_of_the_documents_is_accepted_by_the_program() {
 }
 
 #[test]
-fn the_bounds_of_a_channel_are_those_of_the_runbook_the_alerts_and_the_configuration() {
+fn the_channel_limits_agree_in_code_runbook_alerts_and_configuration() {
     let (runbook, rules) = (read("RUNBOOK.md"), read("prometheus/alerts.yaml"));
     for (kept, limit) in [("pending events ", LATE), ("quarantine ", QUARANTINE), ("dead letters ", DEAD_LETTERS)] {
         let row = runbook.lines().find(|line| line.starts_with(&format!("| {kept}"))).unwrap();
@@ -80,7 +80,7 @@ fn grouped(number: u64) -> String {
 }
 
 #[test]
-fn what_is_quoted_of_the_program_is_what_it_says() {
+fn quotes_in_the_documents_match_the_program() {
     let said = said();
     let mut quoted = 0;
     for document in ["RUNBOOK.md", "OPERATIONS.md"] {

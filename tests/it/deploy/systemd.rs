@@ -81,7 +81,7 @@ async fn service() -> Simulator {
 }
 
 #[tokio::test]
-async fn the_manager_is_told_of_the_start_and_the_stop_and_how_things_are() {
+async fn systemd_is_notified_of_start_stop_and_status() {
     let simulator = service().await;
     let receiver = Receiver::start().await;
     let mut setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("shutdown_grace", "2s");
@@ -105,7 +105,7 @@ async fn the_manager_is_told_of_the_start_and_the_stop_and_how_things_are() {
 }
 
 #[tokio::test]
-async fn a_start_is_told_though_the_service_is_not_there() {
+async fn a_start_is_notified_although_the_service_is_unreachable() {
     let mut setup = Setup::of("http://127.0.0.1:9/v1", "key-of-a-test", &[proof::event::ChannelId(uuid())]);
     let mut manager = ServiceManager::of(&mut setup);
     let mut daemon = setup.start();
@@ -119,7 +119,7 @@ fn uuid() -> uuid::Uuid {
 }
 
 #[tokio::test]
-async fn a_reload_is_told_from_its_beginning_to_its_end() {
+async fn a_reload_is_notified_from_beginning_to_end() {
     let simulator = service().await;
     let mut setup = Setup::reading(&simulator);
     let mut manager = ServiceManager::of(&mut setup);
@@ -140,7 +140,7 @@ async fn a_reload_is_told_from_its_beginning_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_rejected_reload_ends_too_and_is_said_in_the_status_until_one_is_accepted() {
+async fn a_rejected_reload_ends_and_stays_in_the_status_until_one_is_accepted() {
     let simulator = service().await;
     let mut setup = Setup::reading(&simulator);
     let mut manager = ServiceManager::of(&mut setup);
@@ -159,7 +159,7 @@ async fn a_rejected_reload_ends_too_and_is_said_in_the_status_until_one_is_accep
 }
 
 #[tokio::test]
-async fn signs_of_life_come_in_time() {
+async fn watchdog_messages_are_on_time() {
     let simulator = service().await;
     let mut setup = Setup::reading(&simulator);
     setup.set_environment("WATCHDOG_USEC", WATCHDOG.as_micros().to_string());
@@ -170,7 +170,7 @@ async fn signs_of_life_come_in_time() {
 }
 
 #[tokio::test]
-async fn signs_of_life_are_for_the_process_that_they_are_asked_of() {
+async fn watchdog_messages_come_only_from_the_process_that_systemd_watches() {
     let simulator = service().await;
     let mut setup = Setup::reading(&simulator);
     setup.set_environment("WATCHDOG_USEC", WATCHDOG.as_micros().to_string());
@@ -183,7 +183,7 @@ async fn signs_of_life_are_for_the_process_that_they_are_asked_of() {
 }
 
 #[tokio::test]
-async fn no_sign_of_life_comes_while_the_work_stands_still() {
+async fn no_watchdog_message_is_sent_while_the_daemon_makes_no_progress() {
     if !can_trace() {
         return;
     }
@@ -211,7 +211,7 @@ async fn no_sign_of_life_comes_while_the_work_stands_still() {
 }
 
 #[tokio::test]
-async fn an_abstract_socket_will_do_and_one_without_a_listener_costs_nothing() {
+async fn an_abstract_socket_works_and_a_socket_without_a_listener_is_harmless() {
     let simulator = service().await;
     let mut setup = Setup::reading(&simulator);
     let name = format!("channeld-test-{}", std::process::id());
@@ -228,7 +228,7 @@ async fn an_abstract_socket_will_do_and_one_without_a_listener_costs_nothing() {
 }
 
 #[test]
-fn the_unit_of_several_says_what_the_one_of_one_says() {
+fn the_template_unit_has_the_settings_of_the_single_unit() {
     let directives = |name: &str| {
         let unit = std::fs::read_to_string(format!("{}/systemd/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap();
         let lines = unit.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned);

@@ -56,7 +56,7 @@ fn repository(package: &Path) -> String {
 }
 
 #[test]
-fn the_commit_and_its_time_are_told_and_whether_the_sources_differ() {
+fn the_version_names_commit_time_and_whether_sources_were_modified() {
     if !programs(&["git", "rustc"]) {
         return;
     }
@@ -75,7 +75,7 @@ fn the_commit_and_its_time_are_told_and_whether_the_sources_differ() {
 }
 
 #[test]
-fn without_a_repository_of_its_own_or_without_git_nothing_is_told_and_nothing_fails() {
+fn without_its_own_repository_or_git_the_version_names_no_commit() {
     if !programs(&["git", "rustc"]) {
         return;
     }

@@ -12,7 +12,7 @@ use crate::support::{Admin, Prometheus, Receiver, Reply, Setup, programs, run};
 const PROVED: EventSpec = EventSpec::Honest(Kind::WatcherEvent);
 
 #[test]
-fn promtool_accepts_the_rules_and_each_alert_speaks_when_it_must_and_only_then() {
+fn promtool_accepts_the_rules_and_each_alert_fires_exactly_when_it_must() {
     if !programs(&["promtool"]) {
         return;
     }
@@ -32,7 +32,7 @@ fn promtool_accepts_the_rules_and_each_alert_speaks_when_it_must_and_only_then()
 
 /// While Prometheus scrapes it, the daemon produces everything that the dashboard shows.
 #[tokio::test]
-async fn a_prometheus_answers_every_query_of_the_dashboard_and_the_rules() {
+async fn prometheus_answers_every_query_of_dashboard_and_rules() {
     if !programs(&["prometheus"]) {
         return;
     }
@@ -139,7 +139,7 @@ fn replaced(query: &str, variables: &BTreeMap<String, String>) -> String {
 }
 
 #[test]
-fn the_panels_of_the_dashboard_lie_side_by_side() {
+fn dashboard_panels_do_not_overlap() {
     let dashboard: Value = serde_json::from_str(&read("grafana/dashboard.json")).unwrap();
     let mut taken = BTreeMap::new();
     for panel in dashboard["panels"].as_array().unwrap() {

@@ -17,7 +17,7 @@ fn said(told: &Told) -> (Option<i32>, &str) {
 }
 
 #[tokio::test]
-async fn health_is_what_the_daemon_says_whatever_has_become_of_its_file() {
+async fn health_asks_the_daemon_even_if_its_configuration_file_changed() {
     let simulator = Simulator::start(Options { events: 3, ..Options::default() }).await.unwrap();
     let receiver = Receiver::start().await;
     receiver.always(Some(Reply::Refuse(404, None)));
@@ -50,7 +50,7 @@ async fn health_is_what_the_daemon_says_whatever_has_become_of_its_file() {
 }
 
 #[tokio::test]
-async fn where_nothing_is_served_health_says_so() {
+async fn without_a_listener_health_says_so() {
     let simulator = Simulator::start(Options::default()).await.unwrap();
     let setup = Setup::reading(&simulator);
     setup.write();

@@ -17,7 +17,7 @@ const REJECTED: &str = "event rejected: not delivered";
 const PROVED: EventSpec = EventSpec::Honest(Kind::WatcherEvent);
 
 #[tokio::test]
-async fn what_goes_wrong_again_and_again_is_a_few_lines_and_a_count_for_each_channel() {
+async fn repeated_failures_are_logged_a_few_times_and_then_counted_per_channel() {
     let options = Options { events: 150, channels: 2, forged: 1.0, ..Options::default() };
     let simulator = Simulator::start(options).await.unwrap();
     for channel in [0, 1] {
@@ -44,7 +44,7 @@ async fn what_goes_wrong_again_and_again_is_a_few_lines_and_a_count_for_each_cha
 }
 
 #[tokio::test]
-async fn what_is_refused_or_rejected_can_be_followed_to_the_page_that_brought_it() {
+async fn refused_and_rejected_events_can_be_traced_to_their_page() {
     let simulator = Simulator::start(Options { events: 12, ..Options::default() }).await.unwrap();
     let forged = simulator.publish_one(0, EventSpec::Forged(Tampering::ContentChanged));
     simulator.publish_one(0, PROVED);
@@ -85,7 +85,7 @@ async fn what_is_refused_or_rejected_can_be_followed_to_the_page_that_brought_it
 }
 
 #[tokio::test]
-async fn a_line_of_json_has_its_target_and_numbers_as_numbers_and_nothing_of_a_build_or_of_rust() {
+async fn a_json_log_line_has_its_target_and_typed_fields_and_no_source_paths() {
     let simulator = Simulator::start(Options { events: 3, ..Options::default() }).await.unwrap();
     for spec in [EventSpec::Forged(Tampering::ContentChanged), EventSpec::Late(Kind::WatcherEvent), PROVED] {
         simulator.publish_one(0, spec);
@@ -140,7 +140,7 @@ async fn written_to_journal(setup: &Setup, is_named: bool) -> String {
 }
 
 #[tokio::test]
-async fn under_the_journal_each_line_has_its_priority() {
+async fn in_the_journal_each_line_has_its_priority() {
     let simulator = Simulator::start(Options { events: 1, forged: 1.0, ..Options::default() }).await.unwrap();
     for format in ["text", "json"] {
         let setup = Setup::reading(&simulator).with("log.format", format);
@@ -163,7 +163,7 @@ async fn under_the_journal_each_line_has_its_priority() {
 }
 
 #[tokio::test]
-async fn a_line_for_people_is_one_line_whatever_a_file_is_called() {
+async fn a_text_log_line_is_one_line_even_with_hostile_file_names() {
     let simulator = Simulator::start(Options { events: 20, ..Options::default() }).await.unwrap();
     let setup = Setup::reading(&simulator).with("log.format", "text").with("sinks.file.rotate_size", "4KiB");
     let path = setup.path("nasty\n2026-01-01T00:00:00Z ERROR forged\u{1b}[2J\u{202e}.jsonl");
@@ -183,7 +183,7 @@ async fn a_line_for_people_is_one_line_whatever_a_file_is_called() {
 
 /// A log directive for `channeld` is applied to each crate of the program, so the list of crates must be complete.
 #[test]
-fn every_crate_that_logs_is_one_that_a_directive_for_channeld_is_for() {
+fn a_log_directive_for_channeld_applies_to_every_crate() {
     let folders = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src")).unwrap();
     let logs = |folder: &Path| {
         std::fs::read_to_string(folder.join("Cargo.toml")).is_ok_and(|manifest| manifest.contains("\ntracing = "))
@@ -195,7 +195,7 @@ fn every_crate_that_logs_is_one_that_a_directive_for_channeld_is_for() {
 }
 
 #[tokio::test]
-async fn a_level_for_a_module_of_channeld_is_for_it_whichever_crate_it_is_in() {
+async fn a_log_level_for_a_module_applies_in_whichever_crate_it_is() {
     let simulator = Simulator::start(Options { events: 20, ..Options::default() }).await.unwrap();
     let setup = Setup::reading(&simulator).with("log.level", "off,channeld::channel=debug");
     let mut daemon = setup.start();

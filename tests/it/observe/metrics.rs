@@ -49,7 +49,7 @@ const SEASON: [EventSpec; 7] = [
 ];
 
 #[tokio::test]
-async fn what_happened_is_what_is_counted() {
+async fn metrics_count_what_happened() {
     let (simulator, receiver) = (service(&SEASON).await, Receiver::start().await);
     receiver.reply(Reply::Refuse(503, None), 2);
     let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with_admin();
@@ -108,7 +108,7 @@ async fn what_happened_is_what_is_counted() {
 }
 
 #[tokio::test]
-async fn the_documented_metrics_are_those_that_there_are() {
+async fn the_documented_metrics_are_the_exported_ones() {
     let (simulator, receiver) = (service(&SEASON).await, Receiver::start().await);
     let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with_admin();
     let setup = setup.with("channels.c0.compare", "1s");
@@ -153,7 +153,7 @@ fn served(scrape: &str) -> BTreeMap<String, Shape> {
 }
 
 #[tokio::test]
-async fn what_is_counted_survives_a_reload_and_what_is_configured_no_more_is_not_shown() {
+async fn counters_survive_a_reload_and_removed_parts_disappear() {
     let simulator = Simulator::start(Options { channels: 2, events: 10, ..Options::default() }).await.unwrap();
     let mut setup = Setup::reading(&simulator).with_admin();
     let mut daemon = setup.start();
@@ -179,7 +179,7 @@ async fn what_is_counted_survives_a_reload_and_what_is_configured_no_more_is_not
 }
 
 #[tokio::test]
-async fn how_far_a_sink_is_behind_shows_in_events_and_in_time_across_a_restart() {
+async fn lag_is_shown_in_events_and_time_across_a_restart() {
     let (simulator, receiver) = (service(&[PROVED; 5]).await, Receiver::start().await);
     let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with_admin();
     receiver.always(Some(Reply::Refuse(503, None)));
@@ -207,7 +207,7 @@ fn age_of_first(setup: &Setup) -> f64 {
 }
 
 #[tokio::test]
-async fn promtool_finds_nothing_to_complain_about() {
+async fn promtool_accepts_the_metrics() {
     if !programs(&["promtool"]) {
         return;
     }
@@ -224,7 +224,7 @@ async fn promtool_finds_nothing_to_complain_about() {
 }
 
 #[tokio::test]
-async fn a_prometheus_that_scrapes_the_daemon_knows_what_was_delivered() {
+async fn prometheus_scrapes_the_number_of_delivered_events() {
     if !programs(&["prometheus"]) {
         return;
     }
@@ -246,7 +246,7 @@ async fn a_prometheus_that_scrapes_the_daemon_knows_what_was_delivered() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_done_to_closed_files_is_counted_while_events_go_on() {
+async fn failed_file_maintenance_is_counted_while_events_continue() {
     let simulator = Simulator::start(Options { events: 40, ..Options::default() }).await.unwrap();
     let setup = Setup::reading(&simulator).with_admin().with("api.page_limit", 10);
     let setup = setup.with("sinks.file.rotate_size", "16KiB").with("sinks.file.latest_link", "/nowhere/at/all");

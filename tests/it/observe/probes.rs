@@ -24,7 +24,7 @@ async fn start(setup: &Setup) -> (Daemon, Admin) {
 }
 
 #[tokio::test]
-async fn what_is_served_says_what_status_says_and_takes_no_orders() {
+async fn the_listener_agrees_with_status_and_accepts_no_commands() {
     let simulator = service(10).await;
     let setup = Setup::reading(&simulator).with_admin();
     let (mut daemon, admin) = start(&setup).await;
@@ -66,7 +66,7 @@ async fn what_is_served_says_what_status_says_and_takes_no_orders() {
 }
 
 #[tokio::test]
-async fn each_kind_of_trouble_is_a_reason_not_to_be_ready_and_none_looks_like_a_hang() {
+async fn each_problem_makes_the_daemon_not_ready_but_still_live() {
     for (trouble, said) in [
         (Trouble::KeyRefused, "channel c0: reading events: "),
         (Trouble::Gone, "channel c0: does not exist or is archived"),
@@ -143,7 +143,7 @@ impl Trouble {
 }
 
 #[tokio::test]
-async fn a_service_that_answers_no_poll_any_more_is_a_reason_until_it_answers() {
+async fn a_service_that_stops_answering_polls_is_not_ready_until_it_answers() {
     for (fault, times) in [(Fault::RateLimited { retry_after: Some("3".to_owned()) }, 3), (Fault::Hang, 8)] {
         let simulator = service(3).await;
         let mut setup = Setup::reading(&simulator).with_admin().with("api.request_timeout", "300ms");
@@ -165,7 +165,7 @@ async fn a_service_that_answers_no_poll_any_more_is_a_reason_until_it_answers() 
 }
 
 #[tokio::test]
-async fn a_channel_that_turns_without_moving_is_not_ready_until_it_moves() {
+async fn a_channel_without_progress_is_not_ready_until_it_progresses() {
     for (how, shown) in [
         (Misbehaviour::EmptyPages, "(empty pages)"),
         (Misbehaviour::SamePage, "(offsets 1 to 3 for offset 3)"),
@@ -189,7 +189,7 @@ async fn a_channel_that_turns_without_moving_is_not_ready_until_it_moves() {
 }
 
 #[tokio::test]
-async fn a_channel_that_has_read_all_is_ready_whatever_the_service_means_by_more() {
+async fn a_channel_that_has_read_everything_is_ready_whatever_has_more_means() {
     for inclusive in [false, true] {
         let options = Options { events: 3, inclusive, has_more: HasMore::Older, ..Options::default() };
         let simulator = Simulator::start(options).await.unwrap();
@@ -202,7 +202,7 @@ async fn a_channel_that_has_read_all_is_ready_whatever_the_service_means_by_more
 }
 
 #[tokio::test]
-async fn a_poll_that_hangs_counts_from_when_it_was_asked() {
+async fn a_hanging_poll_counts_from_its_start() {
     let simulator = service(3).await;
     let setup = Setup::reading(&simulator).with_admin().with("api.request_timeout", "60s");
     let (mut daemon, admin) = start(&setup).await;
@@ -217,7 +217,7 @@ async fn a_poll_that_hangs_counts_from_when_it_was_asked() {
 }
 
 #[tokio::test]
-async fn a_channel_of_whose_last_events_none_was_verified_is_not_ready_until_one_is() {
+async fn a_channel_without_recent_verified_events_is_not_ready() {
     const FEW: usize = 14;
     let simulator = service(0).await;
     let publish = |forged: usize, verifiable: u64| {
@@ -244,7 +244,7 @@ async fn a_channel_of_whose_last_events_none_was_verified_is_not_ready_until_one
 }
 
 #[tokio::test]
-async fn a_service_that_has_gone_back_in_time_is_a_reason_until_the_cursor_is_set() {
+async fn a_service_that_went_back_is_not_ready_until_the_cursor_is_set() {
     let simulator = service(5).await;
     simulator.publish(0, 5);
     let setup = Setup::reading(&simulator).with_admin();
@@ -274,7 +274,7 @@ async fn a_service_that_has_gone_back_in_time_is_a_reason_until_the_cursor_is_se
 }
 
 #[tokio::test]
-async fn a_full_quarantine_is_said_of_its_channel_alone() {
+async fn a_full_quarantine_concerns_only_its_channel() {
     let simulator = Simulator::start(Options { events: 3, channels: 2, ..Options::default() }).await.unwrap();
     let setup = Setup::reading(&simulator).with_admin();
     fill_quarantine(&setup, simulator.announcement().channels[1]).await;
@@ -300,7 +300,7 @@ async fn a_full_quarantine_is_said_of_its_channel_alone() {
 }
 
 #[tokio::test]
-async fn a_state_directory_that_is_removed_is_a_reason_and_no_hang() {
+async fn a_removed_state_directory_is_not_ready_but_live() {
     let simulator = service(3).await;
     let setup = Setup::reading(&simulator).with_admin();
     let (mut daemon, admin) = start(&setup).await;
@@ -321,7 +321,7 @@ async fn a_state_directory_that_is_removed_is_a_reason_and_no_hang() {
 }
 
 #[tokio::test]
-async fn what_a_damaged_database_has_lost_is_a_reason_until_an_operator_acknowledges_it() {
+async fn lost_evidence_is_not_ready_until_an_operator_acknowledges_it() {
     let simulator = service(3).await;
     simulator.publish_one(0, EventSpec::Forged(Tampering::Strangers));
     simulator.publish_one(0, EventSpec::Honest(Kind::WatcherEvent));
@@ -346,7 +346,7 @@ async fn what_a_damaged_database_has_lost_is_a_reason_until_an_operator_acknowle
 }
 
 #[tokio::test]
-async fn clients_that_never_finish_hold_up_neither_the_others_nor_the_end() {
+async fn clients_that_never_finish_delay_neither_others_nor_the_stop() {
     let simulator = service(3).await;
     let setup = Setup::reading(&simulator).with_admin();
     let (mut daemon, admin) = start(&setup).await;
@@ -366,7 +366,7 @@ async fn clients_that_never_finish_hold_up_neither_the_others_nor_the_end() {
 }
 
 #[tokio::test]
-async fn a_request_without_end_is_refused() {
+async fn an_endless_request_is_refused() {
     use std::io::Read;
     let simulator = service(0).await;
     let setup = Setup::reading(&simulator).with_admin();
@@ -389,7 +389,7 @@ async fn a_request_without_end_is_refused() {
 }
 
 #[tokio::test]
-async fn an_address_in_use_is_said_with_its_key_and_nothing_is_started() {
+async fn an_address_in_use_is_reported_with_its_key_and_nothing_starts() {
     let simulator = service(3).await;
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -402,7 +402,7 @@ async fn an_address_in_use_is_said_with_its_key_and_nothing_is_started() {
 }
 
 #[tokio::test]
-async fn the_address_stays_what_it_was_and_another_one_is_rejected() {
+async fn a_reload_cannot_change_the_listen_address() {
     let simulator = service(3).await;
     let setup = Setup::reading(&simulator).with_admin();
     let (mut daemon, admin) = start(&setup).await;
@@ -418,7 +418,7 @@ async fn the_address_stays_what_it_was_and_another_one_is_rejected() {
 }
 
 #[tokio::test]
-async fn a_page_elsewhere_cannot_read_it_by_a_name_of_its_own() {
+async fn dns_rebinding_is_refused() {
     let simulator = service(1).await;
     let setup = Setup::reading(&simulator).with_admin().with("admin.hosts", json!(["channeld.internal"]));
     let (daemon, admin) = start(&setup).await;
@@ -439,7 +439,7 @@ async fn a_page_elsewhere_cannot_read_it_by_a_name_of_its_own() {
 }
 
 #[tokio::test]
-async fn beside_thousands_of_silent_connections_it_answers_within_a_second() {
+async fn thousands_of_silent_connections_do_not_delay_an_answer_by_a_second() {
     let simulator = service(1).await;
     let setup = Setup::reading(&simulator).with_admin();
     let (mut daemon, admin) = start(&setup).await;

@@ -7,7 +7,7 @@ use simulator::{Options, Simulator};
 use crate::support::{Receiver, Reply, Setup};
 
 #[tokio::test]
-async fn a_channel_that_is_behind_says_in_log_and_status_how_long_it_needs() {
+async fn a_lagging_channel_reports_the_remaining_time() {
     let simulator = Simulator::start(Options { events: 2_000, ..Options::default() }).await.unwrap();
     let receiver = Receiver::start().await;
     let setup = Setup::reading(&simulator).with_webhook("hook", &receiver);

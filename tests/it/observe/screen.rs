@@ -119,7 +119,7 @@ fn plain(written: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn the_screen_shows_the_verdict_and_a_page_and_q_gives_the_terminal_back() {
+async fn the_screen_shows_state_and_details_and_q_restores_the_terminal() {
     let simulator = Simulator::start(Options { events: 5, channels: 2, ..Options::default() }).await.unwrap();
     let setup = Setup::reading(&simulator);
     let mut daemon = setup.start();
@@ -136,7 +136,7 @@ async fn the_screen_shows_the_verdict_and_a_page_and_q_gives_the_terminal_back()
 }
 
 #[tokio::test]
-async fn a_signal_gives_the_terminal_back_and_it_waits_for_a_daemon() {
+async fn a_signal_restores_the_terminal_and_the_screen_waits_for_a_daemon() {
     let simulator = Simulator::start(Options { events: 5, ..Options::default() }).await.unwrap();
     let setup = Setup::reading(&simulator);
     setup.write();
@@ -151,7 +151,7 @@ async fn a_signal_gives_the_terminal_back_and_it_waits_for_a_daemon() {
 }
 
 #[tokio::test]
-async fn ctrl_z_gives_the_terminal_back_and_stops_until_it_is_let_go_on_and_then_draws_anew() {
+async fn ctrl_z_restores_the_terminal_and_fg_redraws_the_screen() {
     let simulator = Simulator::start(Options { events: 5, ..Options::default() }).await.unwrap();
     let setup = Setup::reading(&simulator);
     let mut daemon = setup.start();
@@ -177,7 +177,7 @@ async fn ctrl_z_gives_the_terminal_back_and_stops_until_it_is_let_go_on_and_then
 }
 
 #[tokio::test]
-async fn events_on_a_terminal_are_in_colours_unless_it_wants_none_and_no_wider() {
+async fn events_fit_the_terminal_and_have_colors_if_it_wants_them() {
     let simulator = Simulator::start(Options { events: 8, ..Options::default() }).await.unwrap();
     let setup = Setup::reading(&simulator);
     setup.write();

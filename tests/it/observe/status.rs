@@ -29,7 +29,7 @@ fn lane(report: &Value, number: usize) -> &Value {
 }
 
 #[tokio::test]
-async fn a_daemon_in_order_is_ready_and_one_that_does_not_run_shows_what_it_left() {
+async fn a_healthy_daemon_is_ready_and_a_stopped_one_shows_its_stored_state() {
     let simulator = Simulator::start(Options { events: 30, forged: 0.1, ..Options::default() }).await.unwrap();
     let setup = Setup::reading(&simulator);
     let mut daemon = setup.start();
@@ -64,7 +64,7 @@ async fn a_daemon_in_order_is_ready_and_one_that_does_not_run_shows_what_it_left
 }
 
 #[tokio::test]
-async fn a_sink_that_refuses_is_retried_or_blocked_and_the_others_are_ok() {
+async fn a_refusing_sink_is_retrying_or_blocked_and_others_are_ok() {
     let simulator = Simulator::start(Options { events: 5, ..Options::default() }).await.unwrap();
     let receiver = Receiver::start().await;
     let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("sinks.hook.retry_wait", "2s");
@@ -94,7 +94,7 @@ async fn a_sink_that_refuses_is_retried_or_blocked_and_the_others_are_ok() {
 }
 
 #[tokio::test]
-async fn a_sink_that_has_fallen_behind_says_so() {
+async fn a_lagging_sink_is_reported() {
     let simulator = Simulator::start(Options { events: 60, ..Options::default() }).await.unwrap();
     let receiver = Receiver::start().await;
     let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("api.page_limit", 3);
@@ -124,7 +124,7 @@ async fn a_range_in_doubt_is_named() {
 }
 
 #[tokio::test]
-async fn a_service_that_refuses_the_key_is_a_reason_and_one_that_fails_for_a_moment_is_none() {
+async fn a_refused_key_is_not_ready_and_a_momentary_failure_is_ready() {
     let simulator = Simulator::start(Options { events: 3, channels: 2, ..Options::default() }).await.unwrap();
     let setup = Setup::reading(&simulator);
     let key = simulator.announcement().api_key.clone();
@@ -148,7 +148,7 @@ async fn a_service_that_refuses_the_key_is_a_reason_and_one_that_fails_for_a_mom
 }
 
 #[tokio::test]
-async fn what_is_paused_or_waits_for_a_proof_says_so_and_is_no_reason() {
+async fn pauses_and_pending_events_are_shown_and_stay_ready() {
     let simulator = Simulator::start(Options { events: 2, ..Options::default() }).await.unwrap();
     let setup = Setup::reading(&simulator).with("verification.ordering", "strict");
     let mut daemon = setup.start();
@@ -172,7 +172,7 @@ async fn what_is_paused_or_waits_for_a_proof_says_so_and_is_no_reason() {
 }
 
 #[tokio::test]
-async fn it_can_be_watched_and_where_it_is_not_a_terminal_nothing_but_text_is_written() {
+async fn watch_writes_plain_text_without_a_terminal() {
     let simulator = Simulator::start(Options { events: 5, ..Options::default() }).await.unwrap();
     let setup = Setup::reading(&simulator);
     let config = setup.write();

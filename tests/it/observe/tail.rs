@@ -48,7 +48,7 @@ async fn begin(simulator: &Simulator, channel: usize, tail: &mut Tail) -> Value 
 }
 
 #[tokio::test]
-async fn what_the_sinks_take_shows_once_as_it_was_delivered() {
+async fn tail_shows_each_delivered_event_once() {
     let simulator = Simulator::start(Options { channels: 2, ..Options::default() }).await.unwrap();
     let mut setup = Setup::reading(&simulator).with("sinks.audit.type", "file");
     setup.set("sinks.audit.path", setup.path("audit.jsonl").display().to_string());
@@ -93,7 +93,7 @@ async fn what_the_sinks_take_shows_once_as_it_was_delivered() {
 }
 
 #[tokio::test]
-async fn without_a_daemon_the_service_is_asked_and_what_is_forged_shows_as_rejected() {
+async fn without_a_daemon_tail_asks_the_service_and_shows_forgeries_as_rejected() {
     let simulator = Simulator::start(Options { events: 5, ..Options::default() }).await.unwrap();
     simulator.publish_one(0, EventSpec::Forged(Tampering::ContentChanged));
     let setup = Setup::reading(&simulator);
@@ -115,7 +115,7 @@ async fn without_a_daemon_the_service_is_asked_and_what_is_forged_shows_as_rejec
 }
 
 #[tokio::test]
-async fn a_reader_that_leaves_ends_it_quietly() {
+async fn a_closed_pipe_ends_tail_quietly() {
     let simulator = Simulator::start(Options { events: 5, ..Options::default() }).await.unwrap();
     let setup = Setup::reading(&simulator);
     setup.write();
@@ -130,7 +130,7 @@ async fn a_reader_that_leaves_ends_it_quietly() {
 }
 
 #[tokio::test]
-async fn a_reader_of_the_demonstration_that_leaves_ends_it_quietly() {
+async fn a_closed_pipe_ends_the_demonstration_quietly() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_channeld"));
     command.arg("demo").env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.kill_on_drop(true).spawn().unwrap();

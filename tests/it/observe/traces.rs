@@ -76,7 +76,7 @@ async fn each_batch_is_a_trace_from_the_service_to_each_sink() {
 }
 
 #[tokio::test]
-async fn without_a_collector_webhooks_are_told_of_no_trace() {
+async fn without_a_collector_webhooks_get_no_trace_header() {
     let (simulator, receiver) = (service(1).await, Receiver::start().await);
     let setup = Setup::reading(&simulator).with_webhook("hook", &receiver);
     let mut daemon = setup.start();
@@ -86,7 +86,7 @@ async fn without_a_collector_webhooks_are_told_of_no_trace() {
 }
 
 #[tokio::test]
-async fn a_collector_that_refuses_costs_nothing_but_spans_and_is_used_again() {
+async fn a_refusing_collector_loses_only_spans_and_is_used_again() {
     let (simulator, collector) = (service(20).await, Collector::start(Manner::Refuses).await);
     let setup = Setup::reading(&simulator).with("log.otlp_endpoint", collector.url()).with_admin();
     let mut daemon = setup.start();
@@ -103,7 +103,7 @@ async fn a_collector_that_refuses_costs_nothing_but_spans_and_is_used_again() {
 }
 
 #[tokio::test]
-async fn a_collector_that_hangs_holds_up_neither_events_nor_the_end() {
+async fn a_hanging_collector_delays_neither_events_nor_the_stop() {
     let (simulator, collector) = (service(20).await, Collector::start(Manner::Hangs).await);
     let setup = Setup::reading(&simulator).with("log.otlp_endpoint", collector.url()).with("shutdown_grace", "2s");
     let mut daemon = setup.start();
@@ -118,7 +118,7 @@ async fn a_collector_that_hangs_holds_up_neither_events_nor_the_end() {
 }
 
 #[tokio::test]
-async fn headers_for_the_collector_change_while_the_daemon_runs_and_its_address_does_not() {
+async fn a_reload_changes_the_collectors_headers_but_not_its_address() {
     let (simulator, collector) = (service(1).await, Collector::start(Manner::Takes).await);
     let mut setup = Setup::reading(&simulator).with("log.otlp_endpoint", collector.url());
     setup.set("log.otlp_headers", "x-tenant=one");
@@ -137,7 +137,7 @@ async fn headers_for_the_collector_change_while_the_daemon_runs_and_its_address_
 }
 
 #[tokio::test]
-async fn pages_that_are_delivered_together_are_linked_from_that_delivery() {
+async fn a_delivery_span_links_to_each_of_its_pages() {
     let (simulator, collector) = (service(12).await, Collector::start(Manner::Takes).await);
     let receiver = Receiver::start().await;
     let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("api.page_limit", 4);
@@ -155,7 +155,7 @@ async fn pages_that_are_delivered_together_are_linked_from_that_delivery() {
 }
 
 #[tokio::test]
-async fn a_late_event_is_a_trace_that_its_webhook_request_names() {
+async fn a_late_delivery_has_its_own_trace() {
     let (simulator, collector) = (service(0).await, Collector::start(Manner::Takes).await);
     simulator.publish_one(0, EventSpec::Late(Kind::QueryCompleted));
     simulator.publish_one(0, EventSpec::Honest(Kind::WatcherEvent));
@@ -176,7 +176,7 @@ async fn a_late_event_is_a_trace_that_its_webhook_request_names() {
 }
 
 #[tokio::test]
-async fn the_variables_of_opentelemetry_count_where_no_key_is_set() {
+async fn opentelemetry_variables_apply_if_no_key_is_set() {
     let (simulator, collector) = (service(1).await, Collector::start(Manner::Takes).await);
     let mut setup = Setup::reading(&simulator);
     setup.set_environment("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url());
@@ -200,7 +200,7 @@ async fn the_variables_of_opentelemetry_count_where_no_key_is_set() {
 }
 
 #[tokio::test]
-async fn a_collector_whose_certificate_is_by_an_authority_of_the_operators_is_trusted() {
+async fn a_collector_with_a_private_ca_is_trusted() {
     let (simulator, authority) = (service(1).await, Authority::new("an authority of one's own"));
     let collector = Collector::start_tls(&authority).await;
     let setup = Setup::reading(&simulator).with("log.otlp_endpoint", collector.url());

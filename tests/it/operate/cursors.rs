@@ -4,7 +4,7 @@ use super::{PROVED, service};
 use crate::support::{Receiver, Setup, offsets};
 
 #[tokio::test]
-async fn a_cursor_put_back_repeats_what_was_announced_and_only_there() {
+async fn a_cursor_moved_back_repeats_the_announced_events_on_that_sink_only() {
     let simulator = service(&[PROVED; 6]).await;
     let receiver = Receiver::start().await;
     let setup = Setup::reading(&simulator).with_webhook("hook", &receiver);
@@ -34,7 +34,7 @@ async fn a_cursor_put_back_repeats_what_was_announced_and_only_there() {
 }
 
 #[tokio::test]
-async fn a_cursor_put_on_latest_passes_over_what_was_there() {
+async fn a_cursor_set_to_latest_skips_existing_events() {
     let simulator = service(&[PROVED; 2]).await;
     let setup = Setup::reading(&simulator);
     setup.run_until_lines(2).await;

@@ -18,7 +18,7 @@ fn giving_up_soon(simulator: &Simulator, receiver: &Receiver) -> Setup {
 }
 
 #[tokio::test]
-async fn what_is_refused_for_too_long_is_a_dead_letter_and_comes_with_its_id_when_it_is_delivered_again() {
+async fn an_event_refused_too_long_becomes_a_dead_letter_and_keeps_its_id_on_replay() {
     let simulator = service(&[PROVED; 3]).await;
     let receiver = Receiver::start().await;
     let setup = giving_up_soon(&simulator, &receiver);
@@ -57,7 +57,7 @@ async fn what_is_refused_for_too_long_is_a_dead_letter_and_comes_with_its_id_whe
 }
 
 #[tokio::test]
-async fn one_event_that_is_always_refused_holds_up_no_other_and_is_dropped_only_when_confirmed() {
+async fn an_always_refused_event_delays_no_other_and_is_dropped_only_on_confirmation() {
     let simulator = service(&[PROVED; 3]).await;
     let receiver = Receiver::start().await;
     let setup = giving_up_soon(&simulator, &receiver);
@@ -86,7 +86,7 @@ async fn fill_dead_letters(setup: &Setup, channel: ChannelId) {
 }
 
 #[tokio::test]
-async fn a_channel_whose_dead_letters_are_full_gives_up_nothing_until_there_is_room() {
+async fn full_dead_letters_block_the_channel_until_there_is_room() {
     let simulator = Simulator::start(Options { channels: 2, ..Options::default() }).await.unwrap();
     simulator.publish_one(0, PROVED);
     let receiver = Receiver::start().await;

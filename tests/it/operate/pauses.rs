@@ -4,7 +4,7 @@ use super::{PROVED, service};
 use crate::support::{Admin, Receiver, Setup, deliverable, offsets, value};
 
 #[tokio::test]
-async fn a_paused_channel_stands_still_and_its_cursors_can_be_set_until_it_is_resumed() {
+async fn a_paused_channel_stops_and_its_cursors_can_be_set() {
     let simulator = service(&[PROVED; 4]).await;
     let receiver = Receiver::start().await;
     let setup = Setup::reading(&simulator).with_webhook("hook", &receiver);
@@ -27,7 +27,7 @@ async fn a_paused_channel_stands_still_and_its_cursors_can_be_set_until_it_is_re
 }
 
 #[tokio::test]
-async fn a_paused_sink_holds_up_no_other_and_gets_everything_when_it_is_resumed() {
+async fn a_paused_sink_delays_no_other_and_gets_everything_on_resume() {
     let simulator = service(&[PROVED; 2]).await;
     let receiver = Receiver::start().await;
     let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("api.page_limit", 3);
@@ -48,7 +48,7 @@ async fn a_paused_sink_holds_up_no_other_and_gets_everything_when_it_is_resumed(
 }
 
 #[tokio::test]
-async fn a_pause_is_remembered_across_a_restart_and_shown_with_its_age_and_its_end_until_it_ends_by_itself() {
+async fn a_pause_survives_a_restart_shows_age_and_end_and_ends_by_itself() {
     let simulator = service(&[PROVED; 2]).await;
     let setup = Setup::reading(&simulator).with_admin();
     let mut daemon = setup.start();

@@ -32,7 +32,7 @@ async fn run_until_quarantined(setup: &Setup, events: usize) {
 }
 
 #[tokio::test]
-async fn quarantined_events_of_a_stopped_daemon_are_listed_shown_and_dropped_only_when_confirmed() {
+async fn without_a_daemon_quarantined_events_are_listed_shown_and_dropped_on_confirmation() {
     let simulator = service(&[PROVED, FORGED, PROVED, FORGED]).await;
     let setup = Setup::reading(&simulator);
     run_until_quarantined(&setup, 2).await;
@@ -54,7 +54,7 @@ async fn quarantined_events_of_a_stopped_daemon_are_listed_shown_and_dropped_onl
 }
 
 #[tokio::test]
-async fn a_signer_rotation_noticed_late_is_recovered_from_with_a_stopped_daemon() {
+async fn a_missed_signer_rotation_is_recovered_with_a_stopped_daemon() {
     let simulator = service(&[PROVED, EventSpec::WithoutId, FORGED, PROVED]).await;
     let receiver = Receiver::start().await;
     let mut setup = with_signers_of_yesterday(&simulator).with_webhook("hook", &receiver);
@@ -83,7 +83,7 @@ async fn a_signer_rotation_noticed_late_is_recovered_from_with_a_stopped_daemon(
 }
 
 #[tokio::test]
-async fn a_signer_rotation_noticed_late_is_recovered_from_while_the_daemon_runs() {
+async fn a_missed_signer_rotation_is_recovered_while_the_daemon_runs() {
     let simulator = service(&[PROVED, EventSpec::WithoutId, FORGED, PROVED]).await;
     let receiver = Receiver::start().await;
     let mut setup = with_signers_of_yesterday(&simulator).with_webhook("hook", &receiver);
@@ -116,7 +116,7 @@ async fn a_signer_rotation_noticed_late_is_recovered_from_while_the_daemon_runs(
 }
 
 #[tokio::test]
-async fn a_full_quarantine_stops_its_channel_alone_and_says_so_until_there_is_room() {
+async fn a_full_quarantine_stops_only_its_channel_until_there_is_room() {
     let simulator = Simulator::start(Options { channels: 2, ..Options::default() }).await.unwrap();
     for (channel, spec) in [PROVED, FORGED, PROVED].into_iter().flat_map(|spec| [(0, spec), (1, spec)]) {
         simulator.publish_one(channel, spec);
@@ -146,7 +146,7 @@ async fn a_full_quarantine_stops_its_channel_alone_and_says_so_until_there_is_ro
 }
 
 #[tokio::test]
-async fn a_late_event_whose_proof_does_not_hold_waits_while_the_quarantine_is_full() {
+async fn a_pending_event_with_a_bad_proof_waits_while_the_quarantine_is_full() {
     let simulator = service(&[LATE, PROVED]).await;
     let mut setup = Setup::reading(&simulator);
     setup.run_until_lines(1).await;

@@ -22,7 +22,7 @@ async fn all_delivered(simulator: &Simulator, events: usize) -> (Receiver, Setup
 }
 
 #[tokio::test]
-async fn history_is_delivered_again_to_one_sink_and_moves_no_cursor() {
+async fn a_replay_goes_to_one_sink_and_moves_no_cursor() {
     let simulator = service(&[PROVED; 30]).await;
     let (receiver, setup, mut daemon) = all_delivered(&simulator, 30).await;
     let (first, cursors) = (receiver.ids(), setup.tell(&["cursor", "show", "--json"]).await.each("cursor"));
@@ -49,7 +49,7 @@ async fn history_is_delivered_again_to_one_sink_and_moves_no_cursor() {
 }
 
 #[tokio::test]
-async fn a_redelivery_that_was_asked_for_outlasts_a_crash() {
+async fn a_requested_replay_survives_a_crash() {
     let simulator = service(&[PROVED; 4]).await;
     let (receiver, setup, mut daemon) = all_delivered(&simulator, 4).await;
     receiver.always(Some(Reply::Refuse(503, None)));
@@ -69,7 +69,7 @@ async fn a_redelivery_that_was_asked_for_outlasts_a_crash() {
 }
 
 #[tokio::test]
-async fn where_the_sink_has_not_come_so_far_nothing_is_delivered_again() {
+async fn a_replay_above_the_sinks_cursor_is_refused() {
     let simulator = service(&[PROVED; 30]).await;
     let (receiver, setup, mut daemon) = all_delivered(&simulator, 30).await;
     receiver.always(Some(Reply::Refuse(503, None)));
@@ -86,7 +86,7 @@ async fn where_the_sink_has_not_come_so_far_nothing_is_delivered_again() {
 }
 
 #[tokio::test]
-async fn more_events_than_may_wait_are_refused_before_one_is_delivered_again() {
+async fn a_replay_of_too_many_events_is_refused_before_it_starts() {
     let options = Options { events: 10_001, unsigned: 1.0, ..Options::default() };
     let simulator = Simulator::start(options).await.unwrap();
     let setup = Setup::reading(&simulator).with("channels.c0.start", "latest");

@@ -5,7 +5,7 @@ use crate::support::{Setup, records};
 use simulator::{Options, Simulator};
 
 #[tokio::test]
-async fn where_there_is_no_state_none_is_made() {
+async fn commands_create_no_state() {
     let simulator = service(&[]).await;
     let setup = Setup::reading(&simulator);
     setup.write();
@@ -16,7 +16,7 @@ async fn where_there_is_no_state_none_is_made() {
 }
 
 #[tokio::test]
-async fn a_running_daemon_answers_at_a_socket_that_is_its_owners_alone() {
+async fn a_running_daemon_answers_at_a_socket_only_its_owner_can_use() {
     use std::os::unix::fs::PermissionsExt;
 
     let simulator = service(&[PROVED, FORGED, PROVED, FORGED]).await;
@@ -48,7 +48,7 @@ async fn a_running_daemon_answers_at_a_socket_that_is_its_owners_alone() {
 }
 
 #[tokio::test]
-async fn a_state_whose_path_is_too_long_for_a_socket_keeps_no_daemon_from_running() {
+async fn a_state_path_too_long_for_a_socket_does_not_stop_the_daemon() {
     let simulator = service(&[PROVED]).await;
     let mut setup = Setup::reading(&simulator);
     setup.set("state.path", setup.path(&"long".repeat(30)).display().to_string());
@@ -60,7 +60,7 @@ async fn a_state_whose_path_is_too_long_for_a_socket_keeps_no_daemon_from_runnin
 }
 
 #[tokio::test]
-async fn a_command_on_the_state_needs_no_secret() {
+async fn state_commands_need_no_secrets() {
     let simulator = Simulator::start(Options { events: 3, ..Options::default() }).await.unwrap();
     let mut setup = Setup::reading(&simulator);
     let mut daemon = setup.start();

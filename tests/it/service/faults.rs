@@ -15,7 +15,7 @@ async fn service(events: u64) -> Simulator {
 }
 
 #[tokio::test]
-async fn each_fault_is_survived_and_everything_arrives() {
+async fn each_service_fault_is_survived_without_loss() {
     let limited = |retry_after: &str| Fault::RateLimited { retry_after: Some(retry_after.to_owned()) };
     for (fault, message, kind) in [
         (Fault::Status(400), SOMEBODY_MUST_ACT, "refused"),
@@ -62,7 +62,7 @@ async fn each_fault_is_survived_and_everything_arrives() {
 }
 
 #[tokio::test]
-async fn the_wait_that_the_service_asks_for_is_kept() {
+async fn retry_after_of_the_service_is_obeyed() {
     let simulator = service(5).await;
     let setup = Setup::reading(&simulator);
     simulator.fail_next(Fault::RateLimited { retry_after: Some("2".to_owned()) }, 1);
@@ -76,7 +76,7 @@ async fn the_wait_that_the_service_asks_for_is_kept() {
 }
 
 #[tokio::test]
-async fn a_wrong_key_is_said_once_and_never_printed() {
+async fn a_wrong_key_is_reported_once_and_never_printed() {
     let simulator = service(10).await;
     let mut setup = Setup::reading(&simulator).with("log.level", "trace");
     let key = simulator.announcement().api_key.clone();
@@ -96,7 +96,7 @@ async fn a_wrong_key_is_said_once_and_never_printed() {
 }
 
 #[tokio::test]
-async fn a_wrong_address_or_key_is_said_in_the_same_words_by_run_and_by_check() {
+async fn run_and_check_report_a_wrong_address_or_key_in_the_same_words() {
     let simulator = service(1).await;
     let (plain, tls) = (Receiver::start().await, Receiver::start_tls(&Authority::new("tests")).await);
     let base = simulator.announcement().base_url.clone();
@@ -131,7 +131,7 @@ async fn a_wrong_address_or_key_is_said_in_the_same_words_by_run_and_by_check() 
 }
 
 #[tokio::test]
-async fn a_service_that_is_not_there_yet_is_waited_for() {
+async fn an_unreachable_service_is_retried_at_the_start() {
     let first = service(0).await;
     let setup = Setup::reading(&first);
     let listen = first.announcement().base_url.trim_start_matches("http://").trim_end_matches("/v1").parse().unwrap();

@@ -8,7 +8,7 @@ use crate::support::{Setup, deliverable, eventually};
 const GONE: &str = "channel does not exist or is archived: stopped; the others continue";
 
 #[tokio::test]
-async fn a_channel_that_is_gone_stops_alone() {
+async fn a_deleted_channel_stops_alone() {
     let options = Options { channels: 3, events: 10, ..Options::default() };
     let simulator = Simulator::start(options).await.unwrap();
     let setup = Setup::reading(&simulator);
@@ -29,7 +29,7 @@ async fn a_channel_that_is_gone_stops_alone() {
 }
 
 #[tokio::test]
-async fn when_every_channel_is_gone_it_ends_and_says_so_by_its_exit_code() {
+async fn when_every_channel_is_deleted_the_exit_code_says_so() {
     let simulator = Simulator::start(Options { channels: 2, events: 3, ..Options::default() }).await.unwrap();
     let setup = Setup::reading(&simulator);
     let daemon = setup.start();
@@ -42,7 +42,7 @@ async fn when_every_channel_is_gone_it_ends_and_says_so_by_its_exit_code() {
 }
 
 #[tokio::test]
-async fn a_404_that_is_not_the_services_is_waited_out_and_named() {
+async fn a_404_from_something_else_is_retried_and_explained() {
     let simulator = Simulator::start(Options { events: 1, ..Options::default() }).await.unwrap();
     simulator.fail_next(Fault::Html(404), 5);
     let setup = Setup::reading(&simulator);

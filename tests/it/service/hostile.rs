@@ -50,7 +50,7 @@ fn most_memory_kb(daemon: &Daemon) -> u64 {
 }
 
 #[tokio::test]
-async fn an_answer_without_end_is_refused_in_bounded_memory() {
+async fn an_endless_answer_is_refused_in_bounded_memory() {
     let simulator = service(1, 3).await;
     simulator.misbehave(0, Some(Misbehaviour::EndlessBody));
     let setup = Setup::reading(&simulator).with("log.level", "info");
@@ -67,7 +67,7 @@ async fn an_answer_without_end_is_refused_in_bounded_memory() {
 }
 
 #[tokio::test]
-async fn what_readers_of_json_cannot_read_is_quarantined_as_such_and_costs_no_memory() {
+async fn unreadable_json_is_quarantined_in_bounded_memory() {
     let with = |offset: i64, extra: &str| notice(offset).replacen('{', &format!(r#"{{"extra":{extra},"#), 1);
     let deep = with(1, &format!("{}{}", "[".repeat(100_000), "]".repeat(100_000)));
     let page = format!(r#"{{"events":[{},{},{deep}],"has_more":false}}"#, notice(3), with(2, r#""\ud800""#));
@@ -92,7 +92,7 @@ async fn what_readers_of_json_cannot_read_is_quarantined_as_such_and_costs_no_me
 }
 
 #[tokio::test]
-async fn pages_that_lead_nowhere_are_no_busy_loop_and_repeat_nothing() {
+async fn pages_without_progress_cause_no_busy_loop_and_no_repeats() {
     for how in [Misbehaviour::EmptyPages, Misbehaviour::SamePage, Misbehaviour::Backwards] {
         let simulator = service(1, 3).await;
         let setup = Setup::reading(&simulator).with("api.idle_wait", "100ms").with("api.page_limit", 3);
@@ -112,7 +112,7 @@ async fn pages_that_lead_nowhere_are_no_busy_loop_and_repeat_nothing() {
 }
 
 #[tokio::test]
-async fn a_healthy_channel_goes_on_beside_one_that_misbehaves_in_each_way() {
+async fn a_healthy_channel_continues_beside_each_kind_of_misbehavior() {
     let ways = Misbehaviour::value_variants();
     let simulator = service(ways.len() + 1, 20).await;
     let mut setup = Setup::reading(&simulator).with("api.request_timeout", "2s").with("sinks.other.type", "file");
@@ -130,7 +130,7 @@ async fn a_healthy_channel_goes_on_beside_one_that_misbehaves_in_each_way() {
 }
 
 #[tokio::test]
-async fn offsets_at_the_end_of_their_range_are_offsets() {
+async fn offsets_at_the_limits_of_int64_work() {
     let last = i64::MAX;
     let service = Scripted::answering(move |asked| match asked.offset {
         Some(from) if from < last - 1 => page(&[last - 1], true).into_response(),
@@ -147,7 +147,7 @@ async fn offsets_at_the_end_of_their_range_are_offsets() {
 }
 
 #[tokio::test]
-async fn nonsense_far_above_everything_loses_nothing_that_comes_after_it() {
+async fn nonsense_far_above_the_newest_offset_loses_no_later_event() {
     let newest = Arc::new(AtomicI64::new(3));
     let published = Arc::clone(&newest);
     let service = Scripted::answering(move |asked| {
@@ -179,7 +179,7 @@ async fn nonsense_far_above_everything_loses_nothing_that_comes_after_it() {
 }
 
 #[tokio::test]
-async fn one_event_far_above_all_others_does_not_move_the_cursor_alone() {
+async fn one_event_far_above_all_others_does_not_move_the_cursor() {
     const FAR: i64 = i64::MAX - 1;
     let (newest, far) = (Arc::new(AtomicI64::new(3)), Arc::new(AtomicI64::new(FAR)));
     let (published, shown) = (Arc::clone(&newest), Arc::clone(&far));

@@ -34,7 +34,7 @@ fn memory(daemon: &Daemon, line: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn large_pages_take_what_they_may_and_give_it_back() {
+async fn large_pages_use_and_release_their_memory_share() {
     for how in [Misbehaviour::LargeNotices, Misbehaviour::WithheldProofs, Misbehaviour::DeepJson] {
         let (simulator, setup) = crowd(8, how).await;
         let mut daemon = setup.start();
@@ -51,7 +51,7 @@ async fn large_pages_take_what_they_may_and_give_it_back() {
 }
 
 #[tokio::test]
-async fn channels_that_stand_still_keep_no_memory_that_another_needs() {
+async fn blocked_channels_release_memory_that_others_need() {
     for how in [Misbehaviour::WithheldProofs, Misbehaviour::SamePage, Misbehaviour::SlowBody] {
         let (simulator, mut setup) = crowd(8, how).await;
         // Each event of this channel needs memory from the shared budget.

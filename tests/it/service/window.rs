@@ -7,7 +7,7 @@ use crate::support::{Setup, crowded_second, deliverable};
 const READ_FAILED: &str = "failed: an operator must act; retrying";
 
 #[tokio::test]
-async fn a_backlog_arrives_whichever_events_a_page_holds() {
+async fn a_backlog_is_delivered_in_every_reading_window() {
     for (inclusive, sparse) in [(false, false), (true, false), (false, true), (true, true)] {
         let options = Options { events: 300, window: Window::Newest, inclusive, sparse, ..Options::default() };
         let simulator = Simulator::start(options).await.unwrap();
@@ -24,7 +24,7 @@ async fn a_backlog_arrives_whichever_events_a_page_holds() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_told_apart_is_said_to_be_in_doubt_and_never_passed_over() {
+async fn an_ambiguous_range_is_reported_as_in_doubt_and_never_skipped() {
     let (simulator, setup, mut daemon) = crowded_second().await;
     let before = simulator.requests().search;
     daemon

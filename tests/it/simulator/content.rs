@@ -40,7 +40,7 @@ fn assert_is_signature(event: &Value) {
 }
 
 #[tokio::test]
-async fn a_watched_event_names_its_signature_and_its_hash() {
+async fn a_watcher_event_names_its_signature_and_hash() {
     for (payload, signed) in published(Kind::WatcherEvent).await {
         assert_is_signature(&signed);
         assert_eq!(signed["chain_selector"], payload["chain_selector"]);
@@ -49,7 +49,7 @@ async fn a_watched_event_names_its_signature_and_its_hash() {
 }
 
 #[tokio::test]
-async fn a_confirmed_operation_is_signed_by_the_services_own_name() {
+async fn a_confirmed_operation_is_signed_under_the_services_name() {
     for (payload, signed) in published(Kind::OperationConfirmed).await {
         assert_is_signature(&signed);
         assert_eq!((&signed["service"], &signed["name"]), (&json!("_crec"), &json!("OperationConfirmed")));

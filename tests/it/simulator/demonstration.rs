@@ -10,7 +10,7 @@ use crate::support::Daemon;
 const FORGED: &str = "10";
 
 #[tokio::test]
-async fn the_demonstration_shows_events_and_none_that_is_forged() {
+async fn the_demonstration_shows_no_forged_event() {
     let (daemon, mut stdout) = Daemon::run_piped(&["demo", "--events", "20"], None, &[]);
     let mut out = String::new();
     stdout.read_to_string(&mut out).await.unwrap();

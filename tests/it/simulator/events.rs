@@ -9,7 +9,7 @@ use simulator::{EventSpec, Honesty, Kind, LateProofs, Options, ReplayedId, Simul
 use super::client::{Client, ENDS_AT, LONGEST_WAIT, backlog, id_of, json};
 
 #[tokio::test]
-async fn what_it_says_of_its_events_is_what_the_verifier_finds() {
+async fn the_simulators_verdicts_match_the_verifiers() {
     let late_proofs = Some(LateProofs { share: 0.1, delay: Duration::from_secs(3600) });
     let options = Options { unsigned: 0.2, forged: 0.2, late_proofs, ..backlog(450) };
     let simulator = Simulator::start(options).await.unwrap();
@@ -33,7 +33,7 @@ async fn what_it_says_of_its_events_is_what_the_verifier_finds() {
 }
 
 #[tokio::test]
-async fn events_of_choice_are_what_was_chosen() {
+async fn chosen_events_are_generated() {
     let simulator = Simulator::start(Options::default()).await.unwrap();
     let client = Client::of(&simulator);
     let signed = [Kind::WatcherEvent, Kind::OperationConfirmed, Kind::QueryCompleted];
@@ -77,7 +77,7 @@ fn expected(spec: EventSpec) -> &'static str {
 }
 
 #[tokio::test]
-async fn a_displaced_event_is_verifiable_by_itself_and_told_as_displaced() {
+async fn a_displaced_event_verifies_and_is_announced_as_displaced() {
     let simulator = Simulator::start(Options { channels: 2, events: 1, ..Options::default() }).await.unwrap();
     let offset = simulator.publish_one(0, EventSpec::Honest(Kind::WatcherEvent));
     let client = Client::of(&simulator);
@@ -104,7 +104,7 @@ async fn a_displaced_event_is_verifiable_by_itself_and_told_as_displaced() {
 }
 
 #[tokio::test]
-async fn a_withheld_proof_comes_under_the_same_id_and_offset() {
+async fn a_withheld_proof_appears_under_the_same_id_and_offset() {
     let simulator = Simulator::start(Options::default()).await.unwrap();
     let client = Client::of(&simulator);
     let offset = simulator.publish_one(0, EventSpec::Late(Kind::OperationConfirmed));
@@ -126,7 +126,7 @@ async fn a_withheld_proof_comes_under_the_same_id_and_offset() {
 }
 
 #[tokio::test]
-async fn late_proofs_come_after_their_delay() {
+async fn late_proofs_appear_after_their_delay() {
     let late_proofs = Some(LateProofs { share: 1.0, delay: Duration::from_secs(1) });
     let simulator = Simulator::start(Options { late_proofs, ..backlog(3) }).await.unwrap();
     assert_eq!(simulator.offsets(0)[0].1, Honesty::Pending);
@@ -143,7 +143,7 @@ async fn late_proofs_come_after_their_delay() {
 }
 
 #[tokio::test]
-async fn new_events_come_at_the_rate() {
+async fn new_events_appear_at_the_configured_rate() {
     let simulator = Simulator::start(Options { rate: 200.0, ..backlog(5) }).await.unwrap();
     let client = Client::of(&simulator);
     let grown = async { while client.poll("limit=1").await.offsets[0] < 25 {} };
@@ -153,7 +153,7 @@ async fn new_events_come_at_the_rate() {
 }
 
 #[tokio::test]
-async fn the_same_seed_gives_the_same_service_prepared_or_not_and_another_seed_another() {
+async fn the_seed_determines_the_service() {
     let options = Options { forged: 0.1, unsigned: 0.1, sparse: true, channels: 2, ..backlog(60) };
     let simulators = [
         Simulator::start(options.clone()).await.unwrap(),
@@ -171,7 +171,7 @@ async fn the_same_seed_gives_the_same_service_prepared_or_not_and_another_seed_a
 }
 
 #[tokio::test]
-async fn a_million_events_are_there_at_once() {
+async fn a_million_events_are_available_at_once() {
     let simulator = Simulator::start(Options { sparse: true, ..backlog(1_000_000) }).await.unwrap();
     let client = Client::of(&simulator);
     let middle = client.poll("offset=2500000&limit=3").await;
@@ -182,7 +182,7 @@ async fn a_million_events_are_there_at_once() {
 }
 
 #[tokio::test]
-async fn a_service_that_goes_back_in_time_writes_other_events_under_the_same_offsets() {
+async fn a_restored_service_reuses_offsets_for_other_events() {
     let simulator = Simulator::start(backlog(6)).await.unwrap();
     simulator.publish(0, 4);
     let client = Client::of(&simulator);
@@ -208,7 +208,7 @@ async fn a_service_that_goes_back_in_time_writes_other_events_under_the_same_off
 }
 
 #[tokio::test]
-async fn going_back_in_time_can_be_an_option() {
+async fn going_back_in_time_is_an_option() {
     let go_back = Some("3:0s".parse().unwrap());
     let simulator = Simulator::start(Options { go_back, channels: 2, ..backlog(5) }).await.unwrap();
     let client = Client::of(&simulator);

@@ -7,7 +7,7 @@ use simulator::{Fault, Misbehaviour, Options, Route, Simulator};
 use super::client::{Client, backlog, id_of, json, refusal};
 
 #[tokio::test]
-async fn what_is_not_there_or_not_allowed_is_refused_with_the_envelope() {
+async fn missing_or_forbidden_resources_are_refused_with_the_envelope() {
     let simulator = Simulator::start(Options { channels: 2, ..backlog(3) }).await.unwrap();
     let mut client = Client::of(&simulator);
     let (own, other) = (client.channels[0].clone(), client.channels[1].clone());
@@ -51,7 +51,7 @@ async fn what_is_not_there_or_not_allowed_is_refused_with_the_envelope() {
 }
 
 #[tokio::test]
-async fn faults_come_as_they_were_asked_for_and_are_counted() {
+async fn requested_faults_occur_and_are_counted() {
     let simulator = Simulator::start(backlog(10)).await.unwrap();
     let client = Client::of(&simulator);
     let path = format!("/channels/{}/events", client.channels[0]);
@@ -97,7 +97,7 @@ async fn faults_come_as_they_were_asked_for_and_are_counted() {
 }
 
 #[tokio::test]
-async fn a_reset_is_an_error_of_the_connection() {
+async fn a_reset_is_a_connection_error() {
     let simulator = Simulator::start(backlog(10)).await.unwrap();
     let client = Client::of(&simulator);
     let path = format!("/channels/{}/events", client.channels[0]);
@@ -120,7 +120,7 @@ async fn a_reset_is_an_error_of_the_connection() {
 }
 
 #[tokio::test]
-async fn a_fault_can_be_for_one_route_only_and_slowness_delays_an_answer() {
+async fn a_fault_can_affect_one_route_and_slowness_delays_answers() {
     let simulator = Simulator::start(backlog(10)).await.unwrap();
     let client = Client::of(&simulator);
     simulator.fail_next_on(Route::Event, Fault::Status(500), 1);
@@ -136,7 +136,7 @@ async fn a_fault_can_be_for_one_route_only_and_slowness_delays_an_answer() {
 }
 
 #[tokio::test]
-async fn faults_by_chance_come_in_their_share_and_never_to_the_health_check() {
+async fn random_faults_occur_at_their_rate_and_never_in_health_checks() {
     let simulator = Simulator::start(Options { faults: 1.0, ..backlog(1) }).await.unwrap();
     let client = Client::of(&simulator);
     let path = format!("/channels/{}/events", client.channels[0]);

@@ -30,7 +30,7 @@ async fn channels_and_watchers_are_described() {
 }
 
 #[tokio::test]
-async fn a_watcher_is_waited_for_until_it_is_active_or_has_failed() {
+async fn wait_watcher_ends_when_the_watcher_is_active_or_failed() {
     let options = Options { watcher_status: WatcherStatus::Pending, ..Options::default() };
     let simulator = Simulator::start(options).await.unwrap();
     let setup = Setup::reading(&simulator);
@@ -58,7 +58,7 @@ async fn a_watcher_is_waited_for_until_it_is_active_or_has_failed() {
 }
 
 #[tokio::test]
-async fn stopping_or_dropping_frees_the_port_and_cuts_what_is_open() {
+async fn stopping_frees_the_port_and_closes_connections() {
     // No other test uses this address, so none can take the port meanwhile.
     let listen = "127.0.0.2:0".parse().unwrap();
     let first = Simulator::start(Options { listen, ..backlog(1) }).await.unwrap();
@@ -87,7 +87,7 @@ async fn stopping_or_dropping_frees_the_port_and_cuts_what_is_open() {
 }
 
 #[tokio::test]
-async fn the_announcement_is_what_a_client_needs() {
+async fn the_announcement_has_everything_a_client_needs() {
     let options = Options { channels: 3, org_id: "org_of_a_test".to_owned(), ..Options::default() };
     let simulator = Simulator::start(options).await.unwrap();
     let known = serde_json::to_value(simulator.announcement()).unwrap();

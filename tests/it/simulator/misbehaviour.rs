@@ -46,7 +46,7 @@ async fn read(mut answer: Response, wanted: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn answers_hang_or_come_a_byte_a_second() {
+async fn answers_can_hang_or_arrive_a_byte_per_second() {
     let (simulator, client) = misbehaving(Misbehaviour::Hang).await;
     assert!(tokio::time::timeout(A_WHILE, bytes::<1>(&client)).await.is_err());
 
@@ -71,7 +71,7 @@ async fn answers_hang_or_come_a_byte_a_second() {
 }
 
 #[tokio::test]
-async fn answers_are_larger_than_anybody_should_read() {
+async fn answers_can_be_excessively_large() {
     let (simulator, client) = misbehaving(Misbehaviour::EndlessBody).await;
     let body = read(answer(&client).await, 70 * MIB).await;
     assert!(body.starts_with(br#"{"events":[  "#));
@@ -96,7 +96,7 @@ async fn answers_are_larger_than_anybody_should_read() {
 }
 
 #[tokio::test]
-async fn events_are_large_or_forged_or_wait_for_ever_or_are_deep() {
+async fn events_can_be_large_forged_deep_or_pending_forever() {
     for (how, limit, size, verdict) in [
         (Misbehaviour::LargeNotices, 2, 6_000_000, "unsigned"),
         (Misbehaviour::LargeEvents, 2, 6_000_000, "verified"),
@@ -129,7 +129,7 @@ async fn events_are_large_or_forged_or_wait_for_ever_or_are_deep() {
 }
 
 #[tokio::test]
-async fn pages_lead_nowhere() {
+async fn pages_can_make_no_progress() {
     let (simulator, client) = misbehaving(Misbehaviour::EmptyPages).await;
     let page = client.poll("").await;
     assert!(page.offsets.is_empty() && page.has_more);
@@ -148,7 +148,7 @@ async fn pages_lead_nowhere() {
 }
 
 #[tokio::test]
-async fn a_channel_behaves_beside_others_that_misbehave() {
+async fn a_healthy_channel_coexists_with_misbehaving_ones() {
     let misbehave = vec!["1-2:all".parse().unwrap(), "2:retry-after".parse().unwrap()];
     let simulator = Simulator::start(Options { channels: 4, misbehave, ..backlog(3) }).await.unwrap();
     let client = Client::of(&simulator);

@@ -5,7 +5,7 @@ use simulator::{HasMore, Options, Simulator, Window};
 use super::client::{Client, backlog};
 
 #[tokio::test]
-async fn offset_is_read_as_the_options_say() {
+async fn the_meaning_of_offset_is_an_option() {
     for window in [Window::Oldest, Window::Newest] {
         for inclusive in [false, true] {
             for sparse in [false, true] {
@@ -33,7 +33,7 @@ async fn offset_is_read_as_the_options_say() {
 }
 
 #[tokio::test]
-async fn without_offset_the_latest_come_again_until_there_are_newer_ones() {
+async fn without_an_offset_the_newest_events_repeat() {
     let simulator = Simulator::start(backlog(300)).await.unwrap();
     let client = Client::of(&simulator);
     for _ in 0..2 {
@@ -47,7 +47,7 @@ async fn without_offset_the_latest_come_again_until_there_are_newer_ones() {
 }
 
 #[tokio::test]
-async fn has_more_can_speak_of_older_events() {
+async fn has_more_can_refer_to_older_events() {
     let simulator = Simulator::start(Options { has_more: HasMore::Older, ..backlog(30) }).await.unwrap();
     let client = Client::of(&simulator);
     assert!(client.poll("offset=25").await.has_more);

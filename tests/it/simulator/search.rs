@@ -7,7 +7,7 @@ use simulator::{Options, Simulator};
 use super::client::{Client, ENDS_AT, backlog, json};
 
 #[tokio::test]
-async fn search_filters_by_everything_an_event_has() {
+async fn search_filters_by_every_field() {
     let simulator = Simulator::start(Options { unsigned: 0.5, ..backlog(400) }).await.unwrap();
     let client = Client::of(&simulator);
     let all: Vec<_> = client.everything().await.into_iter().map(|(_, record)| json(&record)).collect();
@@ -43,7 +43,7 @@ async fn search_filters_by_everything_an_event_has() {
 }
 
 #[tokio::test]
-async fn search_reads_several_values_names_services_and_times() {
+async fn search_accepts_several_values_names_services_and_times() {
     let simulator = Simulator::start(Options { unsigned: 0.3, ..backlog(400) }).await.unwrap();
     let client = Client::of(&simulator);
     let either = client.search("type=wallet.status&type=watcher.status&limit=200").await;
@@ -73,7 +73,7 @@ async fn search_reads_several_values_names_services_and_times() {
 }
 
 #[tokio::test]
-async fn search_pages_by_offset_as_poll_does() {
+async fn search_pages_by_offset_like_polling() {
     let simulator = Simulator::start(Options { unsigned: 0.5, ..backlog(200) }).await.unwrap();
     let client = Client::of(&simulator);
     let all = client.search("type=watcher.event&limit=200").await;

@@ -41,7 +41,7 @@ async fn until_kept(daemon: &mut Daemon, files: &Files, lines: usize, ending: &s
 }
 
 #[tokio::test]
-async fn closed_files_are_what_gzip_and_zstd_take_and_hold_each_event_once() {
+async fn gzip_and_zstd_read_the_closed_files_with_each_event_once() {
     if !programs(&["gzip", "zstd"]) {
         return;
     }
@@ -76,7 +76,7 @@ async fn closed_files_are_what_gzip_and_zstd_take_and_hold_each_event_once() {
 }
 
 #[tokio::test]
-async fn killed_at_any_moment_each_format_has_each_event_once_over_all_files() {
+async fn kills_at_any_moment_leave_each_event_once_over_all_files_in_each_format() {
     let mut moments = random(5);
     for (format, compress) in [("json", "zstd"), ("cloudevents", "gzip"), ("raw", "zstd")] {
         let simulator = service(150).await;
@@ -101,7 +101,7 @@ async fn killed_at_any_moment_each_format_has_each_event_once_over_all_files() {
 }
 
 #[tokio::test]
-async fn what_the_bounds_do_not_keep_is_deleted_and_what_is_marked_is_not() {
+async fn retention_deletes_files_beyond_the_limits_except_marked_ones() {
     let simulator = service(0).await;
     let (mut setup, files) = rotating(&simulator);
     let mut daemon = setup.start();
@@ -123,7 +123,7 @@ async fn what_the_bounds_do_not_keep_is_deleted_and_what_is_marked_is_not() {
 }
 
 #[tokio::test]
-async fn a_file_is_closed_when_its_time_is_over_also_without_an_event() {
+async fn a_file_is_closed_at_the_end_of_its_period_even_without_an_event() {
     let simulator = service(20).await;
     let setup = Setup::reading(&simulator).with("sinks.file.rotate_every", "1s");
     let files = Files::of(setup.path("events.jsonl"));
@@ -138,7 +138,7 @@ async fn a_file_is_closed_when_its_time_is_over_also_without_an_event() {
 }
 
 #[tokio::test]
-async fn a_disk_that_is_full_while_files_are_closed_and_compressed_blocks_the_lane_until_there_is_room() {
+async fn a_full_disk_during_compression_blocks_the_lane_until_there_is_room() {
     let simulator = service(20).await;
     let (mut setup, _) = rotating(&simulator);
     let Some(mount) = Mount::new(setup.path("small"), "1m") else { return };
@@ -177,7 +177,7 @@ async fn a_disk_that_is_full_while_files_are_closed_and_compressed_blocks_the_la
 }
 
 #[tokio::test]
-async fn files_are_given_to_others_by_root_alone_and_otherwise_that_is_said() {
+async fn only_root_can_change_the_owner_of_files() {
     let simulator = service(10).await;
     let setup = Setup::reading(&simulator).with("sinks.file.owner", "12345").with("sinks.file.group", 23456);
     let root = rustix::process::geteuid().is_root();
@@ -197,7 +197,7 @@ async fn files_are_given_to_others_by_root_alone_and_otherwise_that_is_said() {
 }
 
 #[tokio::test]
-async fn a_configuration_that_is_read_again_while_files_are_compressed_costs_nothing() {
+async fn a_reload_during_compression_loses_nothing() {
     let simulator = service(200).await;
     let (mut setup, files) = rotating(&simulator);
     setup.set("sinks.file.compress", "gzip");
@@ -213,7 +213,7 @@ async fn a_configuration_that_is_read_again_while_files_are_compressed_costs_not
 }
 
 #[tokio::test]
-async fn a_file_whose_directory_became_that_of_another_sink_is_not_opened() {
+async fn a_file_in_the_directory_of_another_sink_is_not_opened() {
     let simulator = service(60).await;
     let (mut setup, files) = rotating(&simulator);
     let elsewhere = setup.path("elsewhere");

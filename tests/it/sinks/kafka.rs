@@ -84,26 +84,26 @@ async fn relayed() -> Option<(Topic, Relay)> {
 }
 
 #[tokio::test]
-async fn killed_again_and_again_it_produces_each_event_once() {
+async fn repeated_kills_produce_each_event_once() {
     let Some(broker) = Broker::shared() else { return };
     streams::killed_again_and_again(&broker.topic()).await;
 }
 
 #[tokio::test]
-async fn a_broker_that_is_restarted_or_away_has_each_event_once_and_holds_up_no_other_sink() {
+async fn a_restarted_broker_has_each_event_once_and_delays_no_other_sink() {
     let Some(broker) = Broker::own_in(&std::env::temp_dir()) else { return };
     streams::restarted_in_the_middle(&broker.topic()).await;
     streams::away(&broker.topic()).await;
 }
 
 #[tokio::test]
-async fn answers_that_are_lost_repeat_no_event() {
+async fn lost_answers_repeat_no_event() {
     let Some((topic, relay)) = relayed().await else { return };
     streams::answers_lost(&topic, &relay).await;
 }
 
 #[tokio::test]
-async fn a_full_disk_is_waited_for_and_holds_up_no_other_sink() {
+async fn a_full_disk_of_the_server_is_retried_and_delays_no_other_sink() {
     let directory = tempfile::tempdir().unwrap();
     let Some(mount) = Mount::new(directory.path().join("small"), "128m") else { return };
     let Some(broker) = Broker::own_in(&mount.at) else { return };

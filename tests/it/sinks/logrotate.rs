@@ -32,7 +32,7 @@ fn text_of(path: &Path) -> Vec<i64> {
 }
 
 #[tokio::test]
-async fn after_logrotate_it_goes_on_in_a_new_file_at_once_and_no_event_is_lost_or_repeated() {
+async fn after_logrotate_it_continues_in_a_new_file_without_loss_or_repeat() {
     if !programs(&["logrotate", "gzip"]) {
         return;
     }
@@ -78,7 +78,7 @@ async fn after_logrotate_it_goes_on_in_a_new_file_at_once_and_no_event_is_lost_o
 
 /// logrotate loses lines that are written between its copy and the truncation. This test writes nothing meanwhile.
 #[tokio::test]
-async fn a_file_that_logrotate_copies_and_empties_goes_on_from_its_beginning() {
+async fn a_file_rotated_with_copytruncate_continues_from_its_beginning() {
     if !programs(&["logrotate", "gzip"]) {
         return;
     }

@@ -85,12 +85,12 @@ async fn killed_again_and_again(stream: Value) {
 }
 
 #[tokio::test]
-async fn killed_again_and_again_it_publishes_each_event_once_in_batches() {
+async fn repeated_kills_publish_each_event_once_in_batches() {
     killed_again_and_again(batches()).await;
 }
 
 #[tokio::test]
-async fn killed_again_and_again_it_publishes_each_event_once_one_by_one() {
+async fn repeated_kills_publish_each_event_once_one_by_one() {
     killed_again_and_again(one_by_one()).await;
 }
 
@@ -100,7 +100,7 @@ async fn restarted_in_the_middle(stream: Value) {
 }
 
 #[tokio::test]
-async fn a_server_that_is_restarted_in_the_middle_has_each_event_once() {
+async fn a_server_restarted_during_delivery_has_each_event_once() {
     tokio::join!(restarted_in_the_middle(batches()), restarted_in_the_middle(one_by_one()));
 }
 
@@ -111,18 +111,18 @@ async fn answers_lost(stream: Value) {
 }
 
 #[tokio::test]
-async fn answers_that_are_lost_repeat_no_event() {
+async fn lost_answers_repeat_no_event() {
     tokio::join!(answers_lost(batches()), answers_lost(one_by_one()));
 }
 
 #[tokio::test]
-async fn a_server_that_is_away_is_waited_for_and_holds_up_no_other_sink() {
+async fn an_unreachable_server_is_retried_and_delays_no_other_sink() {
     let Some(nats) = Nats::start() else { return };
     streams::away(&nats).await;
 }
 
 #[tokio::test]
-async fn a_full_disk_is_waited_for_and_holds_up_no_other_sink() {
+async fn a_full_disk_of_the_server_is_retried_and_delays_no_other_sink() {
     let directory = tempfile::tempdir().unwrap();
     let Some(mount) = Mount::new(directory.path().join("small"), "32m") else { return };
     let Some(nats) = Nats::start_in(&mount.at) else { return };
@@ -142,7 +142,7 @@ async fn an_older_instance_that_wakes_up_publishes_nothing_twice() {
 }
 
 #[tokio::test]
-async fn two_that_take_the_lane_from_each_other_publish_each_event_once_and_say_so() {
+async fn two_instances_competing_for_a_lane_publish_each_event_once_and_report_it() {
     let Some(nats) = made(batches()).await else { return };
     streams::taken_from_each_other(&nats).await;
 }

@@ -69,11 +69,11 @@ async fn receives(program: &str, language: &str) {
 }
 
 #[tokio::test]
-async fn the_receiver_in_python_takes_what_is_signed_and_proved_and_nothing_else() {
+async fn the_python_receiver_accepts_only_signed_and_proved_events() {
     receives("python3", "python").await;
 }
 
 #[tokio::test]
-async fn the_receiver_in_javascript_takes_what_is_signed_and_proved_and_nothing_else() {
+async fn the_javascript_receiver_accepts_only_signed_and_proved_events() {
     receives("node", "js").await;
 }

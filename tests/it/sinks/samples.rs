@@ -6,7 +6,7 @@ use simulator::{Options, Simulator};
 use crate::support::{Receiver, Reply, Setup, deliverable, offsets};
 
 #[tokio::test]
-async fn a_webhook_is_given_one_sample_that_says_so_and_no_position_moves() {
+async fn a_webhook_gets_one_marked_sample_and_no_cursor_moves() {
     let simulator = Simulator::start(Options { events: 5, ..Options::default() }).await.unwrap();
     let receiver = Receiver::start().await;
     receiver.ask_for_tokens(3600);
@@ -42,7 +42,7 @@ async fn a_webhook_is_given_one_sample_that_says_so_and_no_position_moves() {
 }
 
 #[tokio::test]
-async fn what_a_target_answers_is_said_with_the_exit_code_that_it_deserves() {
+async fn the_targets_answer_decides_the_exit_code() {
     let simulator = Simulator::start(Options::default()).await.unwrap();
     let receiver = Receiver::start().await;
     let setup = Setup::reading(&simulator).with_webhook("hook", &receiver);
@@ -70,7 +70,7 @@ async fn what_a_target_answers_is_said_with_the_exit_code_that_it_deserves() {
 }
 
 #[tokio::test]
-async fn a_template_is_tested_by_what_it_makes_of_the_sample() {
+async fn a_template_is_tested_with_the_sample() {
     let simulator = Simulator::start(Options::default()).await.unwrap();
     let receiver = Receiver::start().await;
     for template in ["slack", "teams", "discord", "pagerduty", "opsgenie"] {
@@ -88,7 +88,7 @@ async fn a_template_is_tested_by_what_it_makes_of_the_sample() {
 }
 
 #[tokio::test]
-async fn a_file_is_only_looked_at_and_standard_output_shows_the_sample() {
+async fn a_file_is_only_examined_and_standard_output_shows_the_sample() {
     let simulator = Simulator::start(Options::default()).await.unwrap();
     let setup = Setup::reading(&simulator).with("sinks.out.type", "stdout").with("sinks.out.format", "text");
     setup.write();

@@ -10,7 +10,7 @@ use tokio::process::Command;
 use crate::support::{Delivered, LONGEST_WAIT, Setup, deliverable};
 
 #[tokio::test]
-async fn a_reader_of_standard_output_may_leave_and_come_back() {
+async fn a_reader_of_standard_output_can_leave_and_return() {
     let simulator = Simulator::start(Options { events: 60, unsigned: 0.2, ..Options::default() }).await.unwrap();
     let mut setup = Setup::reading(&simulator).with("sinks.out.type", "stdout").with("channels.c0.sinks", vec!["out"]);
     setup.remove("sinks.file");
@@ -38,7 +38,7 @@ async fn a_reader_of_standard_output_may_leave_and_come_back() {
 }
 
 #[tokio::test]
-async fn a_standard_output_that_was_closed_at_the_start_is_refused_and_no_event_counts_as_delivered() {
+async fn a_standard_output_closed_at_the_start_is_refused() {
     let simulator = Simulator::start(Options { events: 5, ..Options::default() }).await.unwrap();
     let mut setup = Setup::reading(&simulator).with("sinks.out.type", "stdout").with("channels.c0.sinks", vec!["out"]);
     setup.remove("sinks.file");

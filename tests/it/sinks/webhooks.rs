@@ -43,7 +43,7 @@ async fn until_lane_is(setup: &Setup, daemon: &mut Daemon, sink: &str, state: &s
 }
 
 #[tokio::test]
-async fn a_webhook_that_is_gone_is_not_asked_again_until_it_is_resumed_or_the_daemon_starts_again() {
+async fn a_webhook_that_answers_410_is_not_called_until_resume_or_restart() {
     let simulator = service(20).await;
     let receiver = Receiver::start().await;
     let setup = Setup::reading(&simulator).with_webhook("hook", &receiver);
@@ -85,7 +85,7 @@ async fn a_webhook_that_is_gone_is_not_asked_again_until_it_is_resumed_or_the_da
 }
 
 #[tokio::test]
-async fn what_is_refused_for_long_is_kept_and_offered_at_once_when_an_operator_says_so() {
+async fn a_refused_event_is_kept_and_retried_at_once_on_resume() {
     let simulator = service(10).await;
     let receiver = Receiver::start().await;
     let setup =
@@ -103,7 +103,7 @@ async fn what_is_refused_for_long_is_kept_and_offered_at_once_when_an_operator_s
 }
 
 #[tokio::test]
-async fn an_endpoint_that_asks_for_a_pause_is_given_it() {
+async fn retry_after_of_an_endpoint_is_obeyed() {
     let simulator = service(10).await;
     let receiver = Receiver::start().await;
     let setup = webhook_only(&simulator, &receiver);
@@ -119,7 +119,7 @@ async fn an_endpoint_that_asks_for_a_pause_is_given_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn batches_are_complete_and_ascending_over_kills_and_a_repeat_has_the_same_id() {
+async fn batches_survive_kills_in_order_and_a_repeat_has_the_same_id() {
     const BATCH: usize = 8;
     let simulator = service(480).await;
     let receiver = Receiver::start().await;
@@ -159,7 +159,7 @@ async fn batches_are_complete_and_ascending_over_kills_and_a_repeat_has_the_same
 }
 
 #[tokio::test]
-async fn a_batch_waits_for_more_and_a_stop_does_not_wait_for_a_batch() {
+async fn a_batch_waits_for_more_events_and_a_stop_does_not() {
     let simulator = service(4).await;
     let receiver = Receiver::start().await;
     let setup = Setup::reading(&simulator)
@@ -197,7 +197,7 @@ fn subject(delivered: &Delivered) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_several_requests_at_a_time_a_refused_subject_holds_up_no_other_and_each_keeps_its_order() {
+async fn with_concurrency_a_refused_subject_delays_no_other_and_each_keeps_its_order() {
     // A page alone has more events than the sink is offered at once (8 × 4), so the next page is not joined to it.
     const PAGE: i64 = 40;
     let simulator = service(150).await;

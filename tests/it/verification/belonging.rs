@@ -39,7 +39,7 @@ pub(super) async fn status(setup: &Setup) -> Value {
 }
 
 #[tokio::test]
-async fn a_record_names_the_workflow_and_its_run_as_the_report_does() {
+async fn a_record_names_the_workflow_and_execution_of_the_report() {
     let simulator = service(1).await;
     let setup = Setup::reading(&simulator);
     simulator.publish_one(0, PROVED);
@@ -53,7 +53,7 @@ async fn a_record_names_the_workflow_and_its_run_as_the_report_does() {
 }
 
 #[tokio::test]
-async fn a_querys_result_that_is_shown_in_another_channel_is_rejected_and_its_own_channel_delivers_it() {
+async fn a_query_result_in_a_foreign_channel_is_rejected_and_its_own_channel_delivers_it() {
     let simulator = service(2).await;
     let mut setup = Setup::reading(&simulator);
     simulator.publish_one(0, RESULT);
@@ -74,7 +74,7 @@ async fn a_querys_result_that_is_shown_in_another_channel_is_rejected_and_its_ow
 }
 
 #[tokio::test]
-async fn a_pinned_channel_delivers_nothing_of_another_one_and_the_owner_gets_it_though_it_reads_later() {
+async fn a_pinned_channel_rejects_foreign_events_and_their_own_channel_delivers_them_later() {
     let simulator = service(2).await;
     let mut setup = Setup::reading(&simulator).with("channels.c1.expect.workflow_id", workflows(&simulator, 1));
     for offset in 1..=20 {
@@ -101,7 +101,7 @@ async fn a_pinned_channel_delivers_nothing_of_another_one_and_the_owner_gets_it_
 }
 
 #[tokio::test]
-async fn values_are_expected_in_upper_and_lower_case_and_with_or_without_0x() {
+async fn expected_values_match_in_any_case_with_or_without_0x() {
     let simulator = service(1).await;
     let upper: Vec<_> = workflows(&simulator, 0).iter().map(|id| id[2..].to_uppercase()).collect();
     let setup = Setup::reading(&simulator).with("channels.c0.expect.workflow_id", upper);
@@ -111,7 +111,7 @@ async fn values_are_expected_in_upper_and_lower_case_and_with_or_without_0x() {
 }
 
 #[tokio::test]
-async fn a_wrong_pin_loses_nothing_and_the_right_one_delivers_all_of_it_in_order() {
+async fn a_wrong_pin_loses_nothing_and_the_corrected_pin_delivers_everything_in_order() {
     let simulator = service(1).await;
     let mut setup = Setup::reading(&simulator);
     simulator.publish_one(0, PROVED);
@@ -176,7 +176,7 @@ async fn a_redeployed_workflow_is_rejected_by_its_pin_until_one_command_accepts_
 }
 
 #[tokio::test]
-async fn lists_are_proposed_from_events_and_watchers_and_nothing_of_another_channels_watcher() {
+async fn proposed_lists_contain_the_channels_own_events_and_watchers_only() {
     let simulator = service(2).await;
     let setup = Setup::reading(&simulator);
     simulator.publish(0, 150);

@@ -55,7 +55,7 @@ async fn until_lines(daemon: &mut Daemon, lines: usize, setup: &Setup) {
 }
 
 #[tokio::test]
-async fn a_proof_under_another_offset_is_quarantined_and_holds_nothing_up() {
+async fn a_proof_repeated_at_another_offset_is_quarantined_and_delays_nothing() {
     for kind in [Kind::WatcherEvent, Kind::OperationConfirmed, Kind::QueryCompleted] {
         let simulator = service(1).await;
         let setup = Setup::reading(&simulator);
@@ -82,7 +82,7 @@ async fn a_proof_under_another_offset_is_quarantined_and_holds_nothing_up() {
 }
 
 #[tokio::test]
-async fn a_duplicate_proof_that_keeps_its_id_is_quarantined_and_what_comes_after_it_is_read() {
+async fn a_duplicate_proof_with_the_same_id_is_quarantined_and_later_events_are_read() {
     let simulator = service(2).await;
     let setup = Setup::reading(&simulator);
     let mut daemon = setup.start();
@@ -109,7 +109,7 @@ async fn a_duplicate_proof_that_keeps_its_id_is_quarantined_and_what_comes_after
 }
 
 #[tokio::test]
-async fn a_duplicate_proof_at_the_very_end_lets_the_cursor_pass() {
+async fn a_duplicate_proof_at_the_newest_offset_does_not_stop_the_cursor() {
     let simulator = service(1).await;
     let setup = Setup::reading(&simulator);
     simulator.publish_one(0, PROVED);
@@ -123,7 +123,7 @@ async fn a_duplicate_proof_at_the_very_end_lets_the_cursor_pass() {
 }
 
 #[tokio::test]
-async fn a_proof_in_another_channel_is_quarantined_across_a_reload_too() {
+async fn a_proof_in_another_channel_is_quarantined_after_a_reload_too() {
     let simulator = service(2).await;
     let setup = Setup::reading(&simulator);
     simulator.publish_one(0, PROVED);
@@ -146,7 +146,7 @@ async fn a_proof_in_another_channel_is_quarantined_across_a_reload_too() {
 }
 
 #[tokio::test]
-async fn other_content_under_a_processed_offset_is_quarantined_for_a_lane_that_reads_it_later() {
+async fn changed_content_at_a_processed_offset_is_quarantined_for_a_slower_lane() {
     let simulator = service(1).await;
     let behind = Receiver::start().await;
     let setup = Setup::reading(&simulator).with_webhook("behind", &behind).with("api.page_limit", 4);
@@ -176,7 +176,7 @@ async fn other_content_under_a_processed_offset_is_quarantined_for_a_lane_that_r
 }
 
 #[tokio::test]
-async fn repeats_of_the_service_and_of_lanes_and_restarts_raise_no_alarm() {
+async fn events_repeated_by_the_service_lanes_or_restarts_are_not_duplicates() {
     for inclusive in [false, true] {
         let late_proofs = Some(LateProofs { share: 0.1, delay: std::time::Duration::from_secs(1) });
         let options =
@@ -206,7 +206,7 @@ async fn repeats_of_the_service_and_of_lanes_and_restarts_raise_no_alarm() {
 }
 
 #[tokio::test]
-async fn an_event_whose_proof_comes_late_is_delivered_though_a_duplicate_of_it_came_first() {
+async fn a_pending_event_is_delivered_although_its_duplicate_arrived_first() {
     let simulator = service(1).await;
     let setup = Setup::reading(&simulator);
     simulator.publish_one(0, LATE);
@@ -227,7 +227,7 @@ async fn an_event_whose_proof_comes_late_is_delivered_though_a_duplicate_of_it_c
 }
 
 #[tokio::test]
-async fn after_a_restart_a_lane_that_is_behind_takes_the_original_for_the_original() {
+async fn after_a_restart_a_slower_lane_still_accepts_the_original() {
     let simulator = service(1).await;
     let behind = Receiver::start().await;
     let setup = Setup::reading(&simulator).with_webhook("behind", &behind).with("api.page_limit", 4);
@@ -252,7 +252,7 @@ async fn after_a_restart_a_lane_that_is_behind_takes_the_original_for_the_origin
 }
 
 #[tokio::test]
-async fn a_proof_that_was_delivered_is_a_duplicate_after_a_restart_too_and_a_retry_leaves_it_alone() {
+async fn a_delivered_proof_is_a_duplicate_after_a_restart_and_retry_keeps_it_quarantined() {
     let simulator = service(2).await;
     let setup = Setup::reading(&simulator);
     for spec in [PROVED, EventSpec::Honest(Kind::OperationConfirmed)] {

@@ -14,7 +14,7 @@ async fn service() -> Simulator {
 }
 
 #[tokio::test]
-async fn a_late_proof_is_delivered_late_and_holds_nothing_back() {
+async fn a_pending_event_is_delivered_late_and_delays_nothing() {
     let simulator = service().await;
     let receiver = Receiver::start().await;
     let setup = Setup::reading(&simulator).with_webhook("hook", &receiver);
@@ -48,7 +48,7 @@ async fn a_late_proof_is_delivered_late_and_holds_nothing_back() {
 }
 
 #[tokio::test]
-async fn in_strict_order_everything_waits_for_a_late_proof_across_restarts_too() {
+async fn in_strict_order_everything_waits_for_a_pending_event_even_across_restarts() {
     let simulator = service().await;
     let setup = Setup::reading(&simulator).with("verification.ordering", "strict").with("api.page_limit", 10);
     for spec in [PROVED, LATE, PROVED, PROVED] {
@@ -73,7 +73,7 @@ async fn in_strict_order_everything_waits_for_a_late_proof_across_restarts_too()
 }
 
 #[tokio::test]
-async fn in_strict_order_a_restart_does_not_wait_anew() {
+async fn in_strict_order_a_restart_does_not_restart_the_timeout() {
     let simulator = service().await;
     let setup = Setup::reading(&simulator).with("verification.ordering", "strict");
     let setup = setup.with("verification.proof_timeout", "1h");
@@ -96,7 +96,7 @@ async fn in_strict_order_a_restart_does_not_wait_anew() {
 }
 
 #[tokio::test]
-async fn a_proof_that_does_not_come_in_time_costs_only_its_own_event() {
+async fn a_proof_that_never_arrives_affects_only_its_own_event() {
     for ordering in ["available", "strict"] {
         let simulator = service().await;
         let setup =

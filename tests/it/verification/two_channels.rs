@@ -56,7 +56,7 @@ fn add_owner(setup: &mut Setup, simulator: &Simulator) {
 }
 
 #[tokio::test]
-async fn what_was_shown_elsewhere_first_is_held_back_and_delivered_once_a_pin_says_whose_it_is() {
+async fn an_event_first_seen_in_another_channel_is_quarantined_until_a_pin_decides() {
     let simulator = service(2).await;
     let mut setup = Setup::reading(&simulator);
     for offset in 1..=20 {
@@ -102,7 +102,7 @@ async fn what_was_shown_elsewhere_first_is_held_back_and_delivered_once_a_pin_sa
 }
 
 #[tokio::test]
-async fn a_channel_that_says_what_it_is_about_gets_what_was_shown_elsewhere_first_by_one_command() {
+async fn a_pinned_channel_recovers_events_first_seen_elsewhere_with_one_command() {
     let simulator = service(2).await;
     let mut setup = Setup::reading(&simulator);
     for offset in 1..=5 {
@@ -125,7 +125,7 @@ async fn a_channel_that_says_what_it_is_about_gets_what_was_shown_elsewhere_firs
 }
 
 #[tokio::test]
-async fn what_is_stolen_after_the_owner_has_read_it_is_held_back_until_it_is_acknowledged() {
+async fn an_event_copied_after_its_channel_read_it_is_quarantined_until_acknowledged() {
     let simulator = service(2).await;
     let setup = Setup::reading(&simulator);
     for _ in 1..=5 {
@@ -149,7 +149,7 @@ async fn what_is_stolen_after_the_owner_has_read_it_is_held_back_until_it_is_ack
 }
 
 #[tokio::test]
-async fn what_a_list_keeps_out_and_another_channel_delivers_makes_both_not_ready_until_one_command() {
+async fn an_event_rejected_by_one_channel_and_delivered_by_another_makes_both_not_ready() {
     let simulator = service(2).await;
     let setup = Setup::reading(&simulator).with("channels.c1.expect.workflow_id", workflows(&simulator, 1));
     for offset in 1..=3 {
@@ -173,7 +173,7 @@ async fn what_a_list_keeps_out_and_another_channel_delivers_makes_both_not_ready
 }
 
 #[tokio::test]
-async fn nothing_is_delivered_twice_or_lost_where_both_read_at_once() {
+async fn two_channels_reading_at_once_lose_and_repeat_nothing() {
     let steal = Some(Steal { from: 0, into: 1 });
     let simulator = Simulator::start(Options { channels: 2, events: 200, steal, ..Options::default() }).await.unwrap();
     let mut setup = Setup::reading(&simulator);
@@ -203,7 +203,7 @@ async fn nothing_is_delivered_twice_or_lost_where_both_read_at_once() {
 }
 
 #[tokio::test]
-async fn a_workflow_in_two_channels_is_delivered_and_said_once_and_a_pin_ends_the_notice() {
+async fn a_workflow_in_two_channels_is_reported_once_until_a_pin_decides() {
     let simulator = service(2).await;
     let mut setup = Setup::reading(&simulator).with("channels.c0.start", "31");
     for offset in 1..=60 {

@@ -25,7 +25,7 @@ async fn service() -> Simulator {
 }
 
 #[tokio::test]
-async fn what_is_forged_or_malformed_never_arrives_and_is_quarantined_with_its_bytes() {
+async fn forged_and_malformed_events_are_quarantined_with_their_bytes_and_never_delivered() {
     let simulator = service().await;
     let receiver = Receiver::start().await;
     let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("api.page_limit", 4);
@@ -56,7 +56,7 @@ async fn what_is_forged_or_malformed_never_arrives_and_is_quarantined_with_its_b
 }
 
 #[tokio::test]
-async fn nothing_is_delivered_as_verified_where_the_signers_are_others() {
+async fn nothing_is_delivered_as_verified_with_other_signers() {
     let simulator = service().await;
     let setup = Setup::reading(&simulator).with("verification.org_id", "org_of_somebody_else");
     simulator.publish_one(0, PROVED);
@@ -69,7 +69,7 @@ async fn nothing_is_delivered_as_verified_where_the_signers_are_others() {
 }
 
 #[tokio::test]
-async fn notices_are_delivered_and_marked_or_left_out_as_configured() {
+async fn unsigned_events_are_delivered_marked_or_dropped_as_configured() {
     let notices =
         [Kind::OperationAccepted, Kind::QueryAccepted, Kind::WatcherStatus, Kind::WalletStatus, Kind::Unknown];
     let simulator = service().await;
@@ -87,7 +87,7 @@ async fn notices_are_delivered_and_marked_or_left_out_as_configured() {
 }
 
 #[tokio::test]
-async fn an_event_without_an_id_is_delivered_under_its_place() {
+async fn an_event_without_an_id_is_delivered_under_its_offset() {
     let simulator = service().await;
     let receiver = Receiver::start().await;
     let setup = Setup::reading(&simulator).with_webhook("hook", &receiver);

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_given_up_when_it_was_refused_for_too_long_and_not_before() {
+    fn an_event_becomes_a_dead_letter_only_after_give_up_after() {
         let event = Message::new(&Arc::new(notice("wallet.status", "{}")), &Shape::default());
         let mut last = None;
         let mut give_up = |now| given_up(&mut last, Some(Duration::from_secs(60)), &event, &refusal(), now);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_nothing_is_given_up_nor_is_what_the_system_refuses() {
+    fn without_a_limit_or_on_a_system_failure_there_are_no_dead_letters() {
         let event = Message::new(&Arc::new(notice("wallet.status", "{}")), &Shape::default());
         let io = || SinkError::io("writing", std::io::ErrorKind::StorageFull.into());
         assert_eq!(given_up(&mut None, None, &event, &refusal(), i64::MAX), None);

@@ -196,7 +196,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_the_service_does_every_event_is_read_once_and_in_order(nature in natures()) {
+    fn every_event_is_read_once_and_in_order_whatever_the_service_does(nature in natures()) {
         // If the events of one second fill a page, they cannot be read. Another test covers that case.
         prop_assume!(nature.pace.iter().sum::<i64>() > 0);
         let memory = Arc::new(Memory::new(nature));
@@ -230,7 +230,7 @@ fn an_idle_cycle_costs_one_request() {
 }
 
 #[test]
-fn a_second_that_fills_a_page_is_in_doubt_and_not_passed_over() {
+fn a_second_that_fills_a_page_is_in_doubt_and_not_skipped() {
     let mut nature = service(true, false, true, 700);
     nature.pace = [vec![1; 100], vec![0; 300], vec![1; 300]].concat();
     let memory = Arc::new(Memory::new(nature));
@@ -254,7 +254,7 @@ fn a_second_that_fills_a_page_is_in_doubt_and_not_passed_over() {
 }
 
 #[test]
-fn an_event_at_offset_zero_is_read_too() {
+fn an_event_at_offset_zero_is_read() {
     for shows_newest in [false, true] {
         let mut nature = service(shows_newest, false, false, 5);
         nature.gaps[0] = 0;
@@ -266,7 +266,7 @@ fn an_event_at_offset_zero_is_read_too() {
 }
 
 #[test]
-fn an_event_far_out_of_the_order_of_time_is_in_doubt_for_as_long_as_it_is_shown_so() {
+fn an_event_far_out_of_time_order_is_in_doubt_while_it_is_shown() {
     let mut nature = service(true, false, true, 700);
     nature.skew = vec![0; 700];
     nature.skew[300] = 150;

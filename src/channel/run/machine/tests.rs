@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use super::*;
 
 #[tokio::test]
-async fn a_panic_goes_on_in_its_caller_and_stops_no_other_work() {
+async fn a_panic_reaches_its_caller_and_stops_no_other_work() {
     let processors = Arc::<Processors>::default();
     // More tasks than threads.
     for _ in 0..4 * processors.number() {
@@ -17,7 +17,7 @@ async fn a_panic_goes_on_in_its_caller_and_stops_no_other_work() {
 }
 
 #[tokio::test]
-async fn work_whose_caller_has_gone_is_not_begun() {
+async fn work_whose_caller_was_dropped_does_not_start() {
     let (processors, begun) = (Arc::<Processors>::default(), Arc::<AtomicUsize>::default());
     let (hold, held) = std::sync::mpsc::channel::<()>();
     let held = Arc::new(Mutex::new(held));
@@ -40,7 +40,7 @@ async fn work_whose_caller_has_gone_is_not_begun() {
 }
 
 #[tokio::test]
-async fn any_work_that_is_finished_is_a_turn_however_much_is_queued() {
+async fn any_finished_work_counts_as_progress() {
     let processors = Arc::<Processors>::default();
     let work = |plug: std::sync::mpsc::Receiver<()>| processors.run(move || plug.recv().unwrap_err());
     let plugs: Vec<_> = (0..2 * processors.number()).map(|_| std::sync::mpsc::channel::<()>()).collect();

@@ -20,7 +20,7 @@ fn offsets(seen: &Seen) -> Vec<i64> {
 }
 
 #[test]
-fn nothing_is_kept_before_the_first_look_and_everything_after_it() {
+fn events_are_kept_only_after_the_first_reader() {
     let tail = Tail::default();
     note(&tail, "file", &[message(1, 0)]);
     let from = tail.look(None, 100).next;
@@ -31,7 +31,7 @@ fn nothing_is_kept_before_the_first_look_and_everything_after_it() {
 }
 
 #[test]
-fn an_event_of_two_sinks_is_the_first_once() {
+fn an_event_of_two_sinks_is_kept_once() {
     let tail = Tail::default();
     let from = tail.look(None, 100).next;
     note(&tail, "file", &[message(1, 0)]);
@@ -42,7 +42,7 @@ fn an_event_of_two_sinks_is_the_first_once() {
 }
 
 #[test]
-fn what_is_kept_is_bounded_and_what_was_missed_is_counted() {
+fn the_buffer_is_bounded_and_missed_events_are_counted() {
     let tail = Tail::default();
     let from = tail.look(None, 100).next;
     for offset in 0..10 {
@@ -58,7 +58,7 @@ fn what_is_kept_is_bounded_and_what_was_missed_is_counted() {
 }
 
 #[test]
-fn a_long_tail_is_looked_at_in_parts() {
+fn a_long_tail_is_read_in_parts() {
     let tail = Tail::default();
     let from = tail.look(None, 2).next;
     note(&tail, "file", &[message(1, 0), message(2, 0), message(3, 0)]);
@@ -69,7 +69,7 @@ fn a_long_tail_is_looked_at_in_parts() {
 }
 
 #[tokio::test]
-async fn who_waits_is_woken_by_a_delivery() {
+async fn a_delivery_wakes_a_waiting_reader() {
     let tail = Arc::new(Tail::default());
     let from = tail.look(None, 1).next;
     let waiting = tokio::spawn({

@@ -16,7 +16,7 @@ fn times(hour: &Hour, now: i64) -> Vec<i64> {
 }
 
 #[test]
-fn a_minute_has_one_sample_and_an_hour_is_kept_whatever_the_number_of_looks() {
+fn a_minute_has_one_sample_and_an_hour_is_kept() {
     let looks = (0..3 * HOUR).step_by(10).map(|second| BEGAN + 7 + second);
     let hour = hour(looks.clone());
     let now = looks.last().unwrap();
@@ -28,7 +28,7 @@ fn a_minute_has_one_sample_and_an_hour_is_kept_whatever_the_number_of_looks() {
 }
 
 #[test]
-fn a_sample_says_what_was_taken_since_the_one_before_and_how_soon() {
+fn a_sample_counts_deliveries_since_the_previous_one() {
     let mut hour = hour([BEGAN]);
     let first = hour.samples(BEGAN).next().unwrap();
     assert_eq!((first.lag_events, first.events_per_second, first.delivery_seconds), (Some(1), None, None));
@@ -46,7 +46,7 @@ fn a_sample_says_what_was_taken_since_the_one_before_and_how_soon() {
 }
 
 #[test]
-fn of_a_gap_nothing_is_said() {
+fn a_gap_has_no_samples() {
     let mut hour = hour([BEGAN, BEGAN + 60]);
     hour.took(1_000, Some(Duration::from_secs(1)));
     hour.note(BEGAN + 60 + GAP + 1, Some(2));
@@ -57,7 +57,7 @@ fn of_a_gap_nothing_is_said() {
 }
 
 #[test]
-fn a_clock_that_was_set_back_leaves_no_samples_of_the_future() {
+fn a_clock_set_back_leaves_no_samples_in_the_future() {
     let mut hour = hour([BEGAN, BEGAN + 600, BEGAN + 660]);
     hour.took(5, None);
     hour.note(BEGAN + 120, None);

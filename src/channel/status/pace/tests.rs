@@ -5,7 +5,7 @@ fn offset(value: i64) -> Offset {
 }
 
 #[test]
-fn a_rate_is_that_of_the_last_seconds() {
+fn a_rate_covers_the_last_seconds() {
     let (mut pace, began) = (Pace::default(), Instant::now());
     let at = |seconds: u64| began + Duration::from_secs(seconds);
     assert_eq!(pace.per_second(offset(0), began), None);
@@ -21,7 +21,7 @@ fn a_rate_is_that_of_the_last_seconds() {
 }
 
 #[test]
-fn many_notes_in_a_second_are_one_sample() {
+fn many_updates_in_a_second_are_one_sample() {
     let (mut pace, began) = (Pace::default(), Instant::now());
     for number in 0..1_000 {
         pace.note(offset(number), began + Duration::from_millis(u64::try_from(number).unwrap()));
@@ -31,14 +31,14 @@ fn many_notes_in_a_second_are_one_sample() {
 }
 
 #[test]
-fn time_left_is_known_only_where_it_goes_on() {
+fn the_remaining_time_is_known_only_while_there_is_progress() {
     assert_eq!(seconds_left(130_178, 4_400.0), Some(30));
     assert_eq!(seconds_left(1, 0.0), None);
     assert_eq!(seconds_left(0, 0.0), None);
 }
 
 #[test]
-fn a_lane_that_goes_on_now_and_then_has_a_rate_too() {
+fn a_lane_with_occasional_progress_has_a_rate() {
     let (mut pace, began) = (Pace::default(), Instant::now());
     let at = |seconds: u64| began + Duration::from_secs(seconds);
     pace.note(offset(0), at(0));
@@ -47,7 +47,7 @@ fn a_lane_that_goes_on_now_and_then_has_a_rate_too() {
 }
 
 #[test]
-fn progress_is_said_in_a_line() {
+fn progress_is_one_line() {
     let progress = Progress::at(69_850, 200_028, Some(4_400.2));
     assert_eq!(progress.to_string(), "69,850 of 200,028, 4,400/s, about 30 s left");
     assert_eq!(Progress::at(0, 999, None).to_string(), "0 of 999");
@@ -58,7 +58,7 @@ fn progress_is_said_in_a_line() {
 }
 
 #[test]
-fn a_time_is_said_in_the_largest_unit_that_tells() {
+fn a_duration_is_shown_in_its_largest_unit() {
     let cases = [(0, "0 s"), (119, "119 s"), (120, "2 min"), (7_200, "2 h"), (172_800, "2 d")];
     for (seconds, said) in cases {
         assert_eq!(span(seconds), said);

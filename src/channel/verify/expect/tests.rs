@@ -32,7 +32,7 @@ fn check(expect: &Expect, signed: &str) -> Result<(), &'static str> {
 }
 
 #[test]
-fn values_are_compared_and_not_texts() {
+fn expected_values_are_compared_as_values() {
     for (what, values) in [
         (Named::WorkflowId, [format!("0x{}", "ab".repeat(32)), "AB".repeat(32)]),
         (
@@ -51,7 +51,7 @@ fn values_are_compared_and_not_texts() {
 }
 
 #[test]
-fn another_value_and_no_value_are_rejected_with_what_was_found_and_expected() {
+fn a_wrong_or_missing_value_is_rejected_with_found_and_expected() {
     let other = |what, value: &str| check(&expecting(what, value), EVENT);
     assert_eq!(other(Named::WorkflowId, &"cd".repeat(32)), Err("unexpected-workflow"));
     assert_eq!(other(Named::Address, &"00".repeat(20)), Err("unexpected-address"));
@@ -72,7 +72,7 @@ fn another_value_and_no_value_are_rejected_with_what_was_found_and_expected() {
 }
 
 #[test]
-fn a_querys_result_is_of_the_channel_that_it_names_also_where_nothing_is_expected() {
+fn a_query_result_belongs_to_the_channel_that_it_names() {
     let expect = Expect::default();
     assert_eq!(check(&expect, RESULT), Ok(()));
     assert_eq!(check(&expect, EVENT), Ok(()), "a contract's own data is not the service's");
@@ -85,7 +85,7 @@ fn a_querys_result_is_of_the_channel_that_it_names_also_where_nothing_is_expecte
 }
 
 #[test]
-fn no_list_can_have_a_value_that_nothing_has() {
+fn impossible_expected_values_are_refused() {
     for (what, values) in [
         (Named::WorkflowId, ["", "0x12", "xyz"]),
         (Named::Address, ["", "0x12", "vitalik.eth"]),
@@ -98,7 +98,7 @@ fn no_list_can_have_a_value_that_nothing_has() {
 }
 
 #[test]
-fn a_channel_that_expects_a_proof_goes_before_one_that_expects_nothing_or_another() {
+fn a_channel_that_expects_a_proof_takes_precedence() {
     let claim = |expect: &Expect| expect.claim(CHANNEL.parse().unwrap(), &proof(), Some(EVENT.as_bytes()));
     let (refused, open) = (claim(&expecting(Named::Name, "Burn")), claim(&Expect::default()));
     assert!(refused < open && open < claim(&expecting(Named::Name, "Transfer")));

@@ -38,7 +38,7 @@ fn proof(number: u8) -> Print {
 }
 
 #[test]
-fn the_same_event_at_the_same_place_is_no_alarm_however_often() {
+fn the_same_event_at_the_same_offset_is_no_duplicate() {
     let mut index = Limited::of(10);
     for _ in 0..3 {
         assert_eq!(index.admit(at(1, 5), signed(5, 50), Some(proof(5))), ADMITTED);
@@ -47,7 +47,7 @@ fn the_same_event_at_the_same_place_is_no_alarm_however_often() {
 }
 
 #[test]
-fn a_proof_in_another_place_is_a_duplicate_and_is_not_remembered() {
+fn a_proof_at_another_offset_is_a_duplicate_and_not_remembered() {
     let mut index = Limited::of(10);
     assert_eq!(index.admit(at(1, 5), signed(5, 50), Some(proof(5))), ADMITTED);
     for (number, place) in [(6, at(1, 6)), (7, at(2, 5)), (8, at(2, 3))] {
@@ -57,7 +57,7 @@ fn a_proof_in_another_place_is_a_duplicate_and_is_not_remembered() {
 }
 
 #[test]
-fn the_same_text_with_a_proof_of_its_own_is_no_duplicate() {
+fn the_same_content_with_its_own_proof_is_no_duplicate() {
     let mut index = Limited::of(10);
     for (offset, number) in [(5, 1), (6, 2), (7, 3)] {
         assert_eq!(index.admit(at(1, offset), signed(u32::from(number), 50), Some(proof(number))), ADMITTED);
@@ -67,7 +67,7 @@ fn the_same_text_with_a_proof_of_its_own_is_no_duplicate() {
 }
 
 #[test]
-fn the_lower_offset_of_a_channel_is_the_original_also_where_it_is_seen_later() {
+fn the_lower_offset_is_the_original_even_if_seen_later() {
     let mut index = Limited::of(10);
     assert_eq!(index.admit(at(1, 9), signed(9, 50), Some(proof(5))), ADMITTED);
     let first = index.admit(at(1, 5), signed(5, 50), Some(proof(5)));
@@ -77,7 +77,7 @@ fn the_lower_offset_of_a_channel_is_the_original_also_where_it_is_seen_later() {
 }
 
 #[test]
-fn other_content_at_the_same_place_is_a_contradiction() {
+fn other_content_at_the_same_offset_is_a_contradiction() {
     for (first, second) in [
         (signed(5, 50), signed(5, 51)),
         (signed(5, 50), signed(6, 50)),
@@ -95,7 +95,7 @@ fn other_content_at_the_same_place_is_a_contradiction() {
 }
 
 #[test]
-fn a_notice_may_become_a_verified_event_of_the_same_id() {
+fn an_unsigned_event_can_become_verified_under_the_same_id() {
     let mut index = Limited::of(10);
     assert_eq!(index.admit(at(1, 5), notice(5, 1), None), ADMITTED);
     assert_eq!(index.admit(at(1, 5), signed(5, 2), Some(proof(5))), ADMITTED);
@@ -103,7 +103,7 @@ fn a_notice_may_become_a_verified_event_of_the_same_id() {
 }
 
 #[test]
-fn the_oldest_is_forgotten_and_nothing_grows() {
+fn the_oldest_proof_is_evicted_and_memory_is_bounded() {
     let mut index = Limited::of(3);
     for number in 0..50 {
         assert_eq!(index.admit(at(1, number.into()), signed(number.into(), 1), Some(proof(number))), ADMITTED);
@@ -115,7 +115,7 @@ fn the_oldest_is_forgotten_and_nothing_grows() {
 }
 
 #[test]
-fn a_flood_in_one_channel_makes_another_forget_nothing() {
+fn a_flood_in_one_channel_evicts_nothing_of_another() {
     let mut index = Limited::of(3);
     assert_eq!(index.admit(at(1, 5), signed(5, 50), Some(proof(200))), ADMITTED);
     for number in 0..50 {
@@ -125,7 +125,7 @@ fn a_flood_in_one_channel_makes_another_forget_nothing() {
 }
 
 #[test]
-fn proofs_of_the_ledger_are_known_and_those_of_two_channels_are_reported() {
+fn proofs_in_the_ledger_are_known_and_shared_ones_are_reported() {
     let recent = RecentEvents::default();
     let delivered = |offset| ledger::Proof { digest: [7; 16], offset: Offset::new(offset).unwrap() };
     assert_eq!(recent.remember(at(1, 0).channel_id, &[delivered(5)]), []);
@@ -134,7 +134,7 @@ fn proofs_of_the_ledger_are_known_and_those_of_two_channels_are_reported() {
 }
 
 #[test]
-fn a_notice_is_compared_by_its_payload_in_any_order_and_to_the_last_digit() {
+fn unsigned_events_are_compared_by_payload_regardless_of_member_order() {
     let verifier = Verifier::new(SignerSet::new(vec![Address([1; 20])], 1).unwrap(), Address([2; 20]));
     let recent = RecentEvents::default();
     for (payload, same) in [
@@ -153,7 +153,7 @@ fn a_notice_is_compared_by_its_payload_in_any_order_and_to_the_last_digit() {
 }
 
 #[test]
-fn an_event_admitted_before_is_no_news_and_a_notice_that_is_proved_is() {
+fn an_admitted_event_is_not_new_but_a_proof_for_an_unsigned_event_is() {
     let mut index = Limited::of(10);
     let mut is_news = |content| index.0.admit(at(1, 5), content, None, 10).unwrap().is_news;
     assert!(is_news(notice(5, 50)) && !is_news(notice(5, 50)));
@@ -161,7 +161,7 @@ fn an_event_admitted_before_is_no_news_and_a_notice_that_is_proved_is() {
 }
 
 #[test]
-fn what_another_instance_has_shown_first_is_a_duplicate_here_and_a_contradiction_is_no_first_showing() {
+fn a_proof_first_shown_by_another_instance_is_a_duplicate_here() {
     let (recent, [mine, other]) = (RecentEvents::default(), [at(1, 5), at(2, 9)]);
     let event = |id| RawEvent { offset: mine.offset, id: Some(EventId(Uuid::from_u128(id))), json: Bytes::new() };
     let proof = |number| Proof {

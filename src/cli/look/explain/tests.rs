@@ -17,7 +17,7 @@ fn alerts() -> Vec<&'static str> {
 }
 
 #[test]
-fn every_reason_of_a_rejection_and_every_alert_is_explained_and_listed() {
+fn every_rejection_reason_and_alert_is_explained_and_listed() {
     let topics = runbook::topics();
     let list = list(&topics);
     let reasons: Vec<_> = RejectionReason::all().map(RejectionReason::name).collect();
@@ -32,7 +32,7 @@ fn every_reason_of_a_rejection_and_every_alert_is_explained_and_listed() {
 }
 
 #[test]
-fn a_reason_that_is_printed_is_explained_by_the_row_that_quotes_it() {
+fn a_printed_reason_is_explained_by_the_row_that_quotes_it() {
     let topics = runbook::topics();
     for (printed, row) in [
         (
@@ -53,7 +53,7 @@ fn a_reason_that_is_printed_is_explained_by_the_row_that_quotes_it() {
 }
 
 #[test]
-fn the_rows_of_rejections_are_the_reasons_that_exist_with_their_explanations() {
+fn the_runbook_rows_match_the_rejection_reasons() {
     let topics = runbook::topics();
     let rows = topics.iter().filter(|topic| topic.kind == Kind::Rejection);
     let mut rows: Vec<_> = rows.flat_map(|row| row.names.iter().map(move |name| (name.as_str(), row))).collect();
@@ -69,7 +69,7 @@ fn the_rows_of_rejections_are_the_reasons_that_exist_with_their_explanations() {
 }
 
 #[test]
-fn every_kind_of_not_ready_has_one_row_and_the_rows_have_no_other_names() {
+fn the_runbook_rows_match_the_not_ready_kinds() {
     let topics = runbook::topics();
     let rows = topics.iter().filter(|topic| topic.kind == Kind::NotReady);
     let mut named: Vec<_> = rows.flat_map(|topic| &topic.names).map(String::as_str).collect();
@@ -81,7 +81,7 @@ fn every_kind_of_not_ready_has_one_row_and_the_rows_have_no_other_names() {
 }
 
 #[test]
-fn each_topic_can_be_asked_for_by_its_name_and_leads_only_to_others() {
+fn each_topic_has_a_name_and_valid_links() {
     for topic in runbook::topics() {
         for name in topic.names.iter().chain(&topic.quotes) {
             let text = explained(name).unwrap_or_else(|failure| panic!("{name}: {failure}"));
@@ -93,7 +93,7 @@ fn each_topic_can_be_asked_for_by_its_name_and_leads_only_to_others() {
 }
 
 #[test]
-fn prose_fits_a_terminal_and_nothing_of_the_runbook_is_changed() {
+fn explanations_fit_the_terminal_and_keep_the_runbooks_text() {
     let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     for (heading, body) in runbook::sections() {
         let (filled, mut is_code) = (runbook::filled(body, WIDTH), false);
@@ -110,7 +110,7 @@ fn prose_fits_a_terminal_and_nothing_of_the_runbook_is_changed() {
 }
 
 #[test]
-fn an_unknown_reason_names_the_nearest_and_is_a_mistake_of_usage() {
+fn an_unknown_reason_suggests_the_nearest() {
     for (asked, meant) in
         [("too-few-signature", "too-few-signatures"), ("stalled", "ChanneldStalled"), ("proof-timeot", "proof-timeout")]
     {

@@ -98,7 +98,7 @@ async fn a_search_is_one_request_and_a_line_for_each_event() {
 }
 
 #[tokio::test]
-async fn a_list_has_one_heading_and_says_so_where_it_is_empty_and_json_has_neither() {
+async fn a_list_has_one_heading_and_json_has_none() {
     let (many, none) = (FAKE, Fake { events: 0, ..FAKE });
     for flags in [&["--limit", "3"][..], &["--all"]] {
         let service = Scripted::start(move |path| many.answer(path)).await;
@@ -119,7 +119,7 @@ async fn a_list_has_one_heading_and_says_so_where_it_is_empty_and_json_has_neith
 }
 
 #[tokio::test]
-async fn all_returns_every_event_once_however_times_and_pages_fall() {
+async fn all_returns_every_event_once() {
     let burst = |offset: i64| 1000 + offset - (offset - 400).clamp(0, 150);
     let cases: [(&str, Fake, usize); 10] = [
         ("one a second", FAKE, 20),
@@ -146,7 +146,7 @@ async fn all_returns_every_event_once_however_times_and_pages_fall() {
 }
 
 #[tokio::test]
-async fn all_ends_where_the_events_do() {
+async fn all_ends_with_the_last_event() {
     for has_more in [HasMore::Older, HasMore::Never] {
         for events in [0, 1, 2, 199, 200, 201, 400] {
             let (ended, offsets, _) = searched(Fake { events, has_more, ..FAKE }, &["--all"]).await;
@@ -156,7 +156,7 @@ async fn all_ends_where_the_events_do() {
 }
 
 #[tokio::test]
-async fn a_service_that_gives_shorter_pages_than_asked_for_is_followed() {
+async fn shorter_pages_than_requested_are_followed() {
     let (ended, offsets, _) = searched(Fake { most: 30, ..FAKE }, &["--all"]).await;
     assert_eq!((ended.unwrap(), offsets), (Exit::Done, down_from(1000)));
     let (ended, offsets, _) = searched(FAKE, &["--all", "--limit", "7"]).await;
@@ -164,7 +164,7 @@ async fn a_service_that_gives_shorter_pages_than_asked_for_is_followed() {
 }
 
 #[tokio::test]
-async fn the_operators_own_bounds_hold_on_every_page() {
+async fn the_operators_time_bounds_apply_to_every_page() {
     for flags in [["--created-gte", "1100", "--created-lt", "1901"], ["--created-gte", "1100", "--created-lte", "1900"]]
     {
         let (ended, offsets, _) = searched(FAKE, &[&["--all"], &flags[..]].concat()).await;
@@ -173,7 +173,7 @@ async fn the_operators_own_bounds_hold_on_every_page() {
 }
 
 #[tokio::test]
-async fn more_events_in_one_second_than_a_page_holds_end_the_search_loudly() {
+async fn a_second_with_more_than_a_page_of_events_is_an_error() {
     let crowded = |offset: i64| {
         if (300..=600).contains(&offset) {
             5000
@@ -198,7 +198,7 @@ async fn more_events_in_one_second_than_a_page_holds_end_the_search_loudly() {
 }
 
 #[tokio::test]
-async fn a_failure_on_the_way_says_down_to_where_the_search_is_complete() {
+async fn a_failed_search_reports_how_far_it_is_complete() {
     let service = Scripted::start(|path| {
         if path.contains("created.lte") {
             Response::builder().status(503).body(Body::empty()).unwrap()
@@ -217,7 +217,7 @@ async fn a_failure_on_the_way_says_down_to_where_the_search_is_complete() {
 }
 
 #[tokio::test]
-async fn what_the_service_would_refuse_is_refused_before_it_is_asked() {
+async fn invalid_searches_are_refused_before_a_request() {
     for flags in [
         &["--limit", "0"][..],
         &["--limit", "201"],

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn it_prints_as_many_events_as_were_asked_for_and_no_more() {
+    fn at_most_the_requested_number_of_events_is_printed() {
         let mut out = Vec::new();
         let mut printer = printer(true, false, Some(3));
         assert!(!printer.print(&mut out, [event(1), event(2)]).unwrap());
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_are_written_where_they_are_wanted_alone() {
+    fn colors_are_written_only_if_wanted() {
         for with_colours in [true, false] {
             let mut out = Vec::new();
             printer(false, with_colours, None).print(&mut out, [event(1)]).unwrap();

@@ -29,7 +29,7 @@ fn printed(json: bool, variables: &[(&str, &str)]) -> (bool, String, String) {
 }
 
 #[test]
-fn a_valid_configuration_is_summed_up_without_its_secrets() {
+fn a_valid_configuration_is_summarized_without_secrets() {
     for json in [false, true] {
         let (code, out, errors) = printed(json, &GOOD);
         assert_eq!((code, errors.as_str()), (true, ""), "{out}");

@@ -107,7 +107,7 @@ fn the_recorded_proof_verifies_and_the_line_has_exactly_the_documented_fields() 
 }
 
 #[test]
-fn lines_arrays_and_printed_objects_are_read_alike() {
+fn lines_arrays_and_indented_objects_are_accepted() {
     let event = recorded().event;
     let (one, pretty) = (event.to_string(), serde_json::to_string_pretty(&event).unwrap());
     let array = serde_json::to_string_pretty(&json!([event, event])).unwrap();
@@ -128,7 +128,7 @@ fn lines_arrays_and_printed_objects_are_read_alike() {
 }
 
 #[test]
-fn what_is_not_json_is_rejected_and_the_rest_goes_on() {
+fn a_line_that_is_not_json_is_rejected_and_the_rest_is_verified() {
     let one = recorded().event.to_string();
     let half = &one[..one.len() / 2];
     let deep = r#"{"a":"#.repeat(300);
@@ -162,7 +162,7 @@ fn unsigned_and_pending_events_are_not_verified() {
 }
 
 #[test]
-fn a_record_in_any_shape_is_verified_and_held_against_what_is_inside_it() {
+fn a_record_in_any_format_is_compared_with_its_event() {
     let (event, verifier) = decodable();
     let word = |record: &Value| verified_as(record.to_string(), &verifier).0[0].1.clone();
     let shaped =
@@ -236,7 +236,7 @@ fn an_unsigned_record_with_decoded_content_is_a_forgery() {
 }
 
 #[test]
-fn a_person_reads_a_line_an_event_and_a_summary() {
+fn the_text_output_has_one_line_per_event_and_a_summary() {
     let mut out = Vec::new();
     let input = format!("{}\nnonsense\n", recorded().event);
     verify(input.as_bytes(), "test", &verifier(), &args(&[]), &mut Context { file: None, out: &mut out }).unwrap();
@@ -248,7 +248,7 @@ fn a_person_reads_a_line_an_event_and_a_summary() {
 }
 
 #[test]
-fn signers_that_cannot_work_are_a_usage_error() {
+fn impossible_signers_are_a_usage_error() {
     let good = flags(&recorded());
     let parse = |flags: &[String]| Line::try_parse_from(flags);
     for wrong in [&good[..3], &good[..5], &[&good[..4], &["0".to_owned()], &good[5..]].concat()] {
@@ -261,14 +261,14 @@ fn signers_that_cannot_work_are_a_usage_error() {
 }
 
 #[test]
-fn an_organisation_alone_is_enough_with_the_published_signers() {
+fn an_organization_is_enough_with_the_published_signers() {
     let by_org = Line::try_parse_from(["verify", "--org-id", "crec-test-org"]).unwrap().args.verifier(None).unwrap();
     assert_eq!(by_org.workflow_owner(), "0x338B7FFF03D7389ae1bA601b13eB342ce0705D6E".parse().unwrap());
     assert_eq!(by_org.signers().addresses().len(), 10);
 }
 
 #[test]
-fn notices_pass_where_they_are_allowed_and_nothing_else_does() {
+fn only_unsigned_events_pass_if_allowed() {
     let notice = json!({"headers": {"type": "wallet.status", "offset": 2}, "payload": {}}).to_string();
     let pending = json!({"headers": {"type": "watcher.event", "offset": 3}, "payload": {}}).to_string();
     let exit = |input: &str, flags: &[&str]| {
@@ -283,7 +283,7 @@ fn notices_pass_where_they_are_allowed_and_nothing_else_does() {
 }
 
 #[test]
-fn of_a_configuration_only_the_verification_is_needed() {
+fn only_the_verification_tables_are_needed() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("channeld.toml");
     let by = |text: &str, flags: &[&str]| {

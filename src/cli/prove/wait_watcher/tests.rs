@@ -39,7 +39,7 @@ async fn waiting(service: &Scripted, until: Until) -> Result<String, Failure> {
 }
 
 #[tokio::test]
-async fn the_state_is_waited_for_through_everything_that_passes() {
+async fn transient_states_and_errors_are_waited_out() {
     for (until, reached) in [(Until::Active, "active"), (Until::Archived, "archived")] {
         let service = telling(&[(200, "pending"), (429, ""), (500, ""), (503, "<html>"), (200, "new_state")]).await;
         let failure = ended(service.client(), until, Duration::from_millis(100)).await.unwrap_err();
@@ -59,7 +59,7 @@ async fn the_state_is_waited_for_through_everything_that_passes() {
 }
 
 #[tokio::test]
-async fn a_state_that_leads_nowhere_ends_the_wait_and_is_named() {
+async fn a_final_state_ends_the_wait_and_is_named() {
     for (until, status) in [
         (Until::Active, "failed"),
         (Until::Active, "archiving"),
@@ -80,7 +80,7 @@ async fn a_state_that_leads_nowhere_ends_the_wait_and_is_named() {
 }
 
 #[tokio::test]
-async fn a_watcher_that_was_made_just_now_may_not_be_there_yet() {
+async fn a_new_watcher_may_be_missing_at_first() {
     const NOT_FOUND: (u16, &str) = (404, r#"{"type":"NOT_FOUND","code":"WATCHER_NOT_FOUND"}"#);
     let service = telling(&[NOT_FOUND, NOT_FOUND, (200, "active")]).await;
     assert!(waiting(&service, Until::Active).await.is_ok());
@@ -89,7 +89,7 @@ async fn a_watcher_that_was_made_just_now_may_not_be_there_yet() {
 }
 
 #[tokio::test]
-async fn what_does_not_pass_ends_the_wait() {
+async fn a_permanent_error_ends_the_wait() {
     for (status, body, exit) in [
         (400, "", Exit::Failed),
         (401, "", Exit::Failed),
@@ -112,7 +112,7 @@ async fn what_does_not_pass_ends_the_wait() {
 }
 
 #[tokio::test]
-async fn a_service_that_cannot_be_reached_is_waited_for_and_the_end_says_so() {
+async fn an_unreachable_service_is_retried_until_the_timeout() {
     let service = telling(&[(200, "active")]).await;
     let client = service.client();
     drop(service);
@@ -125,7 +125,7 @@ async fn a_service_that_cannot_be_reached_is_waited_for_and_the_end_says_so() {
 }
 
 #[test]
-fn durations_are_texts_with_units_and_longer_than_nothing() {
+fn durations_need_a_unit_and_must_be_positive() {
     assert_eq!(positive_duration("2s"), Ok(Duration::from_secs(2)));
     assert_eq!(positive_duration("5m"), Ok(Duration::from_mins(5)));
     assert_eq!(positive_duration("500ms"), Ok(Duration::from_millis(500)));

@@ -20,7 +20,7 @@ fn plain(text: &str) -> String {
 }
 
 #[test]
-fn no_line_is_wider_than_the_terminal_and_none_loses_its_verdict_and_offset() {
+fn lines_fit_the_terminal_and_keep_verdict_and_offset() {
     let long = "w".repeat(300);
     let wide = "結".repeat(300);
     for width in [20, 40, 79, 80, 100, 111, 112, 140, 400] {
@@ -42,7 +42,7 @@ fn no_line_is_wider_than_the_terminal_and_none_loses_its_verdict_and_offset() {
 }
 
 #[test]
-fn eighty_columns_hold_what_happened_and_how_it_was_proved() {
+fn eighty_columns_show_event_and_proof() {
     let mut layout = Layout::of(Some(80), None);
     let first = plain(&layout.lines(&event("verified", "c", "dvp.SettlementAccepted")));
     let line = "verified 15520 12:00:15  dvp.SettlementAccepted                     4 of 4";
@@ -55,7 +55,7 @@ fn eighty_columns_hold_what_happened_and_how_it_was_proved() {
 }
 
 #[test]
-fn where_there_is_no_terminal_a_line_is_that_of_the_format_text() {
+fn without_a_terminal_a_line_has_the_text_format() {
     let event = event("verified", "settlements", "dvp.SettlementAccepted");
     assert_eq!(plain(&Layout::of(None, ["settlements"]).lines(&event)), event.parts.to_string());
 }

@@ -14,7 +14,7 @@ fn parse(line: &str) -> Result<Options, clap::Error> {
 }
 
 #[test]
-fn every_option_is_taken() {
+fn every_option_is_accepted() {
     let line = "simulate --listen 127.0.0.1:8080 --api-key k --org-id o --channels 3 --events 9 --rate 2.5 \
                 --unsigned 0.1 --late-proofs 0.2:30s --forged 0.3 --faults 0.4 --seed 7 --window newest \
                 --inclusive --has-more older --sparse --prepared --misbehave 2:hang --misbehave 1:404 \
@@ -28,7 +28,7 @@ fn every_option_is_taken() {
 }
 
 #[test]
-fn what_is_out_of_range_is_a_usage_error() {
+fn an_option_out_of_range_is_a_usage_error() {
     for option in [
         "--forged 1.1",
         "--faults -0.1",

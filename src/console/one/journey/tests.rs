@@ -18,7 +18,7 @@ fn order(steps: &[Step]) -> Vec<String> {
 }
 
 #[test]
-fn a_proof_stands_before_the_reading_or_after_it_as_its_time_says() {
+fn the_journey_is_in_time_order() {
     let beginning = Beginning { created: at(0), received: at(9), was_read: true, proved: at(5) };
     assert_eq!(order(&beginning.steps()), ["Created", "Proof made", "Received"]);
     let late = Beginning { proved: at(60), ..beginning };
@@ -30,7 +30,7 @@ fn a_proof_stands_before_the_reading_or_after_it_as_its_time_says() {
 }
 
 #[test]
-fn a_wait_is_said_where_it_is_known_and_no_end_of_it_is_made_up() {
+fn a_wait_is_shown_only_if_known() {
     let beginning = Beginning { created: at(0), received: at(9), was_read: true, proved: at(5) };
     assert!(beginning.wait(at(10), at(10)).is_none(), "nothing went ahead of it");
     assert!(beginning.wait(at(10), None).is_none());
@@ -49,7 +49,7 @@ fn a_wait_is_said_where_it_is_known_and_no_end_of_it_is_made_up() {
 }
 
 #[test]
-fn a_sink_has_it_is_owed_it_or_has_not_come_so_far() {
+fn the_journey_shows_delivered_due_and_not_reached() {
     let lane =
         |sink: &str, cursor| LaneStatus { sink: sink.into(), cursor: Offset::new(cursor), ..LaneStatus::default() };
     let lanes = [lane("a", 9), lane("b", 9), lane("c", 3), lane("d", 9)];

@@ -16,7 +16,7 @@ fn of_content(word: &str, content: &str) -> Option<String> {
 }
 
 #[test]
-fn a_word_of_the_content_is_shown_with_its_field_in_whatever_case() {
+fn a_matching_word_is_shown_with_its_field() {
     for (word, content, expected) in [
         ("AMOUNT", r#"{"description":"an Amount of 12"}"#, "description: an [Amount] of 12"),
         ("amou*", r#"{"description":"an Amount of 12"}"#, "description: an [Amou]nt of 12"),
@@ -35,7 +35,7 @@ fn a_word_of_the_content_is_shown_with_its_field_in_whatever_case() {
 }
 
 #[test]
-fn nothing_is_shown_where_the_row_shows_it_or_no_text_holds_it() {
+fn no_excerpt_is_shown_if_the_row_shows_the_match() {
     let transfer = [("name", "Transfer"), ("decoded", r#"{"name":"Transfer","to":"0x5"}"#)];
     assert_eq!(shown(&["transfer"], Search::Words, &transfer), None);
     assert_eq!(shown(&["transfer", "0x5"], Search::Words, &transfer).unwrap(), "to: [0x5]", "the next word is shown");
@@ -49,7 +49,7 @@ fn nothing_is_shown_where_the_row_shows_it_or_no_text_holds_it() {
 }
 
 #[test]
-fn what_is_within_a_word_is_a_hit_only_where_an_index_finds_it() {
+fn parts_of_words_match_only_if_an_index_finds_them() {
     let content = [("decoded", r#"{"hash":"0xabcdef"}"#)];
     assert_eq!(shown(&["bcd"], Search::Words, &content), None);
     for search in [Search::Trigrams, Search::None] {
@@ -58,7 +58,7 @@ fn what_is_within_a_word_is_a_hit_only_where_an_index_finds_it() {
 }
 
 #[test]
-fn a_piece_is_short_and_cut_between_characters() {
+fn an_excerpt_is_short_and_cut_between_characters() {
     let long = format!(r#"{{"{}":"{}word{}"}}"#, "é".repeat(99), "ü ".repeat(999), " 漢".repeat(999));
     let Some(found) = of_content("word", &long) else { panic!("it is there") };
     let expected = format!("{}…: …{}[word]{} …", "é".repeat(NAME), "ü ".repeat(BEFORE / 2), " 漢".repeat(18));
@@ -70,7 +70,7 @@ fn a_piece_is_short_and_cut_between_characters() {
 
 proptest! {
     #[test]
-    fn whatever_a_text_is_a_piece_holds_the_word_and_is_short(content in ".{0,200}", word in ".{1,8}", quoted: bool) {
+    fn an_excerpt_contains_the_word_and_is_short(content in ".{0,200}", word in ".{1,8}", quoted: bool) {
         let content = if quoted { serde_json::json!({ "a": [content] }).to_string() } else { content };
         if let Some(found) = piece(std::slice::from_ref(&word), Search::None, &LOOKED_THROUGH.map(|_| content.clone())) {
             let word = word.strip_suffix('*').unwrap_or(&word);

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_at_a_start_is_said_before() {
+    fn objects_to_create_are_listed_beforehand() {
         for (seen, words) in [
             (good(), "is up to date"),
             (Seen { applied: Some(1), ..good() }, "3 of 4 migrations will be applied"),

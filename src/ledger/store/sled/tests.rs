@@ -85,7 +85,7 @@ async fn claim(ledgers: &Ledgers, channel: ChannelId) -> Claim {
 }
 
 #[tokio::test]
-async fn a_commit_is_there_after_a_restart_as_a_whole() {
+async fn a_commit_survives_a_restart_atomically() {
     let fixture = Fixture::new();
     fixture.commit([owe("a", 3), quarantine(4, b"\xff{"), advance("a", 5)]).await;
 
@@ -100,7 +100,7 @@ async fn a_commit_is_there_after_a_restart_as_a_whole() {
 }
 
 #[tokio::test]
-async fn a_second_process_is_refused_and_told_which_process_holds_the_state() {
+async fn a_second_process_is_refused_with_the_first_ones_id() {
     let fixture = Fixture::new();
     let _ledgers = fixture.open().await;
     let refused = Sled::open(&fixture.state()).unwrap_err().to_string();
@@ -108,7 +108,7 @@ async fn a_second_process_is_refused_and_told_which_process_holds_the_state() {
 }
 
 #[tokio::test]
-async fn a_channel_is_claimed_once_and_again_when_the_claim_is_gone() {
+async fn a_channel_is_claimed_once_at_a_time() {
     let fixture = Fixture::new();
     let ledgers = fixture.open().await;
     let first = claim(&ledgers, CHANNEL).await;
@@ -119,7 +119,7 @@ async fn a_channel_is_claimed_once_and_again_when_the_claim_is_gone() {
 }
 
 #[tokio::test]
-async fn commits_of_several_channels_are_written_together_and_a_refused_one_concerns_no_other() {
+async fn a_refused_commit_in_a_group_affects_no_other() {
     let fixture = Fixture::new();
     let ledgers = fixture.open().await;
     let (one, other) = (claim(&ledgers, CHANNEL).await, claim(&ledgers, OTHER).await);
@@ -146,7 +146,7 @@ fn not_a_file(path: &Path) {
 }
 
 #[tokio::test]
-async fn whatever_happens_to_the_database_no_event_is_lost_and_what_is_lost_is_counted_until_acknowledged() {
+async fn a_damaged_database_loses_no_event_and_counts_lost_evidence() {
     for (damage, spoil) in DAMAGES {
         let fixture = Fixture::new();
         let kept = [quarantine(1, b"{1}"), quarantine(2, b"{2}"), give_up("a", 4)];
@@ -177,7 +177,7 @@ async fn whatever_happens_to_the_database_no_event_is_lost_and_what_is_lost_is_c
 
 /// Regression: after one flipped bit, sled dropped the entries behind it without an error.
 #[tokio::test]
-async fn a_flipped_bit_anywhere_loses_nothing_silently_and_the_database_is_kept_as_it_was_found() {
+async fn a_flipped_bit_loses_nothing_silently() {
     let fixture = Fixture::new();
     let quarantined = (1..=20).map(|value| quarantine(value, b"{1}"));
     fixture
@@ -217,7 +217,7 @@ async fn a_flipped_bit_anywhere_loses_nothing_silently_and_the_database_is_kept_
 /// Regression: each start truncated the database again and overwrote the copy, so the last start took the rest for the
 /// complete database.
 #[tokio::test]
-async fn where_starts_fail_the_next_one_still_knows_what_was_lost_and_keeps_the_database_as_it_was_found() {
+async fn failed_starts_keep_the_loss_count_and_the_damaged_database() {
     for (damage, spoil) in DAMAGES {
         let mut fixture = Fixture::new();
         fixture.commit([quarantine(1, b"{1}"), owe("a", 3), advance("a", 5)]).await;
@@ -242,7 +242,7 @@ async fn where_starts_fail_the_next_one_still_knows_what_was_lost_and_keeps_the_
 
 /// The mirror is older than the database if the daemon was killed between the two writes.
 #[tokio::test]
-async fn where_the_database_is_newer_than_the_mirror_what_is_missing_of_it_is_noticed_too() {
+async fn losses_in_a_database_newer_than_the_mirror_are_noticed() {
     let fixture = Fixture::new();
     fixture.commit([quarantine(1, b"{1}"), advance("a", 2)]).await;
     let older = fs::read(fixture.path("cursors.json")).unwrap();
@@ -265,7 +265,7 @@ async fn where_the_database_is_newer_than_the_mirror_what_is_missing_of_it_is_no
 }
 
 #[test]
-fn a_database_on_which_sled_panics_is_a_damaged_one() {
+fn a_database_that_makes_sled_panic_is_treated_as_damaged() {
     let directory = tempfile::tempdir().unwrap();
     let database = Database::open(directory.path()).unwrap();
     let caught = database.caught(|_| -> Result<(), _> { panic!("as sled does") });
@@ -277,7 +277,7 @@ fn ledgers_lost(lost: &Lost) -> bool {
 }
 
 #[tokio::test]
-async fn without_a_mirror_a_damaged_database_is_an_error_and_not_a_fresh_start() {
+async fn without_a_mirror_a_damaged_database_is_an_error() {
     let fixture = Fixture::new();
     fixture.commit([advance("a", 1)]).await;
     not_a_file(&fixture.path("sled/db"));
@@ -288,7 +288,7 @@ async fn without_a_mirror_a_damaged_database_is_an_error_and_not_a_fresh_start()
 
 /// The older database can contain the same number of pending events as the newest one, but different events.
 #[tokio::test]
-async fn where_the_newest_commits_are_missing_no_late_event_is_lost() {
+async fn missing_newest_commits_lose_no_pending_event() {
     let fixture = Fixture::new();
     fixture.commit([owe("a", 3), advance("a", 5)]).await;
     let older = fs::read(fixture.path("sled/db")).unwrap();
@@ -302,7 +302,7 @@ async fn where_the_newest_commits_are_missing_no_late_event_is_lost() {
 }
 
 #[tokio::test]
-async fn without_a_database_and_with_a_torn_mirror_each_start_is_refused() {
+async fn without_a_database_a_torn_mirror_refuses_each_start() {
     let fixture = Fixture::new();
     fixture.commit([advance("a", 1)]).await;
     fs::remove_dir_all(fixture.path("sled")).unwrap();
@@ -314,7 +314,7 @@ async fn without_a_database_and_with_a_torn_mirror_each_start_is_refused() {
 }
 
 #[tokio::test]
-async fn what_is_lost_stays_known_where_the_acknowledgement_cannot_be_written() {
+async fn losses_stay_known_if_the_acknowledgement_cannot_be_written() {
     let fixture = Fixture::new();
     fixture.commit([quarantine(1, b"{1}"), advance("a", 1)]).await;
     fs::remove_dir_all(fixture.path("sled")).unwrap();
@@ -331,7 +331,7 @@ impl Fixture {
 }
 
 #[tokio::test]
-async fn a_large_event_is_a_file_as_long_as_it_is_kept() {
+async fn a_large_event_is_stored_in_its_own_file() {
     let (fixture, small): (_, &'static [u8]) = (Fixture::new(), b"{}");
     let large: &'static [u8] = vec![b'x'; 3 << 20].leak();
     fixture.commit([quarantine(1, large), quarantine(2, large), quarantine(3, small)]).await;
@@ -353,7 +353,7 @@ async fn a_large_event_is_a_file_as_long_as_it_is_kept() {
 }
 
 #[tokio::test]
-async fn what_a_crash_leaves_of_a_large_event_that_was_not_committed_goes_at_the_next_start() {
+async fn uncommitted_large_events_are_deleted_at_the_next_start() {
     let fixture = Fixture::new();
     fixture.commit([quarantine(1, vec![b'x'; 10_000].leak())]).await;
     fs::write(fixture.path("sled/bodies/json-01.new"), "{").unwrap();
@@ -376,7 +376,7 @@ async fn a_large_event_whose_file_is_damaged_is_counted_as_lost() {
 }
 
 #[tokio::test]
-async fn after_a_write_that_failed_nothing_more_is_written() {
+async fn after_a_failed_write_nothing_more_is_written() {
     let fixture = Fixture::new();
     let ledgers = fixture.open().await;
     let claim = claim(&ledgers, CHANNEL).await;
@@ -393,7 +393,7 @@ async fn after_a_write_that_failed_nothing_more_is_written() {
 }
 
 #[tokio::test]
-async fn the_mirror_costs_lanes_and_not_late_events() {
+async fn the_mirrors_size_depends_on_lanes_and_not_on_pending_events() {
     let fixture = Fixture::new();
     fixture.commit([owe("a", 1), advance("a", 1)]).await;
     let few = fs::metadata(fixture.path("cursors.json")).unwrap().len();
@@ -404,7 +404,7 @@ async fn the_mirror_costs_lanes_and_not_late_events() {
 
 /// Each problem with the directory gives the operator its own error message.
 #[tokio::test]
-async fn a_directory_that_is_not_the_owners_alone_is_refused_before_anything_is_opened() {
+async fn a_directory_open_to_others_is_refused_before_opening() {
     let refused = |fixture: &Fixture| Sled::open(&fixture.state()).unwrap_err().to_string();
 
     let fixture = Fixture::new();
@@ -432,7 +432,7 @@ async fn a_directory_that_is_not_the_owners_alone_is_refused_before_anything_is_
 }
 
 #[tokio::test]
-async fn a_directory_that_has_gone_is_noticed() {
+async fn a_removed_directory_is_noticed() {
     let fixture = Fixture::new();
     let sled = Sled::open(&fixture.state()).unwrap();
     sled.check().await.unwrap();
@@ -447,7 +447,7 @@ async fn a_directory_that_has_gone_is_noticed() {
 }
 
 #[tokio::test]
-async fn the_mirror_is_replaced_as_a_whole_and_readable_by_its_owner_alone() {
+async fn the_mirror_is_replaced_atomically_and_private() {
     let fixture = Fixture::new();
     fixture.commit([advance("a", 1)]).await;
     // The leftovers of a killed process. They are longer than the next mirror, so a remainder of them would be visible.

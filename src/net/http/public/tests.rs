@@ -63,7 +63,7 @@ const PUBLIC: [&str; 12] = [
 ];
 
 #[test]
-fn private_addresses_are_known_in_every_form() {
+fn private_addresses_are_recognized_in_every_form() {
     for (addresses, expected) in [(&PRIVATE[..], false), (&PUBLIC, true)] {
         for address in addresses {
             assert_eq!(check(address.parse().unwrap()).is_ok(), expected, "{address}");
@@ -72,7 +72,7 @@ fn private_addresses_are_known_in_every_form() {
 }
 
 #[test]
-fn an_address_in_a_url_is_known_however_it_is_written() {
+fn an_address_in_a_url_is_recognized_in_any_notation() {
     let hosts = ["127.1", "2130706433", "0x7f.0.0.1", "0177.0.0.1", "[::1]", "[::ffff:a00:1]", "169.254.169.254"];
     for host in hosts {
         let url = format!("http://{host}:8080/hook").parse().unwrap();
@@ -82,7 +82,7 @@ fn an_address_in_a_url_is_known_however_it_is_written() {
 }
 
 #[tokio::test]
-async fn a_name_that_means_a_private_address_is_refused() {
+async fn a_name_for_a_private_address_is_refused() {
     let Err(error) = PublicOnly.resolve("localhost".parse().unwrap()).await else { panic!("it is resolved") };
     assert!(error.downcast_ref::<NotPublic>().is_some(), "{error}");
 }

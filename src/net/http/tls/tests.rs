@@ -8,7 +8,7 @@ fn certificate(name: &str) -> (String, KeyPair) {
 }
 
 #[test]
-fn a_certificate_goes_with_its_own_key_only() {
+fn a_certificate_needs_its_own_key() {
     let ((certificate, key), (_, other)) = (certificate("a"), certificate("b"));
     let chain = || certificates(&certificate).unwrap();
     assert!(Identity::new(chain(), private_key(&key.serialize_pem()).unwrap()).is_ok());
@@ -17,7 +17,7 @@ fn a_certificate_goes_with_its_own_key_only() {
 }
 
 #[test]
-fn what_is_no_pem_is_refused_and_not_repeated() {
+fn invalid_pem_is_refused_and_not_quoted() {
     let (certificate, key) = certificate("a");
     let key = key.serialize_pem();
     let torn = certificate.replace("-----END CERTIFICATE-----", "");
@@ -34,7 +34,7 @@ fn what_is_no_pem_is_refused_and_not_repeated() {
 }
 
 #[test]
-fn what_was_read_is_written_as_it_was() {
+fn pem_round_trips() {
     let (certificate, key) = certificate("a");
     let text = key.serialize_pem();
     let identity = Identity::new(certificates(&certificate).unwrap(), private_key(&text).unwrap()).unwrap();
@@ -45,7 +45,7 @@ fn what_was_read_is_written_as_it_was() {
 }
 
 #[test]
-fn neither_shows_what_it_holds() {
+fn debug_output_hides_certificate_and_key() {
     let (certificate, key) = certificate("secretive.internal");
     let identity =
         Identity::new(certificates(&certificate).unwrap(), private_key(&key.serialize_pem()).unwrap()).unwrap();

@@ -32,7 +32,7 @@ fn until(address: SocketAddr, path: &str, begins: &str) -> String {
 }
 
 #[test]
-fn while_every_thread_of_the_runtime_is_stuck_it_answers_and_says_so() {
+fn the_listener_answers_while_the_runtime_is_stuck() {
     const WORKERS: usize = 2;
     let directory = tempfile::tempdir().unwrap();
     let runtime = runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build().unwrap();
@@ -62,7 +62,7 @@ fn while_every_thread_of_the_runtime_is_stuck_it_answers_and_says_so() {
 }
 
 #[test]
-fn addresses_and_names_that_are_configured_are_known_and_no_other() {
+fn only_configured_host_names_are_accepted() {
     let hosts = ["channeld".to_owned(), "app1.internal".to_owned()];
     let known = |host: &str| is_known_host(&HeaderMap::from_iter([(header::HOST, host.parse().unwrap())]), &hosts);
     for host in [

@@ -57,7 +57,7 @@ fn wait_for_end(plug: &Receiver<()>) {
 }
 
 #[test]
-fn a_runtime_whose_threads_are_all_stuck_is_noticed_and_one_that_turns_again_too() {
+fn a_stuck_runtime_and_its_recovery_are_noticed() {
     let (runtime, liveness) = (runtime(1), watched());
     runtime.spawn(liveness.clone().beat());
     until(&liveness, "it turns", Result::is_ok);
@@ -78,7 +78,7 @@ fn a_runtime_whose_threads_are_all_stuck_is_noticed_and_one_that_turns_again_too
 }
 
 #[test]
-fn blocking_threads_that_are_all_stuck_are_noticed_while_the_runtime_turns() {
+fn stuck_blocking_threads_are_noticed() {
     let (runtime, liveness) = (runtime(1), watched());
     runtime.spawn(liveness.clone().beat());
     let (open, plug) = plug();
@@ -89,7 +89,7 @@ fn blocking_threads_that_are_all_stuck_are_noticed_while_the_runtime_turns() {
 }
 
 #[test]
-fn a_process_whose_threads_for_signatures_are_all_stuck_is_not_live() {
+fn stuck_verification_threads_make_the_process_not_live() {
     let (runtime, liveness) = (runtime(1), watched());
     runtime.spawn(liveness.clone().beat());
     let work = |plug| {
@@ -122,6 +122,6 @@ fn a_write_that_hangs_is_noticed_and_named() {
 }
 
 #[test]
-fn without_a_beat_a_process_does_not_look_alive() {
+fn without_heartbeats_a_process_is_not_live() {
     until(&watched(), "nothing beats", says("the async runtime has made no progress for "));
 }

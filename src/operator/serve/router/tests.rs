@@ -34,7 +34,7 @@ async fn ask(router: &Router, method: &Method, path: &str) -> StatusCode {
 }
 
 #[tokio::test]
-async fn the_socket_serves_every_request_and_the_listener_neither_changes_nor_events() {
+async fn the_listener_serves_no_changes_and_no_events() {
     let directory = tempfile::tempdir().unwrap();
     let sources = sources(&directory.path().join("state"));
     let (listener, socket) = (reading(sources.clone()), complete(sources));
@@ -51,7 +51,7 @@ async fn the_socket_serves_every_request_and_the_listener_neither_changes_nor_ev
 }
 
 #[tokio::test]
-async fn a_refusal_says_by_its_status_what_kind_it_is() {
+async fn the_status_code_tells_the_kind_of_refusal() {
     let says = [
         (Refusal::Usage(String::new()), StatusCode::BAD_REQUEST),
         (Refusal::Config(String::new()), StatusCode::UNPROCESSABLE_ENTITY),

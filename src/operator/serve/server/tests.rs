@@ -62,12 +62,12 @@ fn request(path: &str, body: usize) -> String {
 }
 
 #[tokio::test]
-async fn work_may_take_longer_than_a_client_may() {
+async fn a_slow_request_is_executed_beyond_the_client_timeout() {
     served(async |client| assert!(client.ask(&request("/work", 0)).await.starts_with("HTTP/1.1 200 "))).await;
 }
 
 #[tokio::test]
-async fn a_client_that_sends_nothing_too_slowly_or_too_much_is_refused() {
+async fn idle_slow_and_oversized_requests_are_refused() {
     served(async |client| {
         for (sent, answered) in [
             (String::new(), ""),
@@ -84,7 +84,7 @@ async fn a_client_that_sends_nothing_too_slowly_or_too_much_is_refused() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_its_answer_gives_way_to_the_next() {
+async fn a_client_that_does_not_read_its_answer_is_dropped() {
     served(async |client| {
         let _deaf = client.connect(&request(&format!("/answer/{LARGE}"), 0)).await;
         let next = timeout(MAX_WAIT, client.ask(&request("/answer/1", 0))).await.expect("it is bounded");
@@ -94,7 +94,7 @@ async fn a_client_that_does_not_read_its_answer_gives_way_to_the_next() {
 }
 
 #[tokio::test]
-async fn what_was_asked_is_carried_out_though_the_client_has_left() {
+async fn a_request_is_executed_although_its_client_has_left() {
     served(async |client| {
         drop(client.connect(&request("/work", 0)).await);
         timeout(MAX_WAIT, client.worked.notified()).await.expect("it is carried out");

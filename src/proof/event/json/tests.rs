@@ -22,13 +22,13 @@ fn null_is_absent_and_other_shapes_are_named() {
 }
 
 #[test]
-fn a_longer_name_in_no_other_alphabet_is_another_name() {
+fn a_longer_name_differs_in_every_notation() {
     let object = Object::read(r#"{"proofs_":1,"proof":2,"pröofs":3}"#.as_bytes()).expect("an object");
     assert_eq!(object.get::<u8>("proofs"), Ok(None));
 }
 
 #[test]
-fn a_text_is_the_same_with_its_escapes_and_without() {
+fn escaped_and_plain_text_are_equal() {
     for (json, text) in [
         (r#"{"a":"plain"}"#, Ok(Some("plain"))),
         (r#"{"a":""}"#, Ok(Some(""))),

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_those_of_k256() {
+    fn bytes_match_k256() {
         let number = Number::from_u64(7).invert_vartime().unwrap().normalize();
         assert_eq!(bytes_of(&words_from(&number.to_bytes())), number.to_bytes());
     }

@@ -87,13 +87,13 @@ mod tests {
     }
 
     #[test]
-    fn every_member_is_asked_once_also_where_nothing_was_learned() {
+    fn every_member_is_tried_once_without_a_learned_order() {
         assert_eq!(asked(&Order::new(4), &[]), [0, 1, 2, 3]);
         assert_eq!(asked(&Order::new(4), &[2]), [0, 1, 2, 3]);
     }
 
     #[test]
-    fn the_member_that_came_most_often_after_the_last_one_is_asked_first() {
+    fn the_most_frequent_successor_is_tried_first() {
         let order = Order::new(4);
         order.learn([&[2, 0, 3][..], &[2, 3], &[2, 3], &[1]]);
         assert_eq!(asked(&order, &[])[..2], [2, 1]);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn another_order_is_learned_however_long_there_was_the_first() {
+    fn a_new_order_is_learned_after_any_time() {
         let order = Order::new(3);
         (0..100_000).for_each(|_| order.learn([&[0, 1][..]]));
         (0..ENOUGH).for_each(|_| order.learn([&[0, 2][..]]));
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_expected_number_of_questions_tells_an_order_from_none() {
+    fn the_expected_number_of_trials_detects_an_order() {
         let (none, order, cycle) = (Order::new(31), Order::new(31), [0, 1, 2, 3, 4]);
         assert_eq!(none.snapshot().expected(), 0);
         (0..31).for_each(|first| {

@@ -186,7 +186,7 @@ proptest! {
 
 /// The proofs of a network that signs in changing orders. The order learned from some proofs is used for later ones.
 #[test]
-fn an_order_that_is_kept_changed_and_broken_changes_no_count() {
+fn signer_order_does_not_change_counts() {
     for known in &*SETS {
         let set = SignerSet { known: known.clone(), required: 3 };
         for batch in 0..20_usize {
@@ -215,7 +215,7 @@ fn proof_of_round(round: usize) -> (Hash, Vec<Option<Box<str>>>) {
 }
 
 #[test]
-fn a_set_is_the_same_whatever_is_known_of_its_signers() {
+fn sets_are_equal_whatever_is_known_of_their_signers() {
     let set = |known: &Arc<Known>, required| SignerSet { known: known.clone(), required };
     assert_eq!(set(&SETS[0], 3), set(&SETS[2], 3));
     assert_ne!(set(&SETS[0], 3), set(&SETS[0], 4));

@@ -87,7 +87,7 @@ fn texts(value: &Json, path: &str, found: &mut Vec<(String, String)>) {
 }
 
 #[test]
-fn each_shipped_template_makes_json_of_each_sample() {
+fn each_shipped_template_renders_json_for_each_sample() {
     for target in Shipped::VARIANTS {
         let template = shipped(*target);
         assert_eq!(template.try_samples(false, |_| true), Vec::<String>::new(), "{target:?}");
@@ -98,7 +98,7 @@ fn each_shipped_template_makes_json_of_each_sample() {
 }
 
 #[test]
-fn each_shipped_template_keeps_the_limits_of_its_target_whatever_an_event_holds() {
+fn each_shipped_template_obeys_its_targets_limits() {
     for target in Shipped::VARIANTS {
         for record in hostile() {
             let body = rendered(&shipped(*target), &record).unwrap();
@@ -143,7 +143,7 @@ fn each_shipped_template_keeps_the_limits_of_its_target_whatever_an_event_holds(
 }
 
 #[test]
-fn a_failure_opens_an_alert_and_what_follows_closes_the_same() {
+fn a_failure_opens_an_alert_and_a_success_closes_it() {
     let confirmed =
         notice("operation.status", r#"{"operation_id":"0b8e4c36-21ad-4c0e-9d8e-6a3a5c9b7f10","status":"confirmed"}"#);
     let pagerduty = shipped(Shipped::PagerDuty);
@@ -174,7 +174,7 @@ fn a_failure_opens_an_alert_and_what_follows_closes_the_same() {
 }
 
 #[test]
-fn what_a_watcher_sees_neither_opens_nor_closes_an_alert_about_the_watcher() {
+fn watcher_events_do_not_affect_alerts_about_the_watcher() {
     let of = |record: &Record| Alert::of(record);
     let seen = of(&proved(r#""watcher_id":"W""#, r#"{"name":"Transfer"}"#));
     let failed = of(&notice("watcher.status", r#"{"watcher_id":"W","status":"failed"}"#));
@@ -183,7 +183,7 @@ fn what_a_watcher_sees_neither_opens_nor_closes_an_alert_about_the_watcher() {
 }
 
 #[test]
-fn a_name_without_a_value_is_an_error_that_shows_where() {
+fn an_undefined_name_is_an_error_with_its_location() {
     for (text, said) in [
         ("{\"a\": {{ colour }}}", "line 1: no value for `colour`"),
         ("{\n\"a\": {{ decoded.name }}}", "line 2: no value for `decoded"),
@@ -204,7 +204,7 @@ fn a_name_without_a_value_is_an_error_that_shows_where() {
 }
 
 #[test]
-fn what_is_no_json_is_an_error_and_never_a_body() {
+fn output_that_is_not_json_is_an_error() {
     for text in
         ["{\"a\": \"{{ type }}\"}", "{\"a\": 1,}", "", "{% if event_id %}{}{% endif %}{}", "{\"a\": tru{{ offset }}}"]
     {
@@ -222,7 +222,7 @@ fn what_is_no_json_is_an_error_and_never_a_body() {
 }
 
 #[test]
-fn no_error_holds_a_value_of_the_event_or_of_the_operator() {
+fn no_template_error_contains_values() {
     for text in [
         "{{ values.routing_key|int }}",
         "{{ values.routing_key|colour }}",
@@ -241,7 +241,7 @@ fn no_error_holds_a_value_of_the_event_or_of_the_operator() {
 }
 
 #[test]
-fn a_template_ends_and_makes_no_more_than_a_bounded_body() {
+fn a_template_is_bounded_in_time_and_size() {
     let endless = "{% for a in range(10000) %}{% for b in range(10000) %}{% endfor %}{% endfor %}{}";
     assert!(rendered(&template(endless), &failed()).unwrap_err().contains("more than 1000000 steps"));
     let large = format!("{{% for a in range(9000) %}}{}{{% endfor %}}", "x".repeat(1_000));
@@ -249,7 +249,7 @@ fn a_template_ends_and_makes_no_more_than_a_bounded_body() {
 }
 
 #[test]
-fn numbers_come_through_whole_and_members_in_their_order() {
+fn numbers_stay_exact_and_members_ordered() {
     let numbers =
         "[340282366920938463463374607431768211455,-170141183460469231731687303715884105728,1.5,18446744073709551616]";
     let record = proved(r#""watcher_id":"W""#, &format!(r#"{{"z":{numbers},"a":1,"m":null,"half":"\ud800"}}"#));
@@ -262,7 +262,7 @@ fn numbers_come_through_whole_and_members_in_their_order() {
 }
 
 #[test]
-fn a_body_is_one_line_where_it_is_json_and_no_event_adds_a_line_or_markup_where_it_is_not() {
+fn events_cannot_inject_lines_or_markup_into_a_body() {
     let pretty = template("{\n  \"a b\": [ {{ offset }},\n 2 ]\n}\n");
     assert_eq!(rendered(&pretty, &failed()).unwrap(), r#"{"a b":[5,2]}"#);
     let line = "type {{ type }}\nreason {{ event.payload.status_reason }}";
@@ -276,7 +276,7 @@ fn a_body_is_one_line_where_it_is_json_and_no_event_adds_a_line_or_markup_where_
 }
 
 #[test]
-fn samples_have_what_a_contract_names_and_only_those_are_tried_that_a_filter_takes() {
+fn samples_cover_the_contract_and_respect_the_filter() {
     let own = template("{\"amount\": {{ decoded.chain_event.params.amount_that_only_we_know }}}");
     let verified = |facts: &Facts| facts.get(crate::Field::EventName) == Some("Transfer");
     assert_eq!(own.try_samples(false, verified), Vec::<String>::new());
@@ -289,7 +289,7 @@ fn samples_have_what_a_contract_names_and_only_those_are_tried_that_a_filter_tak
 }
 
 #[test]
-fn a_template_is_another_one_where_its_text_its_values_or_its_media_type_are() {
+fn templates_are_equal_only_if_text_values_and_media_type_are() {
     assert_eq!(template("{}"), template("{}"));
     assert_ne!(template("{}"), template("[]"));
     assert_ne!(template("{}"), compiled("{}", "text/plain").unwrap());

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_channel_is_looked_for_only_where_it_may_be() {
+    fn a_channel_is_searched_only_in_files_that_can_contain_it() {
         let directory = tempfile::tempdir().unwrap();
         let name = ClosedName::parse("{time}").unwrap();
         let files = ClosedFiles { active: directory.path().join("events.jsonl"), name };

@@ -90,7 +90,7 @@ fn whole_lines(bytes: &[u8]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn wherever_a_crash_cuts_a_batch_it_ends_up_in_the_file_exactly_once() {
+fn a_batch_cut_by_a_crash_is_in_the_file_exactly_once() {
     let ours = channel(1);
     for format in FORMATS {
         let records = |offsets: &[i64]| -> Vec<_> {
@@ -120,7 +120,7 @@ fn wherever_a_crash_cuts_a_batch_it_ends_up_in_the_file_exactly_once() {
 }
 
 #[test]
-fn a_format_that_is_changed_after_a_crash_repeats_nothing() {
+fn changing_the_format_after_a_crash_repeats_nothing() {
     let (ours, batch) = (channel(1), records(&channel(1), 4..7));
     for before in FORMATS {
         for after in FORMATS {
@@ -136,7 +136,7 @@ fn a_format_that_is_changed_after_a_crash_repeats_nothing() {
 }
 
 #[test]
-fn a_raw_line_of_the_channel_that_had_the_file_before_is_taken_for_no_event_of_this_one() {
+fn raw_lines_of_another_channel_are_not_matched() {
     let shape = |channel, offsets: [i64; 2]| {
         records(channel, offsets).iter().map(|record| shaped(record, Format::Raw)).collect::<Vec<_>>()
     };
@@ -149,7 +149,7 @@ fn a_raw_line_of_the_channel_that_had_the_file_before_is_taken_for_no_event_of_t
 }
 
 #[test]
-fn a_hole_before_lines_that_reached_the_disk_costs_no_line_and_repeats_none() {
+fn a_hole_before_durable_lines_loses_and_repeats_nothing() {
     let ours = channel(1);
     let kept = lines(&records(&ours, 1..4));
     let batch = records(&ours, 4..7);
@@ -188,7 +188,7 @@ fn a_crash_between_two_channels_repeats_neither() {
 }
 
 #[test]
-fn an_event_is_passed_over_once() {
+fn an_event_is_skipped_once() {
     let ours = channel(1);
     let place = Place::holding(&lines(&records(&ours, [7])));
     let mut journal = place.open();
@@ -199,7 +199,7 @@ fn an_event_is_passed_over_once() {
 }
 
 #[test]
-fn reading_back_ends_at_the_first_recorded_line_of_the_channel() {
+fn reading_back_stops_at_the_channels_first_recorded_line() {
     let (ours, other) = (channel(1), channel(2));
     let held: Vec<u8> = [
         lines(&records(&ours, [1, 2, 9])),
@@ -216,7 +216,7 @@ fn reading_back_ends_at_the_first_recorded_line_of_the_channel() {
 }
 
 #[test]
-fn what_others_wrote_is_kept() {
+fn lines_of_other_programs_are_kept() {
     let ours = channel(1);
     let ending = lines(&records(&ours, [2]));
     for (text, between) in [
@@ -234,7 +234,7 @@ fn what_others_wrote_is_kept() {
 }
 
 #[test]
-fn a_file_of_something_else_is_refused_and_untouched() {
+fn a_foreign_file_is_refused_and_untouched() {
     for bytes in [&b"127.0.0.1 localhost\n\0"[..], b"\x7fELF\0\0", b"[1,2]", b"\n{}"] {
         let place = Place::holding(bytes);
         let error = open(&place.path()).unwrap_err();
@@ -244,7 +244,7 @@ fn a_file_of_something_else_is_refused_and_untouched() {
 }
 
 #[test]
-fn what_is_no_regular_file_is_refused() {
+fn a_special_file_is_refused() {
     let place = Place::new();
     fs::create_dir(place.path()).unwrap();
     let gone = place.directory.path().join("gone/events.jsonl");
@@ -269,7 +269,7 @@ fn what_is_no_regular_file_is_refused() {
 }
 
 #[test]
-fn a_second_writer_is_refused_until_the_first_has_gone() {
+fn a_second_writer_is_refused_while_the_first_runs() {
     let place = Place::new();
     let first = place.open();
     let error = open(&place.path()).unwrap_err();
@@ -279,14 +279,14 @@ fn a_second_writer_is_refused_until_the_first_has_gone() {
 }
 
 #[test]
-fn a_new_file_is_closed_to_others() {
+fn a_new_file_is_private() {
     let place = Place::new();
     place.open();
     assert_eq!(fs::metadata(place.path()).unwrap().permissions().mode() & 0o137, 0);
 }
 
 #[test]
-fn a_link_is_followed_and_its_file_created() {
+fn a_symbolic_link_is_followed_and_its_target_created() {
     let place = Place::new();
     let target = place.directory.path().join("target");
     symlink(&target, place.path()).unwrap();
@@ -297,7 +297,7 @@ fn a_link_is_followed_and_its_file_created() {
 }
 
 #[test]
-fn a_file_that_was_moved_or_removed_is_made_anew() {
+fn a_moved_or_removed_file_is_recreated() {
     let ours = channel(1);
     let place = Place::new();
     let moved = place.directory.path().join("events.1.jsonl");
@@ -315,7 +315,7 @@ fn a_file_that_was_moved_or_removed_is_made_anew() {
 }
 
 #[test]
-fn a_batch_whose_file_is_removed_while_it_is_written_is_not_accepted() {
+fn a_batch_written_to_a_removed_file_is_not_accepted() {
     let ours = channel(1);
     let place = Place::new();
     let mut journal = place.open();
@@ -328,7 +328,7 @@ fn a_batch_whose_file_is_removed_while_it_is_written_is_not_accepted() {
 }
 
 #[test]
-fn a_file_that_was_emptied_in_place_is_filled_from_its_beginning() {
+fn a_truncated_file_is_filled_from_its_beginning() {
     let ours = channel(1);
     let place = Place::new();
     let mut journal = place.open();
@@ -339,7 +339,7 @@ fn a_file_that_was_emptied_in_place_is_filled_from_its_beginning() {
 }
 
 #[test]
-fn while_the_path_is_unusable_nothing_is_accepted_and_nothing_is_forgotten() {
+fn an_unusable_path_accepts_and_loses_nothing() {
     let ours = channel(1);
     let place = Place::holding(&lines(&records(&ours, [1])));
     let mut journal = place.open();

@@ -29,7 +29,7 @@ fn looks(bytes: &[u8], enough: usize) -> Vec<Vec<(u64, Vec<u8>)>> {
 }
 
 #[test]
-fn each_look_shows_more_whole_lines_of_the_end_whatever_their_length() {
+fn each_step_reads_more_whole_lines_from_the_end() {
     let first = usize::try_from(FIRST_LOOK).unwrap();
     for lengths in [
         vec![],
@@ -67,7 +67,7 @@ fn each_look_shows_more_whole_lines_of_the_end_whatever_their_length() {
 }
 
 #[test]
-fn remains_are_told_from_lines_of_others() {
+fn torn_lines_differ_from_foreign_lines() {
     for format in [Format::Json, Format::CloudEvents, Format::Raw] {
         let record = shaped(&record(&channel(1), 7), format);
         let of = (format != Format::Raw).then_some(channel(1).id);
@@ -115,7 +115,7 @@ fn forged() -> [String; 6] {
 }
 
 #[test]
-fn a_raw_line_is_the_event_of_its_headers_whatever_else_the_service_put_into_it() {
+fn a_raw_line_is_identified_by_its_headers_only() {
     for members in forged() {
         let message = raw_record(&channel(1), 7, &members);
         let raw = shaped(&message, Format::Raw);
@@ -130,7 +130,7 @@ fn a_raw_line_is_the_event_of_its_headers_whatever_else_the_service_put_into_it(
 }
 
 #[test]
-fn headers_without_an_offset_are_those_of_another_program() {
+fn headers_without_an_offset_are_foreign() {
     for headers in ["1", "{}", r#"{"offset":-1}"#] {
         let record = String::from_utf8(record(&channel(1), 7).body().to_vec()).unwrap();
         let line = record.replacen('{', &format!(r#"{{"headers":{headers},"#), 1);

@@ -57,7 +57,7 @@ impl Disk for Faulty {
 }
 
 #[test]
-fn whichever_steps_fail_what_was_accepted_is_there_once_and_synced() {
+fn accepted_lines_are_present_once_and_synced_whatever_fails() {
     for faults in 0..1 << 12 {
         let mut tail = Tail::new(Faulty::new(faults));
         let mut expected = b"held\n".to_vec();
@@ -81,7 +81,7 @@ fn a_failed_batch_is_cut_off_at_once_where_possible() {
 }
 
 #[test]
-fn cutting_never_makes_a_file_longer() {
+fn truncating_never_extends_a_file() {
     // Appending and settling fail, so the cut is still due when the file is empty.
     let mut tail = Tail::new(Faulty::new(0b110));
     tail.append(&[b"batch\n"]).unwrap_err();
@@ -92,7 +92,7 @@ fn cutting_never_makes_a_file_longer() {
 
 /// There are more pieces than the system accepts in one call.
 #[test]
-fn what_comes_in_many_pieces_is_written_as_one() {
+fn many_pieces_are_written_at_once() {
     let mut file = tempfile::tempfile().unwrap();
     let pieces: Vec<_> = (0..5000_u32).map(|number| number.to_string().into_bytes()).collect();
     let pieces: Vec<_> = pieces.iter().map(Vec::as_slice).collect();
@@ -104,7 +104,7 @@ fn what_comes_in_many_pieces_is_written_as_one() {
 }
 
 #[test]
-fn every_piece_is_passed_once_and_the_end_never() {
+fn every_piece_is_passed_once() {
     let mut through = 0;
     for length in (0..100 << 20).step_by(700_001) {
         let passed = passed(length..length + 700_001);
@@ -116,7 +116,7 @@ fn every_piece_is_passed_once_and_the_end_never() {
 }
 
 #[test]
-fn what_was_passed_is_in_memory_no_more_and_the_end_is() {
+fn passed_pieces_are_released() {
     // The system may evict a page at any time, and keeps all pages of a file that it is still working on. Therefore several
     // files are tried, and one of them must show the expected result.
     let seen: Vec<_> = (0..4).map(|_| kept_and_stayed()).collect();

@@ -23,7 +23,7 @@ fn files(marked: Option<usize>) -> Vec<Closed> {
 }
 
 #[test]
-fn each_bound_holds_and_the_last_and_the_marked_stay() {
+fn each_limit_applies_except_to_the_last_and_marked_files() {
     let now = Timestamp::from_second(5 * 3600).unwrap();
     let none = Keep::default();
     let count = |files| Keep { files: NonZeroUsize::new(files), ..none };
@@ -50,7 +50,7 @@ fn each_bound_holds_and_the_last_and_the_marked_stay() {
 }
 
 #[test]
-fn files_that_were_closed_in_the_last_periods_are_not_too_many() {
+fn recent_files_are_kept() {
     let keep = Keep { files: NonZeroUsize::new(3), ..Keep::default() };
     let rotation = rotation(keep, Some(Duration::from_secs(3600)));
     let closed = |minute: i64| Closed {
@@ -82,7 +82,7 @@ fn files_that_were_closed_in_the_last_periods_are_not_too_many() {
 }
 
 #[test]
-fn a_link_is_replaced_and_nothing_else_is() {
+fn only_a_symbolic_link_is_replaced() {
     let directory = tempfile::tempdir().unwrap();
     let real = fs::canonicalize(directory.path()).unwrap();
     let other = tempfile::tempdir().unwrap();

@@ -21,7 +21,7 @@ fn topic(settings: &[(&str, &str)]) -> Topic {
 }
 
 #[test]
-fn what_is_missing_is_said_with_the_command_that_makes_it() {
+fn a_missing_topic_is_reported_with_its_command() {
     let both = facts([None, None], &settings()).unwrap_err();
     assert!(both.contains("--create --topic events --partitions 6;"), "{both}");
     assert!(both.ends_with("--create --topic positions --partitions 1 --config cleanup.policy=compact"), "{both}");
@@ -33,7 +33,7 @@ fn what_is_missing_is_said_with_the_command_that_makes_it() {
 }
 
 #[test]
-fn a_topic_that_would_lose_positions_or_cannot_be_read_is_refused_with_what_to_do() {
+fn an_unsafe_positions_topic_is_refused_with_remedy() {
     for (name, value) in [
         ("cleanup.policy", "delete"),
         ("cleanup.policy", "compact,delete"),
@@ -49,7 +49,7 @@ fn a_topic_that_would_lose_positions_or_cannot_be_read_is_refused_with_what_to_d
 }
 
 #[test]
-fn what_the_topic_takes_is_known_where_it_is_told() {
+fn the_topics_size_limit_is_used_if_known() {
     let known = facts([Some(topic(&[("max.message.bytes", "1048588")])), Some(topic(&[]))], &settings()).unwrap();
     assert_eq!(known, Facts { partitions: 3, largest: Some(1_048_588) });
     assert_eq!(facts([Some(topic(&[])), Some(topic(&[]))], &settings()).unwrap().largest, None);

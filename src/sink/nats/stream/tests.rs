@@ -26,7 +26,7 @@ fn with(name: &str, value: Value) -> Stream {
 }
 
 #[test]
-fn a_stream_that_is_made_can_be_used() {
+fn a_created_stream_is_usable() {
     let facts = facts(with("name", json!("bus")), &settings(), "2.12.0").unwrap();
     assert!(facts.batches && facts.rollups && facts.max_size.is_none());
     assert!(facts.takes("channeld.one.watcher.event") && facts.takes("positions.id.sink") && !facts.takes("other"));
@@ -36,7 +36,7 @@ fn a_stream_that_is_made_can_be_used() {
 }
 
 #[test]
-fn a_stream_that_would_break_a_promise_is_refused_with_what_to_do() {
+fn an_unsafe_stream_is_refused_with_remedy() {
     let cases = [
         ("subjects", json!(["channeld.>"]), "positions.>"),
         ("retention", json!("interest"), "must be limits"),
@@ -54,7 +54,7 @@ fn a_stream_that_would_break_a_promise_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn without_batches_and_without_all_subjects_it_is_used_and_said() {
+fn a_stream_without_batches_or_all_subjects_is_used_with_a_warning() {
     for (stream, version, expected) in [
         (with("allow_atomic", json!(false)), "2.15.1", "allow it atomic batches"),
         (with("name", json!("bus")), "2.11.0", "NATS 2.12 has"),
@@ -67,7 +67,7 @@ fn without_batches_and_without_all_subjects_it_is_used_and_said() {
 }
 
 #[test]
-fn a_filter_covers_what_it_takes_alone() {
+fn a_filter_covers_only_its_own_subjects() {
     for (filter, subject) in
         [(">", "a.b"), ("a.>", "a.b.c"), ("a.*", "a.b"), ("a.b", "a.b"), ("a.>", "a.>"), ("a.*.>", "a.*.b")]
     {

@@ -12,7 +12,7 @@ fn beside(place: &Place, suffix: &str) -> std::path::PathBuf {
 }
 
 #[tokio::test]
-async fn a_database_that_is_moved_while_it_is_open_keeps_all_its_rows() {
+async fn an_open_database_that_is_moved_keeps_all_rows() {
     for is_written_afterwards in [true, false] {
         let place = Place::new();
         let sink = place.sink();
@@ -32,7 +32,7 @@ async fn a_database_that_is_moved_while_it_is_open_keeps_all_its_rows() {
 }
 
 #[tokio::test]
-async fn a_moved_database_is_closed_only_when_its_log_is_in_it() {
+async fn a_moved_database_is_closed_after_its_checkpoint() {
     let place = Place::new();
     let sink = place.sink();
     three_hundred(&sink).await;
@@ -51,7 +51,7 @@ async fn a_moved_database_is_closed_only_when_its_log_is_in_it() {
 }
 
 #[tokio::test]
-async fn a_removed_database_leaves_no_log_behind() {
+async fn a_removed_database_leaves_no_wal() {
     let place = Place::new();
     let sink = place.sink();
     three_hundred(&sink).await;
@@ -62,7 +62,7 @@ async fn a_removed_database_leaves_no_log_behind() {
 }
 
 #[tokio::test]
-async fn after_a_crash_the_log_of_another_file_is_refused_and_the_own_one_is_used() {
+async fn after_a_crash_a_foreign_wal_is_refused() {
     let place = Place::new();
     let sink = place.sink();
     three_hundred(&sink).await;
@@ -103,7 +103,7 @@ async fn after_a_crash_the_log_of_another_file_is_refused_and_the_own_one_is_use
 }
 
 #[tokio::test]
-async fn while_nothing_is_delivered_the_file_is_complete_without_its_log() {
+async fn an_idle_database_is_complete_without_its_wal() {
     let place = Place::new();
     let sink = place.sink();
     three_hundred(&sink).await;

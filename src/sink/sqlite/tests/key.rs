@@ -38,7 +38,7 @@ fn put_back(place: &Place) {
 }
 
 #[tokio::test]
-async fn two_events_at_one_offset_are_both_kept_and_each_once() {
+async fn two_events_at_one_offset_are_each_stored_once() {
     let place = Place::new();
     let sink = place.sink();
     for _ in 0..2 {
@@ -64,7 +64,7 @@ async fn an_operators_own_constraint_still_refuses() {
 }
 
 #[tokio::test]
-async fn a_table_of_an_older_version_is_changed_in_place_and_keeps_all_that_is_in_it() {
+async fn a_table_of_an_older_version_is_migrated_in_place() {
     let mut place = Place::new();
     place.settings.search = Search::Words;
     let [without_id, other, first] = three_at(2);
@@ -87,7 +87,7 @@ async fn a_table_of_an_older_version_is_changed_in_place_and_keeps_all_that_is_i
 }
 
 #[tokio::test]
-async fn an_index_of_the_old_key_is_dropped_and_a_definition_of_others_is_refused() {
+async fn an_old_index_is_dropped_and_a_foreign_definition_refused() {
     let place = Place::new();
     deliver(&place.sink(), &channel(1), &[record(&channel(1), 1)]).await.unwrap();
     place.reader().execute_batch("create unique index old on \"order\" (channel_id, event_offset)").unwrap();

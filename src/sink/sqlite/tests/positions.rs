@@ -61,7 +61,7 @@ async fn assert_noticed(place: &Place, sink: &Sqlite) {
 }
 
 #[tokio::test]
-async fn a_lane_without_a_confirmed_position_gives_the_table_its_own_even_a_lower_one() {
+async fn an_unconfirmed_lane_sets_the_tables_position() {
     let place = Place::new();
     let sink = place.sink();
     assert!(matches!(sink.position(&lane(&channel(1))).await.unwrap(), Position::Missing(_)));
@@ -74,7 +74,7 @@ async fn a_lane_without_a_confirmed_position_gives_the_table_its_own_even_a_lowe
 }
 
 #[tokio::test]
-async fn a_lane_with_a_confirmed_position_changes_nothing_but_the_epoch() {
+async fn a_confirmed_lane_changes_only_the_epoch() {
     let place = Place::new();
     let sink = place.sink();
     deliver(&sink, &channel(1), &records(&channel(1), 1..=3)).await.unwrap();
@@ -88,7 +88,7 @@ async fn a_lane_with_a_confirmed_position_changes_nothing_but_the_epoch() {
 }
 
 #[tokio::test]
-async fn a_missing_row_or_table_is_reported_and_no_delivery_adds_it() {
+async fn a_missing_progress_row_or_table_is_reported_and_not_recreated() {
     let place = Place::new();
     let sink = place.sink();
     for change in ["delete from order_progress", "drop table order_progress", "drop table \"order\""] {
@@ -108,7 +108,7 @@ async fn a_missing_row_or_table_is_reported_and_no_delivery_adds_it() {
 }
 
 #[tokio::test]
-async fn a_database_that_was_restored_while_it_was_closed_says_how_far_it_got() {
+async fn a_restored_database_reports_its_position() {
     let place = Place::new();
     let sink = place.sink();
     let backup = seven(&place, &sink).await;
@@ -120,7 +120,7 @@ async fn a_database_that_was_restored_while_it_was_closed_says_how_far_it_got() 
 }
 
 #[tokio::test]
-async fn a_backup_that_is_copied_over_the_open_database_is_noticed_by_the_next_delivery() {
+async fn a_backup_copied_over_the_open_database_is_noticed() {
     for has_log in [true, false] {
         let place = Place::new();
         let sink = place.sink();
@@ -138,7 +138,7 @@ async fn a_backup_that_is_copied_over_the_open_database_is_noticed_by_the_next_d
 }
 
 #[tokio::test]
-async fn a_backup_that_replaces_the_open_database_is_noticed_and_gets_nothing_of_the_log() {
+async fn a_backup_renamed_over_the_open_database_gets_no_foreign_wal() {
     let place = Place::new();
     let sink = place.sink();
     let backup = seven(&place, &sink).await;

@@ -113,7 +113,7 @@ async fn deliver(lane: &mut Lane<Memory>, after: i64, offsets: RangeInclusive<i6
 }
 
 #[tokio::test]
-async fn only_the_refused_event_is_reported_and_its_neighbors_are_in_the_stream_once() {
+async fn a_refused_event_is_reported_and_its_neighbors_are_stored_once() {
     for is_one_by_one in [false, true] {
         let log = Memory::default();
         *lock(&log.0) = Stream { refused: Some(offset(13)), is_one_by_one, ..Stream::default() };
@@ -128,7 +128,7 @@ async fn only_the_refused_event_is_reported_and_its_neighbors_are_in_the_stream_
 }
 
 #[tokio::test]
-async fn an_event_that_is_refused_after_events_that_are_there_is_the_one_that_is_reported() {
+async fn an_event_refused_after_existing_ones_is_reported() {
     let log = Memory::default();
     let there = records(&channel(1), 1..=3).iter().map(Message::event_key).collect();
     *lock(&log.0) = Stream { events: there, refused: Some(offset(4)), ..Stream::default() };
@@ -139,7 +139,7 @@ async fn an_event_that_is_refused_after_events_that_are_there_is_the_one_that_is
 }
 
 #[tokio::test]
-async fn a_delivery_whose_outcome_is_unknown_is_resolved_before_the_next_one() {
+async fn an_unknown_outcome_is_resolved_before_the_next_delivery() {
     let log = Memory::default();
     let mut lane = begun(&log).await;
     lock(&log.0).is_silent = true;
@@ -154,7 +154,7 @@ async fn a_delivery_whose_outcome_is_unknown_is_resolved_before_the_next_one() {
 
 /// Another instance without state has taken the lane over, and its cursor has become the position.
 #[tokio::test]
-async fn events_above_a_position_that_was_moved_back_are_found_also_if_the_recorded_cursor_is_higher() {
+async fn events_above_a_moved_position_are_found() {
     let log = Memory::default();
     lock(&log.0).is_searched_whole = true;
     let mut lane = begun(&log).await;
@@ -170,7 +170,7 @@ async fn events_above_a_position_that_was_moved_back_are_found_also_if_the_recor
 }
 
 #[tokio::test]
-async fn nothing_is_appended_if_the_position_is_another_or_is_missing() {
+async fn nothing_is_appended_with_a_wrong_or_missing_position() {
     let log = Memory::default();
     let mut lane = begun(&log).await;
     deliver(&mut lane, 0, 1..=2).await.unwrap();

@@ -9,7 +9,7 @@ fn private_key(seed: u8, public_key_of: Option<u8>) -> String {
 }
 
 #[test]
-fn the_signature_is_that_of_the_specification() {
+fn the_signature_matches_the_specification() {
     // This example is from the tests of the specification's reference libraries.
     let keys = SigningKeys::parse(&format!("{SPECIFIED}\n")).unwrap();
     let signature = keys.sign("msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, br#"{"test": 2432232314}"#);
@@ -41,7 +41,7 @@ fn each_of_several_secrets_signs_in_their_order() {
 }
 
 #[test]
-fn what_is_no_secret_is_refused_and_not_repeated() {
+fn an_invalid_secret_is_refused_and_not_quoted() {
     let short = format!("whsec_{}", STANDARD.encode([7; 23]));
     let long = format!("whsec_{}", STANDARD.encode([7; 65]));
     let (half, foreign) = (format!("whsk_{}", STANDARD.encode([7; 48])), private_key(7, Some(8)));
@@ -74,7 +74,7 @@ fn what_is_no_secret_is_refused_and_not_repeated() {
 }
 
 #[test]
-fn padding_may_be_left_away() {
+fn padding_is_optional() {
     let encoded = STANDARD.encode([7; 25]);
     let bare = encoded.trim_end_matches('=');
     assert_ne!(bare, encoded);

@@ -14,7 +14,7 @@ fn ids(server: &Server) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_batch_is_an_array_of_what_each_event_would_have_been_sent_as() {
+async fn a_batch_is_an_array_of_single_bodies() {
     let server = Server::answering([]).await;
     let webhook = batching(&server, 3, usize::MAX);
     let batch = records(&channel(1), 1..8);
@@ -32,7 +32,7 @@ fn text(message: &Message) -> String {
 }
 
 #[tokio::test]
-async fn cloud_events_in_a_batch_are_called_so() {
+async fn a_batch_of_cloud_events_has_their_media_type() {
     let server = Server::answering([]).await;
     let shape = Shape { format: Format::CloudEvents, ..Shape::default() };
     let batch = [Message::new(&Arc::new(record(&channel(1), 1).record().clone()), &shape)];
@@ -41,7 +41,7 @@ async fn cloud_events_in_a_batch_are_called_so() {
 }
 
 #[tokio::test]
-async fn a_batch_is_no_larger_than_it_may_be_unless_one_event_is() {
+async fn a_batch_obeys_its_limit_unless_one_event_exceeds_it() {
     let server = Server::answering([]).await;
     let batch = records(&channel(1), 1..7);
     let one = batch[0].body().len();
@@ -54,7 +54,7 @@ async fn a_batch_is_no_larger_than_it_may_be_unless_one_event_is() {
 }
 
 #[tokio::test]
-async fn a_batch_keeps_its_id_and_no_other_has_it() {
+async fn a_batch_keeps_its_unique_id() {
     let server = Server::answering([Answer::Status(204, &[]), Answer::Status(503, &[])]).await;
     let webhook = batching(&server, 2, usize::MAX);
     let batch = records(&channel(1), 1..5);

@@ -6,7 +6,7 @@ use super::*;
 use crate::webhook::endpoint::Pace;
 
 #[tokio::test(start_paused = true)]
-async fn turns_come_at_even_distances_and_none_is_saved_up() {
+async fn requests_are_evenly_spaced_without_bursts() {
     let pace = Pace::new(Rate { requests: 10, per: Duration::from_secs(1) });
     let began = Instant::now();
     for turn in 0..5 {
@@ -22,7 +22,7 @@ async fn turns_come_at_even_distances_and_none_is_saved_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_that_wait_at_the_same_time_share_the_rate_and_a_dropped_wait_takes_no_turn() {
+async fn waiters_share_the_rate_and_a_dropped_wait_uses_none() {
     let pace = Pace::new(Rate { requests: 1, per: Duration::from_secs(1) });
     let began = Instant::now();
     pace.turn().await;

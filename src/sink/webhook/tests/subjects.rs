@@ -33,7 +33,7 @@ fn is_of(wallet: &str) -> impl Fn(&[u8]) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn so_many_requests_go_at_a_time_and_no_more() {
+async fn concurrency_is_bounded() {
     let (pair, now, most) = (Barrier::new(2), AtomicUsize::new(0), AtomicUsize::new(0));
     let counts = Arc::new((pair, now, most));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -56,7 +56,7 @@ async fn so_many_requests_go_at_a_time_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_refused_event_holds_up_its_own_subject_and_what_arrived_beyond_it_is_said() {
+async fn a_refused_event_delays_its_subject_and_accepted_ones_are_reported() {
     let server = Server::answering([]).await;
     server.refuse(|body| is_of("b")(body), Answer::Status(400, &[]));
     let batch = about(&["a", "b", "a", "b", "c", "a"]);
@@ -80,7 +80,7 @@ async fn events_without_a_subject_keep_the_order_of_their_type() {
 }
 
 #[tokio::test]
-async fn what_concerns_the_endpoint_ends_the_offer() {
+async fn a_failure_of_the_endpoint_ends_the_delivery() {
     for (answer, message) in [
         (Answer::Status(410, &[]), "answered 410: it accepts no more events"),
         (Answer::Status(429, &[]), "answered 429"),
@@ -99,7 +99,7 @@ async fn what_concerns_the_endpoint_ends_the_offer() {
 }
 
 #[tokio::test]
-async fn gone_counts_more_than_an_earlier_refusal() {
+async fn gone_takes_precedence_over_an_earlier_refusal() {
     let server = Server::answering([]).await;
     server.refuse(|body| is_of("b")(body), Answer::Status(410, &[]));
     server.seen.lock().unwrap().answers.push_back(Answer::Status(500, &[]));

@@ -28,7 +28,7 @@ fn a_token_is_renewed_before_it_ends() {
 }
 
 #[test]
-fn what_is_no_bearer_token_is_none() {
+fn an_invalid_bearer_token_is_refused() {
     for answer in [
         json!({"access_token": "t", "token_type": "mac"}),
         json!({"access_token": "", "token_type": "bearer"}),
@@ -42,7 +42,7 @@ fn what_is_no_bearer_token_is_none() {
 }
 
 #[test]
-fn of_a_refusal_only_a_code_is_shown() {
+fn only_the_code_of_a_refusal_is_shown() {
     let said = |status: u16, body: &str| refusal(StatusCode::from_u16(status).unwrap(), Some(body.as_bytes()));
     let advised = "it answered 401 (invalid_client): check oauth2.client_id and its secret";
     assert_eq!(said(401, r#"{"error":"invalid_client","error_description":"hunter2"}"#), advised);
@@ -58,7 +58,7 @@ fn an_id_and_a_secret_are_encoded_before_they_become_a_header() {
 }
 
 #[tokio::test]
-async fn where_no_new_token_can_be_had_the_one_that_holds_is_used_on() {
+async fn a_valid_token_is_used_if_renewal_fails() {
     // No server listens on this port.
     let token_url: Url = "http://127.0.0.1:1/token".parse().unwrap();
     let settings = OAuth2 {

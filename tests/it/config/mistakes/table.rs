@@ -368,7 +368,7 @@ fn lines(key: &str, value: &Value) -> String {
 }
 
 #[test]
-fn a_mistake_in_a_key_is_said_with_its_place_and_what_to_do() {
+fn a_mistake_in_a_key_is_reported_with_line_and_remedy() {
     let place = Place::new();
     place.must_say("check -c", None, 0, &[]);
     for (key, value, words) in KEYS {
@@ -385,7 +385,7 @@ fn a_mistake_in_a_key_is_said_with_its_place_and_what_to_do() {
 }
 
 #[test]
-fn a_mistake_in_a_sink_is_said_with_its_place_and_what_to_do() {
+fn a_mistake_in_a_sink_is_reported_with_line_and_remedy() {
     let place = Place::new();
     for (sink, words) in SINKS {
         let mut keys = Place::good();
@@ -397,7 +397,7 @@ fn a_mistake_in_a_sink_is_said_with_its_place_and_what_to_do() {
 }
 
 #[test]
-fn a_mistake_in_a_variable_is_said_with_its_name_and_what_to_do() {
+fn a_mistake_in_a_variable_is_reported_with_name_and_remedy() {
     let place = Place::new();
     for (name, value, words) in VARIABLES {
         place.must_say("check -c", Some((name, value)), 78, words);
@@ -405,7 +405,7 @@ fn a_mistake_in_a_variable_is_said_with_its_name_and_what_to_do() {
 }
 
 #[test]
-fn a_mistake_in_a_command_is_said_with_what_to_do() {
+fn a_mistake_in_a_command_is_reported_with_remedy() {
     let place = Place::new();
     for (command, code, words) in COMMANDS {
         place.must_say(command, None, *code, words);
@@ -414,7 +414,7 @@ fn a_mistake_in_a_command_is_said_with_what_to_do() {
 }
 
 #[test]
-fn the_line_of_a_mistake_is_that_of_its_key() {
+fn the_reported_line_is_the_line_of_the_key() {
     let place = Place::new();
     let text = "[api]\nbase_url = \"http://127.0.0.1:9/v1\"\n# why\napi_key = 5\n[verification]\norg_id = \"org_1\"\n[channels]\na = { id = \"x\", \
                 sinks = [\n  \"out\",\n  \"nobody\" ] }\n[sinks.out]\ntype = \"stdout\"\nmode = 3\n";

@@ -18,7 +18,7 @@ fn setup(service: &Scripted, topic: &Topic) -> Setup {
 }
 
 #[tokio::test]
-async fn whatever_a_type_is_its_event_arrives_under_its_subject_or_its_type() {
+async fn every_type_of_event_is_produced_under_its_subject_or_type() {
     let Some(broker) = Broker::shared() else { return };
     let topic = broker.topic();
     topic.make(1, &[]);
@@ -65,7 +65,7 @@ fn sizes(reason: &str) -> Vec<usize> {
 }
 
 #[tokio::test]
-async fn an_event_that_is_too_large_blocks_with_both_sizes_and_is_given_up_alone() {
+async fn an_event_that_is_too_large_blocks_and_becomes_a_dead_letter_alone() {
     let Some(broker) = Broker::shared() else { return };
     let topic = broker.topic();
     topic.make(1, &[&format!("max.message.bytes={LARGEST}")]);
@@ -91,7 +91,7 @@ async fn an_event_that_is_too_large_blocks_with_both_sizes_and_is_given_up_alone
 }
 
 #[tokio::test]
-async fn a_limit_that_is_lowered_and_raised_while_events_come_loses_none() {
+async fn lowering_and_raising_a_limit_during_delivery_loses_nothing() {
     let Some(broker) = Broker::shared() else { return };
     let (topic, simulator) = (broker.topic(), proved(10).await);
     topic.make(1, &[]);

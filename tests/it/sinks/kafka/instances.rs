@@ -16,13 +16,13 @@ async fn an_older_instance_that_wakes_up_is_fenced_and_produces_nothing_twice() 
 }
 
 #[tokio::test]
-async fn two_that_take_the_lane_from_each_other_produce_each_event_once_and_say_so() {
+async fn two_instances_competing_for_a_lane_produce_each_event_once_and_report_it() {
     let Some(broker) = Broker::shared() else { return };
     streams::taken_from_each_other(&broker.topic()).await;
 }
 
 #[tokio::test]
-async fn lanes_that_begin_at_the_same_time_hinder_each_other_in_nothing() {
+async fn lanes_that_start_together_do_not_disturb_each_other() {
     const CHANNELS: usize = 24;
     let Some(broker) = Broker::shared() else { return };
     let topic = broker.topic();
@@ -46,7 +46,7 @@ async fn lanes_that_begin_at_the_same_time_hinder_each_other_in_nothing() {
 /// While another lane has an open transaction, the last stable offset of the positions topic does not advance.
 /// Positions that were committed after the transaction began are not visible.
 #[tokio::test]
-async fn a_position_behind_an_open_transaction_of_another_lane_is_waited_for() {
+async fn a_position_behind_an_open_transaction_is_awaited() {
     let Some(broker) = Broker::shared() else { return };
     let (topic, simulator) = (broker.topic(), proved(50).await);
     let setup = Setup::reading(&simulator).producing(1, &topic, &broker.address()).with("sinks.log.timeout", "2s");

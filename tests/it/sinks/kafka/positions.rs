@@ -77,7 +77,7 @@ of_a_topic! {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_topic_of_positions_that_was_restored_tells_the_earlier_position() {
+async fn a_restored_positions_topic_reports_the_earlier_position() {
     let Some(broker) = Broker::shared() else { return };
     let topic = broker.topic();
     let mut lane = delivered(&topic, 1..=3).await;
@@ -91,7 +91,7 @@ async fn a_topic_of_positions_that_was_restored_tells_the_earlier_position() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_topic_of_positions_that_was_made_again_is_noticed_while_the_daemon_runs() {
+async fn a_recreated_positions_topic_is_noticed_while_the_daemon_runs() {
     let Some(broker) = Broker::shared() else { return };
     let topic = broker.topic();
     let mut lane = delivered(&topic, 1..=3).await;
@@ -110,7 +110,7 @@ async fn a_topic_of_positions_that_was_made_again_is_noticed_while_the_daemon_ru
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_topic_of_events_that_was_deleted_or_made_again_is_noticed() {
+async fn a_deleted_or_recreated_events_topic_is_noticed() {
     let Some(broker) = Broker::shared() else { return };
     for is_made in [false, true] {
         let topic = broker.topic();
@@ -138,7 +138,7 @@ async fn a_topic_of_events_that_was_deleted_or_made_again_is_noticed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_topic_of_events_that_is_made_again_while_the_daemon_runs_takes_nothing_before_an_operator_has_decided() {
+async fn an_events_topic_recreated_while_in_use_gets_nothing_until_an_operator_decides() {
     let Some(broker) = Broker::shared() else { return };
     let topic = broker.topic();
     let mut lane = delivered(&topic, 1..=3).await;

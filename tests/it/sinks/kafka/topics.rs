@@ -22,7 +22,7 @@ async fn checked(setup: &Setup) -> (bool, String) {
 }
 
 #[tokio::test]
-async fn topics_are_made_where_that_is_allowed_and_otherwise_asked_for() {
+async fn topics_are_created_if_allowed_and_requested_otherwise() {
     let Some(broker) = Broker::shared() else { return };
     let (topic, simulator) = (broker.topic(), proved(5).await);
     let setup = setup(&simulator, &topic).with("sinks.log.create", false).with("sinks.log.partitions", 3);
@@ -47,7 +47,7 @@ async fn topics_are_made_where_that_is_allowed_and_otherwise_asked_for() {
 }
 
 #[tokio::test]
-async fn a_topic_that_would_lose_positions_is_refused_with_what_to_do() {
+async fn a_topic_that_would_lose_positions_is_refused_with_remedy() {
     let Some(broker) = Broker::shared() else { return };
     let (topic, simulator) = (broker.topic(), proved(1).await);
     topic.make_positions(&["cleanup.policy=delete"]);
@@ -59,7 +59,7 @@ async fn a_topic_that_would_lose_positions_is_refused_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn what_an_operator_asks_for_again_comes_again_and_a_cursor_put_back_repeats_nothing() {
+async fn a_replay_publishes_again_and_a_cursor_moved_back_repeats_nothing() {
     let Some(broker) = Broker::shared() else { return };
     let (topic, simulator) = (broker.topic(), proved(20).await);
     let setup = setup(&simulator, &topic).with("api.page_limit", 7);
@@ -86,7 +86,7 @@ async fn what_an_operator_asks_for_again_comes_again_and_a_cursor_put_back_repea
 }
 
 #[tokio::test]
-async fn a_topic_that_is_deleted_while_it_is_used_takes_nothing_before_an_operator_has_decided() {
+async fn a_topic_deleted_while_in_use_gets_nothing_until_an_operator_decides() {
     let Some(broker) = Broker::shared() else { return };
     let (topic, simulator) = (broker.topic(), proved(10).await);
     let setup = setup(&simulator, &topic);
@@ -107,7 +107,7 @@ async fn a_topic_that_is_deleted_while_it_is_used_takes_nothing_before_an_operat
 }
 
 #[tokio::test]
-async fn a_broker_that_asks_for_a_login_or_a_certificate_is_given_it_and_no_secret_shows() {
+async fn broker_logins_and_certificates_work_and_no_secret_is_shown() {
     let Some(broker) = Broker::shared() else { return };
     let simulator = proved(3).await;
     for mechanism in ["plain", "scram-sha-256", "scram-sha-512"] {

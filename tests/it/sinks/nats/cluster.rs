@@ -10,7 +10,7 @@ use crate::support::{Nats, STREAM, deliverable, random};
 const EVENTS: u64 = 600;
 
 #[tokio::test]
-async fn a_stream_that_changes_its_leader_and_loses_a_server_has_each_event_once() {
+async fn a_stream_that_loses_its_leader_or_a_server_has_each_event_once() {
     let Some(nats) = Nats::cluster() else { return };
     let simulator = service(EVENTS).await;
     let (late, mut random) = (late(&simulator), random(44));

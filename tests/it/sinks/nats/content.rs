@@ -36,7 +36,7 @@ fn setup(service: &Scripted, nats: &Nats) -> Setup {
 }
 
 #[tokio::test]
-async fn whatever_a_type_is_its_event_arrives_under_a_subject_of_its_channel() {
+async fn every_type_of_event_is_published_under_a_subject_of_its_channel() {
     let Some(nats) = Nats::start() else { return };
     let long = "long.".repeat(2_000);
     let types =
@@ -100,7 +100,7 @@ async fn too_large(stream: Value, limit: usize, limited_by: &str) {
 }
 
 #[tokio::test]
-async fn an_event_that_is_too_large_blocks_with_both_sizes_and_is_given_up_alone() {
+async fn an_event_that_is_too_large_blocks_and_becomes_a_dead_letter_alone() {
     tokio::join!(
         too_large(json!({}), MAX_PAYLOAD, "max_payload"),
         too_large(json!({"max_msg_size": 20_000}), 20_000, "max_msg_size"),
@@ -109,7 +109,7 @@ async fn an_event_that_is_too_large_blocks_with_both_sizes_and_is_given_up_alone
 }
 
 #[tokio::test]
-async fn an_event_whose_subject_the_stream_does_not_take_is_refused_alone_until_it_does() {
+async fn an_event_whose_subject_the_stream_lacks_is_refused_alone() {
     let Some(nats) = Nats::start() else { return };
     nats.make(json!({"subjects": ["channeld.c0.wallet.>", "channeld-positions.>"]})).await;
     let service = notices(&["wallet.status", "wallet.status", "other", "wallet.status"], |_| 10).await;

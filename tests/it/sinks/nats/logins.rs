@@ -40,7 +40,7 @@ async fn login(lines: &str, login: Value, wrong: &str, keys: &[(&str, &str)]) {
 }
 
 #[tokio::test]
-async fn a_server_that_asks_for_a_login_is_given_it_and_no_secret_shows() {
+async fn logins_work_and_no_secret_is_shown() {
     let (operator, directory) = (Operator::new(), tempfile::tempdir().unwrap());
     let credentials = |name: &str, of: &Operator| {
         let path = directory.path().join(name);
@@ -61,7 +61,7 @@ async fn a_server_that_asks_for_a_login_is_given_it_and_no_secret_shows() {
 }
 
 #[tokio::test]
-async fn what_a_user_may_not_do_is_said_by_its_name() {
+async fn a_missing_permission_is_reported_by_name() {
     let user = format!(
         "user: me, password: {PASSWORD:?}, permissions: {{ publish: {{ deny: \"$JS.API.STREAM.MSG.GET.>\" }} }}"
     );
@@ -106,7 +106,7 @@ impl Secured {
 }
 
 #[tokio::test]
-async fn a_server_with_a_private_authority_is_given_a_client_certificate_and_why_it_is_not_trusted_is_said() {
+async fn a_private_ca_and_client_certificate_work_and_distrust_is_explained() {
     let Some(secured) = Secured::start() else { return };
     let simulator = proved(3).await;
     let of = |authority: &Authority, name: &str| {

@@ -101,7 +101,7 @@ of_both_kinds! {
 }
 
 #[tokio::test]
-async fn a_stream_that_was_restored_is_delivered_to_again_from_its_own_position() {
+async fn a_restored_stream_is_refilled_from_its_own_position() {
     for stream in [batches(), one_by_one()] {
         let Some(nats) = made(stream).await else { return };
         let directory = tempfile::tempdir().unwrap();
@@ -133,7 +133,7 @@ async fn a_stream_that_was_restored_is_delivered_to_again_from_its_own_position(
 }
 
 #[tokio::test]
-async fn a_stream_that_is_deleted_or_purged_is_neither_made_nor_filled_again_by_itself() {
+async fn a_deleted_or_purged_stream_is_not_recreated_or_refilled_automatically() {
     for stream in [batches(), one_by_one()] {
         let Some(nats) = made(stream.clone()).await else { return };
         for is_deleted in [true, false] {
@@ -160,7 +160,7 @@ async fn a_stream_that_is_deleted_or_purged_is_neither_made_nor_filled_again_by_
 }
 
 #[tokio::test]
-async fn events_that_a_consumer_or_a_limit_has_deleted_are_not_published_again() {
+async fn events_deleted_by_a_consumer_or_a_limit_are_not_published_again() {
     for stream in [batches(), one_by_one()] {
         let Some(nats) = made(stream).await else { return };
         let lane = delivered(&nats, 1..=3).await;
@@ -180,7 +180,7 @@ async fn events_that_a_consumer_or_a_limit_has_deleted_are_not_published_again()
 }
 
 #[tokio::test]
-async fn a_position_that_the_limits_of_the_stream_have_deleted_is_started_again_as_recorded() {
+async fn a_position_deleted_by_stream_limits_is_rebuilt_from_the_cursor() {
     let Some(nats) = made(json!({"max_msgs": 5, "discard": "old"})).await else { return };
     let mut quiet = delivered(&nats, 1..=3).await;
     delivered(&nats, 1..=9).await;
@@ -213,7 +213,7 @@ async fn keep_part(nats: &Nats, lane: &DirectLane, events: &[EventKey]) {
 }
 
 #[tokio::test]
-async fn a_part_of_a_batch_that_the_server_has_kept_is_not_published_again() {
+async fn a_partly_stored_batch_is_not_published_again() {
     let Some(nats) = made(json!({"duplicate_window": WINDOW})).await else { return };
     // The server still recognizes the message ids if the delivery is repeated at once.
     let mut lane = delivered(&nats, 1..=3).await;
@@ -232,7 +232,7 @@ async fn a_part_of_a_batch_that_the_server_has_kept_is_not_published_again() {
 }
 
 #[tokio::test]
-async fn an_id_that_is_known_from_another_lane_is_published_all_the_same() {
+async fn an_id_known_from_another_lane_is_still_published() {
     for stream in [batches(), one_by_one()] {
         let mut stream = stream;
         stream["duplicate_window"] = json!(WINDOW);

@@ -22,7 +22,7 @@ async fn until_recorded(daemon: &mut Daemon, offset: i64) {
 }
 
 #[tokio::test]
-async fn a_stream_is_made_where_that_is_allowed_and_otherwise_asked_for() {
+async fn a_stream_is_created_if_allowed_and_requested_otherwise() {
     let Some(nats) = Nats::start() else { return };
     let simulator = proved(5).await;
     let setup = setup(&simulator, nats.address()).with("sinks.bus.create", false);
@@ -49,7 +49,7 @@ async fn a_stream_is_made_where_that_is_allowed_and_otherwise_asked_for() {
 }
 
 #[tokio::test]
-async fn a_stream_that_would_lose_positions_is_refused_with_what_to_do() {
+async fn a_stream_that_would_lose_positions_is_refused_with_remedy() {
     let Some(nats) = Nats::start() else { return };
     nats.make(json!({"subjects": ["channeld.>"]})).await;
     let simulator = proved(1).await;
@@ -61,7 +61,7 @@ async fn a_stream_that_would_lose_positions_is_refused_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn what_an_operator_asks_for_again_comes_again_and_a_cursor_put_back_repeats_nothing() {
+async fn a_replay_publishes_again_and_a_cursor_moved_back_repeats_nothing() {
     let Some(nats) = Nats::start() else { return };
     let window = 120_000_000_000_u64;
     for stream in [json!({"duplicate_window": window}), json!({"duplicate_window": window, "allow_atomic": false})] {
@@ -94,7 +94,7 @@ async fn what_an_operator_asks_for_again_comes_again_and_a_cursor_put_back_repea
 }
 
 #[tokio::test]
-async fn a_stream_that_is_purged_or_deleted_while_it_is_used_takes_nothing_before_an_operator_has_decided() {
+async fn a_stream_purged_while_in_use_gets_nothing_until_an_operator_decides() {
     let Some(nats) = Nats::start() else { return };
     for stream in [json!({}), json!({"allow_atomic": false})] {
         for what in ["PURGE", "DELETE"] {
@@ -116,7 +116,7 @@ async fn a_stream_that_is_purged_or_deleted_while_it_is_used_takes_nothing_befor
 }
 
 #[tokio::test]
-async fn a_stream_that_is_full_is_waited_for_and_no_event_is_given_up() {
+async fn a_full_stream_is_retried_without_dead_letters() {
     let Some(nats) = Nats::start() else { return };
     let full = json!({"max_msgs": 15, "discard": "new"});
     nats.make(full).await;
@@ -135,7 +135,7 @@ async fn a_stream_that_is_full_is_waited_for_and_no_event_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_stream_that_cannot_be_made_is_waited_for_and_no_event_is_given_up() {
+async fn a_stream_that_cannot_be_created_is_retried_without_dead_letters() {
     let Some(nats) = Nats::start() else { return };
     let simulator = proved(5).await;
     let setup = setup(&simulator, nats.address()).with("sinks.bus.replicas", 3);
@@ -152,7 +152,7 @@ async fn a_stream_that_cannot_be_made_is_waited_for_and_no_event_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_changed_while_it_is_used_takes_what_follows() {
+async fn a_stream_changed_while_in_use_gets_the_following_events() {
     let Some(nats) = Nats::start() else { return };
     nats.make(json!({})).await;
     let simulator = proved(10).await;

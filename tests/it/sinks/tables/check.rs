@@ -18,7 +18,7 @@ async fn examined(setup: &Setup) -> (bool, String) {
 }
 
 #[tokio::test]
-async fn without_leave_to_make_tables_the_sql_is_printed_and_pasted_and_then_all_is_well() {
+async fn without_permission_to_create_tables_the_printed_sql_works() {
     let Some((simulator, mut setup, tables)) = tables(Options { events: 20, ..Options::default() }).await else {
         return;
     };
@@ -64,7 +64,7 @@ async fn without_leave_to_make_tables_the_sql_is_printed_and_pasted_and_then_all
 }
 
 #[tokio::test]
-async fn filters_formats_proofs_reload_and_replay_work_as_with_every_sink() {
+async fn filters_formats_proofs_reload_and_replay_work_with_tables() {
     let options = Options { events: 60, unsigned: 0.3, ..Options::default() };
     let Some((simulator, mut setup, tables)) = tables(options).await else { return };
     setup.set("sinks.file.filter.verification", vec!["verified"]);

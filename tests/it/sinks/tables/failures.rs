@@ -54,7 +54,7 @@ pub(super) async fn until_says(setup: &Setup, daemon: &mut Daemon, sink: &str, w
 }
 
 #[tokio::test]
-async fn a_server_that_fails_between_its_commit_and_its_answer_or_is_away_loses_nothing_and_holds_up_no_other() {
+async fn a_server_that_fails_after_its_commit_loses_nothing_and_delays_no_other_sink() {
     let Some(server) = Server::start() else { return skip("PostgreSQL") };
     if !programs(&["psql", "python3"]) {
         return;
@@ -103,7 +103,7 @@ fn away() -> Duration {
 }
 
 #[tokio::test]
-async fn a_server_that_is_away_for_a_minute_holds_up_no_other_and_has_each_event_once_when_it_is_back() {
+async fn a_server_down_for_a_minute_delays_no_other_sink_and_gets_each_event_once() {
     let Some(server) = Server::start() else { return skip("PostgreSQL") };
     if !programs(&["psql", "python3"]) {
         return;
@@ -144,7 +144,7 @@ async fn a_server_that_is_away_for_a_minute_holds_up_no_other_and_has_each_event
 }
 
 #[tokio::test]
-async fn a_full_disk_is_waited_for_and_holds_up_no_other() {
+async fn a_full_disk_is_retried_and_delays_no_other_sink() {
     let Some((simulator, mut setup, tables)) = tables(Options { events: 20, ..Options::default() }).await else {
         return;
     };
@@ -188,7 +188,7 @@ async fn a_full_disk_is_waited_for_and_holds_up_no_other() {
 }
 
 #[tokio::test]
-async fn a_table_that_is_changed_under_us_is_said_and_made_whole_where_that_loses_nothing() {
+async fn a_changed_table_is_reported_and_repaired_if_nothing_is_lost() {
     let Some((simulator, mut setup, tables)) = tables(Options { events: 20, ..Options::default() }).await else {
         return;
     };
@@ -231,7 +231,7 @@ async fn a_table_that_is_changed_under_us_is_said_and_made_whole_where_that_lose
 }
 
 #[tokio::test]
-async fn a_table_that_is_locked_for_long_leaves_one_statement_that_waits_and_not_one_for_each_attempt() {
+async fn a_locked_table_has_one_waiting_statement_and_not_one_per_attempt() {
     if !everything() {
         // Slow: every attempt waits for the whole timeout.
         return;

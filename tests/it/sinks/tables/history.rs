@@ -19,7 +19,7 @@ async fn check(setup: &Setup) -> (Told, Value) {
 }
 
 #[tokio::test]
-async fn a_deleted_event_is_listed_with_the_command_that_delivers_it_again() {
+async fn a_deleted_event_is_listed_with_the_command_that_replays_it() {
     let Some((simulator, mut setup, tables)) = tables(Options { events: 9, ..Options::default() }).await else {
         return;
     };

@@ -38,7 +38,7 @@ async fn until(database: &Database, daemon: &mut Daemon, query: &str, number: i6
 }
 
 #[tokio::test]
-async fn an_instance_that_was_stopped_in_the_middle_of_a_delivery_writes_nothing_of_it_once_another_has_the_lane() {
+async fn an_instance_frozen_during_a_delivery_writes_nothing_after_another_took_the_lane() {
     let Some(database) = Database::new().await else { return };
     if !programs(&["psql"]) {
         return;
@@ -86,7 +86,7 @@ const WATCHED: &str = "create table moves (number bigserial, through bigint, epo
     create trigger note after insert or update on events_progress for each row execute function note()";
 
 #[tokio::test]
-async fn two_daemons_that_are_frozen_and_thawed_by_turns_write_each_event_once_and_in_order_and_say_who_is_fenced() {
+async fn two_daemons_frozen_by_turns_write_each_event_once_and_report_the_fenced_one() {
     let Some(database) = Database::new().await else { return };
     if !programs(&["psql"]) {
         return;
@@ -139,7 +139,7 @@ async fn two_daemons_that_are_frozen_and_thawed_by_turns_write_each_event_once_a
 }
 
 #[tokio::test]
-async fn by_a_pooler_of_transactions_it_works_as_without() {
+async fn it_works_through_a_transaction_pooler() {
     let options = Options { channels: 6, events: 60, ..Options::default() };
     let Some((simulator, mut setup, tables)) = super::tables(options).await else { return };
     let Some(pooler) = Pooler::before(&tables.database).await else { return skip("pgbouncer") };

@@ -13,7 +13,7 @@ const SAMPLE: (u64, usize) = (600, 6);
 const FULL: (u64, usize) = (6_000, 25);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_at_any_moment_each_event_is_in_each_table_once_and_none_that_is_forged() {
+async fn kills_at_any_moment_leave_each_event_in_each_table_once() {
     let (events, kills) = if everything() { FULL } else { SAMPLE };
     let late_proofs = Some(LateProofs { share: 0.05, delay: NEVER });
     let options = Options { events, unsigned: 0.2, forged: 0.03, late_proofs, ..Options::default() };

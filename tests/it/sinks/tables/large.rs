@@ -41,7 +41,7 @@ async fn refusal(setup: &Setup, daemon: &mut Daemon, sink: &str) -> String {
 }
 
 #[tokio::test]
-async fn of_more_words_than_a_tsvector_holds_the_first_are_found_and_the_event_is_stored_whole() {
+async fn an_event_with_more_words_than_a_tsvector_holds_is_stored_whole() {
     let Some(server) = Server::start() else { return skip("PostgreSQL") };
     if !programs(&["psql", "python3"]) {
         return;
@@ -105,7 +105,7 @@ fn limit(tables: &Tables) {
 }
 
 #[tokio::test]
-async fn an_event_larger_than_a_table_takes_blocks_with_both_sizes_and_is_given_up_alone() {
+async fn an_event_too_large_for_a_table_blocks_and_becomes_a_dead_letter_alone() {
     let Some(database) = Database::new().await else { return };
     if !programs(&["psql", "python3"]) {
         return;
@@ -155,7 +155,7 @@ async fn an_event_larger_than_a_table_takes_blocks_with_both_sizes_and_is_given_
 const ELEMENTS: usize = 17_000_000;
 
 #[tokio::test]
-async fn an_event_whose_json_the_server_has_no_memory_for_is_stored_whole_in_its_record() {
+async fn an_event_whose_json_exceeds_the_servers_memory_is_stored_in_its_record() {
     if !everything() {
         // The event is almost as large as the largest that the daemon reads, so the test is slow.
         return;

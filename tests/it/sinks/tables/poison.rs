@@ -27,7 +27,7 @@ fn contents() -> Vec<(String, bool)> {
 }
 
 #[tokio::test]
-async fn what_jsonb_refuses_leaves_its_column_null_and_loses_nothing() {
+async fn json_that_jsonb_refuses_leaves_its_column_null_and_loses_nothing() {
     let Some(database) = Database::new().await else { return };
     if !programs(&["psql", "python3"]) {
         return;
@@ -127,7 +127,7 @@ async fn start_with_two_pages(setup: &Setup, tables: &Tables) -> Daemon {
 }
 
 #[tokio::test]
-async fn what_counts_as_delivered_outlives_a_crash_of_the_server() {
+async fn delivered_rows_survive_a_crash_of_the_server() {
     let Some(server) = Server::start() else { return skip("PostgreSQL") };
     if !programs(&["psql", "python3"]) {
         return;
@@ -157,7 +157,7 @@ async fn what_counts_as_delivered_outlives_a_crash_of_the_server() {
 }
 
 #[tokio::test]
-async fn where_another_process_of_the_server_answers_what_was_not_on_the_disk_is_written_again() {
+async fn rows_not_yet_durable_are_written_again_if_another_server_process_answers() {
     let Some(database) = Database::new().await else { return };
     if !programs(&["psql", "python3"]) {
         return;

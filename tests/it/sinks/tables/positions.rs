@@ -131,7 +131,7 @@ fn keys(database: &Database) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_lane_gives_the_table_its_position_or_takes_the_one_that_is_there() {
+async fn a_lane_creates_the_tables_position_or_adopts_the_existing_one() {
     let Some((database, sink)) = database().await else { return };
     assert!(matches!(sink.position(&lane()).await.unwrap(), Position::Missing(_)));
     assert_eq!(database.psql("select to_regclass('events') is null"), ["t"], "asking for a position makes no table");
@@ -150,7 +150,7 @@ async fn a_lane_gives_the_table_its_position_or_takes_the_one_that_is_there() {
 }
 
 #[tokio::test]
-async fn a_table_that_was_restored_is_noticed_when_the_lane_begins_and_by_the_next_statement() {
+async fn a_restored_table_is_noticed_at_the_start_and_by_the_next_statement() {
     let Some((database, sink)) = database().await else { return };
     seven(&sink).await;
     restore(&database);
@@ -164,7 +164,7 @@ async fn a_table_that_was_restored_is_noticed_when_the_lane_begins_and_by_the_ne
 }
 
 #[tokio::test]
-async fn a_missing_row_or_table_is_reported_and_no_delivery_adds_it() {
+async fn a_missing_progress_row_or_table_is_reported_and_not_recreated() {
     let Some((database, sink)) = database().await else { return };
     for change in ["delete from events_progress", "drop table events_progress", "drop table events"] {
         seven(&sink).await;
@@ -182,7 +182,7 @@ async fn a_missing_row_or_table_is_reported_and_no_delivery_adds_it() {
 }
 
 #[tokio::test]
-async fn two_events_at_one_offset_are_both_kept_and_each_once() {
+async fn two_events_at_one_offset_are_each_stored_once() {
     let Some((database, sink)) = database().await else { return };
     resumed(&sink, &recorded(None)).await;
     deliver(&sink, None, &three_at(5)).await.unwrap();
@@ -201,7 +201,7 @@ async fn two_events_at_one_offset_are_both_kept_and_each_once() {
 }
 
 #[tokio::test]
-async fn a_refused_event_stops_those_behind_it_also_if_the_table_is_ahead_of_the_lane() {
+async fn a_refused_event_stops_later_ones_even_if_the_table_is_ahead() {
     let Some((database, sink)) = database().await else { return };
     resumed(&sink, &recorded(Some(900))).await;
     database.psql("alter table events add constraint mine check (event_offset <> 123)");
@@ -240,7 +240,7 @@ async fn a_table_of_an_older_version_gets_the_new_key_and_keeps_its_rows() {
 }
 
 #[tokio::test]
-async fn without_leave_to_change_a_table_of_an_older_version_the_sql_is_printed() {
+async fn without_permission_to_migrate_a_table_the_sql_is_printed() {
     let Some((database, sink)) = database().await else { return };
     seven(&sink).await;
     database.psql(OLD_KEY);
@@ -265,7 +265,7 @@ async fn without_leave_to_change_a_table_of_an_older_version_the_sql_is_printed(
 }
 
 #[tokio::test]
-async fn a_reader_delays_the_change_of_a_key_and_the_change_delays_no_reader() {
+async fn a_reader_delays_the_migration_and_the_migration_blocks_no_reader() {
     let Some((database, sink)) = database().await else { return };
     seven(&sink).await;
     database.psql(OLD_KEY);

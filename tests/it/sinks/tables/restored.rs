@@ -13,7 +13,7 @@ async fn restore(tables: &Tables, through: i64) {
 }
 
 #[tokio::test]
-async fn tables_that_were_restored_get_the_lost_events_again_each_once() {
+async fn restored_tables_get_the_lost_events_again_each_once() {
     for stopped in [true, false] {
         let Some((simulator, setup, tables)) = tables(Options { events: 7, ..Options::default() }).await else {
             return;
@@ -36,7 +36,7 @@ async fn tables_that_were_restored_get_the_lost_events_again_each_once() {
 }
 
 #[tokio::test]
-async fn a_lane_whose_position_is_missing_waits_until_an_operator_fills_or_accepts_the_table() {
+async fn a_lane_without_a_position_is_blocked_until_an_operator_refills_or_accepts() {
     for accepts in [true, false] {
         let Some((simulator, setup, tables)) = tables(Options { events: 7, ..Options::default() }).await else {
             return;

@@ -9,7 +9,7 @@ use super::tables;
 use crate::support::{LONGEST_WAIT, sqlite};
 
 #[tokio::test]
-async fn words_and_parts_of_words_are_found_in_both() {
+async fn words_and_prefixes_are_found_in_both_databases() {
     let Some((_simulator, mut setup, tables)) = tables(Options { events: 40, ..Options::default() }).await else {
         return;
     };
@@ -60,7 +60,7 @@ fn queries(language: &str) -> Vec<&'static str> {
 }
 
 #[tokio::test]
-async fn the_questions_of_the_documentation_have_answers_in_both() {
+async fn the_documented_queries_work_in_both_databases() {
     let options = Options { events: 200, unsigned: 0.4, ..Options::default() };
     let Some((simulator, mut setup, tables)) = tables(options).await else { return };
     simulator.publish_one(0, EventSpec::Honest(Kind::OperationFailed));
@@ -98,7 +98,7 @@ async fn the_questions_of_the_documentation_have_answers_in_both() {
 }
 
 #[tokio::test]
-async fn each_transaction_is_told_to_who_listens() {
+async fn each_transaction_sends_a_notification() {
     let Some((_simulator, setup, tables)) = tables(Options { events: 30, ..Options::default() }).await else { return };
     let setup = setup.with("sinks.warehouse.notify", "channeld_events");
     let (client, mut connection) = tokio_postgres::connect(&tables.database.url(), NoTls).await.unwrap();

@@ -72,7 +72,7 @@ fn reach(setup: &mut Setup, tables: &[&str], keys: &BTreeMap<&str, String>) {
 }
 
 #[tokio::test]
-async fn with_a_private_authority_and_a_client_certificate_the_events_and_the_state_go_by_tls() {
+async fn events_and_state_use_tls_with_a_private_ca_and_client_certificate() {
     let Some(secured) = Secured::start().await else { return };
     let (code, asked) = connect(&secured.setup).await;
     assert!(code == Some(0) && asked.iter().all(|(_, ok, _)| *ok), "{asked:?}");
@@ -89,7 +89,7 @@ async fn with_a_private_authority_and_a_client_certificate_the_events_and_the_st
 }
 
 #[tokio::test]
-async fn why_one_side_is_not_trusted_is_said_with_what_to_do_and_no_event_is_given_up() {
+async fn an_untrusted_certificate_is_reported_with_remedy_and_no_dead_letter() {
     let Some(mut secured) = Secured::start().await else { return };
     let path = |name: &str| secured.setup.path(name);
     let other = Authority::new("another");
@@ -141,7 +141,7 @@ async fn why_one_side_is_not_trusted_is_said_with_what_to_do_and_no_event_is_giv
 
 /// Otherwise an attacker in the middle could make the daemon send everything without encryption.
 #[tokio::test]
-async fn where_an_authority_is_named_a_server_without_tls_is_given_nothing() {
+async fn with_a_configured_ca_nothing_is_sent_without_tls() {
     let Some(secured) = Secured::start().await else { return };
     let relay = Relay::before(secured.database.server.socket()).await;
     let mut setup = secured.setup;

@@ -19,7 +19,7 @@ async fn giving_up_soon(receiver: &Receiver) -> (simulator::Simulator, Setup) {
 }
 
 #[tokio::test]
-async fn of_a_refused_batch_the_refused_event_alone_becomes_a_dead_letter() {
+async fn only_the_refused_event_of_a_batch_becomes_a_dead_letter() {
     let receiver = Receiver::start().await;
     let (simulator, setup) = giving_up_soon(&receiver).await;
     let event: serde_json::Value = serde_json::from_str(&records(&simulator, 0).await[&14]).unwrap();
@@ -37,7 +37,7 @@ async fn of_a_refused_batch_the_refused_event_alone_becomes_a_dead_letter() {
 }
 
 #[tokio::test]
-async fn a_batch_that_is_too_large_for_the_endpoint_goes_in_parts_and_no_event_is_given_up() {
+async fn a_batch_too_large_for_the_endpoint_is_split() {
     let receiver = Receiver::start().await;
     let (simulator, setup) = giving_up_soon(&receiver).await;
     let largest = records(&simulator, 0).await.into_values().map(|raw| raw.len()).max().unwrap();
@@ -57,7 +57,7 @@ async fn a_batch_that_is_too_large_for_the_endpoint_goes_in_parts_and_no_event_i
 }
 
 #[tokio::test]
-async fn one_event_that_is_too_large_is_refused_with_its_size_and_what_batch_bytes_is() {
+async fn one_event_that_is_too_large_is_refused_with_both_sizes() {
     let receiver = Receiver::start().await;
     let (_simulator, setup) = giving_up_soon(&receiver).await;
     receiver.refuse_with(413, |_| true);
@@ -73,7 +73,7 @@ async fn one_event_that_is_too_large_is_refused_with_its_size_and_what_batch_byt
 }
 
 #[tokio::test]
-async fn the_recipe_of_the_runbook_for_many_events_a_request_works_with_the_default_limit_of_express() {
+async fn the_runbooks_batch_recipe_works_with_the_default_limit_of_express() {
     let runbook = include_str!("../../../../deploy/RUNBOOK.md");
     let recipe = runbook.split("\n## ").find(|section| section.starts_with("ChanneldLagging\n")).unwrap();
     let value = |key: &str| {

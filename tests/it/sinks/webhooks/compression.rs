@@ -4,7 +4,7 @@ use super::{service, until_lane_is, webhook_only};
 use crate::support::{Receiver, Reply, deliverable, offsets};
 
 #[tokio::test]
-async fn bodies_are_compressed_and_the_signature_is_of_what_is_in_them() {
+async fn bodies_are_compressed_and_the_signature_covers_the_uncompressed_body() {
     let simulator = service(20).await;
     for (encoding, batch) in [("gzip", 1), ("zstd", 10)] {
         let receiver = Receiver::start().await;
@@ -26,7 +26,7 @@ async fn bodies_are_compressed_and_the_signature_is_of_what_is_in_them() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_takes_no_compressed_bodies_is_told_apart() {
+async fn an_endpoint_that_refuses_compression_is_recognized() {
     let simulator = service(1).await;
     let receiver = Receiver::start().await;
     receiver.always(Some(Reply::Refuse(415, None)));

@@ -8,7 +8,7 @@ use super::webhook_only;
 use crate::support::{Receiver, Reply};
 
 #[tokio::test]
-async fn requests_keep_the_rate_of_their_sink_over_all_channels_and_a_stop_does_not_wait_for_a_turn() {
+async fn the_rate_limit_of_a_sink_spans_channels_and_does_not_delay_a_stop() {
     const INTERVAL: Duration = Duration::from_millis(50);
     let simulator =
         Simulator::start(Options { events: 10, channels: 2, unsigned: 0.2, ..Options::default() }).await.unwrap();

@@ -32,7 +32,7 @@ fn verify_asymmetric(post: &Post, key: &PublicKey) {
 }
 
 #[tokio::test]
-async fn over_http_2_both_sides_show_their_certificates_and_every_secret_signs() {
+async fn http_2_with_mutual_tls_works_and_every_secret_signs() {
     let simulator = service(20).await;
     let authority = Authority::new("an authority of one's own");
     let receiver = Receiver::start_tls(&authority).await;
@@ -78,7 +78,7 @@ async fn over_http_2_both_sides_show_their_certificates_and_every_secret_signs()
 }
 
 #[tokio::test]
-async fn a_side_that_is_not_trusted_gets_nothing_and_that_is_said_until_it_is_put_right() {
+async fn an_untrusted_endpoint_gets_nothing_and_is_reported() {
     let simulator = service(5).await;
     let (authority, other) = (Authority::new("the right one"), Authority::new("another"));
     let (distrusted, distrusting) = (Receiver::start_tls(&authority).await, Receiver::start_tls(&authority).await);
@@ -111,7 +111,7 @@ async fn a_side_that_is_not_trusted_gets_nothing_and_that_is_said_until_it_is_pu
 }
 
 #[tokio::test]
-async fn through_a_proxy_that_asks_for_a_password_the_endpoint_is_reached_all_the_same() {
+async fn a_proxy_with_a_password_works() {
     let simulator = service(5).await;
     let authority = Authority::new("an authority of one's own");
     let receiver = Receiver::start_tls(&authority).await;
@@ -145,7 +145,7 @@ fn by_name(simulator: &Simulator, receiver: &Receiver) -> Setup {
 }
 
 #[tokio::test]
-async fn a_name_that_leads_to_a_private_address_is_not_followed_where_that_is_forbidden() {
+async fn a_name_that_resolves_to_a_private_address_is_refused_if_forbidden() {
     let simulator = service(5).await;
     let receiver = Receiver::start().await;
     let proxy = ForwardProxy::start("").await;
@@ -165,7 +165,7 @@ async fn a_name_that_leads_to_a_private_address_is_not_followed_where_that_is_fo
 }
 
 #[tokio::test]
-async fn the_proxy_of_the_environment_is_used_unless_none_is_asked_for() {
+async fn the_proxy_of_the_environment_is_used_unless_disabled() {
     let simulator = service(5).await;
     let receiver = Receiver::start().await;
     let proxy = ForwardProxy::start("").await;
@@ -184,7 +184,7 @@ async fn the_proxy_of_the_environment_is_used_unless_none_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_400_of_an_endpoint_that_asks_for_a_client_certificate_names_that() {
+async fn a_400_caused_by_a_missing_client_certificate_says_so() {
     let simulator = service(5).await;
     let authority = Authority::new("an authority of one's own");
     let receiver = Receiver::start_asking(&authority).await;

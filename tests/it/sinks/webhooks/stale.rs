@@ -56,7 +56,7 @@ async fn endpoint(closing: Closing) -> (String, Arc<AtomicUsize>) {
 }
 
 #[tokio::test]
-async fn a_connection_that_was_closed_after_its_last_answer_costs_no_wait() {
+async fn a_connection_closed_while_idle_causes_no_wait() {
     for closing in [Closing::AtOnce, Closing::AtTheNextRequest] {
         let simulator = service(60).await;
         let (url, taken) = endpoint(closing).await;

@@ -20,7 +20,7 @@ fn templated(setup: Setup, template: &str) -> Setup {
 }
 
 #[tokio::test]
-async fn events_become_alerts_that_say_what_happened_and_another_template_comes_into_force_by_a_reload() {
+async fn events_become_alerts_and_a_reload_changes_the_template() {
     let simulator = service(20).await;
     let receiver = Receiver::start().await;
     let setup = webhook_only(&simulator, &receiver)
@@ -53,7 +53,7 @@ async fn events_become_alerts_that_say_what_happened_and_another_template_comes_
 }
 
 #[tokio::test]
-async fn what_closes_an_alert_goes_below_the_address() {
+async fn closing_an_alert_uses_the_path_below_the_url() {
     let simulator = service(60).await;
     let receiver = Receiver::start().await;
     let setup = webhook_only(&simulator, &receiver)
@@ -79,7 +79,7 @@ async fn what_closes_an_alert_goes_below_the_address() {
 }
 
 #[tokio::test]
-async fn an_event_of_which_no_body_can_be_made_waits_with_the_reason_and_is_given_up_alone() {
+async fn an_event_whose_template_fails_waits_and_becomes_a_dead_letter_alone() {
     let simulator = service(20).await;
     let receiver = Receiver::start().await;
     let all = deliverable(&simulator, 0);
@@ -113,7 +113,7 @@ async fn an_event_of_which_no_body_can_be_made_waits_with_the_reason_and_is_give
 }
 
 #[tokio::test]
-async fn lines_for_people_go_to_a_webhook_and_to_standard_output() {
+async fn text_lines_go_to_a_webhook_and_standard_output() {
     let simulator = service(20).await;
     let receiver = Receiver::start().await;
     let setup = webhook_only(&simulator, &receiver).with("sinks.hook.format", "text");
@@ -134,7 +134,7 @@ async fn lines_for_people_go_to_a_webhook_and_to_standard_output() {
 }
 
 #[tokio::test]
-async fn a_hostile_event_becomes_a_message_as_any_other() {
+async fn a_hostile_event_becomes_an_ordinary_message() {
     let text = "\" }, {{ 7 * 7 }} {% raw %} <!channel> [x](http://e.vil) \\ \u{1b}[31m \u{7}\r\n verified c0 2 \u{202e}\u{2066}";
     let texts = [text.to_owned(), text.repeat(2_000), "\u{1f600}".repeat(25_000)];
     let event = |(offset, text): (usize, &String)| {

@@ -20,7 +20,7 @@ fn with_tokens(simulator: &Simulator, receiver: &Receiver) -> Setup {
 }
 
 #[tokio::test]
-async fn a_token_is_fetched_once_kept_and_fetched_again_where_it_is_not_accepted_any_more() {
+async fn a_token_is_fetched_once_and_again_when_it_is_refused() {
     let simulator = service(20).await;
     let receiver = Receiver::start().await;
     receiver.ask_for_tokens(3600);
@@ -46,7 +46,7 @@ async fn a_token_is_fetched_once_kept_and_fetched_again_where_it_is_not_accepted
 }
 
 #[tokio::test]
-async fn a_token_that_lives_shortly_is_renewed_before_it_ends() {
+async fn a_short_lived_token_is_renewed_before_it_expires() {
     let simulator = service(1).await;
     let receiver = Receiver::start().await;
     receiver.ask_for_tokens(1);
@@ -67,7 +67,7 @@ async fn a_token_that_lives_shortly_is_renewed_before_it_ends() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_not_known_blocks_the_sink_with_what_to_check_until_it_is_put_right() {
+async fn an_unknown_oauth_client_blocks_the_sink_with_remedy() {
     let simulator = service(5).await;
     let receiver = Receiver::start().await;
     receiver.ask_for_tokens(3600);
@@ -88,7 +88,7 @@ async fn a_client_that_is_not_known_blocks_the_sink_with_what_to_check_until_it_
 }
 
 #[tokio::test]
-async fn an_endpoint_that_accepts_no_token_is_told_from_a_server_that_gives_none() {
+async fn an_endpoint_that_refuses_tokens_differs_from_a_server_that_issues_none() {
     let simulator = service(1).await;
     let receiver = Receiver::start().await;
     receiver.ask_for_tokens(3600);

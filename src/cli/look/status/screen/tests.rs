@@ -117,7 +117,7 @@ fn drawn(model: &mut Model, width: u16, height: u16) -> Vec<String> {
 }
 
 #[test]
-fn a_thousand_channels_fit_the_verdict_on_top_and_trouble_first() {
+fn a_thousand_channels_fit_with_problems_first() {
     for (width, height) in [(80, 24), (140, 50)] {
         let lines = drawn(&mut model(), width, height);
         assert!(lines[0].starts_with(" NOT READY  process 123, up 2 h"), "{lines:#?}");
@@ -138,7 +138,7 @@ fn a_thousand_channels_fit_the_verdict_on_top_and_trouble_first() {
 }
 
 #[test]
-fn no_size_breaks_a_heading_or_takes_the_verdict_away() {
+fn every_terminal_size_keeps_headings_and_verdict() {
     let known =
         ["CHANNEL", "STATE", "PROCESSED", "NEWEST", "LAG", "RATE", "LEFT", "OLDEST", "POLL", "LATE", "QUAR", "WHAT"];
     for key in [KeyCode::Null, KeyCode::Enter, KeyCode::Char('r')] {
@@ -189,7 +189,7 @@ fn keys_sort_choose_find_and_go_back() {
 }
 
 #[test]
-fn a_page_has_the_sinks_the_errors_in_full_and_the_signers() {
+fn a_channel_page_shows_sinks_full_errors_and_signers() {
     for (width, height) in [(80, 50), (140, 50)] {
         let mut model = model();
         press(&mut model, KeyCode::Enter);
@@ -234,7 +234,7 @@ fn a_page_that_is_longer_than_the_screen_is_scrolled_to_its_end() {
 }
 
 #[test]
-fn what_is_selected_stays_so_when_others_get_into_trouble() {
+fn the_selection_stays_when_other_channels_fail() {
     let mut model = model();
     (0..3).for_each(|_| assert_eq!(press(&mut model, KeyCode::Down), Then::GoOn));
     let selected = |model: &Model| model.at_selected().unwrap().channel.to_string();
@@ -247,7 +247,7 @@ fn what_is_selected_stays_so_when_others_get_into_trouble() {
 }
 
 #[test]
-fn where_no_daemon_answers_the_last_report_stays_and_says_so() {
+fn without_an_answer_the_last_report_stays_marked() {
     let mut model = Model::default();
     assert!(drawn(&mut model, 80, 24)[0].contains("asking the daemon"));
     model.refresh(Ok(report()));
@@ -258,7 +258,7 @@ fn where_no_daemon_answers_the_last_report_stays_and_says_so() {
 }
 
 #[test]
-fn names_and_errors_of_others_reach_no_terminal_as_they_are() {
+fn foreign_names_and_errors_are_escaped() {
     let mut odd = channel("wide-結算-結算-結算-結算-結算-結算");
     odd.activity = Activity::Waiting {
         error: Problem {

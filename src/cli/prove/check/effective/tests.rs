@@ -32,7 +32,7 @@ fn written(width: Option<usize>) -> String {
 }
 
 #[test]
-fn on_a_terminal_lines_are_no_wider_than_it_and_long_lists_take_several() {
+fn settings_fit_the_terminal_and_long_lists_wrap() {
     let expected = r#"# Each effective setting and its origin: a line of the file, an environment
 # variable, or the default; the file is /etc/channeld/channeld.toml.
 
@@ -56,7 +56,7 @@ verification.valid_signers = [  # default
 }
 
 #[test]
-fn elsewhere_each_setting_is_a_line() {
+fn without_a_terminal_each_setting_is_a_line() {
     let text = written(None);
     let lines: Vec<_> = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
     assert_eq!(lines.len(), settings().len(), "{text}");

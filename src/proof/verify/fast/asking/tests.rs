@@ -35,7 +35,7 @@ fn edges() -> Vec<Scalar> {
 }
 
 #[test]
-fn the_key_that_recovery_finds_is_found_at_every_edge_and_its_negative_or_the_other_point_is_not() {
+fn the_recovered_key_is_found_in_every_edge_case() {
     let mut recovered = 0;
     for z in edges().into_iter().chain([Scalar::ZERO]) {
         let digest = Hash(z.to_bytes().into());
@@ -56,7 +56,7 @@ fn the_key_that_recovery_finds_is_found_at_every_edge_and_its_negative_or_the_ot
 
 /// If the key is -z/r, the sum is the identity.
 #[test]
-fn a_sum_that_is_no_point_is_nobodys() {
+fn a_sum_that_is_not_a_point_matches_no_signer() {
     let signed = SigningKey::from_slice(&[7; 32]).unwrap().sign_prehash_recoverable(&[9; 32]).0;
     let (r, z) = (*signed.split_scalars().0, Scalar::from(12_u32));
     let key = (ProjectivePoint::GENERATOR * -(z * r.invert().unwrap())).to_affine();
@@ -70,7 +70,7 @@ fn a_sum_that_is_no_point_is_nobodys() {
 
 /// The point's coordinate is compared directly, without subtracting the order as plain ECDSA would.
 #[test]
-fn a_point_beyond_the_order_is_not_named_by_what_is_left_of_it() {
+fn a_coordinate_above_the_order_is_not_reduced() {
     let between = |more: u32| -Scalar::ONE + Scalar::from(more);
     let mut tried = 0;
     for left in 1..40_u32 {
@@ -96,7 +96,7 @@ fn a_point_beyond_the_order_is_not_named_by_what_is_left_of_it() {
 }
 
 #[test]
-fn inverses_are_those_of_each_alone() {
+fn batched_inverses_match_single_ones() {
     let signatures: Vec<_> = edges().iter().filter_map(|s| signature(&Scalar::ONE.to_bytes(), s, 0)).collect();
     let expected: Vec<_> = signatures.iter().map(|signature| s(signature).invert().unwrap()).collect();
     assert_eq!(inverses(signatures.iter()), expected);

@@ -39,7 +39,7 @@ fn every_window_multiplies_as_the_curve_does() {
 }
 
 #[test]
-fn the_memory_of_a_table_is_what_is_said_of_it() {
+fn a_table_has_its_documented_size() {
     for width in *Window::KEYS.start()..=*Window::KEYS.end() {
         assert_eq!(Multiples::of(&AffinePoint::GENERATOR, Window(width)).bytes(), Window(width).bytes());
     }
@@ -47,7 +47,7 @@ fn the_memory_of_a_table_is_what_is_said_of_it() {
 
 proptest! {
     #[test]
-    fn digits_say_their_scalar(bytes: [u8; 32], width in 5_usize..=12) {
+    fn digits_represent_their_scalar(bytes: [u8; 32], width in 5_usize..=12) {
         let scalar = scalar(bytes);
         let odd = if scalar.is_odd().into() { scalar } else { scalar + Scalar::ONE };
         let digits: Vec<_> = digits(words_from(&odd.to_bytes()), Window(width)).collect();

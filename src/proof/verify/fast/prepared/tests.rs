@@ -16,7 +16,7 @@ fn addresses(bytes: std::ops::Range<u8>) -> Vec<Address> {
 }
 
 #[test]
-fn no_signer_set_takes_more_memory_than_is_said() {
+fn a_signer_set_stays_within_its_documented_memory() {
     for members in 1..=1000 {
         let known = Prepared::nothing(members);
         let multiples = known.window.map_or(0, |window| members * window.bytes() + Window::GENERATOR.bytes());
@@ -26,7 +26,7 @@ fn no_signer_set_takes_more_memory_than_is_said() {
 }
 
 #[test]
-fn a_set_of_ten_that_is_prepared_takes_no_more_either() {
+fn a_prepared_set_of_ten_stays_within_its_documented_memory() {
     let known = Known::nothing(addresses(1..11));
     (1..11).for_each(|byte| (0..WORTH_MULTIPLES).for_each(|_| assert!(known.recovered(&key(byte)).is_some())));
     known.prepared.prepare();
@@ -35,7 +35,7 @@ fn a_set_of_ten_that_is_prepared_takes_no_more_either() {
 }
 
 #[test]
-fn a_key_is_prepared_once_it_was_recovered_often_enough_and_not_before() {
+fn a_key_is_prepared_after_enough_recoveries() {
     let known = Known::nothing(addresses(1..3));
     for _ in 1..WORTH_MULTIPLES {
         assert_eq!(known.recovered(&key(2)), Some(1));
@@ -53,7 +53,7 @@ fn a_key_is_prepared_once_it_was_recovered_often_enough_and_not_before() {
 }
 
 #[test]
-fn a_strangers_key_is_never_kept() {
+fn an_unknown_key_is_never_kept() {
     let known = Known::nothing(addresses(1..3));
     for _ in 0..2 * WORTH_MULTIPLES {
         assert_eq!(known.recovered(&key(9)), None);

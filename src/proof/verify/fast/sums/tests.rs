@@ -34,7 +34,7 @@ fn expected(list: &[AffinePoint]) -> (FieldBytes, bool) {
 
 proptest! {
     #[test]
-    fn as_many_lists_of_any_length_are_summed(
+    fn lists_of_any_length_are_summed(
         lists in (1..40_usize).prop_flat_map(|length| {
             prop::collection::vec(prop::collection::vec(any::<[u8; 32]>(), length), 0..11)
         }),
@@ -50,7 +50,7 @@ proptest! {
 }
 
 #[test]
-fn a_negative_is_added_as_such() {
+fn a_negated_point_is_added() {
     let (three, five) = (multiple(3), multiple(5));
     for mut lists in both_ways() {
         lists.push([Point::from(&five), Point::from(&three).signed(true)]);
@@ -61,7 +61,7 @@ fn a_negative_is_added_as_such() {
 
 /// The exception occurs at the first level, at a later level, and beside lists that have sums.
 #[test]
-fn a_point_and_itself_or_its_negative_have_no_sum() {
+fn a_point_and_its_double_or_negative_are_not_summed() {
     for list in [vec![7, 7], vec![1, 2, 3], vec![1, 4, 2, 3]] {
         let list: Vec<_> = list.into_iter().map(multiple).collect();
         let has_a_sum: Vec<_> = (0..list.len()).map(|at| multiple(10 << at)).collect();
@@ -72,13 +72,13 @@ fn a_point_and_itself_or_its_negative_have_no_sum() {
 }
 
 #[test]
-fn a_list_of_one_is_its_own_sum() {
+fn a_list_of_one_point_is_its_own_sum() {
     assert_eq!(sums_of(&[vec![multiple(9)], vec![multiple(4)]]), [9, 4].map(|of| Some(expected(&[multiple(of)]))));
     assert_eq!(sums_of(&[]), []);
 }
 
 #[test]
-fn a_batch_leaves_nothing_to_the_next() {
+fn batches_are_independent() {
     for mut lists in both_ways() {
         let mut sums_of = |list: &[u64]| {
             lists.push(list.iter().map(|of| Point::from(&multiple(*of))));

@@ -31,7 +31,7 @@ fn a_name_is_read_back_as_it_was_written() {
 }
 
 #[test]
-fn names_sort_as_files_were_closed_also_where_the_clock_was_set_back() {
+fn names_sort_in_closing_order_even_if_the_clock_went_back() {
     let template = ClosedName::parse("{time}-{first}").unwrap();
     let mut last: Option<Timestamp> = None;
     let mut before = String::new();
@@ -44,7 +44,7 @@ fn names_sort_as_files_were_closed_also_where_the_clock_was_set_back() {
 }
 
 #[test]
-fn templates_whose_names_could_not_be_told_apart_are_refused() {
+fn ambiguous_name_templates_are_refused() {
     for template in [
         "events.jsonl",
         "",

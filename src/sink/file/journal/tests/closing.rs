@@ -118,7 +118,7 @@ fn a_file_is_closed_before_a_batch_that_would_make_it_too_long() {
 }
 
 #[test]
-fn wherever_a_crash_comes_around_a_rotation_each_event_is_there_exactly_once() {
+fn a_crash_around_a_rotation_keeps_each_event_exactly_once() {
     let (ours, other) = (channel(1), channel(2));
     for format in FORMATS {
         let shape = |offsets: std::ops::Range<i64>| -> Vec<_> {
@@ -162,7 +162,7 @@ fn wherever_a_crash_comes_around_a_rotation_each_event_is_there_exactly_once() {
 }
 
 #[test]
-fn lines_of_a_channel_that_stood_still_are_found_many_files_back() {
+fn lines_of_an_idle_channel_are_found_many_files_back() {
     let (ours, other) = (channel(1), channel(2));
     let place = Place::new();
     let mut journal = place.open_with(rotation(Some(Compression::Gzip)));
@@ -190,7 +190,7 @@ fn lines_of_a_channel_that_stood_still_are_found_many_files_back() {
 }
 
 #[test]
-fn closed_files_are_compressed_once_and_whatever_was_interrupted_is_done_again() {
+fn closed_files_are_compressed_once_even_after_interruptions() {
     for compression in [None, Some(Compression::Gzip), Some(Compression::Zstd)] {
         for form in 0..FORMS {
             let ours = channel(1);
@@ -216,7 +216,7 @@ fn closed_files_are_compressed_once_and_whatever_was_interrupted_is_done_again()
 }
 
 #[test]
-fn a_file_that_is_there_plain_and_compressed_and_differs_is_left_alone() {
+fn differing_plain_and_compressed_files_are_left_alone() {
     let ours = channel(1);
     let place = Place::new();
     let mut journal = place.open_with(rotation(Some(Compression::Zstd)));
@@ -236,7 +236,7 @@ fn a_file_that_is_there_plain_and_compressed_and_differs_is_left_alone() {
 }
 
 #[test]
-fn retention_deletes_only_the_sinks_closed_files_that_are_not_marked() {
+fn retention_deletes_only_unmarked_closed_files() {
     let ours = channel(1);
     let place = Place::new();
     let mut journal = place.open_with(rotation(None));
@@ -267,7 +267,7 @@ fn retention_deletes_only_the_sinks_closed_files_that_are_not_marked() {
 }
 
 #[test]
-fn the_link_leads_to_the_file_closed_last() {
+fn the_link_points_to_the_last_closed_file() {
     let ours = channel(1);
     let place = Place::new();
     let link = place.files().path("latest", None);
@@ -291,7 +291,7 @@ fn daily() -> Rotation {
 }
 
 #[test]
-fn a_file_whose_day_is_over_is_closed_without_a_batch() {
+fn a_file_is_closed_at_the_end_of_its_day_without_a_batch() {
     let ours = channel(1);
     let place = Place::new();
     let mut journal = place.open_with(daily());
@@ -326,7 +326,7 @@ fn the_clock_of_a_file_server_closes_and_deletes_nothing() {
 }
 
 #[test]
-fn after_a_start_a_file_is_of_the_period_in_which_its_last_events_were_received() {
+fn after_a_start_the_period_of_a_file_is_that_of_its_last_events() {
     let ours = channel(1);
     let received = |days| Timestamp::now() - days * DAY;
     let line = |number, at: Timestamp| {
@@ -353,7 +353,7 @@ fn after_a_start_a_file_is_of_the_period_in_which_its_last_events_were_received(
 }
 
 #[test]
-fn a_line_without_its_line_break_gets_it_before_its_file_is_closed() {
+fn a_missing_line_break_is_added_before_closing() {
     let ours = channel(1);
     let whole = lines(&records(&ours, 1..4));
     let place = Place::holding(&whole[..whole.len() - 1]);
@@ -364,7 +364,7 @@ fn a_line_without_its_line_break_gets_it_before_its_file_is_closed() {
 }
 
 #[test]
-fn a_link_is_followed_and_its_file_closed_where_that_stands() {
+fn a_linked_file_is_closed_in_its_own_directory() {
     let ours = channel(1);
     let (place, other) = (Place::new(), Place::new());
     symlink(other.path(), place.path()).unwrap();
@@ -380,7 +380,7 @@ fn due(size: Option<u64>, every: Option<u64>) -> Rotation {
 }
 
 #[test]
-fn a_file_is_closed_before_it_becomes_too_long_and_where_its_time_is_over() {
+fn a_file_is_closed_by_size_and_by_time() {
     let at = |hours: i64, seconds: i64| Timestamp::from_second(hours * 3600 + seconds).unwrap();
     let (size, hourly, daily) = (due(Some(100), None), due(None, Some(3600)), due(None, Some(86_400)));
     for (rotation, length, more, begun, now, expected) in [

@@ -41,7 +41,7 @@ fn displaced(journal: &mut Journal, channel: &ChannelRef, batch: &[Message]) -> 
 }
 
 #[test]
-fn a_file_that_was_restored_while_stopped_has_the_position_of_its_newest_line() {
+fn a_restored_file_has_the_position_of_its_newest_line() {
     let ours = channel(1);
     for format in FORMATS {
         let shape = |offsets: &[i64]| -> Vec<_> {
@@ -75,7 +75,7 @@ fn a_file_that_was_restored_while_stopped_has_the_position_of_its_newest_line() 
 }
 
 #[test]
-fn a_file_in_which_the_last_event_is_found_has_the_confirmed_position() {
+fn a_file_with_the_last_event_has_the_confirmed_position() {
     let (ours, other) = (channel(1), channel(2));
     let many = |channel, count: i64| lines(&records(channel, 100..100 + count));
     for (held, last, found) in [
@@ -100,7 +100,7 @@ fn a_file_in_which_the_last_event_is_found_has_the_confirmed_position() {
 }
 
 #[test]
-fn a_file_that_was_moved_away_or_emptied_keeps_the_confirmed_position() {
+fn a_moved_or_truncated_file_keeps_the_confirmed_position() {
     let (ours, other) = (channel(1), channel(2));
     for (held, found) in [
         (None, &[][..]),
@@ -121,7 +121,7 @@ fn a_file_that_was_moved_away_or_emptied_keeps_the_confirmed_position() {
 }
 
 #[test]
-fn nothing_is_compared_before_anything_is_confirmed() {
+fn nothing_is_compared_before_the_first_confirmation() {
     let ours = channel(1);
     let place = Place::holding(&lines(&records(&ours, 1..4)));
     let mut journal = place.open();
@@ -134,7 +134,7 @@ fn nothing_is_compared_before_anything_is_confirmed() {
 }
 
 #[test]
-fn another_event_at_the_offset_of_the_last_one_is_not_taken_for_it() {
+fn another_event_at_the_last_offset_is_not_matched() {
     let ours = channel(1);
     let place = Place::holding(&lines(&records(&ours, 1..4)));
     let mut journal = place.open();
@@ -145,7 +145,7 @@ fn another_event_at_the_offset_of_the_last_one_is_not_taken_for_it() {
 }
 
 #[test]
-fn the_last_event_is_looked_for_in_closed_files_of_every_form() {
+fn the_last_event_is_found_in_every_kind_of_closed_file() {
     let ours = channel(1);
     for form in 0..6 {
         for indexed in [false, true] {
@@ -175,7 +175,7 @@ fn the_last_event_is_looked_for_in_closed_files_of_every_form() {
 }
 
 #[test]
-fn a_channel_without_state_has_the_highest_offset_of_its_lines() {
+fn without_state_the_position_is_the_highest_offset_in_the_file() {
     let (ours, other) = (channel(1), channel(2));
     let position = |bytes: &[u8]| Place::holding(bytes).open().snapshot().unwrap().position(ours.id).unwrap();
     for format in [Format::Json, Format::CloudEvents] {
@@ -192,7 +192,7 @@ fn a_channel_without_state_has_the_highest_offset_of_its_lines() {
 }
 
 #[test]
-fn the_position_of_a_channel_whose_newest_file_has_only_a_late_delivery_is_in_an_older_one() {
+fn the_position_is_found_behind_a_file_with_only_a_late_delivery() {
     let (ours, other) = (channel(1), channel(2));
     let place = Place::new();
     let mut journal = place.open_with(rotation(None));
@@ -204,7 +204,7 @@ fn the_position_of_a_channel_whose_newest_file_has_only_a_late_delivery_is_in_an
 }
 
 #[test]
-fn two_events_at_one_offset_are_both_written_and_each_is_skipped_once_after_a_crash() {
+fn two_events_at_one_offset_are_each_written_once_across_a_crash() {
     let ours = channel(1);
     for format in FORMATS {
         let [one, two] = [record(&ours, 5), record_of_another(&ours, 5)].map(|record| shaped(&record, format));
@@ -224,7 +224,7 @@ fn two_events_at_one_offset_are_both_written_and_each_is_skipped_once_after_a_cr
 }
 
 #[test]
-fn a_backup_that_is_copied_over_the_file_displaces_each_lane_once() {
+fn a_backup_copied_over_the_file_is_reported_once_per_lane() {
     let (ours, other) = (channel(1), channel(2));
     for replaced in [false, true] {
         let (place, mut journal) = written(1..4);
@@ -260,7 +260,7 @@ fn a_backup_that_is_copied_over_the_file_displaces_each_lane_once() {
 }
 
 #[test]
-fn what_is_skipped_is_skipped_only_while_the_file_is_unchanged() {
+fn events_are_skipped_only_while_the_file_is_unchanged() {
     let ours = channel(1);
     let place = Place::holding(&lines(&records(&ours, 1..8)));
     let mut journal = place.open();
@@ -273,7 +273,7 @@ fn what_is_skipped_is_skipped_only_while_the_file_is_unchanged() {
 }
 
 #[test]
-fn a_file_to_which_another_program_has_appended_is_compared_and_goes_on_on_a_line_of_its_own() {
+fn a_file_with_foreign_lines_continues_on_a_new_line() {
     let ours = channel(1);
     let (place, mut journal) = written(1..4);
     let mut file = OpenOptions::new().append(true).open(place.path()).unwrap();
@@ -287,7 +287,7 @@ fn a_file_to_which_another_program_has_appended_is_compared_and_goes_on_on_a_lin
 }
 
 #[test]
-fn a_file_that_is_moved_away_emptied_or_closed_while_it_is_used_displaces_nobody() {
+fn moving_truncating_or_closing_a_file_in_use_is_normal() {
     let ours = channel(1);
     let (place, mut journal) = written(1..4);
     for number in 4..8 {
@@ -301,7 +301,7 @@ fn a_file_that_is_moved_away_emptied_or_closed_while_it_is_used_displaces_nobody
 }
 
 #[test]
-fn a_lane_that_compares_while_another_one_reads_back_does_not_lose_the_lock() {
+fn comparing_during_a_read_back_keeps_the_lock() {
     let ours = channel(1);
     let (place, mut journal) = written(1..4);
     let reading = Arc::new(journal.snapshot().unwrap());

@@ -86,7 +86,7 @@ fn the_largest_limbs_do_not_overflow() {
 
 proptest! {
     #[test]
-    fn each_is_what_k256_says(
+    fn each_operation_matches_k256(
         one: Limbs,
         other: Limbs,
         difference: Limbs,
@@ -98,7 +98,7 @@ proptest! {
 }
 
 #[test]
-fn what_leaves_is_below_the_prime() {
+fn results_are_below_the_prime() {
     let [less, same, more] = [P[0] - 1, P[0], P[0] + 1].map(|lowest| [lowest, P[1], P[2], P[3]]);
     let distinct = [1, 2, 3, 4].map(|lane| [lane, 5 * lane, 6 * lane, lane << 60]);
     with_avx2(|avx2| {
@@ -126,7 +126,7 @@ fn a_multiple_of_the_prime_is_zero() {
 }
 
 #[test]
-fn an_inverse_is_k256s_and_there_is_none_beside_a_zero() {
+fn inverses_match_k256_and_a_zero_has_none() {
     let numbers = [[2, 0, 0, 0], [3, 4, 5, 6], [P[0] - 1, P[1], P[2], P[3]], [9, 9, 9, 9]];
     let expected = numbers.map(|words| {
         let inverse = number_of(&words).invert_vartime().unwrap();
