@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::json;
 
-use super::State;
 use super::page::{self, Badge, Visit};
+use super::state::State;
 use super::tables::{Count, MOST_NEW, MOST_ROWS, Page, Sample, Search, Source, Table, Unread};
 use super::text::whole;
 use channel::grouped;

@@ -48,6 +48,7 @@ mod link;
 mod one;
 mod overview;
 mod page;
+mod state;
 #[cfg_attr(
     not(all(feature = "postgres", feature = "sqlite")),
     allow(dead_code, unreachable_code, reason = "some items are used by only one of the databases")
@@ -57,19 +58,10 @@ mod text;
 
 use access::{Access, guard};
 use link::Link;
+use state::State;
 use tables::Source;
 
 pub use tables::EventSource;
-
-/// The data from which the pages are made.
-struct State {
-    access: Access,
-    link: Link,
-    channels: Vec<ConfiguredChannel>,
-    client: Client,
-    source: Source,
-    signer_names: SignerNames,
-}
 
 /// The settings of a console.
 pub struct Settings {

@@ -6,8 +6,8 @@ use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use super::State;
 use super::page::{Visit, advice, ago, events, form, signer, table, time};
+use super::state::State;
 use super::text::{or_dash, text, whole};
 use channel::{Activity, ChannelStatus, Level, Problem, Sample, grouped, span};
 use ledger::Pause;

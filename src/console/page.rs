@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, html};
 use strum::{EnumString, IntoStaticStr};
 
-use super::State;
 use super::access::Visitor;
+use super::state::State;
 use super::text::{text, whole};
 use channel::{grouped, span};
 use operator::{SignerNames, runbook};

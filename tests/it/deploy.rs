@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 mod container;
+mod glossary;
 mod image;
 mod manual;
 mod runbook;

@@ -13,8 +13,8 @@ use maud::html;
 use tracing::{info, warn};
 
 use super::{Access, Entered, hash};
-use crate::State;
 use crate::page::{self, Visit};
+use crate::state::State;
 use operator::server::Bounds;
 
 /// Limits for the console's clients, which are one person's browsers. A client can take a long time to read an export.

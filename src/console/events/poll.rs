@@ -6,9 +6,9 @@ use axum::response::Redirect;
 use jiff::Timestamp;
 
 use super::query::Query;
-use crate::State;
 use crate::access::Visitor;
 use crate::page::{self, Visit};
+use crate::state::State;
 use operator::Report;
 use operator::api::PollNow;
 

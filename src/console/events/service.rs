@@ -6,8 +6,8 @@ use tokio::task::spawn_blocking;
 
 use super::list::{filters, heading, rows};
 use super::query::Query;
-use crate::State;
 use crate::page::Visit;
+use crate::state::State;
 use crate::tables::{Facet, Row, Sample};
 use crate::text::{text, whole};
 use api::{Created, Filter};

@@ -9,9 +9,9 @@ use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use tokio::time::{sleep, timeout};
 
-use crate::State;
 use crate::one::of_table;
 use crate::page::{self, events};
+use crate::state::State;
 use crate::text::text;
 use operator::api::{
     AcknowledgeLost, DeadLetterSelection, DropDeadLetters, DropQuarantined, Fate, GetJourney, Journey, Redeliver,

@@ -13,7 +13,7 @@ fn channeld(arguments: &[&str]) -> Command {
 }
 
 /// Generates the manual pages in a temporary directory.
-fn pages() -> TempDir {
+pub(super) fn pages() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     run(&mut channeld(&["man", directory.path().join("man").to_str().unwrap()]));
     directory

@@ -1,0 +1,17 @@
+//! The data from which the pages are made.
+
+use api::Client;
+use operator::{ConfiguredChannel, SignerNames};
+
+use super::access::Access;
+use super::link::Link;
+use super::tables::Source;
+
+pub(super) struct State {
+    pub(super) access: Access,
+    pub(super) link: Link,
+    pub(super) channels: Vec<ConfiguredChannel>,
+    pub(super) client: Client,
+    pub(super) source: Source,
+    pub(super) signer_names: SignerNames,
+}
