@@ -248,7 +248,7 @@ impl Stage<'_> {
             self.read_again(key).await
         } else {
             let answer = self.read_plan.source.event(id?).await.inspect_err(|error| {
-                debug!(channel = %self.read_plan.settings.channel.name, offset = offset.get(), error = %Chain(error), "no answer for a late proof");
+                debug!(channel = %self.read_plan.settings.channel.name, offset = offset.get(), error = %Chain(error), "no answer for a pending event");
             });
             answer.ok().filter(|again| again.offset == offset)
         };

@@ -187,7 +187,7 @@ impl Supervisor {
         let wait_ms = wait.as_millis();
         match &error {
             ChannelError::Lost => {
-                info!(channel = %name, wait_ms, "the lease of the channel is lost: it is claimed again when no other instance owns it");
+                info!(channel = %name, wait_ms, "the lease of the channel is lost: it is leased again when no other instance owns it");
             }
             ChannelError::State(error) => {
                 warn!(channel = %name, wait_ms, error = %Chain(error), "the state cannot be read: restarting the channel");

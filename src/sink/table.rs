@@ -271,7 +271,7 @@ pub(super) fn displaced(progress: &str, found: &Position, expected: Option<Offse
 pub(super) fn overtaken(lane: &LaneRef, epoch: u64, progress: &str) -> SinkError {
     let (channel, id, sink) = (&lane.channel.name, lane.channel.id, &lane.sink);
     SinkError::Overtaken(format!(
-        "table {progress} shows that another instance owns channel {channel} with a later claim than number {epoch}; if the state was created again and no other instance is running, run: update {progress} set epoch = 0 where channel_id = '{id}' and \
+        "table {progress} shows that another instance owns channel {channel} with a later epoch than {epoch}; if the state was created again and no other instance is running, run: update {progress} set epoch = 0 where channel_id = '{id}' and \
          sink = '{sink}';"
     ))
 }

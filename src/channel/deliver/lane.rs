@@ -224,7 +224,7 @@ impl Lane {
             Cause::Appeared => {
                 info!(%channel, %sink, trace_id, offset, "event delivered that became visible after later events");
             }
-            Cause::Proof => info!(%channel, %sink, trace_id, offset, "late event delivered"),
+            Cause::Proof => info!(%channel, %sink, trace_id, offset, "pending event delivered"),
         }
         Ok(())
     }

@@ -203,7 +203,7 @@ impl Board {
                 _ => "empty pages".to_owned(),
             };
             if status.polls_in_vain == POLLS_IN_VAIN {
-                error!(channel = %status.channel, shown = status.shown_in_vain, "answers claim more events but contain no new one: an operator must look");
+                error!(channel = %status.channel, shown = status.shown_in_vain, "answers announce more events but contain no new one: an operator must look");
             }
         } else if is_new || from.is_some() {
             status.polls_in_vain = 0;

@@ -49,7 +49,7 @@ pub enum Condition {
     /// The channel cannot be read, and an operator must act.
     Blocked,
     /// The limit of pending events is reached.
-    TooManyLate,
+    TooManyPending,
     /// The quarantine is full.
     QuarantineFull,
     /// It cannot be determined whether a range is complete.
@@ -98,7 +98,7 @@ impl Condition {
             | Self::SinkStopped
             | Self::SinkBlocked
             | Self::Blocked
-            | Self::TooManyLate
+            | Self::TooManyPending
             | Self::QuarantineFull
             | Self::InDoubt
             | Self::Gone

@@ -87,14 +87,14 @@ pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, 
 }
 
 fn heading() -> String {
-    format!("{:24}  {:24}  {:>12}  WAITING", "CHANNEL", "SINK", "CURSOR")
+    format!("{:24}  {:24}  {:>12}  PENDING", "CHANNEL", "SINK", "CURSOR")
 }
 
 fn position(Entry { channel, facts, .. }: &Entry<CursorPosition>) -> String {
     let CursorPosition { sink, configured, cursor, owed } = facts;
     let note = if *configured { "" } else { "  (not configured)" };
     let cursor = cursor.to_string();
-    format!("{channel:24}  {sink:24}  {cursor:>12}  {owed} owed{note}")
+    format!("{channel:24}  {sink:24}  {cursor:>12}  {owed} pending{note}")
 }
 
 fn moved(request: &SetCursors, CursorMove { sink, from, to, repeated, passed_over }: &CursorMove) -> String {

@@ -59,7 +59,7 @@ fn of_activity(activity: &Activity) -> Condition {
         Activity::AwaitingProof { .. } => Condition::AwaitingProof,
         Activity::Waiting { error } if error.needs_attention => Condition::Blocked,
         Activity::Waiting { .. } => Condition::Waiting,
-        Activity::TooManyLate => Condition::TooManyLate,
+        Activity::TooManyLate => Condition::TooManyPending,
         Activity::QuarantineFull => Condition::QuarantineFull,
         Activity::InDoubt { .. } => Condition::InDoubt,
         Activity::Gone => Condition::Gone,

@@ -48,7 +48,7 @@ pub(super) fn of_channel(channel: &ChannelStatus) -> Vec<NotReady> {
 pub(super) fn of_cluster(seen: &Seen, configured: &[ConfiguredChannel]) -> Vec<NotReady> {
     let mut reasons = Vec::new();
     if let Some(error) = &seen.trouble {
-        reasons.push(NotReady::new(Kind::HeartbeatFailing, format!("no channel can be claimed: {error}")));
+        reasons.push(NotReady::new(Kind::HeartbeatFailing, format!("no channel can be leased: {error}")));
     }
     for ConfiguredChannel { channel, .. } in configured {
         if let Some(Ownership::Orphaned { since }) = seen.view.channels.get(&channel.id)
@@ -97,7 +97,7 @@ fn of_reading(channel: &ChannelStatus) -> Vec<NotReady> {
     }
     if channel.polls_in_vain >= POLLS_IN_VAIN {
         let detail = format!(
-            "the last {POLLS_IN_VAIN} answers claim more events but contain no new one ({}): no progress is possible; ask the service's operator",
+            "the last {POLLS_IN_VAIN} answers announce more events but contain no new one ({}): no progress is possible; ask the service's operator",
             channel.shown_in_vain
         );
         because(Kind::PollsInVain, detail);
@@ -130,7 +130,7 @@ fn of_kept(channel: &ChannelStatus) -> Vec<NotReady> {
         because(Kind::LateEventsFull, "its pending events are full: reading waits for their proofs".to_owned());
     }
     if let Some(error) = channel.late_error.as_ref().filter(|error| error.needs_attention) {
-        because(Kind::LateProofsBlocked, format!("late proofs: {}", error.message));
+        because(Kind::LateProofsBlocked, format!("pending events cannot be requested: {}", error.message));
     }
     reasons
 }
@@ -264,7 +264,7 @@ mod tests {
                 Kind::NewestBelowCursor,
                 "channel c: the service's newest event is below",
             ),
-            (&|it| it.polls_in_vain = 15, Kind::PollsInVain, "channel c: the last 15 answers claim more events"),
+            (&|it| it.polls_in_vain = 15, Kind::PollsInVain, "channel c: the last 15 answers announce more events"),
             (
                 &|it| (it.rejected_in_a_row, it.last_rejection) = (15, Some(RejectionReason::OtherChannel)),
                 Kind::RejectedInARow,
@@ -281,7 +281,7 @@ mod tests {
                 "channel c: its dead letters are full (3 events, 5 bytes)",
             ),
             (&|it| it.late_full = true, Kind::LateEventsFull, "channel c: its pending events are full: reading waits"),
-            (&|it| it.late_error = Some(problem("", true)), Kind::LateProofsBlocked, "channel c: late proofs: why"),
+            (&|it| it.late_error = Some(problem("", true)), Kind::LateProofsBlocked, "channel c: pending events cannot be requested: why"),
             (&|it| blocks(it, "refused"), Kind::SinkBlocked, "channel c, sink s: why"),
             (&|it| blocks(it, Problem::POSITION_MISSING), Kind::SinkPositionMissing, "channel c, sink s: why"),
             (

@@ -190,7 +190,7 @@ fn late(brokers: &Brokers, client: &BaseConsumer<Heard>, is_claimed: bool) -> Si
     }
     let message = if is_claimed {
         format!(
-            "the claim of this lane cannot be read in {topic} yet: another lane's transaction is open there, for at most {:?}",
+            "the epoch of this lane cannot be read in {topic} yet: another lane's transaction is open there, for at most {:?}",
             3 * brokers.settings.timeout
         )
     } else {

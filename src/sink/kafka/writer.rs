@@ -234,11 +234,11 @@ impl Writer {
         })
     }
 
-    /// Fails if another instance has claimed the lane after this instance's claim `ours`.
+    /// Fails if another instance has taken over the lane after this instance's claim `ours`.
     fn check(&self, known: &Known, ours: &Claim) -> Result<(), SinkError> {
         let Some(other) = known.overtaker(ours) else { return Ok(()) };
         Err(SinkError::Overtaken(format!(
-            "another instance, with epoch {}, has claimed the lane, as {} says under the key {}",
+            "another instance, with epoch {}, has taken over the lane, as {} says under the key {}",
             other.epoch,
             self.shared.brokers.settings.positions_topic,
             claim_key(&self.id)

@@ -55,7 +55,7 @@ impl LaneLog {
         Self { server, identity, subject, epoch: None, sequence: 0, since: 0, facts: Facts::default(), again: None }
     }
 
-    /// Fails if another process has claimed the lane since this process claimed it under the same lease.
+    /// Fails if another process has taken over the lane since this process claimed it under the same lease.
     fn check_ours(&mut self, sequence: u64, last: &Position, epoch: u64) -> Result<(), SinkError> {
         let is_newer = last.instance != self.server.instance && sequence > self.sequence;
         if !is_newer || self.epoch != Some(epoch) {
@@ -63,7 +63,7 @@ impl LaneLog {
         }
         self.epoch = None;
         Err(SinkError::Overtaken(format!(
-            "another instance has claimed the lane in the stream {}, at its message {sequence}",
+            "another instance has taken over the lane in the stream {}, at its message {sequence}",
             self.server.settings.stream
         )))
     }
@@ -255,7 +255,7 @@ impl Log for LaneLog {
             }
         }
         Err(SinkError::away(
-            "other processes claim this lane repeatedly: does a second channeld use this sink?".to_owned(),
+            "other processes take over this lane repeatedly: does a second channeld use this sink?".to_owned(),
         ))
     }
 

@@ -141,7 +141,7 @@ fn open(text: &str) -> String {
     out.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Formats `too many late` as `TooManyLate`.
+/// Formats `too many pending` as `TooManyPending`.
 fn variant(words: &str) -> String {
     words
         .split(' ')

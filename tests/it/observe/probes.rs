@@ -176,14 +176,14 @@ async fn a_channel_without_progress_is_not_ready_until_it_progresses() {
         let (mut daemon, admin) = start(&setup).await;
         daemon.until("what there is arrives", |_| setup.lines() == 3).await;
         simulator.misbehave(0, Some(how));
-        let said = "channel c0: the last 15 answers claim more events but contain no new one ";
+        let said = "channel c0: the last 15 answers announce more events but contain no new one ";
         let is_said = |answer: &Answered| answer.text.starts_with(&format!("{said}{shown}"));
         admin.until(&mut daemon, "/readyz", said, is_said).await;
         simulator.misbehave(0, None);
         simulator.publish(0, 1);
         admin.until(&mut daemon, "/readyz", "it is ready again", |answer| answer.status == 200).await;
         daemon.until("what is new arrives", |_| setup.lines() == 4).await;
-        let said = "answers claim more events but contain no new one: an operator must look";
+        let said = "answers announce more events but contain no new one: an operator must look";
         assert_eq!(daemon.stop().await.lines(said).len(), 1, "{how:?}");
     }
 }

@@ -214,7 +214,7 @@ async fn a_pending_event_is_delivered_although_its_duplicate_arrived_first() {
     let mut daemon = setup.start();
     until_lines(&mut daemon, 1, &setup).await;
     simulator.prove(0, 1);
-    daemon.until_logged("late event delivered").await;
+    daemon.until_logged("pending event delivered").await;
     // The proof is known now, so another replay is recognized as a duplicate.
     simulator.replay(0, 1, 0, ReplayedId::New);
     simulator.publish_one(0, PROVED);

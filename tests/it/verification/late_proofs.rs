@@ -6,7 +6,7 @@ use ledger::{Change, Commit};
 use proof::event::Offset;
 use simulator::{Options, Simulator};
 
-const SETTLED_LATE: &str = "late event delivered";
+const SETTLED_LATE: &str = "pending event delivered";
 const HELD: &str = "proof is pending: later events wait for it";
 
 async fn service() -> Simulator {

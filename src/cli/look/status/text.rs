@@ -90,7 +90,7 @@ pub(super) fn table(report: &Report, now: Timestamp) -> Table {
         ];
         rows.push((cells, detail.trim().to_owned()));
         if let Some(error) = &channel.late_error {
-            rows.push((vec![Cell::text("  late proofs")], problem(error, now)));
+            rows.push((vec![Cell::text("  pending")], problem(error, now)));
         }
         rows.extend(channel.lanes.iter().map(|lane| lane_row(lane, channel.lanes.len() > 1, now)));
     }

@@ -77,10 +77,10 @@ fn facts(channel: &ChannelStatus, width: usize, now: Timestamp) -> Vec<Line<'sta
     say("reading", &described(&channel.activity, now), PLAIN);
     let through = channel.processed.map_or_else(|| "nothing yet".to_owned(), |offset| format!("through {offset}"));
     let newest = channel.newest.map_or_else(|| "not known".to_owned(), |offset| offset.to_string());
-    let lag = channel.lag_events.map_or_else(String::new, |lag| format!(", {} behind", grouped(lag)));
+    let lag = channel.lag_events.map_or_else(String::new, |lag| format!(", lag {}", grouped(lag)));
     let waits = oldest(channel.oldest_undelivered_seconds);
     let waits = waits.map_or_else(String::new, |waits| format!(", the oldest for {waits}"));
-    say("processed", &format!("{through}; the newest is {newest}{lag}{waits}"), PLAIN);
+    say("cursor", &format!("{through}; the newest is {newest}{lag}{waits}"), PLAIN);
     if let Some(progress) = channel.progress().filter(|progress| progress.per_second.is_some()) {
         say("progress", &format!("{} {progress}", progress.bar(BAR)), PLAIN);
     }
@@ -90,11 +90,11 @@ fn facts(channel: &ChannelStatus, width: usize, now: Timestamp) -> Vec<Line<'sta
         let full = if what.full { ", full" } else { "" };
         format!("{} ({} bytes{full})", grouped(what.events), grouped(what.bytes))
     };
-    say("late", &format!("{} wait for their proof", channel.late), PLAIN);
+    say("pending", &format!("{} without a proof", channel.late), PLAIN);
     say("quarantine", &kept(&channel.quarantine), PLAIN);
     say("dead letters", &kept(&channel.dead_letters), PLAIN);
     if let Some(error) = &channel.late_error {
-        say("late proofs", &problem(error, now), RED);
+        say("pending", &problem(error, now), RED);
     }
     // It may be resolved by now.
     if let Some(error) = channel.last_error.as_ref().filter(|error| channel.activity.problem() != Some(error)) {

@@ -122,7 +122,7 @@ fn a_thousand_channels_fit_with_problems_first() {
         let lines = drawn(&mut model(), width, height);
         assert!(lines[0].starts_with(" NOT READY  process 123, up 2 h"), "{lines:#?}");
         assert!(lines[1].starts_with("  channel settlements-0996, sink hook: answered 503"), "{lines:#?}");
-        assert_eq!(lines[2], "1,000 channels, 1 in trouble, 1 waiting, 1 behind, 1 set aside");
+        assert_eq!(lines[2], "1,000 channels, 1 in trouble, 1 waiting, 1 lagging, 1 inactive");
         let heading = lines.iter().position(|line| line.starts_with("CHANNEL ")).unwrap();
         let rows: Vec<_> = lines[heading + 1..].iter().map(|line| line.split(' ').next().unwrap()).collect();
         let first = ["0996", "0997", "0998", "0999", "0000"].map(|number| format!("settlements-{number}"));

@@ -112,8 +112,8 @@ fn summary(report: &Report, width: usize) -> Line<'static> {
     let levels = [
         (Level::NeedsAction, "in trouble"),
         (Level::Passing, "waiting"),
-        (Level::Behind, "behind"),
-        (Level::Aside, "set aside"),
+        (Level::Behind, "lagging"),
+        (Level::Aside, "inactive"),
     ];
     for (level, how) in levels {
         let count = report.channels.iter().filter(|channel| channel.condition.level() == level).count();
