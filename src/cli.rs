@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::config::FILE_VARIABLE;
 use crate::version;
@@ -18,6 +18,7 @@ use operator::api::SetPaused;
 
 mod arguments;
 mod context;
+mod groups;
 mod operate;
 mod run;
 mod shown;
@@ -154,7 +155,8 @@ enum Command {
 /// # Errors
 /// The exit code, if no command is to be run.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, Exit> {
-    Cli::try_parse_from(arguments).map_err(|refusal| {
+    let matches = groups::grouped(Cli::command()).try_get_matches_from(arguments);
+    matches.and_then(|matches| Cli::from_arg_matches(&matches)).map_err(|refusal| {
         // The error is ignored: the output may be closed.
         let _ = refusal.print();
         if refusal.use_stderr() { Exit::Usage } else { Exit::Done }
@@ -169,11 +171,24 @@ impl Cli {
 
     /// Runs the command to its end.
     pub async fn run(self) -> Exit {
-        let config = self.config.or_else(|| Path::new(INSTALLED).exists().then(|| INSTALLED.into()));
-        let can_do_without_file = matches!(self.command, Command::Run | Command::Check(_) | Command::TestSink(_));
+        let mut config = self.config.or_else(|| Path::new(INSTALLED).exists().then(|| INSTALLED.into()));
         let here = trial::init::FILE;
-        if config.is_none() && can_do_without_file && Path::new(here).exists() {
-            anstream::eprintln!("channeld: no configuration file was read; for the one in this directory: -c {here}");
+        if config.is_none() && Path::new(here).exists() {
+            if self.command.only_looks() {
+                anstream::eprintln!("channeld: using {here} of this directory");
+                config = Some(here.into());
+            } else if matches!(self.command, Command::Run | Command::Check(_) | Command::TestSink(_)) {
+                anstream::eprintln!(
+                    "channeld: no configuration file was read; for the one in this directory: -c {here}"
+                );
+            }
+        }
+        if config.is_none() && self.command.needs_configuration() && !is_configured_by_environment() {
+            anstream::eprintln!(
+                "channeld: No configuration: {INSTALLED} does not exist and {FILE_VARIABLE} is not set. \
+                 Use -c FILE or run channeld init."
+            );
+            return Exit::Config;
         }
         // Written when a command flushes it, when the buffer is full, and at the end.
         let mut out = BufWriter::new(io::stdout());
@@ -188,7 +203,42 @@ impl Cli {
     }
 }
 
+/// Whether a variable sets a key of the configuration.
+fn is_configured_by_environment() -> bool {
+    let is_key = |name: &str| name.starts_with("CHANNELD_") && name.contains("__");
+    std::env::vars_os().any(|(name, _)| name.to_str().is_some_and(is_key))
+}
+
 impl Command {
+    /// Whether the command shows something and changes nothing. It then also uses a configuration in the current directory.
+    fn only_looks(&self) -> bool {
+        matches!(
+            self,
+            Self::Status(_)
+                | Self::Tail(_)
+                | Self::Search(_)
+                | Self::Get(_)
+                | Self::Cluster(_)
+                | Self::Health(_)
+                | Self::Console(_)
+        )
+    }
+
+    fn needs_configuration(&self) -> bool {
+        !matches!(
+            self,
+            Self::Demo(_)
+                | Self::Init(_)
+                | Self::Simulate(_)
+                | Self::Explain(_)
+                | Self::Verify(_)
+                | Self::Schema(_)
+                | Self::Completions(_)
+                | Self::Names(_)
+                | Self::Man(_)
+        )
+    }
+
     async fn run(self, cx: &mut Context<'_>) -> Result<Exit, Failure> {
         match self {
             Self::Run => Ok(run::run(cx.file).await),

@@ -13,7 +13,7 @@ use EventType::{OperationStatus, QueryStatus, WalletStatus, WatcherEvent, Watche
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
 #[command(next_help_heading = "Filters")]
 pub struct Filter {
-    /// Kind of event, such as watcher.event; repeatable.
+    /// Kind of event: watcher.event, operation.status, query.status, watcher.status or wallet.status; repeatable.
     #[arg(long = "type", value_name = "TYPE", value_parser = text().map(|kind| EventType::from(&*kind)))]
     pub types: Vec<EventType>,
     /// Name of the watched event (watcher.event).

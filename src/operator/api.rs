@@ -8,7 +8,7 @@
 //! `reason` is the constant name of a reason, and a `detail` describes it in words. A cursor is the last offset that counts
 //! as processed, `null` before the first event.
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -104,11 +104,11 @@ pub struct ShowQuarantined {
 /// correct the configuration, reload it (SIGHUP), and retry. A valid event goes to the sinks that passed it, as a late
 /// delivery. An event that is still rejected stays in the quarantine. Exits with 1 if any event stays there.
 #[derive(Debug, Serialize, Deserialize, Args)]
+#[command(group = ArgGroup::new("events").required(true).args(["offsets", "all"]))]
 pub struct RetryQuarantined {
     /// The channel: its name in the configuration, or its UUID.
     pub channel: String,
     /// The offsets of the events.
-    #[arg(required_unless_present = "all", conflicts_with = "all")]
     pub offsets: Vec<Offset>,
     /// Retry all quarantined events of the channel, except duplicates and contradictions.
     // An empty list of offsets means all even without this flag. The flag makes the operator say so.
@@ -123,14 +123,14 @@ pub struct RetryQuarantined {
 
 /// Remove events from the quarantine permanently.
 #[derive(Debug, Serialize, Deserialize, Args)]
+#[command(group = ArgGroup::new("events").required(true).args(["offsets", "reason", "all"]))]
 pub struct DropQuarantined {
     /// The channel: its name in the configuration, or its UUID.
     pub channel: String,
     /// The offsets of the events.
-    #[arg(required_unless_present_any = ["reason", "all"], conflicts_with_all = ["reason", "all"])]
     pub offsets: Vec<Offset>,
     /// Drop all events that the channel rejected for this reason, such as `proof-of-channel`. This acknowledges them.
-    #[arg(long, conflicts_with = "all")]
+    #[arg(long)]
     pub reason: Option<String>,
     /// Drop all quarantined events of the channel.
     #[arg(long)]

@@ -1,32 +1,71 @@
-//! `channeld get`: prints one event by its id.
+//! `channeld get`: prints one event, named by its id or its offset.
+
+use std::str::FromStr;
 
 use crate::cli::context::{Connection, Context, Exit, Failure};
 use crate::cli::shown;
+use channel::{History, unobserved};
 use operator::SignerNames;
-use proof::event::EventId;
+use proof::event::{EventId, Offset};
 use proof::verify::{Address, Verdict};
+
+/// The largest page that the service returns.
+const MAX_PAGE: u16 = 200;
 
 /// Show one event, and whether its proof is valid.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
+  channeld get settlements 15520
   channeld get settlements d290f1ee-6c54-4b01-90e6-d701748f0851 --json")]
 pub(crate) struct Args {
     /// The channel: its name in the configuration, or its UUID.
     pub(crate) channel: String,
-    /// The event's UUID.
-    #[arg(value_parser = crate::cli::arguments::id::<EventId>)]
-    event_id: EventId,
+    /// The event: its offset, or its UUID.
+    #[arg(value_name = "OFFSET|EVENT_ID")]
+    event: EventName,
     /// Print the record as one JSON object.
     #[arg(long)]
     json: bool,
 }
 
+/// How the command line names an event.
+#[derive(Clone, Copy, Debug)]
+enum EventName {
+    Offset(Offset),
+    Id(EventId),
+}
+
+impl FromStr for EventName {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let offset = text.parse().map(Self::Offset);
+        let id = || text.parse().map(Self::Id);
+        offset
+            .or_else(|_| id())
+            .map_err(|_| "must be an offset such as 15520, or a UUID such as 7c9e6679-7425-40de-944b-e07fc1f90ae7")
+    }
+}
+
 /// Fetches the event and writes it. Any verdict is a success: this command shows the verdict, and `verify` decides by it.
 pub(crate) async fn run(args: &Args, connection: &Connection, cx: &mut Context<'_>) -> Result<Exit, Failure> {
     let Connection { client, channel, verifier, signer_names } = connection;
-    let doing = format!("event {} could not be read from channel {}", args.event_id, channel.name);
-    let raw = client.event(channel.id, args.event_id).await.map_err(Failure::api(doing))?;
-    for verdict in shown::verified(verifier, vec![raw]).await {
+    let events = match args.event {
+        EventName::Id(id) => {
+            let doing = format!("event {id} could not be read from channel {}", channel.name);
+            vec![client.event(channel.id, id).await.map_err(Failure::api(doing))?]
+        }
+        // Several events can have one offset.
+        EventName::Offset(offset) => {
+            let doing = format!("offset {offset} could not be read from channel {}", channel.name);
+            let mut history = History::of(unobserved(client.clone(), channel.id), offset, offset, MAX_PAGE);
+            history.next().await.map_err(Failure::reading(doing))?
+        }
+    };
+    if let (EventName::Offset(offset), []) = (args.event, &*events) {
+        return Err(Failure::failed(format!("channel {} has no event at offset {offset}", channel.name)));
+    }
+    for verdict in shown::verified(verifier, events).await {
         cx.say(shown::shown(args.json, channel, &verdict))?;
         if !args.json {
             cx.say(details(&verdict, signer_names))?;

@@ -56,8 +56,9 @@ pub(crate) struct Args {
     /// Poll the service directly, even if a daemon runs. Needs the API key.
     #[arg(long)]
     from_service: bool,
-    /// Start with the N newest events, 0 to 200 [default: 10].
-    #[arg(long, value_name = "N", requires = "from_service", value_parser = clap::value_parser!(u16).range(0..=200))]
+    /// First show the N newest events of each channel at the service, 0 to 200 [default: 10 without a daemon, 0 with one].
+    /// With a daemon, this needs the API key, and an event that is delivered at this moment can be shown twice.
+    #[arg(long, value_name = "N", conflicts_with = "sink", value_parser = clap::value_parser!(u16).range(0..=200))]
     last: Option<u16>,
     /// Stop after N events.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -80,9 +81,19 @@ pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Failu
 async fn watch(args: &Args, cx: &mut Context<'_>) -> Result<(), Failure> {
     if !args.from_service {
         let operator = cx.operator()?;
-        let printer = args.printer(&operator.config.channels);
+        let mut printer = args.printer(&operator.config.channels);
         let Args { channel, sink, filter, .. } = args.clone();
-        let request = WatchTail { channel, sink, from: None, filter };
+        let mut request = WatchTail { channel, sink, from: None, filter };
+        if let Some(last) = args.last.filter(|last| *last > 0)
+            && let Some(answer) = operator.answer(&request).await?
+        {
+            // From now on, the daemon keeps its deliveries for this command.
+            request.from = Some(answer.next);
+            let WatchTail { channel, filter, .. } = &request;
+            if service::show_last(&cx.config()?, channel.as_deref(), filter, last, &mut printer, cx.out).await? {
+                return Ok(());
+            }
+        }
         if watch_daemon(request, &operator, printer, cx.out).await? {
             return Ok(());
         }

@@ -85,6 +85,9 @@ async fn a_file_comes_from_a_flag_or_variable_and_an_ignored_file_is_mentioned()
     let unread = "no configuration file was read; for the one in this directory: -c channeld.toml";
     let (code, errors) = check(&[], None);
     assert!(code == Some(78) && errors.contains(unread), "{errors}");
+    let none = "No configuration: /etc/channeld/channeld.toml does not exist and CHANNELD_CONFIG is not set. Use -c FILE or run \
+                channeld init.";
+    assert!(errors.contains(none), "{errors}");
     assert_eq!(check(&["-c", "channeld.toml"], None), (Some(0), String::new()));
     assert_eq!(check(&[], Some("channeld.toml")), (Some(0), String::new()));
     assert_eq!(check(&["--config", "channeld.toml"], Some("/nowhere")), (Some(0), String::new()));

@@ -44,9 +44,8 @@ fn every_listed_command_has_a_manual_page_and_no_other() {
     let page = |name: &str| std::fs::read_to_string(directory.path().join("man").join(name)).ok();
     let about = page("channeld.1").unwrap().replace('\\', "");
     let help = String::from_utf8(run(&mut channeld(&["--help"]))).unwrap();
-    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    // A line with a deeper indentation continues the description of the command above it.
-    let names = listed.filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')));
+    let listed = help.lines().skip_while(|line| *line != "Run:").take_while(|line| *line != "Options:");
+    let names = listed.filter_map(|line| line.strip_prefix("  "));
     let names: Vec<_> = names.filter_map(|line| line.split(' ').next()).filter(|name| *name != "help").collect();
     assert!(names.contains(&"run") && names.contains(&"status"), "{help}");
     for name in names {

@@ -115,6 +115,34 @@ async fn without_a_daemon_tail_asks_the_service_and_shows_forgeries_as_rejected(
 }
 
 #[tokio::test]
+async fn with_a_daemon_tail_can_first_show_the_newest_events() {
+    let simulator = Simulator::start(Options { events: 5, ..Options::default() }).await.unwrap();
+    let setup = Setup::reading(&simulator);
+    let mut daemon = setup.start();
+    daemon.until("all is delivered", |_| setup.offsets("c0") == [1, 2, 3, 4, 5]).await;
+
+    let mut tail = Tail::start(&setup, &["--last", "2", "--events", "3", "--json"]);
+    assert_eq!([tail.json().await["offset"].clone(), tail.json().await["offset"].clone()], [4, 5]);
+    simulator.publish(0, 1);
+    assert_eq!(tail.json().await["offset"], 6, "the daemon kept what it delivered in the meantime");
+    assert_eq!(tail.lines.next_line().await.unwrap(), None, "it ends after three");
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn get_shows_an_event_by_its_offset() {
+    let simulator = Simulator::start(Options { events: 5, sparse: true, ..Options::default() }).await.unwrap();
+    let setup = Setup::reading(&simulator);
+    setup.write();
+    let newest = setup.tell(&["search", "c0", "--limit", "3", "--json"]).await;
+    let offset = newest.each("offset")[1].to_string();
+    let shown = setup.tell(&["get", "c0", &offset, "--json"]).await;
+    assert_eq!(shown.each("offset").iter().map(ToString::to_string).collect::<Vec<_>>(), [offset]);
+    let none = setup.tell(&["get", "c0", "999999"]).await;
+    assert!(none.code == Some(1) && none.errors.contains("channel c0 has no event at offset 999999"), "{none:?}");
+}
+
+#[tokio::test]
 async fn a_closed_pipe_ends_tail_quietly() {
     let simulator = Simulator::start(Options { events: 5, ..Options::default() }).await.unwrap();
     let setup = Setup::reading(&simulator);

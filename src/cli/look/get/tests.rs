@@ -15,7 +15,7 @@ async fn got(status: u16, body: String, json: bool) -> Result<String, Failure> {
     let service = Scripted::start(move |_| Response::builder().status(status).body(Body::from(body.clone())).unwrap());
     let (client, _service) = service.await.client_and_server();
     let mut out = Vec::new();
-    let args = Args { channel: channel.name.to_string(), event_id, json };
+    let args = Args { channel: channel.name.to_string(), event: EventName::Id(event_id), json };
     run(
         &args,
         &Connection { client, channel, verifier, signer_names: SignerNames::default() },

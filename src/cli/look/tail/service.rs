@@ -44,41 +44,69 @@ pub(super) async fn watch(
     mut printer: Printer,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    let (client, known) = (client(config)?, configured(&config.channels));
-    let of = |name: &str| {
-        let (channel, verifier) = verifier_of(&known, name)?;
-        Ok(Followed { channel, verifier, last: None, has_answered: false, complaint: None })
-    };
-    let mut channels = match channel {
-        Some(name) => vec![of(name)?],
-        None => known.iter().map(|known| of(&known.channel.name)).collect::<Result<_, Failure>>()?,
-    };
+    let (client, mut channels) = (client(config)?, Followed::of(config, channel)?);
     hint("watching what the service shows; Ctrl-C ends");
-    loop {
-        let mut failed = None;
-        for some in channels.chunks_mut(AT_ONCE) {
-            let news = join_all(some.iter_mut().map(|followed| followed.news(&client, filter, last))).await;
-            for (Followed { channel, .. }, verdicts) in some.iter().zip(news) {
-                match verdicts {
-                    Ok(verdicts) => {
-                        let event = |verdict: &Verdict| (line(channel, verdict), record::shown(channel, verdict));
-                        if printer.print(out, verdicts.iter().map(event))? {
-                            return Ok(());
-                        }
-                    }
-                    Err(failure) => drop(failed.get_or_insert(failure)),
-                }
-            }
-        }
-        let none = channels.iter().all(|followed| !followed.has_answered);
-        if let Some(failure) = failed.filter(|_| none) {
-            return Err(failure);
-        }
+    while !show_news(&client, &mut channels, filter, last, &mut printer, out).await? {
         sleep(config.api.idle_wait).await;
     }
+    Ok(())
+}
+
+/// Shows the `last` newest events of one channel, or of all that are configured. Returns whether the requested number of events
+/// has been shown.
+pub(super) async fn show_last(
+    config: &Config,
+    channel: Option<&str>,
+    filter: &Filter,
+    last: u16,
+    printer: &mut Printer,
+    out: &mut dyn Write,
+) -> Result<bool, Failure> {
+    show_news(&client(config)?, &mut Followed::of(config, channel)?, filter, last, printer, out).await
+}
+
+/// Shows the events that are new since the last call. Returns whether the requested number of events has been shown.
+async fn show_news(
+    client: &Client,
+    channels: &mut [Followed],
+    filter: &Filter,
+    last: u16,
+    printer: &mut Printer,
+    out: &mut dyn Write,
+) -> Result<bool, Failure> {
+    let mut failed = None;
+    for some in channels.chunks_mut(AT_ONCE) {
+        let news = join_all(some.iter_mut().map(|followed| followed.news(client, filter, last))).await;
+        for (Followed { channel, .. }, verdicts) in some.iter().zip(news) {
+            match verdicts {
+                Ok(verdicts) => {
+                    let event = |verdict: &Verdict| (line(channel, verdict), record::shown(channel, verdict));
+                    if printer.print(out, verdicts.iter().map(event))? {
+                        return Ok(true);
+                    }
+                }
+                Err(failure) => drop(failed.get_or_insert(failure)),
+            }
+        }
+    }
+    let none = channels.iter().all(|followed| !followed.has_answered);
+    failed.filter(|_| none).map_or(Ok(false), Err)
 }
 
 impl Followed {
+    /// Prepares one channel, or all that are configured.
+    fn of(config: &Config, channel: Option<&str>) -> Result<Vec<Self>, Failure> {
+        let known = configured(&config.channels);
+        let of = |name: &str| {
+            let (channel, verifier) = verifier_of(&known, name)?;
+            Ok(Self { channel, verifier, last: None, has_answered: false, complaint: None })
+        };
+        match channel {
+            Some(name) => Ok(vec![of(name)?]),
+            None => known.iter().map(|known| of(&known.channel.name)).collect(),
+        }
+    }
+
     /// Returns the verified events above the last offset seen, in ascending order. Returns an error only if the service has
     /// never answered for this channel. A later error is printed as a note.
     async fn news(&mut self, client: &Client, filter: &Filter, last: u16) -> Result<Vec<Verdict>, Failure> {

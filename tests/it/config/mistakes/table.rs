@@ -229,7 +229,7 @@ const COMMANDS: &[(&str, i32, &[&str])] = &[
     ("cursor set a -c", 64, &["--to <OFFSET|earliest|latest>"]),
     ("quarantine show -c", 64, &["--help"]),
     ("quarantine list -c", 1, &["no state exists in ~/state"]),
-    ("quarantine retry a -c", 64, &["<OFFSETS>"]),
+    ("quarantine retry a -c", 64, &["--all"]),
     ("quarantine drop a -c", 64, &["<OFFSETS>"]),
     ("quarantine drop a 1 --all -c", 64, &["'[OFFSETS]...'", "cannot be used with", "'--all'"]),
     (
