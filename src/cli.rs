@@ -21,8 +21,8 @@ mod context;
 mod groups;
 mod operate;
 mod run;
-mod shown;
 mod terminal;
+mod verdict_line;
 
 /// Subcommands that show something.
 mod look {
@@ -72,7 +72,7 @@ mod package {
 
 pub use context::Exit;
 
-use context::{Context, Failure};
+use context::{CommandError, Context};
 use terminal::failure_for_stderr;
 
 /// The configuration file that the package installs. Without `--config`, it is read if it exists.
@@ -193,7 +193,7 @@ impl Cli {
         // Written when a command flushes it, when the buffer is full, and at the end.
         let mut out = BufWriter::new(io::stdout());
         let ended = self.command.run(&mut Context { file: config.as_deref(), out: &mut out }).await;
-        let flushed = out.flush().map_err(Failure::output);
+        let flushed = out.flush().map_err(CommandError::output);
         ended.and_then(|exit| flushed.map(|()| exit)).unwrap_or_else(|failure| {
             if failure.0 != Exit::Done {
                 anstream::eprintln!("{}", failure_for_stderr("channeld:", &format!("channeld: {failure}")));
@@ -239,7 +239,7 @@ impl Command {
         )
     }
 
-    async fn run(self, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+    async fn run(self, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
         match self {
             Self::Run => Ok(run::run(cx.file).await),
             Self::Demo(args) => trial::demo::run(args).await,

@@ -28,15 +28,15 @@ use std::time::Duration;
 mod edit;
 mod effective;
 mod key;
-mod parts;
+mod partial;
 mod problem;
 mod reading;
 mod schema;
-pub mod shown;
+pub mod settings_list;
 mod sources;
 mod tables;
 
-pub use parts::Local;
+pub use partial::LocalConfig;
 pub use problem::{ConfigError, Problem, built_without, not_built_in};
 pub use schema::schema;
 pub use sources::environment::FILE_VARIABLE;
@@ -47,7 +47,7 @@ pub use tables::sink::{Sink, SinkSettings};
 
 pub(crate) use edit::write_expect;
 pub(crate) use effective::{Origin, Setting};
-pub(crate) use parts::{load_both_backends, load_listen, load_verifier, verification_from_flags};
+pub(crate) use partial::{load_both_backends, load_listen, load_verifier, verification_from_flags};
 pub(crate) use reading::values::positive_duration;
 pub(crate) use sources::DEFAULTS;
 

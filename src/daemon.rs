@@ -29,23 +29,23 @@ use telemetry::metrics::Metrics;
 use telemetry::{self, ALWAYS, Logs};
 
 pub(crate) mod assembly;
-mod exporting;
 pub(crate) mod membership;
 mod progress;
 mod reload;
 pub(crate) mod signals;
 pub(crate) mod supervisor;
 mod systemd;
+mod trace_export;
 
 pub(crate) use assembly::StartError;
 pub(crate) use signals::{Signal, Signals};
-pub(crate) use supervisor::Outcome;
+pub(crate) use supervisor::EndReason;
 
 use assembly::{AssemblyError, Sinks};
-use exporting::Exporting;
 use membership::Sharing;
 use supervisor::Supervisor;
 use systemd::{Notifier, Phase};
+use trace_export::TraceExport;
 
 /// How often the files of secrets and certificates are checked for changes.
 const LOOK_AT_FILES: Duration = Duration::from_secs(2);
@@ -57,7 +57,7 @@ pub(crate) async fn run(
     file: Option<PathBuf>,
     loaded: Loaded,
     signals: io::Result<Signals>,
-) -> Result<Outcome, StartError> {
+) -> Result<EndReason, StartError> {
     let config = &loaded.config;
     let logs = telemetry::init(&config.log);
     info!(target: ALWAYS, version = version::text(), channels = config.channels.len(), "channeld starts");
@@ -108,7 +108,7 @@ struct Daemon {
     supervisor: Supervisor,
     stop: CancellationToken,
     logs: Logs,
-    exporting: Exporting,
+    trace_export: TraceExport,
     notifier: Arc<Notifier>,
     /// The data behind the answers to operators, including the part that each new configuration replaces.
     sources: Sources,
@@ -128,7 +128,7 @@ impl Daemon {
         let config = &loaded.config;
         let ledgers = Arc::new(open_ledgers(config.state.clone()).await?);
         let metrics = Metrics::default();
-        let (traces, exporting) = Exporting::begin(config.otlp.clone(), &metrics)?;
+        let (traces, trace_export) = TraceExport::begin(config.otlp.clone(), &metrics)?;
         let writes = ledgers.writes.clone();
         metrics.show(writes.took.clone());
         metrics.show(ledgers.claims_made.clone());
@@ -155,7 +155,7 @@ impl Daemon {
             supervisor: Supervisor::new(&stop),
             stop,
             logs,
-            exporting,
+            trace_export,
             notifier: Arc::new(Notifier::from_environment()),
             sources: Sources { liveness, operations: operations.subscribe(), metrics },
             operations,
@@ -166,7 +166,7 @@ impl Daemon {
         })
     }
 
-    async fn serve(mut self) -> Outcome {
+    async fn serve(mut self) -> EndReason {
         let mut watched = JoinSet::new();
         watched.spawn(self.sources.liveness.clone().beat());
         watched.spawn(self.logs.limit.clone().watch());
@@ -182,7 +182,7 @@ impl Daemon {
                     if let Some(sharing) = self.sharing.take() {
                         sharing.end().await;
                     }
-                    self.exporting.end(stopping.unwrap_or_else(Instant::now) + self.loaded.config.shutdown_grace).await;
+                    self.trace_export.end(stopping.unwrap_or_else(Instant::now) + self.loaded.config.shutdown_grace).await;
                     self.logs.limit.end();
                     return outcome;
                 }
@@ -190,7 +190,7 @@ impl Daemon {
                     Signal::Stop if stopping.is_some() => {
                         self.logs.limit.end();
                         warn!(target: ALWAYS, "second signal: ending at once");
-                        return Outcome::Interrupted;
+                        return EndReason::Interrupted;
                     }
                     Signal::Stop => {
                         info!(target: ALWAYS, "stopping: finishing and recording the current batch");

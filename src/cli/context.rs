@@ -26,32 +26,32 @@ pub(super) struct Context<'a> {
 }
 
 impl Context<'_> {
-    pub(super) fn config(&self) -> Result<Config, Failure> {
+    pub(super) fn config(&self) -> Result<Config, CommandError> {
         Ok(Config::load(self.file)?)
     }
 
     /// Prepares access to a channel by its name or id. Sends no request to the service yet.
-    pub(super) fn connect(&self, name_or_id: &str) -> Result<Connection, Failure> {
+    pub(super) fn connect(&self, name_or_id: &str) -> Result<Connection, CommandError> {
         let config = self.config()?;
         let client = client(&config)?;
         let (channel, verifier) = verifier_of(&configured(&config.channels), name_or_id)?;
         Ok(Connection { client, channel, verifier, signer_names: config.signer_names })
     }
 
-    pub(super) fn say(&mut self, line: impl Display) -> Result<Exit, Failure> {
+    pub(super) fn say(&mut self, line: impl Display) -> Result<Exit, CommandError> {
         self.say_lines([line])
     }
 
-    pub(super) fn say_json(&mut self, one: &impl Serialize) -> Result<Exit, Failure> {
+    pub(super) fn say_json(&mut self, one: &impl Serialize) -> Result<Exit, CommandError> {
         self.say(to_json(one))
     }
 
-    pub(super) fn say_lines(&mut self, lines: impl IntoIterator<Item = impl Display>) -> Result<Exit, Failure> {
+    pub(super) fn say_lines(&mut self, lines: impl IntoIterator<Item = impl Display>) -> Result<Exit, CommandError> {
         let mut lines = lines.into_iter();
         lines
             .try_for_each(|line| writeln!(self.out, "{line}"))
             .and_then(|()| self.out.flush())
-            .map_err(Failure::output)?;
+            .map_err(CommandError::output)?;
         Ok(Exit::Done)
     }
 
@@ -61,7 +61,7 @@ impl Context<'_> {
         json: bool,
         each: &[T],
         line: impl Fn(&T) -> String,
-    ) -> Result<Exit, Failure> {
+    ) -> Result<Exit, CommandError> {
         self.say_lines(each.iter().map(|one| if json { to_json(one) } else { line(one) }))
     }
 
@@ -72,7 +72,7 @@ impl Context<'_> {
         each: &[T],
         (heading, none): (&str, &str),
         line: impl Fn(&T) -> String,
-    ) -> Result<Exit, Failure> {
+    ) -> Result<Exit, CommandError> {
         if !json {
             self.say(if each.is_empty() { none } else { heading })?;
         }
@@ -92,8 +92,8 @@ pub(super) struct Connection {
     pub(super) signer_names: SignerNames,
 }
 
-pub(super) fn client(config: &Config) -> Result<Client, Failure> {
-    assembly::client(config).map_err(|error| Failure(Exit::Config, Chain(&error).to_string()))
+pub(super) fn client(config: &Config) -> Result<Client, CommandError> {
+    assembly::client(config).map_err(|error| CommandError(Exit::Config, Chain(&error).to_string()))
 }
 
 pub(super) fn configured(channels: &[Channel]) -> Vec<ConfiguredChannel> {
@@ -124,9 +124,9 @@ impl From<Exit> for ExitCode {
 /// Why a command failed: its exit code, and the message for the operator.
 #[derive(Debug, thiserror::Error)]
 #[error("{1}")]
-pub(super) struct Failure(pub(super) Exit, pub(super) String);
+pub(super) struct CommandError(pub(super) Exit, pub(super) String);
 
-impl Failure {
+impl CommandError {
     /// The arguments are wrong.
     pub(super) fn usage(why: impl Into<String>) -> Self {
         Self(Exit::Usage, why.into())
@@ -174,13 +174,13 @@ impl Failure {
     }
 }
 
-impl From<ConfigError> for Failure {
+impl From<ConfigError> for CommandError {
     fn from(problems: ConfigError) -> Self {
         Self(Exit::Config, problems.to_string())
     }
 }
 
-impl From<Refusal> for Failure {
+impl From<Refusal> for CommandError {
     fn from(refusal: Refusal) -> Self {
         let exit = match refusal {
             Refusal::Usage(_) => Exit::Usage,

@@ -19,8 +19,8 @@ use nix::unistd::{User, geteuid};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::context::{Context, Failure, configured};
-use crate::config::Local;
+use super::context::{CommandError, Context, configured};
+use crate::config::LocalConfig;
 use crate::daemon::membership::Sharing;
 use crate::daemon::open_ledgers;
 use cluster::Peers;
@@ -43,13 +43,13 @@ const MOST_OF_A_NAME: usize = 80;
 
 /// Carries out the requests of the command line.
 pub(super) struct Operator {
-    pub(super) config: Local,
+    pub(super) config: LocalConfig,
 }
 
 impl Context<'_> {
     /// Loads the parts of the configuration that need no secrets. Also starts the log, which records changes.
-    pub(super) fn operator(&self) -> Result<Operator, Failure> {
-        let config = Local::load(self.file)?;
+    pub(super) fn operator(&self) -> Result<Operator, CommandError> {
+        let config = LocalConfig::load(self.file)?;
         telemetry::init_plain(&config.log);
         Ok(Operator { config })
     }
@@ -57,14 +57,14 @@ impl Context<'_> {
 
 impl Operator {
     /// Asks the running daemon.
-    pub(super) async fn ask_daemon<R: Request>(&self, request: &R) -> Result<R::Answer, Failure> {
+    pub(super) async fn ask_daemon<R: Request>(&self, request: &R) -> Result<R::Answer, CommandError> {
         let path = self.config.state.path.display();
-        let none = || Failure::failed(format!("no daemon is running with the state in {path}"));
+        let none = || CommandError::failed(format!("no daemon is running with the state in {path}"));
         self.answer(request).await?.ok_or_else(none)
     }
 
     /// Asks the running daemon. If none runs, carries out the request without it.
-    pub(super) async fn ask<R: Request>(&self, request: &R) -> Result<R::Answer, Failure> {
+    pub(super) async fn ask<R: Request>(&self, request: &R) -> Result<R::Answer, CommandError> {
         let state = &self.config.state;
         let path = state.path.display();
         let since = Instant::now();
@@ -84,11 +84,11 @@ impl Operator {
                 // A daemon that is starting or stopping, or another command, has the state open.
                 Err(StateError::InUse { .. }) if since.elapsed() < MAX_WAIT => tokio::time::sleep(LOOK_AGAIN).await,
                 Err(StateError::InUse { holder, .. }) => {
-                    return Err(Failure::failed(format!(
+                    return Err(CommandError::failed(format!(
                         "the state in {path} belongs to process {holder} now, which does not answer at its control socket: see its log, or stop it first"
                     )));
                 }
-                Err(error) => return Err(Failure::by(&error)),
+                Err(error) => return Err(CommandError::by(&error)),
             }
         }
     }
@@ -107,14 +107,14 @@ impl Operator {
     }
 
     /// The answer of the running daemon, or `None` if none runs.
-    pub(super) async fn answer<R: Request>(&self, request: &R) -> Result<Option<R::Answer>, Failure> {
+    pub(super) async fn answer<R: Request>(&self, request: &R) -> Result<Option<R::Answer>, CommandError> {
         let path = &self.config.state.path;
         let asked = operator::ask(path, request, &who()).await.map_err(|error| {
             let is_refused = error.kind() == io::ErrorKind::PermissionDenied;
             let remedy = if is_refused { ": run this command as root, or as the owner of that directory" } else { "" };
-            let Failure(exit, message) =
-                Failure::io(format!("the daemon with the state in {} did not answer", path.display()))(error);
-            Failure(exit, message + remedy)
+            let CommandError(exit, message) =
+                CommandError::io(format!("the daemon with the state in {} did not answer", path.display()))(error);
+            CommandError(exit, message + remedy)
         })?;
         Ok(asked.transpose()?)
     }
@@ -123,8 +123,8 @@ impl Operator {
 /// Does `work` on a state that instances share, as one of them. `open` opens the state, and blocks.
 pub(super) async fn visit<T>(
     open: impl FnOnce() -> Result<Arc<dyn Store>, StateError> + Send + 'static,
-    work: impl AsyncFnOnce(Arc<dyn Store>, Peers) -> Result<T, Failure>,
-) -> Result<T, Failure> {
+    work: impl AsyncFnOnce(Arc<dyn Store>, Peers) -> Result<T, CommandError>,
+) -> Result<T, CommandError> {
     let opened = spawn_blocking(open).await;
     let opened = opened.unwrap_or_else(|panic| Err(StateError::Damaged(panic.to_string())));
     let store = opened.map_err(|error| unreachable(&Chain(&error).to_string()))?;
@@ -140,7 +140,7 @@ pub(super) async fn visit<T>(
 }
 
 /// Waits until the other instances are known.
-async fn arrived(peers: &Peers) -> Result<(), Failure> {
+async fn arrived(peers: &Peers) -> Result<(), CommandError> {
     let mut seen = peers.seen.clone();
     let has_looked = seen.wait_for(|seen| seen.trouble.is_some() || !seen.view.instances.is_empty());
     match timeout(MAX_WAIT_FOR_INSTANCES, has_looked).await {
@@ -149,8 +149,8 @@ async fn arrived(peers: &Peers) -> Result<(), Failure> {
     }
 }
 
-fn unreachable(why: &str) -> Failure {
-    Failure::failed(format!("the state cannot be reached: {why}"))
+fn unreachable(why: &str) -> CommandError {
+    CommandError::failed(format!("the state cannot be reached: {why}"))
 }
 
 /// The name of the user who asks, for the log. With `sudo`, it includes the user who called `sudo`.
@@ -163,19 +163,19 @@ pub(super) fn who() -> String {
 }
 
 /// Checks that the state exists and belongs to this user.
-pub(super) fn owned(path: &Path) -> Result<(), Failure> {
+pub(super) fn owned(path: &Path) -> Result<(), CommandError> {
     let shown = path.display();
     let found = std::fs::metadata(path.join("cursors.json")).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {
-            Failure::failed(format!("no state exists in {shown}: is this the daemon's configuration?"))
+            CommandError::failed(format!("no state exists in {shown}: is this the daemon's configuration?"))
         }
-        _ => Failure::io(format!("the state in {shown} could not be read"))(error),
+        _ => CommandError::io(format!("the state in {shown} could not be read"))(error),
     })?;
     let (owner, ours) = (found.uid(), geteuid().as_raw());
     if owner == ours {
         return Ok(());
     }
-    Err(Failure::failed(format!(
+    Err(CommandError::failed(format!(
         "the state in {shown} belongs to user {owner}, and this is user {ours}: run this command as its owner"
     )))
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use tracing::error;
 
 use crate::config::{Config, Text};
-use crate::daemon::{self, Outcome};
+use crate::daemon::{self, EndReason};
 use net::Chain;
 use telemetry::ALWAYS;
 
@@ -25,9 +25,9 @@ pub(super) async fn run(file: Option<&Path>) -> Exit {
     };
     match Box::pin(daemon::run(file.map(Path::to_owned), loaded, signals)).await {
         // Deliveries that did not finish within the grace period are not lost: they are attempted again at the next start.
-        Ok(Outcome::Drained | Outcome::GraceExpired | Outcome::SinkClosed) => Exit::Done,
-        Ok(Outcome::AllGone) => Exit::Unavailable,
-        Ok(Outcome::Interrupted | Outcome::StateFailed) => Exit::Failed,
+        Ok(EndReason::Drained | EndReason::GraceExpired | EndReason::SinkClosed) => Exit::Done,
+        Ok(EndReason::AllGone) => Exit::Unavailable,
+        Ok(EndReason::Interrupted | EndReason::StateFailed) => Exit::Failed,
         Err(error) => {
             error!(target: ALWAYS, error = %Chain(&*error), "channeld could not start");
             Exit::Failed

@@ -12,7 +12,7 @@ use serde::Serialize;
 use url::Url;
 
 use super::key::Key;
-use super::reading::{Reader, Use};
+use super::reading::{KeyUse, Reader};
 
 /// A value in effect.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -44,24 +44,24 @@ pub(crate) enum Origin {
 
 /// Returns each value in effect, in the order of the keys.
 pub(super) fn settings(reader: &Reader) -> Vec<Setting> {
-    let seen = reader.seen.borrow();
+    let lookups = reader.lookups.borrow();
     let own = |key: &Key| {
-        let value = match (seen.keys.get(key)?, key.find_in(&reader.values)) {
-            (Use::Default(value), _) | (Use::Shown, Some(value)) => json(value),
-            (Use::ShownAs(text), Some(_)) => Some(text.as_str().into()),
-            (Use::Known | Use::Secret, Some(_)) => None,
-            (Use::Inherits(_) | Use::Replaced, _) | (_, None) => return None,
+        let value = match (lookups.keys.get(key)?, key.find_in(&reader.values)) {
+            (KeyUse::Default(value), _) | (KeyUse::Shown, Some(value)) => json(value),
+            (KeyUse::ShownAs(text), Some(_)) => Some(text.as_str().into()),
+            (KeyUse::Known | KeyUse::Secret, Some(_)) => None,
+            (KeyUse::Inherits(_) | KeyUse::Replaced, _) | (_, None) => return None,
         };
         let (key, hidden, origin) = (key.to_string(), value.is_none(), origin(reader, key));
         Some(Setting { key, value, hidden, origin, inherits: None })
     };
-    let setting = |(key, used): (&Key, &Use)| match used {
-        Use::Inherits(other) => {
+    let setting = |(key, used): (&Key, &KeyUse)| match used {
+        KeyUse::Inherits(other) => {
             Some(Setting { key: key.to_string(), inherits: Some(other.to_string()), ..own(other)? })
         }
         _ => own(key),
     };
-    seen.keys.iter().filter_map(setting).collect()
+    lookups.keys.iter().filter_map(setting).collect()
 }
 
 /// Converts a value to JSON. A URL is shown without its query, which may contain a token.

@@ -6,5 +6,5 @@ mod reader;
 mod section;
 pub(super) mod values;
 
-pub(super) use reader::{Reader, Reading, Reported, Use, all};
+pub(super) use reader::{KeyUse, Reader, Reading, Reported, all};
 pub(super) use section::Section;

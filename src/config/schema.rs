@@ -17,7 +17,7 @@ use super::sources::DEFAULTS;
 use super::tables::sink::SinkType;
 use super::tables::state::Backend;
 use ::channel::{Ordering, UnsignedPolicy};
-use ::record::{Format, Shipped};
+use ::record::{BuiltInTarget, Format};
 use ::sink::{Credentials, Mechanism, Search};
 use telemetry::LogFormat;
 
@@ -33,7 +33,7 @@ const ANY: &str = "NAME";
 
 /// Returns the schema of the file.
 pub fn schema() -> Value {
-    let documented = Documented::read();
+    let documented = DocumentedSettings::read();
     let mut schema = documented.table(&[], &documented.values);
     let filter = documented.filter();
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
@@ -43,7 +43,7 @@ pub fn schema() -> Value {
 }
 
 /// The content of `default.toml`.
-struct Documented {
+struct DocumentedSettings {
     /// Every key with its default or an example.
     values: Map<String, Value>,
     /// The explanation of each key and table, by its path.
@@ -52,7 +52,7 @@ struct Documented {
     defaults: Value,
 }
 
-impl Documented {
+impl DocumentedSettings {
     fn read() -> Self {
         let opened: Vec<_> = DEFAULTS.lines().map(|line| key_of(line).unwrap_or(line)).collect();
         let (mut texts, mut table, mut text, mut previous) = (BTreeMap::new(), String::new(), Vec::new(), "");
@@ -202,7 +202,7 @@ fn words(path: &[&str]) -> Option<&'static [&'static str]> {
         [.., "ordering"] => Ordering::VARIANTS,
         ["sinks", "NAME-file" | "NAME-postgres" | "NAME-sqlite", "format"] => &["json", "cloudevents", "raw"],
         ["sinks", _, "format"] => Format::VARIANTS,
-        [.., "template"] => Shipped::VARIANTS,
+        [.., "template"] => BuiltInTarget::VARIANTS,
         [.., "compress"] => &["none", "gzip", "zstd"],
         [.., "search"] => Search::VARIANTS,
         [.., "security", "mechanism"] => Mechanism::VARIANTS,

@@ -19,7 +19,7 @@ use super::page::{self, Badge, Visit, advice, form, segment, time};
 use super::text::{text, whole};
 use channel::{RejectionReason, RejectionSeverity, grouped};
 use ledger::Quarantined;
-use operator::api::{DeadLetter, Entry, ListDeadLetters, ListQuarantine};
+use operator::api::{ChannelEntry, DeadLetter, ListDeadLetters, ListQuarantine};
 
 mod action;
 
@@ -60,15 +60,15 @@ pub(super) async fn list(visit: Visit) -> Response {
     visit.page("Held back", "/held", &content).await
 }
 
-fn rejected(events: &[Entry<Quarantined>], read_only: bool) -> Markup {
+fn rejected(events: &[ChannelEntry<Quarantined>], read_only: bool) -> Markup {
     // The most serious reasons come first.
     let mut groups: BTreeMap<(Reverse<Option<RejectionSeverity>>, &str, &str), u64> = BTreeMap::new();
-    for Entry { channel, facts, .. } in events {
+    for ChannelEntry { channel, facts, .. } in events {
         let severity = RejectionReason::from_name(&facts.reason).map(RejectionReason::severity);
         *groups.entry((Reverse(severity), channel, &facts.reason)).or_default() += 1;
     }
     let columns = [("Channel", ""), ("Offset", "number"), ("Reason", ""), ("In words", ""), ("Rejected (UTC)", "time")];
-    let rows = events.iter().take(LISTED).map(|Entry { channel, facts, .. }| {
+    let rows = events.iter().take(LISTED).map(|ChannelEntry { channel, facts, .. }| {
         let offset = facts.offset.get();
         let link = html! { a.open href={ "/held/quarantine/" (segment(channel)) "/" (offset) } { (offset) } };
         let at = time(Timestamp::from_second(facts.at).ok());
@@ -96,7 +96,7 @@ fn rejected(events: &[Entry<Quarantined>], read_only: bool) -> Markup {
     }
 }
 
-fn given_up(letters: &[Entry<DeadLetter>], read_only: bool) -> Markup {
+fn given_up(letters: &[ChannelEntry<DeadLetter>], read_only: bool) -> Markup {
     let mut groups: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for letter in letters {
         *groups.entry((&letter.channel, &letter.facts.sink)).or_default() += 1;
@@ -109,13 +109,14 @@ fn given_up(letters: &[Entry<DeadLetter>], read_only: bool) -> Markup {
         ("Attempts", "number"),
         ("Given up (UTC)", "time"),
     ];
-    let rows = letters.iter().take(LISTED).map(|Entry { channel, facts: DeadLetter { sink, facts }, .. }| {
-        let offset = facts.offset.get();
-        let address = format!("/held/dead/{}/{}/{offset}", segment(channel), segment(sink));
-        let link = html! { a.open href=(address) { (offset) } };
-        let (attempts, at) = (html! { (facts.attempts) }, time(Timestamp::from_second(facts.at).ok()));
-        vec![text(channel), text(sink), link, text(&facts.reason), attempts, at]
-    });
+    let rows =
+        letters.iter().take(LISTED).map(|ChannelEntry { channel, facts: DeadLetter { sink, facts }, .. }| {
+            let offset = facts.offset.get();
+            let address = format!("/held/dead/{}/{}/{offset}", segment(channel), segment(sink));
+            let link = html! { a.open href=(address) { (offset) } };
+            let (attempts, at) = (html! { (facts.attempts) }, time(Timestamp::from_second(facts.at).ok()));
+            vec![text(channel), text(sink), link, text(&facts.reason), attempts, at]
+        });
     html! {
         ul.groups {
             @for ((channel, sink), count) in &groups {

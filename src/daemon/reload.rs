@@ -82,7 +82,7 @@ impl Daemon {
         }
         let changes = Changes { warnings, ..before.changes_to(config) };
         self.logs.set(&config.log);
-        self.exporting.follow(config.otlp.as_ref());
+        self.trace_export.follow(config.otlp.as_ref());
         let configured = config.channels.iter().map(Channel::for_operator).collect();
         self.operations.send_modify(|now| *now = Arc::new(Operations { channels: configured, ..(**now).clone() }));
         self.parts.metrics.config_in_force();

@@ -39,7 +39,7 @@ const BETWEEN_STARTS: Duration = Duration::from_millis(2);
 
 /// How the daemon ended. If several outcomes apply, the last one in this order counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
-pub(crate) enum Outcome {
+pub(crate) enum EndReason {
     /// Stopped as requested. Every current batch was recorded.
     #[strum(serialize = "everything that was delivered is recorded")]
     Drained,
@@ -62,18 +62,18 @@ pub(crate) enum Outcome {
 
 /// The channels that are running, waiting for a restart, or about to end.
 pub(crate) struct Supervisor {
-    tasks: Tasks<Started>,
+    tasks: Tasks<StartedChannel>,
     /// How many channels the last list contained.
     wanted: usize,
     grace: Duration,
-    outcome: Option<Outcome>,
+    outcome: Option<EndReason>,
     stop: CancellationToken,
     /// When the grace period ends. Set after `stop` has fired.
     deadline: Option<Instant>,
 }
 
 /// A channel, and its restart schedule.
-type Started = (Arc<Channel>, Restarts);
+type StartedChannel = (Arc<Channel>, Restarts);
 
 /// Chooses the waits before restarts of a channel.
 struct Restarts {
@@ -112,7 +112,8 @@ impl Supervisor {
         }
         let mut after = Duration::ZERO;
         for channel in wanted {
-            let stays = |task: &&Task<Started>| !task.leave.is_cancelled() && task.on.0.identity == channel.identity;
+            let stays =
+                |task: &&Task<StartedChannel>| !task.leave.is_cancelled() && task.on.0.identity == channel.identity;
             if let Some(task) = self.tasks.running().find(stays) {
                 if !Arc::ptr_eq(&task.on.0, channel) {
                     task.on.0.become_like(channel);
@@ -125,7 +126,7 @@ impl Supervisor {
         }
     }
 
-    fn spawn(&mut self, on: Started, after: Duration) {
+    fn spawn(&mut self, on: StartedChannel, after: Duration) {
         let channel = on.0.clone();
         self.tasks.spawn(on, self.grace, async move |leave| {
             tokio::select! { () = sleep(after) => {}, () = leave.cancelled() => return Ok(()) }
@@ -135,11 +136,11 @@ impl Supervisor {
 
     /// Waits until the service has reported that every wanted channel is gone, or until `stop` fires and the current batches
     /// are finished. Returns how the daemon ended. The future can be dropped, and the function called again.
-    pub(crate) async fn ended(&mut self) -> Outcome {
+    pub(crate) async fn ended(&mut self) -> EndReason {
         let stop = self.stop.clone();
         loop {
             if self.tasks.running().next().is_none() && (self.wanted > 0 || stop.is_cancelled()) {
-                let by_itself = if stop.is_cancelled() { Outcome::Drained } else { Outcome::AllGone };
+                let by_itself = if stop.is_cancelled() { EndReason::Drained } else { EndReason::AllGone };
                 return self.outcome.unwrap_or(by_itself);
             }
             let deadline = self.deadline;
@@ -150,14 +151,18 @@ impl Supervisor {
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                     let grace_ms = self.grace.as_millis();
                     warn!(grace_ms, "some batches did not finish in time: they are offered again at the next start");
-                    return Outcome::GraceExpired;
+                    return EndReason::GraceExpired;
                 }
             }
         }
     }
 
     /// Restarts a channel that failed alone. Returns an outcome if the end of this channel ends all channels.
-    fn note_end(&mut self, mut task: Task<Started>, ended: Option<Result<(), ChannelError>>) -> Option<Outcome> {
+    fn note_end(
+        &mut self,
+        mut task: Task<StartedChannel>,
+        ended: Option<Result<(), ChannelError>>,
+    ) -> Option<EndReason> {
         let (channel, restarts) = &mut task.on;
         let name = channel.identity.name.clone();
         if ended.is_none() {
@@ -172,14 +177,14 @@ impl Supervisor {
             ChannelError::SinkClosed { .. } => {
                 info!(target: ALWAYS, channel = %name, reason = %error, "stopping");
                 self.stop.cancel();
-                return Some(Outcome::SinkClosed);
+                return Some(EndReason::SinkClosed);
             }
             // These are not defects, so their waits do not grow. A heartbeat ends both conditions, one way or the other.
             ChannelError::Lost | ChannelError::State(StateError::Database(_)) => restarts.waits.reset(),
             ChannelError::State(_) => {
                 error!(target: ALWAYS, channel = %name, error = %Chain(&error), "stopping: nothing more can be recorded; recorded progress is kept, and the rest is read again at the next start");
                 self.stop.cancel();
-                return Some(Outcome::StateFailed);
+                return Some(EndReason::StateFailed);
             }
             ChannelError::Panicked(_) | ChannelError::Refused(_) => {}
         }

@@ -52,11 +52,11 @@ pub(super) struct Notifier {
     manager: Option<(UnixDatagram, SocketAddr)>,
     /// How often the watchdog has to be fed.
     watchdog: Option<Duration>,
-    sent: Mutex<Sent>,
+    sent: Mutex<SentStatus>,
 }
 
 /// The parts of the last status that was sent.
-struct Sent {
+struct SentStatus {
     phase: Phase,
     summary: String,
 }
@@ -103,7 +103,7 @@ impl Notifier {
     }
 
     fn to(manager: Option<(UnixDatagram, SocketAddr)>, watchdog: Option<Duration>) -> Self {
-        let sent = Sent { phase: Phase::Running, summary: "started".to_owned() };
+        let sent = SentStatus { phase: Phase::Running, summary: "started".to_owned() };
         Self { manager, watchdog, sent: Mutex::new(sent) }
     }
 
@@ -181,7 +181,7 @@ impl Notifier {
     }
 }
 
-impl Sent {
+impl SentStatus {
     fn status(&self) -> String {
         match self.phase {
             Phase::Running => self.summary.clone(),

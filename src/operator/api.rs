@@ -168,7 +168,7 @@ pub struct ShowDeadLetter {
 /// The events are verified again and then sent to their sink as late deliveries. An event that the sink again refuses
 /// for too long becomes a dead letter again.
 #[derive(Debug, Serialize, Deserialize, Args)]
-pub struct RedeliverDeadLetters {
+pub struct ReplayDeadLetters {
     #[command(flatten)]
     pub which: DeadLetterSelection,
 }
@@ -214,7 +214,7 @@ pub struct DeadLetterSelection {
 
 /// Delivers past events to one sink again.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Redeliver {
+pub struct ReplayEvents {
     pub channel: String,
     pub sink: String,
     /// The bytes of the events as the service returned them, each in base64.
@@ -297,7 +297,7 @@ pub enum Refusal {
 
 /// A recorded item of a channel.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Entry<T> {
+pub struct ChannelEntry<T> {
     pub channel: String,
     pub channel_id: ChannelId,
     #[serde(flatten)]
@@ -331,7 +331,7 @@ pub struct Journey {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct QuarantinedEvent {
     #[serde(flatten)]
-    pub entry: Entry<Quarantined>,
+    pub entry: ChannelEntry<Quarantined>,
     /// The bytes of the event as text, if they are UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
@@ -341,7 +341,7 @@ pub struct QuarantinedEvent {
 
 /// A quarantined event that an operator retried.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Retried {
+pub struct RetriedEvent {
     pub offset: Offset,
     #[serde(flatten)]
     pub fate: Fate,
@@ -379,7 +379,7 @@ pub struct DeadLetter {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct DeadLetterEvent {
     #[serde(flatten)]
-    pub entry: Entry<DeadLetter>,
+    pub entry: ChannelEntry<DeadLetter>,
     /// The event as the service returned it.
     pub event: Box<RawValue>,
 }
@@ -392,7 +392,8 @@ pub struct CursorPosition {
     pub configured: bool,
     pub cursor: Cursor,
     /// How many late deliveries are still due for the sink.
-    pub owed: usize,
+    #[serde(rename = "owed")]
+    pub due: usize,
 }
 
 /// Deliveries to sinks, in their order.

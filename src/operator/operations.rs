@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
-use crate::api::{Entry, Refusal};
+use crate::api::{ChannelEntry, Refusal};
 use crate::configured::{ConfiguredChannel, by_id, find};
 use channel::{Handles, Owned, RecentEvents};
 use cluster::Peers;
@@ -72,7 +72,7 @@ impl Operations {
         &self,
         channel: Option<&str>,
         list: impl Fn(&ChannelRef, &Ledger) -> Vec<T>,
-    ) -> Result<Vec<Entry<T>>, Refusal> {
+    ) -> Result<Vec<ChannelEntry<T>>, Refusal> {
         let channels = if let Some(channel) = channel {
             vec![self.find(channel)?]
         } else {
@@ -84,7 +84,7 @@ impl Operations {
         for channel in channels {
             let ledger = self.ledger(&channel).await?;
             let found = list(&channel, &lock(&ledger));
-            listed.extend(found.into_iter().map(|facts| Entry::of(&channel, facts)));
+            listed.extend(found.into_iter().map(|facts| ChannelEntry::of(&channel, facts)));
         }
         Ok(listed)
     }
@@ -117,8 +117,8 @@ impl Operations {
             if let Some((owner, name)) = self.cluster.as_ref().and_then(|peers| peers.owner(channel.id)) {
                 return Err(Refusal::Elsewhere { channel: channel.name.to_string(), owner, name });
             }
-            if let Some(claimed) = self.ledgers.try_claim(channel.id, self.recent.proofs_each()).await? {
-                return Ok(handle.own(channel, claimed, &self.recent));
+            if let Some(lease) = self.ledgers.try_claim(channel.id, self.recent.proofs_each()).await? {
+                return Ok(handle.own(channel, lease, &self.recent));
             }
             if since.elapsed() > OWNERLESS {
                 let name = &channel.name;
@@ -143,7 +143,7 @@ impl Operations {
     }
 }
 
-impl<T> Entry<T> {
+impl<T> ChannelEntry<T> {
     pub(crate) fn of(channel: &ChannelRef, facts: T) -> Self {
         Self { channel: channel.name.to_string(), channel_id: channel.id, facts }
     }

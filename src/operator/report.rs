@@ -12,11 +12,11 @@ use ledger::Lost;
 use net::tasks::lock;
 use record::ChannelRef;
 
-mod belonging;
 mod condition;
 pub(crate) mod instances;
 pub(crate) mod not_ready;
 mod reasons;
+mod shared_proofs;
 
 use instances::{InstanceStatus, instances};
 use not_ready::{NotReady, NotReadyKind};
@@ -80,12 +80,12 @@ impl Operations {
         let seen = self.cluster.as_ref().map(|peers| peers.seen.borrow().clone());
         let is_daemon = self.daemon.is_some();
         let mut channels = Vec::with_capacity(self.channels.len());
-        let mut held_back = Vec::with_capacity(self.channels.len());
+        let mut duplicates = Vec::with_capacity(self.channels.len());
         for known in &self.channels {
             let ConfiguredChannel { channel, sinks, expect, .. } = known;
             if let Some(seen) = seen.as_ref().filter(|seen| seen.is_elsewhere(channel.id, is_daemon)) {
                 channels.push(elsewhere(channel, seen));
-                held_back.push(seen.view.held_back.get(&channel.id).cloned().unwrap_or_default());
+                duplicates.push(seen.view.held_back.get(&channel.id).cloned().unwrap_or_default());
                 continue;
             }
             let (handle, ledger) = (self.handles.of(channel.id), self.ledger(channel).await?);
@@ -96,11 +96,11 @@ impl Operations {
             }
             let mut status = handle.board().status(channel, sinks, &pauses, &ledger);
             status.pinned = expect.lists().map(|(what, _)| <&str>::from(what).to_owned()).collect();
-            status.shared_workflows = belonging::shared_workflows(known, &ledger, &self.channels);
+            status.shared_workflows = shared_proofs::shared_workflows(known, &ledger, &self.channels);
             channels.push(status);
-            held_back.push(belonging::held_back(known, &ledger, &self.recent));
+            duplicates.push(shared_proofs::quarantined_duplicates(known, &ledger, &self.recent));
         }
-        belonging::tell(&self.channels, held_back, &mut channels);
+        shared_proofs::report(&self.channels, duplicates, &mut channels);
         let mut report = Report {
             version: self.version.clone(),
             daemon: self.daemon.as_ref().map(|(process, _)| *process),

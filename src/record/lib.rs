@@ -20,19 +20,21 @@ use net::memory::Reserved;
 use proof::event::{ChannelId, Event, EventId, EventKey, EventType, Offset, Proofs};
 use proof::verify::{Hash, Proof, Unsigned, Verdict, Verified};
 
-mod checked;
 mod facts;
 mod line;
 mod manual;
+mod object_verdict;
 mod shape;
 
-pub use checked::Checked;
 pub use facts::{Facts, Field, Filter, Rule};
 pub use manual::{EXAMPLE, MANUAL, schema};
-pub use shape::{Below, Format, JSON, Message, Readable, Shape, Shipped, Source, Template, VOCABULARY, printable};
+pub use object_verdict::ObjectVerdict;
+pub use shape::{
+    BuiltInTarget, Format, JSON, Message, Readable, Shape, Source, Template, UrlSuffix, VOCABULARY, printable,
+};
 
 pub use line::{ChannelRef, Lines, UNSIGNED, VERIFIED, rfc3339};
-use line::{Parts, Verification};
+use line::{MemberRanges, Verification};
 
 /// An event that is ready for delivery. It can only be made from a [`Verified`] or [`Unsigned`] event.
 #[derive(Clone, Debug)]
@@ -57,7 +59,7 @@ pub struct Record {
     signatures: Option<(usize, usize)>,
     /// The JSON object, on one line, without a trailing line break.
     pub json: Bytes,
-    parts: Parts,
+    ranges: MemberRanges,
     /// Parsed on first use. Stays empty if no sink uses filters or subjects.
     facts: OnceLock<Box<Facts>>,
     _counted: Option<Arc<Reserved>>,
@@ -107,7 +109,7 @@ impl Record {
     fn new(channel: &ChannelRef, event: &Event, verification: &Verification<'_>, lines: &mut Lines) -> Self {
         let received = lines.received.clone();
         let text = received.as_ref().map(|(_, text)| &**text);
-        let (json, parts, counted) =
+        let (json, ranges, counted) =
             lines.write(|json| line::render(json, channel, &event.raw, Some(event), text, verification));
         Self {
             channel: channel.clone(),
@@ -120,7 +122,7 @@ impl Record {
             workflow_id: None,
             signatures: None,
             json,
-            parts,
+            ranges,
             facts: OnceLock::new(),
             _counted: counted,
         }
@@ -152,12 +154,12 @@ impl Record {
 
     /// The service's JSON alone, on one line.
     pub fn event(&self) -> Bytes {
-        self.json.slice(self.parts.event.clone())
+        self.json.slice(self.ranges.event.clone())
     }
 
     /// The JSON that the network signed, on one line. `None` without a proof, or if the signed text is not JSON.
     pub fn decoded(&self) -> Option<&[u8]> {
-        self.parts.decoded.clone().map(|decoded| &self.json[decoded])
+        self.ranges.decoded.clone().map(|decoded| &self.json[decoded])
     }
 
     /// The JSON object, with the proof if `include_proof` is set and the event is verified.
@@ -183,7 +185,7 @@ impl Record {
 }
 
 /// Renders an event with any verdict, to show it to a person or a program. The result is never delivered.
-pub fn shown(channel: &ChannelRef, verdict: &Verdict) -> String {
+pub fn verdict_json(channel: &ChannelRef, verdict: &Verdict) -> String {
     let (raw, event) = verdict.parts();
     let mut verification = Verification::status(verdict.name());
     match verdict {

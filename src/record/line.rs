@@ -75,7 +75,7 @@ impl Verification<'_> {
 
 /// The byte ranges of the parts of a record within its JSON.
 #[derive(Clone, Debug)]
-pub(super) struct Parts {
+pub(super) struct MemberRanges {
     pub(super) decoded: Option<Range<usize>>,
     pub(super) event: Range<usize>,
 }
@@ -88,7 +88,7 @@ pub(super) fn render(
     event: Option<&Event>,
     received: Option<&str>,
     verification: &Verification<'_>,
-) -> Parts {
+) -> MemberRanges {
     const DECODED: &str = "decoded";
     let signed = event.filter(|_| verification.status == VERIFIED).and_then(|event| event.payload.signed.as_deref());
     let signers = verification.proof.map_or(0, |proof| proof.signers.len());
@@ -122,7 +122,7 @@ pub(super) fn render(
     // An event that is not JSON gets an empty range at the end.
     let event = event.unwrap_or(json.len() - 1..json.len() - 1);
     put_on_one_line(&mut json[event.clone()]);
-    Parts { decoded, event }
+    MemberRanges { decoded, event }
 }
 
 fn member(json: &mut Vec<u8>, name: &str, value: &[u8]) -> Range<usize> {

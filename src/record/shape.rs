@@ -14,7 +14,7 @@ mod readable;
 mod template;
 
 pub use readable::{Readable, printable};
-pub use template::{Below, JSON, Shipped, Source, Template, VOCABULARY};
+pub use template::{BuiltInTarget, JSON, Source, Template, UrlSuffix, VOCABULARY};
 
 use template::Origin;
 
@@ -121,7 +121,7 @@ impl Message {
     }
 
     /// Returns the path and query to append to the target's address, if this event needs an address of its own.
-    pub fn below(&self) -> Option<Below> {
+    pub fn below(&self) -> Option<UrlSuffix> {
         self.shape.template.as_ref()?.below(&self.record)
     }
 }

@@ -9,22 +9,22 @@ use futures_util::future::join_all;
 use tokio::task::{JoinError, spawn_blocking};
 use uuid::Uuid;
 
-use crate::event::entry::{Cell, Entry, Rendered};
 use crate::event::facts::Facts;
 use crate::event::kind::Honesty;
+use crate::event::log_entry::{LogEntry, RecordCell, Rendered};
 use crate::event::network::Network;
-use crate::event::padding::{Padding, Parts};
+use crate::event::padding::{Padding, SharedBody};
 use crate::event::record::render;
 use crate::event::roster::{Roster, WatcherStatus};
 use crate::misbehaviour::Misbehaviour;
 use crate::options::Options;
 use log::Log;
-use memory::{KEPT_RECORDS, Memory};
-use page::{Asked, Condition, Rules, Selection, newest};
+use page::{Condition, PageRequest, Rules, Selection, newest};
+use record_cache::{KEPT_RECORDS, RecordCache};
 
 pub(crate) mod log;
-mod memory;
 pub(crate) mod page;
+mod record_cache;
 
 /// How many records one thread makes at a time. Two threads share a page of the usual size.
 const RECORDS_A_THREAD: usize = 100;
@@ -36,21 +36,21 @@ pub(crate) struct Channel {
     pub(crate) number: u64,
     network: Arc<Network>,
     rules: Rules,
-    state: RwLock<State>,
-    memory: Mutex<Memory>,
+    state: RwLock<ChannelState>,
+    record_cache: Mutex<RecordCache>,
 }
 
 /// The state that changes while the service runs.
-pub(crate) struct State {
+pub(crate) struct ChannelState {
     pub(crate) log: Log,
     /// The statuses in the order of the roster.
     pub(crate) watcher_statuses: Vec<WatcherStatus>,
 }
 
 /// An event, and the cell for its record.
-struct Placed {
-    entry: Entry,
-    cell: Cell,
+struct CachedEntry {
+    entry: LogEntry,
+    cell: RecordCell,
 }
 
 impl Channel {
@@ -64,8 +64,8 @@ impl Channel {
             number,
             network: Arc::clone(network),
             rules: Rules::new(options),
-            state: RwLock::new(State { log, watcher_statuses }),
-            memory: Mutex::new(Memory::new(kept_records(options))),
+            state: RwLock::new(ChannelState { log, watcher_statuses }),
+            record_cache: Mutex::new(RecordCache::new(kept_records(options))),
         }
     }
 
@@ -81,27 +81,27 @@ impl Channel {
         Ok(())
     }
 
-    pub(crate) fn state(&self) -> RwLockReadGuard<'_, State> {
+    pub(crate) fn state(&self) -> RwLockReadGuard<'_, ChannelState> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
+    pub(crate) fn state_mut(&self) -> RwLockWriteGuard<'_, ChannelState> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn facts(&self, entry: &Entry) -> Facts<'_> {
+    pub(crate) fn facts(&self, entry: &LogEntry) -> Facts<'_> {
         Facts::of(self.seed, self.number, &self.roster, entry)
     }
 
-    pub(crate) fn select(&self, asked: Asked, condition: &impl Condition) -> Selection {
+    pub(crate) fn select(&self, request: PageRequest, condition: &impl Condition) -> Selection {
         let log = &self.state().log;
-        let limit = log.misbehaviour.and_then(Misbehaviour::padding).map_or(asked.limit, Padding::limit);
-        let asked = Asked { limit: asked.limit.min(limit), ..asked };
-        let offset = asked.offset.filter(|offset| *offset > 0);
+        let limit = log.misbehaviour.and_then(Misbehaviour::padding).map_or(request.limit, Padding::limit);
+        let request = PageRequest { limit: request.limit.min(limit), ..request };
+        let offset = request.offset.filter(|offset| *offset > 0);
         match log.misbehaviour {
-            Some(Misbehaviour::SamePage) => newest(log, None, asked.limit, condition, now_ms()),
-            Some(Misbehaviour::Backwards) => newest(log, offset, asked.limit, condition, now_ms()),
-            _ => self.rules.select(log, asked, condition, now_ms()),
+            Some(Misbehaviour::SamePage) => newest(log, None, request.limit, condition, now_ms()),
+            Some(Misbehaviour::Backwards) => newest(log, offset, request.limit, condition, now_ms()),
+            _ => self.rules.select(log, request, condition, now_ms()),
         }
     }
 
@@ -114,10 +114,10 @@ impl Channel {
 
     /// Returns the page as the service answers it.
     pub(crate) async fn page(self: &Arc<Self>, selection: Selection) -> Result<Body, JoinError> {
-        let placed = self.made(selection.entries).await?;
-        let records: Vec<_> = placed.iter().filter_map(Placed::record).collect();
+        let cached = self.made(selection.entries).await?;
+        let records: Vec<_> = cached.iter().filter_map(CachedEntry::record).collect();
         let size: usize = records.iter().map(|(record, _)| record.len() + 1).sum();
-        let mut json = Parts::with_capacity(size + 64);
+        let mut json = SharedBody::with_capacity(size + 64);
         json.copy(br#"{"events":["#);
         for (at, (record, withheld)) in records.into_iter().enumerate() {
             if at > 0 {
@@ -135,21 +135,21 @@ impl Channel {
             let log = &self.state().log;
             log.index_of(id).map(|index| log.entry(index, now_ms()))
         };
-        let placed = self.made(entry.into_iter().collect()).await?;
-        Ok(placed.iter().find_map(Placed::record).map(|(record, withheld)| {
-            let mut json = Parts::with_capacity(record.len());
+        let cached = self.made(entry.into_iter().collect()).await?;
+        Ok(cached.iter().find_map(CachedEntry::record).map(|(record, withheld)| {
+            let mut json = SharedBody::with_capacity(record.len());
             record.write(withheld, &mut json);
             json.into()
         }))
     }
 
     /// Makes the missing records on blocking threads.
-    async fn made(self: &Arc<Self>, entries: Vec<Entry>) -> Result<Vec<Placed>, JoinError> {
-        let mut placed = self.placed(entries);
-        let (mut made, mut missing) = (Vec::with_capacity(placed.len()), Vec::new());
-        while !placed.is_empty() {
-            let group = placed.split_off(placed.len().saturating_sub(RECORDS_A_THREAD));
-            if group.iter().all(|place| place.cell.get().is_some()) {
+    async fn made(self: &Arc<Self>, entries: Vec<LogEntry>) -> Result<Vec<CachedEntry>, JoinError> {
+        let mut cached = self.cached(entries);
+        let (mut made, mut missing) = (Vec::with_capacity(cached.len()), Vec::new());
+        while !cached.is_empty() {
+            let group = cached.split_off(cached.len().saturating_sub(RECORDS_A_THREAD));
+            if group.iter().all(|entry| entry.cell.get().is_some()) {
                 made.extend(group);
             } else {
                 let channel = Arc::clone(self);
@@ -159,28 +159,28 @@ impl Channel {
         for group in join_all(missing).await {
             made.extend(group?);
         }
-        made.sort_unstable_by_key(|place| std::cmp::Reverse(place.entry.index));
+        made.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.entry.index));
         Ok(made)
     }
 
-    fn placed(&self, entries: Vec<Entry>) -> Vec<Placed> {
-        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut place = |entry: Entry| {
-            let cell = entry.own_cell.clone().unwrap_or_else(|| memory.cell((entry.drawn, entry.misbehaviour)));
-            Placed { entry, cell }
+    fn cached(&self, entries: Vec<LogEntry>) -> Vec<CachedEntry> {
+        let mut record_cache = self.record_cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut with_cell = |entry: LogEntry| {
+            let cell = entry.own_cell.clone().unwrap_or_else(|| record_cache.cell((entry.drawn, entry.misbehaviour)));
+            CachedEntry { entry, cell }
         };
-        entries.into_iter().map(&mut place).collect()
+        entries.into_iter().map(&mut with_cell).collect()
     }
 
-    fn make(&self, group: Vec<Placed>) -> Vec<Placed> {
-        for Placed { entry, cell } in &group {
+    fn make(&self, group: Vec<CachedEntry>) -> Vec<CachedEntry> {
+        for CachedEntry { entry, cell } in &group {
             cell.get_or_init(|| render(self.seed, self.number, &self.network, &self.roster, entry));
         }
         group
     }
 }
 
-impl Placed {
+impl CachedEntry {
     /// Returns the record if it has been made, and whether its proofs are withheld.
     fn record(&self) -> Option<(&Rendered, bool)> {
         self.cell.get().map(|record| (record, self.entry.withheld))

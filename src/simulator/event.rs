@@ -2,10 +2,10 @@
 
 pub(crate) mod content;
 pub(crate) mod contracts;
-pub(crate) mod entry;
 pub(crate) mod facts;
 pub(crate) mod id;
 pub(crate) mod kind;
+pub(crate) mod log_entry;
 pub(crate) mod network;
 pub(crate) mod padding;
 mod payload;

@@ -98,13 +98,13 @@ impl Fault {
 pub(crate) struct Faults {
     seed: u64,
     share: f64,
-    script: Mutex<VecDeque<Scripted>>,
-    asked: AtomicU64,
+    script: Mutex<VecDeque<ScriptedFault>>,
+    requests: AtomicU64,
     given: AtomicU64,
 }
 
 /// Faults that a test requested.
-struct Scripted {
+struct ScriptedFault {
     /// Only for requests of this route. `None` means every route except the health check.
     route: Option<Route>,
     fault: Fault,
@@ -114,14 +114,14 @@ struct Scripted {
 impl Faults {
     /// `share` is the share of requests that fail by chance.
     pub(crate) fn new(seed: u64, share: f64) -> Self {
-        Self { seed, share, script: Mutex::default(), asked: AtomicU64::new(0), given: AtomicU64::new(0) }
+        Self { seed, share, script: Mutex::default(), requests: AtomicU64::new(0), given: AtomicU64::new(0) }
     }
 
     /// Adds faults after the faults that are already queued.
     pub(crate) fn add(&self, route: Option<Route>, fault: Fault, times: usize) {
         if times > 0 {
             let mut script = self.script.lock().unwrap_or_else(PoisonError::into_inner);
-            script.push_back(Scripted { route, fault, times });
+            script.push_back(ScriptedFault { route, fault, times });
         }
     }
 
@@ -132,7 +132,7 @@ impl Faults {
 
     fn scripted(&self, route: Route) -> Option<Fault> {
         let mut script = self.script.lock().unwrap_or_else(PoisonError::into_inner);
-        let meant = |scripted: &Scripted| scripted.route.map_or(route != Route::Health, |only| only == route);
+        let meant = |scripted: &ScriptedFault| scripted.route.map_or(route != Route::Health, |only| only == route);
         let at = script.iter().position(meant)?;
         let scripted = script.get_mut(at)?;
         scripted.times -= 1;
@@ -147,7 +147,7 @@ impl Faults {
         if route == Route::Health || self.share <= 0.0 {
             return None;
         }
-        let number = self.asked.fetch_add(1, Ordering::Relaxed);
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
         let chance: f64 = draw(self.seed, Purpose::Fault, 0, number).random();
         (chance < self.share).then(|| Fault::nth(self.given.fetch_add(1, Ordering::Relaxed)))
     }

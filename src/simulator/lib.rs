@@ -41,8 +41,8 @@ pub use event::kind::{EventSpec, Honesty, Kind, Original, ReplayedId, Tampering}
 pub use event::roster::WatcherStatus;
 pub use fault::{Fault, Route};
 pub use http::backend::Requests;
-pub use misbehaviour::{Misbehaving, Misbehaviour, NotMisbehaving};
-pub use options::{GoBack, HasMore, LateProofs, NotAfter, NotTwoChannels, Options, Signing, Steal, Window};
+pub use misbehaviour::{MisbehavingChannels, Misbehaviour, ParseMisbehaviourError};
+pub use options::{GoBack, HasMore, LateProofs, Options, ParseAfterError, ParseStealError, Signing, Steal, Window};
 
 use channel::{Channel, now_ms};
 use event::network::Network;

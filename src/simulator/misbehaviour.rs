@@ -60,7 +60,7 @@ pub enum Misbehaviour {
 
 /// Which channels misbehave, and how: `hang`, `3:404`, `1-999:all`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Misbehaving {
+pub struct MisbehavingChannels {
     /// The indices of the channels in the announcement.
     pub channels: RangeInclusive<usize>,
     /// `None` means that each channel misbehaves in a different way, in turn.
@@ -70,7 +70,7 @@ pub struct Misbehaving {
 /// The text does not name channels and a misbehaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected how, behind which channels, such as hang, 3:404 or 1-999:all; --help lists the ways")]
-pub struct NotMisbehaving;
+pub struct ParseMisbehaviourError;
 
 impl Misbehaviour {
     fn read(text: &str) -> Option<Self> {
@@ -125,7 +125,7 @@ impl Misbehaviour {
     }
 }
 
-impl Misbehaving {
+impl MisbehavingChannels {
     /// Returns how a channel misbehaves. The last entry that names the channel decides.
     pub(crate) fn of(all: &[Self], channel: usize) -> Option<Misbehaviour> {
         let last = all.iter().rfind(|misbehaving| misbehaving.channels.contains(&channel))?;
@@ -150,21 +150,21 @@ impl Misbehaving {
     }
 }
 
-impl FromStr for Misbehaving {
-    type Err = NotMisbehaving;
+impl FromStr for MisbehavingChannels {
+    type Err = ParseMisbehaviourError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (channels, how) = text.rsplit_once(':').map_or((None, text), |(channels, how)| (Some(channels), how));
-        let number = |text: &str| text.parse().map_err(|_| NotMisbehaving);
+        let number = |text: &str| text.parse().map_err(|_| ParseMisbehaviourError);
         let channels = match channels.map(|channels| channels.split_once('-').unwrap_or((channels, channels))) {
             None => 0..=usize::MAX,
             Some((first, last)) => number(first)?..=number(last)?,
         };
         let how = match how {
             "all" => None,
-            how => Some(Misbehaviour::read(how).ok_or(NotMisbehaving)?),
+            how => Some(Misbehaviour::read(how).ok_or(ParseMisbehaviourError)?),
         };
-        if channels.is_empty() { Err(NotMisbehaving) } else { Ok(Self { channels, how }) }
+        if channels.is_empty() { Err(ParseMisbehaviourError) } else { Ok(Self { channels, how }) }
     }
 }
 
@@ -174,20 +174,23 @@ mod tests {
 
     #[test]
     fn kinds_of_misbehavior_are_assigned_in_turn() {
-        let read = |text: &str| text.parse::<Misbehaving>();
+        let read = |text: &str| text.parse::<MisbehavingChannels>();
         let all = ["1-99:all", "7:hang"].map(|text| read(text).unwrap());
-        let of = |channel| Misbehaving::of(&all, channel);
+        let of = |channel| MisbehavingChannels::of(&all, channel);
         assert_eq!(
             (of(0), of(1), of(2), of(7)),
             (None, Some(Misbehaviour::Hang), Some(Misbehaviour::SlowHead), Some(Misbehaviour::Hang))
         );
         assert!(Misbehaviour::value_variants().iter().all(|way| (1..=33).any(|channel| of(channel) == Some(*way))));
-        assert_eq!(read("deep-json"), Ok(Misbehaving { channels: 0..=usize::MAX, how: Some(Misbehaviour::DeepJson) }));
-        assert_eq!(read("3:404"), Ok(Misbehaving { channels: 3..=3, how: Some(Misbehaviour::Status(404)) }));
+        assert_eq!(
+            read("deep-json"),
+            Ok(MisbehavingChannels { channels: 0..=usize::MAX, how: Some(Misbehaviour::DeepJson) })
+        );
+        assert_eq!(read("3:404"), Ok(MisbehavingChannels { channels: 3..=3, how: Some(Misbehaviour::Status(404)) }));
         for text in
             ["", "shout", "200", "600", "1-2", ":hang", "x:hang", "3-2:hang", "1-:hang", "-1:hang", "1:hang:all"]
         {
-            assert_eq!(read(text), Err(NotMisbehaving), "{text}");
+            assert_eq!(read(text), Err(ParseMisbehaviourError), "{text}");
         }
     }
 }

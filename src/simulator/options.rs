@@ -8,7 +8,7 @@ use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
 use clap::value_parser;
 
 use crate::event::roster::WatcherStatus;
-use crate::misbehaviour::Misbehaving;
+use crate::misbehaviour::MisbehavingChannels;
 use crate::random;
 
 /// The options of a simulated service. Two services with the same options and seed behave the same, except for the time
@@ -62,8 +62,8 @@ pub struct Options {
     pub faults: f64,
 
     /// Which channels misbehave, and how
-    #[arg(long, value_name = "[CHANNELS:]HOW", long_help = Misbehaving::help())]
-    pub misbehave: Vec<Misbehaving>,
+    #[arg(long, value_name = "[CHANNELS:]HOW", long_help = MisbehavingChannels::help())]
+    pub misbehave: Vec<MisbehavingChannels>,
 
     /// Replace half of the backlog of channel INTO with genuine events of channel FROM, such as 0:1 [default: none]
     #[arg(long, value_name = "FROM:INTO")]
@@ -225,20 +225,20 @@ pub struct Steal {
 /// The text is not two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected the places of two channels, from 0, such as 0:1")]
-pub struct NotTwoChannels;
+pub struct ParseStealError;
 
 impl FromStr for Steal {
-    type Err = NotTwoChannels;
+    type Err = ParseStealError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let numbers = text.split_once(':').and_then(|(from, into)| Some((from.parse().ok()?, into.parse().ok()?)));
-        numbers.filter(|(from, into)| from != into).map(|(from, into)| Self { from, into }).ok_or(NotTwoChannels)
+        numbers.filter(|(from, into)| from != into).map(|(from, into)| Self { from, into }).ok_or(ParseStealError)
     }
 }
 
 /// The text is not a number and a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotAfter {
+pub enum ParseAfterError {
     /// For [`LateProofs`].
     #[error("expected a share from 0 to 1 and a duration, such as 0.1:30s")]
     Share,
@@ -248,19 +248,19 @@ pub enum NotAfter {
 }
 
 impl FromStr for LateProofs {
-    type Err = NotAfter;
+    type Err = ParseAfterError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let after = after(text).filter(|(share, _)| (0.0..=1.0).contains(share));
-        after.map(|(share, delay)| Self { share, delay }).ok_or(NotAfter::Share)
+        after.map(|(share, delay)| Self { share, delay }).ok_or(ParseAfterError::Share)
     }
 }
 
 impl FromStr for GoBack {
-    type Err = NotAfter;
+    type Err = ParseAfterError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        after(text).map(|(events, after)| Self { events, after }).ok_or(NotAfter::Events)
+        after(text).map(|(events, after)| Self { events, after }).ok_or(ParseAfterError::Events)
     }
 }
 
@@ -294,9 +294,9 @@ mod tests {
         assert_eq!(read("0.1:30s"), Ok(LateProofs { share: 0.1, delay: Duration::from_secs(30) }));
         assert_eq!(read("1:1m 30s"), Ok(LateProofs { share: 1.0, delay: Duration::from_secs(90) }));
         for text in ["", "0.1", "0.1:", ":30s", "1.5:30s", "-0.1:30s", "NaN:30s", "0.1:30", "0.1:-30s"] {
-            assert_eq!(read(text), Err(NotAfter::Share), "{text}");
+            assert_eq!(read(text), Err(ParseAfterError::Share), "{text}");
         }
         assert_eq!("50:30s".parse(), Ok(GoBack { events: 50, after: Duration::from_secs(30) }));
-        assert_eq!("0.5:30s".parse::<GoBack>(), Err(NotAfter::Events));
+        assert_eq!("0.5:30s".parse::<GoBack>(), Err(ParseAfterError::Events));
     }
 }

@@ -3,9 +3,9 @@
 use clap::Subcommand;
 
 use crate::cli::arguments::Printed;
-use crate::cli::context::{Context, Exit, Failure, client, configured};
+use crate::cli::context::{CommandError, Context, Exit, client, configured};
 use ledger::Cursor;
-use operator::api::{CursorMove, CursorPosition, Entry, ListCursors, SetCursors};
+use operator::api::{ChannelEntry, CursorMove, CursorPosition, ListCursors, SetCursors};
 use operator::find;
 use proof::event::Offset;
 
@@ -58,7 +58,7 @@ fn target(text: &str) -> Result<Target, &'static str> {
     }
 }
 
-pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let operator = cx.operator()?;
     match command {
         Command::Show(Printed { request, json }) => {
@@ -72,7 +72,7 @@ pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, 
                 Target::Latest => {
                     let channel = find(&configured(&operator.config.channels), &request.channel)?;
                     let page = client(&cx.config()?)?.poll(channel.id, None, 1).await;
-                    let page = page.map_err(Failure::api("the latest event could not be requested"))?;
+                    let page = page.map_err(CommandError::api("the latest event could not be requested"))?;
                     page.events.first().map(|event| event.offset)
                 }
             };
@@ -81,7 +81,7 @@ pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, 
             if yes {
                 return Ok(Exit::Done);
             }
-            Err(Failure::usage("nothing was changed: add --yes to do it"))
+            Err(CommandError::usage("nothing was changed: add --yes to do it"))
         }
     }
 }
@@ -90,11 +90,11 @@ fn heading() -> String {
     format!("{:24}  {:24}  {:>12}  PENDING", "CHANNEL", "SINK", "CURSOR")
 }
 
-fn position(Entry { channel, facts, .. }: &Entry<CursorPosition>) -> String {
-    let CursorPosition { sink, configured, cursor, owed } = facts;
+fn position(ChannelEntry { channel, facts, .. }: &ChannelEntry<CursorPosition>) -> String {
+    let CursorPosition { sink, configured, cursor, due } = facts;
     let note = if *configured { "" } else { "  (not configured)" };
     let cursor = cursor.to_string();
-    format!("{channel:24}  {sink:24}  {cursor:>12}  {owed} pending{note}")
+    format!("{channel:24}  {sink:24}  {cursor:>12}  {due} pending{note}")
 }
 
 fn moved(request: &SetCursors, CursorMove { sink, from, to, repeated, passed_over }: &CursorMove) -> String {

@@ -4,10 +4,10 @@ use clap::Subcommand;
 use serde_json::json;
 
 use crate::cli::arguments::{Confirmed, Printed};
-use crate::cli::context::{Context, Exit, Failure};
-use crate::cli::shown::{id, printable, time};
+use crate::cli::context::{CommandError, Context, Exit};
+use crate::cli::verdict_line::{id, printable, time};
 use operator::api::{
-    DeadLetter, DeadLetterEvent, DropDeadLetters, Entry, ListDeadLetters, RedeliverDeadLetters, ShowDeadLetter,
+    ChannelEntry, DeadLetter, DeadLetterEvent, DropDeadLetters, ListDeadLetters, ReplayDeadLetters, ShowDeadLetter,
 };
 
 /// List, show, replay or drop dead letters.
@@ -28,12 +28,12 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
-    Replay(Printed<RedeliverDeadLetters>),
+    Replay(Printed<ReplayDeadLetters>),
     Drop(Confirmed<DropDeadLetters>),
 }
 
 /// If this fails, nothing was changed. The exception is a failure of the state: it is then unknown whether anything changed.
-pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let operator = cx.operator()?;
     match command {
         Command::List(Printed { request, json }) => {
@@ -53,7 +53,7 @@ pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, 
             cx.say(format!("{} dead letters will be delivered to {sink} again", offsets.len()))
         }
         Command::Drop(Confirmed { yes: false, .. }) => {
-            Err(Failure::usage("nothing was dropped: add --yes to drop these dead letters permanently"))
+            Err(CommandError::usage("nothing was dropped: add --yes to drop these dead letters permanently"))
         }
         Command::Drop(Confirmed { request, yes: true }) => {
             cx.say(format!("{} dropped", operator.ask(&request).await?.len()))
@@ -68,7 +68,7 @@ fn heading() -> String {
     )
 }
 
-fn line(Entry { channel, facts: DeadLetter { sink, facts }, .. }: &Entry<DeadLetter>) -> String {
+fn line(ChannelEntry { channel, facts: DeadLetter { sink, facts }, .. }: &ChannelEntry<DeadLetter>) -> String {
     let (offset, attempts, reason) = (facts.offset, facts.attempts, printable(&facts.reason));
     format!(
         "{channel:24}  {sink:24}  {offset:>10}  {:20}  {:36}  {attempts:>6}  {reason}",

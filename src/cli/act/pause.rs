@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::cli::context::{Context, Exit, Failure};
+use crate::cli::context::{CommandError, Context, Exit};
 use crate::config::positive_duration;
 use operator::api::SetPaused;
 
@@ -35,7 +35,7 @@ fn ends_after(text: &str) -> Result<Timestamp, String> {
     Timestamp::now().checked_add(duration).map_err(|error| error.to_string())
 }
 
-pub(crate) async fn run(what: SetPaused, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn run(what: SetPaused, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let operator = cx.operator()?;
     // A state that is not shared belongs to one daemon. If that daemon does not run, nothing can be paused.
     let is_shared = operator.config.state.database.is_some();

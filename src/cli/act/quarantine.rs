@@ -5,11 +5,12 @@ use base64::engine::general_purpose::STANDARD;
 use clap::Subcommand;
 
 use crate::cli::arguments::{Confirmed, Printed};
-use crate::cli::context::{Context, Exit, Failure};
-use crate::cli::shown::{id, printable, time};
+use crate::cli::context::{CommandError, Context, Exit};
+use crate::cli::verdict_line::{id, printable, time};
 use ledger::Quarantined;
 use operator::api::{
-    DropQuarantined, Entry, Fate, ListQuarantine, QuarantinedEvent, Retried, RetryQuarantined, ShowQuarantined,
+    ChannelEntry, DropQuarantined, Fate, ListQuarantine, QuarantinedEvent, RetriedEvent, RetryQuarantined,
+    ShowQuarantined,
 };
 
 /// List, show, retry or drop the rejected events in the quarantine.
@@ -37,7 +38,7 @@ pub(crate) enum Command {
 }
 
 /// If this fails, nothing was changed. The exception is a failure of the state: it is then unknown whether anything changed.
-pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let operator = cx.operator()?;
     match command {
         Command::List(Printed { request, json }) => {
@@ -48,7 +49,7 @@ pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, 
         Command::Retry(Printed { request, json }) => {
             let retried = operator.ask(&request).await?;
             cx.say_each(json, &retried, self::retried)?;
-            let failed = |one: &Retried| matches!(one.fate, Fate::Kept { .. } | Fate::NotThere);
+            let failed = |one: &RetriedEvent| matches!(one.fate, Fate::Kept { .. } | Fate::NotThere);
             Ok(if retried.iter().any(failed) { Exit::Failed } else { Exit::Done })
         }
         Command::Drop(Confirmed { request, yes: false }) => {
@@ -57,7 +58,7 @@ pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, 
                 None if request.all => format!("all quarantined events of channel {}", request.channel),
                 None => format!("{} events", request.offsets.len()),
             };
-            Err(Failure::usage(format!("nothing was dropped: add --yes to drop {events} permanently")))
+            Err(CommandError::usage(format!("nothing was dropped: add --yes to drop {events} permanently")))
         }
         Command::Drop(Confirmed { request, yes: true }) => {
             cx.say(format!("{} dropped", operator.ask(&request).await?.len()))
@@ -65,12 +66,12 @@ pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, 
     }
 }
 
-fn show(cx: &mut Context<'_>, event: &QuarantinedEvent, raw: bool) -> Result<Exit, Failure> {
+fn show(cx: &mut Context<'_>, event: &QuarantinedEvent, raw: bool) -> Result<Exit, CommandError> {
     let bytes = STANDARD
         .decode(&event.bytes_base64)
-        .map_err(|_| Failure::failed("the daemon answered an event that is not base64"))?;
+        .map_err(|_| CommandError::failed("the daemon answered an event that is not base64"))?;
     if raw {
-        cx.out.write_all(&bytes).and_then(|()| cx.out.flush()).map_err(Failure::output)?;
+        cx.out.write_all(&bytes).and_then(|()| cx.out.flush()).map_err(CommandError::output)?;
         return Ok(Exit::Done);
     }
     cx.say_lines([line(&event.entry), printable(&String::from_utf8_lossy(&bytes))])
@@ -80,12 +81,12 @@ fn heading() -> String {
     format!("{:24}  {:>10}  {:20}  {:20}  {:36}  DETAIL", "CHANNEL", "OFFSET", "SINCE", "REASON", "EVENT")
 }
 
-fn line(Entry { channel, facts, .. }: &Entry<Quarantined>) -> String {
+fn line(ChannelEntry { channel, facts, .. }: &ChannelEntry<Quarantined>) -> String {
     let (offset, reason, detail) = (facts.offset, &facts.reason, printable(&facts.detail));
     format!("{channel:24}  {offset:>10}  {:20}  {reason:20}  {:36}  {detail}", time(Some(facts.at)), id(facts.event_id))
 }
 
-pub(crate) fn retried(Retried { offset, fate }: &Retried) -> String {
+pub(crate) fn retried(RetriedEvent { offset, fate }: &RetriedEvent) -> String {
     let outcome = match fate {
         Fate::Delivering => "verified: it will be delivered late",
         Fate::Waiting => "has no proof yet: it is pending again",

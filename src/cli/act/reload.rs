@@ -1,6 +1,6 @@
 //! `channeld reload`: makes the running daemon read its configuration again.
 
-use crate::cli::context::{Context, Exit, Failure};
+use crate::cli::context::{CommandError, Context, Exit};
 use operator::api::Reload;
 
 /// Reload the configuration and secrets of the running daemon.
@@ -17,7 +17,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let changes = cx.operator()?.ask_daemon(&Reload {}).await?;
     if args.json {
         return cx.say_json(&changes);

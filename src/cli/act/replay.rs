@@ -3,12 +3,12 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::cli::context::{Context, Exit, Failure, client, configured};
+use crate::cli::context::{CommandError, Context, Exit, client, configured};
 use crate::cli::operate::Operator;
-use crate::cli::terminal::progress::Bar;
+use crate::cli::terminal::progress::ProgressBar;
 use channel::{History, grouped, unobserved};
 use ledger::LATE;
-use operator::api::{CursorPosition, ListCursors, Redeliver};
+use operator::api::{CursorPosition, ListCursors, ReplayEvents};
 use operator::{check_sink, verifier_of};
 use proof::event::{Offset, RawEvent};
 
@@ -41,10 +41,10 @@ pub(crate) struct Args {
 }
 
 /// Delivers the events again. If this fails midway, the error says how many events were already queued.
-pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let Args { channel, sink, from, to } = args;
     if from > to {
-        return Err(Failure::usage("--from is above --to"));
+        return Err(CommandError::usage("--from is above --to"));
     }
     let config = cx.config()?;
     let client = client(&config)?;
@@ -54,22 +54,23 @@ pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Failu
     let events = args.read(History::of(unobserved(client, known.id), *from, *to, config.api.page_limit)).await?;
     let (Some(first), Some(last)) = (events.first(), events.last()) else {
         let message = format!("channel {channel} has no event from {from} to {to}: nothing is delivered");
-        return Err(Failure::failed(message));
+        return Err(CommandError::failed(message));
     };
     if Some(last.offset) > lane.cursor.through {
-        return Err(Failure::usage(format!(
+        return Err(CommandError::usage(format!(
             "sink {sink} of channel {channel} has reached offset {}, and receives later events in order: nothing is delivered; choose a lower --to",
             lane.cursor
         )));
     }
-    let (all, mut queued, mut bar) = (events.len(), 0, Bar::begin());
+    let (all, mut queued, mut bar) = (events.len(), 0, ProgressBar::begin());
     for events in requests(&events) {
-        let request = Redeliver { channel: channel.clone(), sink: sink.clone(), events };
-        let offsets = operator.ask(&request).await.map_err(|Failure(exit, why)| match queued {
-            0 => Failure(exit, why),
-            _ => {
-                Failure(exit, format!("{queued} of {all} events will be delivered to {sink}; then this failed: {why}"))
-            }
+        let request = ReplayEvents { channel: channel.clone(), sink: sink.clone(), events };
+        let offsets = operator.ask(&request).await.map_err(|CommandError(exit, why)| match queued {
+            0 => CommandError(exit, why),
+            _ => CommandError(
+                exit,
+                format!("{queued} of {all} events will be delivered to {sink}; then this failed: {why}"),
+            ),
         })?;
         queued += offsets.len();
         bar.tell(queued as u64, all as u64, "queued: ");
@@ -79,7 +80,7 @@ pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Failu
 }
 
 impl Args {
-    async fn lane(&self, operator: &Operator) -> Result<CursorPosition, Failure> {
+    async fn lane(&self, operator: &Operator) -> Result<CursorPosition, CommandError> {
         let lanes = operator.ask(&ListCursors { channel: Some(self.channel.clone()) }).await?;
         let mut lanes: Vec<_> = lanes.into_iter().map(|lane| lane.facts).filter(|lane| lane.configured).collect();
         let sinks: Vec<_> = lanes.iter().map(|lane| &*lane.sink).collect();
@@ -88,11 +89,11 @@ impl Args {
         Ok(lanes.remove(0))
     }
 
-    async fn read(&self, mut history: History) -> Result<Vec<RawEvent>, Failure> {
+    async fn read(&self, mut history: History) -> Result<Vec<RawEvent>, CommandError> {
         let Self { from, to, .. } = self;
-        let (mut events, mut bytes, mut bar) = (Vec::<RawEvent>::new(), 0, Bar::begin());
+        let (mut events, mut bytes, mut bar) = (Vec::<RawEvent>::new(), 0, ProgressBar::begin());
         loop {
-            let page = history.next().await.map_err(Failure::reading("the events could not be read"))?;
+            let page = history.next().await.map_err(CommandError::reading("the events could not be read"))?;
             let Some(last) = page.last() else { return Ok(events) };
             bar.tell_offset(last.offset, *from, *to, "read: ");
             for event in page {
@@ -101,7 +102,7 @@ impl Args {
                     let (count, mib) = (grouped(LATE.events), LATE.bytes >> 20);
                     let first =
                         events.last().map_or(String::new(), |last| format!(", the first up to --to {}", last.offset));
-                    return Err(Failure::usage(format!(
+                    return Err(CommandError::usage(format!(
                         "from {from} to {to} are more than {count} events or {mib} MiB, the limit for one command: deliver them in parts{first}; nothing is delivered"
                     )));
                 }

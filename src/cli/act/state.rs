@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
 
-use crate::cli::context::{Context, Exit, Failure};
+use crate::cli::context::{CommandError, Context, Exit};
 use crate::cli::operate::{owned, visit};
-use crate::cli::terminal::progress::Bar;
+use crate::cli::terminal::progress::ProgressBar;
 use crate::config::load_both_backends;
 use cluster::Peers;
 use ledger::store::{Copied, Sled, copy};
@@ -52,7 +52,7 @@ pub(crate) enum Backend {
     Postgres,
 }
 
-pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let operator = cx.operator()?;
     match command {
         Command::Acknowledge { json } => {
@@ -80,7 +80,7 @@ fn acknowledged(lost: Option<Lost>) -> String {
 }
 
 /// Copies the state of the other backend to this one.
-async fn copy_to(to: Backend, file: Option<&Path>) -> Result<Copied, Failure> {
+async fn copy_to(to: Backend, file: Option<&Path>) -> Result<Copied, CommandError> {
     let (path, database) = load_both_backends(file)?;
     if to == Backend::Postgres {
         owned(&path)?;
@@ -93,24 +93,24 @@ async fn copy_to(to: Backend, file: Option<&Path>) -> Result<Copied, Failure> {
         let open = if to == Backend::Sled { Sled::open_for_copy } else { Sled::open };
         let sled = spawn_blocking(move || open(&path)).await;
         let sled = sled.unwrap_or_else(|panic| Err(StateError::Damaged(panic.to_string())));
-        let sled = sled.map_err(|error| Failure::by(&error))?;
-        let mut bar = Bar::begin();
+        let sled = sled.map_err(|error| CommandError::by(&error))?;
+        let mut bar = ProgressBar::begin();
         let tell = |copied: Copied, all: usize| bar.tell(copied.channels as u64, all as u64, "channels: ");
         let copied = match to {
             Backend::Postgres => copy(&sled, &*postgres, tell).await,
             Backend::Sled => copy(&*postgres, &sled, tell).await,
         };
-        copied.map_err(|error| Failure::by(&error))
+        copied.map_err(|error| CommandError::by(&error))
     };
     visit(open, copying).await
 }
 
-fn check_alone(peers: &Peers) -> Result<(), Failure> {
+fn check_alone(peers: &Peers) -> Result<(), CommandError> {
     let seen = peers.seen.borrow();
     let live = seen.view.instances.values().filter(|instance| instance.shares());
     let names: Vec<_> = live.map(|instance| &*instance.name).collect();
     if names.is_empty() {
         return Ok(());
     }
-    Err(Failure::failed(format!("instances live ({}): stop them first; nothing was copied", names.join(", "))))
+    Err(CommandError::failed(format!("instances live ({}): stop them first; nothing was copied", names.join(", "))))
 }

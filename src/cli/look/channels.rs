@@ -15,13 +15,13 @@ use strum::VariantArray;
 use uuid::Uuid;
 
 use crate::cli::act::quarantine;
-use crate::cli::context::{Context, Exit, Failure, client, configured};
-use crate::cli::shown::{printable, verified};
+use crate::cli::context::{CommandError, Context, Exit, client, configured};
+use crate::cli::verdict_line::{printable, verified};
 use crate::config::{self, Config};
 use api::{ApiError, Client, Filter};
 use channel::{Expect, Named, Names, RejectionReason};
 use net::Chain;
-use operator::api::{Reload, Retried, RetryQuarantined};
+use operator::api::{Reload, RetriedEvent, RetryQuarantined};
 use operator::{Changes, names};
 use proof::event::{ChannelId, EventType, Offset};
 use proof::verify::{Verdict, Verified};
@@ -89,79 +89,79 @@ struct Proposal {
     /// Verified events that the lists of the configuration reject.
     rejected_now: usize,
     /// Verified events that the proposed lists reject.
-    rejected: Vec<Rejected>,
+    rejected: Vec<RejectedEvent>,
     written: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    applied: Option<Applied>,
+    applied: Option<AppliedProposal>,
 }
 
 /// The result of applying the proposal to the running daemon.
 #[derive(Debug, Serialize)]
-struct Applied {
+struct AppliedProposal {
     changes: Changes,
-    retried: Vec<Retried>,
+    retried: Vec<RetriedEvent>,
 }
 
 #[derive(Debug, Serialize)]
-struct Rejected {
+struct RejectedEvent {
     offset: Offset,
     reason: &'static str,
     detail: String,
 }
 
-pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let Command::Pin(args) = command;
     let config = cx.config()?;
     let known = config.channels.iter().find(|known| *known.channel.name == args.channel);
     let known = known.ok_or_else(|| {
         let (name, names) = (&args.channel, names(&configured(&config.channels)));
-        Failure::usage(format!("channel `{name}` is not configured; the configured channels are {names}"))
+        CommandError::usage(format!("channel `{name}` is not configured; the configured channels are {names}"))
     })?;
     let (mut proposal, expect) = propose(&args, &config, known).await?;
     if args.write || args.apply {
         let Some(file) = cx.file.filter(|_| !expect.is_empty()) else {
             let message = "nothing was written: no configuration file exists, or nothing can be proposed";
-            return Err(Failure::failed(message));
+            return Err(CommandError::failed(message));
         };
         config::write_expect(file, &args.channel, &expect)
-            .map_err(|error| Failure::failed(format!("{}: {}", file.display(), Chain(&error))))?;
+            .map_err(|error| CommandError::failed(format!("{}: {}", file.display(), Chain(&error))))?;
         proposal.written = true;
         if args.apply {
-            let but = |Failure(exit, why)| Failure(exit, format!("the lists were written, but {why}"));
-            proposal.applied = Some(Applied::by_daemon(cx, args.channel).await.map_err(but)?);
+            let but = |CommandError(exit, why)| CommandError(exit, format!("the lists were written, but {why}"));
+            proposal.applied = Some(AppliedProposal::by_daemon(cx, args.channel).await.map_err(but)?);
         }
     }
     if args.json { cx.say_json(&proposal) } else { cx.say_lines(proposal.lines()) }
 }
 
-async fn propose(args: &Args, config: &Config, known: &config::Channel) -> Result<(Proposal, Expect), Failure> {
+async fn propose(args: &Args, config: &Config, known: &config::Channel) -> Result<(Proposal, Expect), CommandError> {
     let (channel, client) = (&known.channel, client(config)?);
     let types = vec![EventType::WatcherEvent, EventType::OperationStatus, EventType::QueryStatus];
     let filter = Filter { types, ..Filter::default() };
     let doing = format!("channel {} could not be searched", channel.name);
-    let page = client.search(channel.id, &filter, EVENTS, None).await.map_err(Failure::api(doing))?;
+    let page = client.search(channel.id, &filter, EVENTS, None).await.map_err(CommandError::api(doing))?;
     let verdicts = verified(&known.verification.verifier, page.events).await;
     let events = verdicts.len();
     let holds = |verdict| if let Verdict::Verified(verified) = verdict { Some(verified) } else { None };
     let proved: Vec<Verified> = verdicts.into_iter().filter_map(holds).collect();
     let present = &known.verification.expect;
-    let mut seen = Seen::default();
-    seen.watchers(&client, channel.id, &proved).await?;
-    seen.events(channel.id, &proved);
+    let mut named_values = NamedValues::default();
+    named_values.watchers(&client, channel.id, &proved).await?;
+    named_values.events(channel.id, &proved);
     let lists = Named::VARIANTS.iter().filter(|list| args.lists.is_empty() || args.lists.contains(list));
-    let (named, left_out): (Vec<_>, Vec<_>) = lists.copied().partition(|what| !seen.unnamed.contains(what));
+    let (named, left_out): (Vec<_>, Vec<_>) = lists.copied().partition(|what| !named_values.unnamed.contains(what));
     let mut proposed: BTreeMap<Named, BTreeSet<String>> =
         present.lists().map(|(what, values)| (what, values.iter().cloned().collect())).collect();
     for what in named {
-        proposed.entry(what).or_default().extend(seen.values.remove(&what).unwrap_or_default());
+        proposed.entry(what).or_default().extend(named_values.values.remove(&what).unwrap_or_default());
     }
     proposed.retain(|_, values| !values.is_empty());
     let expect = Expect::of(proposed.into_iter().map(|(what, values)| (what, values.into_iter().collect())));
-    let check = |expect: &Expect| -> Vec<Rejected> {
+    let check = |expect: &Expect| -> Vec<RejectedEvent> {
         let rejected = |verified: &Verified| {
             let not = expect.check_event(channel.id, verified).err()?;
             let (offset, reason) = (verified.event().raw.offset, RejectionReason::from(&not).name());
-            Some(Rejected { offset, reason, detail: not.to_string() })
+            Some(RejectedEvent { offset, reason, detail: not.to_string() })
         };
         proved.iter().filter_map(rejected).collect()
     };
@@ -179,8 +179,8 @@ async fn propose(args: &Args, config: &Config, known: &config::Channel) -> Resul
     Ok((proposal, expect))
 }
 
-impl Applied {
-    async fn by_daemon(cx: &Context<'_>, channel: String) -> Result<Self, Failure> {
+impl AppliedProposal {
+    async fn by_daemon(cx: &Context<'_>, channel: String) -> Result<Self, CommandError> {
         let operator = cx.operator()?;
         let changes = operator.ask_daemon(&Reload {}).await?;
         let all = RetryQuarantined { channel, offsets: Vec::new(), all: true, reason: None };
@@ -229,7 +229,7 @@ impl Proposal {
 
 /// The values that a channel's events and watchers name.
 #[derive(Debug, Default)]
-struct Seen {
+struct NamedValues {
     values: BTreeMap<Named, BTreeSet<String>>,
     /// Kinds of values that at least one event does not have.
     unnamed: BTreeSet<Named>,
@@ -237,15 +237,15 @@ struct Seen {
     described: BTreeSet<Uuid>,
 }
 
-impl Seen {
+impl NamedValues {
     /// Requests the descriptions of the watchers that the events name.
-    async fn watchers(&mut self, client: &Client, channel: ChannelId, events: &[Verified]) -> Result<(), Failure> {
+    async fn watchers(&mut self, client: &Client, channel: ChannelId, events: &[Verified]) -> Result<(), CommandError> {
         let ids: BTreeSet<_> = events.iter().filter_map(watcher).collect();
         for id in ids.into_iter().take(WATCHERS) {
             let watcher = match client.watcher(channel, id).await {
                 Ok(watcher) => watcher,
                 Err(ApiError::NotFound(_)) => continue,
-                Err(error) => return Err(Failure::api(format!("the watcher {id} could not be read"))(error)),
+                Err(error) => return Err(CommandError::api(format!("the watcher {id} could not be read"))(error)),
             };
             self.described.insert(id);
             let description: Value = serde_json::from_slice(&watcher.json).unwrap_or_default();

@@ -1,8 +1,8 @@
 //! `channeld cluster`: shows the instances that share the channels, and the owner of each channel.
 
-use crate::cli::context::{Context, Exit, Failure};
-use crate::cli::shown::printable;
+use crate::cli::context::{CommandError, Context, Exit};
 use crate::cli::terminal::{ASIDE, BAD, Cell, PASSING, Table, styled};
+use crate::cli::verdict_line::printable;
 use operator::api::GetCluster;
 use operator::{ChannelOwner, Cluster, InstanceStatus};
 
@@ -17,7 +17,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let cluster = cx.operator()?.ask(&GetCluster {}).await?;
     if args.json { cx.say_json(&cluster) } else { cx.say(text(&cluster).trim_end()) }
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use tracing::warn;
 
-use crate::cli::context::{Context, Exit, Failure};
+use crate::cli::context::{CommandError, Context, Exit};
 use crate::daemon::signals::Signals;
 
 #[cfg(feature = "console")]
@@ -45,10 +45,10 @@ fn loopback(text: &str) -> Result<SocketAddr, String> {
     Err("must be a loopback address, such as 127.0.0.1:8480; from another machine, use `ssh -L`".to_owned())
 }
 
-pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let config = cx.config()?;
     telemetry::init_plain(&config.log);
-    let mut signals = Signals::listen().map_err(Failure::output)?;
+    let mut signals = Signals::listen().map_err(CommandError::output)?;
     let announce = |address: &str| {
         cx.say(address)?;
         anstream::eprintln!("The address works once. Ctrl-C ends the console.");
@@ -71,9 +71,9 @@ pub(crate) async fn serve(
     _listen: SocketAddr,
     _from: Option<&str>,
     _read_only: bool,
-    _announce: impl FnOnce(&str) -> Result<(), Failure>,
-) -> Result<std::convert::Infallible, Failure> {
-    Err(Failure::usage(crate::config::no_console()))
+    _announce: impl FnOnce(&str) -> Result<(), CommandError>,
+) -> Result<std::convert::Infallible, CommandError> {
+    Err(CommandError::usage(crate::config::no_console()))
 }
 
 /// Asks the desktop to open the address. The address is printed in any case.

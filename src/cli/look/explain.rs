@@ -8,8 +8,8 @@
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use serde::Serialize;
 
-use crate::cli::context::{Context, Exit, Failure};
-use crate::cli::shown::printable;
+use crate::cli::context::{CommandError, Context, Exit};
+use crate::cli::verdict_line::printable;
 
 use operator::runbook::{self, Kind, Topic};
 
@@ -35,7 +35,7 @@ const PROPOSED: usize = 3;
   channeld explain 'channel settlements: its pending events are full: reading waits'")]
 pub(crate) struct Args {
     /// The reason. Several words are read as one reason.
-    #[arg(value_parser = Known, hide_possible_values = true)]
+    #[arg(value_parser = ReasonParser, hide_possible_values = true)]
     reason: Vec<String>,
     /// Print one JSON object per reason, with reason, kind and summary. If a reason was given, also its text.
     #[arg(long)]
@@ -44,9 +44,9 @@ pub(crate) struct Args {
 
 /// Accepts every text. Shells complete the known reasons.
 #[derive(Clone)]
-struct Known;
+struct ReasonParser;
 
-impl TypedValueParser for Known {
+impl TypedValueParser for ReasonParser {
     type Value = String;
 
     fn parse_ref(
@@ -65,7 +65,7 @@ impl TypedValueParser for Known {
 }
 
 #[derive(Serialize)]
-struct Explained<'a> {
+struct ExplainedReason<'a> {
     reason: &'a str,
     kind: Kind,
     summary: &'a str,
@@ -73,7 +73,7 @@ struct Explained<'a> {
     text: Option<String>,
 }
 
-pub(crate) fn run(Args { reason, json }: &Args, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+pub(crate) fn run(Args { reason, json }: &Args, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let topics = runbook::topics();
     if reason.is_empty() {
         if !json {
@@ -81,7 +81,7 @@ pub(crate) fn run(Args { reason, json }: &Args, cx: &mut Context<'_>) -> Result<
         }
         for topic in &topics {
             for reason in topic.listed() {
-                cx.say_json(&Explained { reason, kind: topic.kind, summary: &topic.summary, text: None })?;
+                cx.say_json(&ExplainedReason { reason, kind: topic.kind, summary: &topic.summary, text: None })?;
             }
         }
         return Ok(Exit::Done);
@@ -89,14 +89,14 @@ pub(crate) fn run(Args { reason, json }: &Args, cx: &mut Context<'_>) -> Result<
     let asked = reason.join(" ");
     let Some((topic, reason)) = runbook::find(&topics, &asked) else {
         let (asked, nearest) = (printable(&asked), runbook::nearest(&topics, &asked, PROPOSED).join(", "));
-        return Err(Failure::usage(format!(
+        return Err(CommandError::usage(format!(
             "the runbook has no entry for {asked:?}; the closest are: {nearest}. `channeld explain` lists all entries"
         )));
     };
     let text = topic.text(WIDTH);
     if *json {
         let Topic { kind, summary, .. } = topic;
-        return cx.say_json(&Explained { reason, kind: *kind, summary, text: Some(text) });
+        return cx.say_json(&ExplainedReason { reason, kind: *kind, summary, text: Some(text) });
     }
     cx.say(format!("{reason}: {}\n\n{}", topic.kind.about(), text.trim_end()))
 }

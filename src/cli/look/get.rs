@@ -2,8 +2,8 @@
 
 use std::str::FromStr;
 
-use crate::cli::context::{Connection, Context, Exit, Failure};
-use crate::cli::shown;
+use crate::cli::context::{CommandError, Connection, Context, Exit};
+use crate::cli::verdict_line;
 use channel::{History, unobserved};
 use operator::SignerNames;
 use proof::event::{EventId, Offset};
@@ -48,25 +48,25 @@ impl FromStr for EventName {
 }
 
 /// Fetches the event and writes it. Any verdict is a success: this command shows the verdict, and `verify` decides by it.
-pub(crate) async fn run(args: &Args, connection: &Connection, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: &Args, connection: &Connection, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let Connection { client, channel, verifier, signer_names } = connection;
     let events = match args.event {
         EventName::Id(id) => {
             let doing = format!("event {id} could not be read from channel {}", channel.name);
-            vec![client.event(channel.id, id).await.map_err(Failure::api(doing))?]
+            vec![client.event(channel.id, id).await.map_err(CommandError::api(doing))?]
         }
         // Several events can have one offset.
         EventName::Offset(offset) => {
             let doing = format!("offset {offset} could not be read from channel {}", channel.name);
             let mut history = History::of(unobserved(client.clone(), channel.id), offset, offset, MAX_PAGE);
-            history.next().await.map_err(Failure::reading(doing))?
+            history.next().await.map_err(CommandError::reading(doing))?
         }
     };
     if let (EventName::Offset(offset), []) = (args.event, &*events) {
-        return Err(Failure::failed(format!("channel {} has no event at offset {offset}", channel.name)));
+        return Err(CommandError::failed(format!("channel {} has no event at offset {offset}", channel.name)));
     }
-    for verdict in shown::verified(verifier, events).await {
-        cx.say(shown::shown(args.json, channel, &verdict))?;
+    for verdict in verdict_line::verified(verifier, events).await {
+        cx.say(verdict_line::formatted(args.json, channel, &verdict))?;
         if !args.json {
             cx.say(details(&verdict, signer_names))?;
         }
@@ -81,12 +81,12 @@ fn details(verdict: &Verdict, names: &SignerNames) -> String {
         Verdict::Verified(verified) => {
             let proof = verified.proof();
             let signer = |signer: &Address| match names.get(signer) {
-                Some(name) => format!("{signer} ({})", shown::printable(name)),
+                Some(name) => format!("{signer} ({})", verdict_line::printable(name)),
                 None => signer.to_string(),
             };
             let signers: Vec<String> = proof.signers.iter().map(signer).collect();
             let decoded = verified.event().payload.signed.as_deref().and_then(record::decode);
-            let signed = decoded.map(|decoded| shown::printable(decoded.get()));
+            let signed = decoded.map(|decoded| verdict_line::printable(decoded.get()));
             let signed = signed.as_deref().unwrap_or("a text that is not base64 of JSON");
             format!("signers: {} ({} required)\nsigned: {signed}", signers.join(", "), proof.required)
         }

@@ -12,8 +12,8 @@ use std::time::Duration;
 use reqwest::Response;
 use url::Url;
 
-use crate::cli::context::{Context, Exit, Failure};
-use crate::cli::shown::printable;
+use crate::cli::context::{CommandError, Context, Exit};
+use crate::cli::verdict_line::printable;
 use crate::config::load_listen;
 use net::Chain;
 use net::http;
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     ready: bool,
 }
 
-pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let listen = load_listen(cx.file)?;
     let path = if args.ready { "/readyz" } else { "/livez" };
     let (good, text) = ask(&url(listen, path)?, MAX_WAIT).await?;
@@ -44,13 +44,13 @@ pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Failu
     Ok(if good { Exit::Done } else { Exit::Failed })
 }
 
-fn url(listen: Option<SocketAddr>, path: &str) -> Result<Url, Failure> {
+fn url(listen: Option<SocketAddr>, path: &str) -> Result<Url, CommandError> {
     let Some(mut address) = listen else {
-        return Err(Failure::failed("admin.listen is \"\": the daemon serves no health endpoint"));
+        return Err(CommandError::failed("admin.listen is \"\": the daemon serves no health endpoint"));
     };
     if address.port() == 0 {
         let message = "admin.listen lets the system choose the port: set a fixed one for this command";
-        return Err(Failure::failed(message));
+        return Err(CommandError::failed(message));
     }
     // A daemon that listens on every address is asked at the loopback address.
     if address.ip().is_unspecified() {
@@ -60,10 +60,10 @@ fn url(listen: Option<SocketAddr>, path: &str) -> Result<Url, Failure> {
     Ok(format!("http://{address}{path}").parse().expect("an address and a path are a URL"))
 }
 
-async fn ask(url: &Url, max_wait: Duration) -> Result<(bool, String), Failure> {
+async fn ask(url: &Url, max_wait: Duration) -> Result<(bool, String), CommandError> {
     let failed =
-        |error: reqwest::Error| Failure::failed(format!("no answer from {url}: {}", Chain(&error.without_url())));
-    let client = http::client_for(url).map_err(|error| Failure::by(&*error))?;
+        |error: reqwest::Error| CommandError::failed(format!("no answer from {url}: {}", Chain(&error.without_url())));
+    let client = http::client_for(url).map_err(|error| CommandError::by(&*error))?;
     let client = client.no_proxy().timeout(max_wait).build().map_err(failed)?;
     let answer = client.get(url.clone()).send().await.map_err(failed)?;
     let good = answer.status().is_success();

@@ -8,9 +8,9 @@
 //!   [`windows`](api::windows) for its invariants.
 //! * **Bounded.** Only one page is in memory at a time.
 
-use crate::cli::context::{Connection, Context, Exit, Failure};
-use crate::cli::shown;
-use crate::cli::terminal::progress::Bar;
+use crate::cli::context::{CommandError, Connection, Context, Exit};
+use crate::cli::terminal::progress::ProgressBar;
+use crate::cli::verdict_line;
 use api::windows::{BEFORE_TIME, Direction, END_OF_TIME, InDoubt, SKEW, Window, Windows};
 use api::{Created, Filter, Page};
 use proof::event::{Event, Offset, RawEvent};
@@ -50,22 +50,22 @@ pub(crate) struct Args {
 
 /// The progress of a search through everything: by time if the filter has a lower bound, otherwise by offset.
 #[derive(Default)]
-struct Way {
+struct SearchProgress {
     /// The time of the first event if the filter has a lower bound, otherwise its offset.
     top: Option<i64>,
     share: f64,
     found: u64,
 }
 
-impl Way {
+impl SearchProgress {
     /// Records the next events, which are older than the previous ones.
-    fn goes_on(&mut self, created: &Created, events: &[RawEvent]) {
+    fn advance(&mut self, created: &Created, events: &[RawEvent]) {
         let (Some(first), Some(last)) = (events.first(), events.last()) else { return };
         let bound = created.gte.or(created.gt);
-        let place = |event: &RawEvent| if bound.is_some() { time(event) } else { Some(event.offset.get()) };
+        let position = |event: &RawEvent| if bound.is_some() { time(event) } else { Some(event.offset.get()) };
         self.found += u64::try_from(events.len()).unwrap_or_default();
-        self.top = self.top.or_else(|| place(first));
-        if let (Some(top), Some(now)) = (self.top, place(last)) {
+        self.top = self.top.or_else(|| position(first));
+        if let (Some(top), Some(now)) = (self.top, position(last)) {
             let bottom = bound.unwrap_or(0);
             #[expect(clippy::cast_precision_loss, reason = "a share need not be exact")]
             let share = top.saturating_sub(now) as f64 / top.saturating_sub(bottom).max(1) as f64;
@@ -75,31 +75,32 @@ impl Way {
 }
 
 /// Searches and writes the events that are found. With `--all`, events that were found before a failure are written.
-pub(crate) async fn run(args: &Args, connection: &Connection, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: &Args, connection: &Connection, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let Connection { client, channel, verifier, .. } = connection;
-    args.filter.check().map_err(Failure::usage)?;
+    args.filter.check().map_err(CommandError::usage)?;
     let mut is_empty = true;
     let mut write = async |events: Vec<RawEvent>| {
-        let heading = (!args.json && is_empty && !events.is_empty()).then(shown::heading);
+        let heading = (!args.json && is_empty && !events.is_empty()).then(verdict_line::heading);
         is_empty &= events.is_empty();
-        let verdicts = shown::verified(verifier, events).await;
-        let lines = verdicts.iter().map(|verdict| shown::shown(args.json, channel, verdict));
+        let verdicts = verdict_line::verified(verifier, events).await;
+        let lines = verdicts.iter().map(|verdict| verdict_line::formatted(args.json, channel, verdict));
         cx.say_lines(heading.into_iter().chain(lines)).map(drop)
     };
     if args.all {
-        let (mut bar, mut way) = (Bar::begin(), Way::default());
+        let (mut bar, mut progress) = (ProgressBar::begin(), SearchProgress::default());
         let found = async |events: Vec<RawEvent>| {
             bar.hide();
-            way.goes_on(&args.filter.created, &events);
+            progress.advance(&args.filter.created, &events);
             write(events).await?;
-            bar.tell_share(way.share, way.found);
+            bar.tell_share(progress.share, progress.found);
             Ok(())
         };
         read_all(connection, &args.filter, args.limit.unwrap_or(MAX_LIMIT), found).await?;
     } else {
         let limit = args.limit.unwrap_or(DEFAULT_LIMIT);
         let doing = format!("channel {} could not be searched", channel.name);
-        let page = client.search(channel.id, &args.filter, limit, args.offset).await.map_err(Failure::api(doing))?;
+        let page =
+            client.search(channel.id, &args.filter, limit, args.offset).await.map_err(CommandError::api(doing))?;
         write(page.events).await?;
     }
     if is_empty && !args.json {
@@ -115,8 +116,8 @@ async fn read_all(
     connection: &Connection,
     filter: &Filter,
     limit: u16,
-    mut found: impl AsyncFnMut(Vec<RawEvent>) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+    mut found: impl AsyncFnMut(Vec<RawEvent>) -> Result<(), CommandError>,
+) -> Result<(), CommandError> {
     let limit = limit.max(2);
     let first = ask(connection, filter, limit, None).await?;
     let Some(lowest) = first.events.last().map(|event| event.offset) else { return Ok(()) };
@@ -160,7 +161,7 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     /// Moves the walk down to slightly above the events that were created at `time`.
-    async fn go_near(&mut self, time: i64) -> Result<(), Failure> {
+    async fn go_near(&mut self, time: i64) -> Result<(), CommandError> {
         let mut reach = SKEW;
         while let Some(window) = self.windows.to(time.saturating_add(reach))
             && self.read(window).await?.is_err()
@@ -171,7 +172,7 @@ impl Walk<'_> {
     }
 
     /// After an empty window: reads all remaining events if they fit on one page, otherwise moves near the next event.
-    async fn skip(&mut self) -> Result<(), Failure> {
+    async fn skip(&mut self) -> Result<(), CommandError> {
         let Some(rest) = self.windows.to(BEFORE_TIME) else { return Ok(()) };
         match self.read(rest).await? {
             Err(Some(newest)) => self.go_near(newest).await,
@@ -180,7 +181,7 @@ impl Walk<'_> {
     }
 
     /// The number of events in a window or, if its page is cut, the time of the newest event.
-    async fn read(&mut self, window: Window) -> Result<Result<usize, Option<i64>>, Failure> {
+    async fn read(&mut self, window: Window) -> Result<Result<usize, Option<i64>>, CommandError> {
         let created = Created { gte: Some(window.after + 1), lte: Some(window.through), ..Created::default() };
         let filter = Filter { created, ..self.filter.clone() };
         let page = ask(self.connection, &filter, self.limit, Some(self.down_to)).await?;
@@ -189,7 +190,7 @@ impl Walk<'_> {
         Ok(if whole { Ok(count) } else { Err(newest) })
     }
 
-    fn in_doubt(&self, doubt: InDoubt) -> Failure {
+    fn in_doubt(&self, doubt: InDoubt) -> CommandError {
         let Self { limit, down_to, .. } = self;
         let why = match doubt {
             InDoubt::Crowded => {
@@ -199,17 +200,22 @@ impl Walk<'_> {
                 format!("below it, events were created in another order than their offsets, more than {SKEW} s apart")
             }
         };
-        Failure::failed(format!(
+        CommandError::failed(format!(
             "the search is complete down to offset {down_to} and cannot go on: {why}. Narrower filters can, such as --type, \
              --address or --status"
         ))
     }
 }
 
-async fn ask(connection: &Connection, filter: &Filter, limit: u16, down_to: Option<Offset>) -> Result<Page, Failure> {
+async fn ask(
+    connection: &Connection,
+    filter: &Filter,
+    limit: u16,
+    down_to: Option<Offset>,
+) -> Result<Page, CommandError> {
     let page = connection.client.search(connection.channel.id, filter, limit, None).await;
     let complete = down_to.map(|offset| format!(" after offset {offset}, down to which it is complete"));
-    page.map_err(Failure::api(format!("the search stopped{}", complete.unwrap_or_default())))
+    page.map_err(CommandError::api(format!("the search stopped{}", complete.unwrap_or_default())))
 }
 
 /// The latest second that the filter allows, and the latest second before everything that it allows.

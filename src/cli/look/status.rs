@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-use crate::cli::context::{Context, Exit, Failure};
+use crate::cli::context::{CommandError, Context, Exit};
 use crate::cli::operate::Operator;
 use crate::cli::terminal::for_stdout;
 use crate::daemon::signals::Signals;
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     watch: Option<u16>,
 }
 
-pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let operator = cx.operator()?;
     if let Some(seconds) = args.watch {
         let every = Duration::from_secs(seconds.into());
@@ -52,8 +52,8 @@ pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Failu
 }
 
 /// Prints the report repeatedly, one below the other.
-async fn watch(args: &Args, operator: &Operator, every: Duration, cx: &mut Context<'_>) -> Result<Exit, Failure> {
-    let mut signals = Signals::listen().map_err(Failure::output)?;
+async fn watch(args: &Args, operator: &Operator, every: Duration, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
+    let mut signals = Signals::listen().map_err(CommandError::output)?;
     loop {
         let text = match operator.ask_daemon(&GetStatus { here: false }).await {
             Ok(report) => text(args.json, &report),

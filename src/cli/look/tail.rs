@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::cli::context::{Context, Exit, Failure};
+use crate::cli::context::{CommandError, Context, Exit};
 use crate::cli::operate::Operator;
 use crate::cli::terminal::event_line::{EventLine, Layout};
 use crate::config::Channel;
@@ -68,9 +68,9 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Failure> {
-    args.filter.check().map_err(Failure::usage)?;
-    let mut signals = Signals::listen().map_err(Failure::output)?;
+pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
+    args.filter.check().map_err(CommandError::usage)?;
+    let mut signals = Signals::listen().map_err(CommandError::output)?;
     tokio::select! {
         ended = watch(args, cx) => ended.map(|()| Exit::Done),
         _ = signals.next() => Ok(Exit::Done),
@@ -78,7 +78,7 @@ pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Failu
 }
 
 /// Returns when the requested number of events has been shown.
-async fn watch(args: &Args, cx: &mut Context<'_>) -> Result<(), Failure> {
+async fn watch(args: &Args, cx: &mut Context<'_>) -> Result<(), CommandError> {
     if !args.from_service {
         let operator = cx.operator()?;
         let mut printer = args.printer(&operator.config.channels);
@@ -121,7 +121,7 @@ async fn watch_daemon(
     operator: &Operator,
     mut printer: Printer,
     out: &mut dyn Write,
-) -> Result<bool, Failure> {
+) -> Result<bool, CommandError> {
     let (mut has_answered, mut complained, mut elsewhere) = (false, false, Vec::new());
     loop {
         match operator.answer(&request).await {

@@ -7,8 +7,8 @@ use clap::Command;
 use clap_complete::{Shell, generate};
 use toml_edit::{DocumentMut, Item};
 
-use crate::cli::context::{Context, Exit, Failure};
-use crate::cli::shown::printable;
+use crate::cli::context::{CommandError, Context, Exit};
+use crate::cli::verdict_line::printable;
 
 /// Print the completion script for a shell.
 ///
@@ -70,7 +70,7 @@ _channeld_sinks() {
 "#;
 
 /// Prints the script for `command`, which is the whole command line.
-pub(crate) fn run(args: &Args, mut command: Command, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+pub(crate) fn run(args: &Args, mut command: Command, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     // Generate into memory first: `generate` panics if it cannot write.
     let mut script = Vec::new();
     generate(args.shell, &mut command, "channeld", &mut script);
@@ -81,16 +81,16 @@ pub(crate) fn run(args: &Args, mut command: Command, cx: &mut Context<'_>) -> Re
         Shell::Fish => in_fish(&script, &of_channels(&command, "")),
         _ => script.into_owned(),
     };
-    cx.out.write_all(script.as_bytes()).map_err(Failure::output)?;
+    cx.out.write_all(script.as_bytes()).map_err(CommandError::output)?;
     Ok(Exit::Done)
 }
 
 /// Prints the names in the file, even if the configuration is otherwise invalid.
-pub(crate) fn names(args: &NamesArgs, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+pub(crate) fn names(args: &NamesArgs, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let Some(file) = cx.file else { return Ok(Exit::Done) };
     let doing = format!("{} could not be read", file.display());
-    let text = std::fs::read_to_string(file).map_err(Failure::io(doing))?;
-    let document = text.parse::<DocumentMut>().map_err(|error| Failure(Exit::Config, error.to_string()))?;
+    let text = std::fs::read_to_string(file).map_err(CommandError::io(doing))?;
+    let document = text.parse::<DocumentMut>().map_err(|error| CommandError(Exit::Config, error.to_string()))?;
     let names = document.get(&args.what).and_then(Item::as_table_like);
     let names = names.into_iter().flat_map(|names| names.iter().map(|(name, _)| printable(name)));
     cx.say_lines(names)

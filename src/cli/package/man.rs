@@ -13,7 +13,7 @@ use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
-use crate::cli::context::{Exit, Failure};
+use crate::cli::context::{CommandError, Exit};
 use crate::config::DEFAULTS;
 use crate::version;
 
@@ -35,9 +35,9 @@ const MANUAL: &str = "channeld manual";
 const SOURCE: &str = concat!("channeld ", env!("CARGO_PKG_VERSION"));
 
 /// Writes the pages for `command`, which is the whole command line, and its subcommands.
-pub(crate) fn run(Args { directory }: &Args, command: Command) -> Result<Exit, Failure> {
+pub(crate) fn run(Args { directory }: &Args, command: Command) -> Result<Exit, CommandError> {
     let doing = format!("the manual pages could not be written to {}", directory.display());
-    write_all(directory, command).map(|()| Exit::Done).map_err(Failure::io(doing))
+    write_all(directory, command).map(|()| Exit::Done).map_err(CommandError::io(doing))
 }
 
 fn write_all(directory: &Path, command: Command) -> io::Result<()> {

@@ -2,7 +2,7 @@
 
 use serde_json::to_string_pretty;
 
-use crate::cli::context::{Context, Exit, Failure};
+use crate::cli::context::{CommandError, Context, Exit};
 use crate::config;
 
 /// Print a JSON Schema of the configuration or a record.
@@ -19,21 +19,21 @@ The first line of a configuration with the schema in the same directory, for an 
 pub(crate) struct Args {
     /// The format that the schema describes.
     #[arg(value_enum)]
-    what: What,
+    what: SchemaKind,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum What {
+enum SchemaKind {
     /// The configuration file, channeld.toml(5).
     Config,
     /// The record that a sink receives for an event in the format "json", channeld-record(5).
     Record,
 }
 
-pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let schema = match args.what {
-        What::Config => config::schema(),
-        What::Record => record::schema(),
+        SchemaKind::Config => config::schema(),
+        SchemaKind::Record => record::schema(),
     };
     cx.say(to_string_pretty(&schema).expect("its keys are strings"))
 }

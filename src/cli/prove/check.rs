@@ -11,9 +11,9 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use crate::cli::context::{Context, Exit, Failure};
+use crate::cli::context::{CommandError, Context, Exit};
 use crate::cli::terminal::failure_for_stderr;
-use crate::config::shown::{Shown, object, row};
+use crate::config::settings_list::{SettingsList, object, row};
 use crate::config::{Config, ConfigError, SinkSettings};
 use net::Chain;
 use sink::Stdout;
@@ -24,7 +24,7 @@ mod history;
 
 pub(crate) use connect::ask;
 
-use connect::Asked;
+use connect::ConnectionCheck;
 use effective::Effective;
 use history::Selection;
 
@@ -67,7 +67,7 @@ pub(crate) struct Args {
     selection: Selection,
 }
 
-pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     match &args.selection.history {
         Some(channel) => history::run(channel, &args.selection, args.json, cx).await,
         None => Ok(check(cx.file, args).await),
@@ -86,15 +86,15 @@ async fn check(file: Option<&Path>, args: &Args) -> Exit {
     };
     let state = config.state.examine();
     config.notes.extend(state.as_ref().err().map(|error| format!("state.path: {}", Chain(error))));
-    let asked = if args.connect { Some(ask(&config, state, args.show_body).await) } else { None };
+    let checks = if args.connect { Some(ask(&config, state, args.show_body).await) } else { None };
     // Text that is printed to an unusable standard output is lost, as the events would be. So this goes to standard error.
     let has_stdout = config.sinks.values().any(|sink| matches!(sink.settings, SinkSettings::Stdout));
     if let (true, Err(error)) = (has_stdout, Stdout::new()) {
         let _ = writeln!(errors, "{}", failure_for_stderr("standard output", &error.to_string()));
     }
     let effective = args.effective.then(|| Effective::of(&settings, file));
-    match print(&config, effective.as_ref(), asked.as_deref(), args.json, &mut out) {
-        Ok(()) if asked.is_some_and(|asked| asked.iter().any(|asked| !asked.ok)) => Exit::Unavailable,
+    match print(&config, effective.as_ref(), checks.as_deref(), args.json, &mut out) {
+        Ok(()) if checks.is_some_and(|checks| checks.iter().any(|check| !check.ok)) => Exit::Unavailable,
         Ok(()) => Exit::Done,
         // The output is closed.
         Err(_) => Exit::Failed,
@@ -112,7 +112,7 @@ fn print_problems(error: &ConfigError, json: bool, out: &mut impl Write, errors:
 fn print(
     config: &Config,
     effective: Option<&Effective<'_>>,
-    asked: Option<&[Asked]>,
+    checks: Option<&[ConnectionCheck]>,
     json: bool,
     out: &mut impl Write,
 ) -> io::Result<()> {
@@ -121,8 +121,8 @@ fn print(
         if let Some(effective) = effective {
             shown["effective"] = json!(effective.settings);
         }
-        if let Some(asked) = asked {
-            shown["asked"] = json!(asked);
+        if let Some(checks) = checks {
+            shown["asked"] = json!(checks);
         }
         return writeln!(out, "{shown}");
     }
@@ -130,9 +130,9 @@ fn print(
         Some(effective) => effective.write(out)?,
         None => write_summary(out, config)?,
     }
-    let Some(asked) = asked else { return Ok(()) };
+    let Some(checks) = checks else { return Ok(()) };
     writeln!(out)?;
-    asked.iter().try_for_each(|asked| writeln!(out, "{asked}"))
+    checks.iter().try_for_each(|check| writeln!(out, "{check}"))
 }
 
 fn summary_json(config: &Config) -> Value {
@@ -175,7 +175,7 @@ fn write_summary(out: &mut impl Write, config: &Config) -> io::Result<()> {
     config.notes.iter().try_for_each(|note| writeln!(out, "note: {note}"))
 }
 
-fn write_block(out: &mut impl Write, what: &str, name: &str, shown: &Shown) -> io::Result<()> {
+fn write_block(out: &mut impl Write, what: &str, name: &str, shown: &SettingsList) -> io::Result<()> {
     writeln!(out, "\n{what} {name}")?;
     let rows: Vec<_> = shown.iter().filter_map(|(name, value)| row(name, value)).collect();
     let width = rows.iter().map(|(label, _)| label.len()).max().unwrap_or(0);

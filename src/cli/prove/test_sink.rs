@@ -12,8 +12,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::cli::context::{Context, Exit, Failure};
-use crate::cli::shown::printable;
+use crate::cli::context::{CommandError, Context, Exit};
+use crate::cli::verdict_line::printable;
 use crate::config::Sink;
 use net::Chain;
 use record::{Message, Record};
@@ -41,19 +41,19 @@ pub(crate) struct Args {
 
 /// The result of the test.
 #[derive(Serialize)]
-struct Outcome<'a> {
+struct TestResult<'a> {
     sink: &'a str,
     ok: bool,
     delivered: bool,
     message: String,
 }
 
-pub(crate) async fn run(Args { name, json }: &Args, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn run(Args { name, json }: &Args, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let config = cx.config()?;
     let Some(sink) = config.sinks.get(name) else {
         let known: Vec<_> = config.sinks.keys().map(String::as_str).collect();
         let message = format!("unknown sink {}; the sinks are: {}", printable(name), known.join(", "));
-        return Err(Failure::usage(message));
+        return Err(CommandError::usage(message));
     };
     let tested = test(name, sink).await;
     let exit = match &tested {
@@ -67,14 +67,14 @@ pub(crate) async fn run(Args { name, json }: &Args, cx: &mut Context<'_>) -> Res
         Err(error) => (false, Chain(&error).to_string()),
     };
     let message = sink.shape.template.as_ref().map_or(message.clone(), |template| template.redacted(message));
-    let outcome = Outcome { sink: name, ok: exit == Exit::Done, delivered, message: printable(&message) };
+    let outcome = TestResult { sink: name, ok: exit == Exit::Done, delivered, message: printable(&message) };
     if *json {
         cx.say_json(&outcome)?;
     } else if outcome.ok {
         let how = if delivered { "delivered" } else { "checked, nothing delivered" };
         cx.say(format!("sink {name}: {how}: {}", outcome.message))?;
     } else {
-        return Err(Failure(exit, format!("sink {name}: {}", outcome.message)));
+        return Err(CommandError(exit, format!("sink {name}: {}", outcome.message)));
     }
     Ok(exit)
 }

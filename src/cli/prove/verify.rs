@@ -17,11 +17,11 @@ use std::sync::mpsc;
 
 use rayon::prelude::*;
 
-use crate::cli::context::{Context, Exit, Failure};
-use crate::cli::shown;
+use crate::cli::context::{CommandError, Context, Exit};
+use crate::cli::verdict_line;
 use crate::config::{load_verifier, verification_from_flags};
 use proof::verify::Verifier;
-use record::Checked;
+use record::ObjectVerdict;
 
 mod input;
 #[cfg(test)]
@@ -76,7 +76,7 @@ pub(crate) struct Args {
 
 impl Args {
     /// The verifier that the flags describe or, without flags, the configuration's verifier.
-    fn verifier(&self, config: Option<&Path>) -> Result<Verifier, Failure> {
+    fn verifier(&self, config: Option<&Path>) -> Result<Verifier, CommandError> {
         let flags = [
             ("--valid-signers", self.valid_signers.as_deref()),
             ("--min-required-signatures", self.min_required_signatures.as_deref()),
@@ -85,21 +85,21 @@ impl Args {
             ("--tenant-id", self.tenant_id.as_deref()),
         ];
         if flags.iter().any(|(_, value)| value.is_some()) {
-            return verification_from_flags(flags).map_err(|problems| Failure::usage(problems.to_string()));
+            return verification_from_flags(flags).map_err(|problems| CommandError::usage(problems.to_string()));
         }
         let named = self.channel.as_deref();
         load_verifier(config, named)?
-            .ok_or_else(|| Failure::usage(format!("channel `{}` is not configured", named.unwrap_or_default())))
+            .ok_or_else(|| CommandError::usage(format!("channel `{}` is not configured", named.unwrap_or_default())))
     }
 }
 
-pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let verifier = args.verifier(cx.file)?;
     match args.file.as_deref().filter(|file| file.as_os_str() != "-") {
         None => verify(BufReader::new(io::stdin()), "standard input", &verifier, args, cx),
         Some(path) => {
             let name = path.display().to_string();
-            let file = File::open(path).map_err(Failure::io(unreadable(&name)))?;
+            let file = File::open(path).map_err(CommandError::io(unreadable(&name)))?;
             verify(BufReader::new(file), &name, &verifier, args, cx)
         }
     }
@@ -111,8 +111,8 @@ fn verify(
     verifier: &Verifier,
     args: &Args,
     cx: &mut Context<'_>,
-) -> Result<Exit, Failure> {
-    let mut file = Inputs::new(reader).map_err(Failure::io(unreadable(name)))?;
+) -> Result<Exit, CommandError> {
+    let mut file = Inputs::new(reader).map_err(CommandError::io(unreadable(name)))?;
     let (mut number, mut counts) = (0_u64, BTreeMap::<&str, u64>::new());
     std::thread::scope(|scope| {
         let (read, inputs) = mpsc::sync_channel(BATCH);
@@ -126,7 +126,7 @@ fn verify(
             let read = iter::once(first).chain(inputs.try_iter().take(BATCH - 1));
             let mut failed = None;
             let batch: Vec<_> = read.map_while(|input| input.map_err(|error| failed = Some(error)).ok()).collect();
-            let verified = batch.par_chunks(TOGETHER).flat_map_iter(|some| Checked::of_all(some, verifier));
+            let verified = batch.par_chunks(TOGETHER).flat_map_iter(|some| ObjectVerdict::of_all(some, verifier));
             let verified: Vec<_> = verified.collect();
             cx.say_lines(verified.iter().map(|outcome| {
                 number += 1;
@@ -138,11 +138,11 @@ fn verify(
                 }
             }))?;
             if let Some(error) = failed {
-                return Err(Failure::io(unreadable(name))(error));
+                return Err(CommandError::io(unreadable(name))(error));
             }
             verifier.prepare();
         }
-        Ok::<_, Failure>(())
+        Ok::<_, CommandError>(())
     })?;
     let [verified, unsigned, pending, rejected] =
         ["verified", "unsigned", "pending", "rejected"].map(|status| counts.get(status).copied().unwrap_or_default());
@@ -154,9 +154,9 @@ fn verify(
     Ok(if passed == number { Exit::Done } else { Exit::Failed })
 }
 
-fn line(Checked { event_id, status, reason, signers }: &Checked) -> String {
+fn line(ObjectVerdict { event_id, status, reason, signers }: &ObjectVerdict) -> String {
     let said = reason.map_or_else(|| format!("{} signers", signers.len()), str::to_owned);
-    format!("{status:8}  {:36}  {said}", shown::id(*event_id))
+    format!("{status:8}  {:36}  {said}", verdict_line::id(*event_id))
 }
 
 fn unreadable(name: &str) -> String {

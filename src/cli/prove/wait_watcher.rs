@@ -8,8 +8,8 @@ use clap::ValueEnum;
 use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
-use crate::cli::context::{Connection, Context, Exit, Failure};
-use crate::cli::shown::printable;
+use crate::cli::context::{CommandError, Connection, Context, Exit};
+use crate::cli::verdict_line::printable;
 use crate::config::positive_duration;
 use api::{ApiError, Watcher};
 
@@ -25,8 +25,8 @@ pub(crate) struct Args {
     #[arg(value_parser = crate::cli::arguments::id::<Uuid>)]
     watcher_id: Uuid,
     /// The state to wait for.
-    #[arg(long, value_enum, default_value_t = Until::Active)]
-    until: Until,
+    #[arg(long, value_enum, default_value_t = TargetStatus::Active)]
+    until: TargetStatus,
     /// The interval between two requests.
     #[arg(long, value_parser = positive_duration, default_value = "2s")]
     interval: Duration,
@@ -37,29 +37,29 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, strum::Display)]
 #[strum(serialize_all = "lowercase")]
-enum Until {
+enum TargetStatus {
     /// The watcher is active: its events arrive.
     Active,
     /// The watcher was removed.
     Archived,
 }
 
-pub(crate) async fn run(args: &Args, connection: &Connection, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: &Args, connection: &Connection, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let Args { watcher_id, until, timeout, .. } = args;
     let mut last_status = None;
     if let Ok(ended) = tokio::time::timeout(*timeout, wait(args, connection, &mut last_status)).await {
         ended?;
         return cx.say(format!("watcher {watcher_id} is {until}"));
     }
-    let late = format!("the watcher did not become {until} within {}s", timeout.as_secs_f64());
+    let timed_out = format!("the watcher did not become {until} within {}s", timeout.as_secs_f64());
     Err(match last_status {
-        Some(status) => Failure::failed(format!("{late}; it was last {status}")),
-        None => Failure(Exit::Unavailable, format!("{late}; the service never reported its state")),
+        Some(status) => CommandError::failed(format!("{timed_out}; it was last {status}")),
+        None => CommandError(Exit::Unavailable, format!("{timed_out}; the service never reported its state")),
     })
 }
 
 /// Asks every `interval` until the watcher is in the requested state or can no longer reach it.
-async fn wait(args: &Args, connection: &Connection, last_status: &mut Option<String>) -> Result<(), Failure> {
+async fn wait(args: &Args, connection: &Connection, last_status: &mut Option<String>) -> Result<(), CommandError> {
     let began = Instant::now();
     loop {
         let asked = Instant::now();
@@ -73,17 +73,17 @@ async fn wait(args: &Args, connection: &Connection, last_status: &mut Option<Str
             Err(error @ (ApiError::RateLimited { .. } | ApiError::Transient { .. })) => {
                 args.interval.max(error.retry_after().unwrap_or_default())
             }
-            Err(error) => return Err(Failure::api("the watcher's state could not be read")(error)),
+            Err(error) => return Err(CommandError::api("the watcher's state could not be read")(error)),
         };
         sleep_until(asked + pause).await;
     }
 }
 
 /// The name of the watcher's state, if the watcher can still reach the requested state.
-fn still_possible(until: Until, seen: Watcher) -> Result<String, Failure> {
+fn still_possible(until: TargetStatus, seen: Watcher) -> Result<String, CommandError> {
     let ends: &[&str] = match until {
-        Until::Active => &["failed", "archiving", "archived"],
-        Until::Archived => &["failed", "archive_failed"],
+        TargetStatus::Active => &["failed", "archiving", "archived"],
+        TargetStatus::Archived => &["failed", "archive_failed"],
     };
     let status = printable(&seen.status);
     if !ends.contains(&seen.status.as_str()) {
@@ -91,7 +91,7 @@ fn still_possible(until: Until, seen: Watcher) -> Result<String, Failure> {
     }
     let reason = seen.status_reason.filter(|reason| !reason.is_empty());
     let reason = reason.map(|reason| format!(" ({})", printable(&reason))).unwrap_or_default();
-    Err(Failure::failed(format!("the watcher is {status}{reason} and will not become {until}")))
+    Err(CommandError::failed(format!("the watcher is {status}{reason} and will not become {until}")))
 }
 
 #[cfg(test)]

@@ -22,14 +22,14 @@ const PARTS: f64 = 10_000.0;
 /// Moves to the first column and clears the line.
 const CLEAR: &str = "\r\x1b[K";
 
-pub(crate) struct Bar {
+pub(crate) struct ProgressBar {
     is_wanted: bool,
     began: Instant,
     /// When the bar was last drawn, if it is visible.
     drawn: Option<Instant>,
 }
 
-impl Bar {
+impl ProgressBar {
     /// Starts to measure time. The bar is drawn later.
     pub(crate) fn begin() -> Self {
         Self { is_wanted: io::stderr().is_terminal(), began: Instant::now(), drawn: None }
@@ -84,7 +84,7 @@ impl Bar {
     }
 }
 
-impl Drop for Bar {
+impl Drop for ProgressBar {
     fn drop(&mut self) {
         self.hide();
     }

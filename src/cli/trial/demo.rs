@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Config, Text};
 use crate::daemon::assembly::Sinks;
 use crate::daemon::signals::Signals;
-use crate::daemon::supervisor::{Outcome, Supervisor};
+use crate::daemon::supervisor::{EndReason, Supervisor};
 use crate::daemon::{StartError, assembly, open_ledgers};
 use channel::{Handle, Outlet, Processors, SharedParts};
 use ledger::{Ledger, Quarantined};
@@ -30,7 +30,7 @@ use sink::{Delivery, Sink, SinkError, Undelivered};
 use telemetry::metrics::Metrics;
 use telemetry::trace::Traces;
 
-use crate::cli::context::{Exit, Failure};
+use crate::cli::context::{CommandError, Exit};
 use crate::cli::look::console;
 use crate::cli::terminal::event_line::{EventLine, Layout};
 
@@ -70,8 +70,8 @@ const PROOF_AFTER: u64 = 8;
 
 const SINK_RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(1) };
 
-pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
-    demonstrate(args).await.map_err(|error| Failure::by(&*error))
+pub(crate) async fn run(args: Args) -> Result<Exit, CommandError> {
+    demonstrate(args).await.map_err(|error| CommandError::by(&*error))
 }
 
 async fn demonstrate(args: Args) -> Result<Exit, StartError> {
@@ -85,9 +85,9 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
 
     say(&format!("A simulated service listens on {}; channeld reads it.\n\n", simulator.announcement().base_url))?;
     let ledgers = Arc::new(open_ledgers(config.state.clone()).await?);
-    let screen = Arc::new(Screen {
+    let screen = Arc::new(ScreenSink {
         limit: args.events,
-        shown: Mutex::new(Shown { layout: Layout::of_stdout([]), ..Shown::default() }),
+        shown: Mutex::new(ScreenState { layout: Layout::of_stdout([]), ..ScreenState::default() }),
     });
     let mut sinks: Sinks = [(SCREEN.to_owned(), Outlet::new(SCREEN, screen.clone(), SINK_RETRY))].into();
     let client = assembly::client(&config)?;
@@ -118,7 +118,7 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
     let quarantined = |ledger: &Mutex<Ledger>| lock(ledger).quarantined().len();
     let rejected = ledger.as_deref().map_or(0, quarantined);
     say(&summary(&lock(&screen.shown), rejected, began.elapsed()))?;
-    Ok(if matches!(outcome, Outcome::Drained | Outcome::SinkClosed) { Exit::Done } else { Exit::Failed })
+    Ok(if matches!(outcome, EndReason::Drained | EndReason::SinkClosed) { Exit::Done } else { Exit::Failed })
 }
 
 /// Serves the console, and the control socket that the console uses. Returns only if this fails.
@@ -169,7 +169,7 @@ async fn publish(simulator: &Simulator) {
 }
 
 /// Shows each event that is rejected. Never returns.
-async fn show_rejected(handle: &Handle, screen: &Screen) {
+async fn show_rejected(handle: &Handle, screen: &ScreenSink) {
     let mut shown = 0;
     loop {
         tokio::time::sleep(BETWEEN_EVENTS / 4).await;
@@ -215,8 +215,8 @@ fn say(text: &str) -> io::Result<()> {
 }
 
 /// The summary, in lines that fit on any terminal.
-fn summary(shown: &Shown, rejected: usize, took: Duration) -> String {
-    let Shown { verified, unsigned, late, .. } = shown;
+fn summary(shown: &ScreenState, rejected: usize, took: Duration) -> String {
+    let ScreenState { verified, unsigned, late, .. } = shown;
     format!(
         "
 {} events delivered in {:.1} s:
@@ -233,13 +233,13 @@ To read a channel of your own: `channeld init`.
 
 /// Prints events up to a limit, and is then closed.
 #[derive(Debug)]
-struct Screen {
+struct ScreenSink {
     limit: Option<u64>,
-    shown: Mutex<Shown>,
+    shown: Mutex<ScreenState>,
 }
 
 #[derive(Debug, Default)]
-struct Shown {
+struct ScreenState {
     /// Has no column for the channel, because there is only one.
     layout: Layout,
     verified: u64,
@@ -249,7 +249,7 @@ struct Shown {
     highest: Option<Offset>,
 }
 
-impl Screen {
+impl ScreenSink {
     /// Shows a rejected event, which no sink receives.
     fn show_rejected(&self, Quarantined { offset, reason, at, .. }: &Quarantined) {
         let parts = Readable {
@@ -268,7 +268,7 @@ impl Screen {
 }
 
 #[async_trait]
-impl Sink for Screen {
+impl Sink for ScreenSink {
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
         let mut shown = lock(&self.shown);
         // Closes right after the last event is shown, and not only when another event arrives.
@@ -284,7 +284,7 @@ impl Sink for Screen {
     }
 }
 
-impl Shown {
+impl ScreenState {
     fn print(&mut self, message: &Message) -> Result<(), SinkError> {
         let (offset, is_verified) = (message.offset(), message.record().is_verified());
         let late = self.highest > Some(offset);

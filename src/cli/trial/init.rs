@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use clap::builder::PossibleValuesParser;
 use serde::Deserialize;
 
-use crate::cli::context::{Context, Exit, Failure};
+use crate::cli::context::{CommandError, Context, Exit};
 use crate::cli::prove::check;
 use crate::cli::terminal::for_stdout;
 use crate::config::{Config, Text};
@@ -105,7 +105,7 @@ pub(crate) struct Args {
 
 /// The announcement that `channeld simulate` prints.
 #[derive(Deserialize)]
-struct Announced {
+struct SimulatorAnnouncement {
     base_url: String,
     api_key: String,
     org_id: String,
@@ -116,7 +116,7 @@ struct Announced {
 
 /// All values that the configuration is made of.
 #[derive(Clone)]
-struct Answers {
+struct ConfigAnswers {
     base_url: String,
     key_file: PathBuf,
     /// The key that names the owner, and its value.
@@ -129,11 +129,11 @@ struct Answers {
     state: PathBuf,
 }
 
-pub(crate) async fn run(args: Args, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn run(args: Args, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     if !args.force && args.file.exists() {
         let file = args.file.display();
         let message = format!("{file} exists already; choose another file, or overwrite it with --force");
-        return Err(Failure::usage(message));
+        return Err(CommandError::usage(message));
     }
     if let Some(kind) = &args.sink {
         sink::check(kind, args.to_file.as_deref())?;
@@ -141,16 +141,16 @@ pub(crate) async fn run(args: Args, cx: &mut Context<'_>) -> Result<Exit, Failur
     let mut new_key = None;
     let ended = make(args, &mut new_key, cx).await;
     if let Some(path) = new_key.filter(|_| !matches!(ended, Ok(Exit::Done))) {
-        fs::remove_file(&path).map_err(Failure::io(format!("{} could not be removed", path.display())))?;
+        fs::remove_file(&path).map_err(CommandError::io(format!("{} could not be removed", path.display())))?;
     }
     ended
 }
 
 /// Asks for missing values and writes the file. Stores the path of a newly created key file in `new_key`.
-async fn make(args: Args, new_key: &mut Option<PathBuf>, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+async fn make(args: Args, new_key: &mut Option<PathBuf>, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let (file, force, unchecked) = (args.file.clone(), args.force, args.unchecked);
     let directory = directory(&file);
-    let answers = Answers::of(args, &directory, new_key, cx).await?;
+    let answers = ConfigAnswers::of(args, &directory, new_key, cx).await?;
     let text = answers.text();
     let config = load(&file, &text)?;
     if !unchecked {
@@ -158,10 +158,10 @@ async fn make(args: Args, new_key: &mut Option<PathBuf>, cx: &mut Context<'_>) -
         cx.say_lines(asked.iter().map(|asked| for_stdout(&asked.to_string())))?;
         if asked.iter().any(|asked| !asked.ok) {
             let message = "nothing was written; correct the failed checks, or write it anyway with --unchecked";
-            return Err(Failure(Exit::Unavailable, message.to_owned()));
+            return Err(CommandError(Exit::Unavailable, message.to_owned()));
         }
     }
-    let failed = |error| Failure::io(format!("{} could not be written", file.display()))(error);
+    let failed = |error| CommandError::io(format!("{} could not be written", file.display()))(error);
     let mut written = tempfile::NamedTempFile::new_in(&directory).map_err(failed)?;
     written.write_all(text.as_bytes()).and_then(|()| written.as_file().sync_all()).map_err(failed)?;
     let persisted = if force { written.persist(&file) } else { written.persist_noclobber(&file) };
@@ -175,7 +175,7 @@ async fn make(args: Args, new_key: &mut Option<PathBuf>, cx: &mut Context<'_>) -
 }
 
 /// Loads the configuration from this text and the environment, as if the file already existed.
-fn load(file: &Path, text: &str) -> Result<Config, Failure> {
+fn load(file: &Path, text: &str) -> Result<Config, CommandError> {
     let text = Text::written(file, text.to_owned());
     Ok(Config::of(text, std::env::vars_os())?.config)
 }
@@ -186,15 +186,15 @@ fn directory(file: &Path) -> PathBuf {
     absolute.parent().unwrap_or(Path::new("/")).to_owned()
 }
 
-impl Answers {
+impl ConfigAnswers {
     async fn of(
         mut args: Args,
         directory: &Path,
         new_key: &mut Option<PathBuf>,
         cx: &mut Context<'_>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandError> {
         let key_file = std::path::absolute(args.api_key_file.take().unwrap_or_else(|| directory.join("api-key")))
-            .map_err(Failure::io("the path of the key file"))?;
+            .map_err(CommandError::io("the path of the key file"))?;
         let mut key = None;
         if let Some(file) = &args.demo {
             let it = announced(file)?;
@@ -214,13 +214,13 @@ impl Answers {
         .collect();
         if !missing.is_empty() {
             let message = format!("this is not a terminal, so nothing can be asked; give {}", missing.join(", "));
-            return Err(Failure::usage(message));
+            return Err(CommandError::usage(message));
         }
         let base_url = args.base_url.map_or_else(|| prompt::ask_or("The service's address", SERVICE), Ok)?;
         if key.is_none() && !key_file.exists() {
             key = Some(if args.api_key_stdin {
                 let mut text = String::new();
-                io::stdin().read_to_string(&mut text).map_err(Failure::io("the key could not be read"))?;
+                io::stdin().read_to_string(&mut text).map_err(CommandError::io("the key could not be read"))?;
                 text.trim().to_owned()
             } else {
                 prompt::ask_secret("The API key (not shown)")?
@@ -249,7 +249,7 @@ impl Answers {
 
     /// Asks for channels until the answer is empty, but for at least one, and checks each channel immediately. A channel
     /// that cannot be read is not accepted. If `unchecked` is set, channels are accepted without a check.
-    async fn ask_channels(&mut self, file: &Path, unchecked: bool, cx: &mut Context<'_>) -> Result<(), Failure> {
+    async fn ask_channels(&mut self, file: &Path, unchecked: bool, cx: &mut Context<'_>) -> Result<(), CommandError> {
         loop {
             let answer = match self.channels.len() {
                 0 => prompt::ask("A channel, as NAME=ID")?,
@@ -275,7 +275,7 @@ impl Answers {
     }
 
     /// Whether a channel can be read. Prints the findings.
-    async fn look(&self, file: &Path, channel: &(String, String), cx: &mut Context<'_>) -> Result<bool, Failure> {
+    async fn look(&self, file: &Path, channel: &(String, String), cx: &mut Context<'_>) -> Result<bool, CommandError> {
         let (channels, state) = (vec![channel.clone()], directory(file).join("state"));
         let config = load(file, &Self { channels, state, ..self.clone() }.text())?;
         let asked = check::ask(&config, config.state.examine(), false).await;
@@ -318,19 +318,19 @@ api_key_file = {}
     }
 }
 
-fn write_key(file: &Path, key: &str) -> Result<(), Failure> {
-    let failed = || Failure::io(format!("the key could not be written to {}", file.display()));
+fn write_key(file: &Path, key: &str) -> Result<(), CommandError> {
+    let failed = || CommandError::io(format!("the key could not be written to {}", file.display()));
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).map_err(failed())?;
     writeln!(file, "{key}").and_then(|()| file.sync_all()).map_err(failed())
 }
 
-fn channel(text: &str) -> Result<(String, String), Failure> {
+fn channel(text: &str) -> Result<(String, String), CommandError> {
     let parts = text.split_once('=').map(|(name, id)| (name.trim().to_owned(), id.trim().to_owned()));
-    parts.ok_or_else(|| Failure::usage("a channel is NAME=ID, such as settlements=7c9e6679-…"))
+    parts.ok_or_else(|| CommandError::usage("a channel is NAME=ID, such as settlements=7c9e6679-…"))
 }
 
-fn announced(file: &Path) -> Result<Announced, Failure> {
-    let failed = || Failure::io(format!("{} could not be read", file.display()));
+fn announced(file: &Path) -> Result<SimulatorAnnouncement, CommandError> {
+    let failed = || CommandError::io(format!("{} could not be read", file.display()));
     let mut text = String::new();
     if file == Path::new("-") {
         io::stdin().lock().read_line(&mut text).map_err(failed())?;
@@ -340,6 +340,6 @@ fn announced(file: &Path) -> Result<Announced, Failure> {
     let line = text.lines().next().unwrap_or_default();
     serde_json::from_str(line).map_err(|_| {
         let file = file.display();
-        Failure::usage(format!("{file} does not begin with the line that `channeld simulate` prints"))
+        CommandError::usage(format!("{file} does not begin with the line that `channeld simulate` prints"))
     })
 }

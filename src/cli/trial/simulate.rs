@@ -1,16 +1,16 @@
 //! `channeld simulate`: runs the simulated service until SIGTERM or SIGINT. Standard output gets exactly one JSON line, the
 //! announcement, once connections are accepted.
 
-use crate::cli::context::{Context, Exit, Failure};
+use crate::cli::context::{CommandError, Context, Exit};
 use crate::daemon::signals::{Signal, Signals};
 use simulator::{Options, Simulator};
 
-pub(crate) async fn run(options: Options, cx: &mut Context<'_>) -> Result<Exit, Failure> {
+pub(crate) async fn run(options: Options, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let listen = options.listen;
-    let mut signals = Signals::listen().map_err(Failure::io("cannot listen for signals"))?;
-    let simulator = Simulator::start(options)
-        .await
-        .map_err(|error| Failure::failed(format!("cannot listen at {listen}: {error}; choose another --listen")))?;
+    let mut signals = Signals::listen().map_err(CommandError::io("cannot listen for signals"))?;
+    let simulator = Simulator::start(options).await.map_err(|error| {
+        CommandError::failed(format!("cannot listen at {listen}: {error}; choose another --listen"))
+    })?;
     cx.say_json(simulator.announcement())?;
     while signals.next().await != Signal::Stop {}
     simulator.stop().await;

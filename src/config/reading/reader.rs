@@ -44,7 +44,7 @@ pub(crate) struct Reader {
     pub(crate) values: Value,
     /// The lines of the operator's file.
     lines: Option<Lines>,
-    pub(crate) seen: RefCell<Seen>,
+    pub(crate) lookups: RefCell<KeyLookups>,
     /// The files that were read, except the operator's own file.
     pub(crate) files: RefCell<Files>,
     /// The problems with variables, by their keys.
@@ -56,16 +56,16 @@ pub(crate) struct Reader {
 
 /// The keys and tables that were looked up.
 #[derive(Default)]
-pub(crate) struct Seen {
+pub(crate) struct KeyLookups {
     /// The keys that were looked up. Keys below them are part of their values.
-    pub(crate) keys: BTreeMap<Key, Use>,
+    pub(crate) keys: BTreeMap<Key, KeyUse>,
     /// The tables in which keys were looked up.
     pub(crate) tables: BTreeSet<Key>,
 }
 
 /// How a key is used. A value may be shown only if it says so.
 #[derive(Default)]
-pub(crate) enum Use {
+pub(crate) enum KeyUse {
     /// The key was looked up, and its value was not read.
     #[default]
     Known,
@@ -84,8 +84,8 @@ impl Reader {
     /// Creates a reader over layers without an operator's file and without variables.
     pub(crate) fn new(layers: Figment) -> Self {
         let values = merged(&layers);
-        let (lines, seen, files, of_variables, problems, notes) = <_>::default();
-        Self { layers, values, lines, seen, files, of_variables, problems, notes }
+        let (lines, lookups, files, of_variables, problems, notes) = <_>::default();
+        Self { layers, values, lines, lookups, files, of_variables, problems, notes }
     }
 
     /// Creates a reader over the defaults, the operator's text and the variables.
@@ -108,9 +108,9 @@ impl Reader {
 
     /// Records the keys that were never read.
     pub(crate) fn note_unknown(&self) {
-        let seen = self.seen.borrow();
-        for key in self.values.as_dict().map_or(Vec::new(), |values| seen.unknown_in(&Key::default(), values)) {
-            let message = match (seen.closest(&key), self.kind_of_sink(&key)) {
+        let lookups = self.lookups.borrow();
+        for key in self.values.as_dict().map_or(Vec::new(), |values| lookups.unknown_in(&Key::default(), values)) {
+            let message = match (lookups.closest(&key), self.kind_of_sink(&key)) {
                 (Some(meant), _) if self.variable(&key).is_some() => {
                     format!("is not a known key; did you mean {}?", meant.variable())
                 }
@@ -136,7 +136,7 @@ impl Reader {
     /// Returns the value if there is no problem. If it `is_part` of the configuration, problems with variables that do not
     /// concern this part are left out.
     pub(crate) fn finish<T>(&self, value: Result<T, Reported>, is_part: bool) -> Result<T, ConfigError> {
-        let counts = |(key, _): &&(Key, Problem)| !is_part || self.seen.borrow().concerns(key);
+        let counts = |(key, _): &&(Key, Problem)| !is_part || self.lookups.borrow().concerns(key);
         let of_variables = self.of_variables.iter().filter(counts).map(|(_, problem)| problem.clone());
         let problems: Vec<_> = of_variables.chain(self.problems.take()).collect();
         match value {
@@ -178,7 +178,7 @@ impl Reader {
     }
 }
 
-impl Seen {
+impl KeyLookups {
     /// The keys of a table that were never read. For an unknown table, only the table is returned.
     fn unknown_in(&self, table: &Key, values: &Dict) -> Vec<Key> {
         let unknown = values.iter().flat_map(|(name, value)| {

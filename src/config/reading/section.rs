@@ -13,7 +13,7 @@ use std::path::Path;
 use figment::value::{Dict, Value};
 use url::Url;
 
-use super::reader::{Reader, Reading, Reported, Seen, Use, all};
+use super::reader::{KeyLookups, KeyUse, Reader, Reading, Reported, all};
 use super::values::{is_loopback, positive_duration};
 use crate::config::key::Key;
 use crate::config::sources::files::{is_open_to_all, read_secret};
@@ -59,7 +59,7 @@ impl<'r> Section<'r> {
         if let Some(value) = self.optional(name, &parse)? {
             return Ok(value);
         }
-        self.note_use(name, Use::Default(default.into()));
+        self.note_use(name, KeyUse::Default(default.into()));
         parse(default).map_err(|message| self.wrong(name, message))
     }
 
@@ -166,7 +166,7 @@ impl<'r> Section<'r> {
         let read = |value: &Value| value.to_bool().or_else(|| scalar(value)?.trim().parse().ok());
         let value = self.value(name, |value| read(value).ok_or_else(|| "must be true or false".to_owned()))?;
         Ok(value.unwrap_or_else(|| {
-            self.note_use(name, Use::Default(default.into()));
+            self.note_use(name, KeyUse::Default(default.into()));
             default
         }))
     }
@@ -220,7 +220,7 @@ impl<'r> Section<'r> {
                 }
             }
         };
-        self.note_use(replaced, Use::Replaced);
+        self.note_use(replaced, KeyUse::Replaced);
         Ok(Some(used))
     }
 
@@ -241,7 +241,7 @@ impl<'r> Section<'r> {
 
     /// Marks everything in this table as known, for a table whose valid keys cannot be determined.
     pub(crate) fn pass_over(&self) {
-        self.seen().keys.entry(self.key.clone()).or_default();
+        self.lookups().keys.entry(self.key.clone()).or_default();
     }
 
     /// Records a problem with a key.
@@ -277,44 +277,44 @@ impl<'r> Section<'r> {
     }
 
     /// Records how a key is used, unless another key replaces it.
-    pub(crate) fn note_use(&self, name: &str, used: Use) {
-        let mut seen = self.seen();
-        let before = seen.keys.entry(self.key.at(name)).or_default();
-        if !matches!(before, Use::Replaced) {
+    pub(crate) fn note_use(&self, name: &str, used: KeyUse) {
+        let mut lookups = self.lookups();
+        let before = lookups.keys.entry(self.key.at(name)).or_default();
+        if !matches!(before, KeyUse::Replaced) {
             *before = used;
         }
     }
 
     /// Reads a value in quotes that is not shown, because it is a secret.
     fn hidden<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
-        self.note_use(name, Use::Secret);
+        self.note_use(name, KeyUse::Secret);
         self.quoted(name, parse)
     }
 
     fn value<T>(&self, name: &str, read: impl FnOnce(&Value) -> Result<T, String>) -> Reading<T> {
         let Some(value) = self.find(name)? else { return Ok(None) };
-        if let Some(used) = self.seen().keys.get_mut(&self.key.at(name))
-            && matches!(used, Use::Known)
+        if let Some(used) = self.lookups().keys.get_mut(&self.key.at(name))
+            && matches!(used, KeyUse::Known)
         {
-            *used = Use::Shown;
+            *used = KeyUse::Shown;
         }
         read(value).map(Some).map_err(|message| self.wrong(name, message))
     }
 
     fn find(&self, name: &str) -> Reading<&'r Value> {
-        self.seen().keys.entry(self.key.at(name)).or_default();
+        self.lookups().keys.entry(self.key.at(name)).or_default();
         Ok(self.table()?.and_then(|table| table.get(name)))
     }
 
     /// Marks this table as known. Records a problem if the value here is not a table.
     fn table(&self) -> Reading<&'r Dict> {
-        self.seen().tables.insert(self.key.clone());
+        self.lookups().tables.insert(self.key.clone());
         let Some(value) = self.key.find_in(&self.reader.values) else { return Ok(None) };
         value.as_dict().map(Some).ok_or_else(|| self.reader.wrong(&self.key, "must be a table"))
     }
 
-    fn seen(&self) -> RefMut<'r, Seen> {
-        self.reader.seen.borrow_mut()
+    fn lookups(&self) -> RefMut<'r, KeyLookups> {
+        self.reader.lookups.borrow_mut()
     }
 }
 

@@ -10,7 +10,7 @@ use super::filter;
 use super::verification::Levels;
 use crate::config::reading::values::{duration, positive_duration};
 use crate::config::reading::{Reported, Section, all};
-use crate::config::shown::Shown;
+use crate::config::settings_list::SettingsList;
 use ::channel::{Expect, Named, Start, Verification};
 use ::record::{ChannelRef, Filter};
 use operator::ConfiguredChannel;
@@ -37,7 +37,7 @@ pub struct Channel {
 
 impl Channel {
     /// Describes the channel for `channeld check`.
-    pub fn shown(&self) -> Shown {
+    pub fn shown(&self) -> SettingsList {
         let Self { channel, sinks, start, verification, .. } = self;
         let signers = verification.verifier.signers();
         let expect = verification.expect.lists().map(|(what, values)| (<&str>::from(what), values));

@@ -11,7 +11,7 @@ use super::filter;
 use crate::config::problem::not_built_in;
 use crate::config::reading::values::{positive_duration, word};
 use crate::config::reading::{Reported, Section, all};
-use crate::config::shown::Shown;
+use crate::config::settings_list::SettingsList;
 use net::retry::RetryPolicy;
 
 mod file;
@@ -33,7 +33,7 @@ const DATABASE_RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_millis(50
 
 impl Sink {
     /// Describes the sink for `channeld check`.
-    pub fn shown(&self) -> Shown {
+    pub fn shown(&self) -> SettingsList {
         let Self { settings, shape, filter, .. } = self;
         let mut shown = vec![("type", json!(<&str>::from(SinkType::from(settings))))];
         shown.extend(match settings {

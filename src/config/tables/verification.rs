@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::config::reading::values::{positive_duration, text_if, word};
-use crate::config::reading::{Reading, Reported, Section, Use};
+use crate::config::reading::{KeyUse, Reading, Reported, Section};
 use ::channel::{Expect, Verification};
 use ::operator::SignerNames;
 use proof::verify::{Address, SignerSet, Verifier, workflow_owner};
@@ -93,7 +93,7 @@ impl<'r> Levels<'r> {
         match (read(&self.shared), read(&self.own)) {
             (shared, Ok(None)) => {
                 for key in keys {
-                    self.own.note_use(key, Use::Inherits(self.shared.key.at(key)));
+                    self.own.note_use(key, KeyUse::Inherits(self.shared.key.at(key)));
                 }
                 shared
             }

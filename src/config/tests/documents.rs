@@ -114,7 +114,7 @@ fn every_key_is_documented_and_every_documented_key_is_read() {
     fs::write(&file, documented()).expect("a file in it");
     let reader = Reader::open(&Text::read(Some(&file)).expect("a text"), []).expect("TOML");
     let _ = Config::read(&Section::root(&reader));
-    assert_eq!(reader.seen.take().keys.into_keys().collect::<BTreeSet<_>>(), expected);
+    assert_eq!(reader.lookups.take().keys.into_keys().collect::<BTreeSet<_>>(), expected);
 }
 
 #[test]

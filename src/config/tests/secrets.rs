@@ -29,7 +29,7 @@ fn no_output_of_settings_shows_a_secret() {
     let shown = [
         format!("{config:?} {config:#?} {:?} {:?}", config.api.client, config.otlp),
         format!("{webhook:?} {:?} {:?} {:?}", webhook.keys, webhook.headers, webhook.connection),
-        shown::object(config.sinks["hook"].shown()).to_string(),
+        settings_list::object(config.sinks["hook"].shown()).to_string(),
         serde_json::to_string(&config.changes_to(&good(&[]))).expect("JSON"),
     ];
     // A user's name and password are sent as Base64.

@@ -14,8 +14,8 @@ use crate::page::{self, events};
 use crate::state::State;
 use crate::text::text;
 use operator::api::{
-    AcknowledgeLost, DeadLetterSelection, DropDeadLetters, DropQuarantined, Fate, GetJourney, Journey, Redeliver,
-    RedeliverDeadLetters, Reload, Retried, RetryQuarantined, SetPaused,
+    AcknowledgeLost, DeadLetterSelection, DropDeadLetters, DropQuarantined, Fate, GetJourney, Journey, Reload,
+    ReplayDeadLetters, ReplayEvents, RetriedEvent, RetryQuarantined, SetPaused,
 };
 use proof::event::{ChannelId, Offset};
 
@@ -208,7 +208,7 @@ impl Action {
             }
             What::RedeliverDead => {
                 let since = Timestamp::now();
-                let sent = link.ask_for(browser, &RedeliverDeadLetters { which: which() }).await?;
+                let sent = link.ask_for(browser, &ReplayDeadLetters { which: which() }).await?;
                 self.sent(state, &sent, since).await
             }
             What::DropDead => {
@@ -247,7 +247,7 @@ impl Action {
         let event = found.event().ok_or("The service's event is not in this table: use `channeld replay`.")?;
         let (channel, sink, events) = (self.channel.clone(), self.sink.clone(), vec![STANDARD.encode(event)]);
         let since = Timestamp::now();
-        let sent = state.link.ask_for(browser, &Redeliver { channel, sink, events }).await?;
+        let sent = state.link.ask_for(browser, &ReplayEvents { channel, sink, events }).await?;
         self.sent(state, &sent, since).await
     }
 
@@ -293,7 +293,7 @@ fn arrival(journey: &Journey, sink: &str, since: Timestamp) -> Option<Result<Str
 }
 
 /// Describes the results for events that were verified again.
-fn said_of(retried: &[Retried]) -> Result<String, String> {
+fn said_of(retried: &[RetriedEvent]) -> Result<String, String> {
     let count = |is: fn(&Fate) -> bool| retried.iter().filter(|one| is(&one.fate)).count();
     let delivering = count(|fate| matches!(fate, Fate::Delivering));
     let waiting = count(|fate| matches!(fate, Fate::Waiting));

@@ -9,7 +9,7 @@ use crate::page::Badge;
 use channel::LaneStatus;
 use proof::event::{ChannelId, Event};
 use proof::verify::{Dissected, Report, Verdict, Verifier};
-use record::Checked;
+use record::ObjectVerdict;
 
 /// An event as the page shows it, independent of where it was found.
 pub(super) struct Found {
@@ -45,7 +45,7 @@ pub(super) struct Found {
 
 /// The verifier's findings.
 pub(super) struct Examined {
-    pub(super) outcome: Checked,
+    pub(super) outcome: ObjectVerdict,
     pub(super) verdict: Option<Verdict>,
     pub(super) event: Option<Event>,
     pub(super) dissected: Option<Dissected>,

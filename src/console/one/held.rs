@@ -16,7 +16,7 @@ use crate::page::{Badge, Visit, advice, form};
 use crate::text::text;
 use channel::RejectionReason;
 use ledger::{GivenUp, Quarantined};
-use operator::api::{DeadLetterEvent, Entry, GetJourney, QuarantinedEvent, ShowDeadLetter, ShowQuarantined};
+use operator::api::{ChannelEntry, DeadLetterEvent, GetJourney, QuarantinedEvent, ShowDeadLetter, ShowQuarantined};
 use proof::event::{Event, Offset, Proofs};
 
 /// Shows a quarantined event.
@@ -125,7 +125,7 @@ fn refusals(facts: &GivenUp, sink: &str) -> Vec<Step> {
 }
 
 /// A stored event with its original bytes.
-fn of_daemon<T>(entry: &Entry<T>, offset: Offset, json: Bytes, said: Badge) -> Found {
+fn of_daemon<T>(entry: &ChannelEntry<T>, offset: Offset, json: Bytes, said: Badge) -> Found {
     let found = Found::new(&entry.channel, entry.channel_id, offset.get(), json.clone(), said);
     Found { list: ("/held", "Held back"), created: created(&json), event: Some(json), ..found }
 }

@@ -15,7 +15,7 @@ use ::proof::verify::{Dissected, Verdict, Verifier};
 use channel::grouped;
 use net::tasks::joined;
 use operator::verifier_of;
-use record::{Checked, decode, printable};
+use record::{ObjectVerdict, decode, printable};
 
 /// Returns the page. If the query contains `part=way`, returns only the journey, which the page requests repeatedly.
 pub(super) async fn show(visit: &Visit, mut found: Found) -> Response {
@@ -75,7 +75,7 @@ pub(super) async fn show(visit: &Visit, mut found: Found) -> Response {
 
 fn examine(json: &Bytes, verifier: Verifier) -> Examined {
     let began = std::time::Instant::now();
-    let (outcome, verdict) = Checked::of(json, &verifier);
+    let (outcome, verdict) = ObjectVerdict::of(json, &verifier);
     let event = verdict.as_ref().and_then(|verdict| verdict.parts().1);
     let dissected = event.as_ref().and_then(|event| match &event.proofs {
         Proofs::One(ocr) => Dissected::of(ocr, proof::MOST_SIGNATURES),

@@ -48,14 +48,14 @@ async fn without_a_channel_the_supervisor_waits_for_the_stop() {
     let mut supervisor = supervisor(&stop, &[]);
     assert!(tokio::time::timeout(LONG, supervisor.ended()).await.is_err(), "it ended by itself");
     stop.cancel();
-    assert_eq!(supervisor.ended().await, Outcome::Drained);
+    assert_eq!(supervisor.ended().await, EndReason::Drained);
 }
 
 #[tokio::test]
 async fn the_supervisor_ends_when_every_channel_is_gone() {
     let directory = tempfile::tempdir().unwrap();
     let (wanted, _service) = gone(directory.path()).await;
-    assert_eq!(supervisor(&CancellationToken::new(), &wanted).ended().await, Outcome::AllGone);
+    assert_eq!(supervisor(&CancellationToken::new(), &wanted).ended().await, EndReason::AllGone);
 }
 
 #[tokio::test]
@@ -65,7 +65,7 @@ async fn a_later_list_of_channels_is_applied() {
     let mut supervisor = supervisor(&CancellationToken::new(), &[]);
     assert!(supervisor.ended().now_or_never().is_none());
     supervisor.follow(&later, GRACE);
-    assert_eq!(supervisor.ended().await, Outcome::AllGone);
+    assert_eq!(supervisor.ended().await, EndReason::AllGone);
 }
 
 #[tokio::test(start_paused = true)]
@@ -78,7 +78,7 @@ async fn a_removed_channel_does_not_count_as_gone() {
     supervisor.follow(&[], GRACE);
     assert!(tokio::time::timeout(LONG, supervisor.ended()).await.is_err(), "it ended by itself");
     stop.cancel();
-    assert_eq!(supervisor.ended().await, Outcome::Drained);
+    assert_eq!(supervisor.ended().await, EndReason::Drained);
 }
 
 #[tokio::test(start_paused = true)]

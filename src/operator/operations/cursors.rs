@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tracing::warn;
 
-use crate::api::{CursorMove, CursorPosition, Entry, ListCursors, SetCursors};
+use crate::api::{ChannelEntry, CursorMove, CursorPosition, ListCursors, SetCursors};
 use crate::{Operations, Refusal, check_sink};
 use ledger::{Change, Commit, Cursor, Ledger, SinkName};
 use proof::event::Offset;
@@ -13,14 +13,17 @@ use telemetry::ALWAYS;
 
 impl Operations {
     /// Includes the cursors of lanes that are no longer configured.
-    pub(crate) async fn list_cursors(&self, request: &ListCursors) -> Result<Vec<Entry<CursorPosition>>, Refusal> {
+    pub(crate) async fn list_cursors(
+        &self,
+        request: &ListCursors,
+    ) -> Result<Vec<ChannelEntry<CursorPosition>>, Refusal> {
         let positions = |channel: &ChannelRef, ledger: &Ledger| {
             let known = self.known(channel.id);
             let position = |(sink, cursor): (&SinkName, &Cursor)| CursorPosition {
                 sink: sink.to_string(),
                 configured: known.is_some_and(|known| known.sinks.contains(sink)),
                 cursor: *cursor,
-                owed: ledger.owed(sink).count(),
+                due: ledger.owed(sink).count(),
             };
             ledger.cursors().iter().map(position).collect()
         };
@@ -78,8 +81,8 @@ impl Operations {
 impl CursorMove {
     fn between(sink: &str, from: Cursor, to: Cursor) -> Self {
         // The start counts as the offset below offset 0.
-        let place = |cursor: Cursor| cursor.through.map_or(-1, Offset::get);
-        let distance = place(to).abs_diff(place(from));
+        let offset = |cursor: Cursor| cursor.through.map_or(-1, Offset::get);
+        let distance = offset(to).abs_diff(offset(from));
         let (repeated, passed_over) = if to < from { (distance, 0) } else { (0, distance) };
         Self { sink: sink.to_owned(), from, to, repeated, passed_over }
     }

@@ -8,8 +8,8 @@ use tracing::warn;
 
 use super::AT_ONCE;
 use crate::api::{
-    DeadLetter, DeadLetterEvent, DeadLetterSelection, DropDeadLetters, Entry, ListDeadLetters, Redeliver,
-    RedeliverDeadLetters, ShowDeadLetter,
+    ChannelEntry, DeadLetter, DeadLetterEvent, DeadLetterSelection, DropDeadLetters, ListDeadLetters,
+    ReplayDeadLetters, ReplayEvents, ShowDeadLetter,
 };
 use crate::{Operations, Refusal, check_sink};
 use channel::Owned;
@@ -20,7 +20,10 @@ use record::ChannelRef;
 use telemetry::ALWAYS;
 
 impl Operations {
-    pub(crate) async fn list_dead_letters(&self, request: &ListDeadLetters) -> Result<Vec<Entry<DeadLetter>>, Refusal> {
+    pub(crate) async fn list_dead_letters(
+        &self,
+        request: &ListDeadLetters,
+    ) -> Result<Vec<ChannelEntry<DeadLetter>>, Refusal> {
         let of_sink = |sink: &str| request.sink.as_deref().is_none_or(|only| only == sink);
         let letters = |_: &ChannelRef, ledger: &Ledger| {
             ledger.dead_letters().iter().filter(|((_, sink), _)| of_sink(sink)).map(DeadLetter::of).collect()
@@ -47,7 +50,7 @@ impl Operations {
         let body = body.ok_or_else(missing)?;
         let event = RawValue::from_string(String::from_utf8_lossy(&body).into_owned());
         let event = event.or_else(|_| to_raw_value(&String::from_utf8_lossy(&body))).expect("a text is JSON");
-        let entry = Entry::of(&channel, DeadLetter { sink: sink.to_string(), facts });
+        let entry = ChannelEntry::of(&channel, DeadLetter { sink: sink.to_string(), facts });
         Ok(DeadLetterEvent { entry, event })
     }
 
@@ -65,14 +68,14 @@ impl Operations {
     }
 
     /// Makes dead letters late events again, each with its original id.
-    pub(crate) async fn redeliver_dead_letters(&self, request: &RedeliverDeadLetters) -> Result<Vec<Offset>, Refusal> {
+    pub(crate) async fn replay_dead_letters(&self, request: &ReplayDeadLetters) -> Result<Vec<Offset>, Refusal> {
         let which = &request.which;
         let (channel, sink) = self.lane(&which.channel, &which.sink)?;
         let owned = self.owned(&channel).await?;
         let letters = which.of(&owned.claim.ledger());
         check_room(&channel, &owned, letters.len())?;
         let first_seen = Timestamp::now().as_second();
-        let mut redelivered = Vec::with_capacity(letters.len());
+        let mut replayed = Vec::with_capacity(letters.len());
         for chunk in letters.chunks(AT_ONCE) {
             let mut changes = Vec::with_capacity(2 * chunk.len());
             for facts in chunk {
@@ -82,26 +85,26 @@ impl Operations {
                 let event = Pending { offset, event_id, first_seen, received, appeared: false, json };
                 changes.push(Change::Owe { sink: sink.clone(), event });
                 changes.push(Change::DropDeadLetter { sink: sink.clone(), key });
-                redelivered.push(offset);
+                replayed.push(offset);
             }
             owned.claim.commit(Commit(changes)).await?;
         }
-        Ok(released(&channel, &sink, &owned, redelivered))
+        Ok(finish_replay(&channel, &sink, &owned, replayed))
     }
 
     /// Makes past events late for one sink. The sink's cursor does not move.
-    pub(crate) async fn redeliver(&self, request: &Redeliver) -> Result<Vec<Offset>, Refusal> {
+    pub(crate) async fn replay(&self, request: &ReplayEvents) -> Result<Vec<Offset>, Refusal> {
         let (channel, sink) = self.lane(&request.channel, &request.sink)?;
         let owned = self.owned(&channel).await?;
         check_room(&channel, &owned, request.events.len())?;
-        let passed = owned.claim.ledger().cursor(&sink).unwrap_or_default().through;
+        let cursor = owned.claim.ledger().cursor(&sink).unwrap_or_default().through;
         let first_seen = Timestamp::now().as_second();
         let (mut changes, mut keys) = (Vec::new(), Vec::new());
         for event in &request.events {
             let json = STANDARD.decode(event).map_err(|_| Refusal::Failed("an event is not in base64".to_owned()))?;
             let RawEvent { offset, id: event_id, json } = RawEvent::locate(json.into())
                 .ok_or_else(|| Refusal::Failed("an event has no offset that can be read".to_owned()))?;
-            if Some(offset) > passed {
+            if Some(offset) > cursor {
                 let name = &channel.name;
                 return Err(Refusal::Usage(format!(
                     "sink {sink} of channel {name} has not reached offset {offset}: it will receive that event in order"
@@ -114,7 +117,7 @@ impl Operations {
         owned.claim.commit(Commit(changes)).await?;
         let offsets = keys.iter().map(|key| key.offset).collect();
         self.handles.of(channel.id).board().comparisons.replayed(&sink, keys);
-        Ok(released(&channel, &sink, &owned, offsets))
+        Ok(finish_replay(&channel, &sink, &owned, offsets))
     }
 
     /// Returns a configured lane.
@@ -162,7 +165,7 @@ fn check_room(channel: &ChannelRef, owned: &Owned, events: usize) -> Result<(), 
 }
 
 /// Wakes the channel, if it runs, and logs the events that are delivered again.
-fn released(channel: &ChannelRef, sink: &str, owned: &Owned, offsets: Vec<Offset>) -> Vec<Offset> {
+fn finish_replay(channel: &ChannelRef, sink: &str, owned: &Owned, offsets: Vec<Offset>) -> Vec<Offset> {
     owned.released.notify_one();
     let (events, first, last) = summary(&offsets);
     warn!(target: ALWAYS, channel = %channel.name, sink, events, first, last, "redelivered by an operator");

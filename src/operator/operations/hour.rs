@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::api::{Entry, GetLastHour, LastHour};
+use crate::api::{ChannelEntry, GetLastHour, LastHour};
 use crate::request::ask_others;
 use crate::{ConfiguredChannel, Operations, Refusal};
 use channel::Sample;
@@ -48,7 +48,7 @@ pub async fn note_minutes(operations: watch::Receiver<Arc<Operations>>) {
 impl Operations {
     /// Returns the last hour of the requested channels as this instance has seen it. Unless `here` is set, includes the
     /// samples of the other instances.
-    pub(crate) async fn last_hour(&self, request: &GetLastHour) -> Result<Vec<Entry<LastHour>>, Refusal> {
+    pub(crate) async fn last_hour(&self, request: &GetLastHour) -> Result<Vec<ChannelEntry<LastHour>>, Refusal> {
         let mut hours = self.last_hour_here(request)?;
         let Some(peers) = self.cluster.as_ref().filter(|_| !request.here) else { return Ok(hours) };
         let channels = hours.iter().map(|hour| hour.channel_id.to_string()).collect();
@@ -68,14 +68,15 @@ impl Operations {
 
     /// Returns the last hour as this instance has seen it. If the channel runs here, the last sample describes the present
     /// moment.
-    pub(crate) fn last_hour_here(&self, request: &GetLastHour) -> Result<Vec<Entry<LastHour>>, Refusal> {
+    pub(crate) fn last_hour_here(&self, request: &GetLastHour) -> Result<Vec<ChannelEntry<LastHour>>, Refusal> {
         let now = Timestamp::now().as_second();
         let channels: Vec<_> = if request.channels.is_empty() {
             self.channels.iter().map(|known| known.channel.clone()).collect()
         } else {
             request.channels.iter().map(|channel| self.find(channel)).collect::<Result<_, _>>()?
         };
-        let hour = |channel: &ChannelRef| Entry::of(channel, LastHour { samples: self.samples(channel.id, now) });
+        let hour =
+            |channel: &ChannelRef| ChannelEntry::of(channel, LastHour { samples: self.samples(channel.id, now) });
         Ok(channels.iter().map(hour).collect())
     }
 

@@ -8,7 +8,8 @@ use tracing::{info, warn};
 
 use super::AT_ONCE;
 use crate::api::{
-    DropQuarantined, Entry, Fate, ListQuarantine, QuarantinedEvent, Retried, RetryQuarantined, ShowQuarantined,
+    ChannelEntry, DropQuarantined, Fate, ListQuarantine, QuarantinedEvent, RetriedEvent, RetryQuarantined,
+    ShowQuarantined,
 };
 use crate::{ConfiguredChannel, Operations, Refusal};
 use channel::{Owned, RejectionReason};
@@ -20,7 +21,10 @@ use record::ChannelRef;
 use telemetry::ALWAYS;
 
 impl Operations {
-    pub(crate) async fn list_quarantine(&self, request: &ListQuarantine) -> Result<Vec<Entry<Quarantined>>, Refusal> {
+    pub(crate) async fn list_quarantine(
+        &self,
+        request: &ListQuarantine,
+    ) -> Result<Vec<ChannelEntry<Quarantined>>, Refusal> {
         self.list(request.channel.as_deref(), |_, ledger| ledger.quarantined().values().cloned().collect()).await
     }
 
@@ -33,7 +37,7 @@ impl Operations {
         let body = self.ledgers.store.body(channel.id, Key::Body(facts.event_key())).await?;
         let body = body.ok_or_else(|| not_quarantined(&channel, offset))?;
         let text = std::str::from_utf8(&body).ok().map(str::to_owned);
-        Ok(QuarantinedEvent { entry: Entry::of(&channel, facts), text, bytes_base64: STANDARD.encode(&body) })
+        Ok(QuarantinedEvent { entry: ChannelEntry::of(&channel, facts), text, bytes_base64: STANDARD.encode(&body) })
     }
 
     /// Drops all of the events. If one of them is not in the quarantine, drops none.
@@ -63,7 +67,7 @@ impl Operations {
     }
 
     /// Verifies with the signers that are configured now. An event is released if its proof is valid or may still arrive.
-    pub(crate) async fn retry_quarantined(&self, request: &RetryQuarantined) -> Result<Vec<Retried>, Refusal> {
+    pub(crate) async fn retry_quarantined(&self, request: &RetryQuarantined) -> Result<Vec<RetriedEvent>, Refusal> {
         let channel = self.find(&request.channel)?;
         let known = self.configured(&channel)?;
         let owned = self.owned(&channel).await?;
@@ -79,7 +83,7 @@ impl Operations {
         known: &ConfiguredChannel,
         owned: &Owned,
         chunk: &[Quarantined],
-    ) -> Result<Vec<Retried>, Refusal> {
+    ) -> Result<Vec<RetriedEvent>, Refusal> {
         let mut with_bodies = Vec::with_capacity(chunk.len());
         for facts in chunk {
             with_bodies.push((facts.clone(), owned.claim.body(Key::Body(facts.event_key())).await?));
@@ -102,7 +106,7 @@ impl Operations {
             let not_passed = fate.leaves() && ledger.quarantined().contains_key(&facts.event_key());
             let fate = if not_passed { Fate::ReadInOrder } else { fate };
             info!(channel = %known.channel.name, offset = offset.get(), fate = <&str>::from(&fate), "quarantined event verified again");
-            Retried { offset: *offset, fate }
+            RetriedEvent { offset: *offset, fate }
         });
         Ok(retried.collect())
     }
@@ -140,7 +144,7 @@ fn not_quarantined(channel: &ChannelRef, offset: Offset) -> Refusal {
 
 impl RetryQuarantined {
     /// Returns the outcome of the named events that are not verified again, and the events that are.
-    fn choose(&self, ledger: &Ledger) -> (Vec<Retried>, Vec<Quarantined>) {
+    fn choose(&self, ledger: &Ledger) -> (Vec<RetriedEvent>, Vec<Quarantined>) {
         let mut not_verified = Vec::new();
         for offset in &self.offsets {
             let mut facts = ledger.quarantined_at(*offset);
@@ -152,7 +156,7 @@ impl RetryQuarantined {
                     detail: format!("{detail}: skipped, because its reason was not selected (--reason {reason})"),
                 },
             };
-            not_verified.push(Retried { offset: *offset, fate });
+            not_verified.push(RetriedEvent { offset: *offset, fate });
         }
         (not_verified, ledger.quarantined().values().filter(|facts| self.takes(facts)).cloned().collect())
     }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::belonging;
 use super::not_ready::{NotReady, NotReadyKind as Kind};
+use super::shared_proofs;
 use crate::ConfiguredChannel;
 use channel::{Activity, ChannelStatus, Kept, LaneState, LaneStatus, NONE_VERIFIED, POLLS_IN_VAIN, Problem, Refill};
 use cluster::Seen;
@@ -93,7 +93,7 @@ fn of_reading(channel: &ChannelStatus) -> Vec<NotReady> {
         because(Kind::HistoryDiffers, detail);
     }
     for shared in &channel.shared_proofs {
-        because(Kind::ProofInTwoChannels, belonging::reason(&channel.channel, shared));
+        because(Kind::ProofInTwoChannels, shared_proofs::reason(&channel.channel, shared));
     }
     if channel.polls_in_vain >= POLLS_IN_VAIN {
         let detail = format!(

@@ -53,7 +53,8 @@ fn is_configured(metric: &Metric, configured: &BTreeMap<&str, &ChannelStatus>) -
 
 fn of_process(gauges: &mut Gauges, report: &Report, live: bool) {
     let Report { ready, quarantine, dead_letters, lost, .. } = report;
-    let (quarantined, given_up) = lost.as_ref().map_or((0, 0), |lost| (lost.quarantined, lost.dead_letters));
+    let (lost_quarantined, lost_dead_letters) =
+        lost.as_ref().map_or((0, 0), |lost| (lost.quarantined, lost.dead_letters));
     gauges.set("channeld_build_info", &[&report.version], 1);
     gauges.set("channeld_live", &[], live);
     gauges.set("channeld_ready", &[], *ready);
@@ -70,8 +71,8 @@ fn of_process(gauges: &mut Gauges, report: &Report, live: bool) {
     gauges.set("channeld_dead_letters_kept_bytes", &[], dead_letters.bytes);
     gauges.set("channeld_dead_letters_full", &[], dead_letters.full);
     gauges.set("channeld_state_writable", &[], report.state_error.is_none());
-    gauges.set("channeld_state_lost_events", &["quarantined"], quarantined);
-    gauges.set("channeld_state_lost_events", &["dead_letter"], given_up);
+    gauges.set("channeld_state_lost_events", &["quarantined"], lost_quarantined);
+    gauges.set("channeld_state_lost_events", &["dead_letter"], lost_dead_letters);
 }
 
 fn of_channel(gauges: &mut Gauges, channel: &ChannelStatus) {

@@ -28,8 +28,8 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 
 use super::exposition;
-use super::routes::{self, Asker};
-use crate::api::{Entry, GetLastHour, LastHour};
+use super::routes::{self, RequestSender};
+use crate::api::{ChannelEntry, GetLastHour, LastHour};
 use crate::liveness::Liveness;
 use crate::{NotReady, NotReadyKind, Operations, Refusal, Report};
 use telemetry::metrics::Metrics;
@@ -51,7 +51,7 @@ pub struct Sources {
 }
 
 #[derive(Clone)]
-struct Served {
+struct RouterState {
     sources: Sources,
     reporting: Arc<Mutex<()>>,
 }
@@ -59,16 +59,16 @@ struct Served {
 /// Returns the routes of the admin listener.
 pub(super) fn reading(sources: Sources) -> Router {
     let reports = reports().route("/status", get(status)).route("/hour", get(last_hour));
-    reports.fallback(nowhere).with_state(Served { sources, reporting: Arc::default() })
+    reports.fallback(nowhere).with_state(RouterState { sources, reporting: Arc::default() })
 }
 
 /// Returns the routes of the control socket.
 pub(super) fn complete(sources: Sources) -> Router {
-    let requests = routes::routes(sources.operations.clone(), Asker::Operator);
-    reports().with_state(Served { sources, reporting: Arc::default() }).merge(requests)
+    let requests = routes::routes(sources.operations.clone(), RequestSender::Operator);
+    reports().with_state(RouterState { sources, reporting: Arc::default() }).merge(requests)
 }
 
-fn reports() -> Router<Served> {
+fn reports() -> Router<RouterState> {
     Router::new().route("/livez", get(livez)).route("/readyz", get(readyz)).route("/metrics", get(metrics))
 }
 
@@ -79,15 +79,15 @@ async fn nowhere(method: Method) -> Response {
     }
 }
 
-async fn livez(State(served): State<Served>) -> Response {
-    match served.sources.liveness.check() {
+async fn livez(State(state): State<RouterState>) -> Response {
+    match state.sources.liveness.check() {
         Ok(()) => "ok\n".into_response(),
         Err(stuck) => (StatusCode::SERVICE_UNAVAILABLE, format!("{stuck}\n")).into_response(),
     }
 }
 
-async fn readyz(State(served): State<Served>, headers: HeaderMap) -> Response {
-    let not_ready = match served.report().await {
+async fn readyz(State(state): State<RouterState>, headers: HeaderMap) -> Response {
+    let not_ready = match state.report().await {
         Ok(report) => report.not_ready,
         Err(why) => vec![why],
     };
@@ -106,23 +106,23 @@ fn wants_json(headers: &HeaderMap) -> bool {
     accepted.flat_map(|value| value.split(',')).any(|kind| kind.trim().starts_with("application/json"))
 }
 
-async fn status(State(served): State<Served>) -> Result<Json<Report>, Unavailable> {
-    served.report().await.map(Json).map_err(unavailable)
+async fn status(State(state): State<RouterState>) -> Result<Json<Report>, Unavailable> {
+    state.report().await.map(Json).map_err(unavailable)
 }
 
 /// Answers for this instance only. A request that names no channel is for all channels.
 async fn last_hour(
-    State(served): State<Served>,
+    State(state): State<RouterState>,
     Query(request): Query<GetLastHour>,
-) -> Result<Json<Vec<Entry<LastHour>>>, Refusal> {
-    let operations = served.sources.operations.borrow().clone();
+) -> Result<Json<Vec<ChannelEntry<LastHour>>>, Refusal> {
+    let operations = state.sources.operations.borrow().clone();
     operations.last_hour_here(&request).map(Json)
 }
 
-async fn metrics(State(served): State<Served>) -> Result<Response, Unavailable> {
-    let report = served.report().await.map_err(unavailable)?;
-    let live = served.sources.liveness.check().is_ok();
-    let text = exposition::text(&served.sources.metrics, &report, live).map_err(unavailable)?;
+async fn metrics(State(state): State<RouterState>) -> Result<Response, Unavailable> {
+    let report = state.report().await.map_err(unavailable)?;
+    let live = state.sources.liveness.check().is_ok();
+    let text = exposition::text(&state.sources.metrics, &report, live).map_err(unavailable)?;
     Ok(([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response())
 }
 
@@ -132,7 +132,7 @@ fn unavailable(why: impl Display) -> Unavailable {
     (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"))
 }
 
-impl Served {
+impl RouterState {
     /// Returns a current report. If the state does not answer, returns the reason why there is no report.
     async fn report(&self) -> Result<Report, NotReady> {
         let operations = self.sources.operations.borrow().clone();

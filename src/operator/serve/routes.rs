@@ -18,10 +18,11 @@ use tokio::sync::watch;
 use tracing::info;
 
 use crate::api::{
-    AcknowledgeLost, CursorMove, CursorPosition, DeadLetter, DeadLetterEvent, DropDeadLetters, DropQuarantined, Entry,
-    GetAccounts, GetCluster, GetJourney, GetLastHour, GetStatus, Journey, LastHour, ListCursors, ListDeadLetters,
-    ListQuarantine, PollNow, QuarantinedEvent, Redeliver, RedeliverDeadLetters, Refusal, Reload, Retried,
-    RetryQuarantined, SetCursors, SetPaused, ShowDeadLetter, ShowQuarantined, TailedDeliveries, WatchTail,
+    AcknowledgeLost, ChannelEntry, CursorMove, CursorPosition, DeadLetter, DeadLetterEvent, DropDeadLetters,
+    DropQuarantined, GetAccounts, GetCluster, GetJourney, GetLastHour, GetStatus, Journey, LastHour, ListCursors,
+    ListDeadLetters, ListQuarantine, PollNow, QuarantinedEvent, Refusal, Reload, ReplayDeadLetters, ReplayEvents,
+    RetriedEvent, RetryQuarantined, SetCursors, SetPaused, ShowDeadLetter, ShowQuarantined, TailedDeliveries,
+    WatchTail,
 };
 use crate::request::{BY, MAX_ANSWER, Request, http_request};
 use crate::{Changes, Cluster, Operations, Report};
@@ -32,18 +33,18 @@ use proof::event::Offset;
 use telemetry::ALWAYS;
 
 /// The operations of the current configuration.
-type InForce = watch::Receiver<Arc<Operations>>;
+type CurrentOperations = watch::Receiver<Arc<Operations>>;
 
 /// The sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asker {
+pub(crate) enum RequestSender {
     /// An operator. If another instance owns the channel, the request is forwarded to it.
     Operator,
     /// Another instance. It finds the right instance itself.
     Instance,
 }
 
-type Service = (InForce, Asker);
+type RouteState = (CurrentOperations, RequestSender);
 
 macro_rules! requests {
     ($($method:ident $path:literal: $request:ident => $answer:ty, $operation:ident;)*) => {
@@ -60,8 +61,8 @@ macro_rules! requests {
         )*
 
         /// Serves all requests.
-        pub(crate) fn routes(operations: InForce, asker: Asker) -> Router {
-            Router::new()$(.route($path, route::<$request>()))*.with_state((operations, asker))
+        pub(crate) fn routes(operations: CurrentOperations, sender: RequestSender) -> Router {
+            Router::new()$(.route($path, route::<$request>()))*.with_state((operations, sender))
         }
 
         #[cfg(test)]
@@ -72,28 +73,28 @@ macro_rules! requests {
 requests! {
     GET "/status": GetStatus => Report, status;
     GET "/cluster": GetCluster => Cluster, cluster;
-    GET "/hour": GetLastHour => Vec<Entry<LastHour>>, last_hour;
+    GET "/hour": GetLastHour => Vec<ChannelEntry<LastHour>>, last_hour;
     GET "/journey": GetJourney => Journey, journey;
     GET "/accounts": GetAccounts => Accounts, accounts;
     GET "/tail": WatchTail => TailedDeliveries, watch_tail;
-    GET "/quarantine": ListQuarantine => Vec<Entry<Quarantined>>, list_quarantine;
+    GET "/quarantine": ListQuarantine => Vec<ChannelEntry<Quarantined>>, list_quarantine;
     GET "/quarantine/event": ShowQuarantined => QuarantinedEvent, show_quarantined;
-    GET "/dead-letters": ListDeadLetters => Vec<Entry<DeadLetter>>, list_dead_letters;
+    GET "/dead-letters": ListDeadLetters => Vec<ChannelEntry<DeadLetter>>, list_dead_letters;
     GET "/dead-letters/event": ShowDeadLetter => DeadLetterEvent, show_dead_letter;
-    GET "/cursors": ListCursors => Vec<Entry<CursorPosition>>, list_cursors;
+    GET "/cursors": ListCursors => Vec<ChannelEntry<CursorPosition>>, list_cursors;
     POST "/state/acknowledge": AcknowledgeLost => Option<Lost>, acknowledge_lost;
     POST "/reload": Reload => Changes, reload;
     POST "/poll": PollNow => Timestamp, poll_now;
     POST "/pause": SetPaused => bool, set_paused;
     POST "/cursors": SetCursors => Vec<CursorMove>, set_cursors;
-    POST "/quarantine/retry": RetryQuarantined => Vec<Retried>, retry_quarantined;
+    POST "/quarantine/retry": RetryQuarantined => Vec<RetriedEvent>, retry_quarantined;
     POST "/quarantine/drop": DropQuarantined => Vec<Offset>, drop_quarantined;
-    POST "/dead-letters/redeliver": RedeliverDeadLetters => Vec<Offset>, redeliver_dead_letters;
+    POST "/dead-letters/redeliver": ReplayDeadLetters => Vec<Offset>, replay_dead_letters;
     POST "/dead-letters/drop": DropDeadLetters => Vec<Offset>, drop_dead_letters;
-    POST "/redeliver": Redeliver => Vec<Offset>, redeliver;
+    POST "/redeliver": ReplayEvents => Vec<Offset>, replay;
 }
 
-fn route<R: Request>() -> MethodRouter<Service> {
+fn route<R: Request>() -> MethodRouter<RouteState> {
     match R::METHOD {
         Method::POST => post(async |State(service), headers: HeaderMap, Json(request): Json<R>| {
             note(&headers, &request);
@@ -112,20 +113,20 @@ fn note<R: Request>(headers: &HeaderMap, request: &R) {
     info!(target: ALWAYS, by, request = R::PATH, channel = text("channel"), sink = text("sink"), "requested by an operator");
 }
 
-async fn answer<R: Request>((operations, asker): Service, request: R) -> Result<Response, Refusal> {
+async fn answer<R: Request>((operations, sender): RouteState, request: R) -> Result<Response, Refusal> {
     let operations = operations.borrow().clone();
-    let answer = match asker {
-        Asker::Operator => operations.carry_out(&request).await?,
-        Asker::Instance => request.perform(&operations).await?,
+    let answer = match sender {
+        RequestSender::Operator => operations.carry_out(&request).await?,
+        RequestSender::Instance => request.perform(&operations).await?,
     };
     Ok(Json(answer).into_response())
 }
 
 /// Answers the requests of other instances, until it is dropped.
-pub async fn answer_others(operations: InForce) -> Infallible {
+pub async fn answer_others(operations: CurrentOperations) -> Infallible {
     let membership = operations.borrow().cluster.as_ref().map(|peers| peers.membership.clone());
     let Some(membership) = membership else { return pending().await };
-    let router = TowerToHyperService::new(routes(operations, Asker::Instance));
+    let router = TowerToHyperService::new(routes(operations, RequestSender::Instance));
     cluster::answer(membership, |request| answer_instance(router.clone(), request)).await
 }
 

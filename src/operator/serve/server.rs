@@ -51,19 +51,19 @@ pub async fn serve<C>(mut accept: impl AsyncFnMut() -> io::Result<C>, router: Ro
 where
     C: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let (mut clients, mut silent) = (JoinSet::new(), VecDeque::new());
+    let (mut clients, mut idle) = (JoinSet::new(), VecDeque::new());
     loop {
         tokio::select! {
             accepted = accept() => match accepted {
                 Ok(client) => {
                     while clients.try_join_next().is_some() {}
-                    silent.retain(Silent::is_waited_for);
-                    if clients.len() >= bounds.clients && !silent.pop_front().is_some_and(Silent::evict) {
+                    idle.retain(IdleClient::is_waited_for);
+                    if clients.len() >= bounds.clients && !idle.pop_front().is_some_and(IdleClient::evict) {
                         clients.join_next().await;
                     }
                     let asked = Arc::<AtomicBool>::default();
                     let task = clients.spawn(serve_client(client, router.clone(), bounds, asked.clone()));
-                    silent.push_back(Silent { task, asked });
+                    idle.push_back(IdleClient { task, asked });
                     // Even if many clients connect at once, each connection is examined before it can be replaced.
                     yield_now().await;
                 }
@@ -78,13 +78,13 @@ where
 }
 
 /// A client that has not sent a whole request yet.
-struct Silent {
+struct IdleClient {
     task: AbortHandle,
     /// Set when the connection is decided: by its request, which is then carried out, or by its eviction.
     asked: Arc<AtomicBool>,
 }
 
-impl Silent {
+impl IdleClient {
     fn is_waited_for(&self) -> bool {
         !self.asked.load(Ordering::Relaxed) && !self.task.is_finished()
     }

@@ -60,7 +60,7 @@ pub const JSON: &str = "application/json";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A template that is compiled into channeld.
-    Shipped(Shipped),
+    Shipped(BuiltInTarget),
     /// The operator's own template.
     Own(Box<str>),
 }
@@ -97,7 +97,7 @@ impl Template {
     }
 
     /// Returns the target if the template is compiled into channeld.
-    pub fn shipped(&self) -> Option<Shipped> {
+    pub fn shipped(&self) -> Option<BuiltInTarget> {
         match self.source {
             Source::Shipped(shipped) => Some(shipped),
             Source::Own(_) => None,
@@ -110,12 +110,14 @@ impl Template {
     }
 
     /// The path and query to append to the target's address for this event, if it needs an address of its own.
-    pub(super) fn below(&self, record: &Record) -> Option<Below> {
-        if self.shipped() != Some(Shipped::Opsgenie) {
+    pub(super) fn below(&self, record: &Record) -> Option<UrlSuffix> {
+        if self.shipped() != Some(BuiltInTarget::Opsgenie) {
             return None;
         }
         let alert = Alert::of(record);
-        alert.resolves.then(|| Below { path: vec![alert.key, "close".to_owned()], query: ("identifierType", "alias") })
+        alert
+            .resolves
+            .then(|| UrlSuffix { path: vec![alert.key, "close".to_owned()], query: ("identifierType", "alias") })
     }
 
     /// Whether the bodies are JSON.
@@ -193,11 +195,11 @@ impl fmt::Debug for Template {
 impl Source {
     fn text(&self) -> &str {
         match self {
-            Self::Shipped(Shipped::Slack) => include_str!("template/slack.jinja"),
-            Self::Shipped(Shipped::Teams) => include_str!("template/teams.jinja"),
-            Self::Shipped(Shipped::Discord) => include_str!("template/discord.jinja"),
-            Self::Shipped(Shipped::PagerDuty) => include_str!("template/pagerduty.jinja"),
-            Self::Shipped(Shipped::Opsgenie) => include_str!("template/opsgenie.jinja"),
+            Self::Shipped(BuiltInTarget::Slack) => include_str!("template/slack.jinja"),
+            Self::Shipped(BuiltInTarget::Teams) => include_str!("template/teams.jinja"),
+            Self::Shipped(BuiltInTarget::Discord) => include_str!("template/discord.jinja"),
+            Self::Shipped(BuiltInTarget::PagerDuty) => include_str!("template/pagerduty.jinja"),
+            Self::Shipped(BuiltInTarget::Opsgenie) => include_str!("template/opsgenie.jinja"),
             Self::Own(text) => text,
         }
     }
@@ -206,7 +208,7 @@ impl Source {
 /// A target with a built-in template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, IntoStaticStr, VariantArray, strum::VariantNames)]
 #[strum(serialize_all = "lowercase")]
-pub enum Shipped {
+pub enum BuiltInTarget {
     /// An incoming webhook of Slack.
     Slack,
     /// A workflow of Microsoft Teams that takes Adaptive Cards.
@@ -221,7 +223,7 @@ pub enum Shipped {
 
 /// The path and query to append to a target's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Below {
+pub struct UrlSuffix {
     /// Path segments, not yet encoded.
     pub path: Vec<String>,
     /// The name and the value of a query parameter.

@@ -14,11 +14,11 @@ use std::sync::Arc;
 use rand::Rng;
 use uuid::Uuid;
 
-use crate::event::entry::{Cell, Entry};
 use crate::event::facts::CREATED_SKEW;
 use crate::event::id;
 use crate::event::kind::{EventSpec, Mix, Original, ReplayedId};
-use crate::misbehaviour::{Misbehaving, Misbehaviour};
+use crate::event::log_entry::{LogEntry, RecordCell};
+use crate::misbehaviour::{MisbehavingChannels, Misbehaviour};
 use crate::options::Options;
 use crate::random::{Purpose, draw};
 
@@ -59,7 +59,7 @@ pub(crate) struct Log {
     /// The channel whose events also appear in this channel.
     stolen_from: Option<u64>,
     live_ms: Vec<i64>,
-    asked_for: HashMap<u64, (EventSpec, Cell)>,
+    asked_for: HashMap<u64, (EventSpec, RecordCell)>,
 }
 
 impl Log {
@@ -70,7 +70,7 @@ impl Log {
             seed: options.seed,
             channel,
             mix: Mix::new(options),
-            misbehaviour: usize::try_from(channel).ok().and_then(|at| Misbehaving::of(&options.misbehave, at)),
+            misbehaviour: usize::try_from(channel).ok().and_then(|at| MisbehavingChannels::of(&options.misbehave, at)),
             delay_ms: i64::try_from(delay).unwrap_or(i64::MAX),
             stride: if options.sparse { SPARSE_STRIDE } else { 1 },
             started_ms: now_ms,
@@ -89,7 +89,7 @@ impl Log {
     pub(crate) fn misbehave(&mut self, how: Option<Misbehaviour>) {
         self.misbehaviour = how;
         // The records that were made have different content.
-        self.asked_for.values_mut().for_each(|(_, cell)| *cell = Cell::default());
+        self.asked_for.values_mut().for_each(|(_, cell)| *cell = RecordCell::default());
     }
 
     /// Returns the number of events. All indices are below it.
@@ -128,7 +128,7 @@ impl Log {
     pub(crate) fn publish_one(&mut self, spec: EventSpec, now_ms: i64) -> i64 {
         let index = self.len();
         self.publish(1, now_ms);
-        self.asked_for.insert(index, (spec, Cell::default()));
+        self.asked_for.insert(index, (spec, RecordCell::default()));
         self.offset(index)
     }
 
@@ -137,7 +137,7 @@ impl Log {
         let found = self.index_at(offset);
         if let Some(index) = found {
             let kind = self.spec(index).kind();
-            self.asked_for.insert(index, (EventSpec::Honest(kind), Cell::default()));
+            self.asked_for.insert(index, (EventSpec::Honest(kind), RecordCell::default()));
         }
         found.is_some()
     }
@@ -167,14 +167,14 @@ impl Log {
             let (kind, id) = (self.spec(index).kind(), ReplayedId::New);
             let (channel, deployment) = (self.channel, self.deployment(index));
             let other = Original { channel, index: index + UNPUBLISHED, timestamp, deployment, kind, id };
-            self.asked_for.insert(index, (EventSpec::Displaced(other), Cell::default()));
+            self.asked_for.insert(index, (EventSpec::Displaced(other), RecordCell::default()));
         }
         found.is_some()
     }
 
     /// Returns the event at an index below [`len`](Self::len).
-    pub(crate) fn entry(&self, index: u64, now_ms: i64) -> Entry {
-        Entry {
+    pub(crate) fn entry(&self, index: u64, now_ms: i64) -> LogEntry {
+        LogEntry {
             index,
             drawn: self.drawn(index),
             offset: self.offset(index),

@@ -1,12 +1,12 @@
 //! Selects the events of a page.
 
 use super::log::Log;
-use crate::event::entry::Entry;
+use crate::event::log_entry::LogEntry;
 use crate::options::{HasMore, Options, Window};
 
 /// The parameters of a request for a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct PageRequest {
     pub(crate) offset: Option<i64>,
     pub(crate) limit: usize,
 }
@@ -21,7 +21,7 @@ pub(crate) struct Rules {
 
 /// The events of a page, newest first.
 pub(crate) struct Selection {
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<LogEntry>,
     pub(crate) has_more: bool,
 }
 
@@ -31,18 +31,18 @@ pub(crate) trait Condition {
     fn noted(&self) -> Option<(i64, i64)>;
 
     /// Whether an event is included.
-    fn holds(&self, entry: &Entry) -> bool;
+    fn holds(&self, entry: &LogEntry) -> bool;
 }
 
 /// Includes every event.
-pub(crate) struct Any;
+pub(crate) struct AnyEvent;
 
-impl Condition for Any {
+impl Condition for AnyEvent {
     fn noted(&self) -> Option<(i64, i64)> {
         None
     }
 
-    fn holds(&self, _: &Entry) -> bool {
+    fn holds(&self, _: &LogEntry) -> bool {
         true
     }
 }
@@ -53,20 +53,20 @@ impl Rules {
     }
 
     /// Selects a page. It checks as few events as possible. If few events meet the condition, that can be all of them.
-    pub(crate) fn select(self, log: &Log, asked: Asked, condition: &impl Condition, now_ms: i64) -> Selection {
+    pub(crate) fn select(self, log: &Log, request: PageRequest, condition: &impl Condition, now_ms: i64) -> Selection {
         let all = condition.noted().map_or(0..log.len(), |(from, to)| log.noted_between(from, to));
-        let first = asked.offset.map_or(0, |offset| log.first_above(offset, self.inclusive)).max(all.start);
+        let first = request.offset.map_or(0, |offset| log.first_above(offset, self.inclusive)).max(all.start);
         let entry = |index| log.entry(index, now_ms);
-        let counts = |entry: &Entry| condition.holds(entry);
-        let ascending = asked.offset.is_some() && self.window == Window::Oldest;
-        let wanted = asked.limit + 1;
+        let counts = |entry: &LogEntry| condition.holds(entry);
+        let ascending = request.offset.is_some() && self.window == Window::Oldest;
+        let wanted = request.limit + 1;
         let mut entries: Vec<_> = if ascending {
             (first..all.end).map(entry).filter(counts).take(wanted).collect()
         } else {
             (first..all.end).rev().map(entry).filter(counts).take(wanted).collect()
         };
-        let remaining = entries.len() > asked.limit;
-        entries.truncate(asked.limit);
+        let remaining = entries.len() > request.limit;
+        entries.truncate(request.limit);
         if ascending {
             entries.reverse();
         }

@@ -8,11 +8,11 @@ use crate::random::hex_of;
 /// A service and the events that its contracts emit.
 pub(crate) struct WatchedService {
     pub(crate) name: &'static str,
-    pub(crate) events: [Emitted; 3],
+    pub(crate) events: [ContractEvent; 3],
 }
 
 /// An event of a contract, with its parameters.
-pub(crate) struct Emitted {
+pub(crate) struct ContractEvent {
     pub(crate) name: &'static str,
     params: &'static [(&'static str, Param)],
 }
@@ -34,7 +34,7 @@ pub(crate) static SERVICES: [WatchedService; 3] = [
     WatchedService {
         name: "settlement",
         events: [
-            Emitted {
+            ContractEvent {
                 name: "SettlementAccepted",
                 params: &[
                     ("settlementId", Id),
@@ -44,7 +44,7 @@ pub(crate) static SERVICES: [WatchedService; 3] = [
                     ("amount", Amount),
                 ],
             },
-            Emitted {
+            ContractEvent {
                 name: "SettlementExecuted",
                 params: &[
                     ("settlementId", Id),
@@ -54,7 +54,7 @@ pub(crate) static SERVICES: [WatchedService; 3] = [
                     ("executedAt", Time),
                 ],
             },
-            Emitted {
+            ContractEvent {
                 name: "SettlementCancelled",
                 params: &[("settlementId", Id), ("settlementHash", Hash), ("by", Account), ("reason", Hash)],
             },
@@ -63,15 +63,15 @@ pub(crate) static SERVICES: [WatchedService; 3] = [
     WatchedService {
         name: "fund",
         events: [
-            Emitted {
+            ContractEvent {
                 name: "SubscriptionRequested",
                 params: &[("fundId", Hash), ("investor", Account), ("amount", Amount), ("requestedAt", Time)],
             },
-            Emitted {
+            ContractEvent {
                 name: "RedemptionSettled",
                 params: &[("fundId", Hash), ("investor", Account), ("shares", Amount), ("proceeds", Amount)],
             },
-            Emitted {
+            ContractEvent {
                 name: "NetAssetValueUpdated",
                 params: &[("fundId", Hash), ("netAssetValue", Amount), ("asOf", Time), ("reporter", Account)],
             },
@@ -80,7 +80,7 @@ pub(crate) static SERVICES: [WatchedService; 3] = [
     WatchedService {
         name: "payments",
         events: [
-            Emitted {
+            ContractEvent {
                 name: "PaymentInitiated",
                 params: &[
                     ("paymentId", Hash),
@@ -90,11 +90,11 @@ pub(crate) static SERVICES: [WatchedService; 3] = [
                     ("dueAt", Time),
                 ],
             },
-            Emitted {
+            ContractEvent {
                 name: "PaymentCompleted",
                 params: &[("paymentId", Hash), ("payer", Account), ("payee", Account), ("amount", Amount)],
             },
-            Emitted {
+            ContractEvent {
                 name: "PaymentReturned",
                 params: &[("paymentId", Hash), ("payee", Account), ("amount", Amount), ("sequence", Id)],
             },
@@ -103,10 +103,12 @@ pub(crate) static SERVICES: [WatchedService; 3] = [
 ];
 
 /// The event that the wallet of a confirmed operation emits.
-pub(crate) static OPERATION_CONFIRMED: Emitted =
-    Emitted { name: "OperationConfirmed", params: &[("operationId", Amount), ("wallet", Account), ("digest", Hash)] };
+pub(crate) static OPERATION_CONFIRMED: ContractEvent = ContractEvent {
+    name: "OperationConfirmed",
+    params: &[("operationId", Amount), ("wallet", Account), ("digest", Hash)],
+};
 
-impl Emitted {
+impl ContractEvent {
     /// Returns the event's name and the types of its parameters in Solidity notation.
     pub(crate) fn signature(&self) -> String {
         let types: Vec<_> = self.params.iter().map(|(_, param)| param.solidity()).collect();

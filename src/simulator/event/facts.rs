@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use rand::Rng;
 use uuid::Uuid;
 
-use super::contracts::{Emitted, SERVICES};
-use super::entry::Entry;
+use super::contracts::{ContractEvent, SERVICES};
 use super::kind::Kind;
+use super::log_entry::LogEntry;
 use super::roster::{Chain, Roster, Wallet, Watcher};
 use crate::random::{Purpose, draw, uuid};
 use proof::event::ChannelId;
@@ -27,7 +27,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) created: i64,
     pub(crate) watcher: &'a Watcher,
     pub(crate) wallet: &'a Wallet,
-    pub(crate) emitted: &'static Emitted,
+    pub(crate) emitted: &'static ContractEvent,
     pub(crate) operation_id: Uuid,
     pub(crate) query_id: Uuid,
     pub(crate) workflow_id: [u8; 32],
@@ -36,7 +36,7 @@ pub(crate) struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    pub(crate) fn of(seed: u64, channel: u64, roster: &'a Roster, entry: &Entry) -> Self {
+    pub(crate) fn of(seed: u64, channel: u64, roster: &'a Roster, entry: &LogEntry) -> Self {
         let mut rng = draw(seed, Purpose::Facts, channel, entry.drawn);
         let watcher = &roster.watchers[rng.random_range(0..roster.watchers.len())];
         let events = &SERVICES[watcher.service].events;

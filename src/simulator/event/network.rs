@@ -44,7 +44,7 @@ pub(crate) struct Network {
 
 /// The subject of a proof.
 #[derive(Clone, Copy)]
-pub(crate) struct Subject {
+pub(crate) struct ProofSubject {
     pub(crate) event_hash: Hash,
     /// The time in Unix seconds.
     pub(crate) timestamp: i64,
@@ -90,7 +90,7 @@ impl Network {
     }
 
     /// Returns the items of `headers.proofs` for a subject, as JSON without the brackets.
-    pub(crate) fn proofs(&self, subject: &Subject, tampering: Option<Tampering>) -> String {
+    pub(crate) fn proofs(&self, subject: &ProofSubject, tampering: Option<Tampering>) -> String {
         let owner = if tampering == Some(Tampering::OtherOwner) { self.other_owner } else { self.owner };
         let mut subject = *subject;
         if tampering == Some(Tampering::OtherEvent) {
@@ -108,7 +108,7 @@ impl Network {
         proof
     }
 
-    fn report(&self, subject: &Subject, owner: Address) -> Vec<u8> {
+    fn report(&self, subject: &ProofSubject, owner: Address) -> Vec<u8> {
         let timestamp = u32::try_from(subject.timestamp).unwrap_or_default();
         [
             &[1][..],
@@ -134,8 +134,8 @@ impl Network {
         context
     }
 
-    fn proof(&self, report: &[u8], subject: &Subject, tampering: Option<Tampering>) -> String {
-        let &Subject { round, is_unproved, .. } = subject;
+    fn proof(&self, report: &[u8], subject: &ProofSubject, tampering: Option<Tampering>) -> String {
+        let &ProofSubject { round, is_unproved, .. } = subject;
         let context = self.context(round);
         let digest = signed_digest(report, &context);
         let keys = if tampering == Some(Tampering::Strangers) { &self.strangers } else { &self.signers };

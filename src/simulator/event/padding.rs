@@ -75,12 +75,12 @@ impl Padding {
 
 /// A body whose large parts are shared.
 #[derive(Default)]
-pub(crate) struct Parts {
+pub(crate) struct SharedBody {
     done: Vec<Bytes>,
     open: Vec<u8>,
 }
 
-impl Parts {
+impl SharedBody {
     pub(crate) fn with_capacity(bytes: usize) -> Self {
         Self { done: Vec::new(), open: Vec::with_capacity(bytes) }
     }
@@ -94,8 +94,8 @@ impl Parts {
     }
 }
 
-impl From<Parts> for Body {
-    fn from(Parts { mut done, open }: Parts) -> Self {
+impl From<SharedBody> for Body {
+    fn from(SharedBody { mut done, open }: SharedBody) -> Self {
         if done.is_empty() {
             return open.into();
         }

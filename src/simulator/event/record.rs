@@ -4,11 +4,11 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::content::{Signed, verifiable_event, verifiable_result};
-use super::entry::{Entry, Rendered};
 use super::facts::Facts;
 use super::id;
 use super::kind::{EventSpec, Kind, Original, ReplayedId, Tampering};
-use super::network::{Network, Subject};
+use super::log_entry::{LogEntry, Rendered};
+use super::network::{Network, ProofSubject};
 use super::payload;
 use super::roster::Roster;
 use crate::misbehaviour::Misbehaviour;
@@ -16,10 +16,10 @@ use crate::random::{Purpose, draw};
 use proof::verify::Hash;
 
 /// Makes an event's record. This computes the signatures of its proof, so it must not run on an async thread.
-pub(crate) fn render(seed: u64, channel: u64, network: &Network, roster: &Roster, entry: &Entry) -> Rendered {
+pub(crate) fn render(seed: u64, channel: u64, network: &Network, roster: &Roster, entry: &LogEntry) -> Rendered {
     let content = match entry.spec {
         EventSpec::Displaced(from) => {
-            content(seed, from.channel, network, &Roster::new(seed, from.channel), &Entry::of_original(&from))
+            content(seed, from.channel, network, &Roster::new(seed, from.channel), &LogEntry::of_original(&from))
         }
         _ => content(seed, channel, network, roster, entry),
     };
@@ -38,7 +38,7 @@ struct Content {
     padding: Option<(usize, Bytes)>,
 }
 
-fn content(seed: u64, channel: u64, network: &Network, roster: &Roster, entry: &Entry) -> Content {
+fn content(seed: u64, channel: u64, network: &Network, roster: &Roster, entry: &LogEntry) -> Content {
     let facts = Facts::of(seed, channel, roster, entry);
     let shown = facts.kind.is_signed().then(|| signed_text(seed, channel, entry, &facts));
     let how = match entry.spec {
@@ -69,7 +69,7 @@ struct SignedText {
     shown: Signed,
 }
 
-fn signed_text(seed: u64, channel: u64, entry: &Entry, facts: &Facts<'_>) -> SignedText {
+fn signed_text(seed: u64, channel: u64, entry: &LogEntry, facts: &Facts<'_>) -> SignedText {
     let content = |purpose| {
         let mut rng = draw(seed, purpose, channel, entry.drawn);
         let json = match facts.kind {
@@ -87,8 +87,8 @@ fn signed_text(seed: u64, channel: u64, entry: &Entry, facts: &Facts<'_>) -> Sig
     SignedText { honest: hash, shown }
 }
 
-fn prove(network: &Network, entry: &Entry, facts: &Facts<'_>, event_hash: Hash, how: Option<Tampering>) -> String {
-    let subject = Subject {
+fn prove(network: &Network, entry: &LogEntry, facts: &Facts<'_>, event_hash: Hash, how: Option<Tampering>) -> String {
+    let subject = ProofSubject {
         event_hash,
         timestamp: facts.timestamp,
         workflow_id: facts.workflow_id,
@@ -99,7 +99,7 @@ fn prove(network: &Network, entry: &Entry, facts: &Facts<'_>, event_hash: Hash, 
     network.proofs(&subject, how)
 }
 
-fn assemble(id: Uuid, entry: &Entry, content: Content) -> Rendered {
+fn assemble(id: Uuid, entry: &LogEntry, content: Content) -> Rendered {
     let (offset, name) = (entry.offset, entry.spec.kind().event_type());
     let id = match entry.spec {
         EventSpec::WithoutId => String::new(),

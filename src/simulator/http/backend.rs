@@ -90,7 +90,7 @@ impl Backend {
 
     /// Returns the channel with this id.
     pub(crate) fn channel(&self, id: &str) -> Result<&Arc<Channel>, Refusal> {
-        let id: ChannelId = id.parse().map_err(|_| super::query::Invalid("channel_id: not a UUID".to_owned()))?;
+        let id: ChannelId = id.parse().map_err(|_| super::query::InvalidQuery("channel_id: not a UUID".to_owned()))?;
         let found = self.channels.iter().find(|channel| channel.roster.channel == id);
         found.ok_or_else(|| Refusal::not_found("CHANNEL_NOT_FOUND", "the channel does not exist"))
     }

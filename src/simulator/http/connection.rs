@@ -22,7 +22,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Interval, interval};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use super::answer::BETWEEN_BYTES;
+use super::fault_response::BETWEEN_BYTES;
 
 /// The wait before accepting again after a failure, for example if the system is out of file descriptors.
 const ACCEPT_RETRY_WAIT: Duration = Duration::from_millis(20);

@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tokio::task::JoinError;
 
-use super::query::Invalid;
+use super::query::InvalidQuery;
 use crate::event::content::json;
 
 /// An answer that is not a success.
@@ -52,8 +52,8 @@ impl Refusal {
     }
 }
 
-impl From<Invalid> for Refusal {
-    fn from(Invalid(message): Invalid) -> Self {
+impl From<InvalidQuery> for Refusal {
+    fn from(InvalidQuery(message): InvalidQuery) -> Self {
         Self { status: StatusCode::BAD_REQUEST, kind: "VALIDATION_ERROR", code: None, message }
     }
 }

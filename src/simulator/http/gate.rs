@@ -14,10 +14,10 @@ use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::answer;
 use super::backend::Backend;
 use super::connection::{Control, Slowness};
 use super::envelope::Refusal;
+use super::fault_response;
 use crate::event::content::json;
 use crate::fault::{Fault, Route};
 
@@ -44,7 +44,7 @@ pub(crate) async fn pass(
     gate.backend.requests.count(gate.route);
     let misbehaves = || gate.backend.misbehaviour(request.uri().path())?.fault();
     let fault = gate.backend.faults.next(gate.route).or_else(misbehaves);
-    let instead = |fault| answer::instead(fault).or_else(|| spoil(&connection, fault));
+    let instead = |fault| fault_response::instead(fault).or_else(|| spoil(&connection, fault));
     if let Some(answer) = fault.as_ref().and_then(instead) {
         return answer;
     }

@@ -10,8 +10,8 @@ use url::form_urlencoded;
 use uuid::Uuid;
 
 use crate::channel::Channel;
-use crate::channel::page::{Asked, Condition};
-use crate::event::entry::Entry;
+use crate::channel::page::{Condition, PageRequest};
+use crate::event::log_entry::LogEntry;
 use proof::verify::Address;
 
 /// The maximum number of events in a page.
@@ -19,14 +19,14 @@ const MAX_LIMIT: usize = 200;
 
 /// Why a request is refused, as text for people.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Invalid(pub(crate) String);
+pub(crate) struct InvalidQuery(pub(crate) String);
 
 /// The names and values of a query string.
 pub(crate) struct Query(Vec<(String, String)>);
 
 /// The shape of a filter's values.
 #[derive(Clone, Copy)]
-enum Shape {
+enum ValueShape {
     Type,
     Environment,
     Text,
@@ -35,9 +35,9 @@ enum Shape {
 }
 
 /// A search filter.
-struct Known {
+struct FilterParameter {
     name: &'static str,
-    shape: Shape,
+    shape: ValueShape,
     multi: bool,
     /// The types that the filter applies to.
     types: &'static [&'static str],
@@ -50,19 +50,24 @@ const WATCHER: &str = "watcher.status";
 const EVENT: &str = "watcher.event";
 const ALL: &[&str] = &[OPERATION, QUERY, WALLET, WATCHER, EVENT];
 
-const KNOWN: [Known; 12] = [
-    Known { name: "type", shape: Shape::Type, multi: true, types: ALL },
-    Known { name: "chain_selector", shape: Shape::Text, multi: true, types: ALL },
-    Known { name: "chain_environment", shape: Shape::Environment, multi: false, types: ALL },
-    Known { name: "status", shape: Shape::Text, multi: true, types: &[OPERATION, QUERY, WALLET, WATCHER] },
-    Known { name: "watcher_id", shape: Shape::Uuid, multi: false, types: &[EVENT, WATCHER] },
-    Known { name: "wallet_id", shape: Shape::Uuid, multi: false, types: &[WALLET] },
-    Known { name: "address", shape: Shape::Address, multi: true, types: &[OPERATION, EVENT, WALLET] },
-    Known { name: "wallet_operation_id", shape: Shape::Text, multi: false, types: &[OPERATION] },
-    Known { name: "operation_id", shape: Shape::Text, multi: false, types: &[OPERATION] },
-    Known { name: "query_id", shape: Shape::Text, multi: false, types: &[QUERY] },
-    Known { name: "event_name", shape: Shape::Text, multi: false, types: &[EVENT] },
-    Known { name: "service", shape: Shape::Text, multi: true, types: &[EVENT] },
+const FILTER_PARAMETERS: [FilterParameter; 12] = [
+    FilterParameter { name: "type", shape: ValueShape::Type, multi: true, types: ALL },
+    FilterParameter { name: "chain_selector", shape: ValueShape::Text, multi: true, types: ALL },
+    FilterParameter { name: "chain_environment", shape: ValueShape::Environment, multi: false, types: ALL },
+    FilterParameter {
+        name: "status",
+        shape: ValueShape::Text,
+        multi: true,
+        types: &[OPERATION, QUERY, WALLET, WATCHER],
+    },
+    FilterParameter { name: "watcher_id", shape: ValueShape::Uuid, multi: false, types: &[EVENT, WATCHER] },
+    FilterParameter { name: "wallet_id", shape: ValueShape::Uuid, multi: false, types: &[WALLET] },
+    FilterParameter { name: "address", shape: ValueShape::Address, multi: true, types: &[OPERATION, EVENT, WALLET] },
+    FilterParameter { name: "wallet_operation_id", shape: ValueShape::Text, multi: false, types: &[OPERATION] },
+    FilterParameter { name: "operation_id", shape: ValueShape::Text, multi: false, types: &[OPERATION] },
+    FilterParameter { name: "query_id", shape: ValueShape::Text, multi: false, types: &[QUERY] },
+    FilterParameter { name: "event_name", shape: ValueShape::Text, multi: false, types: &[EVENT] },
+    FilterParameter { name: "service", shape: ValueShape::Text, multi: true, types: &[EVENT] },
 ];
 
 /// The filters of a search. Values are in their canonical spelling.
@@ -74,7 +79,7 @@ pub(crate) struct Filter {
 }
 
 /// A filter applied to a channel.
-pub(crate) struct Filtered<'a> {
+pub(crate) struct FilterCondition<'a> {
     pub(crate) channel: &'a Channel,
     pub(crate) filter: &'a Filter,
 }
@@ -86,32 +91,32 @@ impl Query {
     }
 
     /// Removes `limit` and `offset` from the query and returns them.
-    pub(crate) fn paging(&mut self, default_limit: usize) -> Result<Asked, Invalid> {
+    pub(crate) fn paging(&mut self, default_limit: usize) -> Result<PageRequest, InvalidQuery> {
         let limit =
             number("limit", &self.take("limit"))?.map_or(Some(default_limit), |limit| usize::try_from(limit).ok());
         let limit = limit.filter(|limit| (1..=MAX_LIMIT).contains(limit));
-        let limit = limit.ok_or_else(|| Invalid(format!("limit: expected 1 to {MAX_LIMIT}")))?;
+        let limit = limit.ok_or_else(|| InvalidQuery(format!("limit: expected 1 to {MAX_LIMIT}")))?;
         let offset = number("offset", &self.take("offset"))?;
         if offset.is_some_and(|offset| offset < 0) {
-            return Err(Invalid("offset: expected a number that is not negative".to_owned()));
+            return Err(InvalidQuery("offset: expected a number that is not negative".to_owned()));
         }
-        Ok(Asked { offset, limit })
+        Ok(PageRequest { offset, limit })
     }
 
     /// Removes the filters from the query and returns them.
-    pub(crate) fn filter(&mut self) -> Result<Filter, Invalid> {
+    pub(crate) fn filter(&mut self) -> Result<Filter, InvalidQuery> {
         let created = self.created()?;
         let mut values = Vec::new();
-        for known in &KNOWN {
-            let given = self.take_filter(known.name);
-            if given.len() > 1 && !known.multi {
-                return Err(Invalid(format!("{}: given more than once", known.name)));
+        for parameter in &FILTER_PARAMETERS {
+            let given = self.take_filter(parameter.name);
+            if given.len() > 1 && !parameter.multi {
+                return Err(InvalidQuery(format!("{}: given more than once", parameter.name)));
             }
-            let given = given.iter().map(|value| known.shape.read(value));
+            let given = given.iter().map(|value| parameter.shape.read(value));
             let given = given.collect::<Option<Vec<_>>>();
-            let given = given.ok_or_else(|| Invalid(format!("{}: not a valid value", known.name)))?;
+            let given = given.ok_or_else(|| InvalidQuery(format!("{}: not a valid value", parameter.name)))?;
             if !given.is_empty() {
-                values.push((known.name, given));
+                values.push((parameter.name, given));
             }
         }
         let filter = Filter { values, created };
@@ -119,11 +124,11 @@ impl Query {
     }
 
     /// Checks that no parameter is left.
-    pub(crate) fn finish(self) -> Result<(), Invalid> {
-        self.0.first().map_or(Ok(()), |(name, _)| Err(Invalid(format!("{name}: no such parameter"))))
+    pub(crate) fn finish(self) -> Result<(), InvalidQuery> {
+        self.0.first().map_or(Ok(()), |(name, _)| Err(InvalidQuery(format!("{name}: no such parameter"))))
     }
 
-    fn created(&mut self) -> Result<Option<(i64, i64)>, Invalid> {
+    fn created(&mut self) -> Result<Option<(i64, i64)>, InvalidQuery> {
         let mut bound = |name| number(name, &self.take_filter(name));
         let above = bound("created.gt")?.map(|bound| bound.saturating_add(1));
         let below = bound("created.lt")?.map(|bound| bound.saturating_sub(1));
@@ -142,15 +147,15 @@ impl Query {
     }
 }
 
-fn number(name: &str, values: &[String]) -> Result<Option<i64>, Invalid> {
+fn number(name: &str, values: &[String]) -> Result<Option<i64>, InvalidQuery> {
     match values {
         [] => Ok(None),
-        [value] => value.parse().map(Some).map_err(|_| Invalid(format!("{name}: expected a whole number"))),
-        _ => Err(Invalid(format!("{name}: given more than once"))),
+        [value] => value.parse().map(Some).map_err(|_| InvalidQuery(format!("{name}: expected a whole number"))),
+        _ => Err(InvalidQuery(format!("{name}: given more than once"))),
     }
 }
 
-impl Shape {
+impl ValueShape {
     /// Returns the value in its canonical spelling.
     fn read(self, value: &str) -> Option<String> {
         let valid = match self {
@@ -166,23 +171,25 @@ impl Shape {
 
 impl Filter {
     /// Checks that every filter applies to at least one of the requested types.
-    fn applies(&self) -> Result<(), Invalid> {
+    fn applies(&self) -> Result<(), InvalidQuery> {
         let requested = self.values.iter().find(|(name, _)| *name == "type").map(|(_, types)| types);
         let Some(requested) = requested else { return Ok(()) };
         let useless = self.values.iter().find(|(name, _)| {
-            let known = KNOWN.iter().find(|known| known.name == *name);
-            known.is_some_and(|known| !requested.iter().any(|name| known.types.contains(&name.as_str())))
+            let parameter = FILTER_PARAMETERS.iter().find(|parameter| parameter.name == *name);
+            parameter.is_some_and(|parameter| !requested.iter().any(|name| parameter.types.contains(&name.as_str())))
         });
-        useless.map_or(Ok(()), |(name, _)| Err(Invalid(format!("{name}: does not apply to {}", requested.join(", ")))))
+        useless.map_or(Ok(()), |(name, _)| {
+            Err(InvalidQuery(format!("{name}: does not apply to {}", requested.join(", "))))
+        })
     }
 }
 
-impl Condition for Filtered<'_> {
+impl Condition for FilterCondition<'_> {
     fn noted(&self) -> Option<(i64, i64)> {
         self.filter.created
     }
 
-    fn holds(&self, entry: &Entry) -> bool {
+    fn holds(&self, entry: &LogEntry) -> bool {
         let facts = self.channel.facts(entry);
         let noted = self.filter.created.is_none_or(|(from, to)| (from..=to).contains(&facts.created));
         let one_of = |(name, values): &(&str, Vec<String>)| {
@@ -196,7 +203,7 @@ impl Condition for Filtered<'_> {
 mod tests {
     use super::*;
 
-    fn search(query: &str) -> Result<Filter, Invalid> {
+    fn search(query: &str) -> Result<Filter, InvalidQuery> {
         let mut query = Query::parse(Some(query));
         query.paging(50)?;
         let filter = query.filter()?;

@@ -16,8 +16,8 @@ use super::backend::Backend;
 use super::description;
 use super::envelope::Refusal;
 use super::gate::{Gate, pass};
-use super::query::{Filtered, Invalid, Query};
-use crate::channel::page::Any;
+use super::query::{FilterCondition, InvalidQuery, Query};
+use crate::channel::page::AnyEvent;
 use crate::fault::Route;
 
 /// The path that base URLs end in.
@@ -29,7 +29,7 @@ const POLL_LIMIT: usize = 200;
 /// The default of `limit` on search.
 const SEARCH_LIMIT: usize = 50;
 
-type Answer = Result<Response, Refusal>;
+type RouteResult = Result<Response, Refusal>;
 
 /// The service over HTTP.
 pub(crate) fn router(backend: Arc<Backend>) -> Router {
@@ -54,39 +54,39 @@ where
     get(handler).layer(from_fn_with_state(gate, pass))
 }
 
-async fn poll(State(backend): State<Arc<Backend>>, Path(id): Path<String>, RawQuery(query): RawQuery) -> Answer {
+async fn poll(State(backend): State<Arc<Backend>>, Path(id): Path<String>, RawQuery(query): RawQuery) -> RouteResult {
     let channel = backend.channel(&id)?;
     let mut query = Query::parse(query.as_deref());
-    let asked = query.paging(POLL_LIMIT)?;
+    let request = query.paging(POLL_LIMIT)?;
     query.finish()?;
-    let selection = channel.select(asked, &Any);
+    let selection = channel.select(request, &AnyEvent);
     Ok(success(channel.page(selection).await?))
 }
 
-async fn search(State(backend): State<Arc<Backend>>, Path(id): Path<String>, RawQuery(query): RawQuery) -> Answer {
+async fn search(State(backend): State<Arc<Backend>>, Path(id): Path<String>, RawQuery(query): RawQuery) -> RouteResult {
     let channel = Arc::clone(backend.channel(&id)?);
     let mut query = Query::parse(query.as_deref());
-    let asked = query.paging(SEARCH_LIMIT)?;
+    let request = query.paging(SEARCH_LIMIT)?;
     let filter = query.filter()?;
     query.finish()?;
     // A filter that matches few events checks all of them.
     let searched = Arc::clone(&channel);
-    let select = move || searched.select(asked, &Filtered { channel: &searched, filter: &filter });
+    let select = move || searched.select(request, &FilterCondition { channel: &searched, filter: &filter });
     let selection = spawn_blocking(select).await?;
     Ok(success(channel.page(selection).await?))
 }
 
-async fn event(State(backend): State<Arc<Backend>>, Path((id, event)): Path<(String, String)>) -> Answer {
+async fn event(State(backend): State<Arc<Backend>>, Path((id, event)): Path<(String, String)>) -> RouteResult {
     let channel = backend.channel(&id)?;
     let record = channel.record(uuid("event_id", &event)?).await?;
     record.map(success).ok_or_else(|| Refusal::not_found("EVENT_NOT_FOUND", "the event does not exist"))
 }
 
-async fn channel(State(backend): State<Arc<Backend>>, Path(id): Path<String>) -> Answer {
+async fn channel(State(backend): State<Arc<Backend>>, Path(id): Path<String>) -> RouteResult {
     Ok(success(description::channel(backend.channel(&id)?)))
 }
 
-async fn watcher(State(backend): State<Arc<Backend>>, Path((id, watcher)): Path<(String, String)>) -> Answer {
+async fn watcher(State(backend): State<Arc<Backend>>, Path((id, watcher)): Path<(String, String)>) -> RouteResult {
     let record = description::watcher(backend.channel(&id)?, uuid("watcher_id", &watcher)?);
     record.map(success).ok_or_else(|| Refusal::not_found("WATCHER_NOT_FOUND", "the watcher does not exist"))
 }
@@ -95,8 +95,8 @@ async fn health() -> Response {
     success(r#"{"status":"ok"}"#)
 }
 
-fn uuid(name: &str, text: &str) -> Result<Uuid, Invalid> {
-    text.parse().map_err(|_| Invalid(format!("{name}: not a UUID")))
+fn uuid(name: &str, text: &str) -> Result<Uuid, InvalidQuery> {
+    text.parse().map_err(|_| InvalidQuery(format!("{name}: not a UUID")))
 }
 
 fn success(body: impl Into<Body>) -> Response {

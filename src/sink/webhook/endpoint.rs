@@ -21,7 +21,7 @@ use super::settings::{Rate, WebhookSettings};
 use super::token::Tokens;
 use crate::{Compression, Fault, LaneRef, Sink, SinkError, blocking};
 use net::http;
-use record::Below;
+use record::UrlSuffix;
 use telemetry::metrics::Metrics;
 use telemetry::trace::RequestSpan;
 
@@ -49,7 +49,7 @@ pub(super) struct Post<'a> {
     pub(super) content_type: &'a str,
     pub(super) body: Bytes,
     /// Path segments and a query that are appended to the endpoint's URL.
-    pub(super) below: Option<Below>,
+    pub(super) below: Option<UrlSuffix>,
 }
 
 pub(super) struct Offer<'a> {

@@ -10,7 +10,7 @@ use super::signature::SigningKeys;
 use super::token::OAuth2;
 use crate::Compression;
 use net::http::Connection;
-use record::Below;
+use record::UrlSuffix;
 
 /// Shown instead of a part of the URL that may be a secret.
 const HIDDEN: &str = "…";
@@ -88,7 +88,7 @@ impl Dispatch {
 
 impl WebhookSettings {
     /// The endpoint's URL with these path segments and this query parameter appended.
-    pub(super) fn below(&self, Below { path, query }: &Below) -> Url {
+    pub(super) fn below(&self, UrlSuffix { path, query }: &UrlSuffix) -> Url {
         let mut url = self.url.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(path);

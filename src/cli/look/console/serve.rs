@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 
-use crate::cli::context::{Exit, Failure, client, configured};
+use crate::cli::context::{CommandError, Exit, client, configured};
 use crate::cli::operate::who;
 use crate::config::{Config, Sink, SinkSettings};
 use console::{Console, ConsoleError, EventSource, Settings};
@@ -15,8 +15,8 @@ pub(crate) async fn serve(
     listen: SocketAddr,
     from: Option<&str>,
     read_only: bool,
-    announce: impl FnOnce(&str) -> Result<(), Failure>,
-) -> Result<Infallible, Failure> {
+    announce: impl FnOnce(&str) -> Result<(), CommandError>,
+) -> Result<Infallible, CommandError> {
     let settings = Settings {
         listen,
         read_only,
@@ -33,8 +33,8 @@ pub(crate) async fn serve(
 }
 
 /// The table of the named sink or, without a name, the table of the first such sink that a channel uses.
-fn source(config: &Config, from: Option<&str>) -> Result<EventSource, Failure> {
-    let wrong = |why: String| Failure::usage(why);
+fn source(config: &Config, from: Option<&str>) -> Result<EventSource, CommandError> {
+    let wrong = |why: String| CommandError::usage(why);
     if let Some(name) = from {
         let sink = config.sinks.get(name).ok_or_else(|| {
             let names: Vec<_> = config.sinks.keys().map(String::as_str).collect();
@@ -57,7 +57,7 @@ fn table(name: &str, sink: &Sink) -> Option<EventSource> {
     }
 }
 
-impl From<ConsoleError> for Failure {
+impl From<ConsoleError> for CommandError {
     fn from(error: ConsoleError) -> Self {
         let exit = match error {
             ConsoleError::Table(_) => Exit::Config,

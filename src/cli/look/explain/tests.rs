@@ -6,7 +6,7 @@ use operator::NotReadyKind;
 
 const ALERTS: &str = include_str!("../../../../deploy/prometheus/alerts.yaml");
 
-fn explained(reason: &str) -> Result<String, Failure> {
+fn explained(reason: &str) -> Result<String, CommandError> {
     let mut out = Vec::new();
     let args = Args { reason: reason.split(' ').map(str::to_owned).collect(), json: false };
     run(&args, &mut Context { file: None, out: &mut out }).map(|_| String::from_utf8(out).unwrap())
@@ -114,7 +114,7 @@ fn an_unknown_reason_suggests_the_nearest() {
     for (asked, meant) in
         [("too-few-signature", "too-few-signatures"), ("stalled", "ChanneldStalled"), ("proof-timeot", "proof-timeout")]
     {
-        let Err(Failure(exit, message)) = explained(asked) else { panic!("{asked} is known") };
+        let Err(CommandError(exit, message)) = explained(asked) else { panic!("{asked} is known") };
         assert_eq!(exit, Exit::Usage);
         assert!(message.contains(&format!("the closest are: {meant}")), "{message}");
     }

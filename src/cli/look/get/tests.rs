@@ -8,7 +8,7 @@ use api::testing::Scripted;
 use record::ChannelRef;
 
 /// The output of `get` for this answer of the service.
-async fn got(status: u16, body: String, json: bool) -> Result<String, Failure> {
+async fn got(status: u16, body: String, json: bool) -> Result<String, CommandError> {
     let verifier = verifier();
     let event_id = "be42ae95-8ad4-4b3b-b7b4-ed874b111111".parse().unwrap();
     let channel = ChannelRef { name: "test".into(), id: "7c9e6679-7425-40de-944b-e07fc1f90ae7".parse().unwrap() };

@@ -60,14 +60,14 @@ impl Fake {
 }
 
 /// The result of a search, the offsets that it writes, and the number of requests.
-async fn searched(fake: Fake, flags: &[&str]) -> (Result<Exit, Failure>, Vec<i64>, usize) {
+async fn searched(fake: Fake, flags: &[&str]) -> (Result<Exit, CommandError>, Vec<i64>, usize) {
     let service = Scripted::start(move |path| fake.answer(path)).await;
     let (ended, offsets) = found(&service, flags).await;
     (ended, offsets, service.asked().len())
 }
 
 /// The result and the output of a search.
-async fn written(service: &Scripted, flags: &[&str]) -> (Result<Exit, Failure>, String) {
+async fn written(service: &Scripted, flags: &[&str]) -> (Result<Exit, CommandError>, String) {
     let id = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
     let channel = ChannelRef { name: "test".into(), id: id.parse().unwrap() };
     let verifier = Verifier::new(SignerSet::new(vec![Address([1; 20])], 1).unwrap(), Address([2; 20]));
@@ -80,7 +80,7 @@ async fn written(service: &Scripted, flags: &[&str]) -> (Result<Exit, Failure>, 
     (ended, String::from_utf8(out).unwrap())
 }
 
-async fn found(service: &Scripted, flags: &[&str]) -> (Result<Exit, Failure>, Vec<i64>) {
+async fn found(service: &Scripted, flags: &[&str]) -> (Result<Exit, CommandError>, Vec<i64>) {
     let (ended, out) = written(service, flags).await;
     // Skip the heading, or the line that says that no event matches.
     let offset = |line: &str| line.split_whitespace().next().unwrap().parse().unwrap();

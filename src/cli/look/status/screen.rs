@@ -21,7 +21,7 @@ use ratatui::crossterm::terminal::{Clear, ClearType, EnterAlternateScreen, enabl
 use ratatui::{DefaultTerminal, Terminal};
 use tokio::time::sleep;
 
-use crate::cli::context::{Exit, Failure};
+use crate::cli::context::{CommandError, Exit};
 use crate::cli::operate::Operator;
 use crate::daemon::signals::{self, Signals};
 use operator::api::GetStatus;
@@ -32,12 +32,12 @@ mod page;
 mod tests;
 mod view;
 
-use navigation::{Model, Then};
+use navigation::{KeyAction, Model};
 
 /// Updates and shows the report at the interval `every`, until `q`, Ctrl-C or a signal.
-pub(super) async fn watch(operator: &Operator, every: Duration) -> Result<Exit, Failure> {
-    let mut signals = Signals::listen().map_err(Failure::output)?;
-    let mut screen = Screen::open().map_err(Failure::output)?;
+pub(super) async fn watch(operator: &Operator, every: Duration) -> Result<Exit, CommandError> {
+    let mut signals = Signals::listen().map_err(CommandError::output)?;
+    let mut screen = Screen::open().map_err(CommandError::output)?;
     let mut model = Model::with(operator.config.signer_names.clone());
     let ask = async |wait| {
         sleep(wait).await;
@@ -47,7 +47,7 @@ pub(super) async fn watch(operator: &Operator, every: Duration) -> Result<Exit, 
     let mut events = EventStream::new();
     loop {
         let now = Timestamp::now();
-        screen.0.draw(|frame| view::draw(frame, &mut model, now)).map_err(Failure::output)?;
+        screen.0.draw(|frame| view::draw(frame, &mut model, now)).map_err(CommandError::output)?;
         tokio::select! {
             answer = &mut asking => {
                 model.refresh(answer.map_err(|failure| failure.to_string()));
@@ -55,9 +55,9 @@ pub(super) async fn watch(operator: &Operator, every: Duration) -> Result<Exit, 
             }
             event = events.next() => match event {
                 Some(Ok(Event::Key(key))) if key.kind != KeyEventKind::Release => match model.key(key) {
-                    Then::GoOn => {}
-                    Then::Suspend => screen.suspend().await.map_err(Failure::output)?,
-                    Then::End => return Ok(Exit::Done),
+                    KeyAction::GoOn => {}
+                    KeyAction::Suspend => screen.suspend().await.map_err(CommandError::output)?,
+                    KeyAction::End => return Ok(Exit::Done),
                 },
                 Some(Ok(_)) => {}
                 // The terminal is closed.

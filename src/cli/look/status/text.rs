@@ -4,8 +4,8 @@ use anstyle::Style;
 use jiff::Timestamp;
 
 use crate::cli::look::cluster::differences;
-use crate::cli::shown::printable;
 use crate::cli::terminal::{ASIDE, BAD, Cell, GOOD, PASSING, Table, styled};
+use crate::cli::verdict_line::printable;
 use channel::{Activity, ChannelStatus, Condition, LaneStatus, Level, NOTEWORTHY, Problem, SharedWorkflow, rate, span};
 use ledger::Pause;
 use operator::{InstanceStatus, NotReady, Report};

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use anstream::adapter::strip_str;
 use anstream::{AutoStream, ColorChoice};
 
-use crate::cli::context::Failure;
+use crate::cli::context::CommandError;
 use crate::cli::terminal::event_line::{EventLine, Layout};
 
 /// Prints a note about the events to standard error.
@@ -40,7 +40,7 @@ impl Printer {
         &mut self,
         out: &mut dyn Write,
         events: impl IntoIterator<Item = (EventLine, String)>,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, CommandError> {
         self.layout.follow_terminal();
         for (event, json) in events {
             if self.left == Some(0) {
@@ -48,10 +48,10 @@ impl Printer {
             }
             let line = if self.json { json } else { self.layout.lines(&event) };
             let line = if self.with_colours { line } else { strip_str(&line).to_string() };
-            writeln!(out, "{line}").map_err(Failure::output)?;
+            writeln!(out, "{line}").map_err(CommandError::output)?;
             self.left = self.left.map(|left| left - 1);
         }
-        out.flush().map_err(Failure::output)?;
+        out.flush().map_err(CommandError::output)?;
         Ok(self.left == Some(0))
     }
 }

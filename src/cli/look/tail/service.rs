@@ -7,9 +7,9 @@ use futures_util::future::join_all;
 use tokio::time::sleep;
 
 use super::printer::{Printer, hint, note};
-use crate::cli::context::{Failure, client, configured};
-use crate::cli::shown::{printable, verified};
+use crate::cli::context::{CommandError, client, configured};
 use crate::cli::terminal::event_line::EventLine;
+use crate::cli::verdict_line::{printable, verified};
 use crate::config::Config;
 use api::{ApiError, Client, Filter};
 use net::Chain;
@@ -25,7 +25,7 @@ const PAGE: u16 = 200;
 const AT_ONCE: usize = 16;
 
 /// A channel, and how far it has been shown.
-struct Followed {
+struct FollowedChannel {
     channel: ChannelRef,
     verifier: Verifier,
     last: Option<Offset>,
@@ -43,8 +43,8 @@ pub(super) async fn watch(
     last: u16,
     mut printer: Printer,
     out: &mut dyn Write,
-) -> Result<(), Failure> {
-    let (client, mut channels) = (client(config)?, Followed::of(config, channel)?);
+) -> Result<(), CommandError> {
+    let (client, mut channels) = (client(config)?, FollowedChannel::of(config, channel)?);
     hint("watching what the service shows; Ctrl-C ends");
     while !show_news(&client, &mut channels, filter, last, &mut printer, out).await? {
         sleep(config.api.idle_wait).await;
@@ -61,26 +61,26 @@ pub(super) async fn show_last(
     last: u16,
     printer: &mut Printer,
     out: &mut dyn Write,
-) -> Result<bool, Failure> {
-    show_news(&client(config)?, &mut Followed::of(config, channel)?, filter, last, printer, out).await
+) -> Result<bool, CommandError> {
+    show_news(&client(config)?, &mut FollowedChannel::of(config, channel)?, filter, last, printer, out).await
 }
 
 /// Shows the events that are new since the last call. Returns whether the requested number of events has been shown.
 async fn show_news(
     client: &Client,
-    channels: &mut [Followed],
+    channels: &mut [FollowedChannel],
     filter: &Filter,
     last: u16,
     printer: &mut Printer,
     out: &mut dyn Write,
-) -> Result<bool, Failure> {
+) -> Result<bool, CommandError> {
     let mut failed = None;
     for some in channels.chunks_mut(AT_ONCE) {
         let news = join_all(some.iter_mut().map(|followed| followed.news(client, filter, last))).await;
-        for (Followed { channel, .. }, verdicts) in some.iter().zip(news) {
+        for (FollowedChannel { channel, .. }, verdicts) in some.iter().zip(news) {
             match verdicts {
                 Ok(verdicts) => {
-                    let event = |verdict: &Verdict| (line(channel, verdict), record::shown(channel, verdict));
+                    let event = |verdict: &Verdict| (line(channel, verdict), record::verdict_json(channel, verdict));
                     if printer.print(out, verdicts.iter().map(event))? {
                         return Ok(true);
                     }
@@ -93,9 +93,9 @@ async fn show_news(
     failed.filter(|_| none).map_or(Ok(false), Err)
 }
 
-impl Followed {
+impl FollowedChannel {
     /// Prepares one channel, or all that are configured.
-    fn of(config: &Config, channel: Option<&str>) -> Result<Vec<Self>, Failure> {
+    fn of(config: &Config, channel: Option<&str>) -> Result<Vec<Self>, CommandError> {
         let known = configured(&config.channels);
         let of = |name: &str| {
             let (channel, verifier) = verifier_of(&known, name)?;
@@ -109,7 +109,7 @@ impl Followed {
 
     /// Returns the verified events above the last offset seen, in ascending order. Returns an error only if the service has
     /// never answered for this channel. A later error is printed as a note.
-    async fn news(&mut self, client: &Client, filter: &Filter, last: u16) -> Result<Vec<Verdict>, Failure> {
+    async fn news(&mut self, client: &Client, filter: &Filter, last: u16) -> Result<Vec<Verdict>, CommandError> {
         let asked = self.ask(client, filter, last).await;
         let name = &self.channel.name;
         match asked {
@@ -125,7 +125,7 @@ impl Followed {
                 self.complaint = Some(why);
                 Ok(Vec::new())
             }
-            Err(error) => Err(Failure::api(format!("channel {name} could not be searched"))(error)),
+            Err(error) => Err(CommandError::api(format!("channel {name} could not be searched"))(error)),
         }
     }
 

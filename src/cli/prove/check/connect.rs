@@ -13,8 +13,8 @@ use std::io;
 use futures_util::{StreamExt, stream};
 use serde::Serialize;
 
-use crate::cli::shown::{printable, verified};
 use crate::cli::terminal::{BAD, GOOD, styled, width_of, wrapped};
+use crate::cli::verdict_line::{printable, verified};
 use crate::config::{self, Config};
 use crate::daemon::assembly;
 use api::{Answer, ApiError, Page};
@@ -32,14 +32,14 @@ const SAMPLE: u16 = 20;
 const AT_ONCE: usize = 8;
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Asked {
+pub(crate) struct ConnectionCheck {
     pub(crate) what: &'static str,
     name: String,
     pub(crate) ok: bool,
     message: String,
 }
 
-impl Asked {
+impl ConnectionCheck {
     fn new(what: &'static str, name: &str, answer: Result<String, String>) -> Self {
         let (ok, message) = answer.map_or_else(|failure| (false, failure), |message| (true, message));
         Self { what, name: name.to_owned(), ok, message: printable(&message) }
@@ -54,7 +54,7 @@ impl Asked {
 }
 
 /// One line. On a terminal it is colored and wrapped between words.
-impl fmt::Display for Asked {
+impl fmt::Display for ConnectionCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { what, name, ok, message } = self;
         let (style, word) = if *ok { (GOOD, "ok  ") } else { (BAD, "FAIL") };
@@ -67,45 +67,45 @@ impl fmt::Display for Asked {
 /// Contacts the service, then each channel, then each sink that a channel uses, then the database.
 ///
 /// `state` is added to the results if the state cannot be used. With `show_body`, errors include the beginning of the body.
-pub(crate) async fn ask(config: &Config, state: Result<String, StateError>, show_body: bool) -> Vec<Asked> {
+pub(crate) async fn ask(config: &Config, state: Result<String, StateError>, show_body: bool) -> Vec<ConnectionCheck> {
     let url = config.api.client.base_url.as_str();
     let client = match assembly::client(config) {
         Ok(client) => client,
-        Err(error) => return vec![Asked::new("service", url, Err(Chain(&error).to_string()))],
+        Err(error) => return vec![ConnectionCheck::new("service", url, Err(Chain(&error).to_string()))],
     };
     let health = client.health().await.map(|()| "it exists and is usable".to_owned());
-    let mut service = Asked::new("service", url, health.map_err(|error| advised(&error)));
+    let mut service = ConnectionCheck::new("service", url, health.map_err(|error| advised(&error)));
     service.show(show_body && !service.ok, client.refusal(None)).await;
-    let mut asked = vec![service];
+    let mut checks = vec![service];
     let channels = stream::iter(&config.channels).map(async |channel| {
         let answer = match client.poll(channel.channel.id, None, SAMPLE).await {
             Ok(page) => verify(channel, page).await,
             Err(error) => Err(advised(&error)),
         };
-        let mut asked = Asked::new("channel", &channel.channel.name, answer);
-        asked.show(show_body && !asked.ok, client.refusal(Some(channel.channel.id))).await;
-        asked
+        let mut check = ConnectionCheck::new("channel", &channel.channel.name, answer);
+        check.show(show_body && !check.ok, client.refusal(Some(channel.channel.id))).await;
+        check
     });
-    asked.extend(channels.buffered(AT_ONCE).collect::<Vec<_>>().await);
+    checks.extend(channels.buffered(AT_ONCE).collect::<Vec<_>>().await);
     let used = config.sinks.iter().filter(|(name, _)| config.channels.iter().any(|each| each.sinks.contains(name)));
     let sinks = stream::iter(used).map(async |(name, sink)| {
-        let failed = |error: SinkError| Asked::new("sink", name, Err(Chain(&error).to_string()));
+        let failed = |error: SinkError| ConnectionCheck::new("sink", name, Err(Chain(&error).to_string()));
         let sink = match sink.settings.build(name, &OpenFiles::default(), &Metrics::default()) {
             Ok(sink) => sink,
             Err(error) => return failed(error),
         };
-        let mut asked = sink.probe().await.map_or_else(failed, |said| Asked::new("sink", name, Ok(said)));
-        asked.show(show_body, sink.refusal()).await;
-        asked
+        let mut check = sink.probe().await.map_or_else(failed, |said| ConnectionCheck::new("sink", name, Ok(said)));
+        check.show(show_body, sink.refusal()).await;
+        check
     });
-    asked.extend(sinks.buffered(AT_ONCE).collect::<Vec<_>>().await);
+    checks.extend(sinks.buffered(AT_ONCE).collect::<Vec<_>>().await);
     if let Some(database) = &config.state.database {
         let examined = database.examine(&config.state.path).await.map_err(|error| Chain(&error).to_string());
-        asked.push(Asked::new("database", &database.server.place(), examined));
+        checks.push(ConnectionCheck::new("database", &database.server.place(), examined));
     }
     let path = config.state.path.display().to_string();
-    asked.extend(state.err().map(|error| Asked::new("state", &path, Err(Chain(&error).to_string()))));
-    asked
+    checks.extend(state.err().map(|error| ConnectionCheck::new("state", &path, Err(Chain(&error).to_string()))));
+    checks
 }
 
 /// Verifies the newest events, which shows whether the configured signers and owner are right.

@@ -8,8 +8,8 @@ use anstyle::Style;
 use serde_json::Value;
 use unicode_width::UnicodeWidthStr;
 
-use crate::cli::shown::printable;
 use crate::cli::terminal::{ASIDE, styled, width_of, wrapped};
+use crate::cli::verdict_line::printable;
 use crate::config::{Origin, Setting};
 
 /// The style for the origin of a default, and for the heading.

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::cli::context::{Context, Exit, Failure, client, configured};
+use crate::cli::context::{CommandError, Context, Exit, client, configured};
 use crate::cli::operate::Operator;
-use crate::cli::shown::{id, printable, time};
-use crate::cli::terminal::progress::Bar;
+use crate::cli::terminal::progress::ProgressBar;
+use crate::cli::verdict_line::{id, printable, time};
 use crate::config::{Channel, Config, SinkSettings};
 use crate::daemon::assembly;
 use channel::{
@@ -54,7 +54,7 @@ pub(super) async fn run(
     selection: &Selection,
     json: bool,
     cx: &mut Context<'_>,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, CommandError> {
     let config = cx.config()?;
     let client = client(&config)?;
     let channel = configured_channel(&config, channel)?;
@@ -62,7 +62,7 @@ pub(super) async fn run(
     let id = channel.channel.id;
     let source = unobserved(client, id);
     let since = match selection.since {
-        Some(since) => Some(first_since(&*source, since).await.map_err(Failure::api(READING))?),
+        Some(since) => Some(first_since(&*source, since).await.map_err(CommandError::api(READING))?),
         None => None,
     };
     let scope = Scope { from: selection.from, since, is_shared: config.state.database.is_some() };
@@ -71,9 +71,9 @@ pub(super) async fn run(
     let mut comparison = Comparison::new(settings, sinks, accounts(&operator, channel).await?, PIECE);
     if let Some((from, to)) = comparison.range() {
         let mut history = History::of(source, from, to, config.api.page_limit);
-        let mut bar = Bar::begin();
+        let mut bar = ProgressBar::begin();
         loop {
-            let page = history.next().await.map_err(Failure::reading(READING))?;
+            let page = history.next().await.map_err(CommandError::reading(READING))?;
             let last = page.last().map(|last| last.offset);
             comparison.add(page).await;
             comparison.look_if_due(last.is_none(), || accounts(&operator, channel)).await?;
@@ -95,12 +95,12 @@ pub(super) async fn run(
 }
 
 /// The channel, which has to be configured: otherwise it has no sinks.
-fn configured_channel<'c>(config: &'c Config, name_or_id: &str) -> Result<&'c Channel, Failure> {
+fn configured_channel<'c>(config: &'c Config, name_or_id: &str) -> Result<&'c Channel, CommandError> {
     let configured = configured(&config.channels);
     let found = find(&configured, name_or_id)?;
     config.channels.iter().find(|channel| channel.channel == found).ok_or_else(|| {
         let (name, names) = (printable(name_or_id), names(&configured));
-        Failure::usage(format!("channel {name} is not configured; the configured channels are: {names}"))
+        CommandError::usage(format!("channel {name} is not configured; the configured channels are: {names}"))
     })
 }
 
@@ -110,7 +110,7 @@ async fn sinks(
     channel: &Channel,
     only: Option<&str>,
     scope: Scope,
-) -> Result<Vec<SinkComparison>, Failure> {
+) -> Result<Vec<SinkComparison>, CommandError> {
     if let Some(only) = only {
         check_sink(&channel.channel.name, only, &channel.sinks)?;
     }
@@ -123,7 +123,7 @@ async fn sinks(
             continue;
         }
         let outlet = assembly::outlet_of(config, channel, name)
-            .map_err(|error| Failure::failed(format!("sink {name} could not be created: {}", Chain(&error))))?;
+            .map_err(|error| CommandError::failed(format!("sink {name} could not be created: {}", Chain(&error))))?;
         let sink = SinkComparison::begin(outlet, channel.channel.id, scope).await;
         match &sink.from {
             Err(why @ (NotCompared::CannotSay | NotCompared::Local)) => others.push(format!("{name}: {why}")),
@@ -133,13 +133,13 @@ async fn sinks(
     if sinks.is_empty() {
         let (name, others) = (&channel.channel.name, others.join("; "));
         let message = format!("no sink of channel {name} can be compared with the service; {others}");
-        return Err(Failure::usage(message));
+        return Err(CommandError::usage(message));
     }
     Ok(sinks)
 }
 
 /// The events that the ledger accounts for. The daemon answers or, if none runs, the state.
-async fn accounts(operator: &Operator, channel: &Channel) -> Result<Accounts, Failure> {
+async fn accounts(operator: &Operator, channel: &Channel) -> Result<Accounts, CommandError> {
     operator.ask(&GetAccounts { channel: channel.channel.id.to_string() }).await
 }
 

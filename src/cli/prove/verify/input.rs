@@ -61,7 +61,7 @@ impl<R: BufRead> Inputs<R> {
         if let Some(length) = self.length_in_this_line() {
             return Ok(self.take(length));
         }
-        let ahead = Ahead { inputs: self, read: 0, depth: 0, in_text: false, escaped: false };
+        let ahead = LookAhead { inputs: self, read: 0, depth: 0, in_text: false, escaped: false };
         let mut objects = Deserializer::from_reader(ahead).into_iter::<IgnoredAny>();
         let (found, length) = (objects.next(), objects.byte_offset());
         match found {
@@ -110,7 +110,7 @@ impl<R: BufRead> Inputs<R> {
 }
 
 /// Reads ahead in the file without consuming it. Ends if an object would be too long or too deep.
-struct Ahead<'a, R> {
+struct LookAhead<'a, R> {
     inputs: &'a mut Inputs<R>,
     read: usize,
     /// How many objects and arrays are open.
@@ -119,7 +119,7 @@ struct Ahead<'a, R> {
     escaped: bool,
 }
 
-impl<R: BufRead> Read for Ahead<'_, R> {
+impl<R: BufRead> Read for LookAhead<'_, R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let (Some(first), true) = (out.first_mut(), self.read < MAX_OBJECT) else { return Ok(0) };
         let Some(byte) = self.inputs.byte(self.read)? else { return Ok(0) };

@@ -23,7 +23,7 @@ async fn telling(script: &'static [(u16, &'static str)]) -> Scripted {
 }
 
 /// The result of a wait of at most `timeout`.
-async fn ended(client: Client, until: Until, timeout: Duration) -> Result<String, Failure> {
+async fn ended(client: Client, until: TargetStatus, timeout: Duration) -> Result<String, CommandError> {
     let id: Uuid = "7c9e6679-7425-40de-944b-e07fc1f90ae7".parse().unwrap();
     let channel = ChannelRef { name: "test".into(), id: ChannelId(id) };
     let verifier = Verifier::new(SignerSet::new(vec![Address([1; 20])], 1).unwrap(), Address([2; 20]));
@@ -34,19 +34,19 @@ async fn ended(client: Client, until: Until, timeout: Duration) -> Result<String
     Ok(String::from_utf8(out).unwrap())
 }
 
-async fn waiting(service: &Scripted, until: Until) -> Result<String, Failure> {
+async fn waiting(service: &Scripted, until: TargetStatus) -> Result<String, CommandError> {
     ended(service.client(), until, Duration::from_secs(10)).await
 }
 
 #[tokio::test]
 async fn transient_states_and_errors_are_waited_out() {
-    for (until, reached) in [(Until::Active, "active"), (Until::Archived, "archived")] {
+    for (until, reached) in [(TargetStatus::Active, "active"), (TargetStatus::Archived, "archived")] {
         let service = telling(&[(200, "pending"), (429, ""), (500, ""), (503, "<html>"), (200, "new_state")]).await;
         let failure = ended(service.client(), until, Duration::from_millis(100)).await.unwrap_err();
         let expected = format!("the watcher did not become {until} within 0.1s; it was last new_state");
         assert_eq!((failure.to_string(), failure.0), (expected, Exit::Failed));
 
-        let script: &'static [_] = if until == Until::Active {
+        let script: &'static [_] = if until == TargetStatus::Active {
             &[(502, ""), (200, "pending"), (200, "active")]
         } else {
             &[(200, "active"), (200, "archiving"), (200, "archived")]
@@ -61,11 +61,11 @@ async fn transient_states_and_errors_are_waited_out() {
 #[tokio::test]
 async fn a_final_state_ends_the_wait_and_is_named() {
     for (until, status) in [
-        (Until::Active, "failed"),
-        (Until::Active, "archiving"),
-        (Until::Active, "archived"),
-        (Until::Archived, "archive_failed"),
-        (Until::Archived, "failed"),
+        (TargetStatus::Active, "failed"),
+        (TargetStatus::Active, "archiving"),
+        (TargetStatus::Active, "archived"),
+        (TargetStatus::Archived, "archive_failed"),
+        (TargetStatus::Archived, "failed"),
     ] {
         let service = Scripted::start(move |_| {
             let body = format!(r#"{{"status":"{status}","status_reason":"no\u001b funds"}}"#);
@@ -83,8 +83,8 @@ async fn a_final_state_ends_the_wait_and_is_named() {
 async fn a_new_watcher_may_be_missing_at_first() {
     const NOT_FOUND: (u16, &str) = (404, r#"{"type":"NOT_FOUND","code":"WATCHER_NOT_FOUND"}"#);
     let service = telling(&[NOT_FOUND, NOT_FOUND, (200, "active")]).await;
-    assert!(waiting(&service, Until::Active).await.is_ok());
-    let failure = waiting(&telling(&[NOT_FOUND]).await, Until::Active).await.unwrap_err();
+    assert!(waiting(&service, TargetStatus::Active).await.is_ok());
+    let failure = waiting(&telling(&[NOT_FOUND]).await, TargetStatus::Active).await.unwrap_err();
     assert_eq!(failure.0, Exit::Failed, "{failure}");
 }
 
@@ -100,8 +100,8 @@ async fn a_permanent_error_ends_the_wait() {
     ] {
         let service =
             Scripted::start(move |_| Response::builder().status(status).body(Body::from(body)).unwrap()).await;
-        match waiting(&service, Until::Active).await {
-            Err(Failure(ended, why)) => {
+        match waiting(&service, TargetStatus::Active).await {
+            Err(CommandError(ended, why)) => {
                 assert_eq!(ended, exit, "{status}: {why}");
                 assert!(why.starts_with("the watcher's state could not be read: "), "{status}: {why}");
             }
@@ -116,7 +116,7 @@ async fn an_unreachable_service_is_retried_until_the_timeout() {
     let service = telling(&[(200, "active")]).await;
     let client = service.client();
     drop(service);
-    let failure = ended(client, Until::Active, Duration::from_millis(50)).await.unwrap_err();
+    let failure = ended(client, TargetStatus::Active, Duration::from_millis(50)).await.unwrap_err();
     assert_eq!(
         failure.to_string(),
         "the watcher did not become active within 0.05s; the service never reported its state"

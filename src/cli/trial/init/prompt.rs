@@ -9,7 +9,7 @@ use std::io::{self, BufRead, IsTerminal, Read};
 
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
-use crate::cli::context::Failure;
+use crate::cli::context::CommandError;
 
 const CTRL_C: u8 = 3;
 const CTRL_D: u8 = 4;
@@ -22,7 +22,7 @@ pub(super) fn is_possible() -> bool {
 }
 
 /// Asks until the answer is not empty.
-pub(super) fn ask(what: &str) -> Result<String, Failure> {
+pub(super) fn ask(what: &str) -> Result<String, CommandError> {
     loop {
         let answer = ask_or_nothing(what)?;
         if !answer.is_empty() {
@@ -32,17 +32,17 @@ pub(super) fn ask(what: &str) -> Result<String, Failure> {
 }
 
 /// Asks once. The answer may be empty.
-pub(super) fn ask_or_nothing(what: &str) -> Result<String, Failure> {
+pub(super) fn ask_or_nothing(what: &str) -> Result<String, CommandError> {
     eprint!("{what}: ");
     let mut line = String::new();
-    match io::stdin().lock().read_line(&mut line).map_err(Failure::io("no answer could be read"))? {
+    match io::stdin().lock().read_line(&mut line).map_err(CommandError::io("no answer could be read"))? {
         0 => Err(no_answer()),
         _ => Ok(line.trim().to_owned()),
     }
 }
 
 /// Asks once. Returns the default if the answer is empty, or if there is no terminal to ask at.
-pub(super) fn ask_or(what: &str, default: &str) -> Result<String, Failure> {
+pub(super) fn ask_or(what: &str, default: &str) -> Result<String, CommandError> {
     if !is_possible() {
         return Ok(default.to_owned());
     }
@@ -50,12 +50,12 @@ pub(super) fn ask_or(what: &str, default: &str) -> Result<String, Failure> {
     Ok(if answer.is_empty() { default.to_owned() } else { answer })
 }
 
-fn no_answer() -> Failure {
-    Failure::usage("no answer; nothing was written")
+fn no_answer() -> CommandError {
+    CommandError::usage("no answer; nothing was written")
 }
 
-pub(super) fn ask_secret(what: &str) -> Result<String, Failure> {
-    let failed = || Failure::io("the terminal cannot be told to show nothing");
+pub(super) fn ask_secret(what: &str) -> Result<String, CommandError> {
+    let failed = || CommandError::io("the terminal cannot be told to show nothing");
     let stdin = io::stdin();
     let before = tcgetattr(&stdin).map_err(|error| failed()(error.into()))?;
     let mut silent = before.clone();
@@ -69,10 +69,10 @@ pub(super) fn ask_secret(what: &str) -> Result<String, Failure> {
 }
 
 /// Reads a line byte by byte. Ctrl-C also arrives as a byte, so that the echo is restored before the program ends.
-fn hidden_line() -> Result<String, Failure> {
+fn hidden_line() -> Result<String, CommandError> {
     let mut line = Vec::new();
     for byte in io::stdin().lock().bytes() {
-        match byte.map_err(Failure::io("no answer could be read"))? {
+        match byte.map_err(CommandError::io("no answer could be read"))? {
             b'\r' | b'\n' => break,
             CTRL_C | CTRL_D => return Err(no_answer()),
             BACKSPACE | DELETE => drop(line.pop()),

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use clap::builder::PossibleValue;
 
 use super::prompt;
-use crate::cli::context::{Exit, Failure};
-use crate::cli::shown::printable;
+use crate::cli::context::{CommandError, Exit};
 use crate::cli::terminal::failure_for_stderr;
+use crate::cli::verdict_line::printable;
 use crate::config::not_built_in;
 use sink::is_built_in;
 
@@ -30,15 +30,15 @@ pub(super) fn kinds() -> impl Iterator<Item = PossibleValue> {
 }
 
 /// Reports a mistake in the flags before anything else is done.
-pub(super) fn check(kind: &str, to_file: Option<&Path>) -> Result<(), Failure> {
+pub(super) fn check(kind: &str, to_file: Option<&Path>) -> Result<(), CommandError> {
     if let Some(why) = not_built_in(kind) {
-        return Err(Failure(Exit::Config, format!("the sink {why}")));
+        return Err(CommandError(Exit::Config, format!("the sink {why}")));
     }
     if to_file.is_none() || may_be_in_a_file(kind) {
         return Ok(());
     }
     let other = if kind == "stdout" { "leave it out" } else { "name it with --to" };
-    Err(Failure::usage(format!("--to-file is for the address of a webhook or a PostgreSQL database: {other}")))
+    Err(CommandError::usage(format!("--to-file is for the address of a webhook or a PostgreSQL database: {other}")))
 }
 
 impl Sink {
@@ -51,7 +51,7 @@ impl Sink {
         to: Option<String>,
         to_file: Option<PathBuf>,
         directory: &Path,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandError> {
         let kind = kind.map_or_else(|| ask_kind(to_file.as_deref()), Ok)?;
         let to = match (kind.as_str(), to, to_file) {
             ("stdout", ..) => None,
@@ -103,14 +103,14 @@ impl Sink {
 }
 
 /// Asks until the answer is a known sink type that was built in.
-fn ask_kind(to_file: Option<&Path>) -> Result<String, Failure> {
+fn ask_kind(to_file: Option<&Path>) -> Result<String, CommandError> {
     let offered: Vec<_> = SINKS.into_iter().filter(|kind| is_built_in(kind)).collect();
     loop {
         let kind = prompt::ask_or(&format!("Where events go: {}", offered.join(", ")), "file")?;
         let checked = if SINKS.contains(&&*kind) {
             check(&kind, to_file)
         } else {
-            Err(Failure::usage(format!("{} is none of these", printable(&kind))))
+            Err(CommandError::usage(format!("{} is none of these", printable(&kind))))
         };
         match checked {
             Ok(()) => return Ok(kind),

@@ -12,7 +12,7 @@ use super::settings::{Sink, SinkSettings};
 use crate::config::key::Key;
 use crate::config::reading::values::{path, positive_duration, size};
 use crate::config::reading::{Reading, Reported, Section, all};
-use crate::config::shown::Shown;
+use crate::config::settings_list::SettingsList;
 use ::sink::{Access, ClosedName, Compression, FileSettings, Keep, Place, Rotation, SqliteSettings};
 
 /// The default of `compress`.
@@ -89,7 +89,7 @@ fn read_rotation(sink: &Section<'_>, file: &Path) -> Reading<Rotation> {
     Ok(Some(rotation))
 }
 
-pub(super) fn shown(settings: &FileSettings) -> Shown {
+pub(super) fn shown(settings: &FileSettings) -> SettingsList {
     let FileSettings { path, access, rotation } = settings;
     let rotation = rotation.as_ref().map(|rotation| {
         json!({

@@ -8,7 +8,7 @@ use url::Url;
 
 use crate::config::reading::values::{duration_in, is_loopback, text_if, visible, whole_number, word};
 use crate::config::reading::{Reported, Section, all};
-use crate::config::shown::Shown;
+use crate::config::settings_list::SettingsList;
 use crate::config::tables::server::{read_authorities, read_identity};
 use ::sink::{KafkaSettings, Mechanism, SaslLogin, Security};
 use net::secret::Secret;
@@ -111,7 +111,7 @@ fn prefix(text: &str) -> Result<String, String> {
     text_if(is_name(text), text, &format!("must be of letters, digits, ., _ and -, {NAME_LIMIT} at most"))
 }
 
-pub(super) fn shown(settings: &KafkaSettings) -> Shown {
+pub(super) fn shown(settings: &KafkaSettings) -> SettingsList {
     let Security { tls, authorities, identity, login } = &settings.security;
     vec![
         ("brokers", json!(settings.brokers)),

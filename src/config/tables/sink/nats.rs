@@ -7,7 +7,7 @@ use url::Url;
 
 use crate::config::reading::values::{is_loopback, positive_duration, text_if, visible, whole_number};
 use crate::config::reading::{Reported, Section, all};
-use crate::config::shown::Shown;
+use crate::config::settings_list::SettingsList;
 use crate::config::tables::server::{read_authorities, read_identity};
 use ::sink::{Login, NatsSettings};
 use net::secret::Secret;
@@ -102,7 +102,7 @@ fn positions(text: &str) -> Result<String, String> {
     text_if(is_prefix, text, "must be words of letters, digits, - and _ with dots between them")
 }
 
-pub(super) fn shown(settings: &NatsSettings) -> Shown {
+pub(super) fn shown(settings: &NatsSettings) -> SettingsList {
     vec![
         ("url", json!(settings.shown_servers())),
         ("stream", json!(settings.stream)),

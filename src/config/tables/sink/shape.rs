@@ -10,7 +10,7 @@ use crate::config::reading::values::{text_if, word};
 use crate::config::reading::{Reported, Section};
 use crate::config::sources::files::read_named;
 use crate::config::tables::channel::Channel;
-use ::record::{Field, Filter, Format, JSON, Shape, Shipped, Source, Template, VOCABULARY};
+use ::record::{BuiltInTarget, Field, Filter, Format, JSON, Shape, Source, Template, VOCABULARY};
 use ::sink::Dispatch;
 use net::secret::Secret;
 
@@ -77,7 +77,7 @@ fn read_template(sink: &Section<'_>) -> Result<Arc<Template>, Reported> {
     let values = read_values(sink);
     let (source, media, values) = (source?, media?, values?);
     let Some(source) = source else {
-        let names: Vec<_> = Shipped::VARIANTS.iter().map(|name| format!("{name:?}")).collect();
+        let names: Vec<_> = BuiltInTarget::VARIANTS.iter().map(|name| format!("{name:?}")).collect();
         let message =
             format!("is missing, but format = \"template\" is set; name one of {}, or set {file}", names.join(", "));
         return Err(sink.wrong(shipped, message));

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::config::reading::values::{path, positive_duration, size, unless_empty, word};
 use crate::config::reading::{Reported, Section, all};
-use crate::config::shown::Shown;
+use crate::config::settings_list::SettingsList;
 use crate::config::tables::server::{identifier, read_server};
 use ::sink::{PostgresSettings, Search, SqliteSettings};
 
@@ -28,7 +28,7 @@ pub(super) fn read_postgres(sink: &Section<'_>) -> Result<PostgresSettings, Repo
     })
 }
 
-pub(super) fn shown_postgres(settings: &PostgresSettings) -> Shown {
+pub(super) fn shown_postgres(settings: &PostgresSettings) -> SettingsList {
     vec![
         ("database", json!(settings.server.place())),
         ("schema", json!(settings.schema)),
@@ -51,7 +51,7 @@ pub(super) fn read_sqlite(sink: &Section<'_>) -> Result<SqliteSettings, Reported
     })
 }
 
-pub(super) fn shown_sqlite(settings: &SqliteSettings) -> Shown {
+pub(super) fn shown_sqlite(settings: &SqliteSettings) -> SettingsList {
     vec![
         ("path", json!(settings.path)),
         ("table", json!(settings.table)),

@@ -12,8 +12,8 @@ use super::file::{NOT_COMPRESSED, compression};
 use crate::config::reading::values::{
     duration_in, http_url, positive_duration, size_in, text_if, unless_empty, whole_number, word,
 };
-use crate::config::reading::{Reading, Reported, Section, Use, all};
-use crate::config::shown::Shown;
+use crate::config::reading::{KeyUse, Reading, Reported, Section, all};
+use crate::config::settings_list::SettingsList;
 use crate::config::tables::server::{read_authorities, read_identity};
 use ::sink::{Credentials, Dispatch, OAuth2, Rate, SigningKeys, WebhookSettings, has_token};
 use net::http::{Connection, Proxy, check_public};
@@ -56,7 +56,7 @@ pub(super) fn read(sink: &Section<'_>) -> Result<WebhookSettings, Reported> {
         timeout: sink.or("timeout", positive_duration, "30s"),
     })?;
     check_oauth2(sink, &settings);
-    sink.note_use("url", Use::ShownAs(settings.shown_url()));
+    sink.note_use("url", KeyUse::ShownAs(settings.shown_url()));
     Ok(settings)
 }
 
@@ -191,7 +191,7 @@ fn rate(text: &str) -> Result<Rate, String> {
     })
 }
 
-pub(super) fn shown(settings: &WebhookSettings) -> Shown {
+pub(super) fn shown(settings: &WebhookSettings) -> SettingsList {
     let (symmetric, asymmetric) = settings.keys.counts();
     let mut headers: Vec<_> = settings.headers.keys().map(HeaderName::as_str).collect();
     headers.sort_unstable();

@@ -21,7 +21,7 @@ fn compiled(text: &str, content_type: &str) -> Result<Template, String> {
     Template::new(Source::Own(text.into()), content_type, values())
 }
 
-fn shipped(target: Shipped) -> Template {
+fn shipped(target: BuiltInTarget) -> Template {
     Template::new(Source::Shipped(target), JSON, values()).unwrap()
 }
 
@@ -88,7 +88,7 @@ fn texts(value: &Json, path: &str, found: &mut Vec<(String, String)>) {
 
 #[test]
 fn each_shipped_template_renders_json_for_each_sample() {
-    for target in Shipped::VARIANTS {
+    for target in BuiltInTarget::VARIANTS {
         let template = shipped(*target);
         assert_eq!(template.try_samples(false, |_| true), Vec::<String>::new(), "{target:?}");
         for (name, record) in samples::all() {
@@ -99,7 +99,7 @@ fn each_shipped_template_renders_json_for_each_sample() {
 
 #[test]
 fn each_shipped_template_obeys_its_targets_limits() {
-    for target in Shipped::VARIANTS {
+    for target in BuiltInTarget::VARIANTS {
         for record in hostile() {
             let body = rendered(&shipped(*target), &record).unwrap();
             let (mut found, json) = (Vec::new(), serde_json::from_str(&body).unwrap());
@@ -109,34 +109,34 @@ fn each_shipped_template_obeys_its_targets_limits() {
                 // A plain text field, which Slack does not parse as markup.
                 let is_header = path == ".blocks.text.text" && json["blocks"][0]["text"]["text"] == text.as_str();
                 let limit = match (target, path.as_str()) {
-                    (Shipped::Slack, ".blocks.text.text") if is_header => 150,
-                    (Shipped::Slack, ".blocks.text.text") => 3_000,
-                    (Shipped::Slack, ".blocks.fields.text") => 2_000,
-                    (Shipped::Slack, _) => 4_000,
-                    (Shipped::Teams, _) => 1_000,
-                    (Shipped::Discord, ".embeds.title" | ".embeds.fields.name") => 256,
-                    (Shipped::Discord, ".embeds.description") => 4_096,
-                    (Shipped::PagerDuty, ".dedup_key") => 255,
-                    (Shipped::Discord | Shipped::PagerDuty, _) => 1_024,
-                    (Shipped::Opsgenie, ".message") => 130,
-                    (Shipped::Opsgenie, ".alias" | ".entity") => 512,
-                    (Shipped::Opsgenie, ".tags") => 50,
-                    (Shipped::Opsgenie, _) => 15_000,
+                    (BuiltInTarget::Slack, ".blocks.text.text") if is_header => 150,
+                    (BuiltInTarget::Slack, ".blocks.text.text") => 3_000,
+                    (BuiltInTarget::Slack, ".blocks.fields.text") => 2_000,
+                    (BuiltInTarget::Slack, _) => 4_000,
+                    (BuiltInTarget::Teams, _) => 1_000,
+                    (BuiltInTarget::Discord, ".embeds.title" | ".embeds.fields.name") => 256,
+                    (BuiltInTarget::Discord, ".embeds.description") => 4_096,
+                    (BuiltInTarget::PagerDuty, ".dedup_key") => 255,
+                    (BuiltInTarget::Discord | BuiltInTarget::PagerDuty, _) => 1_024,
+                    (BuiltInTarget::Opsgenie, ".message") => 130,
+                    (BuiltInTarget::Opsgenie, ".alias" | ".entity") => 512,
+                    (BuiltInTarget::Opsgenie, ".tags") => 50,
+                    (BuiltInTarget::Opsgenie, _) => 15_000,
                 };
                 assert!(!text.is_empty() && text.encode_utf16().count() <= limit, "{target:?} {path}: {}", text.len());
                 // The text must not notify anyone, contain a link, or change the text direction.
-                let is_markup = target == &Shipped::Slack && text.contains('<') && !is_header
-                    || target == &Shipped::Discord && text.contains("](");
+                let is_markup = target == &BuiltInTarget::Slack && text.contains('<') && !is_header
+                    || target == &BuiltInTarget::Discord && text.contains("](");
                 assert!(!is_markup && !text.contains('\u{202e}'), "{target:?} {path}: {text}");
             }
             match target {
-                Shipped::Teams => assert!(body.len() < 28_000, "{}", body.len()),
-                Shipped::Discord => assert!(total < 6_000, "{total}"),
-                Shipped::Slack => assert!(
+                BuiltInTarget::Teams => assert!(body.len() < 28_000, "{}", body.len()),
+                BuiltInTarget::Discord => assert!(total < 6_000, "{total}"),
+                BuiltInTarget::Slack => assert!(
                     json["blocks"].as_array().unwrap().last().unwrap()["fields"].as_array().unwrap().len() <= 10
                 ),
-                Shipped::Opsgenie => assert!(json["details"].to_string().len() < 8_000 * 3),
-                Shipped::PagerDuty => assert!(body.len() < 512_000),
+                BuiltInTarget::Opsgenie => assert!(json["details"].to_string().len() < 8_000 * 3),
+                BuiltInTarget::PagerDuty => assert!(body.len() < 512_000),
             }
         }
     }
@@ -146,7 +146,7 @@ fn each_shipped_template_obeys_its_targets_limits() {
 fn a_failure_opens_an_alert_and_a_success_closes_it() {
     let confirmed =
         notice("operation.status", r#"{"operation_id":"0b8e4c36-21ad-4c0e-9d8e-6a3a5c9b7f10","status":"confirmed"}"#);
-    let pagerduty = shipped(Shipped::PagerDuty);
+    let pagerduty = shipped(BuiltInTarget::PagerDuty);
     let (opened, closed) = (json(&pagerduty, &failed()), json(&pagerduty, &confirmed));
     assert_eq!((&opened["event_action"], &closed["event_action"]), (&json!("trigger"), &json!("resolve")));
     let key = "channeld:00000000-0000-0000-0000-000000000001:operation:0b8e4c36-21ad-4c0e-9d8e-6a3a5c9b7f10";
@@ -158,18 +158,18 @@ fn a_failure_opens_an_alert_and_a_success_closes_it() {
     );
     assert_eq!(opened["routing_key"], KEY);
 
-    let opsgenie = shipped(Shipped::Opsgenie);
+    let opsgenie = shipped(BuiltInTarget::Opsgenie);
     assert_eq!(json(&opsgenie, &failed())["alias"], key);
     let message = |record| {
         let shape = Shape {
             format: Format::Template,
             include_proof: false,
-            template: Some(Arc::new(shipped(Shipped::Opsgenie))),
+            template: Some(Arc::new(shipped(BuiltInTarget::Opsgenie))),
         };
         Message::new(&Arc::new(record), &shape)
     };
     assert_eq!(message(failed()).below(), None);
-    let expected = Below { path: vec![key.to_owned(), "close".to_owned()], query: ("identifierType", "alias") };
+    let expected = UrlSuffix { path: vec![key.to_owned(), "close".to_owned()], query: ("identifierType", "alias") };
     assert_eq!(message(confirmed).below(), Some(expected));
 }
 

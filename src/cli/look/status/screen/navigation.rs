@@ -14,7 +14,7 @@ const LONGEST_NAME: usize = 40;
 
 /// The next action of the caller after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Then {
+pub(super) enum KeyAction {
     GoOn,
     Suspend,
     End,
@@ -30,10 +30,10 @@ pub(super) enum Order {
     Oldest,
 }
 
-/// Which channels are shown.
+/// StatusFilter channels are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
-pub(super) enum Which {
+pub(super) enum StatusFilter {
     #[default]
     All,
     Trouble,
@@ -41,9 +41,9 @@ pub(super) enum Which {
     Paused,
 }
 
-/// The view that is open.
+/// The open page of the screen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ScreenPage {
     #[default]
     List,
     Channel(Arc<str>),
@@ -59,11 +59,11 @@ pub(super) struct Model {
     /// The channels that are shown, as indices into the channels of the report.
     pub(super) rows: Vec<usize>,
     pub(super) order: Order,
-    pub(super) which: Which,
+    pub(super) filter: StatusFilter,
     /// The name filter: only channels whose names contain this text are shown.
     pub(super) name: String,
     pub(super) is_typing: bool,
-    pub(super) place: Place,
+    pub(super) page: ScreenPage,
     pub(super) selected: usize,
     /// The channel of the selected row, if a key has moved there. It stays selected when a new report changes the order.
     kept: Option<Arc<str>>,
@@ -91,19 +91,23 @@ impl Model {
         }
     }
 
-    pub(super) fn key(&mut self, key: KeyEvent) -> Then {
+    pub(super) fn key(&mut self, key: KeyEvent) -> KeyAction {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
-            KeyCode::Char('c') if is_control => return Then::End,
-            KeyCode::Char('z') if is_control => return Then::Suspend,
+            KeyCode::Char('c') if is_control => return KeyAction::End,
+            KeyCode::Char('z') if is_control => return KeyAction::Suspend,
             _ if self.is_typing => self.typed(key.code),
-            KeyCode::Char('q') => return Then::End,
+            KeyCode::Char('q') => return KeyAction::End,
             KeyCode::Esc | KeyCode::Backspace | KeyCode::Left | KeyCode::Char('h') => self.back(),
-            KeyCode::Enter | KeyCode::Right | KeyCode::Char('l') if self.place == Place::List => self.open(),
-            KeyCode::Char('r') => self.go(if self.place == Place::Reasons { Place::List } else { Place::Reasons }),
-            KeyCode::Char('s') if self.place == Place::List => self.change(|model| model.order = next(model.order)),
-            KeyCode::Char('f') if self.place == Place::List => self.change(|model| model.which = next(model.which)),
-            KeyCode::Char('/') if self.place == Place::List => self.is_typing = true,
+            KeyCode::Enter | KeyCode::Right | KeyCode::Char('l') if self.page == ScreenPage::List => self.open(),
+            KeyCode::Char('r') => {
+                self.go(if self.page == ScreenPage::Reasons { ScreenPage::List } else { ScreenPage::Reasons })
+            }
+            KeyCode::Char('s') if self.page == ScreenPage::List => self.change(|model| model.order = next(model.order)),
+            KeyCode::Char('f') if self.page == ScreenPage::List => {
+                self.change(|model| model.filter = next(model.filter))
+            }
+            KeyCode::Char('/') if self.page == ScreenPage::List => self.is_typing = true,
             KeyCode::Down | KeyCode::Char('j') => self.step(1),
             KeyCode::Up | KeyCode::Char('k') => self.step(-1),
             KeyCode::PageDown | KeyCode::Char(' ') => self.step(self.a_page()),
@@ -112,7 +116,7 @@ impl Model {
             KeyCode::End | KeyCode::Char('G') => self.step(isize::MAX),
             _ => {}
         }
-        Then::GoOn
+        KeyAction::GoOn
     }
 
     /// The channel of the selected row.
@@ -123,7 +127,7 @@ impl Model {
     /// Scrolls so that the selected row is visible, and so that no line of the screen stays empty without need.
     pub(super) fn keep_in_view(&mut self, lines: usize, room: usize) {
         (self.lines, self.room) = (lines, room.max(1));
-        if self.place == Place::List {
+        if self.page == ScreenPage::List {
             self.top = self.top.min(self.selected).max((self.selected + 1).saturating_sub(self.room));
         }
         self.top = self.top.min(self.lines.saturating_sub(self.room));
@@ -146,20 +150,20 @@ impl Model {
 
     /// Goes back from a page to the list. In the list, removes the filters.
     fn back(&mut self) {
-        if self.place == Place::List {
+        if self.page == ScreenPage::List {
             self.change(|model| {
                 model.name.clear();
-                model.which = Which::All;
+                model.filter = StatusFilter::All;
             });
         } else {
-            self.go(Place::List);
+            self.go(ScreenPage::List);
         }
     }
 
     fn open(&mut self) {
         if let Some(name) = self.selected_name() {
             self.kept = Some(name.clone());
-            self.go(Place::Channel(name));
+            self.go(ScreenPage::Channel(name));
         }
     }
 
@@ -167,8 +171,8 @@ impl Model {
         self.at_selected().map(|channel| channel.channel.clone())
     }
 
-    fn go(&mut self, place: Place) {
-        (self.place, self.top) = (place, 0);
+    fn go(&mut self, page: ScreenPage) {
+        (self.page, self.top) = (page, 0);
     }
 
     fn change(&mut self, change: impl FnOnce(&mut Self)) {
@@ -182,7 +186,7 @@ impl Model {
     }
 
     fn step(&mut self, by: isize) {
-        if self.place != Place::List {
+        if self.page != ScreenPage::List {
             self.top = self.top.saturating_add_signed(by).min(self.lines.saturating_sub(self.room));
             return;
         }
@@ -197,7 +201,7 @@ impl Model {
         let wanted = self.name.to_lowercase();
         let is_shown = |at: &usize| {
             let is_named = channels[*at].channel.to_lowercase().contains(&wanted);
-            is_named && self.which.shows(channels[*at].condition.level())
+            is_named && self.filter.shows(channels[*at].condition.level())
         };
         let mut rows: Vec<_> = (0..channels.len()).filter(is_shown).collect();
         let lag = |at: usize| Reverse(channels[at].lag_events);
@@ -222,7 +226,7 @@ fn next<T: VariantArray + Copy + PartialEq>(variant: T) -> T {
     T::VARIANTS[(at + 1) % T::VARIANTS.len()]
 }
 
-impl Which {
+impl StatusFilter {
     fn shows(self, level: Level) -> bool {
         match self {
             Self::All => true,

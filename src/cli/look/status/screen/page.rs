@@ -7,8 +7,8 @@ use unicode_width::UnicodeWidthStr;
 
 use super::navigation::Model;
 use crate::cli::look::status::text::{ago, described, oldest, paused, problem, reasons_of};
-use crate::cli::shown::printable;
 use crate::cli::terminal::{self, padded, shortened};
+use crate::cli::verdict_line::printable;
 use channel::{ChannelStatus, Kept, LaneStatus, Level, SharedWorkflow, grouped, rate, span};
 use operator::{Report, SignerNames};
 

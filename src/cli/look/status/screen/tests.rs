@@ -3,7 +3,7 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use unicode_width::UnicodeWidthStr;
 
-use super::navigation::{Place, Then};
+use super::navigation::{KeyAction, ScreenPage};
 use super::*;
 use crate::cli::look::status::text::table;
 use channel::{Activity, ChannelStatus, Condition, LaneState, LaneStatus, Problem, SignerStatus};
@@ -99,12 +99,12 @@ fn model() -> Model {
     model
 }
 
-fn press(model: &mut Model, code: KeyCode) -> Then {
+fn press(model: &mut Model, code: KeyCode) -> KeyAction {
     model.key(KeyEvent::new(code, KeyModifiers::NONE))
 }
 
 fn type_in(model: &mut Model, text: &str) {
-    text.chars().for_each(|c| assert_eq!(press(model, KeyCode::Char(c)), Then::GoOn));
+    text.chars().for_each(|c| assert_eq!(press(model, KeyCode::Char(c)), KeyAction::GoOn));
 }
 
 /// The lines of a screen of this size.
@@ -184,8 +184,8 @@ fn keys_sort_choose_find_and_go_back() {
     assert_eq!(model.rows.len(), 1_000);
     press(&mut model, KeyCode::End);
     assert_eq!(drawn(&mut model, 80, 24).last().unwrap().rsplit(' ').next(), Some("1000"));
-    assert_eq!(press(&mut model, KeyCode::Char('q')), Then::End);
-    assert_eq!(model.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), Then::End);
+    assert_eq!(press(&mut model, KeyCode::Char('q')), KeyAction::End);
+    assert_eq!(model.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), KeyAction::End);
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn a_channel_page_shows_sinks_full_errors_and_signers() {
     for (width, height) in [(80, 50), (140, 50)] {
         let mut model = model();
         press(&mut model, KeyCode::Enter);
-        assert_eq!(model.place, Place::Channel("settlements-0996".into()));
+        assert_eq!(model.page, ScreenPage::Channel("settlements-0996".into()));
         let lines = drawn(&mut model, width, height);
         assert!(lines[0].contains("NOT READY"), "{lines:#?}");
         let words = lines.iter().flat_map(|line| line.split_whitespace()).collect::<Vec<_>>().join(" ");
@@ -203,7 +203,7 @@ fn a_channel_page_shows_sinks_full_errors_and_signers() {
         assert!(words.contains(&format!("0x{} 10 s ago", "0a".repeat(20))), "{words}");
         assert!(lines.iter().any(|line| line.starts_with("hook") && line.contains("blocked")), "{lines:#?}");
         press(&mut model, KeyCode::Esc);
-        assert_eq!(model.place, Place::List);
+        assert_eq!(model.page, ScreenPage::List);
     }
 }
 
@@ -215,7 +215,7 @@ fn a_signer_that_has_a_name_shows_it() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("channeld.toml");
     std::fs::write(&file, text).unwrap();
-    let names = crate::config::Local::load(Some(&file)).unwrap().signer_names;
+    let names = crate::config::LocalConfig::load(Some(&file)).unwrap().signer_names;
     let mut model = model();
     model.signer_names = names;
     press(&mut model, KeyCode::Enter);
@@ -236,7 +236,7 @@ fn a_page_that_is_longer_than_the_screen_is_scrolled_to_its_end() {
 #[test]
 fn the_selection_stays_when_other_channels_fail() {
     let mut model = model();
-    (0..3).for_each(|_| assert_eq!(press(&mut model, KeyCode::Down), Then::GoOn));
+    (0..3).for_each(|_| assert_eq!(press(&mut model, KeyCode::Down), KeyAction::GoOn));
     let selected = |model: &Model| model.at_selected().unwrap().channel.to_string();
     assert_eq!(selected(&model), "settlements-0999");
     let mut report = report();

@@ -7,11 +7,11 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 use unicode_width::UnicodeWidthStr;
 
-use super::navigation::{Model, Place};
+use super::navigation::{Model, ScreenPage};
 use super::page::{self, colour};
 use crate::cli::look::status::text::{ago, cause, instance, oldest};
-use crate::cli::shown::printable;
 use crate::cli::terminal::{padded, shortened};
+use crate::cli::verdict_line::printable;
 use channel::{ChannelStatus, Level, grouped, rate, span};
 use operator::Report;
 
@@ -31,7 +31,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model, now: Timestamp) {
     let (width, height) = (usize::from(area.width), usize::from(area.height));
     let mut top = head(model, width, area.height >= TALL, now);
     let mut bottom = Vec::new();
-    if model.place == Place::List {
+    if model.page == ScreenPage::List {
         top.push(heading(model, width));
         bottom.extend(said(model, width, now));
     }
@@ -39,12 +39,12 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model, now: Timestamp) {
     let below = bottom.len() + 1;
     top.truncate(height.saturating_sub(below + 1).max(1));
     let room = height.saturating_sub(top.len() + below);
-    let page = match &model.place {
-        Place::List => Vec::new(),
-        Place::Channel(name) => page::of_channel(model, name, width, now),
-        Place::Reasons => page::of_reasons(model, width),
+    let page = match &model.page {
+        ScreenPage::List => Vec::new(),
+        ScreenPage::Channel(name) => page::of_channel(model, name, width, now),
+        ScreenPage::Reasons => page::of_reasons(model, width),
     };
-    let mut middle: Vec<_> = if model.place == Place::List {
+    let mut middle: Vec<_> = if model.page == ScreenPage::List {
         model.keep_in_view(model.rows.len(), room);
         rows(model, width, now)
     } else {
@@ -64,7 +64,7 @@ fn head(model: &Model, width: usize, is_tall: bool, now: Timestamp) -> Vec<Line<
         let instances: Vec<_> = report.instances.iter().map(instance).collect();
         lines.push(Line::from(shortened(&format!("instances: {}", printable(&instances.join(", "))), width)));
     }
-    if model.place == Place::List {
+    if model.page == ScreenPage::List {
         lines.extend(reasons(report, width, if is_tall { MANY_REASONS } else { FEW_REASONS }));
     }
     lines.push(summary(report, width));
@@ -231,8 +231,8 @@ fn said(model: &Model, width: usize, now: Timestamp) -> Option<Line<'static>> {
 fn keys(model: &Model, width: usize) -> Line<'static> {
     let text = if model.is_typing {
         format!("channels with: {}_   enter done  esc all", model.name)
-    } else if model.place == Place::List {
-        let (order, which) = (<&str>::from(model.order), <&str>::from(model.which));
+    } else if model.page == ScreenPage::List {
+        let (order, which) = (<&str>::from(model.order), <&str>::from(model.filter));
         let name = if model.name.is_empty() { "find".to_owned() } else { format!("find: {}", model.name) };
         format!("q quit  enter page  s sort: {order}  f show: {which}  / {name}  r reasons")
     } else {

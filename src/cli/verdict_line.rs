@@ -16,8 +16,8 @@ pub(super) async fn verified(verifier: &Verifier, events: Vec<RawEvent>) -> Vec<
 }
 
 /// One line: the record as JSON, or a summary for people.
-pub(super) fn shown(json: bool, channel: &ChannelRef, verdict: &Verdict) -> String {
-    if json { record::shown(channel, verdict) } else { line(verdict) }
+pub(super) fn formatted(json: bool, channel: &ChannelRef, verdict: &Verdict) -> String {
+    if json { record::verdict_json(channel, verdict) } else { line(verdict) }
 }
 
 pub(super) fn heading() -> String {

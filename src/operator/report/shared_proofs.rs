@@ -24,15 +24,19 @@ pub(super) fn shared_workflows(
 }
 
 /// Returns the quarantined events of a channel whose proofs another channel showed too: one entry per other channel.
-pub(super) fn held_back(channel: &ConfiguredChannel, ledger: &Ledger, recent: &RecentEvents) -> Vec<HeldBack> {
+pub(super) fn quarantined_duplicates(
+    channel: &ConfiguredChannel,
+    ledger: &Ledger,
+    recent: &RecentEvents,
+) -> Vec<HeldBack> {
     ledger.held_back(|digest| recent.shown_in(digest).filter(|place| place.channel_id != channel.channel.id))
 }
 
-/// Reports the events that each channel `held_back` to this channel and to the other one. If a channel runs elsewhere, the
+/// Reports the duplicates of each channel to this channel and to the other one. If a channel runs elsewhere, the
 /// instance there reports them.
-pub(super) fn tell(known: &[ConfiguredChannel], held_back: Vec<Vec<HeldBack>>, channels: &mut [ChannelStatus]) {
-    for (held_back, ConfiguredChannel { channel: later, .. }) in held_back.into_iter().zip(known) {
-        for HeldBack { events, offset, original, reason, digest } in held_back {
+pub(super) fn report(known: &[ConfiguredChannel], duplicates: Vec<Vec<HeldBack>>, channels: &mut [ChannelStatus]) {
+    for (duplicates, ConfiguredChannel { channel: later, .. }) in duplicates.into_iter().zip(known) {
+        for HeldBack { events, offset, original, reason, digest } in duplicates {
             let first = by_id(known, original.channel_id);
             let other_offset = original.offset;
             let in_later =

@@ -14,13 +14,13 @@ use ::record::printable;
 
 /// Settings by name, in the order in which they are printed. The name of a number says its unit: durations end with
 /// `_seconds`, numbers of bytes with `size` or `_bytes`.
-pub type Shown = Vec<(&'static str, Value)>;
+pub type SettingsList = Vec<(&'static str, Value)>;
 
 /// The longest list whose values are printed. Of a longer list, only their number is.
 const LISTED: usize = 5;
 
 /// The settings as a JSON object.
-pub fn object(shown: Shown) -> Value {
+pub fn object(shown: SettingsList) -> Value {
     shown.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 

@@ -17,22 +17,22 @@ const LAST_SPANS: Duration = Duration::from_secs(5);
 
 /// The trace export, if one is configured.
 #[derive(Default)]
-pub(super) struct Exporting {
+pub(super) struct TraceExport {
     task: JoinSet<()>,
     otlp: Option<watch::Sender<Otlp>>,
     stop: CancellationToken,
 }
 
-impl Exporting {
+impl TraceExport {
     /// Starts the export of the traces that are returned. The error says why it cannot start.
     pub(super) fn begin(otlp: Option<Otlp>, metrics: &Metrics) -> Result<(Traces, Self), String> {
-        let mut exporting = Self::default();
-        let Some(otlp) = otlp else { return Ok((Traces::default(), exporting)) };
-        let settings = exporting.otlp.insert(watch::Sender::new(otlp)).subscribe();
+        let mut trace_export = Self::default();
+        let Some(otlp) = otlp else { return Ok((Traces::default(), trace_export)) };
+        let settings = trace_export.otlp.insert(watch::Sender::new(otlp)).subscribe();
         let (traces, export) = Export::new(settings, metrics.spans_lost.clone())
             .map_err(|error| format!("traces cannot be exported: {}", Chain(&*error)))?;
-        exporting.task.spawn(export.run(exporting.stop.clone()));
-        Ok((traces, exporting))
+        trace_export.task.spawn(export.run(trace_export.stop.clone()));
+        Ok((traces, trace_export))
     }
 
     /// Uses the headers of this configuration for the collector from now on.

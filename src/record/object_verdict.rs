@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use crate::{ChannelRef, shown};
+use crate::{ChannelRef, verdict_json};
 use proof::event::{ChannelId, EventId, Malformed, Object, Proofs, RawEvent};
 use proof::verify::{Address, Verdict, Verifier};
 
@@ -17,7 +17,7 @@ const MAX_DEPTH: usize = 128;
 
 /// The verdict on one object, in the form that programs read.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct Checked {
+pub struct ObjectVerdict {
     /// The event's id, if the object has one.
     pub event_id: Option<EventId>,
     /// The name of the verdict.
@@ -28,23 +28,24 @@ pub struct Checked {
     pub signers: Vec<Address>,
 }
 
-impl Checked {
+impl ObjectVerdict {
     /// Verifies objects. Each is an event of the service or a delivered record, alone or inside a CloudEvents event.
     ///
     /// An object with a member `event` is treated as a record, whatever else it contains, and the `data` of an object with a
     /// `specversion` is verified instead of the object, because a consumer would read these members.
     #[expect(clippy::missing_panics_doc, reason = "each event has a verdict")]
     pub fn of_all(objects: &[Bytes], verifier: &Verifier) -> Vec<Self> {
-        let located: Vec<_> = objects.iter().map(Located::read).collect();
+        let located: Vec<_> = objects.iter().map(LocatedEvent::read).collect();
         let raw = located.iter().flatten().map(|located| located.raw.clone()).collect();
         let mut verdicts = verifier.verify_all(raw).into_iter();
-        let mut outcome = |located: Located<'_>| located.outcome(&verdicts.next().expect("a verdict for each event"));
+        let mut outcome =
+            |located: LocatedEvent<'_>| located.outcome(&verdicts.next().expect("a verdict for each event"));
         located.into_iter().map(|located| located.map_or_else(|rejected| rejected, &mut outcome)).collect()
     }
 
     /// Like [`of_all`](Self::of_all) for one object. Also returns the verdict on the event, unless the object has none.
     pub fn of(object: &Bytes, verifier: &Verifier) -> (Self, Option<Verdict>) {
-        match Located::read(object) {
+        match LocatedEvent::read(object) {
             Err(rejected) => (rejected, None),
             Ok(located) => {
                 let verdict = verifier.verify(located.raw.clone());
@@ -59,18 +60,18 @@ impl Checked {
 }
 
 /// An event to verify, and the record that contains it, if any.
-struct Located<'a> {
+struct LocatedEvent<'a> {
     raw: RawEvent,
     record: Option<Object<'a>>,
 }
 
-impl<'a> Located<'a> {
+impl<'a> LocatedEvent<'a> {
     /// Finds the event in an object, unless it has none, or the attributes of a CloudEvents event differ from its content.
-    fn read(json: &'a Bytes) -> Result<Self, Checked> {
-        Self::find(json).unwrap_or_else(|_| Err(Checked::rejected(None, "malformed")))
+    fn read(json: &'a Bytes) -> Result<Self, ObjectVerdict> {
+        Self::find(json).unwrap_or_else(|_| Err(ObjectVerdict::rejected(None, "malformed")))
     }
 
-    fn find(json: &'a Bytes) -> Result<Result<Self, Checked>, Malformed> {
+    fn find(json: &'a Bytes) -> Result<Result<Self, ObjectVerdict>, Malformed> {
         let object = Object::read(json)?;
         let (object, envelope) = match (object.raw("specversion")?, object.raw("data")?) {
             (Some(_), Some(data)) => {
@@ -86,24 +87,24 @@ impl<'a> Located<'a> {
         let its_id = || Object::read(&event).and_then(|event| event.get("event_id")).unwrap_or_default();
         let event_id = raw.as_ref().map_or_else(its_id, |raw| raw.id);
         if envelope.is_some_and(|(envelope, _)| differs(&envelope, &object, event_id)) {
-            return Ok(Err(Checked::rejected(event_id, MISMATCH)));
+            return Ok(Err(ObjectVerdict::rejected(event_id, MISMATCH)));
         }
         let record = inside.is_some().then_some(object);
-        Ok(raw.map(|raw| Self { raw, record }).ok_or_else(|| Checked::rejected(event_id, "malformed")))
+        Ok(raw.map(|raw| Self { raw, record }).ok_or_else(|| ObjectVerdict::rejected(event_id, "malformed")))
     }
 
     /// The event's verdict as an outcome, or a rejection if the record differs from the event.
-    fn outcome(self, verdict: &Verdict) -> Checked {
+    fn outcome(self, verdict: &Verdict) -> ObjectVerdict {
         let event_id = self.raw.id;
         let signers = match verdict {
             Verdict::Verified(verified) => verified.proof().signers.clone(),
             Verdict::Unsigned(_) | Verdict::Pending(_) => Vec::new(),
-            Verdict::Rejected(_, reason) => return Checked::rejected(event_id, reason.name()),
+            Verdict::Rejected(_, reason) => return ObjectVerdict::rejected(event_id, reason.name()),
         };
         if self.record.is_some_and(|record| contradicts(&record, verdict)) {
-            return Checked::rejected(event_id, MISMATCH);
+            return ObjectVerdict::rejected(event_id, MISMATCH);
         }
-        Checked { event_id, status: verdict.name(), reason: None, signers }
+        ObjectVerdict { event_id, status: verdict.name(), reason: None, signers }
     }
 }
 
@@ -118,7 +119,7 @@ fn differs(envelope: &Object<'_>, data: &Object<'_>, event_id: Option<EventId>) 
 /// compared by meaning: a record may have been reformatted on its way.
 fn contradicts(record: &Object<'_>, verdict: &Verdict) -> bool {
     let channel = ChannelRef { name: "".into(), id: ChannelId(Uuid::nil()) };
-    let expected = shown(&channel, verdict);
+    let expected = verdict_json(&channel, verdict);
     let Ok(expected) = Object::read(expected.as_bytes()) else { return true };
     let fields = ["offset", "event_id", "type", "time", "decoded"];
     let proof = record.get::<Object<'_>>("proof").map(|proof| proof.is_none_or(|proof| is_its_proof(&proof, verdict)));
@@ -145,9 +146,9 @@ fn is_its_proof(beside: &Object<'_>, verdict: &Verdict) -> bool {
 /// The meaning of a JSON text, as far as all readers agree on it. Duplicate members are kept, because readers differ in
 /// which one they use. Numbers are texts, because they may exceed the range of every number type.
 #[derive(PartialEq)]
-enum Meaning<'a> {
-    Object(Vec<(String, Meaning<'a>)>),
-    Array(Vec<Meaning<'a>>),
+enum JsonMeaning<'a> {
+    Object(Vec<(String, JsonMeaning<'a>)>),
+    Array(Vec<JsonMeaning<'a>>),
     Text(String),
     /// A number or a literal, as it is written.
     Plain(&'a str),
@@ -159,21 +160,21 @@ fn same(one: &str, other: &str) -> bool {
 }
 
 /// `None` if the text is not JSON, or is nested deeper than `depth`.
-fn meaning(json: &str, depth: usize) -> Option<Meaning<'_>> {
+fn meaning(json: &str, depth: usize) -> Option<JsonMeaning<'_>> {
     let depth = depth.checked_sub(1)?;
     Some(match json.as_bytes().first()? {
         b'{' => {
             let object = Object::read(json.as_bytes()).ok()?;
             let members = object.sorted().into_iter();
             let members = members.map(|(name, value)| Some((name.to_owned(), meaning(value.get(), depth)?)));
-            Meaning::Object(members.collect::<Option<_>>()?)
+            JsonMeaning::Object(members.collect::<Option<_>>()?)
         }
         b'[' => {
             let items = serde_json::from_str::<Vec<&RawValue>>(json).ok()?;
-            Meaning::Array(items.into_iter().map(|item| meaning(item.get(), depth)).collect::<Option<_>>()?)
+            JsonMeaning::Array(items.into_iter().map(|item| meaning(item.get(), depth)).collect::<Option<_>>()?)
         }
-        b'"' => Meaning::Text(serde_json::from_str(json).ok()?),
-        _ => Meaning::Plain(json),
+        b'"' => JsonMeaning::Text(serde_json::from_str(json).ok()?),
+        _ => JsonMeaning::Plain(json),
     })
 }
 

@@ -6,14 +6,14 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 
 use super::kind::{EventSpec, Original};
-use super::padding::{Padding, Parts};
+use super::padding::{Padding, SharedBody};
 use crate::misbehaviour::Misbehaviour;
 
 /// The cell for an event's record. It is filled when the record is made.
-pub(crate) type Cell = Arc<OnceLock<Rendered>>;
+pub(crate) type RecordCell = Arc<OnceLock<Rendered>>;
 
 /// An event's position, and its intended nature.
-pub(crate) struct Entry {
+pub(crate) struct LogEntry {
     pub(crate) index: u64,
     /// The number that the event's id and content are drawn from. It equals the index, unless the service has gone back in
     /// time before.
@@ -29,10 +29,10 @@ pub(crate) struct Entry {
     /// How its channel misbehaves.
     pub(crate) misbehaviour: Option<Misbehaviour>,
     /// A separate cell for the record of an event that a test asked for. The other events share the channel's memory.
-    pub(crate) own_cell: Option<Cell>,
+    pub(crate) own_cell: Option<RecordCell>,
 }
 
-impl Entry {
+impl LogEntry {
     /// Returns the padding that makes the event large or deep.
     pub(crate) fn padding(&self) -> Option<&'static Padding> {
         self.misbehaviour.and_then(Misbehaviour::padding)
@@ -67,7 +67,7 @@ pub(crate) struct Rendered {
 
 impl Rendered {
     /// Appends the record. Leaves out its proofs if they are withheld.
-    pub(crate) fn write(&self, withheld: bool, out: &mut Parts) {
+    pub(crate) fn write(&self, withheld: bool, out: &mut SharedBody) {
         let shown = if withheld { self.proofs.start } else { self.proofs.end };
         out.copy(&self.json[..shown]);
         let mut rest = self.proofs.end;

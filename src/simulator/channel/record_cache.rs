@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::event::entry::Cell;
+use crate::event::log_entry::RecordCell;
 use crate::misbehaviour::Misbehaviour;
 
 /// How many records all channels keep together, unless they are prepared. Each takes about 2.7 kB. The oldest are dropped
@@ -11,22 +11,22 @@ use crate::misbehaviour::Misbehaviour;
 pub(crate) const KEPT_RECORDS: usize = 200_000;
 
 /// The values that determine a record: an event's number, and how its channel misbehaves.
-pub(crate) type Drawn = (u64, Option<Misbehaviour>);
+pub(crate) type RecordKey = (u64, Option<Misbehaviour>);
 
 /// The cells for the records of one channel.
-pub(crate) struct Memory {
-    cells: HashMap<Drawn, Cell>,
-    order: VecDeque<Drawn>,
+pub(crate) struct RecordCache {
+    cells: HashMap<RecordKey, RecordCell>,
+    order: VecDeque<RecordKey>,
     bound: usize,
 }
 
-impl Memory {
+impl RecordCache {
     pub(crate) fn new(bound: usize) -> Self {
         Self { cells: HashMap::new(), order: VecDeque::new(), bound }
     }
 
     /// Returns the cell for an event's record. It is empty until the record is made.
-    pub(crate) fn cell(&mut self, drawn: Drawn) -> Cell {
+    pub(crate) fn cell(&mut self, drawn: RecordKey) -> RecordCell {
         if let Some(cell) = self.cells.get(&drawn) {
             return Arc::clone(cell);
         }
@@ -46,12 +46,12 @@ mod tests {
 
     #[test]
     fn the_memory_of_events_is_stable_and_bounded() {
-        let mut memory = Memory::new(2);
-        let first = memory.cell((1, None));
-        assert!(Arc::ptr_eq(&first, &memory.cell((1, None))));
-        memory.cell((2, None));
-        memory.cell((3, None));
-        assert_eq!((memory.cells.len(), memory.order.len()), (2, 2));
-        assert!(!Arc::ptr_eq(&first, &memory.cell((1, None))));
+        let mut cache = RecordCache::new(2);
+        let first = cache.cell((1, None));
+        assert!(Arc::ptr_eq(&first, &cache.cell((1, None))));
+        cache.cell((2, None));
+        cache.cell((3, None));
+        assert_eq!((cache.cells.len(), cache.order.len()), (2, 2));
+        assert!(!Arc::ptr_eq(&first, &cache.cell((1, None))));
     }
 }

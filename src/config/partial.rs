@@ -23,7 +23,7 @@ use telemetry::Log;
 /// The settings for a command that works on the state of this machine. No secret is read, because secrets can be absent
 /// while the daemon does not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Local {
+pub struct LocalConfig {
     /// `[state]` and `[cluster]`: where the state of the channels is stored.
     pub state: StateSettings,
     /// `[log]`: the level and format of the log.
@@ -34,7 +34,7 @@ pub struct Local {
     pub channels: Vec<Channel>,
 }
 
-impl Local {
+impl LocalConfig {
     /// Loads only this part.
     ///
     /// # Errors
