@@ -28,20 +28,20 @@ const REDACTED: &str = "[api key]";
 pub enum ApiError {
     /// 404 on poll or search: the channel stops, and the other channels continue.
     #[error("the channel does not exist or is archived ({0})")]
-    ChannelGone(Answer),
-    /// 404 on one event or watcher. [`Answer::code`], if present, tells whether the channel itself is gone.
+    ChannelGone(ErrorResponse),
+    /// 404 on one event or watcher. [`ErrorResponse::code`], if present, tells whether the channel itself is gone.
     #[error("the channel does not contain this ({0})")]
-    NotFound(Answer),
+    NotFound(ErrorResponse),
     /// Any other 4xx: the service will refuse the same request again until the key, the settings or the service change.
     #[error("the service refused the request ({0}){advice}", advice = .0.advice())]
-    Refused(Answer),
+    Refused(ErrorResponse),
     /// 429: retry after a wait. The service may request a wait, of at most
     /// [`MAX_RETRY_AFTER`](net::http::MAX_RETRY_AFTER).
     #[error("the service limits the request rate (HTTP 429)")]
     RateLimited { retry_after: Option<Duration> },
     /// A 5xx or a network error: retry after a wait.
     #[error(transparent)]
-    Transient(Trouble),
+    Transient(TransientError),
     /// Memory for the complete answer is not available: request fewer events. `bytes` is the announced length, or twice
     /// the length that has arrived.
     #[error("{}", too_long(*bytes))]
@@ -49,7 +49,7 @@ pub enum ApiError {
     /// The response does not answer the request, because of a proxy or a defect of the service. A retry may help.
     /// Otherwise an operator must investigate.
     #[error(transparent)]
-    Malformed(#[from] BadAnswer),
+    Malformed(#[from] InvalidResponse),
 }
 
 impl ApiError {
@@ -61,7 +61,9 @@ impl ApiError {
     /// The wait before the next request, if the service requested one.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::RateLimited { retry_after } | Self::Transient(Trouble::Status { retry_after, .. }) => *retry_after,
+            Self::RateLimited { retry_after } | Self::Transient(TransientError::Status { retry_after, .. }) => {
+                *retry_after
+            }
             _ => None,
         }
     }
@@ -77,7 +79,7 @@ fn too_long(bytes: usize) -> String {
 
 /// An unsuccessful answer: its status, and the parts of its envelope that can be shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct ErrorResponse {
     /// The HTTP status.
     pub status: u16,
     /// The envelope's `code`, or its `type` if it has no `code`. New values can appear.
@@ -86,7 +88,7 @@ pub struct Answer {
     pub message: Option<Box<str>>,
 }
 
-impl Answer {
+impl ErrorResponse {
     /// Reads the envelope as far as possible, and whether it is one. `type` and `code` may be missing, but not both. All
     /// other fields may be missing or new.
     pub(super) fn read(status: u16, body: &[u8], key: &str) -> (Self, bool) {
@@ -122,7 +124,7 @@ fn presentable(text: &str, key: &str, bound: usize) -> Option<Box<str>> {
     (!text.is_empty()).then(|| text.into())
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for ErrorResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "HTTP {}", self.status)?;
         if let Some(code) = &self.code {
@@ -138,10 +140,10 @@ impl fmt::Display for Answer {
 /// A temporary error.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the texts describe the fields")]
-pub enum Trouble {
+pub enum TransientError {
     /// The service answered with a 5xx. It may request a wait, as in [`ApiError::RateLimited`].
     #[error("the service failed ({answer})")]
-    Status { answer: Answer, retry_after: Option<Duration> },
+    Status { answer: ErrorResponse, retry_after: Option<Duration> },
     /// The answer did not arrive completely within `request_timeout` or `connect_timeout`.
     #[error("the service did not answer in time")]
     Timeout,
@@ -156,7 +158,7 @@ pub enum Trouble {
 /// Why an answer does not match the request. The text names the problem and never includes the content.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct BadAnswer(pub Cow<'static, str>);
+pub struct InvalidResponse(pub Cow<'static, str>);
 
 /// Settings that no client can work with.
 #[derive(Debug, thiserror::Error)]
@@ -187,8 +189,8 @@ mod tests {
     #[test]
     fn a_partial_unknown_or_missing_envelope_is_accepted() {
         for body in ["", "<html>", "{", "[]", "7", r#"{"code":7,"message":null}"#, r#"{"code":" "}"#] {
-            let bare = Answer { status: 503, code: None, message: None };
-            assert_eq!(Answer::read(503, body.as_bytes(), KEY).0, bare, "{body}");
+            let bare = ErrorResponse { status: 503, code: None, message: None };
+            assert_eq!(ErrorResponse::read(503, body.as_bytes(), KEY).0, bare, "{body}");
         }
     }
 
@@ -196,7 +198,7 @@ mod tests {
     fn a_message_is_bounded_and_hides_control_characters_and_key() {
         let message = format!("no\n\u{1b}[31mkey {KEY}: {}", "x".repeat(500));
         let body = serde_json::json!({"code": "NEW_CODE", "message": message}).to_string();
-        let (answer, _) = Answer::read(401, body.as_bytes(), KEY);
+        let (answer, _) = ErrorResponse::read(401, body.as_bytes(), KEY);
         assert_eq!(answer.code.as_deref(), Some("NEW_CODE"));
         let shown = answer.message.expect("there is a message");
         assert!(shown.starts_with("no  [31mkey [api key]: xx"), "{shown}");
@@ -207,7 +209,7 @@ mod tests {
     fn a_key_at_the_cut_is_hidden_entirely() {
         let message = format!("{}{KEY}", "x".repeat(MAX_MESSAGE - 3));
         let body = serde_json::json!({ "message": message, "code": KEY }).to_string();
-        let (answer, _) = Answer::read(400, body.as_bytes(), KEY);
+        let (answer, _) = ErrorResponse::read(400, body.as_bytes(), KEY);
         assert!(!answer.to_string().contains("k3y"), "{answer}");
     }
 
@@ -221,7 +223,7 @@ mod tests {
             ("<html>", false),
             ("", false),
         ] {
-            assert_eq!(Answer::read(404, body.as_bytes(), KEY).1, is_envelope, "{body}");
+            assert_eq!(ErrorResponse::read(404, body.as_bytes(), KEY).1, is_envelope, "{body}");
         }
     }
 }

@@ -45,7 +45,7 @@ mod tests;
 mod transport;
 pub mod windows;
 
-pub use error::{Answer, ApiError, BadAnswer, MAX_BODY, SettingsError, Trouble};
+pub use error::{ApiError, ErrorResponse, InvalidResponse, MAX_BODY, SettingsError, TransientError};
 pub use filter::{Created, Filter};
 pub use page::{MAX_RECORDS, Page, Watcher};
 

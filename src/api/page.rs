@@ -18,7 +18,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
-use super::BadAnswer;
+use super::InvalidResponse;
 use net::tasks::joined;
 use proof::event::{EventId, RawEvent};
 
@@ -49,12 +49,12 @@ impl Page {
     /// characters. It needs additional memory of one to two times the body's length.
     ///
     /// # Errors
-    /// [`BadAnswer`] if the body is not a page, or the order of its records cannot be determined.
-    pub fn read(body: &Bytes) -> Result<Self, BadAnswer> {
+    /// [`InvalidResponse`] if the body is not a page, or the order of its records cannot be determined.
+    pub fn read(body: &Bytes) -> Result<Self, InvalidResponse> {
         let text = text(body);
         let Wire { events: records, has_more } = parse(&text)?;
         if records.len() > MAX_RECORDS {
-            return Err(BadAnswer("the page has too many records".into()));
+            return Err(InvalidResponse("the page has too many records".into()));
         }
         // The end of the last record, in `text` and in `body`.
         let (mut seen, mut end) = (0, 0);
@@ -70,7 +70,9 @@ impl Page {
             };
             let (offset, id) = RawEvent::place(record).ok_or_else(|| no_offset(index))?;
             if events.last().is_some_and(|above| above.offset <= offset) {
-                return Err(BadAnswer(format!("record {index} of the page is not below the one before it").into()));
+                return Err(InvalidResponse(
+                    format!("record {index} of the page is not below the one before it").into(),
+                ));
             }
             events.push(RawEvent { offset, id, json });
         }
@@ -83,7 +85,7 @@ impl Page {
 const READ_HERE: usize = 64 << 10;
 
 /// Like [`Page::read`], but does not block an async thread.
-pub(super) async fn read(body: Bytes) -> Result<Page, BadAnswer> {
+pub(super) async fn read(body: Bytes) -> Result<Page, InvalidResponse> {
     if body.len() <= READ_HERE {
         return Page::read(&body);
     }
@@ -91,20 +93,20 @@ pub(super) async fn read(body: Bytes) -> Result<Page, BadAnswer> {
 }
 
 /// Reads the body of a single event, which is the record itself.
-pub(super) fn read_one(body: &Bytes, asked_for: EventId) -> Result<RawEvent, BadAnswer> {
+pub(super) fn read_one(body: &Bytes, asked_for: EventId) -> Result<RawEvent, InvalidResponse> {
     let text = text(body);
     let record: &RawValue = parse(&text)?;
     let (offset, id) = RawEvent::place(record.get()).ok_or_else(|| no_offset(0))?;
     // A record without a readable id is accepted here: the schema allows it, and the verifier decides.
     if id.is_some_and(|id| id != asked_for) {
-        return Err(BadAnswer("the service answered with a different event than the requested one".into()));
+        return Err(InvalidResponse("the service answered with a different event than the requested one".into()));
     }
     Ok(RawEvent { offset, id, json: body.slice_ref(body.trim_ascii()) })
 }
 
 /// The error for a record without an offset, which can be neither delivered nor quarantined.
-fn no_offset(index: usize) -> BadAnswer {
-    BadAnswer(format!("record {index} of the page has no readable offset").into())
+fn no_offset(index: usize) -> InvalidResponse {
+    InvalidResponse(format!("record {index} of the page has no readable offset").into())
 }
 
 /// A body as text. If it is not UTF-8, each byte becomes a character.
@@ -115,7 +117,7 @@ fn text(body: &[u8]) -> Cow<'_, str> {
 /// The usual cause is an error page of a proxy.
 const NOT_JSON: &str = "the answer is not JSON: is there a proxy in between?";
 
-fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, BadAnswer> {
+fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, InvalidResponse> {
     serde_json::from_str(text).map_err(|error| {
         let what = match error.classify() {
             _ if text.trim_ascii().is_empty() => "the answer is empty",
@@ -123,7 +125,7 @@ fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, BadAnswer> {
             Category::Data => "the answer does not have the documented shape",
             Category::Syntax | Category::Io => NOT_JSON,
         };
-        BadAnswer(what.into())
+        InvalidResponse(what.into())
     })
 }
 
@@ -166,8 +168,8 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    pub(super) fn read(body: &Bytes) -> Result<Self, BadAnswer> {
-        let text = std::str::from_utf8(body).map_err(|_| BadAnswer(NOT_JSON.into()))?;
+    pub(super) fn read(body: &Bytes) -> Result<Self, InvalidResponse> {
+        let text = std::str::from_utf8(body).map_err(|_| InvalidResponse(NOT_JSON.into()))?;
         Ok(Self { json: body.clone(), ..parse(text)? })
     }
 }

@@ -21,13 +21,13 @@ use net::tasks::lock;
 pub const KEY: &str = "k3y-secret";
 
 /// A request: its path with the query, and its headers.
-pub type Asked = (String, axum::http::HeaderMap);
+pub type RecordedRequest = (String, axum::http::HeaderMap);
 
 /// The server. It stops when this is dropped.
 pub struct Scripted {
     /// Its address, which ends in `/v1`.
     pub base_url: Url,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<RecordedRequest>>>,
     task: AbortHandle,
 }
 
@@ -81,7 +81,7 @@ impl Scripted {
     }
 
     /// The received requests, in order.
-    pub fn asked(&self) -> Vec<Asked> {
+    pub fn asked(&self) -> Vec<RecordedRequest> {
         lock(&self.asked).clone()
     }
 }

@@ -322,7 +322,7 @@ async fn a_broken_connection_is_transient() {
     ] {
         let service = Scripted::raw(bytes).await;
         let error = service.client().poll(channel(), None, 1).await.unwrap_err();
-        assert!(matches!(error, ApiError::Transient(Trouble::Network(_))), "{}", said(&error));
+        assert!(matches!(error, ApiError::Transient(TransientError::Network(_))), "{}", said(&error));
     }
 }
 
@@ -356,7 +356,7 @@ async fn no_connection_and_no_answer_are_transient() {
         request_timeout: Duration::from_millis(100),
     };
     let error = Client::new(settings).unwrap().health().await.unwrap_err();
-    assert!(matches!(error, ApiError::Transient(Trouble::Timeout)), "{}", said(&error));
+    assert!(matches!(error, ApiError::Transient(TransientError::Timeout)), "{}", said(&error));
 }
 
 #[tokio::test]

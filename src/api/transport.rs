@@ -11,7 +11,7 @@ use rustls::InvalidMessage;
 use tokio::task::yield_now;
 use url::Url;
 
-use super::error::{Answer, ApiError, BadAnswer, MAX_ENVELOPE, SettingsError, Trouble};
+use super::error::{ApiError, ErrorResponse, InvalidResponse, MAX_ENVELOPE, SettingsError, TransientError};
 use super::{Client, MAX_BODY, Settings};
 use net::http;
 use net::memory::Reserved;
@@ -79,7 +79,7 @@ impl Client {
     pub(super) async fn send_until_whole(
         &self,
         request: &RequestBuilder,
-        missing: fn(Answer) -> ApiError,
+        missing: fn(ErrorResponse) -> ApiError,
     ) -> Result<Bytes, ApiError> {
         let mut reserved = self.memory.free();
         loop {
@@ -97,7 +97,7 @@ impl Client {
     pub(super) async fn send_beyond(
         &self,
         request: &RequestBuilder,
-        missing: fn(Answer) -> ApiError,
+        missing: fn(ErrorResponse) -> ApiError,
     ) -> Result<Bytes, ApiError> {
         let again = || request.try_clone().expect("it has no body");
         match self.send(again(), missing, self.memory.free()).await {
@@ -113,7 +113,7 @@ impl Client {
     pub(super) async fn send(
         &self,
         request: RequestBuilder,
-        missing: fn(Answer) -> ApiError,
+        missing: fn(ErrorResponse) -> ApiError,
         reserved: Reserved,
     ) -> Result<Bytes, ApiError> {
         let mut response = request.send().await.map_err(broken)?;
@@ -123,24 +123,24 @@ impl Client {
         }
         // The status counts even if the body cannot be read.
         let said = self.body(&mut response, MAX_ENVELOPE, self.memory.exceed(0)).await.unwrap_or_default();
-        let (mut answer, is_envelope) = Answer::read(status, &said, self.settings.api_key.expose());
+        let (mut answer, is_envelope) = ErrorResponse::read(status, &said, self.settings.api_key.expose());
         if status == 400 && !is_envelope && self.settings.base_url.scheme() == "http" {
             answer.message.get_or_insert_with(|| NOT_HTTP.into());
         }
         Err(match status {
             404 if is_envelope => missing(answer),
-            404 => BadAnswer(NOT_THE_SERVICE.into()).into(),
+            404 => InvalidResponse(NOT_THE_SERVICE.into()).into(),
             429 => ApiError::RateLimited { retry_after },
             400..=499 => ApiError::Refused(answer),
-            500..=599 => ApiError::Transient(Trouble::Status { answer, retry_after }),
-            300..=399 => BadAnswer(
+            500..=599 => ApiError::Transient(TransientError::Status { answer, retry_after }),
+            300..=399 => InvalidResponse(
                 format!(
                     "the service answered with a redirect (HTTP {status}), which is never followed: is api.base_url correct?"
                 )
                 .into(),
             )
             .into(),
-            _ => BadAnswer(format!("the service answered with the unexpected status {status}").into()).into(),
+            _ => InvalidResponse(format!("the service answered with the unexpected status {status}").into()).into(),
         })
     }
 
@@ -187,19 +187,19 @@ fn broken(error: reqwest::Error) -> ApiError {
     let is_plain = error.url().is_some_and(|url| url.scheme() == "http");
     let error = error.without_url();
     if error.is_decode() && http::find::<io::Error>(&error).is_some_and(|it| it.kind() == io::ErrorKind::InvalidData) {
-        return BadAnswer("the answer could not be decompressed".into()).into();
+        return InvalidResponse("the answer could not be decompressed".into()).into();
     }
     if let Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) = http::find(&error) {
-        return BadAnswer(NO_TLS.into()).into();
+        return InvalidResponse(NO_TLS.into()).into();
     }
     if is_plain && http::find(&error).is_some_and(hyper::Error::is_parse) {
-        return BadAnswer(TLS.into()).into();
+        return InvalidResponse(TLS.into()).into();
     }
     ApiError::Transient(if error.is_timeout() {
-        Trouble::Timeout
+        TransientError::Timeout
     } else if error.is_connect() {
-        Trouble::Connect(error)
+        TransientError::Connect(error)
     } else {
-        Trouble::Network(error)
+        TransientError::Network(error)
     })
 }

@@ -70,19 +70,19 @@ pub struct Windows {
     /// `has_more` was set for a second that did not fill its page. It therefore says nothing about the window.
     has_more_says_nothing: bool,
     /// The windows that are not settled: the end of each, and its last event.
-    unsettled: VecDeque<(i64, Place)>,
+    unsettled: VecDeque<(i64, WalkOffset)>,
     /// The position up to which no event can be missing.
-    settled: Option<Place>,
+    settled: Option<WalkOffset>,
     /// The end of the last settled window.
     settled_edge: i64,
     /// The second up to which the windows were read before. Their settled events may have been returned already.
     read_before: Option<i64>,
-    held: BTreeMap<Place, RawEvent>,
+    held: BTreeMap<WalkOffset, RawEvent>,
     held_bytes: usize,
 }
 
 /// An offset in the order of the walk. It is negative if the walk is descending.
-type Place = i64;
+type WalkOffset = i64;
 
 impl Windows {
     /// A walk from one second to another. Pages have `limit` events, and the first window has `span` seconds.
@@ -220,7 +220,7 @@ impl Windows {
         Offset::new(self.settled?.abs())
     }
 
-    fn place(&self, event: &RawEvent) -> Place {
+    fn place(&self, event: &RawEvent) -> WalkOffset {
         self.direction as i64 * event.offset.get()
     }
 }

@@ -13,7 +13,7 @@ use controls::{Handle, Handles};
 use ledger::{Ledgers, Pending};
 use proof::event::RawEvent;
 use record::ChannelRef;
-use settings::{Outlet, Plan, Settings};
+use settings::{LaneSettings, Plan, Settings};
 use sink::OpenFiles;
 use telemetry::metrics::{ChannelMetrics, Metrics};
 use telemetry::trace::Traces;
@@ -53,12 +53,12 @@ pub struct SharedParts {
 
 impl Channel {
     /// Creates a channel. It does nothing before [`run`](Self::run).
-    pub fn new(settings: Settings, api: Client, outlets: Vec<Outlet>, parts: &SharedParts) -> Self {
+    pub fn new(settings: Settings, api: Client, lanes: Vec<LaneSettings>, parts: &SharedParts) -> Self {
         let handle = parts.handles.of(settings.channel.id);
         let metrics = Arc::new(parts.metrics.channel(&settings.channel));
         let (channel, api) = (settings.channel.id, api.counted_by(handle.memory.clone()));
         let source = Arc::new(Service { api, channel, handle: handle.clone(), metrics: metrics.clone() });
-        let plan = Plan { settings: Arc::new(settings), source, outlets };
+        let plan = Plan { settings: Arc::new(settings), source, lanes };
         Self::with_plan(plan, handle, metrics, parts.clone())
     }
 

@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::channel::settings::{Outlet, Settings};
+use crate::channel::settings::{LaneSettings, Settings};
 use crate::status::Compared;
 use crate::verify::Checked;
 use ledger::{Cursor, Ledger};
@@ -126,7 +126,7 @@ pub enum NotCompared {
 /// The comparison of one sink.
 #[derive(Debug)]
 pub struct SinkComparison {
-    outlet: Outlet,
+    lane_settings: LaneSettings,
     /// The first offset that is compared, or the reason why nothing is compared.
     pub from: Result<Offset, NotCompared>,
     /// The sink's cursor when the comparison began: the last offset that is compared.
@@ -195,15 +195,15 @@ impl Accounts {
 
 impl SinkComparison {
     /// Asks the sink where the comparison begins.
-    pub async fn begin(outlet: Outlet, channel: ChannelId, scope: Scope) -> Self {
-        let from = beginning(&outlet, channel, scope).await;
+    pub async fn begin(lane_settings: LaneSettings, channel: ChannelId, scope: Scope) -> Self {
+        let from = beginning(&lane_settings, channel, scope).await;
         let (cursor, tally) = (Cursor::default(), Tally::default());
-        Self { outlet, from, cursor, tally, missing: Vec::new(), expected: Vec::new() }
+        Self { lane_settings, from, cursor, tally, missing: Vec::new(), expected: Vec::new() }
     }
 
     /// Returns the sink's name.
     pub fn name(&self) -> &Arc<str> {
-        &self.outlet.name
+        &self.lane_settings.name
     }
 
     /// Returns the ranges of offsets that contain only missing events.
@@ -222,7 +222,7 @@ impl SinkComparison {
 
     /// Remembers the next event if it should be in the sink. Otherwise it is counted.
     fn add(&mut self, checked: &Checked, accounts: &Accounts, place: u64) {
-        let Self { outlet, from, cursor, tally, expected, .. } = self;
+        let Self { lane_settings, from, cursor, tally, expected, .. } = self;
         let key = checked.event_key();
         if !matches!(from, Ok(from) if *from <= key.offset) {
             return;
@@ -230,12 +230,12 @@ impl SinkComparison {
         tally.events += 1;
         match checked {
             _ if Some(key.offset) > cursor.through => tally.above_cursor += 1,
-            Checked::Verified(_, _, record) | Checked::Unsigned(_, Some(record)) if outlet.takes(record) => {
+            Checked::Verified(_, _, record) | Checked::Unsigned(_, Some(record)) if lane_settings.takes(record) => {
                 let (kind, time, is_verified) = (record.kind.clone(), record.time, record.is_verified());
                 expected.push(ExpectedEvent { key, kind, time, is_verified, place });
             }
             Checked::Verified(..) | Checked::Unsigned(..) => tally.excluded += 1,
-            _ if accounts.count(&outlet.name, &key, tally) => {}
+            _ if accounts.count(&lane_settings.name, &key, tally) => {}
             Checked::Pending(_) => tally.pending += 1,
             Checked::Rejected(..) | Checked::Unconfirmed(..) => tally.rejected += 1,
         }
@@ -243,16 +243,16 @@ impl SinkComparison {
 
     /// Asks the sink for the expected events. The events that neither the sink nor the ledger has stay expected.
     async fn look(&mut self, channel: ChannelId, accounts: &Accounts) {
-        let Self { outlet, from, tally, expected, .. } = self;
+        let Self { lane_settings, from, tally, expected, .. } = self;
         if expected.is_empty() {
             return;
         }
         let keys: BTreeSet<_> = expected.iter().map(|event| event.key).collect();
-        match outlet.sink.holds(channel, &keys).await {
+        match lane_settings.sink.holds(channel, &keys).await {
             Ok(held) => expected.retain(|event| {
                 let is_held = held.contains(&event.key);
                 tally.held += u64::from(is_held);
-                !is_held && !accounts.count(&outlet.name, &event.key, tally)
+                !is_held && !accounts.count(&lane_settings.name, &event.key, tally)
             }),
             Err(error) => {
                 *from = Err(NotCompared::Failed(error));
@@ -262,11 +262,11 @@ impl SinkComparison {
     }
 }
 
-async fn beginning(outlet: &Outlet, channel: ChannelId, scope: Scope) -> Result<Offset, NotCompared> {
-    if scope.is_shared && outlet.sink.is_local() {
+async fn beginning(lane_settings: &LaneSettings, channel: ChannelId, scope: Scope) -> Result<Offset, NotCompared> {
+    if scope.is_shared && lane_settings.sink.is_local() {
         return Err(NotCompared::Local);
     }
-    match (outlet.sink.oldest(channel).await.map_err(NotCompared::Failed)?, scope.from) {
+    match (lane_settings.sink.oldest(channel).await.map_err(NotCompared::Failed)?, scope.from) {
         (Oldest::Unknown, _) => Err(NotCompared::CannotSay),
         (_, Some(from)) => Ok(from),
         (Oldest::Nothing, None) => Err(NotCompared::HoldsNothing),
@@ -356,12 +356,12 @@ pub struct Comparisons {
     due: Option<Instant>,
     /// When the last successful comparison began.
     last: Option<Instant>,
-    sinks: BTreeMap<Arc<str>, Found>,
+    sinks: BTreeMap<Arc<str>, LastComparison>,
 }
 
 /// The result of the last comparison for a sink.
 #[derive(Debug)]
-struct Found {
+struct LastComparison {
     at: Timestamp,
     events: u64,
     missing: u64,

@@ -14,11 +14,11 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, sleep_until};
 
-use crate::deliver::batch::{Cause, LateRecord, Outcome};
+use crate::deliver::batch::{Cause, Disposition, LateRecord};
 use crate::error::ChannelError;
 use crate::run::context::{ReadPlan, RunContext};
 use crate::status::Activity;
-use crate::status::reporter::{Part, StatusReporter};
+use crate::status::reporter::{LoopPart, StatusReporter};
 use crate::verify::Stage;
 use ledger::{Change, Key, LATE, QUARANTINE};
 use proof::event::{EventKey, RawEvent};
@@ -49,7 +49,7 @@ pub(super) async fn room(shared: &RunContext, reporter: &StatusReporter) {
 
 /// Requests the proofs of a channel's late events, beginning with the events of an earlier run.
 pub(super) async fn settle(shared: &RunContext) -> Result<(), ChannelError> {
-    let reporter = StatusReporter { handle: shared.channel.handle.clone(), part: Part::Late };
+    let reporter = StatusReporter { handle: shared.channel.handle.clone(), part: LoopPart::Late };
     shared.late.insert(all(shared));
     let mut record_at = Instant::now() + RECORD_ASKED;
     loop {
@@ -93,11 +93,11 @@ fn all(shared: &RunContext) -> Vec<EventKey> {
 }
 
 /// The result of a request for a proof.
-struct Asked<'a> {
+struct ProofRequestResult<'a> {
     since: SystemTime,
     stage: Stage<'a>,
     /// `None` if the service did not answer.
-    outcome: Option<Outcome>,
+    outcome: Option<Disposition>,
     cause: Cause,
     /// Whether the event had already timed out: without a proof it is rejected.
     is_last: bool,
@@ -108,7 +108,7 @@ async fn ask<'a>(
     read_plan: Arc<ReadPlan>,
     key: EventKey,
     reporter: &'a StatusReporter,
-) -> Result<Asked<'a>, ChannelError> {
+) -> Result<ProofRequestResult<'a>, ChannelError> {
     let since = SystemTime::now();
     let known = shared.look(|ledger| {
         let late = ledger.late().get(&key)?;
@@ -117,13 +117,13 @@ async fn ask<'a>(
     let (appeared, received, is_last) = known.unwrap_or_default();
     let received = received.unwrap_or_else(|| shared.channel.parts.machine.time());
     let stage = Stage { read_plan, reporter, received, trace: None };
-    let mut asked = Asked { since, stage, outcome: None, cause: Cause::Proof, is_last };
+    let mut asked = ProofRequestResult { since, stage, outcome: None, cause: Cause::Proof, is_last };
     if known.is_none() {
         // No lane has yet to deliver it.
         return Ok(asked);
     }
     // Stored bytes exist if the event appeared late, or if an operator released it or ordered a replay.
-    if let Some(json) = shared.owned.claim.body(Key::Body(key)).await? {
+    if let Some(json) = shared.owned.leased.body(Key::Body(key)).await? {
         let EventKey { offset, id } = key;
         asked.outcome = asked.stage.by_kept_bytes(RawEvent { offset, id, json }).await;
         asked.cause = if appeared { Cause::Appeared } else { Cause::Operator };
@@ -138,14 +138,14 @@ async fn ask<'a>(
 async fn take(
     shared: &RunContext,
     key: EventKey,
-    Asked { since, stage, outcome, cause, is_last }: Asked<'_>,
+    ProofRequestResult { since, stage, outcome, cause, is_last }: ProofRequestResult<'_>,
 ) -> Result<(), ChannelError> {
     let RunContext { late, hub, .. } = shared;
     let (settled, last_read) = match outcome {
-        Some(Outcome::Pending(pending)) => (None, Some(pending.json)),
+        Some(Disposition::Pending(pending)) => (None, Some(pending.json)),
         settled => (settled, None),
     };
-    let is_rejected = settled.as_ref().is_none_or(Outcome::is_rejected);
+    let is_rejected = settled.as_ref().is_none_or(Disposition::is_rejected);
     let asks_later = shared.look(|ledger| {
         let waits_on = settled.is_none() && !is_last;
         // While the quarantine is full, the event stays late in the ledger.
@@ -160,7 +160,7 @@ async fn take(
     late.remove(key);
     let Some(facts) = shared.look(|ledger| ledger.late().get(&key).cloned()) else { return Ok(()) };
     let changes = match settled {
-        Some(Outcome::Deliver(record)) => {
+        Some(Disposition::Deliver(record)) => {
             let trace = shared.channel.parts.traces.begin("late", &shared.channel.identity, since);
             trace.note(|| vec![("offset", key.offset.get())]);
             if !hub.offer_late(&LateRecord { record: Arc::new(record), cause, trace }) {
@@ -168,14 +168,14 @@ async fn take(
             }
             return Ok(());
         }
-        Some(Outcome::Rejected(event) | Outcome::Unconfirmed(event)) => vec![Change::Quarantine(event)],
+        Some(Disposition::Rejected(event) | Disposition::Unconfirmed(event)) => vec![Change::Quarantine(event)],
         // The event is now a notice, and the configuration drops notices. No lane has yet to deliver it.
-        Some(Outcome::Dropped(_) | Outcome::Pending(_)) => {
+        Some(Disposition::Dropped(_) | Disposition::Pending(_)) => {
             facts.owed.iter().map(|sink| Change::Settle { sink: sink.clone(), key }).collect()
         }
         // The event timed out. Quarantine the bytes that were set aside or, if they are missing, the bytes read last.
         None => {
-            let Some(json) = shared.owned.claim.body(Key::Body(key)).await?.or(last_read) else {
+            let Some(json) = shared.owned.leased.body(Key::Body(key)).await?.or(last_read) else {
                 // A damaged state has lost the bytes, and the event has not been read since.
                 late.insert([key]);
                 return Ok(());

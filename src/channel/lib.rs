@@ -13,8 +13,8 @@
 //!
 //! # Invariants
 //!
-//! * **Owned.** The channel runs only while this instance has its lease. Every state change goes through the claim. Only the
-//!   holders of the claim change the ledger: this task, its lanes, and an operator's command.
+//! * **Owned.** The channel runs only while this instance has its lease. Every state change goes through its leased ledger.
+//!   Only these change the ledger: this task, its lanes, and an operator's command.
 //! * **A slow sink does not delay the others.** See `deliver::hub`.
 //! * **Unchanged parts keep running.** A new plan (see [`Channel::become_like`]) restarts only the parts that it changes:
 //!   reading, and the lanes whose sink is used differently.
@@ -40,8 +40,8 @@ mod run;
 mod status;
 mod verify;
 
-pub use channel::controls::{Handle, Handles, Owned};
-pub use channel::settings::{Ordering, Outlet, Settings, Start, UnsignedPolicy, Verification};
+pub use channel::controls::{Handle, Handles, LeasedChannel};
+pub use channel::settings::{LaneSettings, Ordering, Settings, Start, UnsignedPolicy, Verification};
 pub use channel::{Channel, SharedParts};
 pub use comparison::{Accounts, Comparison, ExpectedEvent, NotCompared, Scope, SinkComparison, Tally};
 pub use error::{ChannelError, ReadError};
@@ -49,13 +49,13 @@ pub use read::reader::{History, first_since};
 pub use read::service::unobserved;
 pub use run::machine::Processors;
 pub use run::tasks::{Task, Tasks};
-pub use status::deliveries::{Delivered, LateDelivery, Seen, Tail};
+pub use status::deliveries::{DeliveredEvent, DeliveryPage, DeliveryTail, LateDelivery};
 pub use status::hour::{GAP, HOUR, Sample};
 pub use status::pace::{Progress, grouped, rate, span};
 pub use status::{
-    Activity, ChannelStatus, Compared, Condition, Kept, LaneState, LaneStatus, Level, NONE_VERIFIED, NOTEWORTHY,
-    POLLS_IN_VAIN, Pauses, Problem, Refill, SharedProofs, SharedWorkflow, SignerStatus,
+    Activity, ChannelStatus, Compared, Condition, LaneState, LaneStatus, Level, NONE_VERIFIED, NOTEWORTHY,
+    POLLS_IN_VAIN, Pauses, Problem, Refill, SharedProofs, SharedWorkflow, SignerStatus, StoredEvents,
 };
-pub use verify::expect::{Expect, Named, Names, NotOfChannel, decoded};
+pub use verify::expect::{Expect, Names, NotOfChannel, SignedField, decoded};
 pub use verify::reason::{RejectionReason, RejectionSeverity};
 pub use verify::recent::{Alarm, RecentEvents};

@@ -25,10 +25,10 @@ use record::ChannelRef;
 use telemetry::metrics::Metrics;
 
 mod expect;
-mod found;
 mod history;
 mod machine;
 mod pool;
+mod regressions;
 mod reload;
 mod service;
 mod sink;
@@ -38,7 +38,7 @@ mod totals;
 mod world;
 
 use history::{End, History, Run};
-use reload::outlet;
+use reload::lane_settings;
 use service::Memory;
 use strategy::histories;
 use totals::Totals;
@@ -185,8 +185,8 @@ impl Life {
             compare: None,
             grace: GRACE,
         };
-        let outlets = (0..history.sinks.len()).map(|lane| outlet(&self.world, lane)).collect();
-        let plan = Plan { settings: Arc::new(settings), source: Arc::new(Memory::new(&self.world)), outlets };
+        let lanes = (0..history.sinks.len()).map(|lane| lane_settings(&self.world, lane)).collect();
+        let plan = Plan { settings: Arc::new(settings), source: Arc::new(Memory::new(&self.world)), lanes };
         let metrics = Arc::new(Metrics::default().channel(&plan.settings.channel));
         Channel::with_plan(plan, handle, metrics, SharedParts::on(self.world.clone(), ledgers.clone()))
     }

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use crate::channel::controls::Owned;
+use crate::channel::controls::LeasedChannel;
 use crate::channel::{Channel, SharedParts};
 use crate::comparison::daily;
 use crate::deliver::lanes::Lanes;
@@ -17,7 +17,7 @@ use crate::read::gap_search;
 use crate::read::intake::{Intake, LOOK_AHEAD_TIMEOUT, look_ahead};
 use crate::read::start;
 use crate::status::Activity;
-use crate::status::reporter::{Part, RunOnBoard};
+use crate::status::reporter::{LoopPart, RunOnBoard};
 use context::{ReadPlan, RunContext};
 use net::tasks::newer;
 use proof::event::ChannelId;
@@ -46,9 +46,9 @@ impl Channel {
             biased;
             ended = self.work(&owned, stop) => ended,
             ended = owned.end_pauses(&self.handle, &self.identity) => ended.map(|never| match never {}).map_err(Into::into),
-            () = owned.claim.lease.lost.cancelled() => Err(ChannelError::Lost),
+            () = owned.leased.lease.lost.cancelled() => Err(ChannelError::Lost),
         };
-        let lease = &owned.claim.lease;
+        let lease = &owned.leased.lease;
         if lease.is_shared() {
             if let Err(ChannelError::Gone) = ended {
                 // Keep the lease: otherwise every other instance claims the channel, only to find out that it is gone.
@@ -59,7 +59,7 @@ impl Channel {
         ended
     }
 
-    async fn work(self: &Arc<Self>, owned: &Arc<Owned>, stop: &CancellationToken) -> Result<(), ChannelError> {
+    async fn work(self: &Arc<Self>, owned: &Arc<LeasedChannel>, stop: &CancellationToken) -> Result<(), ChannelError> {
         while self.handle.until(|pauses| pauses.paused.channel.is_none(), stop).await {
             let pausing = stop.child_token();
             let mut running = Box::pin(self.run_once(owned, &pausing));
@@ -76,7 +76,11 @@ impl Channel {
         Ok(())
     }
 
-    async fn run_once(self: &Arc<Self>, owned: &Arc<Owned>, stop: &CancellationToken) -> Result<(), ChannelError> {
+    async fn run_once(
+        self: &Arc<Self>,
+        owned: &Arc<LeasedChannel>,
+        stop: &CancellationToken,
+    ) -> Result<(), ChannelError> {
         let _running = owned.running.lock().await;
         let _on_board = RunOnBoard::begin(&self.handle, &self.identity.name);
         let (mut plans, stop) = (self.plan.subscribe(), stop.child_token());
@@ -86,7 +90,7 @@ impl Channel {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(()),
-                positions = start::positions(&shared, &plan.outlets) => break positions?,
+                positions = start::positions(&shared, &plan.lanes) => break positions?,
                 newer = newer(&mut plans) => {
                     shared.follow(&newer);
                     plan = newer;
@@ -138,7 +142,7 @@ async fn read(shared: &Arc<RunContext>, stop: &CancellationToken) -> Result<(), 
 async fn feed(shared: &Arc<RunContext>, read_plan: Arc<ReadPlan>) -> Result<(), ChannelError> {
     let Channel { identity, parts, .. } = &*shared.channel;
     let (source, every) = (read_plan.source.clone(), read_plan.settings.idle_wait);
-    let mut intake = Intake::new(shared.clone(), read_plan, shared.hub.position(), Part::Channel);
+    let mut intake = Intake::new(shared.clone(), read_plan, shared.hub.position(), LoopPart::Channel);
     let mut next_look = Instant::now();
     loop {
         let batch = intake.next().await?;

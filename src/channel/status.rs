@@ -102,9 +102,9 @@ pub struct ChannelStatus {
     /// The number of events in the quarantine.
     pub quarantined: usize,
     /// The size of the quarantine.
-    pub quarantine: Kept,
+    pub quarantine: StoredEvents,
     /// The size of the dead letters.
-    pub dead_letters: Kept,
+    pub dead_letters: StoredEvents,
     /// Whether the limit of pending events is reached.
     pub late_full: bool,
     /// The configured signers.
@@ -361,7 +361,7 @@ fn parsed<'de, D: Deserializer<'de>>(text: D) -> Result<Address, D::Error> {
 
 /// The size of the quarantine or of the dead letters.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct Kept {
+pub struct StoredEvents {
     /// The number of events.
     pub events: u64,
     /// The size of these events in bytes.
@@ -370,13 +370,13 @@ pub struct Kept {
     pub full: bool,
 }
 
-impl Kept {
+impl StoredEvents {
     pub(super) fn of(room: Room, limit: Room) -> Self {
         Self { events: room.events, bytes: room.bytes, full: room.is_full(limit) }
     }
 }
 
-impl Sum for Kept {
+impl Sum for StoredEvents {
     /// Returns the total. It is full if one of its parts is full.
     fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
         all.fold(Self::default(), |sum, one| Self {

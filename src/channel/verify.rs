@@ -22,9 +22,9 @@ use tracing::field::display;
 use tracing::{debug, error, warn};
 
 use crate::channel::{Channel, SharedParts};
-use crate::deliver::batch::Outcome;
+use crate::deliver::batch::Disposition;
 use crate::run::context::ReadPlan;
-use crate::status::reporter::{StatusReporter, Trouble};
+use crate::status::reporter::{ErrorReporter, StatusReporter};
 use api::ApiError;
 use ledger::{Quarantined, QuarantinedEvent};
 use net::Chain;
@@ -44,7 +44,7 @@ mod workflows;
 pub(super) use checked::Checked;
 pub(super) use reason::{Rejection, RejectionReason};
 
-use expect::Named;
+use expect::SignedField;
 use recent::{Admitted, Alarm};
 
 /// The number of rejected events that are remembered as logged.
@@ -72,7 +72,7 @@ impl Stage<'_> {
         checked.pop().expect("as many verdicts as events")
     }
 
-    pub(super) async fn page(&self, mut checked: Vec<Checked>) -> Vec<Outcome> {
+    pub(super) async fn page(&self, mut checked: Vec<Checked>) -> Vec<Disposition> {
         let rejected = checked.iter_mut().filter(|checked| matches!(checked, Checked::Rejected(..)));
         let second_looks: Vec<_> = rejected.map(|rejected| self.second_look(rejected)).collect();
         stream::iter(second_looks).buffer_unordered(SECOND_LOOKS).collect::<()>().await;
@@ -86,16 +86,16 @@ impl Stage<'_> {
     }
 
     /// Counts pending events, and reports the newest confirmed offset and each unconfirmed one.
-    fn report(&self, outcomes: &[Outcome]) {
+    fn report(&self, outcomes: &[Disposition]) {
         let Channel { handle, metrics, .. } = &*self.read_plan.channel;
         let newest = &mut handle.board().newest;
-        if let Some(highest) = outcomes.iter().rfind(|outcome| !matches!(outcome, Outcome::Unconfirmed(_))) {
+        if let Some(highest) = outcomes.iter().rfind(|outcome| !matches!(outcome, Disposition::Unconfirmed(_))) {
             newest.placed(highest.offset(), Timestamp::now());
         }
         for outcome in outcomes {
             match outcome {
-                Outcome::Unconfirmed(event) => newest.unconfirmed(event.facts.offset),
-                Outcome::Pending(pending) if self.reporter.reads_first() => {
+                Disposition::Unconfirmed(event) => newest.unconfirmed(event.facts.offset),
+                Disposition::Pending(pending) if self.reporter.reads_first() => {
                     metrics.verdict(kind_of(&pending.json).as_ref(), Sort::Pending);
                 }
                 _ => {}
@@ -121,13 +121,13 @@ impl Stage<'_> {
     }
 
     /// Returns the outcome after the second look. A duplicate or a contradiction is read again too.
-    async fn admit(&self, checked: Checked) -> Outcome {
+    async fn admit(&self, checked: Checked) -> Disposition {
         let (raw, alarm) = match self.settle(checked) {
             Ok(outcome) => return outcome,
             Err(alarmed) => *alarmed,
         };
         let Some(again) = self.read_again(raw.event_key()).await else {
-            return Outcome::Unconfirmed(self.quarantine(raw, alarm.into()));
+            return Disposition::Unconfirmed(self.quarantine(raw, alarm.into()));
         };
         let again = self.check_one(again).await;
         self.show(slice::from_ref(&again)).await;
@@ -135,15 +135,15 @@ impl Stage<'_> {
     }
 
     /// Returns the outcome of an event that is not read again: an alarm rejects it.
-    fn settle_finally(&self, checked: Checked) -> Outcome {
+    fn settle_finally(&self, checked: Checked) -> Disposition {
         self.settle(checked).unwrap_or_else(|alarmed| {
             let (raw, alarm) = *alarmed;
-            Outcome::Rejected(self.quarantine(raw, alarm.into()))
+            Disposition::Rejected(self.quarantine(raw, alarm.into()))
         })
     }
 
     /// Returns the outcome of an event, or an alarm if it is a duplicate or a contradiction. Counts an event once.
-    fn settle(&self, checked: Checked) -> Result<Outcome, Box<(RawEvent, Alarm)>> {
+    fn settle(&self, checked: Checked) -> Result<Disposition, Box<(RawEvent, Alarm)>> {
         let Channel { identity, parts, handle, metrics, .. } = &*self.read_plan.channel;
         Ok(match checked {
             Checked::Verified(raw, proof, record) => {
@@ -153,7 +153,7 @@ impl Stage<'_> {
                     handle.board().verified(&proof.signers, parts.machine.now());
                 }
                 self.note_workflow(&raw, &proof);
-                Outcome::Deliver(record)
+                Disposition::Deliver(record)
             }
             Checked::Unsigned(unsigned, record) => {
                 let event = unsigned.event();
@@ -162,11 +162,11 @@ impl Stage<'_> {
                 if is_news {
                     metrics.verdict(Some(&event.kind), Sort::Unsigned);
                 }
-                record.map_or(Outcome::Dropped(event.raw.event_key()), Outcome::Deliver)
+                record.map_or(Disposition::Dropped(event.raw.event_key()), Disposition::Deliver)
             }
             Checked::Pending(raw) => self.set_aside(raw),
-            Checked::Rejected(raw, rejection) => Outcome::Rejected(self.quarantine(raw, rejection)),
-            Checked::Unconfirmed(raw, rejection) => Outcome::Unconfirmed(self.quarantine(raw, rejection)),
+            Checked::Rejected(raw, rejection) => Disposition::Rejected(self.quarantine(raw, rejection)),
+            Checked::Unconfirmed(raw, rejection) => Disposition::Unconfirmed(self.quarantine(raw, rejection)),
         })
     }
 
@@ -185,7 +185,7 @@ impl Stage<'_> {
     fn note_workflow(&self, raw: &RawEvent, proof: &Proof) {
         let Channel { parts, identity, .. } = &*self.read_plan.channel;
         let first_in = parts.recent.workflows.note(identity.id, proof.workflow_id.0, || parts.machine.now());
-        let is_expected = self.read_plan.settings.verification.expect.has(Named::WorkflowId);
+        let is_expected = self.read_plan.settings.verification.expect.has(SignedField::WorkflowId);
         if let Some(first_in) = first_in.filter(|_| !is_expected) {
             let (offset, workflow_id, trace_id) = (raw.offset, proof.workflow_id, self.trace.map(display));
             warn!(channel = %identity.name, trace_id, offset = offset.get(), %workflow_id, %first_in, "another channel showed this workflow first: this may be correct, and is logged once; `channeld channels pin` shows the contents of each channel");
@@ -215,7 +215,7 @@ impl Stage<'_> {
     /// Reads an event by its id until the service answers. Returns `None` if no such event exists at that offset.
     async fn read_again(&self, EventKey { offset, id }: EventKey) -> Option<RawEvent> {
         let id = id?;
-        let mut trouble = Trouble::new(&self.read_plan, self.reporter, self.trace);
+        let mut trouble = ErrorReporter::new(&self.read_plan, self.reporter, self.trace);
         loop {
             let answer = self.read_plan.source.event(id).await;
             let waited = trouble.retry.attempt() >= MAX_WAITS;
@@ -242,7 +242,7 @@ impl Stage<'_> {
     }
 
     /// Requests an event's proof once or, if `is_last`, until the service answers. Returns `None` if there is no answer.
-    pub(crate) async fn ask_for_proof(&self, key: EventKey, is_last: bool) -> Option<Outcome> {
+    pub(crate) async fn ask_for_proof(&self, key: EventKey, is_last: bool) -> Option<Disposition> {
         let EventKey { offset, id } = key;
         let again = if is_last {
             self.read_again(key).await
@@ -259,7 +259,7 @@ impl Stage<'_> {
     }
 
     /// Returns the outcome from an event's stored bytes, or `None` if a request to the service is needed.
-    pub(crate) async fn by_kept_bytes(&self, kept: RawEvent) -> Option<Outcome> {
+    pub(crate) async fn by_kept_bytes(&self, kept: RawEvent) -> Option<Disposition> {
         let checked = self.check_one(kept).await;
         match &checked {
             Checked::Pending(_) => return None,
@@ -284,12 +284,14 @@ impl Stage<'_> {
     }
 
     /// Sets a pending event aside. Without an id its proof cannot be requested, and it is rejected.
-    fn set_aside(&self, raw: RawEvent) -> Outcome {
+    fn set_aside(&self, raw: RawEvent) -> Disposition {
         if raw.id.is_none() {
             let detail = "a proof is due, but the event has no event_id by which to request it";
-            return Outcome::Rejected(self.quarantine(raw, Rejection::new(RejectionReason::PendingWithoutId, detail)));
+            return Disposition::Rejected(
+                self.quarantine(raw, Rejection::new(RejectionReason::PendingWithoutId, detail)),
+            );
         }
-        Outcome::Pending(self.read_plan.channel.pending(&raw, self.received, false))
+        Disposition::Pending(self.read_plan.channel.pending(&raw, self.received, false))
     }
 
     /// Counts, logs and quarantines an event. Repeated rejections of an event are counted and logged once.

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use ledger::store::shared::{InstanceId, Membership, View};
+use ledger::store::shared::{ClusterView, InstanceId, Membership};
 use net::Chain;
 use proof::event::ChannelId;
 use telemetry::ALWAYS;
@@ -42,7 +42,7 @@ const STABLE: Duration = Duration::from_secs(10);
 pub struct Member {
     membership: Arc<dyn Membership>,
     configured: watch::Receiver<Arc<BTreeSet<ChannelId>>>,
-    seen: watch::Sender<Seen>,
+    seen: watch::Sender<ClusterState>,
     /// The channels that this instance is releasing.
     giving: BTreeSet<ChannelId>,
     /// Channels that this instance owns under these epochs but does not run: they were lost, or releasing them failed.
@@ -53,11 +53,11 @@ pub struct Member {
 
 /// The state of the cluster as this instance sees it, and the channels that it should run.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct ClusterState {
     /// The channels to run on this instance.
     pub work: BTreeSet<ChannelId>,
     /// All instances and channels at the last heartbeat.
-    pub view: Arc<View>,
+    pub view: Arc<ClusterView>,
     /// Why no heartbeat has succeeded since.
     pub trouble: Option<String>,
 }
@@ -71,7 +71,7 @@ impl Member {
     }
 
     /// The current and future states of the cluster.
-    pub fn seen(&self) -> watch::Receiver<Seen> {
+    pub fn seen(&self) -> watch::Receiver<ClusterState> {
         self.seen.subscribe()
     }
 
@@ -80,7 +80,7 @@ impl Member {
         let every = self.membership.lease() / BEATS;
         loop {
             let next = Instant::now() + every;
-            if self.membership.hold().left().is_zero() {
+            if self.membership.term().left().is_zero() {
                 self.lose_all();
             }
             let configured = self.configured.borrow_and_update().clone();
@@ -98,9 +98,9 @@ impl Member {
         }
     }
 
-    /// Waits for the next heartbeat or a changed configuration. If the hold ends first, all channels are lost.
+    /// Waits for the next heartbeat or a changed configuration. If the lease term ends first, all channels are lost.
     async fn wait(&mut self, next: Instant) {
-        let left = self.membership.hold().left();
+        let left = self.membership.term().left();
         tokio::select! {
             biased;
             () = sleep(left), if !left.is_zero() && !self.seen.borrow().work.is_empty() => self.lose_all(),
@@ -143,7 +143,12 @@ impl Member {
     }
 
     /// Decides which channels to run from now on. Returns the owned channels that are not claimed and should not run.
-    fn look(&mut self, view: View, configured: &BTreeSet<ChannelId>, is_stopping: bool) -> BTreeMap<ChannelId, u64> {
+    fn look(
+        &mut self,
+        view: ClusterView,
+        configured: &BTreeSet<ChannelId>,
+        is_stopping: bool,
+    ) -> BTreeMap<ChannelId, u64> {
         let me = self.membership.me();
         let sharing = || view.instances.iter().filter(|(_, instance)| instance.shares());
         let live: Vec<_> = sharing().map(|(id, _)| *id).collect();
@@ -170,12 +175,12 @@ impl Member {
         work.retain(|channel| !self.giving.contains(channel));
         let is_unworked = |channel: &ChannelId| !work.contains(channel) && !self.membership.has_claimed(*channel);
         let unworked = view.epochs_of(me).filter(|(channel, _)| is_unworked(channel)).collect();
-        self.seen.send_replace(Seen { work, view: Arc::new(view), trouble: None });
+        self.seen.send_replace(ClusterState { work, view: Arc::new(view), trouble: None });
         unworked
     }
 }
 
-impl Seen {
+impl ClusterState {
     /// Whether this instance does not know a channel's current state. A command without a daemon shows the recorded state.
     pub fn is_elsewhere(&self, channel: ChannelId, is_daemon: bool) -> bool {
         !self.work.contains(&channel) && (is_daemon || self.view.owner(channel).is_some())

@@ -10,9 +10,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tracing::debug;
 
-use super::Seen;
+use super::ClusterState;
 use ledger::StateError;
-use ledger::store::shared::{Answer, Asked, InstanceId, Membership, Standing};
+use ledger::store::shared::{ForwardedRequest, ForwardedResponse, InstanceId, Membership, RequestState};
 use net::Chain;
 use proof::event::ChannelId;
 
@@ -26,7 +26,7 @@ const AT_ONCE: usize = 16;
 #[derive(Clone, Debug)]
 pub struct Peers {
     /// The state of the cluster as this instance sees it.
-    pub seen: watch::Receiver<Seen>,
+    pub seen: watch::Receiver<ClusterState>,
     /// Sends the requests.
     pub membership: Arc<dyn Membership>,
 }
@@ -62,17 +62,22 @@ impl Peers {
     ///
     /// # Errors
     /// [`Unanswered`].
-    pub async fn ask(&self, instance: InstanceId, request: &Asked, wait: Duration) -> Result<Answer, Unanswered> {
+    pub async fn ask(
+        &self,
+        instance: InstanceId,
+        request: &ForwardedRequest,
+        wait: Duration,
+    ) -> Result<ForwardedResponse, Unanswered> {
         let (id, since) = (self.membership.ask(instance, request).await?, Instant::now());
         loop {
             let is_over = since.elapsed() >= wait;
             match self.membership.look(id, is_over).await {
-                Ok(Standing::Answered(answer)) => return Ok(answer),
-                Ok(Standing::Ended { taken }) if is_over => return Err(Unanswered::Silent { after: wait, taken }),
-                Ok(Standing::Ended { taken }) => return Err(Unanswered::Died { taken }),
+                Ok(RequestState::Answered(answer)) => return Ok(answer),
+                Ok(RequestState::Ended { taken }) if is_over => return Err(Unanswered::Silent { after: wait, taken }),
+                Ok(RequestState::Ended { taken }) => return Err(Unanswered::Died { taken }),
                 Err(error) if is_over => return Err(error.into()),
                 // An unavailable database may become available again.
-                Ok(Standing::Waiting) | Err(_) => sleep(LOOK_AGAIN.min(wait.saturating_sub(since.elapsed()))).await,
+                Ok(RequestState::Waiting) | Err(_) => sleep(LOOK_AGAIN.min(wait.saturating_sub(since.elapsed()))).await,
             }
         }
     }
@@ -86,9 +91,9 @@ impl Peers {
 }
 
 /// Answers the requests of other instances until it is dropped.
-pub async fn answer<F>(membership: Arc<dyn Membership>, carry_out: impl Fn(Asked) -> F) -> Infallible
+pub async fn answer<F>(membership: Arc<dyn Membership>, carry_out: impl Fn(ForwardedRequest) -> F) -> Infallible
 where
-    F: Future<Output = Answer> + Send + 'static,
+    F: Future<Output = ForwardedResponse> + Send + 'static,
 {
     let mut answering = JoinSet::new();
     loop {

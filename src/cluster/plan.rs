@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ledger::store::shared::{InstanceId, Ownership, View};
+use ledger::store::shared::{ClusterView, InstanceId, Ownership};
 use proof::event::ChannelId;
 
 /// The maximum number of channels that are released in one round.
@@ -34,7 +34,13 @@ pub struct Plan {
 
 /// The channels that `me` should claim and release. `giving` contains the channels that it is already releasing.
 /// Channels are released only if `is_stable`: the set of instances has been unchanged for some time.
-pub fn plan(view: &View, me: InstanceId, giving: &BTreeSet<ChannelId>, is_stable: bool, lease: Duration) -> Plan {
+pub fn plan(
+    view: &ClusterView,
+    me: InstanceId,
+    giving: &BTreeSet<ChannelId>,
+    is_stable: bool,
+    lease: Duration,
+) -> Plan {
     let mut owned = view.counts();
     owned.entry(me).and_modify(|owned| *owned -= giving.len().min(*owned));
     let claim = claims(view, me, &mut owned, lease * ORPHANED_LEASES);
@@ -43,7 +49,7 @@ pub fn plan(view: &View, me: InstanceId, giving: &BTreeSet<ChannelId>, is_stable
 }
 
 /// Assigns each orphaned channel to the instance with the fewest channels. All instances with the same view agree.
-fn claims(view: &View, me: InstanceId, owned: &mut Counts, too_long: Duration) -> Vec<ChannelId> {
+fn claims(view: &ClusterView, me: InstanceId, owned: &mut Counts, too_long: Duration) -> Vec<ChannelId> {
     let mut claims = Vec::new();
     for (channel, owner) in &view.channels {
         let Ownership::Orphaned { since } = owner else { continue };
@@ -57,7 +63,7 @@ fn claims(view: &View, me: InstanceId, owned: &mut Counts, too_long: Duration) -
     claims
 }
 
-fn gifts(view: &View, me: InstanceId, owned: &mut Counts) -> Vec<ChannelId> {
+fn gifts(view: &ClusterView, me: InstanceId, owned: &mut Counts) -> Vec<ChannelId> {
     let mut gifts = Vec::new();
     for channel in view.owned_by(me) {
         let Some(next) = fewest(owned, view, &channel) else { continue };
@@ -71,7 +77,7 @@ fn gifts(view: &View, me: InstanceId, owned: &mut Counts) -> Vec<ChannelId> {
 }
 
 /// The instance with the fewest channels among those that configure one. Ties are broken differently for each channel.
-fn fewest(owned: &Counts, view: &View, channel: &ChannelId) -> Option<InstanceId> {
+fn fewest(owned: &Counts, view: &ClusterView, channel: &ChannelId) -> Option<InstanceId> {
     let candidates = view.instances.iter().filter(|(_, it)| it.channels.contains(channel)).map(|(id, _)| *id);
     candidates.min_by_key(|id| (owned[id], id.as_u128() ^ channel.0.as_u128()))
 }

@@ -5,7 +5,9 @@ use uuid::Uuid;
 
 use super::*;
 use ledger::StateError;
-use ledger::store::shared::{Answer, Asked, Hold, Instance, Ownership, RequestId, Standing};
+use ledger::store::shared::{
+    ForwardedRequest, ForwardedResponse, Instance, LeaseTerm, Ownership, RequestId, RequestState,
+};
 use net::tasks::lock;
 
 const LEASE: Duration = Duration::from_secs(6);
@@ -15,22 +17,22 @@ const OTHER: InstanceId = Uuid::from_u128(2);
 /// A store in which this instance owns every channel and another instance owns none.
 #[derive(Debug, Default)]
 struct Shared {
-    view: Mutex<View>,
+    view: Mutex<ClusterView>,
     /// The channels that this process has claimed.
     claimed: BTreeSet<ChannelId>,
-    hold: Hold,
+    term: LeaseTerm,
 }
 
 impl Shared {
     fn new(claimed: BTreeSet<ChannelId>) -> Arc<Self> {
         let instance = |name: &str| Instance { name: name.to_owned(), channels: channels() };
         let owned = Ownership::Owned { by: ME, epoch: 7 };
-        let view = View {
+        let view = ClusterView {
             held_back: BTreeMap::new(),
             instances: [(ME, instance("me")), (OTHER, instance("other"))].into(),
             channels: channels().iter().map(|channel| (*channel, owned.clone())).collect(),
         };
-        Arc::new(Self { view: Mutex::new(view), claimed, hold: Hold::default() })
+        Arc::new(Self { view: Mutex::new(view), claimed, term: LeaseTerm::default() })
     }
 
     /// The number of channels that this instance owns after some time.
@@ -56,12 +58,12 @@ impl Membership for Shared {
         LEASE
     }
 
-    fn hold(&self) -> &Hold {
-        &self.hold
+    fn term(&self) -> &LeaseTerm {
+        &self.term
     }
 
-    async fn beat(&self, _: &Arc<BTreeSet<ChannelId>>) -> Result<View, StateError> {
-        self.hold.prolong(Hold::now(), LEASE);
+    async fn beat(&self, _: &Arc<BTreeSet<ChannelId>>) -> Result<ClusterView, StateError> {
+        self.term.prolong(LeaseTerm::now(), LEASE);
         Ok(lock(&self.view).clone())
     }
 
@@ -82,19 +84,19 @@ impl Membership for Shared {
 
     async fn leave(&self) {}
 
-    async fn ask(&self, _: InstanceId, _: &Asked) -> Result<RequestId, StateError> {
+    async fn ask(&self, _: InstanceId, _: &ForwardedRequest) -> Result<RequestId, StateError> {
         unreachable!("nothing is asked")
     }
 
-    async fn look(&self, _: RequestId, _: bool) -> Result<Standing, StateError> {
+    async fn look(&self, _: RequestId, _: bool) -> Result<RequestState, StateError> {
         unreachable!("nothing is asked")
     }
 
-    async fn take(&self) -> Result<Vec<(RequestId, Asked)>, StateError> {
+    async fn take(&self) -> Result<Vec<(RequestId, ForwardedRequest)>, StateError> {
         Ok(Vec::new())
     }
 
-    async fn answer(&self, _: RequestId, _: &Answer) -> Result<(), StateError> {
+    async fn answer(&self, _: RequestId, _: &ForwardedResponse) -> Result<(), StateError> {
         unreachable!("nothing is asked")
     }
 }

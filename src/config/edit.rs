@@ -7,7 +7,7 @@ use std::path::Path;
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike, Value};
 
 use super::{Config, ConfigError};
-use ::channel::{Expect, Named};
+use ::channel::{Expect, SignedField};
 
 /// Why a file was not changed.
 #[derive(Debug, thiserror::Error)]
@@ -77,7 +77,7 @@ fn with_expect(text: &str, channel: &str, expect: &Expect) -> Result<String, Edi
 }
 
 /// Adds the values that are not on a list yet. The rest of the list does not change.
-fn add(list: &mut Array, what: Named, values: &[String]) {
+fn add(list: &mut Array, what: SignedField, values: &[String]) {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let known: Vec<_> = list.iter().filter_map(|value| what.canonical(text(value).trim()).ok()).collect();
     values.iter().filter(|value| !known.contains(value)).for_each(|value| list.push(value));
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn edited_lists_keep_the_style_and_the_rest_of_the_file() {
-        let expect = Expect::of([(Named::Name, vec!["Mint".to_owned(), "Burn".to_owned()])]);
+        let expect = Expect::of([(SignedField::Name, vec!["Mint".to_owned(), "Burn".to_owned()])]);
         let list = r#"["Mint", "Burn"]"#;
         for (before, after) in [
             (

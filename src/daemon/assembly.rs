@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::config::{self, Config};
 use api::Client;
-use channel::{Channel, Outlet, Settings, SharedParts};
+use channel::{Channel, LaneSettings, Settings, SharedParts};
 use cluster::Peers;
 use operator::{Operations, Process, Reloads};
 use sink::{OpenFiles, Sink, SinkError};
@@ -29,7 +29,7 @@ pub(crate) struct AssemblyError {
 }
 
 /// The configured sinks, by name.
-pub(crate) type Sinks = BTreeMap<String, Outlet>;
+pub(crate) type Sinks = BTreeMap<String, LaneSettings>;
 
 /// Returns the client of the configured service.
 pub(crate) fn client(config: &Config) -> Result<Client, AssemblyError> {
@@ -67,13 +67,13 @@ pub(super) fn assemble(
         let unchanged = |config: &Config| config.sinks.get(name).is_some_and(|before| before.settings == *settings);
         let kept = before.filter(|(config, _)| unchanged(config)).and_then(|(_, sinks)| sinks.get(name));
         let sink = match kept {
-            Some(outlet) => outlet.sink.clone(),
+            Some(lane_settings) => lane_settings.sink.clone(),
             None => settings.build(name, &parts.open_files, &parts.metrics).map_err(|error| AssemblyError {
                 what: format!("sink {name} could not be created"),
                 source: error.into(),
             })?,
         };
-        sinks.insert(name.clone(), outlet(name, configured, sink));
+        sinks.insert(name.clone(), lane_settings(name, configured, sink));
     }
     let channels = channels(config, &client, &sinks, parts);
     parts.recent.share_among(channels.len());
@@ -84,32 +84,36 @@ pub(super) fn assemble(
 }
 
 /// Returns a configured sink with the settings that apply to every channel without its own filter for it.
-fn outlet(name: &str, configured: &config::Sink, sink: Arc<dyn Sink>) -> Outlet {
+fn lane_settings(name: &str, configured: &config::Sink, sink: Arc<dyn Sink>) -> LaneSettings {
     let config::Sink { retry, give_up_after, shape, filter, .. } = configured;
     let (shape, filter) = (shape.clone(), filter.clone().map(Arc::new));
-    Outlet { shape, filter, gives_up_after: *give_up_after, ..Outlet::new(name, sink, *retry) }
+    LaneSettings { shape, filter, gives_up_after: *give_up_after, ..LaneSettings::new(name, sink, *retry) }
 }
 
 /// Returns a sink as one channel uses it, independently of the daemon.
-pub(crate) fn outlet_of(config: &Config, channel: &config::Channel, name: &str) -> Result<Outlet, SinkError> {
+pub(crate) fn lane_settings_of(
+    config: &Config,
+    channel: &config::Channel,
+    name: &str,
+) -> Result<LaneSettings, SinkError> {
     let configured = &config.sinks[name];
     let sink = configured.settings.build(name, &OpenFiles::default(), &Metrics::default())?;
-    Ok(filtered(channel, outlet(name, configured, sink)))
+    Ok(filtered(channel, lane_settings(name, configured, sink)))
 }
 
 /// Applies the channel's own filter, if the channel has one for the sink.
-fn filtered(channel: &config::Channel, outlet: Outlet) -> Outlet {
-    let filter = channel.filters.get(&*outlet.name).cloned().map(Arc::new).or(outlet.filter);
-    Outlet { filter, ..outlet }
+fn filtered(channel: &config::Channel, lane_settings: LaneSettings) -> LaneSettings {
+    let filter = channel.filters.get(&*lane_settings.name).cloned().map(Arc::new).or(lane_settings.filter);
+    LaneSettings { filter, ..lane_settings }
 }
 
-/// Returns the configured channels, each with its outlets.
+/// Returns the configured channels, each with its lanes.
 pub(crate) fn channels(config: &Config, client: &Client, sinks: &Sinks, parts: &SharedParts) -> Vec<Arc<Channel>> {
     let channel = |configured: &config::Channel| {
         let settings = settings(config, configured);
-        let outlets = configured.sinks.iter().filter_map(|name| Some(filtered(configured, sinks.get(name)?.clone())));
-        let outlets = outlets.collect();
-        Arc::new(Channel::new(settings, client.clone(), outlets, parts))
+        let lanes = configured.sinks.iter().filter_map(|name| Some(filtered(configured, sinks.get(name)?.clone())));
+        let lanes = lanes.collect();
+        Arc::new(Channel::new(settings, client.clone(), lanes, parts))
     };
     config.channels.iter().map(channel).collect()
 }

@@ -94,8 +94,8 @@ impl Daemon {
     /// Makes every sink open its files again, for `logrotate`. Does not wait for the sinks.
     fn reopen(&mut self) {
         while self.reopening.try_join_next().is_some() {}
-        for (name, outlet) in &self.sinks {
-            let (name, sink) = (name.clone(), outlet.sink.clone());
+        for (name, lane_settings) in &self.sinks {
+            let (name, sink) = (name.clone(), lane_settings.sink.clone());
             self.reopening.spawn(async move {
                 if let Err(error) = sink.reopen().await {
                     warn!(sink = name, error = %Chain(&error), "sink could not be reopened: the next delivery tries again");

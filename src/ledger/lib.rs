@@ -3,7 +3,7 @@
 //!
 //! * `rules`: a [`Ledger`] is kept in memory. It is loaded when the channel is claimed. Only [`Ledger::apply`] interprets a
 //!   [`Commit`]: it returns the [`Effects`] that a [`Store`] must persist, or refuses the commit.
-//! * `claim`: a [`Claim`] is the right to change a channel's ledger. The ledger cannot be changed without it.
+//! * `ledgers`: a [`LeasedLedger`] is the right to change a channel's ledger. The ledger cannot be changed without it.
 //! * [`store`]: persists effects and does not interpret them.
 //!
 //! # Invariants
@@ -17,19 +17,21 @@
 
 #![forbid(unsafe_code)]
 
-mod claim;
 mod error;
+mod ledgers;
 mod rules;
 pub mod store;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-pub use claim::{Claim, Claimed, CommitError, Ledgers, PROOFS, PROOFS_OF_A_CHANNEL, Writes, proofs_each};
 pub use error::StateError;
-pub use rules::{
-    Blocker, Change, Commit, Confirmed, Contradiction, Cursor, DEAD_LETTERS, DeadLetter, Digest, Effects, Entries,
-    GivenUp, HISTORY, HeldBack, History, Key, KnownEvent, LATE, Late, Ledger, Pause, Paused, Pending, Place, Proof,
-    QUARANTINE, Quarantined, QuarantinedEvent, Refusal, Room, ShownWorkflow, SinkName, Summary, Table, Value,
-    WORKFLOWS, WorkflowId,
+pub use ledgers::{
+    CommitError, LeasedLedger, LedgerAndProofs, Ledgers, PROOFS, PROOFS_OF_A_CHANNEL, Writes, proofs_each,
 };
-pub use store::{Lease, Loss, Lost, Outcome, Store};
+pub use rules::{
+    Blocker, Change, Commit, Confirmed, Contradiction, Cursor, DEAD_LETTERS, DeadLetter, DeadLetterFacts, Digest,
+    Effects, Entries, EventLocation, HISTORY, History, Key, KnownEvent, LATE, Ledger, Pause, Paused, Pending,
+    PendingEvent, Proof, QUARANTINE, Quarantined, QuarantinedDuplicates, QuarantinedEvent, Refusal, Room,
+    ShownWorkflow, SinkName, Summary, Table, Value, WORKFLOWS, WorkflowId,
+};
+pub use store::{CommitOutcome, Lease, Loss, LostEntries, Store};

@@ -13,12 +13,12 @@ mod key;
 
 pub use commit::{Change, Commit, DeadLetter, Effects, Pending, QuarantinedEvent, Refusal, Summary};
 pub use entry::{
-    Blocker, Confirmed, Cursor, DEAD_LETTERS, GivenUp, HeldBack, LATE, Late, Pause, Paused, Place, QUARANTINE,
-    Quarantined, Room, ShownWorkflow, SinkName, WORKFLOWS, WorkflowId,
+    Blocker, Confirmed, Cursor, DEAD_LETTERS, DeadLetterFacts, EventLocation, LATE, Pause, Paused, PendingEvent,
+    QUARANTINE, Quarantined, QuarantinedDuplicates, Room, ShownWorkflow, SinkName, WORKFLOWS, WorkflowId,
 };
 pub(crate) use entry::{decode, encode};
 pub use history::{Contradiction, Digest, HISTORY, History, KnownEvent, Proof};
-pub(crate) use key::{Changes, Moved, rekey};
+pub(crate) use key::{Changes, MovedEntry, rekey};
 pub use key::{Entries, Key, Table, Value};
 
 use history::{Chunks, digest_from};
@@ -28,9 +28,9 @@ use history::{Chunks, digest_from};
 pub struct Ledger {
     cursors: BTreeMap<SinkName, Cursor>,
     confirmed: BTreeMap<SinkName, Confirmed>,
-    late: BTreeMap<EventKey, Late>,
+    late: BTreeMap<EventKey, PendingEvent>,
     quarantined: BTreeMap<EventKey, Quarantined>,
-    dead_letters: BTreeMap<(EventKey, SinkName), GivenUp>,
+    dead_letters: BTreeMap<(EventKey, SinkName), DeadLetterFacts>,
     history: History,
     contradiction: Option<Contradiction>,
     asked: u64,
@@ -41,7 +41,7 @@ pub struct Ledger {
     version: u64,
     /// The quarantined events that [`held_back`](Self::held_back) finds from the quarantine alone. The store shows them
     /// to other instances.
-    shown_before: Vec<HeldBack>,
+    shown_before: Vec<QuarantinedDuplicates>,
 }
 
 impl Ledger {
@@ -167,7 +167,7 @@ impl Ledger {
             Change::Release { key, since, sinks } => {
                 let (event_id, asked_at, owed) = (key.id, Some(self.asked), BTreeSet::new());
                 let (received, appeared) = (None, false);
-                let late = Late { event_id, first_seen: since, asked_at, received, owed, appeared, bytes: 0 };
+                let late = PendingEvent { event_id, first_seen: since, asked_at, received, owed, appeared, bytes: 0 };
                 self.release(key, late, &sinks, changes);
             }
             Change::DropQuarantined(key) => {
@@ -220,7 +220,7 @@ impl Ledger {
             changes.push((Key::Body(key), Some(json)));
         }
         let asked_at = Some(self.asked);
-        let new = || Late { event_id, first_seen, asked_at, received, owed: BTreeSet::new(), appeared, bytes };
+        let new = || PendingEvent { event_id, first_seen, asked_at, received, owed: BTreeSet::new(), appeared, bytes };
         let late = self.late.entry(key).or_insert_with(new);
         late.owed.insert(sink);
         changes.push((Key::Late(key), Some(encode(late))));
@@ -259,7 +259,7 @@ impl Ledger {
 
     /// A quarantined event becomes pending for the lanes that have passed it. If no lane has passed it and it is not
     /// pending already, it stays in the quarantine, because the lanes will read it in order.
-    fn release(&mut self, key: EventKey, mut late: Late, sinks: &[SinkName], changes: &mut Changes) {
+    fn release(&mut self, key: EventKey, mut late: PendingEvent, sinks: &[SinkName], changes: &mut Changes) {
         let Some(facts) = self.quarantined.get(&key) else { return };
         (late.bytes, late.received) = (facts.bytes, facts.received);
         let passed = |sink: &&SinkName| self.cursor(sink).is_some_and(|cursor| cursor.through >= Some(key.offset));
@@ -282,7 +282,7 @@ impl Ledger {
     }
 
     /// The proofs of quarantined events that another channel showed first, each with its location in that channel.
-    pub fn shown_elsewhere(&self) -> Vec<(Digest, Place)> {
+    pub fn shown_elsewhere(&self) -> Vec<(Digest, EventLocation)> {
         let shown = self.quarantined.values().filter_map(|facts| facts.original.zip(facts.digest.as_deref()));
         shown.filter_map(|(original, digest)| Some((digest_from(digest)?, original))).collect()
     }
@@ -304,14 +304,14 @@ impl Ledger {
     /// Quarantined events whose proofs belong to other channels, grouped by that channel. The ledger does not know the
     /// location of every proof: for an event without a recorded original, `delivered_in` returns where the proof was
     /// delivered.
-    pub fn held_back(&self, delivered_in: impl Fn(&Digest) -> Option<Place>) -> Vec<HeldBack> {
+    pub fn held_back(&self, delivered_in: impl Fn(&Digest) -> Option<EventLocation>) -> Vec<QuarantinedDuplicates> {
         let mut first_in = BTreeMap::new();
         for facts in self.quarantined.values() {
             let Some(digest) = &facts.digest else { continue };
             let delivered = || delivered_in(&digest_from(digest)?);
             let Some(original) = facts.original.or_else(delivered) else { continue };
             let (offset, reason, digest) = (facts.offset, facts.reason.clone(), digest.clone());
-            let new = || HeldBack { events: 0, offset, original, reason, digest };
+            let new = || QuarantinedDuplicates { events: 0, offset, original, reason, digest };
             first_in.entry(original.channel_id).or_insert_with(new).events += 1;
         }
         first_in.into_values().collect()
@@ -328,12 +328,12 @@ impl Ledger {
     }
 
     /// The pending events: events without a proof, and events that must be delivered again.
-    pub fn late(&self) -> &BTreeMap<EventKey, Late> {
+    pub fn late(&self) -> &BTreeMap<EventKey, PendingEvent> {
         &self.late
     }
 
     /// The events that are pending for a lane.
-    pub fn owed(&self, sink: &str) -> impl Iterator<Item = (&EventKey, &Late)> {
+    pub fn owed(&self, sink: &str) -> impl Iterator<Item = (&EventKey, &PendingEvent)> {
         self.late.iter().filter(move |(_, late)| late.owed.contains(sink))
     }
 
@@ -353,12 +353,12 @@ impl Ledger {
     }
 
     /// The pending events at an offset, usually only one.
-    pub fn late_at(&self, offset: Offset) -> impl Iterator<Item = &Late> {
+    pub fn late_at(&self, offset: Offset) -> impl Iterator<Item = &PendingEvent> {
         self.late.range(EventKey::first_at(offset)..=EventKey::last_at(offset)).map(|(_, late)| late)
     }
 
     /// The dead letters, by event and sink.
-    pub fn dead_letters(&self) -> &BTreeMap<(EventKey, SinkName), GivenUp> {
+    pub fn dead_letters(&self) -> &BTreeMap<(EventKey, SinkName), DeadLetterFacts> {
         &self.dead_letters
     }
 

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * **Durable before it answers.** [`Outcome::Ok`] means that the effects survive a power loss.
+//! * **Durable before it answers.** [`CommitOutcome::Ok`] means that the effects survive a power loss.
 //! * **Fenced.** A store writes nothing for a lease that is no longer in force.
 //!
 //! # Adding a store
@@ -19,7 +19,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Digest, Effects, Entries, Key, Place, Proof, StateError};
+use crate::{Digest, Effects, Entries, EventLocation, Key, Proof, StateError};
 use proof::event::ChannelId;
 
 mod copy;
@@ -30,11 +30,11 @@ mod settings;
 pub mod shared;
 mod sled;
 
-pub use copy::{Copied, copy};
+pub use copy::{CopySummary, copy};
 pub use settings::{HAS_POSTGRES, PostgresSettings, StateSettings};
 pub use sled::Sled;
 
-use shared::{Hold, Membership};
+use shared::{LeaseTerm, Membership};
 
 /// Runs work that blocks on a thread of its own.
 async fn blocking<T: Send + 'static>(
@@ -54,29 +54,29 @@ pub struct Lease {
     /// Fires when another instance has taken over the channel.
     pub lost: CancellationToken,
     /// The time until which the lease is in force. `None`: it never ends.
-    pub(crate) hold: Option<Arc<Hold>>,
+    pub(crate) term: Option<Arc<LeaseTerm>>,
 }
 
 impl Lease {
     /// A lease that never ends, for a store that only one process uses.
     pub fn for_ever(channel: ChannelId) -> Self {
-        Self { channel, epoch: 0, lost: CancellationToken::new(), hold: None }
+        Self { channel, epoch: 0, lost: CancellationToken::new(), term: None }
     }
 
     /// Whether another instance can own the channel at some time.
     pub fn is_shared(&self) -> bool {
-        self.hold.is_some()
+        self.term.is_some()
     }
 
     /// Whether no new work may start under this lease, because another instance owns the channel or could own it.
     pub fn is_lost(&self) -> bool {
-        self.lost.is_cancelled() || self.hold.as_ref().is_some_and(|hold| hold.left().is_zero())
+        self.lost.is_cancelled() || self.term.as_ref().is_some_and(|term| term.left().is_zero())
     }
 }
 
 /// The result of committing one channel's effects.
 #[derive(Clone, Debug)]
-pub enum Outcome {
+pub enum CommitOutcome {
     /// The effects are durable.
     Ok,
     /// The lease or the known version of the channel is no longer valid. Nothing was written, and the channel's run
@@ -111,7 +111,7 @@ pub enum Loss {
 
 /// The number of entries that were lost to a damaged store. Only the numbers are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lost {
+pub struct LostEntries {
     /// When the damage was last found, in RFC 3339 format.
     pub at: String,
     /// Pending events. They are not lost for good: channeld reads them again.
@@ -137,7 +137,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Persists the effects of several channels. Each channel has one element in `group`, and its effects are persisted
     /// completely or not at all. Returns one outcome for each element, in the same order. The store keeps no copy of
     /// the group: the caller moves unavailable effects to the next attempt.
-    async fn commit(&self, group: Arc<Vec<(Lease, Effects)>>) -> Vec<Outcome>;
+    async fn commit(&self, group: Arc<Vec<(Lease, Effects)>>) -> Vec<CommitOutcome>;
 
     /// The body that is stored under a key.
     async fn body(&self, channel: ChannelId, key: Key) -> Result<Option<Bytes>, StateError>;
@@ -152,12 +152,12 @@ pub trait Store: Send + Sync + fmt::Debug {
     async fn check(&self) -> Result<(), StateError>;
 
     /// The losses from damage that no operator has acknowledged. Does not block.
-    fn lost(&self) -> Option<Lost> {
+    fn lost(&self) -> Option<LostEntries> {
         None
     }
 
     /// Acknowledges the losses for an operator and returns them.
-    async fn acknowledge_lost(&self) -> Result<Option<Lost>, StateError> {
+    async fn acknowledge_lost(&self) -> Result<Option<LostEntries>, StateError> {
         Ok(None)
     }
 
@@ -185,7 +185,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Records that a channel shows these proofs. Each proof belongs to the channel that showed it first. Returns the
     /// proofs that another channel showed first. If only one process uses the store, that process knows all proofs
     /// itself, so the result is empty.
-    async fn show(&self, _: ChannelId, _: &[Proof]) -> Result<Vec<(Digest, Place)>, StateError> {
+    async fn show(&self, _: ChannelId, _: &[Proof]) -> Result<Vec<(Digest, EventLocation)>, StateError> {
         Ok(Vec::new())
     }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::{Effects, Entries, Key, Lease, Ledgers, Loss, Outcome, StateError, Store, Value};
+use crate::{CommitOutcome, Effects, Entries, Key, Lease, Ledgers, Loss, StateError, Store, Value};
 use net::tasks::lock;
 use proof::event::ChannelId;
 
@@ -110,7 +110,7 @@ impl Store for InMemory {
         Ok(self.disk.entries(channel))
     }
 
-    async fn commit(&self, group: Arc<Vec<(Lease, Effects)>>) -> Vec<Outcome> {
+    async fn commit(&self, group: Arc<Vec<(Lease, Effects)>>) -> Vec<CommitOutcome> {
         let write = self.gate.before(&group).await;
         let recorded = |channel| lock(&self.acknowledged).get(&channel).copied().unwrap_or_default();
         if write == Write::Late {
@@ -129,10 +129,10 @@ impl Store for InMemory {
         self.gate.after(&group).await;
         let error = || StateError::io("writing", std::io::Error::other("as the test says"));
         let outcome = |_| match write {
-            Write::Done => Outcome::Ok,
-            Write::Lost | Write::Unsynced => Outcome::Fatal(error()),
-            Write::Unavailable | Write::Late => Outcome::Unavailable(error()),
-            Write::Overtaken => Outcome::Lost(Loss::Overtaken),
+            Write::Done => CommitOutcome::Ok,
+            Write::Lost | Write::Unsynced => CommitOutcome::Fatal(error()),
+            Write::Unavailable | Write::Late => CommitOutcome::Unavailable(error()),
+            Write::Overtaken => CommitOutcome::Lost(Loss::Overtaken),
         };
         group.iter().map(outcome).collect()
     }

@@ -74,13 +74,13 @@ impl Default for Bounds {
 #[derive(Debug, Default)]
 pub struct ChannelMemory {
     all: Arc<Memory>,
-    held: Mutex<Held>,
+    held: Mutex<ReservedBytes>,
     waits: Mutex<Waits>,
     freed: Notify,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Held {
+struct ReservedBytes {
     floor: usize,
     common: usize,
 }
@@ -104,7 +104,7 @@ impl<F: Fn()> Drop for OnDrop<F> {
 #[derive(Debug)]
 pub struct Reserved {
     of: Arc<ChannelMemory>,
-    held: Held,
+    held: ReservedBytes,
     limit: Limit,
 }
 
@@ -159,7 +159,7 @@ impl ChannelMemory {
     }
 
     fn nothing(self: &Arc<Self>, limit: Limit) -> Reserved {
-        Reserved { of: self.clone(), held: Held::default(), limit }
+        Reserved { of: self.clone(), held: ReservedBytes::default(), limit }
     }
 
     /// Waits until `bytes` can be reserved. A request above the [largest](Self::largest) body waits only for that size.
@@ -238,7 +238,7 @@ impl ChannelMemory {
 
     /// Copies an event's JSON. The copy is counted as long as it is kept.
     pub fn copy(self: &Arc<Self>, json: &[u8]) -> Bytes {
-        Bytes::from_owner(Copied { json: json.into(), _reserved: self.exceed(json.len()) })
+        Bytes::from_owner(EventCopy { json: json.into(), _reserved: self.exceed(json.len()) })
     }
 
     /// The longest body that fits into free memory now, including the records that are made from it. Half of the floor is
@@ -272,7 +272,7 @@ impl Reserved {
     pub fn shrink_to(&mut self, bytes: usize) {
         let surplus = (self.bytes() - bytes.min(self.bytes())) * COPIES;
         let common = surplus.min(self.held.common);
-        let surplus = Held { floor: surplus - common, common };
+        let surplus = ReservedBytes { floor: surplus - common, common };
         self.held.floor -= surplus.floor;
         self.held.common -= surplus.common;
         drop(Self { of: self.of.clone(), held: surplus, limit: self.limit });
@@ -331,12 +331,12 @@ async fn until(freed: &Notify, mut holds: impl FnMut() -> bool) {
     }
 }
 
-struct Copied {
+struct EventCopy {
     json: Box<[u8]>,
     _reserved: Reserved,
 }
 
-impl AsRef<[u8]> for Copied {
+impl AsRef<[u8]> for EventCopy {
     fn as_ref(&self) -> &[u8] {
         &self.json
     }

@@ -20,7 +20,9 @@ mod client;
 #[cfg(not(feature = "postgres"))]
 pub use absent::Address;
 #[cfg(feature = "postgres")]
-pub use client::{ANSWER_TIMEOUT, Connector, DatabaseError, Open, advice_on_standby, advised, answered, bigint};
+pub use client::{
+    ANSWER_TIMEOUT, Connector, DatabaseError, OpenConnection, advice_on_standby, advised, answered, bigint,
+};
 #[cfg(feature = "postgres")]
 pub use tokio_postgres::Config as Address;
 

@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 use api::Filter;
 use channel::{LateDelivery, Sample};
 use ledger::store::shared::InstanceId;
-use ledger::{Cursor, GivenUp, Late, Quarantined};
+use ledger::{Cursor, DeadLetterFacts, PendingEvent, Quarantined};
 use proof::event::{ChannelId, EventId, Offset};
 use record::Readable;
 
@@ -316,7 +316,7 @@ pub struct LastHour {
 pub struct Journey {
     /// Set if sinks whose cursors have passed the event still wait for it: its proof has not arrived, or it is delivered
     /// again.
-    pub late: Option<Late>,
+    pub late: Option<PendingEvent>,
     /// Set if the event is in the quarantine.
     pub quarantined: Option<Quarantined>,
     /// One dead letter for each sink that gave up on the event.
@@ -372,7 +372,7 @@ pub struct DeadLetter {
     /// The sink that gave up on the event.
     pub sink: String,
     #[serde(flatten)]
-    pub facts: GivenUp,
+    pub facts: DeadLetterFacts,
 }
 
 /// A dead letter with its event.

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::api::{ChannelEntry, Refusal};
 use crate::configured::{ConfiguredChannel, by_id, find};
-use channel::{Handles, Owned, RecentEvents};
+use channel::{Handles, LeasedChannel, RecentEvents};
 use cluster::Peers;
 use ledger::{CommitError, Ledger, Ledgers, StateError};
 use net::Chain;
@@ -95,20 +95,20 @@ impl Operations {
         if self.cluster.is_some() {
             // The board still shows the ledger from before another instance owned the channel, so it is outdated.
             return match handle.owned() {
-                Some(owned) => Ok(owned.claim.ledger.clone()),
+                Some(owned) => Ok(owned.leased.ledger.clone()),
                 None => Ok(Arc::new(Mutex::new(self.ledgers.read(channel.id).await?))),
             };
         }
         let shown = handle.board().ledger.clone();
         match shown {
             Some(ledger) => Ok(ledger),
-            None => Ok(self.owned(channel).await?.claim.ledger.clone()),
+            None => Ok(self.owned(channel).await?.leased.ledger.clone()),
         }
     }
 
     /// Returns the channel as this process owns it. If this process does not own it yet, the lease is taken until the
     /// returned value is dropped.
-    pub(crate) async fn owned(&self, channel: &ChannelRef) -> Result<Arc<Owned>, Refusal> {
+    pub(crate) async fn owned(&self, channel: &ChannelRef) -> Result<Arc<LeasedChannel>, Refusal> {
         let (handle, since) = (self.handles.of(channel.id), Instant::now());
         loop {
             if let Some(owned) = handle.owned() {

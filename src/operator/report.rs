@@ -6,9 +6,9 @@ use crate::api::GetStatus;
 use crate::operations::Process;
 use crate::request::ask_others;
 use crate::{ConfiguredChannel, Operations, Refusal};
-use channel::{Activity, ChannelStatus, Kept};
-use cluster::Seen;
-use ledger::Lost;
+use channel::{Activity, ChannelStatus, StoredEvents};
+use cluster::ClusterState;
+use ledger::LostEntries;
 use net::tasks::lock;
 use record::ChannelRef;
 
@@ -36,15 +36,15 @@ pub struct Report {
     #[serde(default)]
     pub not_ready: Vec<NotReady>,
     /// The quarantined events of all channels together. Full if the quarantine of one channel is full.
-    pub quarantine: Kept,
+    pub quarantine: StoredEvents,
     /// The dead letters of all channels together. Full if the dead letters of one channel are full.
-    pub dead_letters: Kept,
+    pub dead_letters: StoredEvents,
     /// Why the state cannot be written. `None` if no problem is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_error: Option<String>,
     /// The data that was lost to a damaged state, until an operator acknowledges the loss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lost: Option<Lost>,
+    pub lost: Option<LostEntries>,
     /// The memory that pages, events in progress and queues use, as `limits.memory` counts it.
     #[serde(default)]
     pub memory_bytes: usize,
@@ -165,7 +165,7 @@ impl Report {
 }
 
 /// Returns the status of a channel that does not run here.
-fn elsewhere(channel: &ChannelRef, seen: &Seen) -> ChannelStatus {
+fn elsewhere(channel: &ChannelRef, seen: &ClusterState) -> ChannelStatus {
     let owner = seen.view.owner(channel.id).map(|(_, owner)| owner.name.clone());
     ChannelStatus {
         channel: channel.name.clone(),

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use crate::api::Refusal;
 use crate::operations::Operations;
 use cluster::{Peers, Unanswered};
-use ledger::store::shared::{Answer, Asked};
+use ledger::store::shared::{ForwardedRequest, ForwardedResponse};
 use net::Chain;
 
 /// The maximum size of an answer in bytes.
@@ -47,17 +47,19 @@ pub trait Request: Serialize + DeserializeOwned + Send + Sync + 'static {
 }
 
 /// Converts a request to the terms of HTTP.
-pub(crate) fn asked<R: Request>(request: &R) -> Asked {
+pub(crate) fn asked<R: Request>(request: &R) -> ForwardedRequest {
     let (path, body) = if R::METHOD == Method::POST {
         (R::PATH.to_owned(), serde_json::to_vec(request).expect("a request is JSON"))
     } else {
         let members = serde_urlencoded::to_string(request).expect("the members of a GET request are plain values");
         (format!("{}?{members}", R::PATH), Vec::new())
     };
-    Asked { method: R::METHOD.to_string(), path, body }
+    ForwardedRequest { method: R::METHOD.to_string(), path, body }
 }
 
-pub(crate) fn http_request(Asked { method, path, body }: Asked) -> http::Result<http::Request<Body>> {
+pub(crate) fn http_request(
+    ForwardedRequest { method, path, body }: ForwardedRequest,
+) -> http::Result<http::Request<Body>> {
     http::Request::builder()
         .method(&*method)
         .uri(path)
@@ -66,7 +68,9 @@ pub(crate) fn http_request(Asked { method, path, body }: Asked) -> http::Result<
         .body(Body::from(body))
 }
 
-pub(crate) fn decode<A: DeserializeOwned>(Answer { status, body }: &Answer) -> Result<A, Refusal> {
+pub(crate) fn decode<A: DeserializeOwned>(
+    ForwardedResponse { status, body }: &ForwardedResponse,
+) -> Result<A, Refusal> {
     let status = StatusCode::from_u16(*status).unwrap_or_default();
     let unexpected = |_| {
         let text = String::from_utf8_lossy(body);
@@ -98,7 +102,7 @@ impl Operations {
             let is_over = since.elapsed() >= PATIENCE;
             match answer {
                 // Another instance owns the channel by now, or will own it soon.
-                Ok(Answer { status, .. }) if status == StatusCode::MISDIRECTED_REQUEST && !is_over => {}
+                Ok(ForwardedResponse { status, .. }) if status == StatusCode::MISDIRECTED_REQUEST && !is_over => {}
                 Err(Unanswered::Died { taken: false }) if !is_over => {}
                 Ok(answer) => return decode(&answer),
                 Err(error) => {
@@ -152,7 +156,7 @@ mod tests {
     #[test]
     fn an_unexpected_answer_is_reported_with_its_status() {
         let decoded = |status: StatusCode, body: &[u8]| {
-            decode::<Vec<Offset>>(&Answer { status: status.as_u16(), body: body.to_vec() })
+            decode::<Vec<Offset>>(&ForwardedResponse { status: status.as_u16(), body: body.to_vec() })
         };
         let failed = |status, body: &[u8]| decoded(status, body).unwrap_err();
         let refusal = Refusal::Usage("no such channel".to_owned());

@@ -23,12 +23,12 @@
 //!
 //! 1. `prepared` keeps a key that was recovered often enough. [`Verifier::prepare`] computes its `multiples`, a table that
 //!    turns a product into the sum of some thirty points.
-//! 2. From then on `asking` asks the opposite question: did this member make this signature? This is the equation that
+//! 2. From then on `batch` asks the opposite question: did this member make this signature? This is the equation that
 //!    recovery solves, with the key inserted. Members are asked one after another, in the `order` in which the network
 //!    lists its signatures. The proofs of many events ask at the same time, so that `sums` adds many points at once.
 //! 3. If no member made a signature, its key is recovered. Only recovery finds strangers, repeats and malformed signatures.
 //!
-//! A "yes" in the second step can be trusted: the member's key comes from recovery, and `asking` explains why recovery
+//! A "yes" in the second step can be trusted: the member's key comes from recovery, and `batch` explains why recovery
 //! would find it again. A "no" is never a verdict. Without the feature every key is recovered. The vectors, the mutations
 //! and a comparison with k256 run in both builds.
 
@@ -39,9 +39,9 @@ use crate::event::{Event, OcrProof, Proofs, RawEvent};
 #[cfg(feature = "fast")]
 mod fast;
 mod hash;
-mod known;
-mod reading;
+mod members;
 mod reason;
+mod recovery;
 mod report;
 mod signature;
 mod signers;
@@ -51,8 +51,8 @@ pub use reason::{Reason, ReasonKind};
 pub use report::{OCR_REPORT_LENGTH, Report, event_hash, signed_digest, workflow_owner};
 pub use signers::{SignerSet, SignerSetError};
 
-use reading::{Counted, Signatures};
-use signature::{Recoverable, address_of};
+use recovery::{SignatureCount, Signatures};
+use signature::{RecoverableSignature, address_of};
 
 /// The result of verifying an event.
 #[derive(Clone, Debug, strum::IntoStaticStr)]
@@ -172,24 +172,24 @@ impl Verifier {
     /// the threshold. Run it off the async threads, and call [`prepare`](Self::prepare) from time to time.
     pub fn verify_all(&self, records: Vec<RawEvent>) -> Vec<Verdict> {
         let read: Vec<_> = records.into_iter().map(|raw| self.read(raw)).collect();
-        let proofs: Vec<_> = read.iter().filter_map(Read::signatures).collect();
+        let proofs: Vec<_> = read.iter().filter_map(PartialVerdict::signatures).collect();
         let mut counted = self.signers.count(&proofs).into_iter();
         read.into_iter().map(|read| read.verdict(&self.signers, &mut counted)).collect()
     }
 
     /// Checks everything except the signatures.
-    fn read(&self, raw: RawEvent) -> Read {
+    fn read(&self, raw: RawEvent) -> PartialVerdict {
         let event = match Event::parse(raw.json.clone()) {
             Ok(event) => event,
-            Err(malformed) => return Read::Verdict(Verdict::Rejected(raw, malformed.into())),
+            Err(malformed) => return PartialVerdict::Verdict(Verdict::Rejected(raw, malformed.into())),
         };
-        Read::Verdict(match (event.can_be_proved(), &event.proofs) {
+        PartialVerdict::Verdict(match (event.can_be_proved(), &event.proofs) {
             (true, Proofs::None) if event.proof_is_due() => Verdict::Pending(raw),
             (false, _) | (true, Proofs::None) => Verdict::Unsigned(Unsigned { event }),
             (true, Proofs::Unreadable) => Verdict::Rejected(raw, Reason::MalformedProof),
             (true, Proofs::Many) => Verdict::Rejected(raw, Reason::MultipleProofs),
             (true, Proofs::One(ocr)) => match self.bound(&event, ocr) {
-                Ok(proof) => return Read::Signed(event, proof),
+                Ok(proof) => return PartialVerdict::Signed(event, proof),
                 Err(reason) => Verdict::Rejected(raw, reason),
             },
         })
@@ -240,19 +240,19 @@ impl Dissected {
     pub fn of(ocr: &OcrProof, most: usize) -> Option<Self> {
         let (report, context) = (hash::bytes_of(&ocr.report)?, hash::bytes_of(&ocr.context)?);
         let digest = signed_digest(&report, &context);
-        let maker = |text: &Option<Box<str>>| Recoverable::parse(text.as_deref()?)?.recover(&digest);
+        let maker = |text: &Option<Box<str>>| RecoverableSignature::parse(text.as_deref()?)?.recover(&digest);
         let makers = ocr.signatures.iter().take(most).map(|text| maker(text).map(|key| address_of(&key))).collect();
         Some(Self { report, digest, makers })
     }
 }
 
-enum Read {
+enum PartialVerdict {
     Verdict(Verdict),
     /// The signatures decide the verdict. The proof does not name signers yet.
     Signed(Event, Proof),
 }
 
-impl Read {
+impl PartialVerdict {
     fn signatures(&self) -> Option<Signatures<'_>> {
         let Self::Signed(event, Proof { digest, .. }) = self else { return None };
         let Proofs::One(ocr) = &event.proofs else { return None };
@@ -260,14 +260,14 @@ impl Read {
     }
 
     /// Returns the verdict. `counted` yields the result for each record that has signatures.
-    fn verdict(self, set: &SignerSet, counted: &mut impl Iterator<Item = Result<Counted, Reason>>) -> Verdict {
+    fn verdict(self, set: &SignerSet, counted: &mut impl Iterator<Item = Result<SignatureCount, Reason>>) -> Verdict {
         let (event, proof) = match self {
             Self::Verdict(verdict) => return verdict,
             Self::Signed(event, proof) => (event, proof),
         };
         match counted.next().expect("the signatures of each proof are counted") {
             Err(reason) => Verdict::Rejected(event.raw, reason),
-            Ok(Counted { members, strangers }) => {
+            Ok(SignatureCount { members, strangers }) => {
                 let signers = members.into_iter().map(|member| set.addresses()[member]).collect();
                 Verdict::Verified(Verified { event, proof: Proof { signers, strangers, ..proof } })
             }

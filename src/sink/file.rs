@@ -3,7 +3,7 @@
 //! The blocking [`Journal`] does the work. This module runs it off the async threads, one batch at a time.
 //!
 //! ```text
-//! deliver ──► journal ──► tail          appends to the active file and syncs it
+//! deliver ──► journal ──► append        appends to the active file and syncs it
 //!                │  └───► opening       locks and mends the active file; refuses unsuitable files
 //! resume ────────┴──────► read_back     compares the content of the files with the recorded state and the service
 //!                            │
@@ -49,6 +49,7 @@ use super::{Delivery, LaneRef, Oldest, Position, Recorded, Resumed, Sink, SinkEr
 use proof::event::{ChannelId, EventKey};
 use telemetry::metrics::UpkeepFailures;
 
+mod append;
 mod closed;
 mod journal;
 mod lines;
@@ -56,11 +57,10 @@ mod opening;
 mod read_back;
 mod settings;
 mod system;
-mod tail;
 mod upkeep;
 
 pub use closed::name::{ClosedName, Compression};
-pub use settings::{Access, FileSettings, Keep, OpenFiles, Place, Rotation};
+pub use settings::{Access, FileLocation, FileSettings, Keep, OpenFiles, Rotation};
 
 use journal::Journal;
 

@@ -84,7 +84,7 @@ use crate::{Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Und
 use net::tasks::lock;
 
 mod brokers;
-mod failure;
+mod error;
 mod log;
 mod positions;
 mod producer;

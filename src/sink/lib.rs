@@ -60,7 +60,7 @@ mod webhook;
 pub mod receivers {}
 
 pub use built_in::{is_built_in, kafka, nats, postgres, sqlite};
-pub use file::{Access, ClosedName, Compression, File, FileSettings, Keep, OpenFiles, Place, Rotation};
+pub use file::{Access, ClosedName, Compression, File, FileLocation, FileSettings, Keep, OpenFiles, Rotation};
 #[cfg(feature = "nats")]
 pub use nats::Nats;
 #[cfg(feature = "postgres")]

@@ -135,10 +135,10 @@ impl NatsSettings {
 
 /// The pattern from which the subject of an event is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pattern(Vec<Part>);
+pub struct Pattern(Vec<PatternPart>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+enum PatternPart {
     /// A literal text, perhaps empty.
     Text(String),
     Name(Name),
@@ -162,10 +162,10 @@ impl FromStr for Pattern {
         let mut rest = text;
         while let Some((before, after)) = rest.split_once('{') {
             let (name, after) = after.split_once('}').ok_or("has a { without its }")?;
-            parts.extend([Part::Text(before.to_owned()), Part::Name(name.parse().map_err(|_| NAMES)?)]);
+            parts.extend([PatternPart::Text(before.to_owned()), PatternPart::Name(name.parse().map_err(|_| NAMES)?)]);
             rest = after;
         }
-        parts.push(Part::Text(rest.to_owned()));
+        parts.push(PatternPart::Text(rest.to_owned()));
         let pattern = Self(parts);
         let shape = pattern.with(|_| "x".to_owned());
         if !shape.chars().all(|c| c.is_ascii_graphic() && !matches!(c, '*' | '>' | '{' | '}')) {
@@ -174,7 +174,7 @@ impl FromStr for Pattern {
         if shape.split('.').any(str::is_empty) || text.len() > PATTERN_LIMIT {
             return Err("must be tokens with one dot between each two, 500 characters at most");
         }
-        if !matches!(&pattern.0[0], Part::Text(text) if text.contains('.')) || text.starts_with('$') {
+        if !matches!(&pattern.0[0], PatternPart::Text(text) if text.contains('.')) || text.starts_with('$') {
             return Err("must begin with a word and a dot, such as \"channeld.\", and not with $");
         }
         Ok(pattern)
@@ -203,7 +203,7 @@ impl Pattern {
     /// The first token.
     pub fn first(&self) -> &str {
         match self.0.first() {
-            Some(Part::Text(text)) => text.split('.').next().unwrap_or_default(),
+            Some(PatternPart::Text(text)) => text.split('.').next().unwrap_or_default(),
             _ => "",
         }
     }
@@ -225,9 +225,9 @@ impl Pattern {
     }
 
     fn with(&self, value: impl Fn(Name) -> String) -> String {
-        let text = |part: &Part| match part {
-            Part::Text(text) => text.clone(),
-            Part::Name(name) => value(*name),
+        let text = |part: &PatternPart| match part {
+            PatternPart::Text(text) => text.clone(),
+            PatternPart::Name(name) => value(*name),
         };
         self.0.iter().map(text).collect()
     }

@@ -26,17 +26,17 @@ use std::sync::{Arc, OnceLock};
 use async_trait::async_trait;
 
 use super::settings::SqliteSettings;
-use super::table::{Parts, Row, with_size};
+use super::table::{Row, RowChunks, with_size};
 use super::{Delivery, LaneRef, Oldest, Position, Recorded, Resumed, Sink, SinkError, Undelivered, blocking};
 use proof::event::{ChannelId, EventKey};
 use telemetry::metrics::UpkeepFailures;
 
 mod database;
+mod error;
 mod files;
 mod key;
 mod lane;
 mod read;
-mod refusal;
 mod schema;
 #[cfg(test)]
 mod tests;
@@ -112,7 +112,7 @@ impl Sink for Sqlite {
     }
 
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
-        let mut parts = Parts::of(delivery.messages, ROWS, Row::of);
+        let mut parts = RowChunks::of(delivery.messages, ROWS, Row::of);
         let mut next = parts.next().await;
         let mut after = delivery.after;
         while let Some((place, rows)) = next {

@@ -43,7 +43,7 @@ use record::Message;
 mod lane;
 mod position;
 
-pub(super) use lane::{Appended, Claim, Found, Lane, Lanes, Limits, Log};
+pub(super) use lane::{Appended, ClaimedPosition, Lane, Lanes, Limits, Log, UnrecordedEvents};
 pub(super) use position::Position;
 
 const CHANNEL_ID: &str = "Channeld-Channel-Id";

@@ -134,7 +134,7 @@ pub(super) enum Cell {
 pub(super) struct Row(pub(super) Vec<Cell>);
 
 /// Makes the rows of messages, one part at a time.
-pub(super) struct Parts<'a> {
+pub(super) struct RowChunks<'a> {
     messages: &'a [Message],
     /// The most rows in a part.
     most: usize,
@@ -159,7 +159,7 @@ impl Row {
     }
 }
 
-impl<'a> Parts<'a> {
+impl<'a> RowChunks<'a> {
     pub(super) fn of(messages: &'a [Message], most: usize, make: fn(&Message, Timestamp) -> Row) -> Self {
         Self { messages, most, make, made: 0 }
     }

@@ -25,9 +25,9 @@ use reqwest::header::AUTHORIZATION;
 
 use super::{Delivery, Fault, Sink, SinkError, Tested, Undelivered};
 
-mod answer;
 mod endpoint;
 mod offer;
+mod response;
 mod settings;
 mod signature;
 mod token;

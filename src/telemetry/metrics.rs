@@ -25,14 +25,14 @@ use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
-mod counted;
+mod channel;
+mod counters;
 mod table;
-mod words;
 
+use counters::WordCounters;
 use table::{buckets, described, labels, well_formed};
-use words::WordCounters;
 
-pub use counted::{ChannelMetrics, Endpoint, Sort, Upkeep, UpkeepFailures};
+pub use channel::{ChannelMetrics, Endpoint, Sort, Upkeep, UpkeepFailures};
 
 /// All metrics of this process. Clones share them.
 #[derive(Clone, Debug)]

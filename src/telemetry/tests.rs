@@ -10,15 +10,15 @@ use super::*;
 
 /// Collects the standard error of a program.
 #[derive(Clone, Default)]
-pub(super) struct Written(Arc<Mutex<Vec<u8>>>);
+pub(super) struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
-impl Written {
+impl CapturedLog {
     pub(super) fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 }
 
-impl Write for Written {
+impl Write for CapturedLog {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap().write(bytes)
     }
@@ -30,7 +30,7 @@ impl Write for Written {
 
 /// The log output of `said`.
 fn written(format: LogFormat, with_colours: bool, said: impl FnOnce()) -> String {
-    let written = Written::default();
+    let written = CapturedLog::default();
     let to = written.clone();
     let lines = lines(format, move || to.clone(), with_colours, false);
     tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), said);

@@ -115,8 +115,8 @@ impl Trace {
     }
 
     /// Starts a child span.
-    pub fn part(&self, name: &'static str) -> Part {
-        Part(self.batch.with_span(SpanBuilder::from_name(name).start_with_context(&self.tracer, &self.batch)))
+    pub fn part(&self, name: &'static str) -> ChildSpan {
+        ChildSpan(self.batch.with_span(SpanBuilder::from_name(name).start_with_context(&self.tracer, &self.batch)))
     }
 
     /// Adds a child span that has already ended.
@@ -129,9 +129,9 @@ impl Trace {
 /// A child span of a trace. It ends when it is dropped.
 #[derive(Debug, Default)]
 #[must_use = "it ends when it is dropped"]
-pub struct Part(Context);
+pub struct ChildSpan(Context);
 
-impl Part {
+impl ChildSpan {
     /// Sets an attribute.
     pub fn note(&self, name: &'static str, value: impl Into<Value>) {
         self.0.span().set_attribute(KeyValue::new(name, value));

@@ -1,4 +1,4 @@
-//! An operator's controls of a running channel, and access to its claim.
+//! An operator's controls of a running channel, and access to its leased ledger.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -12,10 +12,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::status::board::Board;
-use crate::status::deliveries::Tail;
+use crate::status::deliveries::DeliveryTail;
 use crate::status::{Pauses, Problem};
 use crate::verify::recent::RecentEvents;
-use ledger::{Change, Claim, Claimed, Commit, CommitError, Pause, SinkName};
+use ledger::{Change, Commit, CommitError, LeasedLedger, LedgerAndProofs, Pause, SinkName};
 use net::memory::{ChannelMemory, Memory};
 use net::tasks::lock;
 use proof::event::ChannelId;
@@ -28,18 +28,18 @@ const LOOK_AT_CLOCK: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub struct Handle {
     board: Mutex<Board>,
-    owned: Mutex<Weak<Owned>>,
+    owned: Mutex<Weak<LeasedChannel>>,
     pauses: watch::Sender<Pauses>,
     pub(crate) polls: Notify,
     /// The memory account of its pages and its events in progress.
     pub(crate) memory: Arc<ChannelMemory>,
 }
 
-/// A claimed channel, for its own task and for operators' commands.
+/// A channel whose lease this process has, for its own task and for operators' commands.
 #[derive(Debug)]
-pub struct Owned {
+pub struct LeasedChannel {
     /// The right to change the channel's ledger.
-    pub claim: Claim,
+    pub leased: LeasedLedger,
     /// Notified when an operator's command has made events late, so that they are processed immediately.
     pub released: Notify,
     /// Locked while the channel runs, and while an operator moves its cursors.
@@ -62,7 +62,7 @@ impl Handle {
     }
 
     /// Pauses or resumes the whole channel or a sink. Returns `false` if this changes nothing. Resuming also applies to a
-    /// sink that is gone, and a refusing sink is retried immediately. Not durable: see [`Owned::pause`].
+    /// sink that is gone, and a refusing sink is retried immediately. Not durable: see [`LeasedChannel::pause`].
     pub(crate) fn set_paused(&self, sink: Option<SinkName>, pause: Option<Pause>) -> bool {
         let mut has_changed = false;
         self.pauses.send_modify(|pauses| {
@@ -106,29 +106,34 @@ impl Handle {
     }
 
     /// Returns the owned channel, or `None` if this process does not own it.
-    pub fn owned(&self) -> Option<Arc<Owned>> {
+    pub fn owned(&self) -> Option<Arc<LeasedChannel>> {
         lock(&self.owned).upgrade()
     }
 
-    /// Takes over a claimed channel. Makes its delivered proofs known to all other channels, its ledger readable, and the
-    /// channel reachable for operators' commands.
-    pub fn own(&self, channel: &ChannelRef, (claim, proofs): Claimed, recent: &RecentEvents) -> Arc<Owned> {
+    /// Takes over a channel whose lease was acquired. Makes its delivered proofs known to all other channels, its ledger
+    /// readable, and the channel reachable for operators' commands.
+    pub fn own(
+        &self,
+        channel: &ChannelRef,
+        (leased, proofs): LedgerAndProofs,
+        recent: &RecentEvents,
+    ) -> Arc<LeasedChannel> {
         for (mine, other) in recent.remember(channel.id, &proofs) {
             let channel = &channel.name;
             error!(%channel, offset = mine.get(), %other, "the same proof was delivered in two channels: one of them was shown an event that is not its own");
         }
-        recent.learn(&claim.ledger().shown_elsewhere());
-        recent.workflows.remember(channel.id, claim.ledger().workflows());
-        let owned = Arc::new(Owned { claim, released: Notify::new(), running: tokio::sync::Mutex::default() });
-        let paused = owned.claim.ledger().paused().clone();
+        recent.learn(&leased.ledger().shown_elsewhere());
+        recent.workflows.remember(channel.id, leased.ledger().workflows());
+        let owned = Arc::new(LeasedChannel { leased, released: Notify::new(), running: tokio::sync::Mutex::default() });
+        let paused = owned.leased.ledger().paused().clone();
         self.pauses.send_modify(|pauses| pauses.paused = paused);
-        self.board().ledger = Some(owned.claim.ledger.clone());
+        self.board().ledger = Some(owned.leased.ledger.clone());
         *lock(&self.owned) = Arc::downgrade(&owned);
         owned
     }
 }
 
-impl Owned {
+impl LeasedChannel {
     /// Pauses or resumes durably. Returns `false` if this changes nothing.
     ///
     /// # Errors
@@ -139,7 +144,7 @@ impl Owned {
         sink: Option<SinkName>,
         pause: Option<Pause>,
     ) -> Result<bool, CommitError> {
-        self.claim.commit(Commit(vec![Change::Pause { sink: sink.clone(), pause }])).await?;
+        self.leased.commit(Commit(vec![Change::Pause { sink: sink.clone(), pause }])).await?;
         Ok(handle.set_paused(sink, pause))
     }
 
@@ -172,7 +177,7 @@ pub struct Handles {
     /// The memory that all channels share.
     pub memory: Arc<Memory>,
     /// The latest deliveries to their sinks.
-    pub tail: Arc<Tail>,
+    pub tail: Arc<DeliveryTail>,
 }
 
 impl Handles {

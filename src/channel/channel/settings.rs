@@ -82,9 +82,9 @@ pub enum Ordering {
     Strict,
 }
 
-/// The use of a sink by one channel.
+/// The settings of one lane: how a channel uses a sink.
 #[derive(Clone, Debug)]
-pub struct Outlet {
+pub struct LaneSettings {
     /// Its name in the configuration.
     pub name: Arc<str>,
     /// The sink that receives the events.
@@ -99,8 +99,8 @@ pub struct Outlet {
     pub gives_up_after: Option<Duration>,
 }
 
-impl Outlet {
-    /// Creates an outlet that delivers every event as a record and never gives up on an event.
+impl LaneSettings {
+    /// Creates the settings of a lane that delivers every event as a record and never gives up on an event.
     pub fn new(name: &str, sink: Arc<dyn Sink>, retry: RetryPolicy) -> Self {
         Self { name: name.into(), sink, shape: Shape::default(), filter: None, retry, gives_up_after: None }
     }
@@ -110,8 +110,8 @@ impl Outlet {
     }
 }
 
-/// Two outlets are equal if they use the same sink in the same way.
-impl PartialEq for Outlet {
+/// The settings of two lanes are equal if they use the same sink in the same way.
+impl PartialEq for LaneSettings {
     fn eq(&self, other: &Self) -> bool {
         let Self { name, sink, shape, filter, retry, gives_up_after } = self;
         Arc::ptr_eq(sink, &other.sink)
@@ -124,5 +124,5 @@ impl PartialEq for Outlet {
 pub(crate) struct Plan {
     pub(crate) settings: Arc<Settings>,
     pub(crate) source: Arc<dyn Source>,
-    pub(crate) outlets: Vec<Outlet>,
+    pub(crate) lanes: Vec<LaneSettings>,
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, error, info, warn};
 
-use super::{Accounts, Comparison, Comparisons, Found, NAMED, NotCompared, Scope, SinkComparison};
+use super::{Accounts, Comparison, Comparisons, LastComparison, NAMED, NotCompared, Scope, SinkComparison};
 use crate::channel::controls::Handle;
 use crate::error::{ChannelError, NotRead, ReadError};
 use crate::read::reader::{History, first_since};
@@ -82,15 +82,15 @@ async fn compare(shared: &RunContext, read_plan: &ReadPlan, every: Duration) -> 
     let covered = channel.handle.board().comparisons.last.map_or(every, |last| last.elapsed()) + every;
     let since = channel.parts.machine.now().saturating_sub_unsigned(covered.as_secs());
     let since = first_since(&*source, since).await.map_err(ReadError::from)?;
-    let outlets = channel.plan.borrow().outlets.clone();
-    let mut sinks = Vec::with_capacity(outlets.len());
-    for outlet in outlets {
-        let missing = channel.handle.board().comparisons.lowest_missing(&outlet.name);
+    let lanes = channel.plan.borrow().lanes.clone();
+    let mut sinks = Vec::with_capacity(lanes.len());
+    for lane_settings in lanes {
+        let missing = channel.handle.board().comparisons.lowest_missing(&lane_settings.name);
         let since = Some(missing.map_or(since, |missing| missing.min(since)));
         let scope = Scope { from: None, since, is_shared: channel.parts.ledgers.store.is_shared() };
-        sinks.push(SinkComparison::begin(outlet, settings.channel.id, scope).await);
+        sinks.push(SinkComparison::begin(lane_settings, settings.channel.id, scope).await);
     }
-    let accounts = || async { Ok::<_, NotRead>(channel.handle.accounts(&shared.owned.claim.ledger).await) };
+    let accounts = || async { Ok::<_, NotRead>(channel.handle.accounts(&shared.owned.leased.ledger).await) };
     let mut comparison = Comparison::new(settings.clone(), sinks, accounts().await?, PIECE);
     if let Some((from, to)) = comparison.range() {
         let mut history = History::of(source, from, to, settings.page_limit);
@@ -120,8 +120,8 @@ fn quiet(shared: &RunContext, read_plan: &ReadPlan) -> Arc<dyn Source> {
 fn report(shared: &RunContext, comparison: Comparison) -> bool {
     let (channel, at) = (&shared.channel.identity.name, shared.channel.parts.machine.time());
     let mut all_were_read = true;
-    for SinkComparison { outlet, from, tally, missing, .. } in comparison.sinks {
-        let sink = &outlet.name;
+    for SinkComparison { lane_settings, from, tally, missing, .. } in comparison.sinks {
+        let sink = &lane_settings.name;
         match from {
             Ok(_) => {}
             Err(NotCompared::Failed(error)) => {
@@ -143,7 +143,7 @@ fn report(shared: &RunContext, comparison: Comparison) -> bool {
             error!(%channel, %sink, events, missing = count, offsets, "events of the service are missing in the sink: `channeld check --history` lists them and shows how to deliver them");
         }
         let listed = missing.into_iter().map(|event| event.key).collect();
-        let found = Found { at, events, missing: count, listed };
+        let found = LastComparison { at, events, missing: count, listed };
         shared.channel.handle.board().comparisons.sinks.insert(sink.clone(), found);
     }
     all_were_read

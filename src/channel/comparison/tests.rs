@@ -98,8 +98,8 @@ fn holder(held: impl IntoIterator<Item = i64>) -> Arc<Holder> {
     Arc::new(Holder { held: Mutex::new(held.into_iter().map(key).collect()), fails: false })
 }
 
-fn outlet(sink: Arc<dyn Sink>) -> Outlet {
-    Outlet::new("sink", sink, RETRY)
+fn lane_settings(sink: Arc<dyn Sink>) -> LaneSettings {
+    LaneSettings::new("sink", sink, RETRY)
 }
 
 fn accounts(cursor: i64) -> Accounts {
@@ -108,9 +108,14 @@ fn accounts(cursor: i64) -> Accounts {
 }
 
 /// Compares events with one sink in pages of two and pieces of three.
-async fn compare(outlet: Outlet, scope: Scope, accounts: Accounts, events: Vec<RawEvent>) -> SinkComparison {
+async fn compare(
+    lane_settings: LaneSettings,
+    scope: Scope,
+    accounts: Accounts,
+    events: Vec<RawEvent>,
+) -> SinkComparison {
     let settings = Arc::new(settings());
-    let sink = SinkComparison::begin(outlet, settings.channel.id, scope).await;
+    let sink = SinkComparison::begin(lane_settings, settings.channel.id, scope).await;
     let mut comparison = Comparison::new(settings, vec![sink], accounts.clone(), 3);
     let accounts = || async { Ok::<_, Infallible>(accounts.clone()) };
     for page in events.chunks(2) {
@@ -133,7 +138,7 @@ async fn an_event_that_neither_the_sink_nor_the_ledger_has_is_missing() {
     accounts.sinks.get_mut("sink").unwrap().dead_letters = keys([9]);
     let mut events: Vec<_> = (1..=13).map(notice).collect();
     (events[5], events[6], events[7], events[9]) = (forged(6), forged(7), unproved(8), unproved(10));
-    let sink = compare(outlet(holder([1, 2, 12])), Scope::default(), accounts, events).await;
+    let sink = compare(lane_settings(holder([1, 2, 12])), Scope::default(), accounts, events).await;
     assert_eq!(missing(&sink), [3, 11]);
     let expected = Tally {
         events: 13,
@@ -156,21 +161,21 @@ async fn two_events_at_one_offset_are_compared_by_id() {
     let other = EventKey { offset: offset(2), id: Some(EventId(id(102))) };
     let sink = holder([1]);
     lock(&sink.held).push(other);
-    let sink = compare(outlet(sink), Scope::default(), accounts(2), vec![notice(1), notice(2)]).await;
+    let sink = compare(lane_settings(sink), Scope::default(), accounts(2), vec![notice(1), notice(2)]).await;
     assert_eq!(sink.missing.iter().map(|event| event.key).collect::<Vec<_>>(), [key(2)]);
 }
 
 #[tokio::test]
 async fn excluded_events_are_not_missing() {
     let filter = Filter(vec![Rule::from([(Field::Type, vec!["watcher.event".to_owned()])])]);
-    let filtered = Outlet { filter: Some(Arc::new(filter)), ..outlet(holder([1])) };
+    let filtered = LaneSettings { filter: Some(Arc::new(filter)), ..lane_settings(holder([1])) };
     let sink = compare(filtered, Scope::default(), accounts(3), vec![notice(1), notice(2), notice(3)]).await;
     assert_eq!((missing(&sink), sink.tally.excluded), (vec![], 3));
 
     let mut settings = settings();
     settings.verification.unsigned = UnsignedPolicy::Drop;
     let settings = Arc::new(settings);
-    let sink = SinkComparison::begin(outlet(holder([1])), settings.channel.id, Scope::default()).await;
+    let sink = SinkComparison::begin(lane_settings(holder([1])), settings.channel.id, Scope::default()).await;
     let mut comparison = Comparison::new(settings, vec![sink], accounts(2), 3);
     comparison.add(vec![notice(1), notice(2)]).await;
     assert!(!comparison.look().await);
@@ -180,7 +185,7 @@ async fn excluded_events_are_not_missing() {
 #[tokio::test]
 async fn the_comparison_starts_at_the_sinks_first_event_or_a_given_offset() {
     let events = || (1..=7).map(notice).collect::<Vec<_>>();
-    let held = || outlet(holder([4, 2, 6, 7]));
+    let held = || lane_settings(holder([4, 2, 6, 7]));
     let at = |number| Some(offset(number));
     for (scope, expected) in [
         (Scope::default(), vec![5]),
@@ -191,29 +196,29 @@ async fn the_comparison_starts_at_the_sinks_first_event_or_a_given_offset() {
         let sink = compare(held(), scope, accounts(7), events()).await;
         assert_eq!(missing(&sink), expected, "{scope:?}");
     }
-    let nothing = compare(outlet(holder([])), Scope::default(), accounts(7), events()).await;
+    let nothing = compare(lane_settings(holder([])), Scope::default(), accounts(7), events()).await;
     assert!(matches!(nothing.from, Err(NotCompared::HoldsNothing)) && nothing.tally == Tally::default());
     let everything = Scope { from: at(6), ..Scope::default() };
-    let sink = compare(outlet(holder([])), everything, accounts(7), events()).await;
+    let sink = compare(lane_settings(holder([])), everything, accounts(7), events()).await;
     assert_eq!(missing(&sink), [6, 7]);
 }
 
 #[tokio::test]
 async fn a_sink_that_cannot_be_read_is_not_compared() {
-    let sink = compare(outlet(Arc::new(Silent)), Scope::default(), accounts(1), vec![notice(1)]).await;
+    let sink = compare(lane_settings(Arc::new(Silent)), Scope::default(), accounts(1), vec![notice(1)]).await;
     assert!(matches!(sink.from, Err(NotCompared::CannotSay)) && sink.tally == Tally::default());
     let shared = Scope { is_shared: true, ..Scope::default() };
-    let sink = compare(outlet(holder([2])), shared, accounts(2), vec![notice(1), notice(2)]).await;
+    let sink = compare(lane_settings(holder([2])), shared, accounts(2), vec![notice(1), notice(2)]).await;
     assert!(matches!(sink.from, Err(NotCompared::Local)) && sink.tally == Tally::default());
     let failing = Arc::new(Holder { held: Mutex::new(vec![key(1)]), fails: true });
-    let sink = compare(outlet(failing), Scope::default(), accounts(2), vec![notice(1), notice(2)]).await;
+    let sink = compare(lane_settings(failing), Scope::default(), accounts(2), vec![notice(1), notice(2)]).await;
     assert!(matches!(sink.from, Err(NotCompared::Failed(_))) && sink.missing.is_empty());
 }
 
 #[tokio::test]
 async fn events_delivered_during_the_comparison_are_not_missing() {
     let (holder, settings) = (holder([1]), Arc::new(settings()));
-    let sink = SinkComparison::begin(outlet(holder.clone()), settings.channel.id, Scope::default()).await;
+    let sink = SinkComparison::begin(lane_settings(holder.clone()), settings.channel.id, Scope::default()).await;
     let mut comparison = Comparison::new(settings, vec![sink], accounts(9), 100);
     comparison.add((1..=6).map(notice).collect()).await;
     assert!(comparison.look().await);
@@ -229,7 +234,7 @@ async fn events_delivered_during_the_comparison_are_not_missing() {
 #[tokio::test]
 async fn a_proposed_replay_contains_only_missing_events() {
     let events = [1, 2, 3, 5, 8, 9, 11].map(notice).to_vec();
-    let sink = compare(outlet(holder([1, 9])), Scope::default(), accounts(11), events).await;
+    let sink = compare(lane_settings(holder([1, 9])), Scope::default(), accounts(11), events).await;
     assert_eq!(missing(&sink), [2, 3, 5, 8, 11]);
     let ranges = sink.ranges().into_iter().map(|(from, to)| (from.get(), to.get()));
     assert_eq!(ranges.collect::<Vec<_>>(), [(2, 8), (11, 11)]);

@@ -12,7 +12,7 @@ use telemetry::trace::Trace;
 
 /// The consequence of the verdict on an event.
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum Disposition {
     Deliver(Record),
     /// The event is a notice, and the configuration drops notices.
     Dropped(EventKey),
@@ -111,7 +111,7 @@ impl Batch {
     }
 
     /// Appends the next event. `previous` is the offset of the confirmed event before it.
-    pub(crate) fn push(&mut self, outcome: Outcome, previous: Option<Offset>) {
+    pub(crate) fn push(&mut self, outcome: Disposition, previous: Option<Offset>) {
         if let Some((key, digest)) = outcome.known() {
             if self.known.len() >= 2 * HISTORY {
                 self.known.drain(..HISTORY);
@@ -122,15 +122,15 @@ impl Batch {
         // A range that is being sorted is one part.
         self.parts[0].0 = self.through;
         match outcome {
-            Outcome::Deliver(record) => self.records.push(Arc::new(record)),
-            Outcome::Dropped(_) => {}
-            Outcome::Pending(pending) => self.pending.push(pending),
-            Outcome::Rejected(event) | Outcome::Unconfirmed(event) => self.rejected.push(event),
+            Disposition::Deliver(record) => self.records.push(Arc::new(record)),
+            Disposition::Dropped(_) => {}
+            Disposition::Pending(pending) => self.pending.push(pending),
+            Disposition::Rejected(event) | Disposition::Unconfirmed(event) => self.rejected.push(event),
         }
     }
 }
 
-impl Outcome {
+impl Disposition {
     pub(crate) fn is_rejected(&self) -> bool {
         matches!(self, Self::Rejected(_) | Self::Unconfirmed(_))
     }

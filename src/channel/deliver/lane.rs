@@ -21,22 +21,22 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
-use crate::channel::settings::Outlet;
+use crate::channel::settings::LaneSettings;
 use crate::deliver::batch::{Batch, Cause, LateRecord};
-use crate::deliver::upcoming::{Next, Prepared, Upcoming};
+use crate::deliver::upcoming::{NextWork, PreparedBatch, Upcoming};
 use crate::error::ChannelError;
 use crate::late;
 use crate::read::intake::Intake;
 use crate::run::context::RunContext;
 use crate::status::deliveries::LateDelivery;
 use crate::status::reporter;
-use ledger::{Confirmed, Cursor, GivenUp};
+use ledger::{Confirmed, Cursor, DeadLetterFacts};
 use net::Chain;
 use net::retry::Retry;
 use proof::event::Offset;
 use record::Message;
 use sink::{Delivery, LaneRef, SinkError, Undelivered};
-use telemetry::trace::{Part, Trace, TraceId};
+use telemetry::trace::{ChildSpan, Trace, TraceId};
 
 mod position;
 mod refusal;
@@ -44,7 +44,7 @@ mod refusal;
 pub(crate) struct Lane {
     shared: Arc<RunContext>,
     identity: LaneRef,
-    outlet: Outlet,
+    settings: LaneSettings,
     /// The recorded cursor.
     through: Option<Offset>,
     /// The position that the sink has confirmed. `None` if the sink stores no positions or has not been asked yet.
@@ -55,13 +55,13 @@ pub(crate) struct Lane {
     reads: bool,
     retry: Retry,
     /// The event that the sink last refused.
-    last_refused: Option<GivenUp>,
+    last_refused: Option<DeadLetterFacts>,
     /// The events above the cursor that the sink already had at the begin. They are offered again, and the sink skips them.
     held: BTreeSet<Offset>,
     /// The trace of the current events, and its start. Its spans end without waiting for the next events.
     trace: Option<(TraceId, SystemTime)>,
     /// The delivery of the current events, as a part of their trace.
-    delivery: Part,
+    delivery: ChildSpan,
 }
 
 /// Why a lane stops its current work.
@@ -79,25 +79,25 @@ impl From<ChannelError> for Halt {
 }
 
 impl Lane {
-    /// Creates the lane of an outlet, beginning at its cursor, and its upcoming work.
-    pub(crate) fn new(shared: Arc<RunContext>, outlet: Outlet, Cursor { through }: Cursor) -> (Self, Upcoming) {
-        let (input, waiting) = shared.hub.add(&outlet.name, through);
-        shared.channel.metrics.lane_begins(&outlet.name);
-        let upcoming = Upcoming::new(input, outlet.clone(), shared.channel.handle.memory.clone(), through);
-        shared.channel.handle.board().lane_begins(&outlet.name, through, waiting);
+    /// Creates a lane with these settings, beginning at its cursor, and its upcoming work.
+    pub(crate) fn new(shared: Arc<RunContext>, settings: LaneSettings, Cursor { through }: Cursor) -> (Self, Upcoming) {
+        let (input, waiting) = shared.hub.add(&settings.name, through);
+        shared.channel.metrics.lane_begins(&settings.name);
+        let upcoming = Upcoming::new(input, settings.clone(), shared.channel.handle.memory.clone(), through);
+        shared.channel.handle.board().lane_begins(&settings.name, through, waiting);
         let lane = Self {
-            identity: LaneRef { channel: shared.channel.identity.clone(), sink: outlet.name.clone() },
-            retry: shared.channel.parts.machine.retry(outlet.retry),
+            identity: LaneRef { channel: shared.channel.identity.clone(), sink: settings.name.clone() },
+            retry: shared.channel.parts.machine.retry(settings.retry),
             last_refused: None,
             shared,
-            outlet,
+            settings,
             through,
             confirmed: None,
             is_sure: false,
             reads: false,
             held: BTreeSet::new(),
             trace: None,
-            delivery: Part::default(),
+            delivery: ChildSpan::default(),
         };
         (lane, upcoming)
     }
@@ -124,22 +124,22 @@ impl Lane {
                 next = upcoming.next() => next,
             };
             done = match next {
-                Some(Next::Batch(prepared)) => upcoming.during(self.batch(prepared, stop)).await,
-                Some(Next::Late(late)) => upcoming.during(self.late(&late, stop)).await,
-                Some(Next::CatchUp) => self.catch_up(stop).await,
+                Some(NextWork::Batch(prepared)) => upcoming.during(self.batch(prepared, stop)).await,
+                Some(NextWork::Late(late)) => upcoming.during(self.late(&late, stop)).await,
+                Some(NextWork::CatchUp) => self.catch_up(stop).await,
                 None => return Ok(()),
             };
         }
     }
 
-    async fn batch(&mut self, prepared: Prepared, stop: &CancellationToken) -> Result<(), Halt> {
-        let Prepared { batch, messages: mut waiting, .. } = prepared;
+    async fn batch(&mut self, prepared: PreparedBatch, stop: &CancellationToken) -> Result<(), Halt> {
+        let PreparedBatch { batch, messages: mut waiting, .. } = prepared;
         let batch = &*batch;
         waiting.retain(|message| !self.has_passed(message.offset()));
         self.delivery = waiting.first().map(|first| self.begin_delivery(batch, first.offset())).unwrap_or_default();
         while !waiting.is_empty() {
             self.ready(stop).await?;
-            let offered = &waiting[..waiting.len().min(self.outlet.sink.at_once())];
+            let offered = &waiting[..waiting.len().min(self.settings.sink.at_once())];
             let trace = batch.trace_at(offered[0].offset());
             self.trace = Some((trace.id(), trace.since()));
             let (count, last) = (offered.len(), offered[offered.len() - 1].offset());
@@ -166,14 +166,14 @@ impl Lane {
                 let through = if waiting.is_empty() { batch.through } else { given_up };
                 self.record(batch, through, Some(letter)).await?;
                 if waiting.is_empty() {
-                    self.delivery = Part::default();
+                    self.delivery = ChildSpan::default();
                     return Ok(());
                 }
             }
             self.refused(error, stop).await?;
         }
         self.accepted();
-        self.delivery = Part::default();
+        self.delivery = ChildSpan::default();
         Ok(self.record(batch, batch.through, None).await?)
     }
 
@@ -190,19 +190,19 @@ impl Lane {
             self.shared.late.insert([key]);
             return Ok(());
         }
-        if !self.outlet.takes(record) {
+        if !self.settings.takes(record) {
             return Ok(self.settle(key, Some(record), None).await?);
         }
         self.ready(stop).await?;
         self.trace = Some((trace.id(), trace.since()));
         self.delivery = self.part(trace, "deliver");
-        let message = [Message::new(record, &self.outlet.shape)];
+        let message = [Message::new(record, &self.settings.shape)];
         let through = self.through.unwrap_or(offset);
         while self.is_owed(&key)
             && let Err(Undelivered { error, .. }) = self.offer(&message, through).await
         {
             if let Some(letter) = self.dead_letter(&message[0], &error) {
-                self.delivery = Part::default();
+                self.delivery = ChildSpan::default();
                 return Ok(self.settle(key, None, Some(letter)).await?);
             }
             self.refused(error, stop).await?;
@@ -210,7 +210,7 @@ impl Lane {
             self.ready(stop).await?;
         }
         self.accepted();
-        self.delivery = Part::default();
+        self.delivery = ChildSpan::default();
         let _recording = self.part(trace, "record");
         // Note the time before the ledger forgets the event.
         let (sink, at) = (self.identity.sink.clone(), self.shared.channel.parts.machine.time());
@@ -231,11 +231,11 @@ impl Lane {
 
     /// Reads for itself and delivers, beginning at the lane's own cursor, until the lane has caught up.
     async fn catch_up(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
-        let sink = self.outlet.name.clone();
+        let sink = self.settings.name.clone();
         self.reads = true;
         'plan: loop {
             let read_plan = self.shared.read_plan();
-            let part = reporter::Part::Lane(sink.clone());
+            let part = reporter::LoopPart::Lane(sink.clone());
             let mut intake = Intake::new(self.shared.clone(), read_plan.clone(), self.through, part);
             while !self.shared.hub.rejoin(&sink, self.through) {
                 let reading = async {
@@ -252,8 +252,8 @@ impl Lane {
                     Some(mut batch) => {
                         // Never read beyond the hub: its reader records the gaps in which events may appear for every lane.
                         let is_cut = self.shared.hub.position().is_some_and(|position| batch.end_at(position));
-                        let mut prepared = Prepared::of(Arc::new(batch));
-                        prepared.shape(&self.outlet, self.through).await;
+                        let mut prepared = PreparedBatch::of(Arc::new(batch));
+                        prepared.shape(&self.settings, self.through).await;
                         match intake.during(self.batch(prepared, stop)).await {
                             Err(Halt::MovedBack) => continue 'plan,
                             done => done?,
@@ -277,9 +277,9 @@ impl Lane {
     /// Offers events to the sink once. If the sink accepts them, everything up to `through` is processed.
     async fn offer(&mut self, messages: &[Message], through: Offset) -> Result<(), Undelivered> {
         let first = messages.first().and_then(|message| message.record().time);
-        self.shared.channel.handle.board().lane_offers(&self.outlet.name, first);
+        self.shared.channel.handle.board().lane_offers(&self.settings.name, first);
         let began = std::time::Instant::now();
-        let epoch = self.shared.owned.claim.lease.epoch;
+        let epoch = self.shared.owned.leased.lease.epoch;
         let after = self.confirmed.and_then(|confirmed| confirmed.position);
         let delivery = Delivery { lane: &self.identity, epoch, after, through, messages };
         let answer = self.delivery.around(self.deliver(&delivery)).await;
@@ -289,17 +289,17 @@ impl Lane {
             Err(Undelivered { delivered, beyond, error }) => (*delivered, beyond, Some(error.kind())),
         };
         let (metrics, taken) = (&self.shared.channel.metrics, first + beyond.len());
-        metrics.offered(&self.outlet.name, took, taken, error);
+        metrics.offered(&self.settings.name, took, taken, error);
         let beyond = messages[first..].iter().filter(|message| beyond.contains(&message.offset()));
         let taken_ones = messages[..first].iter().chain(beyond);
         let times = taken_ones.clone().map(|message| message.record().time);
         let read = self.trace.map(|(_, since)| since);
-        metrics.delivered(&self.outlet.name, read, times);
+        metrics.delivered(&self.settings.name, read, times);
         // If the clock was set back, the wait counts as zero.
         let waited = read.map(|read| read.elapsed().unwrap_or_default());
         self.shared.channel.handle.board().hour.took(taken, waited);
         let tail = &self.shared.channel.parts.handles.tail;
-        tail.note(&self.outlet.name, taken_ones.map(|message| (message, self.has_passed(message.offset()))));
+        tail.note(&self.settings.name, taken_ones.map(|message| (message, self.has_passed(message.offset()))));
         let (channel, sink, trace_id) = (&self.identity.channel.name, &self.identity.sink, self.trace_id());
         debug!(%channel, %sink, trace_id, offered = messages.len(), taken, "events offered");
         let error = answer.as_ref().err().map(|undelivered| Chain(&undelivered.error));
@@ -310,7 +310,7 @@ impl Lane {
 
     /// Delivers the messages before the first message that could not be shaped. That message is refused here.
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
-        let sink = &self.outlet.sink;
+        let sink = &self.settings.sink;
         let unshaped = delivery.messages.iter().enumerate().find_map(|(at, message)| Some((at, message.unshaped()?)));
         let Some((at, why)) = unshaped else { return sink.deliver(delivery).await };
         let messages = &delivery.messages[..at];
@@ -321,7 +321,7 @@ impl Lane {
     }
 
     /// Begins the delivery in the trace of the first event, and links the traces of the batch's other parts to it.
-    fn begin_delivery(&self, batch: &Batch, first: Offset) -> Part {
+    fn begin_delivery(&self, batch: &Batch, first: Offset) -> ChildSpan {
         let trace = batch.trace_at(first);
         let delivery = self.part(trace, "deliver");
         let (channel, sink, joined_to) = (&self.identity.channel.name, &self.identity.sink, trace.id());
@@ -333,9 +333,9 @@ impl Lane {
     }
 
     /// Begins a part of a trace, with the name of the sink.
-    fn part(&self, trace: &Trace, name: &'static str) -> Part {
+    fn part(&self, trace: &Trace, name: &'static str) -> ChildSpan {
         let part = trace.part(name);
-        part.note("sink", self.outlet.name.to_string());
+        part.note("sink", self.settings.name.to_string());
         part
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::channel::settings::{Outlet, Plan};
+use crate::channel::settings::{LaneSettings, Plan};
 use crate::deliver::lane::Lane;
 use crate::error::ChannelError;
 use crate::read::start;
@@ -20,7 +20,7 @@ use net::Chain;
 
 pub(crate) struct Lanes {
     shared: Arc<RunContext>,
-    tasks: Tasks<Outlet>,
+    tasks: Tasks<LaneSettings>,
     plan: Plan,
     stop: CancellationToken,
 }
@@ -34,13 +34,13 @@ impl Lanes {
         stop: CancellationToken,
     ) -> Self {
         let mut lanes = Self { shared, tasks: Tasks::new(stop.clone()), plan, stop };
-        for (outlet, position) in lanes.plan.outlets.clone().into_iter().zip(positions) {
+        for (lane_settings, position) in lanes.plan.lanes.clone().into_iter().zip(positions) {
             let Some(position) = position else {
-                lanes.enter(outlet);
+                lanes.enter(lane_settings);
                 continue;
             };
-            let (lane, upcoming) = Lane::new(lanes.shared.clone(), outlet.clone(), position);
-            lanes.tasks.spawn(outlet, lanes.plan.settings.grace, |leave| lane.run(upcoming, leave));
+            let (lane, upcoming) = Lane::new(lanes.shared.clone(), lane_settings.clone(), position);
+            lanes.tasks.spawn(lane_settings, lanes.plan.settings.grace, |leave| lane.run(upcoming, leave));
         }
         lanes
     }
@@ -49,41 +49,41 @@ impl Lanes {
     pub(crate) fn follow(&mut self, newer: Plan) {
         self.shared.follow(&newer);
         self.plan = newer;
-        for lane in self.tasks.running().filter(|lane| !self.plan.outlets.contains(&lane.on)) {
+        for lane in self.tasks.running().filter(|lane| !self.plan.lanes.contains(&lane.on)) {
             lane.leave.cancel();
         }
-        for outlet in self.plan.outlets.clone() {
-            if !self.tasks.running().any(|lane| lane.on.name == outlet.name) {
-                self.enter(outlet);
+        for lane_settings in self.plan.lanes.clone() {
+            if !self.tasks.running().any(|lane| lane.on.name == lane_settings.name) {
+                self.enter(lane_settings);
             }
         }
     }
 
-    fn enter(&mut self, outlet: Outlet) {
+    fn enter(&mut self, lane_settings: LaneSettings) {
         // The change may have repaired a sink that was gone.
-        self.shared.channel.handle.sink_is_another(&outlet.name);
+        self.shared.channel.handle.sink_is_another(&lane_settings.name);
         let shared = self.shared.clone();
-        self.tasks.spawn(outlet.clone(), self.plan.settings.grace, async move |leave| {
-            let position = start::position(&shared, &outlet);
+        self.tasks.spawn(lane_settings.clone(), self.plan.settings.grace, async move |leave| {
+            let position = start::position(&shared, &lane_settings);
             let Some(position) = leave.run_until_cancelled(position).await.transpose()? else { return Ok(()) };
             // Proofs that arrived while this sink had no lane were passed to other lanes only.
-            shared.ask_for_owed(&outlet.name);
-            let (lane, upcoming) = Lane::new(shared, outlet, position);
+            shared.ask_for_owed(&lane_settings.name);
+            let (lane, upcoming) = Lane::new(shared, lane_settings, position);
             lane.run(upcoming, leave).await
         });
     }
 
     /// Returns the result of a lane that ended without being told to leave. Replaces lanes that were told to leave.
     pub(crate) async fn ended(&mut self) -> Result<(), ChannelError> {
-        while let Some((Task { on: outlet, leave }, ended)) = self.next_ended().await {
+        while let Some((Task { on: lane_settings, leave }, ended)) = self.next_ended().await {
             ended?;
             if !leave.is_cancelled() || self.stop.is_cancelled() {
                 return Ok(());
             }
-            let sink = outlet.name;
+            let sink = lane_settings.name;
             let channel = &self.shared.channel.identity.name;
             self.shared.channel.handle.board().lanes.remove(&sink);
-            if let Some(next) = self.plan.outlets.iter().find(|outlet| outlet.name == sink).cloned() {
+            if let Some(next) = self.plan.lanes.iter().find(|lane_settings| lane_settings.name == sink).cloned() {
                 info!(%channel, %sink, "lane restarts: the configuration of its sink, or a secret, has changed");
                 self.enter(next);
             } else {
@@ -106,7 +106,7 @@ impl Lanes {
         ended
     }
 
-    async fn next_ended(&mut self) -> Option<(Task<Outlet>, Result<(), ChannelError>)> {
+    async fn next_ended(&mut self) -> Option<(Task<LaneSettings>, Result<(), ChannelError>)> {
         let (lane, ended) = self.tasks.next_ended().await?;
         let (channel, sink) = (&self.shared.channel.identity.name, &lane.on.name);
         let ended = ended.unwrap_or_else(|| {

@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::time::{Instant, timeout_at};
 
-use crate::channel::settings::Outlet;
+use crate::channel::settings::LaneSettings;
 use crate::deliver::batch::{Batch, LateRecord, Work};
 use crate::deliver::hub::LaneInput;
 use net::memory::ChannelMemory;
@@ -38,25 +38,25 @@ const SHAPED_WITHOUT_YIELD: usize = 16;
 
 pub(crate) struct Upcoming {
     input: LaneInput,
-    outlet: Outlet,
+    settings: LaneSettings,
     memory: Arc<ChannelMemory>,
     /// The lane's first cursor. It can be above the offsets read so far, because an operator can set the cursor.
     began_at: Option<Offset>,
-    batch: Option<Prepared>,
+    batch: Option<PreparedBatch>,
     /// When the first of the joined batches was taken from the queue.
     since: Instant,
     /// Work that was taken from the queue after the batch. While it is set, no batch is joined.
-    behind: Option<Next>,
+    behind: Option<NextWork>,
 }
 
-pub(super) enum Next {
-    Batch(Prepared),
+pub(super) enum NextWork {
+    Batch(PreparedBatch),
     Late(LateRecord),
     CatchUp,
 }
 
 /// A batch, and the messages for the events that the sink receives.
-pub(super) struct Prepared {
+pub(super) struct PreparedBatch {
     pub(super) batch: Arc<Batch>,
     pub(super) messages: Vec<Message>,
     /// The number of records that were examined. Each of them has a message or was excluded.
@@ -64,18 +64,23 @@ pub(super) struct Prepared {
 }
 
 impl Upcoming {
-    pub(super) fn new(input: LaneInput, outlet: Outlet, memory: Arc<ChannelMemory>, began_at: Option<Offset>) -> Self {
-        Self { input, outlet, memory, began_at, batch: None, since: Instant::now(), behind: None }
+    pub(super) fn new(
+        input: LaneInput,
+        settings: LaneSettings,
+        memory: Arc<ChannelMemory>,
+        began_at: Option<Offset>,
+    ) -> Self {
+        Self { input, settings, memory, began_at, batch: None, since: Instant::now(), behind: None }
     }
 
     /// Waits for the next work. If a batch has fewer messages than the sink accepts at once, also waits for the sink's
     /// linger time. Returns `None` when the queue is closed and empty.
-    pub(super) async fn next(&mut self) -> Option<Next> {
+    pub(super) async fn next(&mut self) -> Option<NextWork> {
         if self.batch.is_none() && self.behind.is_none() {
             let work = self.input.next().await?;
             self.take(work);
         }
-        let linger = self.outlet.sink.linger();
+        let linger = self.settings.sink.linger();
         loop {
             self.shape().await;
             if !self.has_room() {
@@ -92,7 +97,7 @@ impl Upcoming {
             self.take(work);
         }
         self.input.ready.store(0, Ordering::Relaxed);
-        self.batch.take().map(Next::Batch).or_else(|| self.behind.take())
+        self.batch.take().map(NextWork::Batch).or_else(|| self.behind.take())
     }
 
     /// Runs `work`, and prepares the next batch until it completes.
@@ -124,29 +129,32 @@ impl Upcoming {
     fn take(&mut self, work: Work) {
         match work {
             Work::Batch(next) => {
-                if let Some(Prepared { batch, .. }) = &mut self.batch {
+                if let Some(PreparedBatch { batch, .. }) = &mut self.batch {
                     Arc::make_mut(batch).join(&next);
                 } else {
                     self.since = Instant::now();
-                    self.batch = Some(Prepared::of(next));
+                    self.batch = Some(PreparedBatch::of(next));
                 }
                 self.input.ready.fetch_add(1, Ordering::Relaxed);
             }
-            Work::Late(late) => self.behind = Some(Next::Late(late)),
-            Work::CatchUp => self.behind = Some(Next::CatchUp),
+            Work::Late(late) => self.behind = Some(NextWork::Late(late)),
+            Work::CatchUp => self.behind = Some(NextWork::CatchUp),
         }
     }
 
     async fn shape(&mut self) {
         if let Some(prepared) = &mut self.batch {
-            prepared.shape(&self.outlet, self.began_at).await;
+            prepared.shape(&self.settings, self.began_at).await;
         }
     }
 
     fn has_room(&self) -> bool {
-        let has_room =
-            |Prepared { batch, .. }: &Prepared| batch.parts.len() < MAX_JOINED && batch.kept_bytes() < MAX_KEPT_BYTES;
-        self.behind.is_none() && self.batch.as_ref().is_none_or(has_room) && self.offers() < self.outlet.sink.at_once()
+        let has_room = |PreparedBatch { batch, .. }: &PreparedBatch| {
+            batch.parts.len() < MAX_JOINED && batch.kept_bytes() < MAX_KEPT_BYTES
+        };
+        self.behind.is_none()
+            && self.batch.as_ref().is_none_or(has_room)
+            && self.offers() < self.settings.sink.at_once()
     }
 
     fn offers(&self) -> usize {
@@ -154,17 +162,17 @@ impl Upcoming {
     }
 }
 
-impl Prepared {
+impl PreparedBatch {
     pub(super) fn of(batch: Arc<Batch>) -> Self {
         Self { batch, messages: Vec::new(), looked_at: 0 }
     }
 
-    /// Builds the messages for the records above `cursor` that the outlet's filter accepts. Yields to other tasks regularly.
-    pub(super) async fn shape(&mut self, outlet: &Outlet, cursor: Option<Offset>) {
+    /// Builds the messages for the records above `cursor` that the lane's filter accepts. Yields to other tasks regularly.
+    pub(super) async fn shape(&mut self, settings: &LaneSettings, cursor: Option<Offset>) {
         while let Some(record) = self.batch.records.get(self.looked_at) {
             self.looked_at += 1;
-            if Some(record.offset) > cursor && outlet.takes(record) {
-                self.messages.push(Message::new(record, &outlet.shape));
+            if Some(record.offset) > cursor && settings.takes(record) {
+                self.messages.push(Message::new(record, &settings.shape));
                 if self.messages.len().is_multiple_of(SHAPED_WITHOUT_YIELD) {
                     tokio::task::yield_now().await;
                 }

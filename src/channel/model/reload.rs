@@ -6,16 +6,16 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::Channel;
-use crate::channel::settings::{Outlet, Plan};
+use crate::channel::settings::{LaneSettings, Plan};
 
 use super::history::Reload;
 use super::sink::RecordingSink;
 use super::world::World;
 use super::{RETRY, sink_name};
 
-/// Returns the outlet of the sink with this number.
-pub(super) fn outlet(world: &Arc<World>, lane: usize) -> Outlet {
-    Outlet::new(&sink_name(lane), Arc::new(RecordingSink { world: world.clone(), lane }), RETRY)
+/// Returns the settings of the lane with this number.
+pub(super) fn lane_settings(world: &Arc<World>, lane: usize) -> LaneSettings {
+    LaneSettings::new(&sink_name(lane), Arc::new(RecordingSink { world: world.clone(), lane }), RETRY)
 }
 
 /// Gives a channel another plan.
@@ -27,12 +27,12 @@ pub(super) fn reload(world: &Arc<World>, channel: &Weak<Channel>, what: Reload) 
     };
     match what {
         Reload::Anew(lane) => change(&|plan| {
-            plan.outlets.retain(|outlet| outlet.name != sink_name(lane));
-            plan.outlets.push(outlet(world, lane));
+            plan.lanes.retain(|lane_settings| lane_settings.name != sink_name(lane));
+            plan.lanes.push(lane_settings(world, lane));
         }),
         Reload::Page(limit) => change(&|plan| Arc::make_mut(&mut plan.settings).page_limit = limit),
         Reload::Without(lane, seconds) => {
-            change(&|plan| plan.outlets.retain(|outlet| outlet.name != sink_name(lane)));
+            change(&|plan| plan.lanes.retain(|lane_settings| lane_settings.name != sink_name(lane)));
             let (world, channel) = (world.clone(), channel.clone());
             tokio::spawn(async move {
                 sleep(Duration::from_secs(seconds)).await;

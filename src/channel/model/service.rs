@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 
 use crate::read::source::Source;
-use api::{Answer, ApiError, BadAnswer, Page, Trouble};
+use api::{ApiError, ErrorResponse, InvalidResponse, Page, TransientError};
 use proof::event::{EventId, Offset, RawEvent};
 
 use super::history::{Damage, EventKind, Fault, Forgery, HasMore, History, SameId};
@@ -194,13 +194,13 @@ impl History {
 }
 
 fn error(fault: Fault) -> ApiError {
-    let answer = |status| Answer { status, code: None, message: None };
+    let answer = |status| ErrorResponse { status, code: None, message: None };
     match fault {
         Fault::NotFound => ApiError::NotFound(answer(404)),
         Fault::Refused => ApiError::Refused(answer(400)),
         Fault::RateLimited(seconds) => ApiError::RateLimited { retry_after: seconds.map(Duration::from_secs) },
-        Fault::Timeout => ApiError::Transient(Trouble::Timeout),
-        Fault::Unavailable => ApiError::Transient(Trouble::Status { answer: answer(503), retry_after: None }),
-        Fault::Malformed => ApiError::Malformed(BadAnswer("not JSON".into())),
+        Fault::Timeout => ApiError::Transient(TransientError::Timeout),
+        Fault::Unavailable => ApiError::Transient(TransientError::Status { answer: answer(503), retry_after: None }),
+        Fault::Malformed => ApiError::Malformed(InvalidResponse("not JSON".into())),
     }
 }

@@ -25,7 +25,7 @@ pub(super) struct RecordingSink {
 
 /// The events that a lane's sink has accepted.
 #[derive(Debug, Default)]
-pub(super) struct Taken {
+pub(super) struct AcceptedEvents {
     /// How often each event was accepted, by offset.
     pub(super) times: BTreeMap<Offset, usize>,
     /// The events that can be delivered again, because they were not recorded when a run broke off.
@@ -46,7 +46,7 @@ pub(super) struct Taken {
     renewed: BTreeSet<Offset>,
 }
 
-impl Taken {
+impl AcceptedEvents {
     /// Begins a run.
     pub(super) fn begin(&mut self) {
         (self.busy, self.unusable) = (false, 0);
@@ -90,7 +90,7 @@ impl World {
 
 impl Inner {
     /// Whether a sink has the service's current event with this number.
-    pub(super) fn has(&self, lane: &Taken, at: usize, offset: Offset) -> bool {
+    pub(super) fn has(&self, lane: &AcceptedEvents, at: usize, offset: Offset) -> bool {
         if self.renewed_at(at).is_some() { lane.renewed.contains(&offset) } else { lane.times.contains_key(&offset) }
     }
 }

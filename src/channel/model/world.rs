@@ -17,7 +17,7 @@ use proof::event::Offset;
 
 use super::history::{End, Fault, History, Paused, Run};
 use super::reload::reload;
-use super::sink::Taken;
+use super::sink::AcceptedEvents;
 use super::sink_name;
 use super::totals::Totals;
 
@@ -44,8 +44,8 @@ pub(super) struct World {
 pub(super) struct Inner {
     /// How many events the service has.
     pub(super) published: usize,
-    pub(super) seen: Vec<Seen>,
-    pub(super) lanes: Vec<Taken>,
+    pub(super) seen: Vec<EventReadings>,
+    pub(super) lanes: Vec<AcceptedEvents>,
     /// The first contradiction of the model.
     pub(super) problem: Option<String>,
     pub(super) totals: Totals,
@@ -62,7 +62,7 @@ pub(super) struct Inner {
 
 /// The readings of an event so far.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct EventReadings {
     pub(super) published: Option<Instant>,
     pub(super) readings: usize,
     /// When it was first shown without its proof, by the daemon's clock.
@@ -116,8 +116,8 @@ impl World {
     pub(super) fn new(history: Arc<History>, logs: bool) -> Arc<Self> {
         let offsets = history.offsets();
         let inner = Inner {
-            seen: vec![Seen::default(); offsets.len()],
-            lanes: history.sinks.iter().map(|_| Taken::default()).collect(),
+            seen: vec![EventReadings::default(); offsets.len()],
+            lanes: history.sinks.iter().map(|_| AcceptedEvents::default()).collect(),
             totals: Totals { histories: 1, ..Totals::default() },
             ..Inner::default()
         };
@@ -225,7 +225,7 @@ impl World {
         }
         drop(inner);
         if overtaken && let Some(owned) = handle.owned() {
-            owned.claim.lease.lost.cancel();
+            owned.leased.lease.lost.cancel();
         }
         if shift != 0 {
             self.log(|| format!("the clock is set {shift:+} s"));

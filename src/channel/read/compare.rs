@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tracing::error;
 
-use crate::deliver::batch::Outcome;
+use crate::deliver::batch::Disposition;
 use crate::error::NotRead;
 use crate::run::context::{ReadPlan, RunContext};
 use crate::verify::{Rejection, Stage};
@@ -26,7 +26,7 @@ use proof::event::{EventId, EventKey, Offset, RawEvent};
 const BETWEEN_LOOKUPS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::ZERO];
 
 #[derive(Debug, PartialEq, Eq)]
-enum Found {
+enum EventMatch {
     Same,
     /// Another event, if it has an id.
     Other(Option<EventId>),
@@ -56,7 +56,7 @@ pub(crate) async fn compare(
     };
     // Read a second time, because a proxy can have damaged the page.
     let Some(event) = known.iter().find(|event| event.key.offset == suspect) else { return Ok(()) };
-    let Found::Other(found) = find(&stage.read_plan, event).await? else { return Ok(()) };
+    let EventMatch::Other(found) = find(&stage.read_plan, event).await? else { return Ok(()) };
     contradict(shared, stage, &known, event, found).await
 }
 
@@ -68,31 +68,31 @@ fn differs(read: &History, event: &RawEvent) -> bool {
     has_known && event.id.is_some() && known.all(|known| known.key.id.is_some() && known.key.id != event.id)
 }
 
-async fn find(read_plan: &ReadPlan, known: &KnownEvent) -> Result<Found, ApiError> {
+async fn find(read_plan: &ReadPlan, known: &KnownEvent) -> Result<EventMatch, ApiError> {
     let (offset, source) = (known.key.offset, &read_plan.source);
     let limit = read_plan.settings.page_limit.max(SMALLEST_PAGE);
     let Page { events, has_more } = source.poll(offset.before().or(Some(offset)), limit).await?;
     if let Some(event) = events.iter().find(|event| event.offset == offset) {
         let is_same = event.id.is_none() || event.id == known.key.id;
-        return Ok(if is_same { Found::Same } else { Found::Other(event.id) });
+        return Ok(if is_same { EventMatch::Same } else { EventMatch::Other(event.id) });
     }
     let is_whole = events.len() < usize::from(limit) && !has_more;
     let ends = events.last().zip(events.first());
     let is_between = |(lowest, highest): (&RawEvent, &RawEvent)| lowest.offset < offset && offset < highest.offset;
     // A service whose offsets exclude their own event cannot be asked for the offset 0.
     if offset != Offset::ZERO && (is_whole || ends.is_some_and(is_between)) {
-        return Ok(Found::Other(None));
+        return Ok(EventMatch::Other(None));
     }
     // The page does not reach the offset.
-    let Some(id) = known.key.id else { return Ok(Found::Same) };
+    let Some(id) = known.key.id else { return Ok(EventMatch::Same) };
     for wait in BETWEEN_LOOKUPS {
         match source.event(id).await {
-            Ok(event) if event.offset == offset => return Ok(Found::Same),
+            Ok(event) if event.offset == offset => return Ok(EventMatch::Same),
             Ok(_) | Err(ApiError::NotFound(_)) => sleep(wait).await,
             Err(error) => return Err(error),
         }
     }
-    Ok(Found::Other(None))
+    Ok(EventMatch::Other(None))
 }
 
 /// Records the contradiction, with the highest known event up to which the histories agree.
@@ -108,8 +108,8 @@ async fn contradict(
     while agree < differ {
         let middle = agree + (differ - agree) / 2;
         match find(&stage.read_plan, &known[middle]).await? {
-            Found::Same => agree = middle + 1,
-            Found::Other(other) => (differ, found) = (middle, other),
+            EventMatch::Same => agree = middle + 1,
+            EventMatch::Other(other) => (differ, found) = (middle, other),
         }
     }
     let first = known.get(agree).unwrap_or(event);
@@ -129,18 +129,22 @@ async fn contradict(
 }
 
 /// Quarantines the events above the offset up to which both histories agree. Lanes that are behind continue up to there.
-pub(crate) fn quarantined(stage: &Stage<'_>, contradiction: Contradiction, outcomes: Vec<Outcome>) -> Vec<Outcome> {
-    let outcome = |outcome: Outcome| {
+pub(crate) fn quarantined(
+    stage: &Stage<'_>,
+    contradiction: Contradiction,
+    outcomes: Vec<Disposition>,
+) -> Vec<Disposition> {
+    let outcome = |outcome: Disposition| {
         if Some(outcome.offset()) <= contradiction.agrees_through {
             return outcome;
         }
         let (EventKey { offset, id }, json) = match outcome {
-            Outcome::Deliver(record) => (record.event_key(), record.event()),
-            Outcome::Pending(pending) => (pending.event_key(), pending.json),
+            Disposition::Deliver(record) => (record.event_key(), record.event()),
+            Disposition::Pending(pending) => (pending.event_key(), pending.json),
             other => return other,
         };
         let raw = RawEvent { offset, id, json };
-        Outcome::Rejected(stage.quarantine(raw, Rejection::contradicted(contradiction)))
+        Disposition::Rejected(stage.quarantine(raw, Rejection::contradicted(contradiction)))
     };
     outcomes.into_iter().map(outcome).collect()
 }

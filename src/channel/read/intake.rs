@@ -25,14 +25,14 @@ use tracing::field::display;
 use tracing::{debug, error, info, warn};
 
 use crate::channel::settings::{Ordering, Settings};
-use crate::deliver::batch::{Batch, Outcome};
+use crate::deliver::batch::{Batch, Disposition};
 use crate::error::{ChannelError, NotRead, ReadError};
 use crate::late::queue::PROOF_RETRY;
 use crate::read::ahead::{Ahead, ReadRange};
 use crate::read::compare;
 use crate::read::source::Source;
 use crate::run::context::{ReadPlan, RunContext};
-use crate::status::reporter::{Part, StatusReporter, Trouble};
+use crate::status::reporter::{ErrorReporter, LoopPart, StatusReporter};
 use crate::status::{Activity, NONE_VERIFIED};
 use crate::verify::{Checked, RejectionReason, Stage};
 use api::ApiError;
@@ -64,7 +64,7 @@ pub(crate) struct Intake {
     /// The next read begins above this: the position, or unconfirmed events that follow it.
     above: Option<Offset>,
     /// Outcomes that are not passed on yet.
-    waiting: Vec<Outcome>,
+    waiting: Vec<Disposition>,
     /// The trace of their range, while one of them waits.
     trace: Option<Trace>,
     /// In strict ordering, the event whose proof they wait for.
@@ -75,13 +75,18 @@ pub(crate) struct Intake {
     caught_up: bool,
     /// Whether the service's history was compared since the last start or error. Nothing is passed on before.
     is_compared: bool,
-    trouble: Trouble,
+    trouble: ErrorReporter,
     pub(crate) reporter: StatusReporter,
 }
 
 impl Intake {
     /// Creates an intake that begins above `position` and reads under one plan.
-    pub(crate) fn new(shared: Arc<RunContext>, read_plan: Arc<ReadPlan>, position: Option<Offset>, part: Part) -> Self {
+    pub(crate) fn new(
+        shared: Arc<RunContext>,
+        read_plan: Arc<ReadPlan>,
+        position: Option<Offset>,
+        part: LoopPart,
+    ) -> Self {
         let reporter = StatusReporter { handle: shared.channel.handle.clone(), part };
         // Events that were read but not passed on are read again.
         let is_behind = |confirmed: &Offset| Some(*confirmed) <= position;
@@ -98,7 +103,7 @@ impl Intake {
             shown_above: None,
             caught_up: false,
             is_compared: false,
-            trouble: Trouble::new(&read_plan, &reporter, None),
+            trouble: ErrorReporter::new(&read_plan, &reporter, None),
             reporter,
             shared,
             read_plan,
@@ -124,7 +129,7 @@ impl Intake {
                 }
                 continue;
             }
-            if self.waiting.iter().any(Outcome::is_rejected)
+            if self.waiting.iter().any(Disposition::is_rejected)
                 && self.shared.look(Ledger::quarantine_room).is_full(QUARANTINE)
             {
                 self.forget();
@@ -139,14 +144,14 @@ impl Intake {
     }
 
     /// In strict ordering, waits for the proof of an event. Later events are not passed on meanwhile.
-    async fn hold(&self, pending: Pending) -> Result<Outcome, ChannelError> {
+    async fn hold(&self, pending: Pending) -> Result<Disposition, ChannelError> {
         let key = pending.event_key();
         let Pending { offset, first_seen, received, json, .. } = pending;
         let (quarantined, blocker) =
             self.shared.look(|ledger| (ledger.quarantined().get(&key).cloned(), ledger.blocker()));
         if let Some(facts) = quarantined.filter(|facts| facts.reason == RejectionReason::ProofTimeout.name()) {
             // Another intake has already waited for it.
-            return Ok(Outcome::Rejected(QuarantinedEvent { facts, json }));
+            return Ok(Disposition::Rejected(QuarantinedEvent { facts, json }));
         }
         let known = blocker.filter(|known| known.offset == offset);
         if known.is_none() {
@@ -169,10 +174,10 @@ impl Intake {
             }
             let is_last = is_timed_out();
             match stage.ask_for_proof(key, is_last).await {
-                None | Some(Outcome::Pending(_)) if is_last => {
-                    return Ok(Outcome::Rejected(stage.proof_timeout(key, json)));
+                None | Some(Disposition::Pending(_)) if is_last => {
+                    return Ok(Disposition::Rejected(stage.proof_timeout(key, json)));
                 }
-                None | Some(Outcome::Pending(_)) => {}
+                None | Some(Disposition::Pending(_)) => {}
                 Some(outcome) => return Ok(outcome),
             }
         }
@@ -200,7 +205,7 @@ impl Intake {
         self.reporter.says(Activity::QuarantineFull);
         let (channel, events, bytes) = (&self.shared.channel.identity.name, taken.events, taken.bytes);
         error!(%channel, events, bytes, "the channel's quarantine is full: reading stops, because rejected events would be lost; examine them with `channeld quarantine list`, then retry or drop them");
-        self.shared.owned.claim.until(|ledger| !ledger.quarantine_room().is_full(QUARANTINE)).await;
+        self.shared.owned.leased.until(|ledger| !ledger.quarantine_room().is_full(QUARANTINE)).await;
         info!(%channel, "quarantine has room again: reading continues");
     }
 
@@ -212,17 +217,17 @@ impl Intake {
         let (mut previous, mut waiting) = (self.confirmed, std::mem::take(&mut self.waiting).into_iter());
         for outcome in waiting.by_ref() {
             match outcome {
-                Outcome::Pending(pending) if verification.ordering == Ordering::Strict => {
+                Disposition::Pending(pending) if verification.ordering == Ordering::Strict => {
                     self.held = Some(pending);
                     break;
                 }
-                Outcome::Unconfirmed(event) => {
+                Disposition::Unconfirmed(event) => {
                     self.shared.gaps.note_unconfirmed(event.facts.event_key());
                     unconfirmed.push(event);
                 }
                 placed => {
                     let offset = placed.offset();
-                    read.push((offset, if let Outcome::Deliver(record) = &placed { record.time } else { None }));
+                    read.push((offset, if let Disposition::Deliver(record) = &placed { record.time } else { None }));
                     let batch = batch.get_or_insert_with(|| Batch::through(offset, trace.clone()));
                     batch.rejected.append(&mut unconfirmed);
                     batch.push(placed, previous);
@@ -308,7 +313,7 @@ impl Intake {
             }
         }
         self.trouble.over();
-        let confirmed = outcomes.iter().any(|outcome| !matches!(outcome, Outcome::Unconfirmed(_)));
+        let confirmed = outcomes.iter().any(|outcome| !matches!(outcome, Disposition::Unconfirmed(_)));
         if self.above != self.position && confirmed {
             // The unconfirmed events are passed after their range was read again. The pages read ahead are older than the
             // confirmed event.
@@ -339,19 +344,19 @@ impl Intake {
         Stage { read_plan, reporter: &self.reporter, received, trace }
     }
 
-    fn log_verified(&self, trace: &Trace, outcomes: &[Outcome]) {
+    fn log_verified(&self, trace: &Trace, outcomes: &[Disposition]) {
         let (Some(first), Some(last)) = (outcomes.first(), outcomes.last()) else { return };
         let (first, last) = (first.offset(), last.offset());
         let (channel, trace_id, events) = (&self.shared.channel.identity.name, trace.id(), outcomes.len());
         debug!(%channel, %trace_id, first = first.get(), last = last.get(), events, "batch verified");
         trace.note(|| {
-            let count = |counts: fn(&Outcome) -> bool| {
+            let count = |counts: fn(&Disposition) -> bool| {
                 i64::try_from(outcomes.iter().filter(|outcome| counts(outcome)).count()).unwrap_or(i64::MAX)
             };
             vec![
                 ("events", count(|_| true)),
-                ("pending", count(|outcome| matches!(outcome, Outcome::Pending(_)))),
-                ("rejected", count(Outcome::is_rejected)),
+                ("pending", count(|outcome| matches!(outcome, Disposition::Pending(_)))),
+                ("rejected", count(Disposition::is_rejected)),
                 ("first_offset", first.get()),
                 ("last_offset", last.get()),
             ]
@@ -360,11 +365,11 @@ impl Intake {
 }
 
 /// Removes a confirmed event that is alone far above the previous confirmed event, or above `position`.
-fn leave_out_far(outcomes: &mut Vec<Outcome>, position: Option<Offset>) -> Option<ReadError> {
-    let is_confirmed = |outcome: &Outcome| !matches!(outcome, Outcome::Unconfirmed(_));
+fn leave_out_far(outcomes: &mut Vec<Disposition>, position: Option<Offset>) -> Option<ReadError> {
+    let is_confirmed = |outcome: &Disposition| !matches!(outcome, Disposition::Unconfirmed(_));
     let highest = outcomes.iter().rposition(is_confirmed)?;
     let before = outcomes[..highest].iter().rfind(|outcome| is_confirmed(outcome));
-    let (at, above) = (outcomes[highest].offset(), before.map(Outcome::offset).or(position)?);
+    let (at, above) = (outcomes[highest].offset(), before.map(Disposition::offset).or(position)?);
     (at.get() - above.get() > FAR).then(|| {
         outcomes.truncate(highest);
         ReadError::FarAbove { above, at }

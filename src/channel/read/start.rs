@@ -8,10 +8,10 @@ use jiff::Timestamp;
 use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
-use crate::channel::settings::{Outlet, Start};
+use crate::channel::settings::{LaneSettings, Start};
 use crate::error::ChannelError;
 use crate::run::context::{ReadPlan, RunContext};
-use crate::status::reporter::{MANY_TIMES, Part, StatusReporter, Trouble};
+use crate::status::reporter::{ErrorReporter, LoopPart, MANY_TIMES, StatusReporter};
 use crate::status::{Activity, Problem};
 use api::ApiError;
 use ledger::{Change, Cursor};
@@ -21,21 +21,24 @@ use sink::{LaneRef, Position, SinkError};
 
 /// Returns the cursors of all lanes, and starts the hub at the highest. A lane whose sink cannot report its position now has
 /// `None` and begins later. If this applies to all lanes, waits for the last one.
-pub(crate) async fn positions(shared: &RunContext, outlets: &[Outlet]) -> Result<Vec<Option<Cursor>>, ChannelError> {
-    let mut own = Vec::with_capacity(outlets.len());
-    for outlet in outlets {
-        own.push(ask(shared, outlet).await.ok());
+pub(crate) async fn positions(
+    shared: &RunContext,
+    lanes: &[LaneSettings],
+) -> Result<Vec<Option<Cursor>>, ChannelError> {
+    let mut own = Vec::with_capacity(lanes.len());
+    for lane_settings in lanes {
+        own.push(ask(shared, lane_settings).await.ok());
     }
-    if let Some(outlet) = outlets.last().filter(|_| own.iter().all(Option::is_none)) {
+    if let Some(lane_settings) = lanes.last().filter(|_| own.iter().all(Option::is_none)) {
         own.pop();
-        own.push(Some(sink_position(shared, outlet).await));
+        own.push(Some(sink_position(shared, lane_settings).await));
     }
     let is_new = shared.look(|ledger| ledger.cursors().is_empty());
     let lowest = own.iter().flatten().flatten().min().copied().filter(|_| is_new);
-    let mut positions = Vec::with_capacity(outlets.len());
-    for (outlet, own) in outlets.iter().zip(own) {
+    let mut positions = Vec::with_capacity(lanes.len());
+    for (lane_settings, own) in lanes.iter().zip(own) {
         positions.push(match own {
-            Some(own) => Some(cursor(shared, outlet, own, lowest).await?),
+            Some(own) => Some(cursor(shared, lane_settings, own, lowest).await?),
             None => None,
         });
     }
@@ -44,19 +47,19 @@ pub(crate) async fn positions(shared: &RunContext, outlets: &[Outlet]) -> Result
 }
 
 /// Returns a lane's cursor. A lane without a cursor begins at its sink's own position or, if it has none, at `start`.
-pub(crate) async fn position(shared: &RunContext, outlet: &Outlet) -> Result<Cursor, ChannelError> {
-    let own = sink_position(shared, outlet).await;
-    cursor(shared, outlet, own, None).await
+pub(crate) async fn position(shared: &RunContext, lane_settings: &LaneSettings) -> Result<Cursor, ChannelError> {
+    let own = sink_position(shared, lane_settings).await;
+    cursor(shared, lane_settings, own, None).await
 }
 
 /// Returns the recorded cursor or, without one, the sink's own position, the lowest position of the other sinks, or `start`.
 async fn cursor(
     shared: &RunContext,
-    outlet: &Outlet,
+    lane_settings: &LaneSettings,
     own: Option<Cursor>,
     lowest: Option<Cursor>,
 ) -> Result<Cursor, ChannelError> {
-    let sink = &outlet.name;
+    let sink = &lane_settings.name;
     if let Some(cursor) = shared.look(|ledger| ledger.cursor(sink)) {
         return Ok(cursor);
     }
@@ -76,26 +79,26 @@ async fn cursor(
 }
 
 /// Requests a sink's own position once. Returns `None` if it has none or stores none, or if its cursor is recorded.
-async fn ask(shared: &RunContext, outlet: &Outlet) -> Result<Option<Cursor>, SinkError> {
-    let is_known = shared.look(|ledger| ledger.cursor(&outlet.name).is_some());
-    if is_known || shared.owned.claim.lease.is_shared() && outlet.sink.is_local() {
+async fn ask(shared: &RunContext, lane_settings: &LaneSettings) -> Result<Option<Cursor>, SinkError> {
+    let is_known = shared.look(|ledger| ledger.cursor(&lane_settings.name).is_some());
+    if is_known || shared.owned.leased.lease.is_shared() && lane_settings.sink.is_local() {
         return Ok(None);
     }
-    let lane = LaneRef { channel: shared.channel.identity.clone(), sink: outlet.name.clone() };
-    Ok(match outlet.sink.position(&lane).await? {
+    let lane = LaneRef { channel: shared.channel.identity.clone(), sink: lane_settings.name.clone() };
+    Ok(match lane_settings.sink.position(&lane).await? {
         Position::At(through) => Some(Cursor { through }),
         Position::Untracked | Position::Missing(_) => None,
     })
 }
 
 /// Like [`ask`], but waits while the sink does not answer.
-async fn sink_position(shared: &RunContext, outlet: &Outlet) -> Option<Cursor> {
-    let (channel, sink) = (&shared.channel.identity, &outlet.name);
-    let reporter = StatusReporter { handle: shared.channel.handle.clone(), part: Part::Lane(sink.clone()) };
-    let mut retry = shared.channel.parts.machine.retry(outlet.retry);
+async fn sink_position(shared: &RunContext, lane_settings: &LaneSettings) -> Option<Cursor> {
+    let (channel, sink) = (&shared.channel.identity, &lane_settings.name);
+    let reporter = StatusReporter { handle: shared.channel.handle.clone(), part: LoopPart::Lane(sink.clone()) };
+    let mut retry = shared.channel.parts.machine.retry(lane_settings.retry);
     let mut since = None;
     loop {
-        let error = match ask(shared, outlet).await {
+        let error = match ask(shared, lane_settings).await {
             Ok(position) => {
                 if since.is_some() {
                     info!(channel = %channel.name, %sink, "sink accepts events again");
@@ -128,8 +131,8 @@ async fn start(read_plan: Arc<ReadPlan>) -> Result<Option<Offset>, ChannelError>
         Start::Offset(first) => return Ok(first.before()),
         Start::Latest => {}
     }
-    let reporter = StatusReporter { handle: read_plan.channel.handle.clone(), part: Part::Channel };
-    let mut trouble = Trouble::new(&read_plan, &reporter, None);
+    let reporter = StatusReporter { handle: read_plan.channel.handle.clone(), part: LoopPart::Channel };
+    let mut trouble = ErrorReporter::new(&read_plan, &reporter, None);
     loop {
         match read_plan.source.poll(None, 1).await {
             Ok(page) => return Ok(page.events.first().map(|event| event.offset)),

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::channel::Channel;
-use crate::channel::controls::Owned;
+use crate::channel::controls::LeasedChannel;
 use crate::channel::settings::{Plan, Settings};
 use crate::deliver::hub::Hub;
 use crate::error::ChannelError;
@@ -24,7 +24,7 @@ use proof::event::{Offset, RawEvent};
 #[derive(Debug)]
 pub(crate) struct RunContext {
     pub(crate) channel: Arc<Channel>,
-    pub(crate) owned: Arc<Owned>,
+    pub(crate) owned: Arc<LeasedChannel>,
     pub(crate) late: LateQueue,
     pub(crate) gaps: Arc<Gaps>,
     /// The newest events that were read. Some of them may not be recorded yet.
@@ -51,11 +51,11 @@ pub(crate) struct ReadPlan {
 
 impl RunContext {
     /// Begins a run under `plan`, without lanes.
-    pub(crate) fn new(channel: &Arc<Channel>, owned: &Arc<Owned>, plan: &Plan) -> Self {
+    pub(crate) fn new(channel: &Arc<Channel>, owned: &Arc<LeasedChannel>, plan: &Plan) -> Self {
         let gaps = Arc::<Gaps>::default();
         channel.handle.board().gaps = Arc::downgrade(&gaps);
         let (read, asked_before) = {
-            let ledger = owned.claim.ledger();
+            let ledger = owned.leased.ledger();
             (ledger.history().clone(), ledger.asked())
         };
         Self {
@@ -75,11 +75,11 @@ impl RunContext {
     /// also the case if the future is dropped, because a started commit is not undone.
     pub(crate) async fn commit(&self, changes: Vec<Change>) -> Result<(), ChannelError> {
         let _added = self.late.add_after(&changes);
-        Ok(self.owned.claim.commit(Commit(changes)).await?)
+        Ok(self.owned.leased.commit(Commit(changes)).await?)
     }
 
     pub(crate) fn look<T>(&self, look: impl FnOnce(&Ledger) -> T) -> T {
-        look(&self.owned.claim.ledger())
+        look(&self.owned.leased.ledger())
     }
 
     /// Returns the seconds that the channel has run, over all of its runs. Unlike the time of day, this never jumps.

@@ -188,7 +188,7 @@ fn channel_from(source: &Arc<TestSource>, sink: Arc<dyn Sink>) -> Arc<Channel> {
     let plan = Plan {
         settings: Arc::new(settings()),
         source: source.clone(),
-        outlets: vec![Outlet::new("sink", sink, RETRY)],
+        lanes: vec![LaneSettings::new("sink", sink, RETRY)],
     };
     let ledgers = Arc::new(Ledgers::in_memory(&Arc::<Disk>::default(), Arc::new(OpenGate)));
     let metrics = Arc::new(Metrics::default().channel(&plan.settings.channel));

@@ -16,7 +16,7 @@ use crate::status::hour::Hour;
 use crate::status::newest::Newest;
 use crate::status::pace::{Pace, Progress, seconds_left};
 use crate::status::{
-    Activity, ChannelStatus, Condition, Kept, LaneState, LaneStatus, POLLS_IN_VAIN, Pauses, SignerStatus,
+    Activity, ChannelStatus, Condition, LaneState, LaneStatus, POLLS_IN_VAIN, Pauses, SignerStatus, StoredEvents,
 };
 use crate::verify::RejectionReason;
 use crate::verify::expect::Expect;
@@ -99,8 +99,8 @@ impl Board {
             contradiction: ledger.contradiction(),
             late: ledger.late().len(),
             quarantined: ledger.quarantined().len(),
-            quarantine: Kept::of(ledger.quarantine_room(), QUARANTINE),
-            dead_letters: Kept::of(ledger.dead_letter_room(), DEAD_LETTERS),
+            quarantine: StoredEvents::of(ledger.quarantine_room(), QUARANTINE),
+            dead_letters: StoredEvents::of(ledger.dead_letter_room(), DEAD_LETTERS),
             late_full: ledger.late_room().is_full(LATE),
             unanswered_seconds: self.silence().map(|silence| silence.as_secs()),
             lanes,

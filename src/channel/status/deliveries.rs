@@ -32,15 +32,15 @@ const KEPT: usize = 64;
 
 /// The latest deliveries of all channels.
 #[derive(Debug, Default)]
-pub struct Tail {
-    kept: Mutex<Kept>,
+pub struct DeliveryTail {
+    kept: Mutex<RecentDeliveries>,
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct RecentDeliveries {
     looked_at: Option<Instant>,
-    deliveries: VecDeque<Delivered>,
+    deliveries: VecDeque<DeliveredEvent>,
     next: u64,
     /// One copy of each kept record. Deliveries of the same event to several sinks share it.
     records: HashMap<(ChannelId, Offset), Arc<Record>>,
@@ -49,7 +49,7 @@ struct Kept {
 
 /// An event that was delivered to a sink.
 #[derive(Clone, Debug)]
-pub struct Delivered {
+pub struct DeliveredEvent {
     /// The number of this delivery, counted over the process.
     pub number: u64,
     /// The sink.
@@ -64,22 +64,22 @@ pub struct Delivered {
 
 /// Deliveries in ascending order, and the start of the next request.
 #[derive(Debug)]
-pub struct Seen {
+pub struct DeliveryPage {
     /// The deliveries.
-    pub deliveries: Vec<Delivered>,
+    pub deliveries: Vec<DeliveredEvent>,
     /// The number of requested deliveries that were not kept.
     pub missed: u64,
     /// The number of the next delivery.
     pub next: u64,
 }
 
-impl Tail {
+impl DeliveryTail {
     /// Keeps copies of deliveries, if a reader requested them recently.
     pub(crate) fn note<'a>(&self, sink: &Arc<str>, taken: impl Iterator<Item = (&'a Message, bool)>) {
         let mut kept = lock(&self.kept);
         if kept.looked_at.is_none_or(|at| at.elapsed() >= WATCHED) {
             // The numbering continues.
-            *kept = Kept { next: kept.next, ..Kept::default() };
+            *kept = RecentDeliveries { next: kept.next, ..RecentDeliveries::default() };
             return;
         }
         for (message, is_late) in taken {
@@ -91,7 +91,7 @@ impl Tail {
 
     /// Returns at most `limit` deliveries, beginning with the number `from`. Without a number, returns only the number at
     /// which to begin. Deliveries are kept from now on, for ten seconds.
-    pub fn look(&self, from: Option<u64>, limit: usize) -> Seen {
+    pub fn look(&self, from: Option<u64>, limit: usize) -> DeliveryPage {
         let mut kept = lock(&self.kept);
         kept.looked_at = Some(Instant::now());
         kept.from(from, limit)
@@ -115,7 +115,7 @@ impl Tail {
     }
 }
 
-impl Kept {
+impl RecentDeliveries {
     fn push(&mut self, sink: &Arc<str>, record: &Record, is_late: bool) {
         let number = self.next;
         self.next += 1;
@@ -129,7 +129,7 @@ impl Kept {
             self.bytes += record.json.len();
             self.records.insert(key, record.clone());
         }
-        self.deliveries.push_back(Delivered { number, sink: sink.clone(), is_first, is_late, record });
+        self.deliveries.push_back(DeliveredEvent { number, sink: sink.clone(), is_first, is_late, record });
         while self.deliveries.len() > MAX_EVENTS || self.bytes > MAX_BYTES {
             let Some(oldest) = self.deliveries.pop_front() else { break };
             if oldest.is_first {
@@ -139,9 +139,9 @@ impl Kept {
         }
     }
 
-    fn from(&self, from: Option<u64>, limit: usize) -> Seen {
+    fn from(&self, from: Option<u64>, limit: usize) -> DeliveryPage {
         let Some(from) = from.filter(|from| *from < self.next) else {
-            return Seen { deliveries: Vec::new(), missed: 0, next: self.next };
+            return DeliveryPage { deliveries: Vec::new(), missed: 0, next: self.next };
         };
         let at = self.deliveries.partition_point(|delivered| delivered.number < from);
         let deliveries: Vec<_> = self.deliveries.range(at..).take(limit).cloned().collect();
@@ -150,7 +150,7 @@ impl Kept {
             _ => self.next,
         };
         let shown = u64::try_from(deliveries.len()).unwrap_or(u64::MAX);
-        Seen { deliveries, missed: (next - from).saturating_sub(shown), next }
+        DeliveryPage { deliveries, missed: (next - from).saturating_sub(shown), next }
     }
 }
 

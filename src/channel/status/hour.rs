@@ -31,7 +31,7 @@ const _: () = assert!(SAMPLES.next_power_of_two() * size_of::<Sample>() <= 2_048
 #[derive(Debug, Default)]
 pub struct Hour {
     samples: VecDeque<Sample>,
-    taken: Taken,
+    taken: DeliverySums,
 }
 
 /// The state of a channel at one moment, and the deliveries since the previous sample.
@@ -48,7 +48,7 @@ pub struct Sample {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Taken {
+struct DeliverySums {
     events: u64,
     /// The events whose read time is known. `waited` is the sum of their delivery times, in seconds.
     timed: u64,
@@ -72,7 +72,7 @@ impl Hour {
             return;
         }
         let sample = self.sample(now, lag);
-        self.taken = Taken::default();
+        self.taken = DeliverySums::default();
         // If the clock was set back, some samples are in the future.
         self.samples.retain(|kept| (now - HOUR..now).contains(&kept.at));
         while self.samples.len() >= SAMPLES {
@@ -89,7 +89,7 @@ impl Hour {
     /// Builds a sample for this moment, without storing it.
     pub fn sample(&self, now: i64, lag: Option<u64>) -> Sample {
         let since = self.samples.back().map(|last| now - last.at).filter(|seconds| (1..=GAP).contains(seconds));
-        let Taken { events, timed, waited } = self.taken;
+        let DeliverySums { events, timed, waited } = self.taken;
         Sample {
             at: now,
             lag_events: lag.map(|lag| u32::try_from(lag).unwrap_or(u32::MAX)),

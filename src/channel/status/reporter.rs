@@ -23,11 +23,11 @@ pub(crate) const MANY_TIMES: u32 = 20;
 #[derive(Clone, Debug)]
 pub(crate) struct StatusReporter {
     pub(crate) handle: Arc<Handle>,
-    pub(crate) part: Part,
+    pub(crate) part: LoopPart,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Part {
+pub(crate) enum LoopPart {
     /// The intake for all lanes that keep up.
     Channel,
     /// The intake of a lane that has fallen behind, identified by its sink.
@@ -40,15 +40,15 @@ impl StatusReporter {
     pub(crate) fn says(&self, activity: Activity) {
         let mut board = self.handle.board();
         match &self.part {
-            Part::Channel => board.says(activity),
-            Part::Lane(sink) => board.lane(sink).status.reading = Some(activity),
-            Part::Late => board.status.late_error = activity.problem().cloned(),
+            LoopPart::Channel => board.says(activity),
+            LoopPart::Lane(sink) => board.lane(sink).status.reading = Some(activity),
+            LoopPart::Late => board.status.late_error = activity.problem().cloned(),
         }
     }
 
     /// Returns whether the part reads events for the first time, and not again for a lane that is behind.
     pub(crate) fn reads_first(&self) -> bool {
-        matches!(self.part, Part::Channel)
+        matches!(self.part, LoopPart::Channel)
     }
 
     pub(crate) fn has_read_all(&self) {
@@ -60,7 +60,7 @@ impl StatusReporter {
 
 /// Reports the repeated errors of one part of a channel to the log and the status, and waits between attempts.
 #[derive(Debug)]
-pub(crate) struct Trouble {
+pub(crate) struct ErrorReporter {
     channel: Arc<str>,
     reporter: StatusReporter,
     trace: Option<TraceId>,
@@ -68,7 +68,7 @@ pub(crate) struct Trouble {
     last: Option<Problem>,
 }
 
-impl Trouble {
+impl ErrorReporter {
     /// `trace` is the trace id of the batch in progress.
     pub(crate) fn new(read_plan: &ReadPlan, reporter: &StatusReporter, trace: Option<TraceId>) -> Self {
         let ReadPlan { channel, settings, .. } = read_plan;

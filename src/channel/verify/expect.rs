@@ -34,7 +34,7 @@ const SHOWN_CHARACTERS: usize = 100;
 /// A field of a verified event that the signatures cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
-pub enum Named {
+pub enum SignedField {
     /// The workflow that made the report. Each watcher has one workflow.
     WorkflowId,
     /// The chain, by its selector.
@@ -49,7 +49,7 @@ pub enum Named {
 
 /// The values that a channel's verified events may contain. A field without a list allows every value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Expect(BTreeMap<Named, Vec<String>>);
+pub struct Expect(BTreeMap<SignedField, Vec<String>>);
 
 /// The reason why a verified event does not belong to the channel that shows it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,7 +66,7 @@ pub enum NotOfChannel {
     #[error("the signed data names {}, but `expect.{}` has {}", named(*.what, .found.as_deref()), <&str>::from(*.what), listed(.expected))]
     Unexpected {
         /// The field that the list belongs to.
-        what: Named,
+        what: SignedField,
         /// The event's value, or `None` if the event lacks the field.
         found: Option<String>,
         /// The list.
@@ -76,7 +76,7 @@ pub enum NotOfChannel {
 
 /// How strongly a channel claims a proof that another channel has shown too. The higher claim wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Claim {
+pub(crate) enum ProofExpectation {
     /// The channel's lists exclude it.
     Refused,
     /// The channel has no lists.
@@ -85,7 +85,7 @@ pub(crate) enum Claim {
     Expected,
 }
 
-impl Named {
+impl SignedField {
     /// Returns the canonical form of a value, in which values are compared.
     ///
     /// # Errors
@@ -112,7 +112,7 @@ impl Named {
 
 impl Expect {
     /// Creates the lists. The values must be in canonical form.
-    pub fn of(lists: impl IntoIterator<Item = (Named, Vec<String>)>) -> Self {
+    pub fn of(lists: impl IntoIterator<Item = (SignedField, Vec<String>)>) -> Self {
         Self(lists.into_iter().collect())
     }
 
@@ -121,12 +121,12 @@ impl Expect {
         self.0.is_empty()
     }
 
-    pub(crate) fn has(&self, what: Named) -> bool {
+    pub(crate) fn has(&self, what: SignedField) -> bool {
         self.0.contains_key(&what)
     }
 
     /// Returns the lists that are set.
-    pub fn lists(&self) -> impl Iterator<Item = (Named, &[String])> {
+    pub fn lists(&self) -> impl Iterator<Item = (SignedField, &[String])> {
         self.0.iter().map(|(what, values)| (*what, &**values))
     }
 
@@ -159,11 +159,11 @@ impl Expect {
         self.check(channel, verified.proof(), signed.as_ref().map(|signed| signed.get().as_bytes()))
     }
 
-    pub(crate) fn claim(&self, channel: ChannelId, proof: &Proof, signed: Option<&[u8]>) -> Claim {
+    pub(crate) fn expectation(&self, channel: ChannelId, proof: &Proof, signed: Option<&[u8]>) -> ProofExpectation {
         match self.check(channel, proof, signed) {
-            Err(_) => Claim::Refused,
-            Ok(()) if self.is_empty() => Claim::Open,
-            Ok(()) => Claim::Expected,
+            Err(_) => ProofExpectation::Refused,
+            Ok(()) if self.is_empty() => ProofExpectation::Open,
+            Ok(()) => ProofExpectation::Expected,
         }
     }
 }
@@ -211,13 +211,13 @@ impl<'a> Names<'a> {
     }
 
     /// Returns the canonical value of a field, or its text unchanged if it has no canonical form.
-    pub fn get(&self, what: Named) -> Option<String> {
+    pub fn get(&self, what: SignedField) -> Option<String> {
         let text = match what {
-            Named::WorkflowId => return Some(self.proof.workflow_id.to_string()),
-            Named::ChainSelector => text(self.content().chain_selector?),
-            Named::Address => text(self.address()?),
-            Named::Service => text(self.content().service?),
-            Named::Name => text(self.content().name?),
+            SignedField::WorkflowId => return Some(self.proof.workflow_id.to_string()),
+            SignedField::ChainSelector => text(self.content().chain_selector?),
+            SignedField::Address => text(self.address()?),
+            SignedField::Service => text(self.content().service?),
+            SignedField::Name => text(self.content().name?),
         };
         Some(what.canonical(&text).unwrap_or_else(|_| text.into_owned()))
     }
@@ -264,7 +264,7 @@ fn text(value: &RawValue) -> Cow<'_, str> {
     serde_json::from_str(value.get()).map_or(Cow::Borrowed(value.get()), |Text(text)| text)
 }
 
-fn named(what: Named, found: Option<&str>) -> String {
+fn named(what: SignedField, found: Option<&str>) -> String {
     let what = <&str>::from(what);
     found.map_or_else(|| format!("no {what}"), |found| format!("the {what} {}", shown(found)))
 }

@@ -6,9 +6,9 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use strum::VariantArray;
 
-use crate::verify::expect::{Named, NotOfChannel};
+use crate::verify::expect::{NotOfChannel, SignedField};
 use crate::verify::recent::Alarm;
-use ledger::{Contradiction, Place};
+use ledger::{Contradiction, EventLocation};
 use proof::verify::{Hash, Proof, Reason, ReasonKind};
 
 /// Why an event is rejected.
@@ -31,7 +31,7 @@ pub enum RejectionReason {
     /// A query's result names another channel.
     OtherChannel,
     /// The signed content has a value that is not on the channel's list for this field.
-    Unexpected(Named),
+    Unexpected(SignedField),
 }
 
 /// How serious a rejection is. The least serious is first.
@@ -64,7 +64,7 @@ impl RejectionReason {
             Self::OtherChannel,
         ];
         let of_proof = ReasonKind::VARIANTS.iter().copied().map(Self::Proof);
-        of_proof.chain(of_channel).chain(Named::VARIANTS.iter().copied().map(Self::Unexpected))
+        of_proof.chain(of_channel).chain(SignedField::VARIANTS.iter().copied().map(Self::Unexpected))
     }
 
     /// Returns the reason with this name. Returns `None` if no version of the program before this one had it.
@@ -83,11 +83,11 @@ impl RejectionReason {
             Self::ProofOfChannel => "proof-of-channel",
             Self::Contradiction => "contradiction",
             Self::OtherChannel => "other-channel",
-            Self::Unexpected(Named::WorkflowId) => "unexpected-workflow",
-            Self::Unexpected(Named::ChainSelector) => "unexpected-chain",
-            Self::Unexpected(Named::Address) => "unexpected-address",
-            Self::Unexpected(Named::Service) => "unexpected-service",
-            Self::Unexpected(Named::Name) => "unexpected-name",
+            Self::Unexpected(SignedField::WorkflowId) => "unexpected-workflow",
+            Self::Unexpected(SignedField::ChainSelector) => "unexpected-chain",
+            Self::Unexpected(SignedField::Address) => "unexpected-address",
+            Self::Unexpected(SignedField::Service) => "unexpected-service",
+            Self::Unexpected(SignedField::Name) => "unexpected-name",
         }
     }
 
@@ -134,7 +134,7 @@ impl RejectionReason {
             }
             Self::Contradiction => "Other content at an offset that was read before",
             Self::OtherChannel => "The result of a query names another channel",
-            Self::Unexpected(Named::WorkflowId) => {
+            Self::Unexpected(SignedField::WorkflowId) => {
                 "The proof is valid, but the workflow is not on the list of the channel"
             }
             Self::Unexpected(_) => {
@@ -184,7 +184,7 @@ pub(crate) struct Rejection {
     pub(super) reason: RejectionReason,
     pub(super) detail: String,
     /// The place that showed its proof, or other content at its offset, before.
-    pub(super) original: Option<Place>,
+    pub(super) original: Option<EventLocation>,
     /// The proof's digest, if another channel has shown the proof or may show it.
     pub(super) digest: Option<Hash>,
     /// The number of signatures by keys outside the signer set.

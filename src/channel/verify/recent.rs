@@ -33,9 +33,9 @@ use indexmap::IndexMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::verify::expect::{Claim, Expect};
+use crate::verify::expect::{Expect, ProofExpectation};
 use crate::verify::workflows::Workflows;
-use ledger::{self, Digest, PROOFS, Place};
+use ledger::{self, Digest, EventLocation, PROOFS};
 use net::tasks::lock;
 use proof::event::{ChannelId, Event, Offset, RawEvent};
 use proof::verify::{Hash as Hash256, Proof, Unsigned};
@@ -48,7 +48,7 @@ mod tests;
 pub struct RecentEvents {
     /// Has new random keys in each process, so that nobody can prepare contents with the same hash.
     prints: RandomState,
-    index: Mutex<Index>,
+    index: Mutex<EventIndex>,
     /// The number of channels that share the room.
     channels: AtomicUsize,
     pub(crate) workflows: Workflows,
@@ -59,60 +59,60 @@ pub struct RecentEvents {
 pub enum Alarm {
     /// Another event of the channel had the same proof.
     #[error("its proof was shown before, at {0}")]
-    DuplicateProof(Place),
+    DuplicateProof(EventLocation),
     /// An event of another channel had the same proof.
     #[error("its proof {digest} was shown before in another channel, at {original}")]
     ProofOfChannel {
         /// The event of the other channel.
-        original: Place,
+        original: EventLocation,
         /// The proof's digest.
         digest: Hash256,
     },
     /// The place had another event before, or the event had other content.
     #[error("a different event, or different content, was shown before at {0}")]
-    Contradiction(Place),
+    Contradiction(EventLocation),
 }
 
 /// An event that is neither a duplicate nor a contradiction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Admitted {
     /// The later place at which its proof was already admitted. That event was a duplicate of this one.
-    pub(crate) duplicate_at: Option<Place>,
+    pub(crate) duplicate_at: Option<EventLocation>,
     /// Whether it was not admitted with this content before, as far as is remembered.
     pub(crate) is_news: bool,
 }
 
 /// The part of a proof's digest that is its key in memory. A digest is a hash, so its parts are as good as random.
-type Print = u64;
+type ProofKey = u64;
 
 #[derive(Debug, Default)]
-struct Index {
+struct EventIndex {
     /// Not a `HashMap`: a full map whose entries are constantly replaced uses three times the memory.
-    proofs: BTreeMap<Print, Shown>,
+    proofs: BTreeMap<ProofKey, CompactLocation>,
     /// Further places at which an operator allowed the delivery of a proof. At most [`PROOFS`].
-    shared: BTreeSet<(Print, Place)>,
-    channels: IndexMap<ChannelId, Recent>,
+    shared: BTreeSet<(ProofKey, EventLocation)>,
+    channels: IndexMap<ChannelId, ChannelEvents>,
 }
 
-/// A [`Place`] in 12 bytes instead of 24, because many are stored.
+/// A [`EventLocation`] in 12 bytes instead of 24, because many are stored.
 #[derive(Clone, Copy, Debug)]
-struct Shown {
+struct CompactLocation {
     /// The position of its channel in the index's channels, which are never removed.
     channel: u32,
     offset: [u8; 8],
 }
 
 #[derive(Debug, Default)]
-struct Recent {
+struct ChannelEvents {
     /// Sorted by offset. Not a `BTreeMap`, which uses twice the memory: events are read in ascending order.
-    contents: VecDeque<(Offset, Content)>,
+    contents: VecDeque<(Offset, ContentHash)>,
     /// Oldest first.
-    proofs: VecDeque<Print>,
+    proofs: VecDeque<ProofKey>,
 }
 
 /// An event's id and content, each as 32 bits of a hash. That is enough to detect a change at one offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Content {
+struct ContentHash {
     id: u32,
     /// The last bit is 1 if the text is signed.
     text: u32,
@@ -130,11 +130,11 @@ impl RecentEvents {
     }
 
     /// Remembers delivered proofs of a channel's ledger. Returns those that another channel has shown too, with its place.
-    pub(crate) fn remember(&self, channel: ChannelId, proofs: &[ledger::Proof]) -> Vec<(Offset, Place)> {
+    pub(crate) fn remember(&self, channel: ChannelId, proofs: &[ledger::Proof]) -> Vec<(Offset, EventLocation)> {
         let (mut index, capacity) = (self.lock(), self.proofs_each());
         let mut shown_elsewhere = Vec::new();
         for proof in proofs {
-            let place = Place { channel_id: channel, offset: proof.offset };
+            let place = EventLocation { channel_id: channel, offset: proof.offset };
             let print = print_of(&proof.digest);
             match index.place_of(print) {
                 Some(known) if known.channel_id != channel => {
@@ -158,12 +158,12 @@ impl RecentEvents {
     }
 
     /// Returns where a proof was shown first, as far as is known.
-    pub fn shown_in(&self, digest: &Digest) -> Option<Place> {
+    pub fn shown_in(&self, digest: &Digest) -> Option<EventLocation> {
         self.lock().place_of(print_of(digest))
     }
 
     /// Remembers the proofs that channels of other instances have shown, except the proofs that are known here.
-    pub(crate) fn learn(&self, shown: &[(Digest, Place)]) {
+    pub(crate) fn learn(&self, shown: &[(Digest, EventLocation)]) {
         let (mut index, capacity) = (self.lock(), self.proofs_each());
         for (digest, place) in shown {
             let print = print_of(digest);
@@ -226,28 +226,29 @@ impl RecentEvents {
         signed: Option<&[u8]>,
         expect: &Expect,
         of_other: impl FnOnce(ChannelId) -> Option<Arc<Expect>>,
-    ) -> Result<Option<Place>, Alarm> {
+    ) -> Result<Option<EventLocation>, Alarm> {
         let place = place(channel, event);
         let known = self.lock().elsewhere(print_of(&proof.digest.0), place);
         let Some(known) = known.filter(|known| is_duplicate(place, *known)) else { return Ok(None) };
         let alarm = Alarm::DuplicateProof(known).seen_from(channel, proof);
         let Alarm::ProofOfChannel { original, .. } = alarm else { return Err(alarm) };
         let other = of_other(original.channel_id);
-        let claim = other.map_or(Claim::Open, |other| other.claim(original.channel_id, proof, signed));
-        if expect.claim(channel, proof, signed) > claim { Ok(Some(original)) } else { Err(alarm) }
+        let expectation =
+            other.map_or(ProofExpectation::Open, |other| other.expectation(original.channel_id, proof, signed));
+        if expect.expectation(channel, proof, signed) > expectation { Ok(Some(original)) } else { Err(alarm) }
     }
 
-    fn content(&self, event: &RawEvent, text: u64, is_signed: bool) -> Content {
-        Content { id: half(self.prints.hash_one(event.id)), text: half(text) << 1 | u32::from(is_signed) }
+    fn content(&self, event: &RawEvent, text: u64, is_signed: bool) -> ContentHash {
+        ContentHash { id: half(self.prints.hash_one(event.id)), text: half(text) << 1 | u32::from(is_signed) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Index> {
+    fn lock(&self) -> MutexGuard<'_, EventIndex> {
         lock(&self.index)
     }
 }
 
-fn print_of(digest: &[u8]) -> Print {
-    Print::from_be_bytes(*digest.first_chunk().expect("a digest is longer"))
+fn print_of(digest: &[u8]) -> ProofKey {
+    ProofKey::from_be_bytes(*digest.first_chunk().expect("a digest is longer"))
 }
 
 /// Returns the part of a proof's digest that a ledger stores.
@@ -255,12 +256,12 @@ pub(crate) fn digest_of(digest: &Hash256) -> Digest {
     *digest.0.first_chunk().expect("a hash is longer")
 }
 
-fn place(channel: ChannelId, event: &RawEvent) -> Place {
-    Place { channel_id: channel, offset: event.offset }
+fn place(channel: ChannelId, event: &RawEvent) -> EventLocation {
+    EventLocation { channel_id: channel, offset: event.offset }
 }
 
 /// Returns whether a proof at `place` is a duplicate of the same proof at `known`.
-fn is_duplicate(place: Place, known: Place) -> bool {
+fn is_duplicate(place: EventLocation, known: EventLocation) -> bool {
     known != place && !(place.channel_id == known.channel_id && place.offset < known.offset)
 }
 
@@ -268,12 +269,12 @@ fn half(hash: u64) -> u32 {
     (hash >> 32) as u32
 }
 
-impl Index {
+impl EventIndex {
     fn admit(
         &mut self,
-        place: Place,
-        content: Content,
-        proof: Option<Print>,
+        place: EventLocation,
+        content: ContentHash,
+        proof: Option<ProofKey>,
         capacity: usize,
     ) -> Result<Admitted, Alarm> {
         let elsewhere = proof.and_then(|proof| self.elsewhere(proof, place));
@@ -291,30 +292,30 @@ impl Index {
         Ok(Admitted { duplicate_at: elsewhere, is_news: known != Some(content) })
     }
 
-    fn place_of(&self, print: Print) -> Option<Place> {
-        let Shown { channel, offset } = self.proofs.get(&print)?;
+    fn place_of(&self, print: ProofKey) -> Option<EventLocation> {
+        let CompactLocation { channel, offset } = self.proofs.get(&print)?;
         let (channel_id, _) = self.channels.get_index(*channel as usize)?;
-        Some(Place { channel_id: *channel_id, offset: Offset::new(i64::from_ne_bytes(*offset))? })
+        Some(EventLocation { channel_id: *channel_id, offset: Offset::new(i64::from_ne_bytes(*offset))? })
     }
 
     /// Returns the place where a proof is known, unless the proof is known or allowed at `place`.
-    fn elsewhere(&self, proof: Print, place: Place) -> Option<Place> {
+    fn elsewhere(&self, proof: ProofKey, place: EventLocation) -> Option<EventLocation> {
         let known = self.place_of(proof).filter(|known| *known != place);
         known.filter(|_| !self.shared.contains(&(proof, place)))
     }
 
-    fn share(&mut self, proof: Print, place: Place) {
+    fn share(&mut self, proof: ProofKey, place: EventLocation) {
         self.shared.insert((proof, place));
         if self.shared.len() > PROOFS {
             self.shared.pop_first();
         }
     }
 
-    fn add_proof(&mut self, print: Print, place: Place, capacity: usize) {
+    fn add_proof(&mut self, print: ProofKey, place: EventLocation, capacity: usize) {
         let entry = self.channels.entry(place.channel_id);
         let channel = u32::try_from(entry.index()).expect("fewer than 2^32 channels are configured");
         let recent = entry.or_default();
-        let shown = Shown { channel, offset: place.offset.get().to_ne_bytes() };
+        let shown = CompactLocation { channel, offset: place.offset.get().to_ne_bytes() };
         if self.proofs.insert(print, shown).is_none() {
             recent.proofs.push_back(print);
         }
@@ -326,7 +327,7 @@ impl Index {
     }
 }
 
-impl Recent {
+impl ChannelEvents {
     /// Returns the index range of an offset's contents: none, one, or several if an operator has accepted them.
     fn at(&self, offset: Offset) -> Range<usize> {
         let begin = self.contents.partition_point(|(known, _)| *known < offset);
@@ -335,19 +336,19 @@ impl Recent {
     }
 
     /// Returns the known content of an offset that can have become this content.
-    fn known(&mut self, offset: Offset, content: Content) -> Option<&mut Content> {
+    fn known(&mut self, offset: Offset, content: ContentHash) -> Option<&mut ContentHash> {
         let at = self.at(offset);
         self.contents.range_mut(at).map(|(_, known)| known).find(|known| known.may_become(content))
     }
 
     /// Returns whether an offset has only contents that cannot have become this content.
-    fn contradicts(&self, offset: Offset, content: Content) -> bool {
+    fn contradicts(&self, offset: Offset, content: ContentHash) -> bool {
         let at = self.at(offset);
         !at.is_empty() && !self.contents.range(at).any(|(_, known)| known.may_become(content))
     }
 
     /// Remembers the content of an offset, and returns its known content. Refuses a contradicting content.
-    fn remember(&mut self, offset: Offset, content: Content) -> Result<Option<Content>, ()> {
+    fn remember(&mut self, offset: Offset, content: ContentHash) -> Result<Option<ContentHash>, ()> {
         if let Some(known) = self.known(offset, content) {
             return Ok(Some(std::mem::replace(known, content)));
         }
@@ -360,7 +361,7 @@ impl Recent {
     }
 
     /// Remembers the content of an offset in addition to the known contents.
-    fn accept(&mut self, offset: Offset, content: Content) {
+    fn accept(&mut self, offset: Offset, content: ContentHash) {
         if self.remember(offset, content).is_err() {
             let at = self.at(offset);
             self.contents.insert(at.end, (offset, content));
@@ -368,7 +369,7 @@ impl Recent {
     }
 }
 
-impl Content {
+impl ContentHash {
     fn is_signed(self) -> bool {
         self.text & 1 == 1
     }

@@ -10,8 +10,8 @@ use crate::cli::operate::{owned, visit};
 use crate::cli::terminal::progress::ProgressBar;
 use crate::config::load_both_backends;
 use cluster::Peers;
-use ledger::store::{Copied, Sled, copy};
-use ledger::{Lost, StateError};
+use ledger::store::{CopySummary, Sled, copy};
+use ledger::{LostEntries, StateError};
 use operator::api::AcknowledgeLost;
 
 /// Acknowledge a loss in the recorded state, or copy it.
@@ -64,14 +64,16 @@ pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, 
             if json {
                 return cx.say_json(&copied);
             }
-            let Copied { channels, entries } = copied;
+            let CopySummary { channels, entries } = copied;
             cx.say(format!("copied and compared: {channels} channels, {entries} entries; now set state.backend"))
         }
     }
 }
 
-fn acknowledged(lost: Option<Lost>) -> String {
-    let Some(Lost { at, late, quarantined, dead_letters, kept }) = lost else { return "nothing was lost".to_owned() };
+fn acknowledged(lost: Option<LostEntries>) -> String {
+    let Some(LostEntries { at, late, quarantined, dead_letters, kept }) = lost else {
+        return "nothing was lost".to_owned();
+    };
     let kept = kept.map_or_else(String::new, |kept| format!("; the damaged database is kept in {kept}"));
     format!(
         "acknowledged: {quarantined} quarantined events and {dead_letters} dead letters lost at {at}, {late} late events read \
@@ -80,7 +82,7 @@ fn acknowledged(lost: Option<Lost>) -> String {
 }
 
 /// Copies the state of the other backend to this one.
-async fn copy_to(to: Backend, file: Option<&Path>) -> Result<Copied, CommandError> {
+async fn copy_to(to: Backend, file: Option<&Path>) -> Result<CopySummary, CommandError> {
     let (path, database) = load_both_backends(file)?;
     if to == Backend::Postgres {
         owned(&path)?;
@@ -95,7 +97,7 @@ async fn copy_to(to: Backend, file: Option<&Path>) -> Result<Copied, CommandErro
         let sled = sled.unwrap_or_else(|panic| Err(StateError::Damaged(panic.to_string())));
         let sled = sled.map_err(|error| CommandError::by(&error))?;
         let mut bar = ProgressBar::begin();
-        let tell = |copied: Copied, all: usize| bar.tell(copied.channels as u64, all as u64, "channels: ");
+        let tell = |copied: CopySummary, all: usize| bar.tell(copied.channels as u64, all as u64, "channels: ");
         let copied = match to {
             Backend::Postgres => copy(&sled, &*postgres, tell).await,
             Backend::Sled => copy(&*postgres, &sled, tell).await,

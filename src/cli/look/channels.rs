@@ -19,7 +19,7 @@ use crate::cli::context::{CommandError, Context, Exit, client, configured};
 use crate::cli::verdict_line::{printable, verified};
 use crate::config::{self, Config};
 use api::{ApiError, Client, Filter};
-use channel::{Expect, Named, Names, RejectionReason};
+use channel::{Expect, Names, RejectionReason, SignedField};
 use net::Chain;
 use operator::api::{Reload, RetriedEvent, RetryQuarantined};
 use operator::{Changes, names};
@@ -56,7 +56,7 @@ pub(crate) struct Args {
     channel: String,
     /// A list to propose; repeatable [default: all lists]
     #[arg(long = "list", value_name = "LIST", value_parser = list())]
-    lists: Vec<Named>,
+    lists: Vec<SignedField>,
     /// Write the lists into the configuration file. Its comments are kept.
     #[arg(long)]
     write: bool,
@@ -70,9 +70,10 @@ pub(crate) struct Args {
     json: bool,
 }
 
-fn list() -> impl TypedValueParser<Value = Named> {
-    let parse = |name: String| *Named::VARIANTS.iter().find(|list| <&str>::from(**list) == name).expect("it is a list");
-    PossibleValuesParser::new(Named::VARIANTS.iter().map(|list| <&str>::from(*list))).map(parse)
+fn list() -> impl TypedValueParser<Value = SignedField> {
+    let parse =
+        |name: String| *SignedField::VARIANTS.iter().find(|list| <&str>::from(**list) == name).expect("it is a list");
+    PossibleValuesParser::new(SignedField::VARIANTS.iter().map(|list| <&str>::from(*list))).map(parse)
 }
 
 /// The proposed lists and their effect.
@@ -148,9 +149,9 @@ async fn propose(args: &Args, config: &Config, known: &config::Channel) -> Resul
     let mut named_values = NamedValues::default();
     named_values.watchers(&client, channel.id, &proved).await?;
     named_values.events(channel.id, &proved);
-    let lists = Named::VARIANTS.iter().filter(|list| args.lists.is_empty() || args.lists.contains(list));
+    let lists = SignedField::VARIANTS.iter().filter(|list| args.lists.is_empty() || args.lists.contains(list));
     let (named, left_out): (Vec<_>, Vec<_>) = lists.copied().partition(|what| !named_values.unnamed.contains(what));
-    let mut proposed: BTreeMap<Named, BTreeSet<String>> =
+    let mut proposed: BTreeMap<SignedField, BTreeSet<String>> =
         present.lists().map(|(what, values)| (what, values.iter().cloned().collect())).collect();
     for what in named {
         proposed.entry(what).or_default().extend(named_values.values.remove(&what).unwrap_or_default());
@@ -230,9 +231,9 @@ impl Proposal {
 /// The values that a channel's events and watchers name.
 #[derive(Debug, Default)]
 struct NamedValues {
-    values: BTreeMap<Named, BTreeSet<String>>,
+    values: BTreeMap<SignedField, BTreeSet<String>>,
     /// Kinds of values that at least one event does not have.
-    unnamed: BTreeSet<Named>,
+    unnamed: BTreeSet<SignedField>,
     /// The watchers that the service describes.
     described: BTreeSet<Uuid>,
 }
@@ -249,11 +250,13 @@ impl NamedValues {
             };
             self.described.insert(id);
             let description: Value = serde_json::from_slice(&watcher.json).unwrap_or_default();
-            for what in [Named::WorkflowId, Named::ChainSelector, Named::Address, Named::Service] {
+            for what in
+                [SignedField::WorkflowId, SignedField::ChainSelector, SignedField::Address, SignedField::Service]
+            {
                 description[<&str>::from(what)].as_str().into_iter().for_each(|value| self.note(what, value));
             }
             let names = description["events"].as_array().into_iter().flatten().filter_map(Value::as_str);
-            names.for_each(|name| self.note(Named::Name, name));
+            names.for_each(|name| self.note(SignedField::Name, name));
         }
         Ok(())
     }
@@ -268,7 +271,7 @@ impl NamedValues {
             }
             let signed = verified.event().payload.signed.as_deref().and_then(record::decode);
             let names = Names::of(verified.proof(), signed.as_ref().map(|signed| signed.get().as_bytes()));
-            for what in Named::VARIANTS {
+            for what in SignedField::VARIANTS {
                 match names.get(*what) {
                     Some(value) => self.note(*what, &value),
                     None => drop(self.unnamed.insert(*what)),
@@ -278,7 +281,7 @@ impl NamedValues {
     }
 
     /// Records a value, unless no event could match it.
-    fn note(&mut self, what: Named, value: &str) {
+    fn note(&mut self, what: SignedField, value: &str) {
         self.values.entry(what).or_default().extend(what.canonical(value));
     }
 }

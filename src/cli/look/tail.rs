@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! * **Delivery never waits for it.** Events that the daemon cannot buffer for it are missed and counted; see
-//!   [`Tail`](channel::Tail).
+//!   [`DeliveryTail`](channel::DeliveryTail).
 //! * **Nothing unverified is shown as verified.** The daemon reports what it delivers. Events from the service are verified
 //!   here.
 

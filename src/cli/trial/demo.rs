@@ -17,7 +17,7 @@ use crate::daemon::assembly::Sinks;
 use crate::daemon::signals::Signals;
 use crate::daemon::supervisor::{EndReason, Supervisor};
 use crate::daemon::{StartError, assembly, open_ledgers};
-use channel::{Handle, Outlet, Processors, SharedParts};
+use channel::{Handle, LaneSettings, Processors, SharedParts};
 use ledger::{Ledger, Quarantined};
 use net::retry::RetryPolicy;
 use net::tasks::lock;
@@ -89,13 +89,13 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
         limit: args.events,
         shown: Mutex::new(ScreenState { layout: Layout::of_stdout([]), ..ScreenState::default() }),
     });
-    let mut sinks: Sinks = [(SCREEN.to_owned(), Outlet::new(SCREEN, screen.clone(), SINK_RETRY))].into();
+    let mut sinks: Sinks = [(SCREEN.to_owned(), LaneSettings::new(SCREEN, screen.clone(), SINK_RETRY))].into();
     let client = assembly::client(&config)?;
     let processors = Arc::<Processors>::default();
     let parts = SharedParts::new(ledgers, processors.clone(), Metrics::default(), Traces::default());
     if let Some(table) = config.sinks.get(TABLE) {
         let sink = table.settings.build(TABLE, &parts.open_files, &parts.metrics)?;
-        sinks.insert(TABLE.to_owned(), Outlet::new(TABLE, sink, SINK_RETRY));
+        sinks.insert(TABLE.to_owned(), LaneSettings::new(TABLE, sink, SINK_RETRY));
     }
     let channels = assembly::channels(&config, &client, &sinks, &parts);
 

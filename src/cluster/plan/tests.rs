@@ -11,7 +11,7 @@ const LEASE: Duration = Duration::from_secs(6);
 /// Instances that share one store. Each of them executes its plans.
 #[derive(Debug, Default)]
 struct Cluster {
-    view: View,
+    view: ClusterView,
     giving: BTreeMap<InstanceId, BTreeSet<ChannelId>>,
     moves: usize,
 }

@@ -11,7 +11,7 @@ use super::verification::Levels;
 use crate::config::reading::values::{duration, positive_duration};
 use crate::config::reading::{Reported, Section, all};
 use crate::config::settings_list::SettingsList;
-use ::channel::{Expect, Named, Start, Verification};
+use ::channel::{Expect, SignedField, Start, Verification};
 use ::record::{ChannelRef, Filter};
 use operator::ConfiguredChannel;
 use proof::event::ChannelId;
@@ -155,14 +155,14 @@ fn read_filters(filters: &Section<'_>, sinks: &[String]) -> Result<BTreeMap<Stri
 
 fn read_expect(expect: &Section<'_>) -> Expect {
     const EMPTY: &str = "is empty, so that every event would be rejected; list values, or remove it";
-    let read = |what: &Named| {
+    let read = |what: &SignedField| {
         let canonical = |number, text: &str| {
             let value = what.canonical(text.trim());
             value.map_err(|wrong| format!("number {number} {wrong}: no event can match it"))
         };
         Some((*what, expect.items(what.into(), EMPTY, canonical).ok()??))
     };
-    Expect::of(Named::VARIANTS.iter().filter_map(read))
+    Expect::of(SignedField::VARIANTS.iter().filter_map(read))
 }
 
 fn start(text: &str) -> Result<Start, String> {

@@ -322,7 +322,7 @@ fn said_of(retried: &[RetriedEvent]) -> Result<String, String> {
 mod tests {
     use super::*;
     use channel::LateDelivery;
-    use ledger::Late;
+    use ledger::PendingEvent;
 
     #[test]
     fn an_action_needs_its_subject() {
@@ -363,7 +363,7 @@ mod tests {
         let left_out = arrival(&journey, "hook", since).unwrap().unwrap();
         assert_eq!(left_out, "Sink hook has it, or leaves it out by its filter.", "earlier deliveries do not count");
         let owed = std::iter::once("hook".into()).collect();
-        journey.late = Some(Late {
+        journey.late = Some(PendingEvent {
             event_id: None,
             first_seen: 0,
             asked_at: None,

@@ -15,7 +15,7 @@ use super::show::show;
 use crate::page::{Badge, Visit, advice, form};
 use crate::text::text;
 use channel::RejectionReason;
-use ledger::{GivenUp, Quarantined};
+use ledger::{DeadLetterFacts, Quarantined};
 use operator::api::{ChannelEntry, DeadLetterEvent, GetJourney, QuarantinedEvent, ShowDeadLetter, ShowQuarantined};
 use proof::event::{Event, Offset, Proofs};
 
@@ -114,7 +114,7 @@ pub(crate) async fn dead_letter(visit: Visit, Path((channel, sink, offset)): Pat
     show(&visit, found).await
 }
 
-fn refusals(facts: &GivenUp, sink: &str) -> Vec<Step> {
+fn refusals(facts: &DeadLetterFacts, sink: &str) -> Vec<Step> {
     let since = Timestamp::from_second(facts.since).ok();
     let tried = attempts(facts.attempts, since);
     let why = html! { (tried) "; its last answer: " (text(&facts.reason)) };

@@ -17,7 +17,7 @@ use super::backend::{Answer, Backend, Count, Look, MOST_HITS, MOST_NEW, Page, Un
 use super::filter::Filter;
 use super::rows::Row;
 use super::sql::{Dialect, NEWEST_FIRST, Part, Statement, columns, pattern, texts};
-use net::postgres::{Connector, DatabaseError, Open, advised, answered};
+use net::postgres::{Connector, DatabaseError, OpenConnection, advised, answered};
 use net::tasks::lock;
 use sink::{PostgresSettings, Search};
 
@@ -46,7 +46,7 @@ pub(super) struct Postgres {
     at: String,
     settings: PostgresSettings,
     connector: Connector,
-    idle: Mutex<Vec<Open>>,
+    idle: Mutex<Vec<OpenConnection>>,
 }
 
 impl Postgres {
@@ -57,7 +57,7 @@ impl Postgres {
         Ok(Self { at, settings, connector, idle: Mutex::default() })
     }
 
-    async fn open(&self) -> Result<Open, Unread> {
+    async fn open(&self) -> Result<OpenConnection, Unread> {
         let idle = {
             let mut idle = lock(&self.idle);
             idle.retain(|open| !open.client.is_closed());

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::entry::{
-    Blocker, Confirmed, Cursor, GivenUp, HeldBack, Pause, Paused, Quarantined, ShownWorkflow, SinkName, WorkflowId,
-    encode,
+    Blocker, Confirmed, Cursor, DeadLetterFacts, Pause, Paused, Quarantined, QuarantinedDuplicates, ShownWorkflow,
+    SinkName, WorkflowId, encode,
 };
 use super::history::{Contradiction, KnownEvent, Proof};
 use super::key::{Changes, Key};
@@ -107,7 +107,7 @@ pub struct QuarantinedEvent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetter {
     /// The facts about the event.
-    pub facts: GivenUp,
+    pub facts: DeadLetterFacts,
     /// The JSON of the event as it was received, on one line.
     pub json: Bytes,
 }
@@ -157,7 +157,7 @@ pub struct Summary {
     pub dead_letters: u64,
     /// The quarantined events that other instances must know about.
     #[serde(skip)]
-    pub held_back: Vec<HeldBack>,
+    pub held_back: Vec<QuarantinedDuplicates>,
 }
 
 impl Summary {

@@ -35,7 +35,7 @@ impl fmt::Display for Cursor {
 
 /// A pending event: its proof has not arrived, or it must be delivered again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Late {
+pub struct PendingEvent {
     /// The id by which the event is read again. Only an event that left the quarantine may have none.
     pub event_id: Option<EventId>,
     /// When the wait started, in Unix seconds. Shown to operators. See also `asked_at`.
@@ -72,14 +72,14 @@ pub struct Confirmed {
 
 /// The location of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Place {
+pub struct EventLocation {
     /// Its channel.
     pub channel_id: ChannelId,
     /// Its offset there.
     pub offset: Offset,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for EventLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "offset {} of channel {}", self.offset, self.channel_id)
     }
@@ -103,7 +103,7 @@ pub struct Quarantined {
     pub received: Option<Timestamp>,
     /// The location where the event's proof or its other content was delivered before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub original: Option<Place>,
+    pub original: Option<EventLocation>,
     /// The event's proof, if another channel has shown it before, or if the event refers to something that does not
     /// belong to this channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -115,13 +115,13 @@ pub struct Quarantined {
 
 /// Quarantined events whose proofs were also shown by another channel, with the details of the first event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeldBack {
+pub struct QuarantinedDuplicates {
     /// The number of these events.
     pub events: u64,
     /// The offset of the first event.
     pub offset: Offset,
     /// The other location where its proof was shown.
-    pub original: Place,
+    pub original: EventLocation,
     /// The reason for its quarantine.
     pub reason: String,
     /// The proof of the first event.
@@ -176,7 +176,7 @@ pub struct Blocker {
 
 /// The facts about a dead letter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GivenUp {
+pub struct DeadLetterFacts {
     /// The offset of the event.
     pub offset: Offset,
     /// The id of the event, if it has one.
@@ -204,7 +204,7 @@ impl Quarantined {
     }
 }
 
-impl GivenUp {
+impl DeadLetterFacts {
     /// The key of the event.
     pub fn event_key(&self) -> EventKey {
         EventKey { offset: self.offset, id: self.event_id }

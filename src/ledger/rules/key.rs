@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use uuid::Uuid;
 
-use super::entry::{GivenUp, Late, Quarantined, SinkName, WorkflowId, decode};
+use super::entry::{DeadLetterFacts, PendingEvent, Quarantined, SinkName, WorkflowId, decode};
 use crate::StateError;
 use proof::event::{EventId, EventKey, Offset};
 
@@ -24,7 +24,7 @@ pub enum Key {
     /// [`Cursor`](crate::Cursor).
     #[strum_discriminants(strum(serialize = "cursors"))]
     Cursor(SinkName),
-    /// [`Late`](crate::Late).
+    /// [`PendingEvent`](crate::PendingEvent).
     Late(EventKey),
     /// [`Quarantined`](crate::Quarantined).
     #[strum_discriminants(strum(serialize = "quarantine"))]
@@ -32,7 +32,7 @@ pub enum Key {
     /// The bytes of a pending or quarantined event.
     #[strum_discriminants(strum(serialize = "json"))]
     Body(EventKey),
-    /// [`GivenUp`](crate::GivenUp).
+    /// [`DeadLetterFacts`](crate::DeadLetterFacts).
     #[strum_discriminants(strum(serialize = "dead-letters"))]
     DeadLetter(EventKey, SinkName),
     /// The bytes of a dead letter.
@@ -179,21 +179,21 @@ fn event_and_sink(bytes: &[u8]) -> Option<(EventKey, SinkName)> {
 
 /// An entry that is stored under an offset only, although its event has an id, together with the entry of its body.
 #[derive(Debug)]
-pub(crate) struct Moved {
+pub(crate) struct MovedEntry {
     entry: (Key, Key),
     value: Bytes,
     pub(crate) body: (Key, Key),
 }
 
 /// Gives such entries their new keys, and returns the entries that the store must move.
-pub(crate) fn rekey(entries: &mut Entries) -> Result<Vec<Moved>, StateError> {
+pub(crate) fn rekey(entries: &mut Entries) -> Result<Vec<MovedEntry>, StateError> {
     let mut moves = Vec::new();
     for (key, value) in &*entries {
         let Value::Bytes(value) = value else { continue };
         let with = |old: &EventKey, id: Option<EventId>| EventKey { id, ..*old };
         let (entry, body, new_body) = match key {
             Key::Late(old @ EventKey { id: None, .. }) => {
-                let new = with(old, decode::<Late>(value)?.event_id);
+                let new = with(old, decode::<PendingEvent>(value)?.event_id);
                 (Key::Late(new), Key::Body(*old), Key::Body(new))
             }
             Key::Quarantined(old @ EventKey { id: None, .. }) => {
@@ -201,7 +201,7 @@ pub(crate) fn rekey(entries: &mut Entries) -> Result<Vec<Moved>, StateError> {
                 (Key::Quarantined(new), Key::Body(*old), Key::Body(new))
             }
             Key::DeadLetter(old @ EventKey { id: None, .. }, sink) => {
-                let new = with(old, decode::<GivenUp>(value)?.event_id);
+                let new = with(old, decode::<DeadLetterFacts>(value)?.event_id);
                 let body = |event| Key::DeadBody(event, sink.clone());
                 (Key::DeadLetter(new, sink.clone()), body(*old), body(new))
             }
@@ -209,10 +209,10 @@ pub(crate) fn rekey(entries: &mut Entries) -> Result<Vec<Moved>, StateError> {
         };
         // An event without an id keeps its key.
         if entry != *key {
-            moves.push(Moved { entry: (key.clone(), entry), value: value.clone(), body: (body, new_body) });
+            moves.push(MovedEntry { entry: (key.clone(), entry), value: value.clone(), body: (body, new_body) });
         }
     }
-    for Moved { entry: (old, new), body: (old_body, new_body), .. } in &moves {
+    for MovedEntry { entry: (old, new), body: (old_body, new_body), .. } in &moves {
         for (old, new) in [(old, new), (old_body, new_body)] {
             if let Some(value) = entries.remove(old) {
                 entries.insert(new.clone(), value);
@@ -222,7 +222,7 @@ pub(crate) fn rekey(entries: &mut Entries) -> Result<Vec<Moved>, StateError> {
     Ok(moves)
 }
 
-impl Moved {
+impl MovedEntry {
     /// The changes that move the entry. `json` is its body, or `None` if the body was lost or was moved with another
     /// entry of the event.
     pub(crate) fn changes(self, json: Option<Bytes>) -> Changes {

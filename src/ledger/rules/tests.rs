@@ -64,7 +64,7 @@ fn release(value: i64) -> Change {
 }
 
 pub(crate) fn give_up(sink: &str, value: i64) -> Change {
-    let facts = GivenUp {
+    let facts = DeadLetterFacts {
         offset: offset(value),
         event_id: None,
         reason: "answered 503".to_owned(),
@@ -82,12 +82,12 @@ fn proof(value: i64) -> Proof {
 }
 
 /// A ledger and its entries in a store.
-struct Kept {
+struct StoredLedger {
     ledger: Ledger,
     store: BTreeMap<Key, Bytes>,
 }
 
-impl Kept {
+impl StoredLedger {
     fn new() -> Self {
         Self { ledger: Ledger { proofs: Chunks::remembering(100), ..Ledger::default() }, store: BTreeMap::new() }
     }
@@ -129,7 +129,7 @@ impl Kept {
 
 #[test]
 fn a_pending_event_is_kept_until_every_lane_that_passed_it_has_it() {
-    let mut kept = Kept::new();
+    let mut kept = StoredLedger::new();
     for sink in ["a", "b"] {
         kept.commit([owe(sink, 3), advance(sink, 3)]).unwrap();
     }
@@ -144,7 +144,7 @@ fn a_pending_event_is_kept_until_every_lane_that_passed_it_has_it() {
 
 #[test]
 fn the_bytes_of_a_pending_event_are_written_once() {
-    let mut kept = Kept::new();
+    let mut kept = StoredLedger::new();
     kept.commit([owe("a", 3), advance("a", 3)]).unwrap();
     let second = kept.commit([owe("b", 3), advance("b", 3)]).unwrap();
     assert!(!second.contains(&Key::Body(nameless(3))), "{second:?}");
@@ -152,7 +152,7 @@ fn the_bytes_of_a_pending_event_are_written_once() {
 
 #[test]
 fn a_rejected_event_is_no_longer_pending() {
-    let mut kept = Kept::new();
+    let mut kept = StoredLedger::new();
     kept.commit([owe("a", 3), advance("a", 3)]).unwrap();
     kept.commit([quarantine(3, b"{1}")]).unwrap();
     assert_eq!((kept.ledger.late().len(), kept.ledger.quarantined().len()), (0, 1));
@@ -161,7 +161,7 @@ fn a_rejected_event_is_no_longer_pending() {
 
 #[test]
 fn a_commit_that_would_decrease_a_cursor_changes_nothing() {
-    let mut kept = Kept::new();
+    let mut kept = StoredLedger::new();
     kept.commit([advance("a", 5)]).unwrap();
     let before = format!("{:?}", kept.ledger);
 
@@ -181,7 +181,7 @@ fn a_commit_that_would_decrease_a_cursor_changes_nothing() {
 
 #[test]
 fn a_quarantined_event_that_is_also_pending_keeps_its_bytes() {
-    let mut kept = Kept::new();
+    let mut kept = StoredLedger::new();
     kept.commit([quarantine(3, b"{1}")]).unwrap();
     kept.commit([owe("b", 3), advance("b", 3)]).unwrap();
     kept.commit([settle("b", 3)]).unwrap();
@@ -190,7 +190,7 @@ fn a_quarantined_event_that_is_also_pending_keeps_its_bytes() {
 
 #[test]
 fn a_released_event_becomes_due_for_the_lanes_that_passed_it() {
-    let mut kept = Kept::new();
+    let mut kept = StoredLedger::new();
     kept.commit([quarantine(3, b"{1}"), advance("a", 3), advance("b", 2)]).unwrap();
     kept.commit([release(3)]).unwrap();
     assert!(kept.ledger.quarantined().is_empty());
@@ -202,7 +202,7 @@ fn a_released_event_becomes_due_for_the_lanes_that_passed_it() {
 
 #[test]
 fn an_event_not_yet_passed_stays_in_the_quarantine() {
-    let mut kept = Kept::new();
+    let mut kept = StoredLedger::new();
     kept.commit([quarantine(3, b"{1}"), advance("a", 2)]).unwrap();
     kept.commit([release(3)]).unwrap();
     assert!(kept.ledger.quarantined().contains_key(&nameless(3)));
@@ -211,7 +211,7 @@ fn an_event_not_yet_passed_stays_in_the_quarantine() {
 #[test]
 fn dropping_an_event_deletes_its_bytes_unless_a_lane_needs_them() {
     for owed in [true, false] {
-        let mut kept = Kept::new();
+        let mut kept = StoredLedger::new();
         kept.commit([quarantine(3, b"{1}")]).unwrap();
         if owed {
             kept.commit([owe("b", 3), advance("b", 3)]).unwrap();
@@ -224,7 +224,7 @@ fn dropping_an_event_deletes_its_bytes_unless_a_lane_needs_them() {
 
 #[test]
 fn counts_and_bytes_stay_correct_through_every_change() {
-    let mut kept = Kept::new();
+    let mut kept = StoredLedger::new();
     kept.commit([quarantine(3, b"{1}"), quarantine(4, b"{22}")]).unwrap();
     assert_eq!(kept.ledger.quarantine_room(), Room { events: 2, bytes: 7 });
     kept.commit([quarantine(4, b"{333}")]).unwrap();
@@ -238,7 +238,7 @@ fn counts_and_bytes_stay_correct_through_every_change() {
 
 #[test]
 fn a_dead_letter_belongs_to_its_sink_and_owns_its_bytes() {
-    let mut kept = Kept::new();
+    let mut kept = StoredLedger::new();
     kept.commit([give_up("a", 3), give_up("b", 3)]).unwrap();
     kept.commit([give_up("a", 3)]).unwrap();
     assert_eq!(kept.ledger.dead_letter_room(), Room { events: 2, bytes: 4 });
@@ -255,13 +255,13 @@ fn a_limit_applies_to_events_and_bytes() {
 
 #[test]
 fn delivered_proofs_are_remembered_once_and_the_oldest_evicted() {
-    let mut kept = Kept::new();
+    let mut kept = StoredLedger::new();
     for value in 1..=9 {
         for sink in ["a", "b"] {
             kept.commit([Change::Delivered(vec![proof(value)]), advance(sink, value)]).unwrap();
         }
     }
-    let chunks = |kept: &Kept| kept.store.keys().filter(|key| matches!(key, Key::Proofs(_))).count();
+    let chunks = |kept: &StoredLedger| kept.store.keys().filter(|key| matches!(key, Key::Proofs(_))).count();
     assert_eq!(chunks(&kept), 9, "the second lane adds nothing");
 
     kept.ledger.proofs.capacity = 3;
@@ -303,7 +303,7 @@ fn every_key_round_trips_through_bytes() {
 
 #[test]
 fn two_events_at_one_offset_are_kept_separately() {
-    let mut kept = Kept::new();
+    let mut kept = StoredLedger::new();
     let [first, second] = [event(3, 1), event(3, 2)];
     kept.commit([owe_event("a", first), advance("a", 3)]).unwrap();
     kept.commit([owe_event("a", second)]).unwrap();
@@ -317,7 +317,7 @@ fn two_events_at_one_offset_are_kept_separately() {
         let facts = Quarantined { event_id: key.id, ..facts };
         kept.commit([Change::Quarantine(QuarantinedEvent { facts, json })]).unwrap();
         let Change::GiveUp { sink, letter } = give_up("a", 3) else { unreachable!() };
-        let facts = GivenUp { event_id: key.id, ..letter.facts };
+        let facts = DeadLetterFacts { event_id: key.id, ..letter.facts };
         kept.commit([Change::GiveUp { sink, letter: DeadLetter { facts, ..letter } }]).unwrap();
     }
     assert_eq!((kept.ledger.quarantined().len(), kept.ledger.dead_letters().len()), (2, 2));
@@ -328,7 +328,7 @@ fn two_events_at_one_offset_are_kept_separately() {
 
 #[test]
 fn a_chosen_cursor_is_unconfirmed() {
-    let mut kept = Kept::new();
+    let mut kept = StoredLedger::new();
     let confirmed = Confirmed { position: Some(offset(5)), last: Some(event(4, 1)) };
     kept.commit([advance("a", 5), Change::Confirm { sink: "a".into(), confirmed }]).unwrap();
     assert_eq!(kept.ledger.confirmed("a"), Some(confirmed));
@@ -338,7 +338,7 @@ fn a_chosen_cursor_is_unconfirmed() {
 
 #[test]
 fn the_first_lane_that_passes_events_adds_them_to_the_history() {
-    let mut kept = Kept::new();
+    let mut kept = StoredLedger::new();
     let known = |value, id| KnownEvent { key: event(value, id), previous: None, digest: None };
     kept.commit([Change::Read(vec![known(1, 1), known(2, 1)]), advance("a", 2)]).unwrap();
     kept.commit([Change::Read(vec![known(1, 2), known(2, 2)]), advance("b", 2)]).unwrap();
@@ -355,12 +355,12 @@ fn the_first_lane_that_passes_events_adds_them_to_the_history() {
 
 #[test]
 fn keys_of_version_0_1_get_the_ids_of_their_events() {
-    let mut kept = Kept::new();
+    let mut kept = StoredLedger::new();
     for key in [event(3, 1), event(4, 1)] {
         kept.commit([owe_event("a", key)]).unwrap();
     }
     let Change::GiveUp { sink, letter } = give_up("a", 3) else { unreachable!() };
-    let facts = GivenUp { event_id: event(3, 1).id, ..letter.facts };
+    let facts = DeadLetterFacts { event_id: event(3, 1).id, ..letter.facts };
     kept.commit([Change::GiveUp { sink, letter: DeadLetter { facts, ..letter } }]).unwrap();
     kept.commit([quarantine(5, b"{}"), advance("a", 5)]).unwrap();
     let old = |key: &Key| match key.clone() {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Lease, Outcome, Store};
+use super::{CommitOutcome, Lease, Store};
 use crate::rules::Changes;
 use crate::{Entries, Key, Ledger, PROOFS, StateError, Summary, Value};
 use proof::event::ChannelId;
@@ -28,7 +28,7 @@ const BYTES_AT_ONCE: usize = 8 << 20;
 
 /// The result of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Copied {
+pub struct CopySummary {
     /// The number of channels.
     pub channels: usize,
     /// The number of entries, including bodies.
@@ -45,8 +45,8 @@ pub struct Copied {
 pub async fn copy(
     from: &dyn Store,
     to: &dyn Store,
-    mut tell: impl FnMut(Copied, usize) + Send,
-) -> Result<Copied, StateError> {
+    mut tell: impl FnMut(CopySummary, usize) + Send,
+) -> Result<CopySummary, StateError> {
     let refused = |why: &str| Err(StateError::Unusable(format!("{why}: nothing was copied")));
     if from.is_incomplete().await? {
         return refused("the source is itself an incomplete copy");
@@ -59,7 +59,7 @@ pub async fn copy(
         return refused("the target already contains a state");
     }
     to.begin_copy().await?;
-    let mut copied = Copied::default();
+    let mut copied = CopySummary::default();
     let all = channels.len();
     for channel in channels.iter().copied() {
         let (source, entries) = claim(from, channel).await?;
@@ -123,9 +123,9 @@ async fn write(
 async fn commit(to: &dyn Store, lease: &Lease, summary: &Summary, changes: Changes) -> Result<(), StateError> {
     let group = Arc::new(vec![(lease.clone(), summary.clone().effects(changes))]);
     match to.commit(group).await.pop() {
-        Some(Outcome::Ok) => Ok(()),
-        Some(Outcome::Unavailable(error) | Outcome::Fatal(error)) => Err(error),
-        Some(Outcome::Lost(loss)) => Err(StateError::Unusable(format!(
+        Some(CommitOutcome::Ok) => Ok(()),
+        Some(CommitOutcome::Unavailable(error) | CommitOutcome::Fatal(error)) => Err(error),
+        Some(CommitOutcome::Lost(loss)) => Err(StateError::Unusable(format!(
             "channel {} cannot be copied: {loss}: stop all instances, and run one copy at a time",
             lease.channel
         ))),

@@ -34,10 +34,12 @@ use tracing::debug;
 use uuid::Uuid;
 
 use super::directory::{Directory, Used, UsedDatabase};
-use super::shared::{Hold, InstanceId, Membership, RequestId};
-use super::{Lease, Loss, Outcome, PostgresSettings, Store, blocking};
+use super::shared::{InstanceId, LeaseTerm, Membership, RequestId};
+use super::{CommitOutcome, Lease, Loss, PostgresSettings, Store, blocking};
 use crate::rules::encode;
-use crate::{Digest, Effects, Entries, Key, PROOFS, PROOFS_OF_A_CHANNEL, Place, Proof, StateError, Table, Value};
+use crate::{
+    Digest, Effects, Entries, EventLocation, Key, PROOFS, PROOFS_OF_A_CHANNEL, Proof, StateError, Table, Value,
+};
 use net::Chain;
 use net::postgres::{DatabaseError, bigint};
 use net::tasks::lock;
@@ -73,8 +75,8 @@ struct Postgres {
     /// The number of proofs that were recorded since the oldest were last forgotten.
     noted: Arc<AtomicUsize>,
     forgetting: Mutex<Option<AbortOnDropHandle<()>>>,
-    hold: Arc<Hold>,
-    claimed: Mutex<HashMap<ChannelId, Claimed>>,
+    term: Arc<LeaseTerm>,
+    claimed: Mutex<HashMap<ChannelId, LeasedVersion>>,
     /// The configured channels of instances, by their digest. Most instances have the same configuration, and it seldom
     /// changes.
     configurations: Mutex<BTreeMap<Vec<u8>, Arc<BTreeSet<ChannelId>>>>,
@@ -88,7 +90,7 @@ struct Postgres {
 }
 
 #[derive(Debug)]
-struct Claimed {
+struct LeasedVersion {
     lease: Lease,
     /// The newest version that the database is known to have.
     recorded: u64,
@@ -136,7 +138,7 @@ impl Postgres {
             noted: Arc::new(AtomicUsize::new(FORGET_AFTER)),
             forgetting: Mutex::default(),
             settings,
-            hold: Arc::default(),
+            term: Arc::default(),
             claimed: Mutex::default(),
             configurations: Mutex::default(),
             received: Mutex::default(),
@@ -174,7 +176,7 @@ impl Postgres {
     }
 
     /// Writes a group once. The result is `None` for a channel that another copy has changed at the same time.
-    async fn commit_once(&self, group: &[(Lease, Effects)]) -> Result<Vec<Option<Outcome>>, StateError> {
+    async fn commit_once(&self, group: &[(Lease, Effects)]) -> Result<Vec<Option<CommitOutcome>>, StateError> {
         let recorded = |lease: &Lease| {
             let claimed = lock(&self.claimed);
             claimed.get(&lease.channel).filter(|claimed| claimed.lease.epoch == lease.epoch).map(|it| it.recorded)
@@ -188,18 +190,18 @@ impl Postgres {
             let ours = claimed.get_mut(&lease.channel).filter(|claimed| claimed.lease.epoch == lease.epoch);
             // The lease was lost before the commit, so it was not sent, or the lease was lost in the meantime.
             let (Some(row), Some(claimed)) = (found.get(&lease.channel.0), ours) else {
-                return Some(Outcome::Lost(Loss::Ended));
+                return Some(CommitOutcome::Lost(Loss::Ended));
             };
             if row.get(1) {
                 claimed.recorded = version;
-                return Some(Outcome::Ok);
+                return Some(CommitOutcome::Ok);
             }
             let (is_ours, stored): (bool, i64) = (row.get(2), row.get(3));
             let (stored, recorded) = (stored.unsigned_abs(), claimed.recorded);
             match () {
-                () if !is_ours => Some(Outcome::Lost(Loss::Overtaken)),
-                () if stored < recorded => Some(Outcome::Lost(Loss::Behind { stored, recorded })),
-                () if stored > version => Some(Outcome::Lost(Loss::Ahead { stored, version })),
+                () if !is_ours => Some(CommitOutcome::Lost(Loss::Overtaken)),
+                () if stored < recorded => Some(CommitOutcome::Lost(Loss::Behind { stored, recorded })),
+                () if stored > version => Some(CommitOutcome::Lost(Loss::Ahead { stored, version })),
                 () => None,
             }
         };
@@ -233,20 +235,20 @@ impl Store for Postgres {
         let (epoch, version) = (row.get::<_, i64>(0).unsigned_abs(), row.get::<_, i64>(1).unsigned_abs());
         let mut entries = self.entries(channel).await?;
         entries.insert(Key::Version, Value::Bytes(encode(&version)));
-        let lease = Lease { channel, epoch, lost: CancellationToken::new(), hold: Some(self.hold.clone()) };
-        let claimed = Claimed { lease: lease.clone(), recorded: version };
+        let lease = Lease { channel, epoch, lost: CancellationToken::new(), term: Some(self.term.clone()) };
+        let claimed = LeasedVersion { lease: lease.clone(), recorded: version };
         if let Some(before) = lock(&self.claimed).insert(channel, claimed) {
             before.lease.lost.cancel();
         }
         Ok(Some((lease, entries)))
     }
 
-    async fn commit(&self, group: Arc<Vec<(Lease, Effects)>>) -> Vec<Outcome> {
+    async fn commit(&self, group: Arc<Vec<(Lease, Effects)>>) -> Vec<CommitOutcome> {
         let mut outcomes = Vec::new();
         for _ in 0..TRIES {
             outcomes = match self.commit_once(&group).await {
                 Ok(outcomes) => outcomes,
-                Err(error) => return vec![Outcome::Unavailable(error); group.len()],
+                Err(error) => return vec![CommitOutcome::Unavailable(error); group.len()],
             };
             if outcomes.iter().all(Option::is_some) {
                 break;
@@ -254,7 +256,7 @@ impl Store for Postgres {
         }
         let is_busy = || {
             let why = "earlier copies of the commit are being executed".to_owned();
-            Outcome::Unavailable(StateError::Database(Arc::new(StateError::Unusable(why))))
+            CommitOutcome::Unavailable(StateError::Database(Arc::new(StateError::Unusable(why))))
         };
         outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(is_busy)).collect()
     }
@@ -304,7 +306,7 @@ impl Store for Postgres {
         true
     }
 
-    async fn show(&self, channel: ChannelId, proofs: &[Proof]) -> Result<Vec<(Digest, Place)>, StateError> {
+    async fn show(&self, channel: ChannelId, proofs: &[Proof]) -> Result<Vec<(Digest, EventLocation)>, StateError> {
         // Removes duplicates, because a statement can write a row only once.
         let each: BTreeMap<_, _> = proofs.iter().rev().map(|proof| (proof.digest, proof.offset.get())).collect();
         let (digests, offsets): (Vec<_>, Vec<_>) =
@@ -315,7 +317,7 @@ impl Store for Postgres {
         self.forget_proofs(digests.len());
         let shown = |row: &tokio_postgres::Row| {
             let offset = Offset::new(row.get(2))?;
-            Some((*row.get::<_, Uuid>(0).as_bytes(), Place { channel_id: ChannelId(row.get(1)), offset }))
+            Some((*row.get::<_, Uuid>(0).as_bytes(), EventLocation { channel_id: ChannelId(row.get(1)), offset }))
         };
         Ok(rows.iter().filter_map(shown).collect())
     }

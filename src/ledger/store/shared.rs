@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! * **Never two owners.** An instance is considered dead when its lease ends on the store's clock. The instance itself
-//!   stops earlier: its [`Hold`] ends [`MARGIN`] before that, measured from the time before the heartbeat was sent.
+//!   stops earlier: its [`LeaseTerm`] ends [`MARGIN`] before that, measured from the time before the heartbeat was sent.
 //! * **Suspended time counts.** A machine that was suspended long enough wakes without its channels.
 //! * **At most once.** A request is taken once, by the instance that it is addressed to. If it was withdrawn before, it is
 //!   never taken.
@@ -18,7 +18,7 @@ use async_trait::async_trait;
 use rustix::time::{ClockId, clock_gettime};
 use uuid::Uuid;
 
-use crate::{HeldBack, StateError};
+use crate::{QuarantinedDuplicates, StateError};
 use proof::event::ChannelId;
 
 /// How much earlier an instance stops than other instances take over.
@@ -29,16 +29,16 @@ pub type InstanceId = Uuid;
 
 /// The state of all instances and channels, as one instance sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct View {
+pub struct ClusterView {
     /// The live instances.
     pub instances: BTreeMap<InstanceId, Instance>,
     /// Every channel that any instance has ever configured.
     pub channels: BTreeMap<ChannelId, Ownership>,
     /// Quarantined events of these channels whose proofs other channels showed first.
-    pub held_back: BTreeMap<ChannelId, Vec<HeldBack>>,
+    pub held_back: BTreeMap<ChannelId, Vec<QuarantinedDuplicates>>,
 }
 
-impl View {
+impl ClusterView {
     /// The instance that owns a channel.
     pub fn owner(&self, channel: ChannelId) -> Option<(InstanceId, &Instance)> {
         match self.channels.get(&channel)? {
@@ -103,7 +103,7 @@ pub type RequestId = i64;
 
 /// A request with the parts of an HTTP request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct ForwardedRequest {
     /// The method.
     pub method: String,
     /// The path with the query.
@@ -114,7 +114,7 @@ pub struct Asked {
 
 /// An answer with the parts of an HTTP response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct ForwardedResponse {
     /// The status.
     pub status: u16,
     /// The body.
@@ -124,11 +124,11 @@ pub struct Answer {
 /// The state of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the texts describe the fields")]
-pub enum Standing {
+pub enum RequestState {
     /// The answer has not arrived.
     Waiting,
     /// The answer has arrived. The request is removed.
-    Answered(Answer),
+    Answered(ForwardedResponse),
     /// No answer will arrive, because the instance has died or the request was withdrawn. The request is removed. If it
     /// was `taken`, it may have been executed.
     Ended { taken: bool },
@@ -144,14 +144,14 @@ pub trait Membership: Send + Sync + fmt::Debug {
     /// How long an instance is considered alive after a heartbeat.
     fn lease(&self) -> Duration;
 
-    /// How long the claims of this instance are valid.
-    fn hold(&self) -> &Hold;
+    /// How long the leases of this instance are valid.
+    fn term(&self) -> &LeaseTerm;
 
     /// Reports that this instance is alive and configures these channels, and returns the state of the others. Prolongs
-    /// the [`Hold`], and cancels the leases that others have taken over.
-    async fn beat(&self, channels: &Arc<BTreeSet<ChannelId>>) -> Result<View, StateError>;
+    /// the [`LeaseTerm`], and cancels the leases that others have taken over.
+    async fn beat(&self, channels: &Arc<BTreeSet<ChannelId>>) -> Result<ClusterView, StateError>;
 
-    /// Whether this process currently has a claim for the channel: it claimed the channel, and has neither lost nor
+    /// Whether this process currently has the lease of the channel: it claimed the channel, and has neither lost nor
     /// released it.
     fn has_claimed(&self, channel: ChannelId) -> bool;
 
@@ -166,33 +166,33 @@ pub trait Membership: Send + Sync + fmt::Debug {
     async fn leave(&self);
 
     /// Sends a request to an instance. It may be executed even if this fails.
-    async fn ask(&self, instance: InstanceId, request: &Asked) -> Result<RequestId, StateError>;
+    async fn ask(&self, instance: InstanceId, request: &ForwardedRequest) -> Result<RequestId, StateError>;
 
     /// Checks for the answer. If `withdraw` is set, the request ends in any case.
-    async fn look(&self, request: RequestId, withdraw: bool) -> Result<Standing, StateError>;
+    async fn look(&self, request: RequestId, withdraw: bool) -> Result<RequestState, StateError>;
 
     /// Takes the requests that are addressed to this instance.
-    async fn take(&self) -> Result<Vec<(RequestId, Asked)>, StateError>;
+    async fn take(&self) -> Result<Vec<(RequestId, ForwardedRequest)>, StateError>;
 
     /// Answers a request that was taken. Does nothing if the sender no longer waits for it.
-    async fn answer(&self, request: RequestId, answer: &Answer) -> Result<(), StateError>;
+    async fn answer(&self, request: RequestId, answer: &ForwardedResponse) -> Result<(), StateError>;
 }
 
 /// The time until which an instance may run its channels, on a clock that includes suspended time.
 #[derive(Debug, Default)]
-pub struct Hold {
+pub struct LeaseTerm {
     /// Nanoseconds of that clock. 0 before the first heartbeat.
     until: AtomicU64,
 }
 
-impl Hold {
+impl LeaseTerm {
     /// The current time of that clock.
     pub fn now() -> Duration {
         let now = clock_gettime(ClockId::Boottime);
         Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or_default())
     }
 
-    /// Prolongs the hold after a heartbeat that was sent at `began` was accepted.
+    /// Prolongs the lease term after a heartbeat that was sent at `began` was accepted.
     pub fn prolong(&self, began: Duration, lease: Duration) {
         let until = began + lease.saturating_sub(MARGIN);
         self.until.store(u64::try_from(until.as_nanos()).unwrap_or(u64::MAX), Ordering::Release);

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use tokio::sync::watch;
 
 use super::directory::{self, Directory, Used};
-use super::{Lease, Lost, Outcome, Store, blocking};
+use super::{CommitOutcome, Lease, LostEntries, Store, blocking};
 use crate::{Effects, Entries, Key, StateError};
 use net::tasks::lock;
 use proof::event::ChannelId;
@@ -41,7 +41,7 @@ pub struct Sled {
     /// The last written mirror. Locked while a commit is written.
     mirror: Arc<Mutex<Mirror>>,
     /// The losses in the mirror. This is a separate field because reading it must not wait for the disk.
-    lost: watch::Sender<Option<Lost>>,
+    lost: watch::Sender<Option<LostEntries>>,
     /// The last field, because the directory must stay locked until the database is closed.
     directory: Arc<Directory>,
 }
@@ -125,11 +125,11 @@ impl Store for Sled {
         self.blocking(move |sled| sled.database.entries(channel)).await
     }
 
-    async fn commit(&self, group: Arc<Vec<(Lease, Effects)>>) -> Vec<Outcome> {
+    async fn commit(&self, group: Arc<Vec<(Lease, Effects)>>) -> Vec<CommitOutcome> {
         let channels = group.len();
         match self.blocking(move |sled| sled.write(&group)).await {
-            Ok(()) => vec![Outcome::Ok; channels],
-            Err(error) => vec![Outcome::Fatal(error); channels],
+            Ok(()) => vec![CommitOutcome::Ok; channels],
+            Err(error) => vec![CommitOutcome::Fatal(error); channels],
         }
     }
 
@@ -162,11 +162,11 @@ impl Store for Sled {
         self.blocking(|sled| sled.change_mirror(|mirror| mirror.incomplete = false)).await
     }
 
-    fn lost(&self) -> Option<Lost> {
+    fn lost(&self) -> Option<LostEntries> {
         self.lost.borrow().clone()
     }
 
-    async fn acknowledge_lost(&self) -> Result<Option<Lost>, StateError> {
+    async fn acknowledge_lost(&self) -> Result<Option<LostEntries>, StateError> {
         self.blocking(|sled| {
             sled.change_mirror(|mirror| mirror.lost = None)?;
             Ok(sled.lost.send_replace(None))

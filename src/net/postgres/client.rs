@@ -75,7 +75,7 @@ pub struct Connector {
 }
 
 /// An open connection.
-pub struct Open {
+pub struct OpenConnection {
     /// Executes statements.
     pub client: Client,
     _driver: AbortOnDropHandle<()>,
@@ -100,17 +100,17 @@ impl Connector {
     ///
     /// # Errors
     /// If the server cannot be reached or refuses the connection.
-    pub async fn connect(&self) -> Result<Open, DatabaseError> {
+    pub async fn connect(&self) -> Result<OpenConnection, DatabaseError> {
         let connected = answered(self.config.connect(self.tls.clone())).await;
         let (client, connection) = connected?;
         // Every statement that waits for an answer gets the connection's error, so the driver drops it.
         let driver = tokio::spawn(async { drop(connection.await) });
-        Ok(Open { client, _driver: AbortOnDropHandle::new(driver) })
+        Ok(OpenConnection { client, _driver: AbortOnDropHandle::new(driver) })
     }
 
     /// Asks the server to cancel the statement that the connection waits for. The caller does not learn whether the server
     /// does so.
-    pub async fn cancel(&self, open: &Open) {
+    pub async fn cancel(&self, open: &OpenConnection) {
         drop(timeout(CANCEL_TIMEOUT, open.client.cancel_token().cancel_query(self.tls.clone())).await);
     }
 }
@@ -121,9 +121,9 @@ impl fmt::Debug for Connector {
     }
 }
 
-impl fmt::Debug for Open {
+impl fmt::Debug for OpenConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Open").finish_non_exhaustive()
+        f.debug_struct("OpenConnection").finish_non_exhaustive()
     }
 }
 

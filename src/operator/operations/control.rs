@@ -8,7 +8,7 @@ use tracing::warn;
 
 use crate::api::{AcknowledgeLost, PollNow, Reload, SetPaused};
 use crate::{Changes, Operations, Refusal, check_sink};
-use ledger::{Lost, Pause, SinkName};
+use ledger::{LostEntries, Pause, SinkName};
 use telemetry::ALWAYS;
 
 impl Operations {
@@ -37,9 +37,9 @@ impl Operations {
     }
 
     /// Records that an operator has seen the loss, and returns the description of the loss.
-    pub(crate) async fn acknowledge_lost(&self, _: &AcknowledgeLost) -> Result<Option<Lost>, Refusal> {
+    pub(crate) async fn acknowledge_lost(&self, _: &AcknowledgeLost) -> Result<Option<LostEntries>, Refusal> {
         let lost = self.ledgers.store.acknowledge_lost().await?;
-        if let Some(Lost { quarantined, dead_letters, kept, .. }) = &lost {
+        if let Some(LostEntries { quarantined, dead_letters, kept, .. }) = &lost {
             warn!(target: ALWAYS, quarantined, dead_letters, kept, "loss acknowledged by an operator");
         }
         Ok(lost)

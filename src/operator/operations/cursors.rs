@@ -36,7 +36,7 @@ impl Operations {
         let name = &channel.name;
         let owned = self.owned(&channel).await?;
         let stopped = request.apply.then(|| owned.running.try_lock());
-        let moves = self.moves(&channel, request, &owned.claim.ledger())?;
+        let moves = self.moves(&channel, request, &owned.leased.ledger())?;
         let Some(stopped) = stopped else { return Ok(moves) };
         let _stopped = stopped.map_err(|_| {
             Refusal::Failed(format!(
@@ -48,7 +48,7 @@ impl Operations {
         let set = moves.iter().filter(|one| !request.only_back || one.from != one.to).map(set);
         let above = request.to.through;
         let changes = set.chain([Change::AcceptHistory { above }]);
-        owned.claim.commit(Commit(changes.collect())).await?;
+        owned.leased.commit(Commit(changes.collect())).await?;
         self.recent.forget_above(channel.id, above);
         for CursorMove { sink, from, to, .. } in &moves {
             // A sink without a position waits for this call.

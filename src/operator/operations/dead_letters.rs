@@ -12,8 +12,8 @@ use crate::api::{
     ReplayDeadLetters, ReplayEvents, ShowDeadLetter,
 };
 use crate::{Operations, Refusal, check_sink};
-use channel::Owned;
-use ledger::{Change, Commit, GivenUp, Key, LATE, Ledger, Pending, SinkName};
+use channel::LeasedChannel;
+use ledger::{Change, Commit, DeadLetterFacts, Key, LATE, Ledger, Pending, SinkName};
 use net::tasks::lock;
 use proof::event::{EventKey, Offset, RawEvent};
 use record::ChannelRef;
@@ -35,7 +35,7 @@ impl Operations {
         let (channel, offset) = (self.find(&request.channel)?, request.offset);
         let sink = SinkName::from(&*request.sink);
         let ledger = self.ledger(&channel).await?;
-        let is_meant = |((_, of), facts): &(&(EventKey, SinkName), &GivenUp)| {
+        let is_meant = |((_, of), facts): &(&(EventKey, SinkName), &DeadLetterFacts)| {
             *of == sink && facts.offset == offset && (request.event_id.is_none() || request.event_id == facts.event_id)
         };
         let facts = lock(&ledger).dead_letters().iter().find(is_meant).map(|(_, facts)| facts.clone());
@@ -58,10 +58,10 @@ impl Operations {
         let which = &request.which;
         let (channel, sink) = (self.find(&which.channel)?, SinkName::from(&*which.sink));
         let owned = self.owned(&channel).await?;
-        let letters = which.of(&owned.claim.ledger());
+        let letters = which.of(&owned.leased.ledger());
         let offsets: Vec<_> = letters.iter().map(|facts| facts.offset).collect();
-        let drop = |facts: &GivenUp| Change::DropDeadLetter { sink: sink.clone(), key: facts.event_key() };
-        owned.claim.commit(Commit(letters.iter().map(drop).collect())).await?;
+        let drop = |facts: &DeadLetterFacts| Change::DropDeadLetter { sink: sink.clone(), key: facts.event_key() };
+        owned.leased.commit(Commit(letters.iter().map(drop).collect())).await?;
         let (events, first, last) = summary(&offsets);
         warn!(target: ALWAYS, channel = %channel.name, %sink, events, first, last, "dead letters dropped by an operator");
         Ok(offsets)
@@ -72,7 +72,7 @@ impl Operations {
         let which = &request.which;
         let (channel, sink) = self.lane(&which.channel, &which.sink)?;
         let owned = self.owned(&channel).await?;
-        let letters = which.of(&owned.claim.ledger());
+        let letters = which.of(&owned.leased.ledger());
         check_room(&channel, &owned, letters.len())?;
         let first_seen = Timestamp::now().as_second();
         let mut replayed = Vec::with_capacity(letters.len());
@@ -81,13 +81,13 @@ impl Operations {
             for facts in chunk {
                 let (offset, event_id, received) = (facts.offset, facts.event_id, facts.received);
                 let key = facts.event_key();
-                let Some(json) = owned.claim.body(Key::DeadBody(key, sink.clone())).await? else { continue };
+                let Some(json) = owned.leased.body(Key::DeadBody(key, sink.clone())).await? else { continue };
                 let event = Pending { offset, event_id, first_seen, received, appeared: false, json };
                 changes.push(Change::Owe { sink: sink.clone(), event });
                 changes.push(Change::DropDeadLetter { sink: sink.clone(), key });
                 replayed.push(offset);
             }
-            owned.claim.commit(Commit(changes)).await?;
+            owned.leased.commit(Commit(changes)).await?;
         }
         Ok(finish_replay(&channel, &sink, &owned, replayed))
     }
@@ -97,7 +97,7 @@ impl Operations {
         let (channel, sink) = self.lane(&request.channel, &request.sink)?;
         let owned = self.owned(&channel).await?;
         check_room(&channel, &owned, request.events.len())?;
-        let cursor = owned.claim.ledger().cursor(&sink).unwrap_or_default().through;
+        let cursor = owned.leased.ledger().cursor(&sink).unwrap_or_default().through;
         let first_seen = Timestamp::now().as_second();
         let (mut changes, mut keys) = (Vec::new(), Vec::new());
         for event in &request.events {
@@ -114,7 +114,7 @@ impl Operations {
             keys.push(event.event_key());
             changes.push(Change::Owe { sink: sink.clone(), event });
         }
-        owned.claim.commit(Commit(changes)).await?;
+        owned.leased.commit(Commit(changes)).await?;
         let offsets = keys.iter().map(|key| key.offset).collect();
         self.handles.of(channel.id).board().comparisons.replayed(&sink, keys);
         Ok(finish_replay(&channel, &sink, &owned, offsets))
@@ -130,13 +130,13 @@ impl Operations {
 
 impl DeadLetterSelection {
     /// Returns the selected dead letters in ascending order.
-    fn of(&self, ledger: &Ledger) -> Vec<GivenUp> {
+    fn of(&self, ledger: &Ledger) -> Vec<DeadLetterFacts> {
         let letters = ledger.dead_letters().iter();
         let letters = letters.filter(|((_, sink), facts)| **sink == *self.sink && self.takes(facts));
         letters.map(|(_, facts)| facts.clone()).collect()
     }
 
-    fn takes(&self, facts: &GivenUp) -> bool {
+    fn takes(&self, facts: &DeadLetterFacts) -> bool {
         let (offset, at) = (facts.offset, facts.at);
         let named = self.offsets.is_empty() || self.offsets.contains(&offset);
         let in_range = self.from.is_none_or(|from| from <= offset) && self.to.is_none_or(|to| offset <= to);
@@ -147,14 +147,14 @@ impl DeadLetterSelection {
 }
 
 impl DeadLetter {
-    pub(crate) fn of(((_, sink), facts): (&(EventKey, SinkName), &GivenUp)) -> Self {
+    pub(crate) fn of(((_, sink), facts): (&(EventKey, SinkName), &DeadLetterFacts)) -> Self {
         Self { sink: sink.to_string(), facts: facts.clone() }
     }
 }
 
 /// Checks the bound that pending events and replayed events share.
-fn check_room(channel: &ChannelRef, owned: &Owned, events: usize) -> Result<(), Refusal> {
-    let room = LATE.events.saturating_sub(owned.claim.ledger().late_room().events);
+fn check_room(channel: &ChannelRef, owned: &LeasedChannel, events: usize) -> Result<(), Refusal> {
+    let room = LATE.events.saturating_sub(owned.leased.ledger().late_room().events);
     if events as u64 <= room {
         return Ok(());
     }
@@ -165,7 +165,7 @@ fn check_room(channel: &ChannelRef, owned: &Owned, events: usize) -> Result<(), 
 }
 
 /// Wakes the channel, if it runs, and logs the events that are delivered again.
-fn finish_replay(channel: &ChannelRef, sink: &str, owned: &Owned, offsets: Vec<Offset>) -> Vec<Offset> {
+fn finish_replay(channel: &ChannelRef, sink: &str, owned: &LeasedChannel, offsets: Vec<Offset>) -> Vec<Offset> {
     owned.released.notify_one();
     let (events, first, last) = summary(&offsets);
     warn!(target: ALWAYS, channel = %channel.name, sink, events, first, last, "redelivered by an operator");
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn a_selection_combines_its_conditions() {
         let at = |number| Offset::new(number).unwrap();
-        let facts = GivenUp {
+        let facts = DeadLetterFacts {
             offset: at(5),
             event_id: None,
             reason: String::new(),

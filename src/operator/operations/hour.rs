@@ -37,7 +37,7 @@ pub async fn note_minutes(operations: watch::Receiver<Arc<Operations>>) {
         for ConfiguredChannel { channel, sinks, .. } in &operations.channels {
             let handle = operations.handles.of(channel.id);
             if let Some(owned) = handle.owned() {
-                let (ledger, mut board) = (owned.claim.ledger(), handle.board());
+                let (ledger, mut board) = (owned.leased.ledger(), handle.board());
                 let lag = board.lag(sinks, &ledger);
                 board.hour.note(now, lag);
             }
@@ -87,7 +87,7 @@ impl Operations {
             && samples.last().is_none_or(|last| last.at < now)
         {
             let sinks = self.known(channel).map_or(&[][..], |known| &known.sinks);
-            let (ledger, board) = (owned.claim.ledger(), handle.board());
+            let (ledger, board) = (owned.leased.ledger(), handle.board());
             samples.push(board.hour.sample(now, board.lag(sinks, &ledger)));
         }
         samples

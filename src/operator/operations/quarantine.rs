@@ -12,7 +12,7 @@ use crate::api::{
     ShowQuarantined,
 };
 use crate::{ConfiguredChannel, Operations, Refusal};
-use channel::{Owned, RejectionReason};
+use channel::{LeasedChannel, RejectionReason};
 use ledger::{Change, Commit, Key, Ledger, Quarantined};
 use net::tasks::lock;
 use proof::event::{Offset, RawEvent};
@@ -45,7 +45,7 @@ impl Operations {
         let channel = self.find(&request.channel)?;
         let owned = self.owned(&channel).await?;
         let chosen: Vec<Quarantined> = {
-            let ledger = owned.claim.ledger();
+            let ledger = owned.leased.ledger();
             if request.reason.is_none() && !request.all {
                 let missing = request.offsets.iter().find(|offset| ledger.quarantined_at(**offset).next().is_none());
                 if let Some(offset) = missing {
@@ -59,7 +59,7 @@ impl Operations {
             }
         };
         let drop = |facts: &Quarantined| Change::DropQuarantined(facts.event_key());
-        owned.claim.commit(Commit(chosen.iter().map(drop).collect())).await?;
+        owned.leased.commit(Commit(chosen.iter().map(drop).collect())).await?;
         for Quarantined { offset, reason, .. } in &chosen {
             warn!(target: ALWAYS, channel = %channel.name, offset = offset.get(), reason, "quarantined event dropped by an operator");
         }
@@ -71,7 +71,7 @@ impl Operations {
         let channel = self.find(&request.channel)?;
         let known = self.configured(&channel)?;
         let owned = self.owned(&channel).await?;
-        let (mut retried, chosen) = request.choose(&owned.claim.ledger());
+        let (mut retried, chosen) = request.choose(&owned.leased.ledger());
         for chunk in chosen.chunks(AT_ONCE) {
             retried.append(&mut self.retry(known, &owned, chunk).await?);
         }
@@ -81,12 +81,12 @@ impl Operations {
     async fn retry(
         &self,
         known: &ConfiguredChannel,
-        owned: &Owned,
+        owned: &LeasedChannel,
         chunk: &[Quarantined],
     ) -> Result<Vec<RetriedEvent>, Refusal> {
         let mut with_bodies = Vec::with_capacity(chunk.len());
         for facts in chunk {
-            with_bodies.push((facts.clone(), owned.claim.body(Key::Body(facts.event_key())).await?));
+            with_bodies.push((facts.clone(), owned.leased.body(Key::Body(facts.event_key())).await?));
         }
         let (operations, verified_as) = (self.clone(), known.clone());
         let verifying = move || {
@@ -99,9 +99,9 @@ impl Operations {
             let (key, sinks) = (facts.event_key(), known.sinks.clone());
             fate.leaves().then_some(Change::Release { key, since, sinks })
         };
-        owned.claim.commit(Commit(chunk.iter().zip(&fates).filter_map(release).collect())).await?;
+        owned.leased.commit(Commit(chunk.iter().zip(&fates).filter_map(release).collect())).await?;
         owned.released.notify_one();
-        let ledger = owned.claim.ledger();
+        let ledger = owned.leased.ledger();
         let retried = chunk.iter().zip(fates).map(|(facts @ Quarantined { offset, .. }, fate)| {
             let not_passed = fate.leaves() && ledger.quarantined().contains_key(&facts.event_key());
             let fate = if not_passed { Fate::ReadInOrder } else { fate };

@@ -1,4 +1,4 @@
-//! Shows deliveries to operators as they happen: see [`Tail`](channel::Tail).
+//! Shows deliveries to operators as they happen: see [`DeliveryTail`](channel::DeliveryTail).
 //!
 //! # Invariants
 //!
@@ -12,7 +12,7 @@ use tokio::task::spawn_blocking;
 use crate::api::{TailedDeliveries, TailedEvent, WatchTail};
 use crate::{Operations, Refusal, check_sink};
 use api::Filter;
-use channel::{Delivered, Seen};
+use channel::{DeliveredEvent, DeliveryPage};
 use proof::event::ChannelId;
 use record::{self, Field, Readable, Rule};
 
@@ -39,16 +39,16 @@ impl Operations {
         if let Some(from) = request.from {
             tail.reaches(from, WAIT).await;
         }
-        let Seen { deliveries, missed, next } = tail.look(request.from, AT_ONCE);
+        let DeliveryPage { deliveries, missed, next } = tail.look(request.from, AT_ONCE);
         let (filter, sink) = (request.filter.clone(), request.sink.clone());
         let events = spawn_blocking(move || {
             let rules = rules(&filter);
             // If no sink is named, each event is shown once, however many sinks accept it.
-            let of_sink = |delivered: &Delivered| match &sink {
+            let of_sink = |delivered: &DeliveredEvent| match &sink {
                 Some(wanted) => **wanted == *delivered.sink,
                 None => delivered.is_first,
             };
-            let is_wanted = |delivered: &&Delivered| {
+            let is_wanted = |delivered: &&DeliveredEvent| {
                 let record = &delivered.record;
                 channel.is_none_or(|channel| channel == record.channel.id)
                     && of_sink(delivered)
@@ -109,7 +109,7 @@ fn rules(filter: &Filter) -> record::Filter {
     record::Filter(vec![rule])
 }
 
-fn event(Delivered { sink, is_late, record, .. }: &Delivered) -> TailedEvent {
+fn event(DeliveredEvent { sink, is_late, record, .. }: &DeliveredEvent) -> TailedEvent {
     let json = String::from_utf8_lossy(&record.json).into_owned();
     let json = RawValue::from_string(json).expect("a record is JSON");
     TailedEvent { sink: sink.to_string(), is_late: *is_late, line: Readable::of(record), record: json }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::GetCluster;
 use crate::configured::by_id;
 use crate::{ConfiguredChannel, Operations, Refusal};
-use cluster::Seen;
+use cluster::ClusterState;
 use ledger::store::shared::{Instance, InstanceId, Ownership};
 use proof::event::ChannelId;
 
@@ -85,7 +85,7 @@ impl Operations {
 }
 
 /// Returns the living instances.
-pub(crate) fn instances(seen: &Seen, me: InstanceId, configured: &[ConfiguredChannel]) -> Vec<InstanceStatus> {
+pub(crate) fn instances(seen: &ClusterState, me: InstanceId, configured: &[ConfiguredChannel]) -> Vec<InstanceStatus> {
     let owned = seen.view.counts();
     let sharing = || seen.view.instances.iter().filter(|(_, instance)| instance.shares());
     let mut configurations = sharing().map(|(_, instance)| &instance.channels);

@@ -5,21 +5,23 @@ use std::time::Duration;
 use super::not_ready::{NotReady, NotReadyKind as Kind};
 use super::shared_proofs;
 use crate::ConfiguredChannel;
-use channel::{Activity, ChannelStatus, Kept, LaneState, LaneStatus, NONE_VERIFIED, POLLS_IN_VAIN, Problem, Refill};
-use cluster::Seen;
+use channel::{
+    Activity, ChannelStatus, LaneState, LaneStatus, NONE_VERIFIED, POLLS_IN_VAIN, Problem, Refill, StoredEvents,
+};
+use cluster::ClusterState;
 use ledger::store::shared::Ownership;
-use ledger::{Contradiction, Cursor, Lost};
+use ledger::{Contradiction, Cursor, LostEntries};
 
 /// A channel that has had no owner for less than this time is moving from one owner to another.
 const MAY_BE_ORPHANED: Duration = Duration::from_secs(10);
 
 /// Returns the reasons that concern the state of the process.
-pub(super) fn of_state(error: Option<&str>, lost: Option<&Lost>) -> Vec<NotReady> {
+pub(super) fn of_state(error: Option<&str>, lost: Option<&LostEntries>) -> Vec<NotReady> {
     let mut reasons = Vec::new();
     if let Some(error) = error {
         reasons.push(NotReady::new(Kind::StateNotWritable, format!("the state cannot be written: {error}")));
     }
-    if let Some(Lost { quarantined, dead_letters, kept, .. }) = lost {
+    if let Some(LostEntries { quarantined, dead_letters, kept, .. }) = lost {
         let kept =
             kept.as_ref().map_or_else(String::new, |kept| format!(" (a copy of the damaged state is in {kept})"));
         let detail = format!(
@@ -45,7 +47,7 @@ pub(super) fn of_channel(channel: &ChannelStatus) -> Vec<NotReady> {
 }
 
 /// Returns the problems with the sharing of channels.
-pub(super) fn of_cluster(seen: &Seen, configured: &[ConfiguredChannel]) -> Vec<NotReady> {
+pub(super) fn of_cluster(seen: &ClusterState, configured: &[ConfiguredChannel]) -> Vec<NotReady> {
     let mut reasons = Vec::new();
     if let Some(error) = &seen.trouble {
         reasons.push(NotReady::new(Kind::HeartbeatFailing, format!("no channel can be leased: {error}")));
@@ -115,7 +117,7 @@ fn of_kept(channel: &ChannelStatus) -> Vec<NotReady> {
     let ChannelStatus { quarantine, dead_letters, .. } = channel;
     let mut reasons = Vec::new();
     let mut because = |kind, detail: String| reasons.push(NotReady::new(kind, detail));
-    let numbers = |kept: &Kept| format!("({} events, {} bytes)", kept.events, kept.bytes);
+    let numbers = |kept: &StoredEvents| format!("({} events, {} bytes)", kept.events, kept.bytes);
     if quarantine.full {
         let numbers = numbers(quarantine);
         let follows = "reading stops before the next event that would be rejected";
@@ -235,7 +237,7 @@ mod tests {
     #[test]
     fn each_problem_has_a_kind_and_a_message() {
         let offset = Offset::new(7).unwrap();
-        let full = Kept { events: 3, bytes: 5, full: true };
+        let full = StoredEvents { events: 3, bytes: 5, full: true };
         let waits = |it: &mut ChannelStatus, kind| it.activity = Activity::Waiting { error: problem(kind, true) };
         let blocks = |it: &mut ChannelStatus, kind| {
             (it.lanes[0].state, it.lanes[0].error) = (LaneState::Blocked, Some(problem(kind, true)));
@@ -281,7 +283,11 @@ mod tests {
                 "channel c: its dead letters are full (3 events, 5 bytes)",
             ),
             (&|it| it.late_full = true, Kind::LateEventsFull, "channel c: its pending events are full: reading waits"),
-            (&|it| it.late_error = Some(problem("", true)), Kind::LateProofsBlocked, "channel c: pending events cannot be requested: why"),
+            (
+                &|it| it.late_error = Some(problem("", true)),
+                Kind::LateProofsBlocked,
+                "channel c: pending events cannot be requested: why",
+            ),
             (&|it| blocks(it, "refused"), Kind::SinkBlocked, "channel c, sink s: why"),
             (&|it| blocks(it, Problem::POSITION_MISSING), Kind::SinkPositionMissing, "channel c, sink s: why"),
             (

@@ -2,8 +2,8 @@
 //! to both.
 
 use crate::configured::{ConfiguredChannel, by_id};
-use channel::{ChannelStatus, Named, RecentEvents, RejectionReason, SharedProofs, SharedWorkflow};
-use ledger::{HeldBack, Ledger};
+use channel::{ChannelStatus, RecentEvents, RejectionReason, SharedProofs, SharedWorkflow, SignedField};
+use ledger::{Ledger, QuarantinedDuplicates};
 use proof::verify::Hash;
 
 /// Returns the workflows of a channel that another channel showed first and that the operator did not expect here.
@@ -14,7 +14,7 @@ pub(super) fn shared_workflows(
 ) -> Vec<SharedWorkflow> {
     let is_expected = |id: &String| {
         let mut lists = channel.expect.lists();
-        lists.any(|(what, values)| what == Named::WorkflowId && values.contains(id))
+        lists.any(|(what, values)| what == SignedField::WorkflowId && values.contains(id))
     };
     let workflows = ledger.workflows().iter().filter_map(|(id, shown)| {
         let (workflow_id, first_in) = (Hash(*id).to_string(), by_id(known, shown.first_in?).name);
@@ -28,15 +28,19 @@ pub(super) fn quarantined_duplicates(
     channel: &ConfiguredChannel,
     ledger: &Ledger,
     recent: &RecentEvents,
-) -> Vec<HeldBack> {
+) -> Vec<QuarantinedDuplicates> {
     ledger.held_back(|digest| recent.shown_in(digest).filter(|place| place.channel_id != channel.channel.id))
 }
 
 /// Reports the duplicates of each channel to this channel and to the other one. If a channel runs elsewhere, the
 /// instance there reports them.
-pub(super) fn report(known: &[ConfiguredChannel], duplicates: Vec<Vec<HeldBack>>, channels: &mut [ChannelStatus]) {
+pub(super) fn report(
+    known: &[ConfiguredChannel],
+    duplicates: Vec<Vec<QuarantinedDuplicates>>,
+    channels: &mut [ChannelStatus],
+) {
     for (duplicates, ConfiguredChannel { channel: later, .. }) in duplicates.into_iter().zip(known) {
-        for HeldBack { events, offset, original, reason, digest } in duplicates {
+        for QuarantinedDuplicates { events, offset, original, reason, digest } in duplicates {
             let first = by_id(known, original.channel_id);
             let other_offset = original.offset;
             let in_later =

@@ -27,8 +27,8 @@ use crate::api::{
 use crate::request::{BY, MAX_ANSWER, Request, http_request};
 use crate::{Changes, Cluster, Operations, Report};
 use channel::Accounts;
-use ledger::store::shared::{Answer, Asked};
-use ledger::{Lost, Quarantined};
+use ledger::store::shared::{ForwardedRequest, ForwardedResponse};
+use ledger::{LostEntries, Quarantined};
 use proof::event::Offset;
 use telemetry::ALWAYS;
 
@@ -82,7 +82,7 @@ requests! {
     GET "/dead-letters": ListDeadLetters => Vec<ChannelEntry<DeadLetter>>, list_dead_letters;
     GET "/dead-letters/event": ShowDeadLetter => DeadLetterEvent, show_dead_letter;
     GET "/cursors": ListCursors => Vec<ChannelEntry<CursorPosition>>, list_cursors;
-    POST "/state/acknowledge": AcknowledgeLost => Option<Lost>, acknowledge_lost;
+    POST "/state/acknowledge": AcknowledgeLost => Option<LostEntries>, acknowledge_lost;
     POST "/reload": Reload => Changes, reload;
     POST "/poll": PollNow => Timestamp, poll_now;
     POST "/pause": SetPaused => bool, set_paused;
@@ -130,8 +130,9 @@ pub async fn answer_others(operations: CurrentOperations) -> Infallible {
     cluster::answer(membership, |request| answer_instance(router.clone(), request)).await
 }
 
-async fn answer_instance(router: TowerToHyperService<Router>, request: Asked) -> Answer {
-    let failed = |status: StatusCode, what: String| Answer { status: status.as_u16(), body: what.into_bytes() };
+async fn answer_instance(router: TowerToHyperService<Router>, request: ForwardedRequest) -> ForwardedResponse {
+    let failed =
+        |status: StatusCode, what: String| ForwardedResponse { status: status.as_u16(), body: what.into_bytes() };
     let request = match http_request(request) {
         Ok(request) => request,
         Err(error) => return failed(StatusCode::BAD_REQUEST, error.to_string()),
@@ -139,7 +140,7 @@ async fn answer_instance(router: TowerToHyperService<Router>, request: Asked) ->
     let answer = router.call(request).await.unwrap_or_else(|never| match never {});
     let status = answer.status();
     match to_bytes(answer.into_body(), MAX_ANSWER).await {
-        Ok(body) => Answer { status: status.as_u16(), body: body.into() },
+        Ok(body) => ForwardedResponse { status: status.as_u16(), body: body.into() },
         Err(error) => failed(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     }
 }

@@ -29,7 +29,7 @@ use super::router::{self, Sources};
 use super::server::{self, Bounds};
 use crate::request::{BY, MAX_ANSWER, asked, decode, http_request};
 use crate::{Refusal, Request};
-use ledger::store::shared::{Answer, Asked};
+use ledger::store::shared::{ForwardedRequest, ForwardedResponse};
 
 const NAME: &str = "control.sock";
 
@@ -105,7 +105,7 @@ pub async fn ask<R: Request>(
     Ok(answer.as_ref().map(decode))
 }
 
-async fn send(directory: &Path, asked: Asked, by: &str) -> io::Result<Option<Answer>> {
+async fn send(directory: &Path, asked: ForwardedRequest, by: &str) -> io::Result<Option<ForwardedResponse>> {
     use io::ErrorKind::{ConnectionRefused, InvalidInput, NotFound};
     let daemon = match UnixStream::connect(directory.join(NAME)).await {
         Ok(daemon) => daemon,
@@ -121,7 +121,7 @@ async fn send(directory: &Path, asked: Asked, by: &str) -> io::Result<Option<Ans
         let answer = sender.send_request(request).await.map_err(io::Error::other)?;
         let status = answer.status().as_u16();
         let body = to_bytes(Body::new(answer.into_body()), MAX_ANSWER).await.map_err(io::Error::other)?;
-        Ok(Answer { status, body: body.into() })
+        Ok(ForwardedResponse { status, body: body.into() })
     };
     tokio::select! {
         answer = asking => answer.map(Some),

@@ -1,12 +1,12 @@
 //! Checks signatures faster than recovery does, for signers with known keys. See "How signatures are checked" in
 //! [`verify`](super).
 
-mod asking;
+mod batch;
 mod field;
 mod multiples;
 mod order;
 mod prepared;
 mod sums;
 
-pub(super) use asking::read;
+pub(super) use batch::read;
 pub(super) use prepared::Prepared;

@@ -7,12 +7,12 @@ use super::hash::{Address, Hash, exact_bytes_of, keccak256};
 const LENGTH: usize = 65;
 
 /// A signature in the valid range: r and s are neither zero nor as large as the group's order.
-pub(super) struct Recoverable {
+pub(super) struct RecoverableSignature {
     pub(super) signature: Signature,
     pub(super) recovery: RecoveryId,
 }
 
-impl Recoverable {
+impl RecoverableSignature {
     /// Parses `0x r || s || v` with v in {0, 1, 27, 28}. Returns `None` if the text is not a signature.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let bytes: [u8; LENGTH] = exact_bytes_of(text)?;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 #[cfg(feature = "fast")]
 use super::fast;
 use super::hash::Address;
-use super::known::Known;
-use super::reading::{Counted, Reading, Signatures};
+use super::members::Members;
 use super::reason::Reason;
+use super::recovery::{Reading, SignatureCount, Signatures};
 
 #[cfg(test)]
 mod tests;
@@ -16,7 +16,7 @@ mod tests;
 /// The oracle network's signers and the threshold. Never empty, no duplicates, 0 < required <= signers.
 #[derive(Clone)]
 pub struct SignerSet {
-    pub(super) known: Arc<Known>,
+    pub(super) known: Arc<Members>,
     pub(super) required: usize,
 }
 
@@ -51,7 +51,7 @@ impl SignerSet {
         if required > addresses.len() {
             return Err(SignerSetError::TooManyRequired { required, signers: addresses.len() });
         }
-        Ok(Self { known: Known::of(addresses), required })
+        Ok(Self { known: Members::of(addresses), required })
     }
 
     /// The number of distinct signers that an event needs.
@@ -69,7 +69,7 @@ impl SignerSet {
     ///
     /// Signatures are read in order until the threshold is reached. Signatures after it are never read. Strangers and
     /// repeats are skipped.
-    pub(super) fn count(&self, proofs: &[Signatures<'_>]) -> Vec<Result<Counted, Reason>> {
+    pub(super) fn count(&self, proofs: &[Signatures<'_>]) -> Vec<Result<SignatureCount, Reason>> {
         #[cfg(feature = "fast")]
         if let Some(counted) = fast::read(&self.known, self.required, proofs) {
             return counted;

@@ -22,7 +22,7 @@ use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use super::lines::{EventLine, events};
-use super::system::{Doing, if_there, lock, rename_new, sync_directory};
+use super::system::{IoContext, if_there, lock, rename_new, sync_directory};
 use crate::SinkError;
 
 pub(super) mod index;
@@ -43,7 +43,7 @@ pub(super) struct ClosedFiles {
 
 /// A closed file: plain, compressed or, temporarily, both.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Closed {
+pub(super) struct ClosedFile {
     /// The time when it was closed. No two files of a sink have the same time.
     pub(super) time: Timestamp,
     /// Its plain name.
@@ -53,7 +53,7 @@ pub(super) struct Closed {
     pub(super) marked: bool,
 }
 
-impl Closed {
+impl ClosedFile {
     pub(super) fn packed(&self) -> Option<Compression> {
         self.forms.keys().find_map(|form| *form)
     }
@@ -61,7 +61,7 @@ impl Closed {
 
 impl ClosedFiles {
     /// The closed files that exist now, the oldest first.
-    pub(super) fn list(&self) -> Result<Vec<Closed>, SinkError> {
+    pub(super) fn list(&self) -> Result<Vec<ClosedFile>, SinkError> {
         let entries = self.entries()?;
         let marks = entries.iter().filter_map(|entry| entry.strip_suffix(KEEP));
         let marks: BTreeSet<&str> = marks.map(|marked| Compression::split(marked).0).collect();
@@ -72,7 +72,7 @@ impl ClosedFiles {
             let path = self.directory().join(entry);
             let metadata = if_there(fs::symlink_metadata(&path)).doing("reading", &path)?;
             let Some(metadata) = metadata.filter(fs::Metadata::is_file) else { continue };
-            let closed = found.entry((time, name)).or_insert_with(|| Closed {
+            let closed = found.entry((time, name)).or_insert_with(|| ClosedFile {
                 time,
                 name: name.to_owned(),
                 forms: BTreeMap::new(),
@@ -100,7 +100,7 @@ impl ClosedFiles {
     }
 
     /// The events in a closed file. A file that was removed in the meantime has none.
-    pub(super) fn events(&self, closed: &Closed) -> impl Iterator<Item = Result<EventLine, SinkError>> + use<> {
+    pub(super) fn events(&self, closed: &ClosedFile) -> impl Iterator<Item = Result<EventLine, SinkError>> + use<> {
         let path = self.path(&closed.name, None);
         let (reader, error) = match self.reader(&closed.name) {
             Ok(reader) => (reader, None),

@@ -42,14 +42,14 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tokio::sync::Notify;
 
+use super::append::{Appender, release};
 use super::closed::ClosedFiles;
 use super::closed::index::Index;
 use super::lines::{ends, last_received};
 use super::opening;
 use super::read_back::Snapshot;
 use super::settings::{FileSettings, OpenFiles, Rotation};
-use super::system::{Doing, Identity, identity, if_there, rename_new, sync_directory};
-use super::tail::{Tail, release};
+use super::system::{Identity, IoContext, identity, if_there, rename_new, sync_directory};
 use crate::SinkError;
 use proof::event::{ChannelId, EventKey};
 use record::Message;
@@ -82,7 +82,7 @@ struct JournalLane {
 
 #[derive(Debug)]
 struct Active {
-    tail: Tail<fs::File>,
+    appender: Appender<fs::File>,
     identity: Identity,
     /// The file's length after this process last appended to it or checked it.
     length: u64,
@@ -116,7 +116,7 @@ impl Journal {
         if let Some(active) = &mut self.active {
             let there = if_there(fs::metadata(path)).doing("looking at", path)?;
             // A failed batch is offered again. Its remains must not stay in the file, even if the file was moved away.
-            let length = active.tail.settle().doing("cutting back", path)?;
+            let length = active.appender.settle().doing("cutting back", path)?;
             if there.as_ref().map(identity) != Some(active.identity) {
                 tracing::info!(path = %path.display(), "file was moved or removed: continuing in a new one");
                 self.active = None;
@@ -129,8 +129,8 @@ impl Journal {
                     "file {} is {than} than its recorded length: {length} bytes instead of {expected}",
                     path.display()
                 );
-                opening::mend_lines(&active.tail.disk, path)?;
-                (active.length, active.begun) = extent(&active.tail.disk, path)?;
+                opening::mend_lines(&active.appender.disk, path)?;
+                (active.length, active.begun) = extent(&active.appender.disk, path)?;
             }
         }
         match &mut self.active {
@@ -150,8 +150,8 @@ impl Journal {
 
     pub(super) fn snapshot(&mut self) -> Result<Snapshot, SinkError> {
         let path = self.settings.path.clone();
-        let Active { tail, files, length, .. } = self.active()?;
-        let active = tail.disk.try_clone().doing("reading", &path)?;
+        let Active { appender, files, length, .. } = self.active()?;
+        let active = appender.disk.try_clone().doing("reading", &path)?;
         let (length, files) = (*length, ClosedFiles::clone(files));
         Ok(Snapshot { active, length, files, displacements: self.displacements })
     }
@@ -206,7 +206,7 @@ impl Journal {
         if !is_due(rotation, length, more, active.begun, Timestamp::now()) {
             return Ok(());
         }
-        let file = &active.tail.disk;
+        let file = &active.appender.disk;
         let ends = file.sync_data().and_then(|()| ends(file, length));
         let (first, last) = ends.doing("closing", path)?;
         let closed = Index::next_path(&active.files, first, last).and_then(|closed| {
@@ -229,21 +229,21 @@ impl Active {
         let files = open.claim(ClosedFiles { active, name: settings.closed_name() });
         let files = files.doing("opening", &settings.path)?;
         let (length, begun) = extent(&file, &settings.path)?;
-        Ok(Self { tail: Tail::new(file), identity, length, begun, files })
+        Ok(Self { appender: Appender::new(file), identity, length, begun, files })
     }
 
     fn append(&mut self, lines: &[&[u8]], bytes: u64) -> io::Result<()> {
         if self.length == 0 {
             self.begun = Timestamp::now();
         }
-        let before = self.tail.append(lines)?;
+        let before = self.appender.append(lines)?;
         // `length` is not set to the actual length: a change by another program must be noticed before the next batch.
         self.length += bytes;
-        let metadata = self.tail.disk.metadata()?;
+        let metadata = self.appender.disk.metadata()?;
         if metadata.nlink() == 0 {
             return Err(io::Error::new(io::ErrorKind::NotFound, "it was removed in the meantime"));
         }
-        release(&self.tail.disk, before..metadata.len());
+        release(&self.appender.disk, before..metadata.len());
         Ok(())
     }
 }

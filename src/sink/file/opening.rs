@@ -21,7 +21,7 @@ use rustix::fs::access;
 
 use super::lines::{is_remains, look_back};
 use super::settings::Access;
-use super::system::{Doing, directory_of, if_there, invalid, lock, sync_directory};
+use super::system::{IoContext, directory_of, if_there, invalid, lock, sync_directory};
 use crate::SinkError;
 
 /// Only the owner and the group may read events.

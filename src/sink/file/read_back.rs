@@ -35,11 +35,11 @@ use std::fs::{self, File};
 use std::io;
 
 use super::closed::index::Index;
-use super::closed::{Closed, ClosedFiles};
+use super::closed::{ClosedFile, ClosedFiles};
 use super::lines::{EventLine, events, events_in, from_start, look_back};
 use super::opening::require_regular;
 use super::settings::FileSettings;
-use super::system::{Doing, directory_of, if_there};
+use super::system::{IoContext, directory_of, if_there};
 use crate::{Confirmed, Oldest, Position, Recorded, Resumed, SinkError};
 use proof::event::{ChannelId, EventKey, Offset};
 
@@ -57,7 +57,7 @@ impl Snapshot {
     pub(super) fn compare(&self, recorded: &Recorded) -> Result<Resumed, SinkError> {
         let mut search = Search { recorded, to_first_recorded: recorded.confirmed.is_none() };
         let active = search.read_back(&self.active, self.length).doing("reading", &self.files.active)?;
-        let Found { mut held, newest, mut ended } = active;
+        let SearchResult { mut held, newest, mut ended } = active;
         // Without a recorded line in the active file, a missing anchor does not prove a loss. The first recorded line is
         // enough.
         search.to_first_recorded |= newest.is_none();
@@ -180,7 +180,7 @@ struct Search<'r> {
 }
 
 #[derive(Default)]
-struct Found {
+struct SearchResult {
     /// The events that are not recorded, in the lines after the end.
     held: BTreeSet<EventKey>,
     /// The recorded event that was written last.
@@ -190,9 +190,9 @@ struct Found {
 
 impl Search<'_> {
     /// Reads events in the order in which they were written.
-    fn read<E>(&self, events: impl Iterator<Item = Result<EventLine, E>>) -> Result<Found, E> {
+    fn read<E>(&self, events: impl Iterator<Item = Result<EventLine, E>>) -> Result<SearchResult, E> {
         let anchor = self.recorded.confirmed.and_then(|confirmed| confirmed.last);
-        let mut found = Found::default();
+        let mut found = SearchResult::default();
         for event in events {
             let event = event?;
             if !event.may_be_of(self.recorded.lane.channel.id) {
@@ -213,8 +213,8 @@ impl Search<'_> {
     }
 
     /// Reads the first `length` bytes of a file from their end, and no more than necessary.
-    fn read_back(&self, file: &File, length: u64) -> io::Result<Found> {
-        let mut found = Found::default();
+    fn read_back(&self, file: &File, length: u64) -> io::Result<SearchResult> {
+        let mut found = SearchResult::default();
         look_back(file, length, |_, lines| {
             found = self.read(events_in(lines))?;
             Ok(found.ended)
@@ -223,7 +223,7 @@ impl Search<'_> {
     }
 
     /// Reads a closed file, from its end if it is plain.
-    fn read_closed(&self, files: &ClosedFiles, closed: &Closed) -> Result<Found, SinkError> {
+    fn read_closed(&self, files: &ClosedFiles, closed: &ClosedFile) -> Result<SearchResult, SinkError> {
         let path = files.path(&closed.name, None);
         let plain = if_there(File::open(&path)).doing("reading", &path)?;
         let Some(plain) = plain else { return self.read(files.events(closed)) };

@@ -40,8 +40,8 @@ impl FileSettings {
     }
 
     /// Whether another file at this place would collide with the active file, or would be mistaken for a closed file.
-    pub fn takes(&self, other: &Place) -> bool {
-        Place::of(&self.path).takes(&self.closed_name(), other)
+    pub fn takes(&self, other: &FileLocation) -> bool {
+        FileLocation::of(&self.path).takes(&self.closed_name(), other)
     }
 }
 
@@ -98,7 +98,7 @@ pub struct Keep {
 
 /// A file that exists or will be created, identified by its directory and its name in that directory.
 #[derive(Debug)]
-pub struct Place {
+pub struct FileLocation {
     /// An absolute path. Symbolic links are resolved in the part that exists.
     path: PathBuf,
     /// `None` if the file does not exist.
@@ -106,7 +106,7 @@ pub struct Place {
     directory: Option<Identity>,
 }
 
-impl Place {
+impl FileLocation {
     /// The file that a path leads to. Symbolic links are followed.
     pub fn of(path: &Path) -> Self {
         let path = fs::canonicalize(path).unwrap_or_else(|_| beside(path));
@@ -167,7 +167,7 @@ impl OpenFiles {
 }
 
 fn mixes(one: &ClosedFiles, other: &ClosedFiles) -> bool {
-    let (place, other_place) = (Place::of(&one.active), Place::of(&other.active));
+    let (place, other_place) = (FileLocation::of(&one.active), FileLocation::of(&other.active));
     place.takes(&one.name, &other_place)
         || other_place.takes(&other.name, &place)
         || (place.is_beside(&other_place) && one.name.overlaps(&other.name))

@@ -11,11 +11,11 @@ use rustix::io::Errno;
 use crate::SinkError;
 
 /// Adds the operation and the file to an error of the operating system.
-pub(super) trait Doing<T> {
+pub(super) trait IoContext<T> {
     fn doing(self, what: &str, path: &Path) -> Result<T, SinkError>;
 }
 
-impl<T> Doing<T> for io::Result<T> {
+impl<T> IoContext<T> for io::Result<T> {
     fn doing(self, what: &str, path: &Path) -> Result<T, SinkError> {
         self.map_err(|source| SinkError::io(format!("{what} {}", path.display()), source))
     }

@@ -36,10 +36,10 @@ use tokio_util::sync::CancellationToken;
 use super::blocking;
 use super::closed::index::Index;
 use super::closed::name::{file_name, unfinished};
-use super::closed::{Closed, ClosedFiles, is_same, pack};
+use super::closed::{ClosedFile, ClosedFiles, is_same, pack};
 use super::journal::Journal;
 use super::settings::Rotation;
-use super::system::{Doing, directory_of, if_there, lock};
+use super::system::{IoContext, directory_of, if_there, lock};
 use crate::SinkError;
 use net::Chain;
 use net::retry::{Retry, RetryPolicy};
@@ -149,7 +149,7 @@ impl Upkeep {
     }
 
     /// Reduces a closed file that exists plain to one form: the compressed form, if files are compressed.
-    fn compress(&mut self, files: &ClosedFiles, closed: &Closed) -> Result<(), SinkError> {
+    fn compress(&mut self, files: &ClosedFiles, closed: &ClosedFile) -> Result<(), SinkError> {
         let Some(compression) = closed.packed().or(self.rotation.compression) else { return Ok(()) };
         let (plain, packed) = (files.path(&closed.name, None), files.path(&closed.name, Some(compression)));
         if closed.packed().is_none() {
@@ -180,7 +180,7 @@ impl Upkeep {
 }
 
 /// The closed files that exceed the bounds, the oldest first. A marked file stays, and does not count toward the bounds.
-fn past<'a>(closed: &'a [Closed], rotation: &Rotation, now: Timestamp) -> Vec<&'a Closed> {
+fn past<'a>(closed: &'a [ClosedFile], rotation: &Rotation, now: Timestamp) -> Vec<&'a ClosedFile> {
     let keep = &rotation.keep;
     let oldest = keep.time.and_then(|time| now.checked_sub(time).ok());
     let periods_since = |time| rotation.period(now)?.checked_sub(rotation.period(time)?);

@@ -14,7 +14,7 @@ use rdkafka::producer::{DeliveryResult, ProducerContext};
 use rdkafka::{Offset, TopicPartitionList};
 use tracing::debug;
 
-use super::failure::{self, plain};
+use super::error::{self, plain};
 use crate::settings::{KafkaSettings, Security};
 use crate::{Fault, SinkError};
 use net::tasks::lock;
@@ -53,12 +53,15 @@ impl Brokers {
         Self { settings, reach: Mutex::default(), seen: Mutex::default() }
     }
 
-    pub(super) fn client<T: FromClientConfigAndContext<Heard>>(&self, keys: &[(&str, &str)]) -> Result<T, SinkError> {
+    pub(super) fn client<T: FromClientConfigAndContext<ClientReports>>(
+        &self,
+        keys: &[(&str, &str)],
+    ) -> Result<T, SinkError> {
         let mut config = config(&self.settings);
         for (key, value) in keys {
             config.set(*key, *value);
         }
-        config.create_with_context(Heard::default()).map_err(|error| {
+        config.create_with_context(ClientReports::default()).map_err(|error| {
             // The settings were checked before, so the cause is usually a certificate.
             SinkError::unusable(format!("setting up the client of {}: {error}", self.settings.shown_brokers()))
         })
@@ -66,7 +69,7 @@ impl Brokers {
 
     /// A reader of committed records. The library requires a group id, although the reader joins no group and commits no
     /// offsets.
-    pub(super) fn reader(&self) -> Result<BaseConsumer<Heard>, SinkError> {
+    pub(super) fn reader(&self) -> Result<BaseConsumer<ClientReports>, SinkError> {
         self.client(&[
             ("group.id", &self.settings.transactional_id),
             ("isolation.level", "read_committed"),
@@ -84,7 +87,7 @@ impl Brokers {
     /// Begins to read these partitions of a topic.
     pub(super) fn assign(
         &self,
-        reader: &BaseConsumer<Heard>,
+        reader: &BaseConsumer<ClientReports>,
         topic: &str,
         partitions: impl IntoIterator<Item = i32>,
         from: Offset,
@@ -95,7 +98,7 @@ impl Brokers {
     }
 
     /// The metadata of a topic. It has no partitions if the topic does not exist.
-    pub(super) fn topic(&self, client: &BaseConsumer<Heard>, name: &str) -> Result<Metadata, SinkError> {
+    pub(super) fn topic(&self, client: &BaseConsumer<ClientReports>, name: &str) -> Result<Metadata, SinkError> {
         let deadline = Instant::now() + self.settings.timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -106,10 +109,10 @@ impl Brokers {
             // Polling runs the callbacks for the events that are in the client's queue.
             while client.poll(Duration::ZERO).is_some() {}
             let error = match client.context().trouble() {
-                Some((code, said)) => failure::of_code(code, &said, &self.settings),
+                Some((code, said)) => error::of_code(code, &said, &self.settings),
                 None => self.error(&error),
             };
-            let error = failure::of_connection(error, &self.settings);
+            let error = error::of_connection(error, &self.settings);
             if left.is_zero() || error.fault() == Fault::Operator {
                 return Err(error);
             }
@@ -122,7 +125,7 @@ impl Brokers {
     }
 
     pub(super) fn error(&self, error: &KafkaError) -> SinkError {
-        failure::of(error, &self.settings)
+        error::of(error, &self.settings)
     }
 
     /// Notes that a request got no answer: the next [`reach`](Self::reach) asks the brokers.
@@ -152,30 +155,30 @@ impl Brokers {
 }
 
 /// The lowest and the highest offset of records, for each partition.
-pub(super) type Taken = BTreeMap<i32, (i64, i64)>;
+pub(super) type OffsetRanges = BTreeMap<i32, (i64, i64)>;
 
 /// The reports of a client in its callbacks.
 #[derive(Default)]
-pub(super) struct Heard(Mutex<Said>);
+pub(super) struct ClientReports(Mutex<Reports>);
 
 #[derive(Default)]
-struct Said {
+struct Reports {
     /// Why brokers cannot be reached or used.
     trouble: Option<(Code, String)>,
     /// The error of the first record that was refused.
     refused: Option<KafkaError>,
     /// The lowest and the highest offset of the accepted records, for each topic and partition.
-    taken: HashMap<String, Taken>,
+    taken: HashMap<String, OffsetRanges>,
 }
 
-impl Heard {
+impl ClientReports {
     pub(super) fn trouble(&self) -> Option<(Code, String)> {
         lock(&self.0).trouble.clone()
     }
 
     /// Forgets everything that was reported before.
     pub(super) fn begin(&self) {
-        *lock(&self.0) = Said::default();
+        *lock(&self.0) = Reports::default();
     }
 
     pub(super) fn refused(&self) -> Option<KafkaError> {
@@ -183,12 +186,12 @@ impl Heard {
     }
 
     /// The lowest and the highest offset of the accepted records, for each partition of a topic.
-    pub(super) fn taken(&self, topic: &str) -> Taken {
+    pub(super) fn taken(&self, topic: &str) -> OffsetRanges {
         lock(&self.0).taken.get(topic).cloned().unwrap_or_default()
     }
 }
 
-impl ClientContext for Heard {
+impl ClientContext for ClientReports {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         debug!(?level, facility, said = message, "librdkafka reports");
     }
@@ -204,9 +207,9 @@ impl ClientContext for Heard {
     }
 }
 
-impl ConsumerContext for Heard {}
+impl ConsumerContext for ClientReports {}
 
-impl ProducerContext for Heard {
+impl ProducerContext for ClientReports {
     type DeliveryOpaque = ();
 
     fn delivery(&self, result: &DeliveryResult<'_>, (): Self::DeliveryOpaque) {

@@ -8,8 +8,8 @@ use tracing::info;
 
 use super::producer::Outgoing;
 use super::writer::{Capacity, Shared, Writer};
-use crate::stream::{Appended, Claim, Found, Limits, Log, Position, Unrecorded};
-use crate::{LaneRef, Position as Place, Recorded, SinkError, blocking};
+use crate::stream::{Appended, ClaimedPosition, Limits, Log, Position, Unrecorded, UnrecordedEvents};
+use crate::{LaneRef, Position as LanePosition, Recorded, SinkError, blocking};
 use net::tasks::lock;
 use record::Message;
 
@@ -59,21 +59,21 @@ impl Log for LaneLog {
     const MOVED_BACK: &str = "the cursor was moved back: events that are in the topic are not produced again";
     const HOLDS: &str = "topic already holds events that are not recorded as delivered";
 
-    async fn position(&mut self) -> Result<Place, SinkError> {
+    async fn position(&mut self) -> Result<LanePosition, SinkError> {
         self.on(|writer| writer.position()).await
     }
 
-    async fn claim(&mut self, recorded: &Recorded) -> Result<Claim, SinkError> {
+    async fn claim(&mut self, recorded: &Recorded) -> Result<ClaimedPosition, SinkError> {
         let recorded = recorded.clone();
         self.on(move |writer| writer.take_over(&recorded)).await
     }
 
     /// The claim has ended every transaction. So events that the position does not cover are in the topic only if positions
     /// are missing.
-    async fn search(&mut self, everywhere: bool, unrecorded: &Unrecorded) -> Result<Found, SinkError> {
+    async fn search(&mut self, everywhere: bool, unrecorded: &Unrecorded) -> Result<UnrecordedEvents, SinkError> {
         let unrecorded = unrecorded.clone();
         let search = self.on(move |writer| writer.search(everywhere, unrecorded)).await?;
-        let Some(mut search) = search else { return Ok(Found::default()) };
+        let Some(mut search) = search else { return Ok(UnrecordedEvents::default()) };
         info!(channel = %self.identity.channel.name, sink = %self.identity.sink, topic = self.shared.topic(),
             "searching the lane's events in the topic");
         let earlier = loop {
@@ -84,7 +84,7 @@ impl Log for LaneLog {
             }
         };
         self.on(Writer::has_searched).await;
-        Ok(Found { earlier, ..Found::default() })
+        Ok(UnrecordedEvents { earlier, ..UnrecordedEvents::default() })
     }
 
     async fn ready(&mut self, position: &Position) -> Result<(), SinkError> {

@@ -15,8 +15,8 @@ use rdkafka::message::Message as _;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::brokers::{Brokers, Heard};
-use super::failure;
+use super::brokers::{Brokers, ClientReports};
+use super::error;
 use super::producer::POSITIONS;
 use crate::{Fault, SinkError, stream};
 
@@ -43,7 +43,7 @@ pub(super) struct Position {
 
 /// States that an instance has taken a lane over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Claim {
+pub(super) struct Takeover {
     pub(super) id: Uuid,
     /// The run of the process.
     pub(super) instance: Uuid,
@@ -58,16 +58,16 @@ pub(super) fn claim_key(id: &str) -> String {
 
 /// The last position and the last claims of a lane.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Known {
+pub(super) struct LaneRecords {
     /// The position, or why its record cannot be read.
     pub(super) position: Option<Result<Position, String>>,
-    claims: VecDeque<Claim>,
+    claims: VecDeque<Takeover>,
 }
 
-impl Known {
+impl LaneRecords {
     /// The first claim of another instance after `ours`. `None` if the topic does not contain `ours`: it was then restored
     /// to an earlier state, and this instance does not yield to the older claims there.
-    pub(super) fn overtaker(&self, ours: &Claim) -> Option<&Claim> {
+    pub(super) fn overtaker(&self, ours: &Takeover) -> Option<&Takeover> {
         let mut later = self.claims.iter().skip_while(|claim| claim.id != ours.id);
         later.find(|claim| claim.instance != ours.instance)
     }
@@ -76,7 +76,7 @@ impl Known {
         self.claims.iter().any(|claim| claim.id == id)
     }
 
-    fn add(&mut self, claim: Claim) {
+    fn add(&mut self, claim: Takeover) {
         self.claims.push_back(claim);
         if self.claims.len() > CLAIMS {
             self.claims.pop_front();
@@ -88,11 +88,11 @@ impl Known {
 pub(super) struct Positions {
     /// The prefix of the keys of this sink.
     prefix: String,
-    known: HashMap<String, Known>,
+    known: HashMap<String, LaneRecords>,
     /// The offset of the next record; `None` before the first one.
     next: Option<i64>,
     /// The client that reads, and when a lane used it last.
-    reader: Option<(BaseConsumer<Heard>, Instant)>,
+    reader: Option<(BaseConsumer<ClientReports>, Instant)>,
 }
 
 impl Positions {
@@ -102,7 +102,7 @@ impl Positions {
     }
 
     /// The last position and the last claims of a lane.
-    pub(super) fn of(&self, id: &str) -> Known {
+    pub(super) fn of(&self, id: &str) -> LaneRecords {
         self.known.get(id).cloned().unwrap_or_default()
     }
 
@@ -165,7 +165,7 @@ impl Positions {
                 self.known.entry(key.to_owned()).or_default().position = position;
                 continue;
             };
-            let Ok(claim) = serde_json::from_slice::<Claim>(value) else { continue };
+            let Ok(claim) = serde_json::from_slice::<Takeover>(value) else { continue };
             let is_awaited = until.is_some_and(|(awaited, by)| id == awaited && claim.id == by);
             self.known.entry(id.to_owned()).or_default().add(claim);
             if is_awaited {
@@ -183,10 +183,10 @@ impl Positions {
 }
 
 /// The failure if no further record arrives before the deadline.
-fn late(brokers: &Brokers, client: &BaseConsumer<Heard>, is_claimed: bool) -> SinkError {
+fn late(brokers: &Brokers, client: &BaseConsumer<ClientReports>, is_claimed: bool) -> SinkError {
     let topic = &brokers.settings.positions_topic;
     if let Some((code, said)) = client.context().trouble() {
-        return failure::of_code(code, &said, &brokers.settings);
+        return error::of_code(code, &said, &brokers.settings);
     }
     let message = if is_claimed {
         format!(
@@ -204,8 +204,8 @@ mod tests {
 
     #[test]
     fn a_later_foreign_epoch_counts_only_if_ours_is_known() {
-        let claim = |number| Claim { id: Uuid::from_u128(number), instance: Uuid::from_u128(number % 2), epoch: 1 };
-        let mut known = Known::default();
+        let claim = |number| Takeover { id: Uuid::from_u128(number), instance: Uuid::from_u128(number % 2), epoch: 1 };
+        let mut known = LaneRecords::default();
         assert_eq!(known.overtaker(&claim(1)), None);
         (1..=20).for_each(|number| known.add(claim(number)));
         assert_eq!(known.overtaker(&claim(19)), Some(&claim(20)));

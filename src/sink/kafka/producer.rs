@@ -8,8 +8,8 @@ use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use serde::Serialize;
 
-use super::brokers::{Brokers, Heard, Taken};
-use super::failure::{self, is_fenced};
+use super::brokers::{Brokers, ClientReports, OffsetRanges};
+use super::error::{self, is_fenced};
 use crate::settings::KafkaSettings;
 use crate::{Fault, LaneRef, SinkError, stream};
 use record::{Field, Message};
@@ -70,7 +70,7 @@ impl Outgoing {
 }
 
 /// The failure of a transaction that is not known to be committed.
-pub(super) struct Broken {
+pub(super) struct TransactionError {
     pub(super) error: SinkError,
     pub(super) code: Option<Code>,
     /// Whether the transaction was aborted, so that none of its records is visible and the next transaction can begin.
@@ -80,7 +80,7 @@ pub(super) struct Broken {
 
 /// A producer with the transactional id of a lane.
 pub(super) struct Producer {
-    client: BaseProducer<Heard>,
+    client: BaseProducer<ClientReports>,
     timeout: Duration,
 }
 
@@ -117,8 +117,8 @@ impl Producer {
         brokers: &Brokers,
         events: &[Outgoing],
         position: &Outgoing,
-        check: impl FnOnce(&Taken) -> Result<(), SinkError>,
-    ) -> Result<(), Broken> {
+        check: impl FnOnce(&OffsetRanges) -> Result<(), SinkError>,
+    ) -> Result<(), TransactionError> {
         let KafkaSettings { topic, positions_topic, .. } = &brokers.settings;
         self.rest();
         self.heard().begin();
@@ -142,7 +142,7 @@ impl Producer {
             return Err(self.abort(&error, brokers));
         }
         if let Err(error) = check(&self.heard().taken(topic)) {
-            return Err(Broken { error, code: None, is_aborted: self.give_up() });
+            return Err(TransactionError { error, code: None, is_aborted: self.give_up() });
         }
         self.client.commit_transaction(self.timeout).map_err(|error| match &error {
             KafkaError::Transaction(said) if said.txn_requires_abort() => self.abort(&error, brokers),
@@ -161,10 +161,10 @@ impl Producer {
         self.client.send(out).map_err(|(error, _)| error)
     }
 
-    fn abort(&self, error: &KafkaError, brokers: &Brokers) -> Broken {
+    fn abort(&self, error: &KafkaError, brokers: &Brokers) -> TransactionError {
         let broken = self.failed(error, brokers);
         let is_fenced = broken.code.is_some_and(is_fenced);
-        Broken { is_aborted: !is_fenced && self.give_up(), ..broken }
+        TransactionError { is_aborted: !is_fenced && self.give_up(), ..broken }
     }
 
     /// Aborts the transaction. Returns whether that succeeded.
@@ -179,7 +179,7 @@ impl Producer {
         })
     }
 
-    fn heard(&self) -> &Heard {
+    fn heard(&self) -> &ClientReports {
         self.client.context()
     }
 
@@ -189,21 +189,21 @@ impl Producer {
 
     /// The failure of a transaction that was not aborted. If the error does not say more than that the brokers do not answer,
     /// it is replaced by what the library has reported since.
-    fn failed(&self, error: &KafkaError, brokers: &Brokers) -> Broken {
+    fn failed(&self, error: &KafkaError, brokers: &Brokers) -> TransactionError {
         self.rest();
         let settings = &brokers.settings;
         let (code, error) = (error.rdkafka_error_code(), brokers.error(error));
         let says_more = error.fault() != Fault::Target || code.is_some_and(is_fenced);
         let (code, error) = match (self.client.client().fatal_error(), self.heard().trouble()) {
             _ if says_more => (code, error),
-            (Some((code, said)), _) => (Some(code), failure::of_code(code, &said, settings)),
+            (Some((code, said)), _) => (Some(code), error::of_code(code, &said, settings)),
             (None, trouble) => {
                 brokers.doubt();
                 trouble.map_or((code, error), |(code, said)| {
-                    (Some(code), failure::of_connection(failure::of_code(code, &said, settings), settings))
+                    (Some(code), error::of_connection(error::of_code(code, &said, settings), settings))
                 })
             }
         };
-        Broken { error, code, is_aborted: false }
+        TransactionError { error, code, is_aborted: false }
     }
 }

@@ -10,7 +10,7 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
 use rdkafka::message::{BorrowedMessage, Headers, Message as _};
 
-use super::brokers::{Brokers, Heard};
+use super::brokers::{Brokers, ClientReports};
 use crate::settings::KafkaSettings;
 use crate::stream::{self, Unrecorded};
 use crate::{Fault, LaneRef, SinkError};
@@ -23,7 +23,7 @@ const TICK: Duration = Duration::from_millis(20);
 const SLICE: Duration = Duration::from_secs(1);
 
 pub(super) struct Search {
-    client: BaseConsumer<Heard>,
+    client: BaseConsumer<ClientReports>,
     /// The partitions that are not yet read to their end.
     left: BTreeSet<i32>,
     lane: LaneRef,
@@ -98,11 +98,11 @@ impl Search {
 
 /// The end offsets of the partitions of the topic of events. They include the records of open transactions.
 pub(super) fn ends(brokers: &Brokers, partitions: usize) -> Result<BTreeMap<i32, i64>, SinkError> {
-    let client: BaseConsumer<Heard> = brokers.client(&[("isolation.level", "read_uncommitted")])?;
+    let client: BaseConsumer<ClientReports> = brokers.client(&[("isolation.level", "read_uncommitted")])?;
     (0..).take(partitions).map(|partition| Ok((partition, end_of(partition, &client, brokers)?))).collect()
 }
 
-fn end_of(partition: i32, client: &BaseConsumer<Heard>, brokers: &Brokers) -> Result<i64, SinkError> {
+fn end_of(partition: i32, client: &BaseConsumer<ClientReports>, brokers: &Brokers) -> Result<i64, SinkError> {
     let offsets = client.fetch_watermarks(&brokers.settings.topic, partition, brokers.settings.timeout);
     offsets.map(|(_, end)| end).map_err(|error| brokers.error(&error))
 }

@@ -8,8 +8,8 @@ use rdkafka::consumer::BaseConsumer;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use tracing::info;
 
-use super::brokers::{Brokers, Facts, Heard};
-use super::failure::{self, described};
+use super::brokers::{Brokers, ClientReports, Facts};
+use super::error::{self, described};
 use crate::settings::KafkaSettings;
 use crate::{Fault, SinkError};
 use net::tasks::lock;
@@ -79,7 +79,7 @@ fn made(brokers: &Brokers, may_make: bool) -> Result<Option<Facts>, SinkError> {
 }
 
 /// The topic of events and the topic of positions. `None` for a topic that does not exist.
-fn look(brokers: &Brokers, client: &BaseConsumer<Heard>) -> Result<[Option<Topic>; 2], SinkError> {
+fn look(brokers: &Brokers, client: &BaseConsumer<ClientReports>) -> Result<[Option<Topic>; 2], SinkError> {
     let names = [&*brokers.settings.topic, &*brokers.settings.positions_topic];
     let mut found = [None, None];
     for (name, found) in names.into_iter().zip(&mut found) {
@@ -88,7 +88,7 @@ fn look(brokers: &Brokers, client: &BaseConsumer<Heard>) -> Result<[Option<Topic
         match topic.error().map(Code::from) {
             None => {}
             Some(Code::UnknownTopicOrPartition | Code::LeaderNotAvailable) => continue,
-            Some(code) => return Err(failure::of_code(code, &described(code), &brokers.settings)),
+            Some(code) => return Err(error::of_code(code, &described(code), &brokers.settings)),
         }
         *found = Some(Topic { partitions: topic.partitions().len(), settings: settings(brokers, name)? });
     }
@@ -97,7 +97,7 @@ fn look(brokers: &Brokers, client: &BaseConsumer<Heard>) -> Result<[Option<Topic
 
 /// The settings of a topic. Empty if the user may not describe its configuration.
 fn settings(brokers: &Brokers, topic: &str) -> Result<HashMap<String, String>, SinkError> {
-    let admin: AdminClient<Heard> = brokers.client(&[])?;
+    let admin: AdminClient<ClientReports> = brokers.client(&[])?;
     let described = await_here(admin.describe_configs(&[ResourceSpecifier::Topic(topic)], &options(&brokers.settings)));
     let described = described.map_err(|error| brokers.error(&error))?;
     let entries = described.into_iter().filter_map(Result::ok).flat_map(|resource| resource.entries);
@@ -116,7 +116,7 @@ fn create(brokers: &Brokers, [events, positions]: &[Option<Topic>; 2]) -> Result
         let new = NewTopic::new(positions_topic, 1, kept());
         topics.push(POSITIONS.iter().fold(new, |new, (key, value)| new.set(key, value)));
     }
-    let admin: AdminClient<Heard> = brokers.client(&[])?;
+    let admin: AdminClient<ClientReports> = brokers.client(&[])?;
     let made = await_here(admin.create_topics(&topics, &options(&brokers.settings)));
     for made in made.map_err(|error| brokers.error(&error))? {
         match made {
@@ -124,7 +124,7 @@ fn create(brokers: &Brokers, [events, positions]: &[Option<Topic>; 2]) -> Result
             Err((_, Code::TopicAlreadyExists)) => {}
             Err((name, code)) => {
                 let said = format!("the topic {name} cannot be created: {}", described(code));
-                return Err(match failure::of_code(code, &said, &brokers.settings) {
+                return Err(match error::of_code(code, &said, &brokers.settings) {
                     SinkError::Unavailable { message, fault: Fault::Target } => SinkError::unusable(message),
                     error => error,
                 });

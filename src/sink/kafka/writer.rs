@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
-use super::brokers::{Brokers, Facts, Taken};
-use super::failure::is_too_large;
-use super::positions::{Claim, Known, Position, Positions, claim_key};
-use super::producer::{Broken, Outgoing, Producer};
+use super::brokers::{Brokers, Facts, OffsetRanges};
+use super::error::is_too_large;
+use super::positions::{LaneRecords, Position, Positions, Takeover, claim_key};
+use super::producer::{Outgoing, Producer, TransactionError};
 use super::search::{Search, ends};
 use crate::settings::KafkaSettings;
 use crate::stream::{self, Appended, Unrecorded};
-use crate::{Fault, LaneRef, Position as Place, Recorded, SinkError};
+use crate::{Fault, LaneRef, Position as LanePosition, Recorded, SinkError};
 use net::tasks::lock;
 use proof::event::Offset;
 
@@ -87,8 +87,8 @@ pub(super) struct Writer {
     /// Its transactional id, and the key of its position.
     id: String,
     /// The last claim of this process. Another instance that claims after it has taken the lane over.
-    ours: Option<Claim>,
-    claim: Option<Claimed>,
+    ours: Option<Takeover>,
+    claim: Option<FencedProducer>,
     /// The offset of the lane's last record in each partition of the topic of events.
     ends: Vec<(i32, i64)>,
     /// Why the topic of events has lost records of this lane. Set by a delivery that detects it, until an operator has
@@ -103,7 +103,7 @@ pub(super) struct Writer {
 }
 
 /// The right to produce. It is valid until another producer claims the lane.
-struct Claimed {
+struct FencedProducer {
     producer: Producer,
     topic: Facts,
 }
@@ -137,24 +137,24 @@ impl Writer {
     }
 
     /// Reads the position without claiming the lane.
-    pub(super) fn position(&self) -> Result<Place, SinkError> {
+    pub(super) fn position(&self) -> Result<LanePosition, SinkError> {
         if self.shared.brokers.facts(false)?.is_none() {
-            return Ok(Place::Missing(self.shared.missing_topic()));
+            return Ok(LanePosition::Missing(self.shared.missing_topic()));
         }
         let position = self.read(Positions::read_to_end)?.position;
         Ok(match self.readable(position)? {
-            None => Place::Missing(self.missing()),
-            Some(position) => Place::At(position.lane.through),
+            None => LanePosition::Missing(self.missing()),
+            Some(position) => LanePosition::At(position.lane.through),
         })
     }
 
     /// Claims the lane and reads its position.
-    pub(super) fn take_over(&mut self, recorded: &Recorded) -> Result<stream::Claim, SinkError> {
+    pub(super) fn take_over(&mut self, recorded: &Recorded) -> Result<stream::ClaimedPosition, SinkError> {
         self.claim = None;
         let taken = self.try_to_take_over(recorded);
         match &taken {
-            Ok(stream::Claim::Missing(_)) => (self.claim, self.was_missing) = (None, true),
-            Ok(stream::Claim::At(_)) => self.lost = None,
+            Ok(stream::ClaimedPosition::Missing(_)) => (self.claim, self.was_missing) = (None, true),
+            Ok(stream::ClaimedPosition::At(_)) => self.lost = None,
             Err(SinkError::Overtaken(_)) => self.ours = None,
             Err(error) if error.fault() == Fault::Operator => self.shared.brokers.forget(),
             Err(_) => {}
@@ -162,23 +162,23 @@ impl Writer {
         taken
     }
 
-    fn try_to_take_over(&mut self, recorded: &Recorded) -> Result<stream::Claim, SinkError> {
+    fn try_to_take_over(&mut self, recorded: &Recorded) -> Result<stream::ClaimedPosition, SinkError> {
         let shared = self.shared.clone();
         let (brokers, is_confirmed) = (&shared.brokers, recorded.confirmed.is_some());
         let Some(topic) = brokers.facts(!is_confirmed).inspect_err(|_| brokers.doubt())? else {
-            return Ok(stream::Claim::Missing(shared.missing_topic()));
+            return Ok(stream::ClaimedPosition::Missing(shared.missing_topic()));
         };
         let partitions = topic.partitions;
         let known = self.take(recorded.epoch, topic)?;
         let (lane, ends) = known.map(|known| (known.lane, known.ends)).unzip();
         self.ends = ends.unwrap_or_default();
         let Some(mut position) = stream::Position::adopted(lane.clone(), recorded) else {
-            return Ok(stream::Claim::Missing(self.missing()));
+            return Ok(stream::ClaimedPosition::Missing(self.missing()));
         };
         if is_confirmed {
             let lost = if self.lost.is_some() { self.lost.clone() } else { self.cut(&position, partitions)? };
             if let Some(why) = lost {
-                return Ok(stream::Claim::Missing(why));
+                return Ok(stream::ClaimedPosition::Missing(why));
             }
         } else if lane.as_ref() != Some(&position) || !self.ends.is_empty() {
             // The topic may be a different one now.
@@ -190,7 +190,7 @@ impl Writer {
                 claim.producer.transact(brokers, &[], &record, |_| Ok(())).map_err(|broken| broken.error)?;
             }
         }
-        Ok(stream::Claim::At(position))
+        Ok(stream::ClaimedPosition::At(position))
     }
 
     /// Takes the lane over from any other producer, and returns its position. If this process had claimed the lane under
@@ -203,7 +203,7 @@ impl Writer {
             self.check(&self.read(Positions::read_to_end)?, ours)?;
         }
         let producer = Producer::claim(brokers, &self.id, topic.largest)?;
-        let claim = Claim { id: Uuid::new_v4(), instance: self.shared.instance, epoch };
+        let claim = Takeover { id: Uuid::new_v4(), instance: self.shared.instance, epoch };
         let record = Outgoing::position(claim_key(&self.id), &claim);
         producer.transact(brokers, &[], &record, |_| Ok(())).map_err(|broken| broken.error)?;
         let known = self.read(|positions, brokers| positions.read_to_claim(brokers, &self.id, claim.id))?;
@@ -212,13 +212,16 @@ impl Writer {
             self.check(&known, ours)?;
         }
         self.ours = Some(claim);
-        self.claim = Some(Claimed { producer, topic });
+        self.claim = Some(FencedProducer { producer, topic });
         self.used = Instant::now();
         self.readable(known.position)
     }
 
     /// Reads new records of the topic of positions, and returns the position and the claims of the lane.
-    fn read(&self, read: impl FnOnce(&mut Positions, &Brokers) -> Result<(), SinkError>) -> Result<Known, SinkError> {
+    fn read(
+        &self,
+        read: impl FnOnce(&mut Positions, &Brokers) -> Result<(), SinkError>,
+    ) -> Result<LaneRecords, SinkError> {
         let mut positions = lock(&self.shared.positions);
         let positions = positions.get_or_insert_with(|| Positions::new(self.shared.prefix(&self.identity)));
         read(positions, &self.shared.brokers)?;
@@ -235,7 +238,7 @@ impl Writer {
     }
 
     /// Fails if another instance has taken over the lane after this instance's claim `ours`.
-    fn check(&self, known: &Known, ours: &Claim) -> Result<(), SinkError> {
+    fn check(&self, known: &LaneRecords, ours: &Takeover) -> Result<(), SinkError> {
         let Some(other) = known.overtaker(ours) else { return Ok(()) };
         Err(SinkError::Overtaken(format!(
             "another instance, with epoch {}, has taken over the lane, as {} says under the key {}",
@@ -319,7 +322,7 @@ impl Writer {
             raise(&mut ends, taken);
             Ok(())
         });
-        let Err(Broken { error, code, is_aborted }) = produced else {
+        let Err(TransactionError { error, code, is_aborted }) = produced else {
             self.ends = ends;
             return Ok(Appended::All);
         };
@@ -378,7 +381,7 @@ impl Writer {
 }
 
 /// Fails if the offsets of new records are not above the offsets of earlier records of the lane.
-fn check_ends(ends: &[(i32, i64)], taken: &Taken, topic: &str) -> Result<(), SinkError> {
+fn check_ends(ends: &[(i32, i64)], taken: &OffsetRanges, topic: &str) -> Result<(), SinkError> {
     let is_before = |(partition, last): &&(i32, i64)| taken.get(partition).is_some_and(|(first, _)| first <= last);
     ends.iter().find(is_before).map_or(Ok(()), |(partition, last)| {
         Err(SinkError::Displaced(format!(
@@ -389,7 +392,7 @@ fn check_ends(ends: &[(i32, i64)], taken: &Taken, topic: &str) -> Result<(), Sin
 }
 
 /// Raises the ends of a position by the records that were accepted.
-fn raise(ends: &mut Vec<(i32, i64)>, taken: &Taken) {
+fn raise(ends: &mut Vec<(i32, i64)>, taken: &OffsetRanges) {
     let mut raised: BTreeMap<_, _> = ends.iter().copied().collect();
     for (&partition, &(_, last)) in taken {
         let end = raised.entry(partition).or_insert(last);

@@ -17,8 +17,8 @@ use tracing::info;
 use super::message::{Outgoing, Position, key_of};
 use super::server::{DUPLICATE, NO_STREAM, Refusal, RequestFailure, Server, WRONG_SEQUENCE};
 use super::stream::{BATCH, Facts};
-use crate::stream::{self, Appended, Claim, Found, Limits, Log, Unrecorded};
-use crate::{LaneRef, Position as Place, Recorded, SinkError};
+use crate::stream::{self, Appended, ClaimedPosition, Limits, Log, Unrecorded, UnrecordedEvents};
+use crate::{LaneRef, Position as LanePosition, Recorded, SinkError};
 use proof::event::EventKey;
 use record::Message;
 
@@ -211,16 +211,19 @@ impl Log for LaneLog {
     const MOVED_BACK: &str = "the cursor was moved back: events that are in the stream are not published again";
     const HOLDS: &str = "stream already holds events that are not recorded as delivered";
 
-    async fn position(&mut self) -> Result<Place, SinkError> {
+    async fn position(&mut self) -> Result<LanePosition, SinkError> {
         let last = self.last().await?;
-        Ok(last.map_or_else(|| Place::Missing(self.missing()), |(_, position)| Place::At(position.lane.through)))
+        Ok(last.map_or_else(
+            || LanePosition::Missing(self.missing()),
+            |(_, position)| LanePosition::At(position.lane.through),
+        ))
     }
 
     /// Repeats the position as a message of this process.
-    async fn claim(&mut self, recorded: &Recorded) -> Result<Claim, SinkError> {
+    async fn claim(&mut self, recorded: &Recorded) -> Result<ClaimedPosition, SinkError> {
         for _ in 0..CLAIMS {
             let Some(facts) = self.server.facts(recorded.confirmed.is_none()).await? else {
-                return Ok(Claim::Missing(self.missing()));
+                return Ok(ClaimedPosition::Missing(self.missing()));
             };
             let (sequence, known) = self.last().await?.unzip();
             let sequence = sequence.unwrap_or_default();
@@ -236,7 +239,7 @@ impl Log for LaneLog {
                 }
                 (known, _) => stream::Position::adopted(known, recorded),
             };
-            let Some(mut lane) = lane else { return Ok(Claim::Missing(self.missing())) };
+            let Some(mut lane) = lane else { return Ok(ClaimedPosition::Missing(self.missing())) };
             lane.epoch = recorded.epoch;
             let claim = Position {
                 lane: lane.clone(),
@@ -248,7 +251,7 @@ impl Log for LaneLog {
             match self.publish_position(sequence, &claim, HeaderMap::new()).await {
                 Ok(()) => {
                     self.epoch = Some(recorded.epoch);
-                    return Ok(Claim::At(lane));
+                    return Ok(ClaimedPosition::At(lane));
                 }
                 Err(RequestFailure::Refused(refusal)) if refusal.err_code == WRONG_SEQUENCE => {}
                 Err(failure) => return Err(self.server.error_in("claiming a lane in", failure)),
@@ -260,13 +263,13 @@ impl Log for LaneLog {
     }
 
     /// Always searches after the claimed position: events that were published one by one, or a part of a batch, can be there.
-    async fn search(&mut self, everywhere: bool, unrecorded: &Unrecorded) -> Result<Found, SinkError> {
+    async fn search(&mut self, everywhere: bool, unrecorded: &Unrecorded) -> Result<UnrecordedEvents, SinkError> {
         let since = self.since;
         let found = self.search_after(if everywhere { 0 } else { since }, unrecorded).await?;
         let (last, earlier): (Vec<_>, Vec<_>) =
             found.into_iter().partition(|(sequence, _)| since > 0 && *sequence > since);
         let keys = |found: Vec<(u64, EventKey)>| found.into_iter().map(|(_, key)| key).collect();
-        Ok(Found { last: keys(last), earlier: keys(earlier) })
+        Ok(UnrecordedEvents { last: keys(last), earlier: keys(earlier) })
     }
 
     async fn ready(&mut self, _: &stream::Position) -> Result<(), SinkError> {

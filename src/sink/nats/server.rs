@@ -70,7 +70,7 @@ pub(super) struct Ack {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Stored {
+pub(super) struct StoredMessage {
     #[serde(rename = "seq")]
     pub(super) sequence: u64,
     #[serde(rename = "hdrs", default, deserialize_with = "decoded")]
@@ -198,10 +198,10 @@ impl Server {
     }
 
     /// The first message that the query selects: by `seq`, `next_by_subj` or `last_by_subj`.
-    pub(super) async fn message(&self, query: &Value) -> Result<Option<Stored>, RequestFailure> {
+    pub(super) async fn message(&self, query: &Value) -> Result<Option<StoredMessage>, RequestFailure> {
         #[derive(Deserialize)]
         struct Answer {
-            message: Stored,
+            message: StoredMessage,
         }
         match self.ask::<Answer>("STREAM.MSG.GET", query).await {
             Err(RequestFailure::Refused(Refusal { err_code: NO_MESSAGE, .. })) => Ok(None),

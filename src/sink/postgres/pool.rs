@@ -16,10 +16,10 @@ use tracing::info;
 
 use super::cells::Parameter;
 use super::refusal::{self, Refusal};
-use super::table::{Missing, Seen};
+use super::table::{DatabaseProperties, SchemaChanges};
 use crate::settings::PostgresSettings;
 use crate::{Fault, SinkError};
-use net::postgres::{ANSWER_TIMEOUT, Connector, DatabaseError, Open, answered};
+use net::postgres::{ANSWER_TIMEOUT, Connector, DatabaseError, OpenConnection, answered};
 use net::tasks::{joined, lock};
 
 /// The most lanes that deliver at the same time. Each of them has a connection for a whole delivery.
@@ -40,7 +40,7 @@ pub(super) struct Pool {
     settings: Arc<PostgresSettings>,
     connector: Connector,
     turns: Semaphore,
-    idle: Mutex<Vec<Open>>,
+    idle: Mutex<Vec<OpenConnection>>,
     /// Whether the tables are complete, as far as is known.
     is_ready: AtomicBool,
     /// Locked while the tables are checked and changed, so that this happens once for all lanes.
@@ -53,7 +53,7 @@ pub(super) struct Pool {
 pub(super) struct Borrowed<'p> {
     pool: &'p Pool,
     /// `None` after it was returned.
-    open: Option<Open>,
+    open: Option<OpenConnection>,
     /// How many statements the server has not answered, as far as is known.
     unanswered: AtomicUsize,
     _permit: SemaphorePermit<'p>,
@@ -98,13 +98,13 @@ impl Pool {
         Ok(Borrowed { pool: self, open: Some(open), unanswered: AtomicUsize::new(0), _permit: permit })
     }
 
-    async fn connect(&self) -> Result<Open, SinkError> {
+    async fn connect(&self) -> Result<OpenConnection, SinkError> {
         self.connector.connect().await.map_err(|error| self.away(&error))
     }
 
     /// The state of the tables, and the SQL that completes them.
-    async fn look(&self, open: &Open) -> Result<(Seen, Missing), SinkError> {
-        let seen = Seen::look(&open.client, &self.settings).await.map_err(|error| self.away(&error))?;
+    async fn look(&self, open: &OpenConnection) -> Result<(DatabaseProperties, SchemaChanges), SinkError> {
+        let seen = DatabaseProperties::look(&open.client, &self.settings).await.map_err(|error| self.away(&error))?;
         let missing = seen.missing(&self.settings, &self.at).map_err(SinkError::unusable)?;
         Ok((seen, missing))
     }
@@ -115,7 +115,7 @@ impl Pool {
 
     /// Completes the tables, or fails with the reason. An old key of the table is dropped in its own transaction, after the
     /// new key was seen. Dropping waits for readers, and the new key may have taken long.
-    async fn prepare(&self, mut open: Open) -> Result<Open, SinkError> {
+    async fn prepare(&self, mut open: OpenConnection) -> Result<OpenConnection, SinkError> {
         let (_, missing) = self.look(&open).await?;
         if !missing.made.is_empty() {
             open = self.run(open, missing.made).await?;
@@ -133,7 +133,7 @@ impl Pool {
 
     /// Runs statements that change the tables, as one transaction. If it takes longer than the answer timeout, as an index
     /// on a large table does, this returns an error and the transaction continues.
-    async fn run(&self, open: Open, statements: String) -> Result<Open, SinkError> {
+    async fn run(&self, open: OpenConnection, statements: String) -> Result<OpenConnection, SinkError> {
         info!(sink = self.at, statements, "changing the tables");
         // Several statements in one text are one transaction. Readers of the tables must not wait long behind it. So the
         // limit applies to the locks of the tables, but not to the advisory lock that another instance may have.
@@ -217,7 +217,7 @@ impl Borrowed<'_> {
         refusal
     }
 
-    fn open(&self) -> &Open {
+    fn open(&self) -> &OpenConnection {
         self.open.as_ref().expect("it is given back at the end")
     }
 }

@@ -21,7 +21,7 @@ const SEARCHED: usize = 130_000;
 /// The state of the database, as `look.sql` returns it.
 #[expect(clippy::struct_excessive_bools, reason = "each is a column of an answer")]
 #[derive(Deserialize)]
-pub(super) struct Seen {
+pub(super) struct DatabaseProperties {
     version: String,
     is_read_only: bool,
     encoding: String,
@@ -43,20 +43,20 @@ pub(super) struct Seen {
 
 /// The SQL that completes the tables. It may be run twice.
 #[derive(Debug)]
-pub(super) struct Missing {
+pub(super) struct SchemaChanges {
     pub(super) made: String,
     /// Drops the keys that `made` replaces.
     pub(super) dropped: String,
 }
 
-impl Missing {
+impl SchemaChanges {
     pub(super) fn all(&self) -> String {
         let Self { made, dropped } = self;
         format!("{made} {dropped}").trim().to_owned()
     }
 }
 
-impl Seen {
+impl DatabaseProperties {
     pub(super) async fn look(client: &Client, settings: &PostgresSettings) -> Result<Self, DatabaseError> {
         let (table, progress) = (settings.quoted(), settings.progress());
         let id = identity("event_id");
@@ -73,14 +73,14 @@ impl Seen {
 
     /// The SQL that completes the tables. Fails if it must not be run, or would not help. The message says why, and how to
     /// fix it.
-    pub(super) fn missing(&self, settings: &PostgresSettings, at: &str) -> Result<Missing, String> {
+    pub(super) fn missing(&self, settings: &PostgresSettings, at: &str) -> Result<SchemaChanges, String> {
         if self.is_read_only {
             return Err(format!(
                 "it accepts no writes, for example because it is a standby: {}",
                 advice_on_standby(at)
             ));
         }
-        let missing = Missing { made: self.statements(settings), dropped: self.old_keys.join(" ") };
+        let missing = SchemaChanges { made: self.statements(settings), dropped: self.old_keys.join(" ") };
         let (table, sql) = (settings.quoted(), missing.all());
         let foreign = lacking(&self.columns).find(|column| column.is_needed && !self.columns.is_empty());
         if let Some(Column { name, .. }) = foreign {

@@ -26,7 +26,7 @@ use super::cells::{self, Parameter};
 use super::database::Postgres;
 use super::pool::Borrowed;
 use super::refusal::{Detail, Refusal};
-use crate::table::{Parts, Row};
+use crate::table::{Row, RowChunks};
 use crate::{Delivery, Fault, SinkError, Undelivered};
 use net::postgres::bigint;
 use proof::event::Offset;
@@ -50,10 +50,10 @@ struct Step {
 
 /// The answer to a statement: whether the lane belongs to this instance and had the expected position, and the server process
 /// that has executed the statement.
-type Written = (bool, String);
+type StatementResult = (bool, String);
 
 /// Rows that were sent, and the statement that writes them.
-struct Part<F: Future> {
+struct SentRows<F: Future> {
     place: Range<usize>,
     rows: Arc<Vec<Row>>,
     step: Step,
@@ -96,11 +96,11 @@ impl<'a> Writer<'a> {
 
     pub(super) async fn write(mut self) -> Result<(), Undelivered> {
         let sender @ Sender { delivery, connection, .. } = self.sender;
-        let mut parts = Parts::of(delivery.messages, ROWS, cells::row);
-        let mut last: Option<Part<_>> = None;
+        let mut parts = RowChunks::of(delivery.messages, ROWS, cells::row);
+        let mut last: Option<SentRows<_>> = None;
         while let Some((place, rows)) = parts.next().await {
             let is_apart = pieces(&rows).len() > 1;
-            if let Some(before) = last.take_if(|Part { step, .. }| is_apart || step.position() == step.after) {
+            if let Some(before) = last.take_if(|SentRows { step, .. }| is_apart || step.position() == step.after) {
                 self.finish(before).await?;
             }
             if is_apart {
@@ -114,7 +114,7 @@ impl<'a> Writer<'a> {
             let mut statement = Box::pin(maybe_done(async move { sender.insert(step, &sent).await }));
             // The first poll sends the statement.
             let _ = statement.as_mut().now_or_never();
-            let part = Part { place, rows, step, statement };
+            let part = SentRows { place, rows, step, statement };
             let Some(before) = last.take() else {
                 last = Some(part);
                 continue;
@@ -141,9 +141,12 @@ impl<'a> Writer<'a> {
 
     /// Waits for a statement. If it is refused because of one of its events, [`write_apart`](Self::write_apart) writes its
     /// rows. Returns whether the statement itself has written the rows.
-    async fn finish<F>(&mut self, Part { place, rows, step, mut statement }: Part<F>) -> Result<bool, Undelivered>
+    async fn finish<F>(
+        &mut self,
+        SentRows { place, rows, step, mut statement }: SentRows<F>,
+    ) -> Result<bool, Undelivered>
     where
-        F: Future<Output = Result<Written, Error>>,
+        F: Future<Output = Result<StatementResult, Error>>,
     {
         let sent = async {
             statement.as_mut().await;
@@ -209,7 +212,11 @@ impl<'a> Writer<'a> {
         }
     }
 
-    async fn answer(&mut self, step: Step, sent: impl Future<Output = Result<Written, Error>>) -> Result<(), Refusal> {
+    async fn answer(
+        &mut self,
+        step: Step,
+        sent: impl Future<Output = Result<StatementResult, Error>>,
+    ) -> Result<(), Refusal> {
         let Sender { sink, connection, delivery } = self.sender;
         let (has_moved, backend) = connection.answer(sent).await?;
         let is_another = self.backend.replace(backend).is_some_and(|before| Some(before) != self.backend);
@@ -233,7 +240,7 @@ impl<'a> Writer<'a> {
 
 impl Sender<'_> {
     /// Sends a statement that writes rows of one lane and its position.
-    async fn insert(self, Step { after, through, waits }: Step, rows: &[Row]) -> Result<Written, Error> {
+    async fn insert(self, Step { after, through, waits }: Step, rows: &[Row]) -> Result<StatementResult, Error> {
         let Self { sink: Postgres { settings, statements, .. }, connection, delivery } = self;
         let (columns, Delivery { lane, epoch, .. }) = (cells::columns(rows), delivery);
         let (channel, sink) = (lane.channel.id.0, &*lane.sink);

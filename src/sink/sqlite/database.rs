@@ -10,9 +10,9 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavio
 use tracing::{error, info, warn};
 
 use super::SqliteSettings;
+use super::error::{self, SqliteError};
 use super::files::{self, Files};
-use super::lane::{Answer, Work};
-use super::refusal::{self, Failure};
+use super::lane::{LaneResult, Work};
 use super::schema::{self, Statements};
 use crate::{Fault, Resumed, SinkError, Undelivered};
 use net::Chain;
@@ -35,7 +35,7 @@ pub(super) struct Database {
     pub(super) settings: Arc<SqliteSettings>,
     pub(super) statements: Statements,
     pub(super) failures: UpkeepFailures,
-    open: Option<Open>,
+    open: Option<OpenDatabase>,
     /// When upkeep runs next.
     pub(super) upkeep_at: Option<Instant>,
     /// How many rows were written since upkeep was last scheduled by rows.
@@ -45,7 +45,7 @@ pub(super) struct Database {
 }
 
 /// An open database. The fields are in this order because the connection must be closed before the files.
-struct Open {
+struct OpenDatabase {
     connection: Connection,
     files: Files,
 }
@@ -58,7 +58,7 @@ impl Database {
 
     /// Writes the work of several lanes in one transaction. If an event is refused, writes the work of each lane in its own
     /// transaction.
-    pub(super) fn write(&mut self, group: Vec<Work>) -> Vec<Answer> {
+    pub(super) fn write(&mut self, group: Vec<Work>) -> Vec<LaneResult> {
         let written = self.transaction(&group);
         self.rest_at = Some(Instant::now() + IDLE);
         self.written += group.iter().map(Work::rows).sum::<usize>();
@@ -75,7 +75,7 @@ impl Database {
     }
 
     /// Writes the work of one lane, up to the first row that is refused.
-    fn write_one(&mut self, mut work: Work) -> Answer {
+    fn write_one(&mut self, mut work: Work) -> LaneResult {
         let refused = match self.one(&work) {
             Err(refused) if refused.delivered > 0 => refused,
             answer => return answer,
@@ -85,16 +85,16 @@ impl Database {
         Err(refused)
     }
 
-    fn one(&mut self, work: &Work) -> Answer {
+    fn one(&mut self, work: &Work) -> LaneResult {
         let mut answers = self.transaction(std::slice::from_ref(work))?;
         answers.pop().unwrap_or_else(|| Ok(Resumed::default()))
     }
 
-    fn transaction(&mut self, group: &[Work]) -> Result<Vec<Answer>, Undelivered> {
+    fn transaction(&mut self, group: &[Work]) -> Result<Vec<LaneResult>, Undelivered> {
         let (settings, statements) = (self.settings.clone(), self.statements.clone());
-        let opened = self.opened().map_err(Failure::from);
+        let opened = self.opened().map_err(SqliteError::from);
         let written = opened.and_then(|connection| carry_out(connection, &statements, group));
-        let undelivered = |failure: Failure| failure.undelivered(&settings.path);
+        let undelivered = |failure: SqliteError| failure.undelivered(&settings.path);
         let written = written.map_err(undelivered);
         if written.as_ref().is_err_and(|failed| failed.error.fault() != Fault::Event) {
             // The next use opens the database again and checks its tables. If closing fails, the next use reports it.
@@ -148,7 +148,7 @@ impl Database {
                     path.display()
                 ))),
                 Err(error) => {
-                    let failure = refusal::of(&error, path);
+                    let failure = error::of(&error, path);
                     if let Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) = error.sqlite_error_code() {
                         // The damaged file cannot be written. The log stays, so that an operator can repair the database.
                         return Err(failure);
@@ -174,7 +174,7 @@ impl Database {
         let path = &self.settings.path;
         if let Err(error) = open.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
             self.open = Some(open);
-            return Err(refusal::of(&error, path));
+            return Err(error::of(&error, path));
         }
         drop(open.connection);
         open.files.remove_log();
@@ -218,28 +218,28 @@ impl Database {
         }
     }
 
-    fn connect(&self) -> Result<Open, SinkError> {
+    fn connect(&self) -> Result<OpenDatabase, SinkError> {
         let path = &*self.settings.path;
         files::check_log(path)?;
         // SQLite would create the file with other permissions.
         let main = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(MODE).open(path);
-        let main = main.map_err(|error| refusal::opening(&error, path))?;
+        let main = main.map_err(|error| error::opening(&error, path))?;
         let connection = open(&self.settings).map_err(|failure| failure.at(path))?;
-        let mut open = Open { connection, files: Files::of(path, main)? };
+        let mut open = OpenDatabase { connection, files: Files::of(path, main)? };
         open.files.note();
         Ok(open)
     }
 }
 
 /// Opens a database whose file exists, and completes its tables.
-fn open(settings: &SqliteSettings) -> Result<Connection, Failure> {
+fn open(settings: &SqliteSettings) -> Result<Connection, SqliteError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(&settings.path, flags)?;
     connection.busy_timeout(BUSY)?;
     connection.execute_batch(schema::BEFORE_THE_LOG)?;
     let journal = connection.query_row("pragma journal_mode = wal", [], |row| row.get::<_, String>(0))?;
     if journal != "wal" {
-        return Err(Failure::Other(SinkError::unusable(format!(
+        return Err(SqliteError::Other(SinkError::unusable(format!(
             "the file system of {} takes no log written ahead, as one of the network: put the database on a local disk",
             settings.path.display()
         ))));
@@ -254,12 +254,12 @@ fn carry_out(
     connection: &mut Connection,
     statements: &Statements,
     group: &[Work],
-) -> Result<Vec<Result<Resumed, Failure>>, Failure> {
+) -> Result<Vec<Result<Resumed, SqliteError>>, SqliteError> {
     let transaction = Transaction::new(connection, TransactionBehavior::Immediate)?;
     let mut done = Vec::with_capacity(group.len());
     for work in group {
         match statements.carry_out(&transaction, work) {
-            Err(failure @ Failure::Sqlite(..)) => return Err(failure),
+            Err(failure @ SqliteError::Sqlite(..)) => return Err(failure),
             other => done.push(other),
         }
     }

@@ -21,7 +21,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::refusal;
+use super::error;
 use crate::SinkError;
 
 /// The device and inode number of a file.
@@ -43,11 +43,11 @@ pub(super) struct Files {
     identity: Identity,
     log_identity: Option<Identity>,
     index_identity: Option<Identity>,
-    seen: Option<State>,
+    seen: Option<FileState>,
 }
 
 /// The main file and the log as they were after the last use.
-struct State {
+struct FileState {
     modified: SystemTime,
     bytes: u64,
     header: [u8; HEADER],
@@ -60,7 +60,7 @@ struct State {
 impl Files {
     /// The files of a database that was just opened through `main`, and whose log exists.
     pub(super) fn of(path: &Path, main: File) -> Result<Self, SinkError> {
-        let failure = |error| refusal::opening(&error, path);
+        let failure = |error| error::opening(&error, path);
         let identity = identity_of(&main.metadata().map_err(failure)?);
         let [log_identity, index_identity] = ["-wal", "-shm"].map(|suffix| identity_at(&beside(path, suffix)));
         let index = File::open(beside(path, "-shm")).map_err(failure)?;
@@ -86,14 +86,14 @@ impl Files {
 
     /// Notes the state of the files after SQLite has used them.
     pub(super) fn note(&mut self) {
-        self.seen = State::of(&self.main, &self.index).ok();
+        self.seen = FileState::of(&self.main, &self.index).ok();
     }
 
     /// Whether the content of the main file was replaced since [`note`](Self::note). A write by SQLite itself always
     /// changes the log's index too. If the log has rows that are not in the main file, a changed modification time is not
     /// enough evidence, because the log would be removed.
     pub(super) fn is_overwritten(&self) -> bool {
-        let (Some(seen), Ok(now)) = (&self.seen, State::of(&self.main, &self.index)) else { return false };
+        let (Some(seen), Ok(now)) = (&self.seen, FileState::of(&self.main, &self.index)) else { return false };
         let is_other = now.bytes != seen.bytes || now.header != seen.header;
         let is_in_main = number(&seen.log, 16) == seen.copied[0];
         let is_touched = now.modified != seen.modified && is_in_main;
@@ -120,7 +120,7 @@ impl Files {
     }
 }
 
-impl State {
+impl FileState {
     fn of(main: &File, index: &File) -> io::Result<Self> {
         let found = main.metadata()?;
         let mut header = [0; HEADER];

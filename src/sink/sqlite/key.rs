@@ -9,7 +9,7 @@ use rusqlite::{Connection, Transaction};
 use tracing::info;
 
 use super::SqliteSettings;
-use super::refusal::Failure;
+use super::error::SqliteError;
 use crate::SinkError;
 use crate::table::{NO_ID, identity_index, quoted};
 
@@ -53,7 +53,7 @@ pub(super) fn old(connection: &Connection, table: &str) -> rusqlite::Result<Vec<
 }
 
 /// Creates the key of an existing table, and drops the keys of older versions.
-pub(super) fn replace(transaction: &Transaction<'_>, settings: &SqliteSettings) -> Result<(), Failure> {
+pub(super) fn replace(transaction: &Transaction<'_>, settings: &SqliteSettings) -> Result<(), SqliteError> {
     let table = &settings.table;
     transaction.execute_batch(&create(table))?;
     for key in old(transaction, table)? {
@@ -65,13 +65,13 @@ pub(super) fn replace(transaction: &Transaction<'_>, settings: &SqliteSettings) 
 }
 
 /// Turns the constraint into an ordinary index, and returns its name. Fails if the table was not made by this program.
-fn into_index(transaction: &Transaction<'_>, table: &str, automatic: &str) -> Result<String, Failure> {
+fn into_index(transaction: &Transaction<'_>, table: &str, automatic: &str) -> Result<String, SqliteError> {
     let named = format!("{table}_old_key");
     let index = format!("CREATE UNIQUE INDEX {} ON {} ({})", quoted(&named), quoted(table), OLD.join(", "));
     let sql = "select sql from sqlite_schema where type = 'table' and name = ?1";
     let made: String = transaction.query_row(sql, [table], |row| row.get(0))?;
     let Some((before, after)) = made.split_once(CONSTRAINT) else {
-        return Err(Failure::Other(SinkError::unusable(format!(
+        return Err(SqliteError::Other(SinkError::unusable(format!(
             "table {table} is unique over (channel_id, event_offset), so that of two events at one offset the second would be \
              lost, and its definition was changed: make the table again without that key"
         ))));

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension, ToSql, params, params_from_iter};
 
-use super::refusal::Failure;
+use super::error::SqliteError;
 use super::schema::Statements;
 use crate::table::{Cell, Row, displaced, overtaken, without_row};
 use crate::{LaneRef, Position, Recorded, Resumed, Undelivered};
@@ -26,7 +26,7 @@ pub(super) enum Work {
 }
 
 /// The state of the lane in the table, or how many rows were written and why no more.
-pub(super) type Answer = Result<Resumed, Undelivered>;
+pub(super) type LaneResult = Result<Resumed, Undelivered>;
 
 impl Work {
     pub(super) fn rows(&self) -> usize {
@@ -45,7 +45,7 @@ impl Work {
 }
 
 impl Statements {
-    pub(super) fn carry_out(&self, connection: &Connection, work: &Work) -> Result<Resumed, Failure> {
+    pub(super) fn carry_out(&self, connection: &Connection, work: &Work) -> Result<Resumed, SqliteError> {
         match work {
             Work::Resume(recorded) => {
                 let position = self.take_over(connection, recorded)?;
@@ -65,7 +65,7 @@ impl Statements {
         }
     }
 
-    fn take_over(&self, connection: &Connection, recorded: &Recorded) -> Result<Position, Failure> {
+    fn take_over(&self, connection: &Connection, recorded: &Recorded) -> Result<Position, SqliteError> {
         let Recorded { lane, epoch, through, confirmed, .. } = recorded;
         let found = self.position_under(connection, lane, *epoch)?;
         let (channel, epoch) = (lane.channel.id.to_string(), number(*epoch));
@@ -79,7 +79,7 @@ impl Statements {
     }
 
     /// The lane's position, unless a later lease has the lane.
-    fn position_under(&self, connection: &Connection, lane: &LaneRef, epoch: u64) -> Result<Position, Failure> {
+    fn position_under(&self, connection: &Connection, lane: &LaneRef, epoch: u64) -> Result<Position, SqliteError> {
         let (position, later) = self.position(connection, lane)?;
         // A lease that is not shared has epoch 0 and is always valid.
         if epoch != 0 && later > number(epoch) {
@@ -115,11 +115,11 @@ impl Statements {
         Ok(found)
     }
 
-    fn insert(&self, connection: &Connection, rows: &[Row]) -> Result<(), Failure> {
+    fn insert(&self, connection: &Connection, rows: &[Row]) -> Result<(), SqliteError> {
         let mut insert = connection.prepare(&self.insert)?;
         let mut index = self.index.as_ref().map(|index| connection.prepare(index)).transpose()?;
         for (before, row) in rows.iter().enumerate() {
-            let failed = |error| Failure::Sqlite(error, before);
+            let failed = |error| SqliteError::Sqlite(error, before);
             let inserted = insert.execute(params_from_iter(&row.0)).map_err(failed)?;
             if let Some(index) = index.as_mut().filter(|_| inserted > 0) {
                 index.execute([connection.last_insert_rowid()]).map_err(failed)?;

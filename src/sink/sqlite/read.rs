@@ -12,7 +12,7 @@ use rustix::fs::{Access, access};
 use uuid::Uuid;
 
 use super::database::BUSY;
-use super::refusal::{self, Failure};
+use super::error::{self, SqliteError};
 use super::schema::{Statements, columns, lacking};
 use super::{SqliteSettings, files, key};
 use crate::table::quoted;
@@ -21,7 +21,7 @@ use proof::event::{ChannelId, EventId, EventKey, Offset};
 
 pub(super) fn probe(settings: &SqliteSettings) -> Result<String, SinkError> {
     let (path, table) = (&*settings.path, &settings.table);
-    let may = |path: &Path, right| access(path, right).map_err(|error| refusal::opening(&io::Error::from(error), path));
+    let may = |path: &Path, right| access(path, right).map_err(|error| error::opening(&io::Error::from(error), path));
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     may(directory, Access::WRITE_OK | Access::EXEC_OK)?;
     let missing = || "it does not exist yet and will be created".to_owned();
@@ -30,7 +30,7 @@ pub(super) fn probe(settings: &SqliteSettings) -> Result<String, SinkError> {
             files::check_log(path)?;
             return Ok(missing());
         }
-        found => found.map_err(|error| refusal::opening(&error, path))?.len(),
+        found => found.map_err(|error| error::opening(&error, path))?.len(),
     };
     may(path, Access::READ_OK | Access::WRITE_OK)?;
     let size = ByteSize(size).display().iec();
@@ -94,7 +94,7 @@ pub(super) fn holds(
 /// Reads the table. `None` if it does not exist.
 fn read_table<T>(
     settings: &SqliteSettings,
-    work: impl FnOnce(&Connection) -> Result<T, Failure>,
+    work: impl FnOnce(&Connection) -> Result<T, SqliteError>,
 ) -> Result<Option<T>, SinkError> {
     let found = read(settings, |connection| {
         let is_there = !columns(connection, &settings.table)?.is_empty();
@@ -106,7 +106,7 @@ fn read_table<T>(
 /// Reads the database. `None` if it does not exist.
 fn read<T>(
     settings: &SqliteSettings,
-    work: impl FnOnce(&Connection) -> Result<T, Failure>,
+    work: impl FnOnce(&Connection) -> Result<T, SqliteError>,
 ) -> Result<Option<T>, SinkError> {
     let path = &*settings.path;
     if !path.exists() {
@@ -119,7 +119,7 @@ fn read<T>(
         connection.busy_timeout(BUSY)?;
         work(&connection).map(Some)
     };
-    read().map_err(|failure: Failure| failure.at(path))
+    read().map_err(|failure: SqliteError| failure.at(path))
 }
 
 fn key_of(row: &Row<'_>) -> rusqlite::Result<Option<EventKey>> {

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 use tracing::info;
 
-use super::refusal::Failure;
+use super::error::SqliteError;
 use super::{SqliteSettings, key};
 use crate::SinkError;
 use crate::settings::Search;
@@ -143,7 +143,7 @@ pub(super) fn lacking(found: &[String], settings: &SqliteSettings) -> Result<Vec
 }
 
 /// Creates missing tables, columns and indexes in one transaction.
-pub(super) fn prepare(connection: &mut Connection, settings: &SqliteSettings) -> Result<(), Failure> {
+pub(super) fn prepare(connection: &mut Connection, settings: &SqliteSettings) -> Result<(), SqliteError> {
     let (table, progress) = (&settings.table, quoted(&progress(&settings.table)));
     let transaction = Transaction::new(connection, TransactionBehavior::Immediate)?;
     let found = columns(&transaction, table)?;

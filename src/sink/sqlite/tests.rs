@@ -15,12 +15,12 @@ mod files;
 mod key;
 mod positions;
 
-struct Place {
+struct Fixture {
     directory: TempDir,
     settings: SqliteSettings,
 }
 
-impl Place {
+impl Fixture {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("events.db");
@@ -114,7 +114,7 @@ async fn deliver(sink: &Sqlite, channel: &ChannelRef, messages: &[Message]) -> R
 
 #[tokio::test]
 async fn repeated_events_are_stored_once_and_the_position_never_decreases() {
-    let place = Place::new();
+    let place = Fixture::new();
     let sink = place.sink();
     deliver(&sink, &channel(1), &records(&channel(1), [1, 2, 5])).await.unwrap();
     deliver(&sink, &channel(1), &records(&channel(1), [2, 5])).await.unwrap();
@@ -134,7 +134,7 @@ async fn repeated_events_are_stored_once_and_the_position_never_decreases() {
 
 #[tokio::test]
 async fn an_older_epoch_writes_nothing() {
-    let place = Place::new();
+    let place = Fixture::new();
     let sink = place.sink();
     sink.resume(&recorded(7, 0)).await.unwrap();
     let refused = at_epoch(&sink, 6, 0, 1).await.unwrap_err();
@@ -147,7 +147,7 @@ async fn an_older_epoch_writes_nothing() {
 
 #[tokio::test]
 async fn a_refused_event_stops_only_later_events_of_its_lane() {
-    let place = Place::new();
+    let place = Fixture::new();
     let sink = place.sink();
     deliver(&sink, &channel(1), &records(&channel(1), [1])).await.unwrap();
     place.reader().execute_batch("create unique index mine on \"order\" (event_offset, status) where event_offset = 4; \
@@ -167,7 +167,7 @@ async fn a_refused_event_stops_only_later_events_of_its_lane() {
 
 #[tokio::test]
 async fn transactions_before_a_refused_event_stay() {
-    let place = Place::new();
+    let place = Fixture::new();
     let sink = place.sink();
     let batch = records(&channel(1), 1..=1_100);
     deliver(&sink, &channel(1), &batch[..1]).await.unwrap();
@@ -185,7 +185,7 @@ async fn transactions_before_a_refused_event_stay() {
 
 #[tokio::test]
 async fn a_moved_file_is_recreated_and_a_foreign_table_refused() {
-    let place = Place::new();
+    let place = Fixture::new();
     let sink = place.sink();
     assert_eq!(sink.probe().await.unwrap(), "it does not exist yet and will be created");
     deliver(&sink, &channel(1), &records(&channel(1), [1])).await.unwrap();
@@ -213,7 +213,7 @@ async fn a_moved_file_is_recreated_and_a_foreign_table_refused() {
 
 #[tokio::test]
 async fn search_covers_existing_rows() {
-    let mut place = Place::new();
+    let mut place = Fixture::new();
     let [one, other] = ["7c9e6679-7425-40de-944b-e07fc1f90ae7", "11111111-7425-40de-944b-e07fc1f90ae7"];
     deliver(&place.sink(), &channel(1), &[record_about(&channel(1), 1, one)]).await.unwrap();
     for (search, words) in [(Search::Words, "7c9e6679"), (Search::Trigrams, "c9e667"), (Search::Words, "7c9e6679")] {
@@ -234,7 +234,7 @@ async fn search_covers_existing_rows() {
 }
 
 /// Waits until the table has at most this many rows, and returns how many it has.
-async fn until_at_most(place: &Place, rows: i64) -> i64 {
+async fn until_at_most(place: &Fixture, rows: i64) -> i64 {
     let count = || place.numbers("select count(*) from \"order\"")[0];
     for _ in 0..2_000 {
         if count() <= rows {
@@ -247,7 +247,7 @@ async fn until_at_most(place: &Place, rows: i64) -> i64 {
 
 #[tokio::test]
 async fn retention_deletes_the_oldest_rows_first() {
-    let mut place = Place::new();
+    let mut place = Fixture::new();
     place.settings.search = Search::Words;
     place.settings.keep_for = Some(Duration::from_secs(60 * 60));
     deliver(&place.sink(), &channel(1), &records(&channel(1), 1..3)).await.unwrap();
@@ -275,7 +275,7 @@ async fn retention_deletes_the_oldest_rows_first() {
 
 #[tokio::test]
 async fn unused_space_is_mostly_released() {
-    let mut place = Place::new();
+    let mut place = Fixture::new();
     let sink = place.sink();
     let large = "x".repeat(1 << 20);
     for number in 0..48 {

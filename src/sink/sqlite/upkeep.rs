@@ -8,7 +8,7 @@ use tracing::warn;
 
 use super::SqliteSettings;
 use super::database::Database;
-use super::refusal;
+use super::error;
 use super::schema::Statements;
 use net::Chain;
 use telemetry::metrics::Upkeep;
@@ -41,7 +41,7 @@ impl Database {
     pub(super) fn upkeep(&mut self) {
         let (settings, statements) = (self.settings.clone(), self.statements.clone());
         let done = self.opened().and_then(|connection| {
-            delete(connection, &settings, &statements).map_err(|error| refusal::of(&error, &settings.path))
+            delete(connection, &settings, &statements).map_err(|error| error::of(&error, &settings.path))
         });
         self.note();
         let is_more = done.unwrap_or_else(|error| {

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::SqliteSettings;
 use super::database::Database;
-use super::lane::{Answer, Work};
+use super::lane::{LaneResult, Work};
 use crate::{SinkError, Undelivered};
 use telemetry::metrics::UpkeepFailures;
 
@@ -18,7 +18,7 @@ use telemetry::metrics::UpkeepFailures;
 const MAX_ROWS: usize = 2_000;
 
 enum Job {
-    Write(Work, oneshot::Sender<Answer>),
+    Write(Work, oneshot::Sender<LaneResult>),
     Reopen(oneshot::Sender<Result<(), SinkError>>),
 }
 
@@ -37,7 +37,7 @@ impl Writer {
     }
 
     /// Carries out the work, and waits until its rows are synced to disk.
-    pub(super) async fn carry_out(&self, work: Work) -> Answer {
+    pub(super) async fn carry_out(&self, work: Work) -> LaneResult {
         let answer = self.ask(|answer| Job::Write(work, answer)).await;
         answer.unwrap_or_else(|ended| Err(Undelivered::after(0, ended)))
     }

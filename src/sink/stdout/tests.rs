@@ -7,9 +7,9 @@ use crate::tests::{channel, deliver, lines, record, record_of_another, records};
 
 /// A writer that accepts at most `room` bytes, and then fails with `kind` until it gets more room.
 #[derive(Clone)]
-struct Narrow(Arc<Mutex<State>>);
+struct Narrow(Arc<Mutex<NarrowState>>);
 
-struct State {
+struct NarrowState {
     taken: Vec<u8>,
     room: usize,
     kind: ErrorKind,
@@ -18,7 +18,7 @@ struct State {
 
 impl Narrow {
     fn new(room: usize, kind: ErrorKind) -> Self {
-        Self(Arc::new(Mutex::new(State { taken: Vec::new(), room, kind, writes: 0 })))
+        Self(Arc::new(Mutex::new(NarrowState { taken: Vec::new(), room, kind, writes: 0 })))
     }
 
     fn give(&self, room: usize) {

@@ -21,7 +21,7 @@ use tracing::{info, warn};
 use uuid::Uuid;
 
 use super::{Position, Unrecorded};
-use crate::{Delivery, LaneRef, Position as Place, Recorded, Resumed, SinkError, Undelivered};
+use crate::{Delivery, LaneRef, Position as LanePosition, Recorded, Resumed, SinkError, Undelivered};
 use net::tasks::lock;
 use proof::event::{ChannelId, EventKey};
 use record::Message;
@@ -39,18 +39,18 @@ pub(crate) trait Log: Send + Sync {
     const HOLDS: &str;
 
     /// Reads the lane's position without taking the lane over.
-    async fn position(&mut self) -> Result<Place, SinkError>;
+    async fn position(&mut self) -> Result<LanePosition, SinkError>;
 
     /// Takes the lane over: the server refuses earlier owners from then on, also requests that they have already sent. If no
     /// position is confirmed, the recorded cursor becomes the position.
     ///
     /// # Errors
     /// [`SinkError::Overtaken`] if this process had the lane under the same lease, and another instance has claimed it since.
-    async fn claim(&mut self, recorded: &Recorded) -> Result<Claim, SinkError>;
+    async fn claim(&mut self, recorded: &Recorded) -> Result<ClaimedPosition, SinkError>;
 
     /// Finds unrecorded events of the lane: everywhere, or at least after the position that was claimed, if the server can
     /// have events there that the position does not cover.
-    async fn search(&mut self, everywhere: bool, unrecorded: &Unrecorded) -> Result<Found, SinkError>;
+    async fn search(&mut self, everywhere: bool, unrecorded: &Unrecorded) -> Result<UnrecordedEvents, SinkError>;
 
     /// Checks whether events can be appended to this position. Called once before each delivery.
     async fn ready(&mut self, position: &Position) -> Result<(), SinkError>;
@@ -77,7 +77,7 @@ pub(crate) trait Log: Send + Sync {
     fn displaced(&self) -> SinkError;
 }
 
-pub(crate) enum Claim {
+pub(crate) enum ClaimedPosition {
     /// The stream has no position, although one is confirmed. The lane is not claimed.
     Missing(String),
     /// The lane is claimed, and has this position.
@@ -86,7 +86,7 @@ pub(crate) enum Claim {
 
 /// Unrecorded events in a stream.
 #[derive(Default)]
-pub(crate) struct Found {
+pub(crate) struct UnrecordedEvents {
     /// The events after the position that was claimed. They belong to the last delivery.
     pub(crate) last: BTreeSet<EventKey>,
     /// The other events.
@@ -166,15 +166,18 @@ impl<L: Log> Lane<L> {
     pub(crate) async fn resume(&mut self, recorded: &Recorded) -> Result<Resumed, SinkError> {
         self.is_claimed = false;
         let position = match self.log.claim(recorded).await? {
-            Claim::Missing(why) => return Ok(Resumed { position: Place::Missing(why), ..Resumed::default() }),
-            Claim::At(position) => position,
+            ClaimedPosition::Missing(why) => {
+                return Ok(Resumed { position: LanePosition::Missing(why), ..Resumed::default() });
+            }
+            ClaimedPosition::At(position) => position,
         };
-        let place = Place::At(position.through);
+        let place = LanePosition::At(position.through);
         let unrecorded = Unrecorded::new(recorded, position.through);
         let doubted = unrecorded.doubted(&position, recorded);
         // The position no longer names events of earlier deliveries. Only a search of the whole stream finds them.
         let is_moved_back = unrecorded.is_moved_back(&position);
-        let Found { mut last, earlier } = self.log.search(is_moved_back || !doubted.is_empty(), &unrecorded).await?;
+        let UnrecordedEvents { mut last, earlier } =
+            self.log.search(is_moved_back || !doubted.is_empty(), &unrecorded).await?;
         let found = &last | &earlier;
         last.extend(earlier.iter().filter(|key| doubted.contains(&key.offset)));
         let (position, there) = unrecorded.compare(&position, &doubted, &last, &found);

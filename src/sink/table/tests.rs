@@ -48,7 +48,7 @@ fn column_names_are_unique_and_the_key_is_first() {
 #[tokio::test]
 async fn rows_are_grouped_in_message_order() {
     let messages: Vec<_> = (1..=5).map(|offset| record(&channel(7), offset)).collect();
-    let mut parts = Parts::of(&messages, 2, Row::of);
+    let mut parts = RowChunks::of(&messages, 2, Row::of);
     for (place, offsets) in [(0..2, &[1, 2][..]), (2..4, &[3, 4]), (4..5, &[5])] {
         let (at, rows) = parts.next().await.unwrap();
         assert_eq!(at, place);

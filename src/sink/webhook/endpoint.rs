@@ -16,7 +16,7 @@ use tokio::sync::Mutex;
 use tokio::time;
 use url::Url;
 
-use super::answer::{self, About, Refusal};
+use super::response::{self, Refusal, RefusalScope};
 use super::settings::{Rate, WebhookSettings};
 use super::token::Tokens;
 use crate::{Compression, Fault, LaneRef, Sink, SinkError, blocking};
@@ -103,7 +103,7 @@ impl Webhook {
     pub(super) async fn post(&self, offer: &Offer<'_>, post: &Post<'_>) -> Result<(), Refusal> {
         let (response, _) = self.answer(offer, post).await?;
         let outcome = self.outcome(&response);
-        answer::drain(response).await;
+        response::drain(response).await;
         outcome
     }
 
@@ -124,7 +124,7 @@ impl Webhook {
                 (Some(tokens), Some(token)) if response.status() == StatusCode::UNAUTHORIZED && !is_new => {
                     tokens.forget(token).await;
                     is_new = true;
-                    answer::drain(response).await;
+                    response::drain(response).await;
                 }
                 _ => return Ok((response, token)),
             }
@@ -152,18 +152,18 @@ impl Webhook {
             StatusCode::BAD_REQUEST => suspicion,
             _ => None,
         };
-        answer::outcome(response, hint)
+        response::outcome(response, hint)
     }
 
     pub(super) fn no_answer(&self, error: reqwest::Error) -> Refusal {
         // A possible reason why the endpoint refuses our connections. It is ruled out once the endpoint has answered.
         let suspicion = self.suspicion().filter(|_| !self.answered.load(Ordering::Relaxed));
-        let suspicion = suspicion.filter(|_| answer::is_perhaps_refused(&error));
-        let (mut message, mut fault) = answer::unanswered(error, self.settings.timeout, "could not send the event");
+        let suspicion = suspicion.filter(|_| response::is_perhaps_refused(&error));
+        let (mut message, mut fault) = response::unanswered(error, self.settings.timeout, "could not send the event");
         if let Some(suspicion) = suspicion {
             (message, fault) = (format!("{message}; {suspicion}"), Fault::Operator);
         }
-        Refusal { error: SinkError::Refused { message, retry_after: None, fault }, about: About::Endpoint }
+        Refusal { error: SinkError::Refused { message, retry_after: None, fault }, about: RefusalScope::Endpoint }
     }
 
     async fn encoded(&self, body: Bytes) -> Result<Bytes, Refusal> {
@@ -171,7 +171,10 @@ impl Webhook {
         let is_long = body.len() >= LONG;
         let encode = move || encode(compression, &body);
         let encoded = if is_long { blocking(encode).await } else { encode() };
-        encoded.map_err(|source| Refusal { error: SinkError::io("compressing a body", source), about: About::Endpoint })
+        encoded.map_err(|source| Refusal {
+            error: SinkError::io("compressing a body", source),
+            about: RefusalScope::Endpoint,
+        })
     }
 
     /// Builds a request. The signature is over the uncompressed body: the frameworks of most receivers decompress a body
@@ -209,7 +212,7 @@ impl Webhook {
         let again = request.try_clone().filter(|_| self.answered.load(Ordering::Relaxed));
         let answer = self.execute(&self.client, offer, request, 0).await;
         match (answer, again) {
-            (Err(error), Some(again)) if answer::is_broken_off(&error) => {
+            (Err(error), Some(again)) if response::is_broken_off(&error) => {
                 self.execute(&self.fresh, offer, again, 1).await
             }
             (answer, _) => answer,
@@ -235,7 +238,7 @@ impl Webhook {
         let answer = client.execute(request).await;
         match &answer {
             Ok(answer) => span.answered(answer.status().as_u16()),
-            Err(error) => span.failed(answer::kind(error)),
+            Err(error) => span.failed(response::kind(error)),
         }
         let status = answer.as_ref().ok().map(Response::status);
         let lane = offer.lane;

@@ -29,8 +29,8 @@ use futures_util::stream;
 use tracing::{debug, warn};
 use uuid::Uuid;
 
-use super::answer::{About, Refusal};
 use super::endpoint::{Offer, Post, Webhook};
+use super::response::{Refusal, RefusalScope};
 use super::settings::Dispatch;
 use crate::{Delivery, LaneRef, SinkError, Undelivered};
 use proof::event::Offset;
@@ -91,24 +91,24 @@ impl Webhook {
                 arrived.extend(events.iter().map(Message::offset));
                 continue;
             };
-            if events.len() > 1 && matches!(about, About::Content | About::Size) {
+            if events.len() > 1 && matches!(about, RefusalScope::Content | RefusalScope::Size) {
                 self.halves(offer.lane, events.len(), bytes, about);
                 let (first, second) = events.split_at(events.len() / 2);
                 queue.push_front(second);
                 queue.push_front(first);
                 continue;
             }
-            stop.fetch_or(about == About::Endpoint, Ordering::Relaxed);
-            let error = if about == About::Size { self.too_large(error, bytes) } else { error };
+            stop.fetch_or(about == RefusalScope::Endpoint, Ordering::Relaxed);
+            let error = if about == RefusalScope::Size { self.too_large(error, bytes) } else { error };
             return (arrived, Some((events[0].offset(), error)));
         }
         (arrived, None)
     }
 
     /// Logs that a batch is offered in halves. If it was too large, later batches are at most half its size.
-    fn halves(&self, LaneRef { channel, sink }: &LaneRef, events: usize, bytes: usize, about: About) {
+    fn halves(&self, LaneRef { channel, sink }: &LaneRef, events: usize, bytes: usize, about: RefusalScope) {
         let channel = &channel.name;
-        if about == About::Size {
+        if about == RefusalScope::Size {
             let (smaller, batch_bytes) = (bytes / 2, self.settings.dispatch.batch_bytes());
             self.largest.fetch_min(smaller, Ordering::Relaxed);
             warn!(%channel, %sink, events, bytes, smaller, batch_bytes, "endpoint refused a batch because of its size: using smaller ones from now on; lower batch_bytes");

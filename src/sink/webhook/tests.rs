@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use url::Url;
 
-use super::answer::DRAINING;
+use super::response::DRAINING;
 use super::*;
 use crate::tests::{channel, deliver, record_without_id, records};
 use net::http::{self, Connection};
@@ -31,7 +31,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How the server responds to a request.
 #[derive(Clone, Copy)]
-enum Answer {
+enum Reply {
     Status(u16, &'static [(&'static str, &'static str)]),
     Never,
     EndlessBody(u16),
@@ -39,25 +39,25 @@ enum Answer {
 }
 
 /// A predicate for request bodies.
-type Such = fn(&[u8]) -> bool;
+type BodyPredicate = fn(&[u8]) -> bool;
 
 /// A server that answers requests with the given answers in turn, and with 204 after the last one.
 struct Server {
     url: Url,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<ServerState>>,
     serving: JoinHandle<()>,
 }
 
 #[derive(Default)]
-struct Seen {
-    answers: VecDeque<Answer>,
-    refused: Option<(Such, Answer)>,
+struct ServerState {
+    answers: VecDeque<Reply>,
+    refused: Option<(BodyPredicate, Reply)>,
     requests: Vec<(HeaderMap, Bytes)>,
 }
 
 impl Server {
-    async fn answering(answers: impl IntoIterator<Item = Answer>) -> Self {
-        let seen = Seen { answers: answers.into_iter().collect(), ..Seen::default() };
+    async fn answering(answers: impl IntoIterator<Item = Reply>) -> Self {
+        let seen = ServerState { answers: answers.into_iter().collect(), ..ServerState::default() };
         let seen = Arc::new(Mutex::new(seen));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/hook", listener.local_addr().unwrap()).parse().unwrap();
@@ -67,7 +67,7 @@ impl Server {
     }
 
     /// Sets the answer to every request whose body matches.
-    fn refuse(&self, body: Such, answer: Answer) {
+    fn refuse(&self, body: BodyPredicate, answer: Reply) {
         self.seen.lock().unwrap().refused = Some((body, answer));
     }
 
@@ -109,25 +109,29 @@ fn settings(url: &Url) -> WebhookSettings {
     }
 }
 
-async fn answer(State(seen): State<Arc<Mutex<Seen>>>, headers: HeaderMap, body: Bytes) -> axum::response::Response {
+async fn answer(
+    State(seen): State<Arc<Mutex<ServerState>>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> axum::response::Response {
     let answer = {
         let mut seen = seen.lock().unwrap();
         let refused = seen.refused.filter(|(refused, _)| refused(&body)).map(|(_, answer)| answer);
         seen.requests.push((headers, body));
-        refused.or_else(|| seen.answers.pop_front()).unwrap_or(Answer::Status(204, &[]))
+        refused.or_else(|| seen.answers.pop_front()).unwrap_or(Reply::Status(204, &[]))
     };
     let respond = |status| axum::response::Response::builder().status(StatusCode::from_u16(status).unwrap());
     match answer {
-        Answer::Status(status, headers) => {
+        Reply::Status(status, headers) => {
             let named = headers.iter().fold(respond(status), |response, (name, value)| response.header(*name, *value));
             named.body(Body::from("some words")).unwrap()
         }
-        Answer::Never => std::future::pending().await,
-        Answer::EndlessBody(status) => {
+        Reply::Never => std::future::pending().await,
+        Reply::EndlessBody(status) => {
             let chunks = futures_util::stream::repeat_with(|| Ok::<_, io::Error>(vec![b'x'; 4096]));
             respond(status).body(Body::from_stream(chunks)).unwrap()
         }
-        Answer::StalledBody(status) => {
+        Reply::StalledBody(status) => {
             let never = futures_util::stream::pending::<Result<Vec<u8>, io::Error>>();
             respond(status).body(Body::from_stream(never)).unwrap()
         }
@@ -163,8 +167,8 @@ async fn every_event_is_posted_once_and_in_order() {
 
 #[tokio::test]
 async fn a_refused_event_keeps_its_id_and_accepted_ones_are_not_resent() {
-    let ok = || Answer::Status(200, &[]);
-    let server = Server::answering([ok(), ok(), Answer::Status(503, &[])]).await;
+    let ok = || Reply::Status(200, &[]);
+    let server = Server::answering([ok(), ok(), Reply::Status(503, &[])]).await;
     let webhook = server.webhook();
     let mut batch = records(&channel(1), 1..4);
     batch.push(record_without_id(&channel(1), 4));
@@ -213,20 +217,20 @@ async fn only_2xx_is_success() {
         (302, &[("location", "/elsewhere")], "answered 302, and redirects are not followed: name the final URL", None),
         (307, &[("location", "/elsewhere")], "answered 307, and redirects are not followed: name the final URL", None),
     ] {
-        let server = Server::answering([Answer::Status(status, headers)]).await;
+        let server = Server::answering([Reply::Status(status, headers)]).await;
         let refused = deliver(&server.webhook(), &channel(1), &records(&channel(1), 1..3)).await.unwrap_err();
         assert_eq!(refusal(&refused), (0, message, retry_after));
         assert_eq!(server.requests().len(), 1, "{status}");
     }
     for status in [200, 201, 202, 204] {
-        let server = Server::answering([Answer::Status(status, &[])]).await;
+        let server = Server::answering([Reply::Status(status, &[])]).await;
         deliver(&server.webhook(), &channel(1), &records(&channel(1), 1..3)).await.unwrap();
     }
 }
 
 #[tokio::test]
 async fn an_unanswered_request_times_out() {
-    let server = Server::answering([Answer::Never]).await;
+    let server = Server::answering([Reply::Never]).await;
     let timeout = Duration::from_millis(100);
     let webhook = made(WebhookSettings { timeout, ..settings(&server.url) }).unwrap();
     let refused = deliver(&webhook, &channel(1), &records(&channel(1), [1])).await.unwrap_err();
@@ -235,7 +239,7 @@ async fn an_unanswered_request_times_out() {
 
 #[tokio::test]
 async fn an_endless_answer_counts() {
-    let server = Server::answering([Answer::EndlessBody(200), Answer::EndlessBody(500)]).await;
+    let server = Server::answering([Reply::EndlessBody(200), Reply::EndlessBody(500)]).await;
     let started = Instant::now();
     let refused = deliver(&server.webhook(), &channel(1), &records(&channel(1), 1..3)).await.unwrap_err();
     assert_eq!(refusal(&refused), (1, "answered 500", None));
@@ -244,7 +248,7 @@ async fn an_endless_answer_counts() {
 
 #[tokio::test]
 async fn an_answer_that_stalls_after_its_status_counts() {
-    let server = Server::answering([Answer::StalledBody(200)]).await;
+    let server = Server::answering([Reply::StalledBody(200)]).await;
     let started = Instant::now();
     deliver(&server.webhook(), &channel(1), &records(&channel(1), 1..3)).await.unwrap();
     assert!(started.elapsed() < TIMEOUT);

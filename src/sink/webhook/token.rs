@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use url::Url;
 use url::form_urlencoded::byte_serialize;
 
-use super::answer::{self, About, Refusal};
+use super::response::{self, Refusal, RefusalScope};
 use crate::{Fault, SinkError};
 use net::http::{self, basic, sensitive};
 use net::secret::Secret;
@@ -85,10 +85,10 @@ pub(super) struct Tokens {
     settings: OAuth2,
     client: Client,
     timeout: Duration,
-    held: Mutex<Option<Held>>,
+    held: Mutex<Option<CachedToken>>,
 }
 
-struct Held {
+struct CachedToken {
     authorization: HeaderValue,
     renew_at: Instant,
     ends_at: Instant,
@@ -131,7 +131,7 @@ impl Tokens {
         }
     }
 
-    async fn fetch(&self) -> Result<Held, Refusal> {
+    async fn fetch(&self) -> Result<CachedToken, Refusal> {
         let OAuth2 { token_url, client_id, client_secret, credentials, scope, audience } = &self.settings;
         let mut form = vec![("grant_type", "client_credentials")];
         form.extend(scope.as_deref().map(|scope| ("scope", scope)));
@@ -145,11 +145,11 @@ impl Tokens {
         let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded").body(form);
         let asked = Instant::now();
         let response = request.send().await.map_err(|error| {
-            let (why, fault) = answer::unanswered(error, self.timeout, "the request for one failed");
+            let (why, fault) = response::unanswered(error, self.timeout, "the request for one failed");
             self.refused(&format!("the token endpoint {why}"), fault, None)
         })?;
         let (status, retry_after) = (response.status(), http::retry_after(response.headers()));
-        let body = answer::body(response).await;
+        let body = response::body(response).await;
         if !status.is_success() {
             let is_temporary = status.is_server_error()
                 || matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS);
@@ -166,7 +166,7 @@ impl Tokens {
     fn refused(&self, message: &str, fault: Fault, retry_after: Option<Duration>) -> Refusal {
         let origin = self.settings.token_url.origin().ascii_serialization();
         let message = format!("no access token from {origin}: {message}");
-        Refusal { error: SinkError::Refused { message, retry_after, fault }, about: About::Endpoint }
+        Refusal { error: SinkError::Refused { message, retry_after, fault }, about: RefusalScope::Endpoint }
     }
 }
 
@@ -193,7 +193,7 @@ fn refusal(status: StatusCode, body: Option<&[u8]>) -> String {
     format!("it answered {}{code}{advice}", status.as_u16())
 }
 
-fn held(Granted { access_token: token, token_type, expires_in }: Granted, asked: Instant) -> Option<Held> {
+fn held(Granted { access_token: token, token_type, expires_in }: Granted, asked: Instant) -> Option<CachedToken> {
     if token.is_empty() || token_type.is_some_and(|kind| !kind.eq_ignore_ascii_case("bearer")) {
         return None;
     }
@@ -205,7 +205,7 @@ fn held(Granted { access_token: token, token_type, expires_in }: Granted, asked:
     let life = seconds.filter(|seconds| *seconds > 0.0).and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let life = life.unwrap_or(LIFE).min(LONGEST_LIFE);
     let (renew_at, ends_at) = (asked + life - EARLY.min(life / 5), asked + life);
-    Some(Held { authorization: sensitive(&format!("Bearer {token}"))?, renew_at, ends_at })
+    Some(CachedToken { authorization: sensitive(&format!("Bearer {token}"))?, renew_at, ends_at })
 }
 
 #[cfg(test)]

@@ -6,19 +6,19 @@ use tracing::{debug, error, info, trace, warn};
 use tracing_subscriber::layer::SubscriberExt;
 
 use super::*;
-use crate::tests::Written;
+use crate::tests::CapturedLog;
 use crate::{LogFormat, lines};
 
 /// A program with a limit. Its clock is stopped.
 struct Program {
     limit: Limit,
-    written: Written,
+    written: CapturedLog,
     _logs: DefaultGuard,
 }
 
 impl Program {
     fn new() -> Self {
-        let (limit, written) = (Limit::default(), Written::default());
+        let (limit, written) = (Limit::default(), CapturedLog::default());
         let to = written.clone();
         let lines = lines(LogFormat::Json, move || to.clone(), false, false);
         let logs = tracing::subscriber::set_default(tracing_subscriber::registry().with(limit.clone()).with(lines));

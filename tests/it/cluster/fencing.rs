@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use ledger::store::shared::Membership;
 use ledger::store::{PostgresSettings, Store};
-use ledger::{Change, Commit, Cursor, Effects, Key, Lease, Ledger, Loss, Outcome, Value};
+use ledger::{Change, Commit, CommitOutcome, Cursor, Effects, Key, Lease, Ledger, Loss, Value};
 use proof::event::{ChannelId, Offset};
 use rand::Rng;
 use tempfile::TempDir;
@@ -56,7 +56,7 @@ impl Instance {
         }
     }
 
-    pub(super) async fn advance(&self, lease: &Lease, ledger: &mut Ledger, to: i64) -> Outcome {
+    pub(super) async fn advance(&self, lease: &Lease, ledger: &mut Ledger, to: i64) -> CommitOutcome {
         let effects = advance(ledger, to);
         self.store.commit(Arc::new(vec![(lease.clone(), effects)])).await.remove(0)
     }
@@ -80,7 +80,7 @@ async fn a_channel_has_one_owner_and_the_previous_owner_commits_nothing() {
     let Some(database) = Database::new().await else { return };
     let (old, new) = (Instance::on(&database, "old"), Instance::on(&database, "new"));
     let (lease, mut ledger) = old.claim().await;
-    assert!(matches!(old.advance(&lease, &mut ledger, 1).await, Outcome::Ok));
+    assert!(matches!(old.advance(&lease, &mut ledger, 1).await, CommitOutcome::Ok));
     old.beat().await;
     new.beat().await;
     assert!(new.store.claim(CHANNEL).await.unwrap().is_none(), "its owner lives");
@@ -88,15 +88,15 @@ async fn a_channel_has_one_owner_and_the_previous_owner_commits_nothing() {
     let (newer, mut loaded) = new.claim().await;
     assert!(newer.epoch > lease.epoch);
     assert_eq!(loaded.cursor("sink").unwrap().through, Offset::new(1), "it goes on where the other was");
-    assert!(matches!(old.advance(&lease, &mut ledger, 9).await, Outcome::Lost(Loss::Overtaken)));
+    assert!(matches!(old.advance(&lease, &mut ledger, 9).await, CommitOutcome::Lost(Loss::Overtaken)));
     assert_eq!(old.recorded().await, Some(cursor("1")));
-    assert!(matches!(new.advance(&newer, &mut loaded, 2).await, Outcome::Ok));
-    assert!(matches!(old.advance(&lease, &mut ledger, 10).await, Outcome::Lost(Loss::Overtaken)));
+    assert!(matches!(new.advance(&newer, &mut loaded, 2).await, CommitOutcome::Ok));
+    assert!(matches!(old.advance(&lease, &mut ledger, 10).await, CommitOutcome::Lost(Loss::Overtaken)));
     old.beat().await;
     assert!(lease.lost.is_cancelled(), "it hears of it");
     old.store.release(lease).await;
     assert!(
-        matches!(new.advance(&newer, &mut loaded, 3).await, Outcome::Ok),
+        matches!(new.advance(&newer, &mut loaded, 3).await, CommitOutcome::Ok),
         "the other gives up only what is its own"
     );
     assert_eq!(new.recorded().await, Some(cursor("3")));
@@ -116,8 +116,8 @@ async fn a_group_commit_refuses_only_the_lost_channels() {
     let mut loaded = Ledger::load(entries, 100).unwrap().0;
     let group = vec![(first_lease, advance(&mut first, 5)), (second_lease, advance(&mut loaded, 5))];
     let outcomes = one.store.commit(Arc::new(group)).await;
-    assert!(matches!(outcomes[..], [Outcome::Lost(Loss::Ended), Outcome::Ok]), "{outcomes:?}");
-    assert!(matches!(other.advance(&overtaken, &mut newer, 6).await, Outcome::Ok));
+    assert!(matches!(outcomes[..], [CommitOutcome::Lost(Loss::Ended), CommitOutcome::Ok]), "{outcomes:?}");
+    assert!(matches!(other.advance(&overtaken, &mut newer, 6).await, CommitOutcome::Ok));
     assert_eq!(one.recorded().await, Some(cursor("6")));
 }
 
@@ -126,19 +126,19 @@ async fn commits_lost_in_a_failover_are_noticed_and_the_channel_is_reloaded() {
     let Some(database) = Database::new().await else { return };
     let instance = Instance::on(&database, "only");
     let (lease, mut ledger) = instance.claim().await;
-    assert!(matches!(instance.advance(&lease, &mut ledger, 1).await, Outcome::Ok));
+    assert!(matches!(instance.advance(&lease, &mut ledger, 1).await, CommitOutcome::Ok));
     let before = ledger.clone();
-    assert!(matches!(instance.advance(&lease, &mut ledger, 2).await, Outcome::Ok));
+    assert!(matches!(instance.advance(&lease, &mut ledger, 2).await, CommitOutcome::Ok));
     // As if a standby without the last commit had been promoted.
     database.query("update channeld.channels set version = version - 1").await;
     database.query("update channeld.entries set value = '1' where kind = 'cursors'").await;
     assert!(matches!(
         instance.advance(&lease, &mut ledger, 3).await,
-        Outcome::Lost(Loss::Behind { stored: 1, recorded: 2 })
+        CommitOutcome::Lost(Loss::Behind { stored: 1, recorded: 2 })
     ));
     let (lease, mut ledger) = instance.claim().await;
     assert_eq!(ledger.cursor("sink"), before.cursor("sink"));
-    assert!(matches!(instance.advance(&lease, &mut ledger, 2).await, Outcome::Ok));
+    assert!(matches!(instance.advance(&lease, &mut ledger, 2).await, CommitOutcome::Ok));
 }
 
 #[tokio::test]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ledger::store::shared::{Answer, Asked, Standing};
-use ledger::{Change, Commit, Cursor, Effects, Key, Lease, Ledger, Outcome, Pending, Value};
+use ledger::store::shared::{ForwardedRequest, ForwardedResponse, RequestState};
+use ledger::{Change, Commit, CommitOutcome, Cursor, Effects, Key, Lease, Ledger, Pending, Value};
 use proof::event::{EventKey, Offset};
 use tokio_postgres::Client;
 
@@ -27,7 +27,7 @@ async fn relayed(name: &str) -> Option<(Database, Relay, Instance)> {
     Some((database, relay, instance))
 }
 
-async fn commit(instance: &Instance, lease: &Lease, effects: Effects) -> Outcome {
+async fn commit(instance: &Instance, lease: &Lease, effects: Effects) -> CommitOutcome {
     instance.store.commit(Arc::new(vec![(lease.clone(), effects)])).await.remove(0)
 }
 
@@ -46,16 +46,16 @@ fn set(ledger: &mut Ledger, to: i64) -> Effects {
 async fn a_late_copy_of_a_commit_does_not_replace_newer_ones() {
     let Some((_database, relay, instance)) = relayed("only").await else { return };
     let (lease, mut ledger) = instance.claim().await;
-    assert!(matches!(instance.advance(&lease, &mut ledger, 1).await, Outcome::Ok));
+    assert!(matches!(instance.advance(&lease, &mut ledger, 1).await, CommitOutcome::Ok));
     let given_up = advance(&mut ledger, 7);
     relay.holds_next(COMMIT);
-    assert!(matches!(commit(&instance, &lease, given_up.clone()).await, Outcome::Unavailable(_)));
+    assert!(matches!(commit(&instance, &lease, given_up.clone()).await, CommitOutcome::Unavailable(_)));
     // Meanwhile an operator sets the cursor, and the database acknowledges it.
     let retried = merged(given_up, set(&mut ledger, 3));
-    assert!(matches!(commit(&instance, &lease, retried).await, Outcome::Ok));
+    assert!(matches!(commit(&instance, &lease, retried).await, CommitOutcome::Ok));
     relay.delivers_late().await;
     assert_eq!(instance.recorded().await, Some(cursor("3")), "what was acknowledged is not undone");
-    assert!(matches!(instance.advance(&lease, &mut ledger, 4).await, Outcome::Ok), "the channel is still ours");
+    assert!(matches!(instance.advance(&lease, &mut ledger, 4).await, CommitOutcome::Ok), "the channel is still ours");
     assert_eq!(instance.recorded().await, Some(cursor("4")));
 }
 
@@ -65,11 +65,11 @@ async fn a_late_copy_of_a_commit_before_newer_ones_changes_nothing() {
     let (lease, mut ledger) = instance.claim().await;
     let given_up = advance(&mut ledger, 7);
     relay.holds_next(COMMIT);
-    assert!(matches!(commit(&instance, &lease, given_up.clone()).await, Outcome::Unavailable(_)));
+    assert!(matches!(commit(&instance, &lease, given_up.clone()).await, CommitOutcome::Unavailable(_)));
     relay.delivers_late().await;
     assert_eq!(instance.recorded().await, Some(cursor("7")));
     let retried = merged(given_up, set(&mut ledger, 3));
-    assert!(matches!(commit(&instance, &lease, retried).await, Outcome::Ok));
+    assert!(matches!(commit(&instance, &lease, retried).await, CommitOutcome::Ok));
     assert_eq!(instance.recorded().await, Some(cursor("3")));
 }
 
@@ -81,18 +81,18 @@ async fn a_late_copy_of_a_claim_does_not_end_the_current_lease() {
     assert!(instance.store.claim(CHANNEL).await.is_err(), "it is given up");
     let (lease, mut ledger) = instance.claim().await;
     relay.delivers_late().await;
-    assert!(matches!(instance.advance(&lease, &mut ledger, 1).await, Outcome::Ok));
+    assert!(matches!(instance.advance(&lease, &mut ledger, 1).await, CommitOutcome::Ok));
     let (_, mut again) = instance.claim().await;
     assert_eq!(again.cursor("sink"), ledger.cursor("sink"));
     let (newer, _) = instance.claim().await;
-    assert!(matches!(instance.advance(&newer, &mut again, 2).await, Outcome::Ok));
+    assert!(matches!(instance.advance(&newer, &mut again, 2).await, CommitOutcome::Ok));
 }
 
 #[tokio::test]
 async fn a_late_copy_of_a_request_is_not_executed() {
     let Some((database, relay, asking)) = relayed("asking").await else { return };
     let asked = Instance::by(&database.url(), "asked", LEASE);
-    let request = |path: &str| Asked { method: "POST".to_owned(), path: path.to_owned(), body: Vec::new() };
+    let request = |path: &str| ForwardedRequest { method: "POST".to_owned(), path: path.to_owned(), body: Vec::new() };
     let to = asked.members.me();
     asked.beat().await;
     relay.holds_next(ASK);
@@ -101,7 +101,7 @@ async fn a_late_copy_of_a_request_is_not_executed() {
         "the operator is told so, and asks for something else"
     );
     let id = asking.members.ask(to, &request("/second")).await.unwrap();
-    assert_eq!(asking.members.look(id, false).await.unwrap(), Standing::Waiting);
+    assert_eq!(asking.members.look(id, false).await.unwrap(), RequestState::Waiting);
     relay.delivers_late().await;
     let taken = asked.members.take().await.unwrap();
     assert!(taken.len() == 1 && taken[0].1.path == "/second", "{taken:?}");
@@ -112,23 +112,23 @@ async fn requests_with_lost_answers_are_executed_once() {
     let Some((database, relay, asked)) = relayed("asked").await else { return };
     let asking = Instance::on(&database, "asking");
     asked.beat().await;
-    let request = Asked { method: "POST".to_owned(), path: "/".to_owned(), body: Vec::new() };
+    let request = ForwardedRequest { method: "POST".to_owned(), path: "/".to_owned(), body: Vec::new() };
     let id = asking.members.ask(asked.members.me(), &request).await.unwrap();
-    assert_eq!(asking.members.look(id, false).await.unwrap(), Standing::Waiting);
+    assert_eq!(asking.members.look(id, false).await.unwrap(), RequestState::Waiting);
     relay.becomes(Line::CutsAnswers);
     assert!(asked.members.take().await.is_err());
     relay.becomes(Line::Good);
     assert_eq!(asked.members.take().await.unwrap(), [(id, request)]);
     assert_eq!(asked.members.take().await.unwrap(), [], "once");
 
-    let answer = Answer { status: 200, body: b"done".to_vec() };
+    let answer = ForwardedResponse { status: 200, body: b"done".to_vec() };
     asked.members.answer(id, &answer).await.unwrap();
     let losing = Instance::by(&database.url_by(relay.address()), "losing", LEASE);
     losing.beat().await;
     relay.becomes(Line::CutsAnswers);
     assert!(losing.members.look(id, false).await.is_err());
     relay.becomes(Line::Good);
-    assert_eq!(losing.members.look(id, false).await.unwrap(), Standing::Answered(answer));
+    assert_eq!(losing.members.look(id, false).await.unwrap(), RequestState::Answered(answer));
     assert_eq!(database.number("select count(*) from channeld.requests").await, 0, "nothing is left");
 }
 
@@ -149,7 +149,7 @@ async fn a_retry_removes_rows_that_a_late_copy_inserted() {
     let Some(database) = Database::new().await else { return };
     let instance = Instance::by(&database.url(), "only", LEASE);
     let (lease, mut ledger) = instance.claim().await;
-    assert!(matches!(instance.advance(&lease, &mut ledger, 1).await, Outcome::Ok));
+    assert!(matches!(instance.advance(&lease, &mut ledger, 1).await, CommitOutcome::Ok));
     let event = Pending {
         offset: Offset::new(2).unwrap(),
         event_id: None,
@@ -172,7 +172,7 @@ async fn a_retry_removes_rows_that_a_late_copy_inserted() {
         copy.batch_execute("commit").await.unwrap();
     };
     let (outcome, ()) = tokio::join!(commit(&instance, &lease, retried), waiting);
-    assert!(matches!(outcome, Outcome::Ok), "{outcome:?}");
+    assert!(matches!(outcome, CommitOutcome::Ok), "{outcome:?}");
     let left: Vec<Key> = instance.store.entries(CHANNEL).await.unwrap().into_keys().collect();
     assert_eq!(left, [Key::Cursor("sink".into())], "nothing is owed any more");
 }
@@ -184,7 +184,7 @@ async fn an_abandoned_statement_does_not_keep_waiting_in_the_server() {
     let (lease, mut ledger) = instance.claim().await;
     let locking = database.server.client(&database.name).await;
     locking.batch_execute("begin; lock table channeld.channels in access exclusive mode").await.unwrap();
-    assert!(matches!(instance.advance(&lease, &mut ledger, 1).await, Outcome::Unavailable(_)));
+    assert!(matches!(instance.advance(&lease, &mut ledger, 1).await, CommitOutcome::Unavailable(_)));
     let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
     until(&database, "nothing waits", waits, &[0]).await;
     locking.batch_execute("rollback").await.unwrap();

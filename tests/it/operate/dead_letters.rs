@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ledger::{Change, Commit, DEAD_LETTERS, DeadLetter, GivenUp};
+use ledger::{Change, Commit, DEAD_LETTERS, DeadLetter, DeadLetterFacts};
 use proof::event::{ChannelId, Offset};
 use simulator::{Options, Simulator};
 
@@ -79,7 +79,8 @@ async fn an_always_refused_event_delays_no_other_and_is_dropped_only_on_confirma
 /// Fills the dead letters of a channel, so that no other one fits.
 async fn fill_dead_letters(setup: &Setup, channel: ChannelId) {
     let (offset, reason) = (Offset::new(FILLER).unwrap(), "a test".to_owned());
-    let facts = GivenUp { offset, event_id: None, reason, attempts: 1, since: 0, at: 0, received: None, bytes: 0 };
+    let facts =
+        DeadLetterFacts { offset, event_id: None, reason, attempts: 1, since: 0, at: 0, received: None, bytes: 0 };
     let json = "x".repeat(DEAD_LETTERS.bytes.try_into().unwrap()).into();
     let letter = DeadLetter { facts, json };
     setup.commit(channel, Commit(vec![Change::GiveUp { sink: "hook".into(), letter }])).await;

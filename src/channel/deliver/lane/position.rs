@@ -30,9 +30,9 @@ use sink::{self, Position, Recorded, Resumed, Undelivered};
 
 impl Lane {
     pub(super) async fn begin(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
-        let (sink, lease) = (self.identity.sink.clone(), &self.shared.owned.claim.lease);
+        let (sink, lease) = (self.identity.sink.clone(), &self.shared.owned.leased.lease);
         if lease.is_shared()
-            && self.outlet.sink.is_local()
+            && self.settings.sink.is_local()
             && self.shared.look(|ledger| ledger.confirmed(&sink).is_some())
         {
             // Another instance may have recorded this confirmation for its own files.
@@ -47,7 +47,7 @@ impl Lane {
     /// Waits for the sink's turn, and while it is paused. Then requests its position if a delivery has failed.
     pub(super) async fn ready(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
         // If `stop` fires, this wait ends early, and the next line returns `Stopped`.
-        let _ = stop.run_until_cancelled(self.outlet.sink.pace()).await;
+        let _ = stop.run_until_cancelled(self.settings.sink.pace()).await;
         self.goes_on(stop).await?;
         if self.confirmed.is_some() && !self.is_sure {
             self.resume(stop).await?;
@@ -59,7 +59,7 @@ impl Lane {
     async fn resume(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
         let (recorded, Resumed { position, held }) = loop {
             let recorded = self.recorded();
-            match self.outlet.sink.resume(&recorded).await {
+            match self.settings.sink.resume(&recorded).await {
                 Ok(Resumed { position: Position::Missing(place), .. }) => self.missing(&place, stop).await?,
                 Ok(resumed) => break (recorded, resumed),
                 Err(error) => self.refused(error, stop).await?,
@@ -97,7 +97,7 @@ impl Lane {
             (owed, ledger.confirmed(&self.identity.sink))
         });
         let confirmed = confirmed.map(|ledger::Confirmed { position, last }| sink::Confirmed { position, last });
-        let epoch = self.shared.owned.claim.lease.epoch;
+        let epoch = self.shared.owned.leased.lease.epoch;
         Recorded { lane: self.identity.clone(), epoch, through: self.through, owed, confirmed }
     }
 
@@ -215,7 +215,7 @@ impl Lane {
         self.shared.commit(changes).await?;
         drop(recording);
         let before = self.through.replace(through);
-        self.shared.channel.handle.board().lane_recorded(&self.outlet.name, Some(through));
+        self.shared.channel.handle.board().lane_recorded(&self.settings.name, Some(through));
         self.held.retain(|offset| *offset > through);
         let (channel, sink) = (&self.identity.channel.name, &self.identity.sink);
         for (end, trace) in batch.parts.iter().skip_while(|(end, _)| Some(*end) <= before) {
@@ -290,7 +290,7 @@ impl Lane {
         let settled = Change::Settle { sink: sink.clone(), key };
         let changes = [settled].into_iter().chain(given_up).chain(proved).chain(self.confirm());
         self.shared.commit(changes.collect()).await?;
-        self.shared.channel.handle.board().lane_offers(&self.outlet.name, None);
+        self.shared.channel.handle.board().lane_offers(&self.settings.name, None);
         Ok(())
     }
 }

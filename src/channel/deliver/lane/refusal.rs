@@ -12,7 +12,7 @@ use crate::deliver::lane::{Halt, Lane};
 use crate::error::ChannelError;
 use crate::status::Problem;
 use crate::status::reporter::MANY_TIMES;
-use ledger::{DEAD_LETTERS, DeadLetter, GivenUp};
+use ledger::{DEAD_LETTERS, DeadLetter, DeadLetterFacts};
 use net::Chain;
 use proof::event::EventKey;
 use record::Message;
@@ -23,7 +23,7 @@ impl Lane {
     /// Reports a refusal once, not at every attempt, and waits.
     pub(super) async fn refused(&mut self, error: SinkError, stop: &CancellationToken) -> Result<(), Halt> {
         let retry_after = match &error {
-            SinkError::Closed => return Err(ChannelError::SinkClosed { sink: self.outlet.name.clone() }.into()),
+            SinkError::Closed => return Err(ChannelError::SinkClosed { sink: self.settings.name.clone() }.into()),
             SinkError::Overtaken(message) => {
                 error!(channel = %self.identity.channel.name, sink = %self.identity.sink, reason = message, "another instance delivers to this sink: this one stops");
                 return Err(ChannelError::Lost.into());
@@ -37,7 +37,7 @@ impl Lane {
         let wait = self.retry.next_wait(retry_after);
         let problem = self.problem(&error);
         self.log_refusal(&error, wait);
-        let (handle, sink) = (&self.shared.channel.handle, &self.outlet.name);
+        let (handle, sink) = (&self.shared.channel.handle, &self.settings.name);
         if let SinkError::Gone { .. } = error {
             handle.sink_is_gone(sink, problem);
         } else {
@@ -48,15 +48,15 @@ impl Lane {
     }
 
     pub(super) async fn goes_on(&self, stop: &CancellationToken) -> Result<(), Halt> {
-        let goes_on = self.shared.channel.handle.until(|pauses| pauses.sink_goes_on(&self.outlet.name), stop).await;
-        let lost = self.shared.owned.claim.lease.is_lost();
+        let goes_on = self.shared.channel.handle.until(|pauses| pauses.sink_goes_on(&self.settings.name), stop).await;
+        let lost = self.shared.owned.leased.lease.is_lost();
         if goes_on && !lost { Ok(()) } else { Err(Halt::Stopped) }
     }
 
     /// Returns the dead letter of an event that was refused for too long, unless the dead letters are full.
     pub(super) fn dead_letter(&mut self, event: &Message, error: &SinkError) -> Option<DeadLetter> {
         let now = self.shared.channel.parts.machine.now();
-        let letter = given_up(&mut self.last_refused, self.outlet.gives_up_after, event, error, now)?;
+        let letter = given_up(&mut self.last_refused, self.settings.gives_up_after, event, error, now)?;
         if self.shared.look(|ledger| ledger.dead_letter_room().is_full(DEAD_LETTERS)) {
             return None;
         }
@@ -69,13 +69,13 @@ impl Lane {
         let (kind, message, times) = (error.kind(), Chain(error).to_string(), self.retry.attempt());
         let needs_attention = error.needs_attention() || times >= MANY_TIMES;
         let mut board = self.shared.channel.handle.board();
-        let shown = &mut board.lane(&self.outlet.name).status.error;
+        let shown = &mut board.lane(&self.settings.name).status.error;
         let since = shown.as_ref().map_or_else(Timestamp::now, |earlier| earlier.since);
         shown.insert(Problem { kind: kind.to_owned(), message, since, times, needs_attention }).clone()
     }
 
     fn log_refusal(&self, error: &SinkError, wait: Duration) {
-        let (channel, sink, attempt) = (&self.identity.channel.name, &self.outlet.name, self.retry.attempt());
+        let (channel, sink, attempt) = (&self.identity.channel.name, &self.settings.name, self.retry.attempt());
         let trace_id = self.trace_id();
         let (wait_ms, gone, error) = (wait.as_millis(), matches!(error, SinkError::Gone { .. }), Chain(error));
         if gone {
@@ -93,9 +93,9 @@ impl Lane {
 
     pub(super) fn accepted(&mut self) {
         if self.retry.attempt() > 0 {
-            info!(channel = %self.identity.channel.name, sink = %self.outlet.name, trace_id = self.trace_id(), "sink accepts events again");
+            info!(channel = %self.identity.channel.name, sink = %self.settings.name, trace_id = self.trace_id(), "sink accepts events again");
             self.retry.reset();
-            self.shared.channel.handle.board().lane(&self.outlet.name).status.error = None;
+            self.shared.channel.handle.board().lane(&self.settings.name).status.error = None;
         }
     }
 }
@@ -103,7 +103,7 @@ impl Lane {
 /// Counts a refusal at `now`, in Unix seconds. Returns the dead letter if the event was refused for at least `limit`. Other
 /// errors are not caused by the event and would affect any event, so the event is offered again.
 fn given_up(
-    last: &mut Option<GivenUp>,
+    last: &mut Option<DeadLetterFacts>,
     limit: Option<Duration>,
     event: &Message,
     error: &SinkError,
@@ -115,7 +115,7 @@ fn given_up(
     let earlier = last.as_ref().filter(|refused| refused.event_key() == key);
     let (since, attempts) = earlier.map_or((now, 0), |refused| (refused.since, refused.attempts));
     let (reason, attempts) = (Chain(error).to_string(), attempts.saturating_add(1));
-    let facts = last.insert(GivenUp { offset, event_id, reason, attempts, since, at: now, received, bytes: 0 });
+    let facts = last.insert(DeadLetterFacts { offset, event_id, reason, attempts, since, at: now, received, bytes: 0 });
     let waited = Duration::from_secs(u64::try_from(now - since).unwrap_or(0));
     (waited >= limit).then(|| DeadLetter { facts: facts.clone(), json: event.record().event() })
 }
@@ -143,7 +143,7 @@ mod tests {
         }
         let letter = give_up(1_060).unwrap();
         assert_eq!(letter.json, event.record().event());
-        let GivenUp { reason, attempts, since, at, .. } = letter.facts;
+        let DeadLetterFacts { reason, attempts, since, at, .. } = letter.facts;
         assert_eq!((&*reason, attempts, since, at), ("answered 503", 5, 1_000, 1_060));
     }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use api::BadAnswer;
+use api::InvalidResponse;
 use proof::event::EventId;
 
 /// The unknown behavior of the service, and the events during the test.
@@ -70,7 +70,7 @@ impl Memory {
         let more = self.nature.arrivals.get(number).copied().unwrap_or(0);
         world.published = (world.published + more).min(self.events.len());
         if self.nature.failures.contains(&number) {
-            return Err(ApiError::Malformed(BadAnswer("not JSON".into())));
+            return Err(ApiError::Malformed(InvalidResponse("not JSON".into())));
         }
         Ok(self.events[..world.published].to_vec())
     }

@@ -11,17 +11,17 @@ fn message(offset: i64, bytes: usize) -> Message {
     Message::new(&Arc::new(record), &Shape::default())
 }
 
-fn note(tail: &Tail, sink: &str, messages: &[Message]) {
+fn note(tail: &DeliveryTail, sink: &str, messages: &[Message]) {
     tail.note(&sink.into(), messages.iter().map(|message| (message, false)));
 }
 
-fn offsets(seen: &Seen) -> Vec<i64> {
+fn offsets(seen: &DeliveryPage) -> Vec<i64> {
     seen.deliveries.iter().map(|delivered| delivered.record.offset.get()).collect()
 }
 
 #[test]
 fn events_are_kept_only_after_the_first_reader() {
-    let tail = Tail::default();
+    let tail = DeliveryTail::default();
     note(&tail, "file", &[message(1, 0)]);
     let from = tail.look(None, 100).next;
     note(&tail, "file", &[message(2, 0), message(3, 0)]);
@@ -32,7 +32,7 @@ fn events_are_kept_only_after_the_first_reader() {
 
 #[test]
 fn an_event_of_two_sinks_is_kept_once() {
-    let tail = Tail::default();
+    let tail = DeliveryTail::default();
     let from = tail.look(None, 100).next;
     note(&tail, "file", &[message(1, 0)]);
     note(&tail, "hook", &[message(1, 0), message(2, 0)]);
@@ -43,7 +43,7 @@ fn an_event_of_two_sinks_is_kept_once() {
 
 #[test]
 fn the_buffer_is_bounded_and_missed_events_are_counted() {
-    let tail = Tail::default();
+    let tail = DeliveryTail::default();
     let from = tail.look(None, 100).next;
     for offset in 0..10 {
         note(&tail, "file", &[message(offset, MAX_BYTES / 4)]);
@@ -59,7 +59,7 @@ fn the_buffer_is_bounded_and_missed_events_are_counted() {
 
 #[test]
 fn a_long_tail_is_read_in_parts() {
-    let tail = Tail::default();
+    let tail = DeliveryTail::default();
     let from = tail.look(None, 2).next;
     note(&tail, "file", &[message(1, 0), message(2, 0), message(3, 0)]);
     let first = tail.look(Some(from), 2);
@@ -70,7 +70,7 @@ fn a_long_tail_is_read_in_parts() {
 
 #[tokio::test]
 async fn a_delivery_wakes_a_waiting_reader() {
-    let tail = Arc::new(Tail::default());
+    let tail = Arc::new(DeliveryTail::default());
     let from = tail.look(None, 1).next;
     let waiting = tokio::spawn({
         let tail = tail.clone();

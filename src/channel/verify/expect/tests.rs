@@ -22,7 +22,7 @@ fn proof() -> Proof {
     }
 }
 
-fn expecting(what: Named, value: &str) -> Expect {
+fn expecting(what: SignedField, value: &str) -> Expect {
     Expect::of([(what, vec!["other".to_owned(), what.canonical(value).unwrap()])])
 }
 
@@ -34,34 +34,34 @@ fn check(expect: &Expect, signed: &str) -> Result<(), &'static str> {
 #[test]
 fn expected_values_are_compared_as_values() {
     for (what, values) in [
-        (Named::WorkflowId, [format!("0x{}", "ab".repeat(32)), "AB".repeat(32)]),
+        (SignedField::WorkflowId, [format!("0x{}", "ab".repeat(32)), "AB".repeat(32)]),
         (
-            Named::Address,
+            SignedField::Address,
             [format!("0X{}01", "ABCDEF".to_owned() + &"0".repeat(32)), "abcdef".to_owned() + &"0".repeat(33) + "1"],
         ),
-        (Named::ChainSelector, ["16015286601757825753".to_owned(), "00016015286601757825753".to_owned()]),
-        (Named::Service, ["dvp".to_owned(), "dvp".to_owned()]),
-        (Named::Name, ["Transfer".to_owned(), "Transfer".to_owned()]),
+        (SignedField::ChainSelector, ["16015286601757825753".to_owned(), "00016015286601757825753".to_owned()]),
+        (SignedField::Service, ["dvp".to_owned(), "dvp".to_owned()]),
+        (SignedField::Name, ["Transfer".to_owned(), "Transfer".to_owned()]),
     ] {
         for value in values {
             assert_eq!(check(&expecting(what, &value), EVENT), Ok(()), "{value}");
         }
     }
-    assert_eq!(check(&expecting(Named::ChainSelector, "5009297550715157269"), RESULT), Ok(()), "a number");
+    assert_eq!(check(&expecting(SignedField::ChainSelector, "5009297550715157269"), RESULT), Ok(()), "a number");
 }
 
 #[test]
 fn a_wrong_or_missing_value_is_rejected_with_found_and_expected() {
     let other = |what, value: &str| check(&expecting(what, value), EVENT);
-    assert_eq!(other(Named::WorkflowId, &"cd".repeat(32)), Err("unexpected-workflow"));
-    assert_eq!(other(Named::Address, &"00".repeat(20)), Err("unexpected-address"));
-    assert_eq!(other(Named::ChainSelector, "1"), Err("unexpected-chain"));
-    assert_eq!(other(Named::Service, "DVP"), Err("unexpected-service"));
-    assert_eq!(other(Named::Name, "transfer"), Err("unexpected-name"));
+    assert_eq!(other(SignedField::WorkflowId, &"cd".repeat(32)), Err("unexpected-workflow"));
+    assert_eq!(other(SignedField::Address, &"00".repeat(20)), Err("unexpected-address"));
+    assert_eq!(other(SignedField::ChainSelector, "1"), Err("unexpected-chain"));
+    assert_eq!(other(SignedField::Service, "DVP"), Err("unexpected-service"));
+    assert_eq!(other(SignedField::Name, "transfer"), Err("unexpected-name"));
     for signed in ["{}", "7", r#"{"name":null}"#, r#"{"name":"Transfer","name":"Transfer"}"#] {
-        assert_eq!(check(&expecting(Named::Name, "Transfer"), signed), Err("unexpected-name"), "{signed}");
+        assert_eq!(check(&expecting(SignedField::Name, "Transfer"), signed), Err("unexpected-name"), "{signed}");
     }
-    let expect = Expect::of([(Named::Service, (1..=6).map(|number| format!("s{number}")).collect())]);
+    let expect = Expect::of([(SignedField::Service, (1..=6).map(|number| format!("s{number}")).collect())]);
     let not = expect.check(CHANNEL.parse().unwrap(), &proof(), Some(EVENT.as_bytes())).unwrap_err();
     assert_eq!(
         not.to_string(),
@@ -80,16 +80,16 @@ fn a_query_result_belongs_to_the_channel_that_it_names() {
         let moved = RESULT.replace("7C9E6679-7425-40de-944b-e07fc1f90ae7", other);
         assert_eq!(check(&expect, &moved), Err("other-channel"));
     }
-    assert_eq!(check(&expecting(Named::Service, "_crec"), RESULT), Ok(()));
-    assert_eq!(Names::of(&proof(), Some(RESULT.as_bytes())).get(Named::Address).as_deref(), Some("0x02"));
+    assert_eq!(check(&expecting(SignedField::Service, "_crec"), RESULT), Ok(()));
+    assert_eq!(Names::of(&proof(), Some(RESULT.as_bytes())).get(SignedField::Address).as_deref(), Some("0x02"));
 }
 
 #[test]
 fn impossible_expected_values_are_refused() {
     for (what, values) in [
-        (Named::WorkflowId, ["", "0x12", "xyz"]),
-        (Named::Address, ["", "0x12", "vitalik.eth"]),
-        (Named::ChainSelector, ["", "-1", "0x12"]),
+        (SignedField::WorkflowId, ["", "0x12", "xyz"]),
+        (SignedField::Address, ["", "0x12", "vitalik.eth"]),
+        (SignedField::ChainSelector, ["", "-1", "0x12"]),
     ] {
         for value in values {
             assert!(what.canonical(value).is_err(), "{value}");
@@ -99,7 +99,7 @@ fn impossible_expected_values_are_refused() {
 
 #[test]
 fn a_channel_that_expects_a_proof_takes_precedence() {
-    let claim = |expect: &Expect| expect.claim(CHANNEL.parse().unwrap(), &proof(), Some(EVENT.as_bytes()));
-    let (refused, open) = (claim(&expecting(Named::Name, "Burn")), claim(&Expect::default()));
-    assert!(refused < open && open < claim(&expecting(Named::Name, "Transfer")));
+    let expectation = |expect: &Expect| expect.expectation(CHANNEL.parse().unwrap(), &proof(), Some(EVENT.as_bytes()));
+    let (refused, open) = (expectation(&expecting(SignedField::Name, "Burn")), expectation(&Expect::default()));
+    assert!(refused < open && open < expectation(&expecting(SignedField::Name, "Transfer")));
 }

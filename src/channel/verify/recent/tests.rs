@@ -6,35 +6,40 @@ use proof::event::{EventId, RawEvent};
 use proof::verify::{Address, SignerSet, Verdict, Verifier};
 
 /// An index that remembers that many events of each channel.
-struct Limited(Index, usize);
+struct Limited(EventIndex, usize);
 
-const ADMITTED: Result<Option<Place>, Alarm> = Ok(None);
+const ADMITTED: Result<Option<EventLocation>, Alarm> = Ok(None);
 
 impl Limited {
     fn of(capacity: usize) -> Self {
-        Self(Index::default(), capacity)
+        Self(EventIndex::default(), capacity)
     }
 
     /// The later duplicate of an event that is admitted, or the alarm.
-    fn admit(&mut self, place: Place, content: Content, proof: Option<Print>) -> Result<Option<Place>, Alarm> {
+    fn admit(
+        &mut self,
+        place: EventLocation,
+        content: ContentHash,
+        proof: Option<ProofKey>,
+    ) -> Result<Option<EventLocation>, Alarm> {
         self.0.admit(place, content, proof, self.1).map(|admitted| admitted.duplicate_at)
     }
 }
 
-fn at(channel: u128, offset: i64) -> Place {
-    Place { channel_id: ChannelId(Uuid::from_u128(channel)), offset: Offset::new(offset).unwrap() }
+fn at(channel: u128, offset: i64) -> EventLocation {
+    EventLocation { channel_id: ChannelId(Uuid::from_u128(channel)), offset: Offset::new(offset).unwrap() }
 }
 
-fn signed(id: u32, text: u32) -> Content {
-    Content { id, text: text << 1 | 1 }
+fn signed(id: u32, text: u32) -> ContentHash {
+    ContentHash { id, text: text << 1 | 1 }
 }
 
-fn notice(id: u32, text: u32) -> Content {
-    Content { id, text: text << 1 }
+fn notice(id: u32, text: u32) -> ContentHash {
+    ContentHash { id, text: text << 1 }
 }
 
-fn proof(number: u8) -> Print {
-    Print::from_be_bytes([number; 8])
+fn proof(number: u8) -> ProofKey {
+    ProofKey::from_be_bytes([number; 8])
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::cli::terminal::{BAD, GOOD, styled, width_of, wrapped};
 use crate::cli::verdict_line::{printable, verified};
 use crate::config::{self, Config};
 use crate::daemon::assembly;
-use api::{Answer, ApiError, Page};
+use api::{ApiError, ErrorResponse, Page};
 use ledger::StateError;
 use net::Chain;
 use net::http;
@@ -159,7 +159,7 @@ fn advised(error: &ApiError) -> String {
         ApiError::ChannelGone(_) => "; check the channel's id, and that it is not archived",
         ApiError::RateLimited { .. } => "; try again later, and check whether another program uses the same key",
         // The message of this error already contains advice.
-        ApiError::Refused(Answer { status: 401 | 403, .. }) => "",
+        ApiError::Refused(ErrorResponse { status: 401 | 403, .. }) => "",
         ApiError::Refused(_) => "; check api.base_url, or ask the service's operator",
         // This message already ends with a question about the likely cause.
         ApiError::Malformed(answer) if answer.0.ends_with('?') => "",

@@ -122,9 +122,9 @@ async fn sinks(
             others.push(format!("{name}: {}", NotCompared::CannotSay));
             continue;
         }
-        let outlet = assembly::outlet_of(config, channel, name)
+        let lane_settings = assembly::lane_settings_of(config, channel, name)
             .map_err(|error| CommandError::failed(format!("sink {name} could not be created: {}", Chain(&error))))?;
-        let sink = SinkComparison::begin(outlet, channel.channel.id, scope).await;
+        let sink = SinkComparison::begin(lane_settings, channel.channel.id, scope).await;
         match &sink.from {
             Err(why @ (NotCompared::CannotSay | NotCompared::Local)) => others.push(format!("{name}: {why}")),
             _ => sinks.push(sink),

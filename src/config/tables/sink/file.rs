@@ -13,7 +13,7 @@ use crate::config::key::Key;
 use crate::config::reading::values::{path, positive_duration, size};
 use crate::config::reading::{Reading, Reported, Section, all};
 use crate::config::settings_list::SettingsList;
-use ::sink::{Access, ClosedName, Compression, FileSettings, Keep, Place, Rotation, SqliteSettings};
+use ::sink::{Access, ClosedName, Compression, FileLocation, FileSettings, Keep, Rotation, SqliteSettings};
 
 /// The default of `compress`.
 pub(super) const NOT_COMPRESSED: &str = "none";
@@ -34,7 +34,7 @@ pub(super) fn read(sink: &Section<'_>) -> Result<FileSettings, Reported> {
         rotation: read_rotation(sink, path.as_deref().unwrap_or(Path::new(""))),
     })?;
     if let Some(link) = settings.latest_link() {
-        if settings.takes(&Place::of_link(link)) {
+        if settings.takes(&FileLocation::of_link(link)) {
             sink.wrong("latest_link", "must differ from the path of the file and of every closed file");
         } else if link.file_name().is_none() {
             sink.wrong("latest_link", "must end with a name");
@@ -116,7 +116,10 @@ pub(super) fn shown(settings: &FileSettings) -> SettingsList {
 pub(super) fn check_conflicts(sinks: &Section<'_>, name: &str, sink: &Sink, others: &BTreeMap<String, Sink>) {
     for (other_name, other) in others {
         let (wrong, at) = (|key, message| sinks.section(name).wrong(key, message), sinks.key.at(other_name));
-        if path_of(sink).zip(path_of(other)).is_some_and(|(path, other)| Place::of(path).is(&Place::of(other))) {
+        if path_of(sink)
+            .zip(path_of(other))
+            .is_some_and(|(path, other)| FileLocation::of(path).is(&FileLocation::of(other)))
+        {
             wrong("path", format!("is the file of {at} too; give each sink a file of its own"));
         } else if let (SinkSettings::File(file), SinkSettings::File(other)) = (&sink.settings, &other.settings)
             && let Some((key, message)) = conflict(file, other, &at)
@@ -137,9 +140,10 @@ fn path_of(sink: &Sink) -> Option<&Path> {
 /// Returns the key of `file` that conflicts with the file `other`, whose table is `at`, and the reason. Their paths
 /// differ. Files are compared by the targets of their paths. Links can change a target until the file is opened.
 fn conflict(file: &FileSettings, other: &FileSettings, at: &Key) -> Option<(&'static str, String)> {
-    let (place, other_place) = (Place::of(&file.path), Place::of(&other.path));
+    let (place, other_place) = (FileLocation::of(&file.path), FileLocation::of(&other.path));
     let overlap = place.is_beside(&other_place) && file.closed_name().overlaps(&other.closed_name());
-    let (link, other_link) = (file.latest_link().map(Place::of_link), other.latest_link().map(Place::of_link));
+    let (link, other_link) =
+        (file.latest_link().map(FileLocation::of_link), other.latest_link().map(FileLocation::of_link));
     let same_link = link.as_ref().zip(other_link.as_ref()).is_some_and(|(link, other)| link.is(other));
     if overlap || file.takes(&other_place) || other.takes(&place) {
         // Name a key that the operator has set, because that is the key to change.

@@ -23,7 +23,7 @@ const OLDEST: i32 = 130_000;
 
 #[expect(clippy::struct_excessive_bools, reason = "each is a column of an answer")]
 #[derive(Clone, Debug)]
-struct Seen {
+struct DatabaseProperties {
     number: i32,
     version: String,
     is_read_only: bool,
@@ -64,14 +64,14 @@ impl PostgresSettings {
 }
 
 /// Examines the database with two connections at once, because an instance uses two.
-async fn look(connector: &Connector, name: &str) -> Result<Seen, StateError> {
+async fn look(connector: &Connector, name: &str) -> Result<DatabaseProperties, StateError> {
     let (one, other) = (connector.connect().await?, connector.connect().await?);
     let schema = Schema::new(name);
     let row = answered(one.client.query_typed(sql::EXAMINE, &[(&name as _, Type::TEXT)])).await?.pop();
     let row = row.ok_or_else(|| StateError::Damaged("it says nothing of itself".to_owned()))?;
     let process = answered(other.client.query_typed("select pg_backend_pid()", &[])).await?;
     let process = process.first().map(|row| row.get::<_, i32>(0));
-    let mut seen = Seen {
+    let mut seen = DatabaseProperties {
         number: row.get(0),
         version: row.get(1),
         is_read_only: row.get(2),
@@ -99,7 +99,7 @@ async fn look(connector: &Connector, name: &str) -> Result<Seen, StateError> {
     Ok(seen)
 }
 
-impl Seen {
+impl DatabaseProperties {
     /// Describes what `run` will do with the database. The error says why `run` cannot work, and gives the remedy.
     fn assess(&self, schema: &str) -> Result<String, String> {
         match self.refusal().or_else(|| self.missing_right(schema)).or_else(|| self.newer(schema)) {
@@ -198,8 +198,8 @@ fn advice(error: &StateError, settings: &PostgresSettings) -> String {
 mod tests {
     use super::*;
 
-    fn good() -> Seen {
-        Seen {
+    fn good() -> DatabaseProperties {
+        DatabaseProperties {
             number: 150_008,
             version: "15.8".to_owned(),
             is_read_only: false,
@@ -220,9 +220,12 @@ mod tests {
     #[test]
     fn a_server_that_is_too_old_a_standby_and_a_newer_schema_are_refused() {
         for (seen, words) in [
-            (Seen { number: 120_018, version: "12.18".to_owned(), ..good() }, "PostgreSQL 12.18 is too old"),
-            (Seen { is_read_only: true, ..good() }, "target_session_attrs=read-write"),
-            (Seen { applied: Some(99), ..good() }, "has 99 migrations"),
+            (
+                DatabaseProperties { number: 120_018, version: "12.18".to_owned(), ..good() },
+                "PostgreSQL 12.18 is too old",
+            ),
+            (DatabaseProperties { is_read_only: true, ..good() }, "target_session_attrs=read-write"),
+            (DatabaseProperties { applied: Some(99), ..good() }, "has 99 migrations"),
         ] {
             let said = seen.assess("channeld").unwrap_err();
             assert!(said.contains(words), "{said}");
@@ -233,13 +236,19 @@ mod tests {
     fn objects_to_create_are_listed_beforehand() {
         for (seen, words) in [
             (good(), "is up to date"),
-            (Seen { applied: Some(1), ..good() }, "3 of 4 migrations will be applied"),
+            (DatabaseProperties { applied: Some(1), ..good() }, "3 of 4 migrations will be applied"),
             (
-                Seen { has_schema: false, may_use: false, may_make_tables: false, applied: None, ..good() },
+                DatabaseProperties {
+                    has_schema: false,
+                    may_use: false,
+                    may_make_tables: false,
+                    applied: None,
+                    ..good()
+                },
                 "will be created",
             ),
             // Nothing will be created there, so no privilege to create anything is needed.
-            (Seen { may_make_schema: false, may_make_tables: false, ..good() }, "is up to date"),
+            (DatabaseProperties { may_make_schema: false, may_make_tables: false, ..good() }, "is up to date"),
         ] {
             let said = seen.assess("channeld").unwrap();
             assert!(said.contains(words) && !said.contains("CAREFUL"), "{said}");

@@ -18,13 +18,13 @@ pub(super) struct Group<'a> {
     recorded: Vec<i64>,
     versions: Vec<i64>,
     held_back: Vec<Option<Vec<u8>>>,
-    removed: Places,
-    written: Places,
+    removed: EntryColumns,
+    written: EntryColumns,
     values: Vec<&'a [u8]>,
 }
 
 #[derive(Debug, Default)]
-struct Places {
+struct EntryColumns {
     channels: Vec<Uuid>,
     kinds: Vec<&'static str>,
     keys: Vec<Vec<u8>>,
@@ -76,7 +76,7 @@ impl<'a> Group<'a> {
     }
 }
 
-impl Places {
+impl EntryColumns {
     fn push(&mut self, channel: Uuid, key: &Key) {
         self.channels.push(channel);
         self.kinds.push(Table::from(key).into());

@@ -15,7 +15,8 @@ use super::{Postgres, sql};
 use crate::StateError;
 use crate::rules::decode;
 use crate::store::shared::{
-    Answer, Asked, Hold, Instance, InstanceId, Membership, Ownership, RequestId, Standing, View,
+    ClusterView, ForwardedRequest, ForwardedResponse, Instance, InstanceId, LeaseTerm, Membership, Ownership,
+    RequestId, RequestState,
 };
 use net::Chain;
 use net::postgres::bigint;
@@ -35,12 +36,12 @@ impl Membership for Postgres {
         self.settings.lease
     }
 
-    fn hold(&self) -> &Hold {
-        &self.hold
+    fn term(&self) -> &LeaseTerm {
+        &self.term
     }
 
-    async fn beat(&self, channels: &Arc<BTreeSet<ChannelId>>) -> Result<View, StateError> {
-        let began = Hold::now();
+    async fn beat(&self, channels: &Arc<BTreeSet<ChannelId>>) -> Result<ClusterView, StateError> {
+        let began = LeaseTerm::now();
         let configuration = digest(channels);
         lock(&self.configurations).insert(configuration.clone(), channels.clone());
         let parameters = [(&self.me as _, Type::UUID), (&configuration as _, Type::BYTEA)];
@@ -49,7 +50,7 @@ impl Membership for Postgres {
         }
         let view = self.view().await?;
         self.note_losses(&view);
-        self.hold.prolong(began, self.settings.lease);
+        self.term.prolong(began, self.settings.lease);
         Ok(view)
     }
 
@@ -65,7 +66,7 @@ impl Membership for Postgres {
     }
 
     fn lose_all(&self) {
-        self.hold.end();
+        self.term.end();
         for (_, claimed) in lock(&self.claimed).drain() {
             claimed.lease.lost.cancel();
         }
@@ -78,7 +79,7 @@ impl Membership for Postgres {
         }
     }
 
-    async fn ask(&self, instance: InstanceId, request: &Asked) -> Result<RequestId, StateError> {
+    async fn ask(&self, instance: InstanceId, request: &ForwardedRequest) -> Result<RequestId, StateError> {
         let parameters = [
             (&instance as _, Type::UUID),
             (&request.method as _, Type::TEXT),
@@ -90,28 +91,28 @@ impl Membership for Postgres {
         id.ok_or_else(|| StateError::Damaged("a request that was written has no number".to_owned()))
     }
 
-    async fn look(&self, request: RequestId, withdraw: bool) -> Result<Standing, StateError> {
+    async fn look(&self, request: RequestId, withdraw: bool) -> Result<RequestState, StateError> {
         if !withdraw {
             let rows = self.board.query(sql::LOOK, &[(&request as _, Type::INT8)]).await?;
             let is_over = rows.first().is_some_and(|row| answer_of(row).is_some() || row.get(3));
             if !is_over {
-                return Ok(Standing::Waiting);
+                return Ok(RequestState::Waiting);
             }
             if let Some(answer) = rows.first().and_then(answer_of) {
                 // The request is no longer needed. If this fails, it is removed after a minute.
                 let _ = self.board.query(sql::WITHDRAW, &[(&request as _, Type::INT8)]).await;
-                return Ok(Standing::Answered(answer));
+                return Ok(RequestState::Answered(answer));
             }
         }
         let rows = self.board.query(sql::WITHDRAW, &[(&request as _, Type::INT8)]).await?;
         Ok(match rows.first() {
-            Some(row) => answer_of(row).map_or(Standing::Ended { taken: row.get(0) }, Standing::Answered),
+            Some(row) => answer_of(row).map_or(RequestState::Ended { taken: row.get(0) }, RequestState::Answered),
             // An earlier withdrawal has ended the request, but its answer was lost.
-            None => Standing::Ended { taken: true },
+            None => RequestState::Ended { taken: true },
         })
     }
 
-    async fn take(&self) -> Result<Vec<(RequestId, Asked)>, StateError> {
+    async fn take(&self) -> Result<Vec<(RequestId, ForwardedRequest)>, StateError> {
         let received: Vec<RequestId> = {
             let mut received = lock(&self.received);
             received.retain(|_, since| since.elapsed() < REMEMBERED);
@@ -119,13 +120,14 @@ impl Membership for Postgres {
         };
         let parameters = [(&self.me as _, Type::UUID), (&received as _, Type::INT8_ARRAY)];
         let rows = self.board.query(sql::TAKE, &parameters).await?;
-        let asked = |row: &Row| (row.get(0), Asked { method: row.get(1), path: row.get(2), body: row.get(3) });
+        let asked =
+            |row: &Row| (row.get(0), ForwardedRequest { method: row.get(1), path: row.get(2), body: row.get(3) });
         let mut received = lock(&self.received);
-        let mut is_new = |request: &(RequestId, Asked)| received.insert(request.0, Instant::now()).is_none();
+        let mut is_new = |request: &(RequestId, ForwardedRequest)| received.insert(request.0, Instant::now()).is_none();
         Ok(rows.iter().map(asked).filter(|request| is_new(request)).collect())
     }
 
-    async fn answer(&self, request: RequestId, answer: &Answer) -> Result<(), StateError> {
+    async fn answer(&self, request: RequestId, answer: &ForwardedResponse) -> Result<(), StateError> {
         let status = i32::from(answer.status);
         let parameters = [(&request as _, Type::INT8), (&status as _, Type::INT4), (&answer.body as _, Type::BYTEA)];
         self.board.query(sql::ANSWER, &parameters).await.map(drop)
@@ -155,7 +157,7 @@ impl Postgres {
         Ok(())
     }
 
-    async fn view(&self) -> Result<View, StateError> {
+    async fn view(&self) -> Result<ClusterView, StateError> {
         let instances = self.board.query(sql::INSTANCES, &[]).await?;
         self.learn(&instances).await?;
         let ownership = self.board.query(sql::OWNERSHIP, &[]).await?;
@@ -173,7 +175,7 @@ impl Postgres {
         };
         let held_back = ownership.iter().filter_map(|row| Some((row.get(0), row.get::<_, Option<&[u8]>>(4)?)));
         let held_back = held_back.map(|(channel, value)| Ok((ChannelId(channel), decode(value)?)));
-        Ok(View {
+        Ok(ClusterView {
             held_back: held_back.collect::<Result<_, StateError>>()?,
             instances: instances.iter().map(instance).collect(),
             channels: ownership.iter().map(owner).collect(),
@@ -200,7 +202,7 @@ impl Postgres {
         Ok(())
     }
 
-    fn note_losses(&self, view: &View) {
+    fn note_losses(&self, view: &ClusterView) {
         lock(&self.claimed).retain(|channel, claimed| {
             let epoch = claimed.lease.epoch;
             let is_ours = match view.channels.get(channel) {
@@ -225,7 +227,7 @@ fn digest(channels: &BTreeSet<ChannelId>) -> Vec<u8> {
     digest.finalize().to_vec()
 }
 
-fn answer_of(row: &Row) -> Option<Answer> {
+fn answer_of(row: &Row) -> Option<ForwardedResponse> {
     let (status, body) = row.get::<_, Option<i32>>(1).zip(row.get::<_, Option<Vec<u8>>>(2))?;
-    Some(Answer { status: u16::try_from(status).unwrap_or(500), body })
+    Some(ForwardedResponse { status: u16::try_from(status).unwrap_or(500), body })
 }

@@ -24,7 +24,7 @@ use super::sql;
 use crate::StateError;
 use crate::store::directory::{Used, UsedDatabase};
 use crate::store::{PostgresSettings, blocking};
-use net::postgres::{Connector, DatabaseError, Open, answered};
+use net::postgres::{Connector, DatabaseError, OpenConnection, answered};
 use net::tasks::lock;
 
 /// Each migration is applied once, in order, by the first instance that needs it. `{schema}` is the schema's quoted
@@ -194,7 +194,7 @@ pub(super) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 pub(super) struct Connection {
     connector: Connector,
     pub(super) schema: Arc<Schema>,
-    open: tokio::sync::Mutex<Option<Arc<Open>>>,
+    open: tokio::sync::Mutex<Option<Arc<OpenConnection>>>,
 }
 
 impl Connection {
@@ -217,7 +217,7 @@ impl Connection {
     }
 
     /// Connects, checks that this is the state of this instance, and brings the schema up to date.
-    async fn open(&self) -> Result<Arc<Open>, StateError> {
+    async fn open(&self) -> Result<Arc<OpenConnection>, StateError> {
         let mut slot = self.open.lock().await;
         if let Some(open) = slot.as_ref().filter(|open| !open.client.is_closed()) {
             return Ok(open.clone());
@@ -229,7 +229,7 @@ impl Connection {
     }
 
     /// Closes the connection. The next statement connects again, perhaps to a server that has taken over.
-    async fn close(&self, failed: &Arc<Open>) {
+    async fn close(&self, failed: &Arc<OpenConnection>) {
         let mut slot = self.open.lock().await;
         slot.take_if(|open| Arc::ptr_eq(open, failed));
     }

@@ -16,7 +16,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::store::directory::{MIRROR, MIRROR_NEXT, read, replace};
-use crate::{Lost, StateError, Summary};
+use crate::{LostEntries, StateError, Summary};
 use proof::event::{ChannelId, Offset};
 
 const FORMAT: u32 = 2;
@@ -27,7 +27,7 @@ pub(super) struct Mirror {
     pub(super) channels: BTreeMap<ChannelId, Summary>,
     /// The losses from damage that no operator has acknowledged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) lost: Option<Lost>,
+    pub(super) lost: Option<LostEntries>,
     /// Whether a copy to this state was started and not completed. The state is then only part of the copy.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) incomplete: bool,

@@ -14,7 +14,7 @@ use super::mirror::Mirror;
 use crate::rules::{decode, encode};
 use crate::store::Lease;
 use crate::store::directory::{DATABASE, Directory, Used};
-use crate::{Cursor, Effects, Entries, Key, Ledger, Lost, StateError, Summary, Value};
+use crate::{Cursor, Effects, Entries, Key, Ledger, LostEntries, StateError, Summary, Value};
 use net::Chain;
 use proof::event::ChannelId;
 
@@ -176,7 +176,7 @@ fn restore(
     let recorded = found.write(&directory.path).and_then(|()| kept.map_or(Ok(()), |kept| rename(&copy, &kept)));
     recorded.inspect_err(|_| database.abandon())?;
     database.apply(&group)?;
-    let Lost { quarantined, dead_letters, late, kept, .. } = &lost;
+    let LostEntries { quarantined, dead_letters, late, kept, .. } = &lost;
     tracing::error!(
         error = message,
         kept,

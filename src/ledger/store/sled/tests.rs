@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::rules::tests::{advance, at, give_up, offset, quarantine};
-use crate::{Change, Claim, Commit, CommitError, Ledgers, Pause, Pending, Summary};
+use crate::{Change, Commit, CommitError, LeasedLedger, Ledgers, Pause, Pending, Summary};
 use proof::event::EventKey;
 
 const CHANNEL: ChannelId = ChannelId(Uuid::from_u128(7));
@@ -80,7 +80,7 @@ impl Fixture {
     }
 }
 
-async fn claim(ledgers: &Ledgers, channel: ChannelId) -> Claim {
+async fn claim(ledgers: &Ledgers, channel: ChannelId) -> LeasedLedger {
     ledgers.claim(channel, 1000).await.unwrap().unwrap().0
 }
 
@@ -272,7 +272,7 @@ fn a_database_that_makes_sled_panic_is_treated_as_damaged() {
     assert!(matches!(caught, Err(StateError::DamagedDatabase(_))), "{caught:?}");
 }
 
-fn ledgers_lost(lost: &Lost) -> bool {
+fn ledgers_lost(lost: &LostEntries) -> bool {
     lost.kept.is_some()
 }
 

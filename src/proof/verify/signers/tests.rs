@@ -32,10 +32,10 @@ static KEYS: LazyLock<Vec<SigningKey>> = LazyLock::new(|| {
 const MEMBERS: usize = 6;
 
 /// Sets that differ in how many of their members have precomputed multiples.
-static SETS: LazyLock<Vec<Arc<Known>>> = LazyLock::new(|| {
+static SETS: LazyLock<Vec<Arc<Members>>> = LazyLock::new(|| {
     let addresses: Vec<_> = KEYS[..MEMBERS].iter().map(|key| address_of(key.verifying_key())).collect();
     let prepared = |members: &[usize]| {
-        let known = Known::nothing(addresses.clone());
+        let known = Members::nothing(addresses.clone());
         for member in members {
             make_known(&known, KEYS[*member].verifying_key());
         }
@@ -44,7 +44,7 @@ static SETS: LazyLock<Vec<Arc<Known>>> = LazyLock::new(|| {
     vec![prepared(&[]), prepared(&[1, 4]), prepared(&[0, 1, 2, 3, 4, 5])]
 });
 
-fn make_known(known: &Known, key: &VerifyingKey) {
+fn make_known(known: &Members, key: &VerifyingKey) {
     while cfg!(feature = "fast") && !known.prepared.wants_preparing() {
         assert!(known.recovered(key).is_some());
     }
@@ -67,7 +67,7 @@ fn by_recovery(
     required: usize,
     digest: &Hash,
     signatures: &[Option<Box<str>>],
-) -> Result<Counted, Reason> {
+) -> Result<SignatureCount, Reason> {
     let (mut found, mut strangers) = (Vec::new(), 0);
     for (index, signature) in signatures.iter().enumerate() {
         let signer = signature.as_deref().and_then(|signature| recovered(digest, signature));
@@ -79,7 +79,7 @@ fn by_recovery(
         }
         if found.len() == required {
             let place = |signer| members.iter().position(|member| *member == signer).unwrap();
-            return Ok(Counted { members: found.into_iter().map(place).collect(), strangers });
+            return Ok(SignatureCount { members: found.into_iter().map(place).collect(), strangers });
         }
     }
     Err(Reason::TooFewSignatures { found: found.len(), required, strangers })
@@ -216,7 +216,7 @@ fn proof_of_round(round: usize) -> (Hash, Vec<Option<Box<str>>>) {
 
 #[test]
 fn sets_are_equal_whatever_is_known_of_their_signers() {
-    let set = |known: &Arc<Known>, required| SignerSet { known: known.clone(), required };
+    let set = |known: &Arc<Members>, required| SignerSet { known: known.clone(), required };
     assert_eq!(set(&SETS[0], 3), set(&SETS[2], 3));
     assert_ne!(set(&SETS[0], 3), set(&SETS[0], 4));
 }

@@ -19,9 +19,9 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::name::{closing_time, unfinished};
-use super::{Closed, ClosedFiles};
+use super::{ClosedFile, ClosedFiles};
 use crate::SinkError;
-use crate::file::system::{Doing, if_there};
+use crate::file::system::{IoContext, if_there};
 use proof::event::{ChannelId, Offset};
 
 /// The times of the oldest and the newest file that may contain a line.
@@ -93,7 +93,7 @@ impl Index {
     }
 
     /// The closed files that may contain lines of a channel, the oldest first.
-    pub(crate) fn files_of(channel: ChannelId, files: &ClosedFiles) -> Result<Vec<Closed>, SinkError> {
+    pub(crate) fn files_of(channel: ChannelId, files: &ClosedFiles) -> Result<Vec<ClosedFile>, SinkError> {
         let index = Self::load(files)?;
         let mut closed = files.list()?;
         closed.retain(|closed| index.may_hold(closed.time, channel));

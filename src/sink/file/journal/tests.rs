@@ -20,11 +20,11 @@ mod position;
 
 const FORMATS: [Format; 3] = [Format::Json, Format::CloudEvents, Format::Raw];
 
-struct Place {
+struct Fixture {
     directory: TempDir,
 }
 
-impl Place {
+impl Fixture {
     /// Uses an in-memory directory if the system has one, because thousands of syncs to a disk are slow.
     fn new() -> Self {
         let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
@@ -106,7 +106,7 @@ fn a_batch_cut_by_a_crash_is_in_the_file_exactly_once() {
                 // The bytes after a cut do not depend on the format, so they are varied for one format only.
                 let rests = if format == Format::Json { 4 } else { 1 };
                 for rest in [&b""[..], &[0], &[0; 700], b"\0\0\n\0"].into_iter().take(rests) {
-                    let place = Place::holding(&[&kept, &bytes[..cut], rest].concat());
+                    let place = Fixture::holding(&[&kept, &bytes[..cut], rest].concat());
                     let mut journal = place.open();
                     resume(&mut journal, &recorded);
                     journal.append(ours.id, &batch).unwrap();
@@ -126,7 +126,7 @@ fn changing_the_format_after_a_crash_repeats_nothing() {
         for after in FORMATS {
             let shape = |format| -> Vec<_> { batch.iter().map(|record| shaped(record, format)).collect() };
             let held = lines(&shape(before)[..2]);
-            let place = Place::holding(&held);
+            let place = Fixture::holding(&held);
             let mut journal = place.open();
             resume(&mut journal, &recorded(&ours, Some(3), &[]));
             journal.append(ours.id, &shape(after)).unwrap();
@@ -141,7 +141,7 @@ fn raw_lines_of_another_channel_are_not_matched() {
         records(channel, offsets).iter().map(|record| shaped(record, Format::Raw)).collect::<Vec<_>>()
     };
     let (before, ours) = (shape(&channel(1), [1, 2]), shape(&channel(2), [1, 2]));
-    let place = Place::holding(&lines(&before));
+    let place = Fixture::holding(&lines(&before));
     let mut journal = place.open();
     resume(&mut journal, &recorded(&channel(2), None, &[]));
     journal.append(channel(2).id, &ours).unwrap();
@@ -157,7 +157,7 @@ fn a_hole_before_durable_lines_loses_and_repeats_nothing() {
     for start in 0..bytes.len() {
         let mut holed = bytes.clone();
         holed[start..bytes.len().min(start + 64)].fill(0);
-        let place = Place::holding(&[&kept[..], &holed].concat());
+        let place = Fixture::holding(&[&kept[..], &holed].concat());
         let mut journal = place.open();
         resume(&mut journal, &recorded(&ours, Some(3), &[]));
         journal.append(ours.id, &batch).unwrap();
@@ -176,7 +176,7 @@ fn a_crash_between_two_channels_repeats_neither() {
         held.extend(lines(&records(of, offsets)));
     }
     // Channel one has recorded everything except its last batch. Channel two has recorded nothing.
-    let place = Place::holding(&held);
+    let place = Fixture::holding(&held);
     let mut journal = place.open();
     resume(&mut journal, &recorded(&one, Some(2), &[]));
     resume(&mut journal, &recorded(&two, None, &[]));
@@ -190,7 +190,7 @@ fn a_crash_between_two_channels_repeats_neither() {
 #[test]
 fn an_event_is_skipped_once() {
     let ours = channel(1);
-    let place = Place::holding(&lines(&records(&ours, [7])));
+    let place = Fixture::holding(&lines(&records(&ours, [7])));
     let mut journal = place.open();
     resume(&mut journal, &recorded(&ours, None, &[]));
     journal.append(ours.id, &records(&ours, [7])).unwrap();
@@ -210,7 +210,7 @@ fn reading_back_stops_at_the_channels_first_recorded_line() {
         lines(&records(&ours, [2, 10])),
     ]
     .concat();
-    let place = Place::holding(&held);
+    let place = Fixture::holding(&held);
     let (_, found) = compare(&mut place.open(), &recorded(&ours, Some(3), &[2]));
     assert_eq!(found, [offset(2), offset(10)].into());
 }
@@ -227,7 +227,7 @@ fn lines_of_other_programs_are_kept() {
         (b"{\n  \"pretty\": 1\n}\n", ""),
         (b"{}\n\n", ""),
     ] {
-        let place = Place::holding(text);
+        let place = Fixture::holding(text);
         place.open().append(ours.id, &records(&ours, [2])).unwrap();
         assert_eq!(place.bytes(), [text, between.as_bytes(), &ending].concat());
     }
@@ -236,7 +236,7 @@ fn lines_of_other_programs_are_kept() {
 #[test]
 fn a_foreign_file_is_refused_and_untouched() {
     for bytes in [&b"127.0.0.1 localhost\n\0"[..], b"\x7fELF\0\0", b"[1,2]", b"\n{}"] {
-        let place = Place::holding(bytes);
+        let place = Fixture::holding(bytes);
         let error = open(&place.path()).unwrap_err();
         assert!(reason(&error).contains("not lines of JSON"), "{}", reason(&error));
         assert_eq!(place.bytes(), bytes);
@@ -245,7 +245,7 @@ fn a_foreign_file_is_refused_and_untouched() {
 
 #[test]
 fn a_special_file_is_refused() {
-    let place = Place::new();
+    let place = Fixture::new();
     fs::create_dir(place.path()).unwrap();
     let gone = place.directory.path().join("gone/events.jsonl");
     let file = place.directory.path().join("file");
@@ -270,7 +270,7 @@ fn a_special_file_is_refused() {
 
 #[test]
 fn a_second_writer_is_refused_while_the_first_runs() {
-    let place = Place::new();
+    let place = Fixture::new();
     let first = place.open();
     let error = open(&place.path()).unwrap_err();
     assert!(reason(&error).contains("another channeld"), "{}", reason(&error));
@@ -280,14 +280,14 @@ fn a_second_writer_is_refused_while_the_first_runs() {
 
 #[test]
 fn a_new_file_is_private() {
-    let place = Place::new();
+    let place = Fixture::new();
     place.open();
     assert_eq!(fs::metadata(place.path()).unwrap().permissions().mode() & 0o137, 0);
 }
 
 #[test]
 fn a_symbolic_link_is_followed_and_its_target_created() {
-    let place = Place::new();
+    let place = Fixture::new();
     let target = place.directory.path().join("target");
     symlink(&target, place.path()).unwrap();
     let batch = records(&channel(1), [1]);
@@ -299,7 +299,7 @@ fn a_symbolic_link_is_followed_and_its_target_created() {
 #[test]
 fn a_moved_or_removed_file_is_recreated() {
     let ours = channel(1);
-    let place = Place::new();
+    let place = Fixture::new();
     let moved = place.directory.path().join("events.1.jsonl");
     let mut journal = place.open();
 
@@ -317,7 +317,7 @@ fn a_moved_or_removed_file_is_recreated() {
 #[test]
 fn a_batch_written_to_a_removed_file_is_not_accepted() {
     let ours = channel(1);
-    let place = Place::new();
+    let place = Fixture::new();
     let mut journal = place.open();
     fs::remove_file(place.path()).unwrap();
     // Calls the inner `append`, because the outer one checks the path first and would notice the removal.
@@ -330,7 +330,7 @@ fn a_batch_written_to_a_removed_file_is_not_accepted() {
 #[test]
 fn a_truncated_file_is_filled_from_its_beginning() {
     let ours = channel(1);
-    let place = Place::new();
+    let place = Fixture::new();
     let mut journal = place.open();
     journal.append(ours.id, &records(&ours, [1])).unwrap();
     OpenOptions::new().write(true).open(place.path()).unwrap().set_len(0).unwrap();
@@ -341,7 +341,7 @@ fn a_truncated_file_is_filled_from_its_beginning() {
 #[test]
 fn an_unusable_path_accepts_and_loses_nothing() {
     let ours = channel(1);
-    let place = Place::holding(&lines(&records(&ours, [1])));
+    let place = Fixture::holding(&lines(&records(&ours, [1])));
     let mut journal = place.open();
     resume(&mut journal, &recorded(&ours, None, &[]));
     fs::remove_file(place.path()).unwrap();
@@ -359,9 +359,9 @@ fn a_full_disk_is_refused() {
     // A sink refuses to open the device, so the device replaces the file after opening.
     let mut full = OpenOptions::new().read(true).append(true).open("/dev/full").unwrap();
     assert_eq!(Write::write(&mut full, b"x").unwrap_err().kind(), io::ErrorKind::StorageFull);
-    let place = Place::new();
+    let place = Fixture::new();
     let mut journal = place.open();
-    journal.active().unwrap().tail = Tail::new(full);
+    journal.active().unwrap().appender = Appender::new(full);
     let error = journal.append(channel(1).id, &records(&channel(1), [1])).unwrap_err();
     let SinkError::Io { source, .. } = error else { panic!("{error:?}") };
     assert_eq!(source.kind(), io::ErrorKind::StorageFull);

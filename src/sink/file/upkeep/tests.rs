@@ -12,8 +12,8 @@ fn rotation(keep: Keep, every: Option<Duration>) -> Rotation {
 }
 
 /// Five files of ten bytes, an hour apart. An operator has marked the file at `marked`.
-fn files(marked: Option<usize>) -> Vec<Closed> {
-    let file = |number: usize| Closed {
+fn files(marked: Option<usize>) -> Vec<ClosedFile> {
+    let file = |number: usize| ClosedFile {
         time: Timestamp::from_second(i64::try_from(number).unwrap() * 3600).unwrap(),
         name: number.to_string(),
         forms: [(None, 10)].into(),
@@ -53,7 +53,7 @@ fn each_limit_applies_except_to_the_last_and_marked_files() {
 fn recent_files_are_kept() {
     let keep = Keep { files: NonZeroUsize::new(3), ..Keep::default() };
     let rotation = rotation(keep, Some(Duration::from_secs(3600)));
-    let closed = |minute: i64| Closed {
+    let closed = |minute: i64| ClosedFile {
         time: Timestamp::from_second(minute * 60).unwrap(),
         name: format!("{minute},"),
         forms: [(None, 10)].into(),

@@ -7,14 +7,14 @@ async fn three_hundred(sink: &Sqlite) {
     }
 }
 
-fn beside(place: &Place, suffix: &str) -> std::path::PathBuf {
+fn beside(place: &Fixture, suffix: &str) -> std::path::PathBuf {
     super::super::files::beside(&place.settings.path, suffix)
 }
 
 #[tokio::test]
 async fn an_open_database_that_is_moved_keeps_all_rows() {
     for is_written_afterwards in [true, false] {
-        let place = Place::new();
+        let place = Fixture::new();
         let sink = place.sink();
         three_hundred(&sink).await;
         let moved = place.directory.path().join("moved.db");
@@ -33,7 +33,7 @@ async fn an_open_database_that_is_moved_keeps_all_rows() {
 
 #[tokio::test]
 async fn a_moved_database_is_closed_after_its_checkpoint() {
-    let place = Place::new();
+    let place = Fixture::new();
     let sink = place.sink();
     three_hundred(&sink).await;
     let reader = place.reader();
@@ -52,7 +52,7 @@ async fn a_moved_database_is_closed_after_its_checkpoint() {
 
 #[tokio::test]
 async fn a_removed_database_leaves_no_wal() {
-    let place = Place::new();
+    let place = Fixture::new();
     let sink = place.sink();
     three_hundred(&sink).await;
     std::fs::remove_file(&place.settings.path).unwrap();
@@ -63,7 +63,7 @@ async fn a_removed_database_leaves_no_wal() {
 
 #[tokio::test]
 async fn after_a_crash_a_foreign_wal_is_refused() {
-    let place = Place::new();
+    let place = Fixture::new();
     let sink = place.sink();
     three_hundred(&sink).await;
     let path = &place.settings.path;
@@ -104,7 +104,7 @@ async fn after_a_crash_a_foreign_wal_is_refused() {
 
 #[tokio::test]
 async fn an_idle_database_is_complete_without_its_wal() {
-    let place = Place::new();
+    let place = Fixture::new();
     let sink = place.sink();
     three_hundred(&sink).await;
     place.until_log_is_empty().await;

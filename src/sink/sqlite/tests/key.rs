@@ -21,7 +21,7 @@ fn three_at(number: i64) -> [Message; 3] {
 }
 
 /// Gives the table the key of older versions.
-fn put_back(place: &Place) {
+fn put_back(place: &Fixture) {
     let database = place.reader();
     let sql = "select sql from sqlite_schema where name = 'order'";
     let made: String = database.query_row(sql, [], |row| row.get(0)).unwrap();
@@ -39,7 +39,7 @@ fn put_back(place: &Place) {
 
 #[tokio::test]
 async fn two_events_at_one_offset_are_each_stored_once() {
-    let place = Place::new();
+    let place = Fixture::new();
     let sink = place.sink();
     for _ in 0..2 {
         deliver(&sink, &channel(1), &three_at(5)).await.unwrap();
@@ -55,7 +55,7 @@ async fn two_events_at_one_offset_are_each_stored_once() {
 
 #[tokio::test]
 async fn an_operators_own_constraint_still_refuses() {
-    let place = Place::new();
+    let place = Fixture::new();
     let sink = place.sink();
     deliver(&sink, &channel(1), &[record(&channel(1), 1)]).await.unwrap();
     place.reader().execute_batch("create unique index mine on \"order\" (type)").unwrap();
@@ -65,7 +65,7 @@ async fn an_operators_own_constraint_still_refuses() {
 
 #[tokio::test]
 async fn a_table_of_an_older_version_is_migrated_in_place() {
-    let mut place = Place::new();
+    let mut place = Fixture::new();
     place.settings.search = Search::Words;
     let [without_id, other, first] = three_at(2);
     deliver(&place.sink(), &channel(1), &[record(&channel(1), 1), without_id, record(&channel(1), 3)]).await.unwrap();
@@ -88,7 +88,7 @@ async fn a_table_of_an_older_version_is_migrated_in_place() {
 
 #[tokio::test]
 async fn an_old_index_is_dropped_and_a_foreign_definition_refused() {
-    let place = Place::new();
+    let place = Fixture::new();
     deliver(&place.sink(), &channel(1), &[record(&channel(1), 1)]).await.unwrap();
     place.reader().execute_batch("create unique index old on \"order\" (channel_id, event_offset)").unwrap();
     let sink = place.sink();
@@ -96,7 +96,7 @@ async fn an_old_index_is_dropped_and_a_foreign_definition_refused() {
     assert_eq!(place.offsets(), [1, 1, 1]);
     drop(sink);
 
-    let place = Place::new();
+    let place = Fixture::new();
     deliver(&place.sink(), &channel(1), &[record(&channel(1), 1)]).await.unwrap();
     put_back(&place);
     place

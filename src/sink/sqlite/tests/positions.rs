@@ -23,7 +23,7 @@ fn displaced(answer: Result<(), Undelivered>) -> String {
 }
 
 /// Delivers events 1 to 7, and makes a backup after event 3.
-async fn seven(place: &Place, sink: &Sqlite) -> std::path::PathBuf {
+async fn seven(place: &Fixture, sink: &Sqlite) -> std::path::PathBuf {
     let backup = place.directory.path().join("backup.db");
     deliver(sink, &channel(1), &records(&channel(1), 1..=3)).await.unwrap();
     place.reader().execute("vacuum into ?1", [backup.to_str().unwrap()]).unwrap();
@@ -35,7 +35,7 @@ async fn seven(place: &Place, sink: &Sqlite) -> std::path::PathBuf {
 
 /// Waits until a new file gets another modification time than the database, because file systems store times with a limited
 /// resolution.
-async fn until_time_moves(place: &Place) {
+async fn until_time_moves(place: &Fixture) {
     let other = place.directory.path().join("now");
     let modified = |path: &std::path::Path| std::fs::metadata(path).unwrap().modified().unwrap();
     loop {
@@ -49,7 +49,7 @@ async fn until_time_moves(place: &Place) {
 
 /// Asserts that the next delivery is refused, and that the missing events can be delivered again from the database's
 /// position.
-async fn assert_noticed(place: &Place, sink: &Sqlite) {
+async fn assert_noticed(place: &Fixture, sink: &Sqlite) {
     let eighth = [record(&channel(1), 8)];
     let why = displaced(deliver_after(sink, &channel(1), Some(offset(7)), &eighth).await);
     assert!(why.contains("order_progress is at offset 3, expected at offset 7"), "{why}");
@@ -62,7 +62,7 @@ async fn assert_noticed(place: &Place, sink: &Sqlite) {
 
 #[tokio::test]
 async fn an_unconfirmed_lane_sets_the_tables_position() {
-    let place = Place::new();
+    let place = Fixture::new();
     let sink = place.sink();
     assert!(matches!(sink.position(&lane(&channel(1))).await.unwrap(), Position::Missing(_)));
     assert!(!place.settings.path.exists(), "asking for a position makes no database");
@@ -75,7 +75,7 @@ async fn an_unconfirmed_lane_sets_the_tables_position() {
 
 #[tokio::test]
 async fn a_confirmed_lane_changes_only_the_epoch() {
-    let place = Place::new();
+    let place = Fixture::new();
     let sink = place.sink();
     deliver(&sink, &channel(1), &records(&channel(1), 1..=3)).await.unwrap();
     for through in [9, 2] {
@@ -89,7 +89,7 @@ async fn a_confirmed_lane_changes_only_the_epoch() {
 
 #[tokio::test]
 async fn a_missing_progress_row_or_table_is_reported_and_not_recreated() {
-    let place = Place::new();
+    let place = Fixture::new();
     let sink = place.sink();
     for change in ["delete from order_progress", "drop table order_progress", "drop table \"order\""] {
         deliver(&sink, &channel(1), &records(&channel(1), 1..=3)).await.unwrap();
@@ -109,7 +109,7 @@ async fn a_missing_progress_row_or_table_is_reported_and_not_recreated() {
 
 #[tokio::test]
 async fn a_restored_database_reports_its_position() {
-    let place = Place::new();
+    let place = Fixture::new();
     let sink = place.sink();
     let backup = seven(&place, &sink).await;
     drop(sink);
@@ -122,7 +122,7 @@ async fn a_restored_database_reports_its_position() {
 #[tokio::test]
 async fn a_backup_copied_over_the_open_database_is_noticed() {
     for has_log in [true, false] {
-        let place = Place::new();
+        let place = Fixture::new();
         let sink = place.sink();
         let backup = seven(&place, &sink).await;
         if !has_log {
@@ -139,7 +139,7 @@ async fn a_backup_copied_over_the_open_database_is_noticed() {
 
 #[tokio::test]
 async fn a_backup_renamed_over_the_open_database_gets_no_foreign_wal() {
-    let place = Place::new();
+    let place = Fixture::new();
     let sink = place.sink();
     let backup = seven(&place, &sink).await;
     let kept = place.directory.path().join("kept.db");

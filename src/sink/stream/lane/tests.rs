@@ -34,20 +34,26 @@ impl Log for Memory {
     const MOVED_BACK: &str = "moved back";
     const HOLDS: &str = "holds";
 
-    async fn position(&mut self) -> Result<Place, SinkError> {
+    async fn position(&mut self) -> Result<LanePosition, SinkError> {
         unimplemented!("the lane only passes it on")
     }
 
-    async fn claim(&mut self, recorded: &Recorded) -> Result<Claim, SinkError> {
+    async fn claim(&mut self, recorded: &Recorded) -> Result<ClaimedPosition, SinkError> {
         let mut stream = lock(&self.0);
         stream.position = Position::adopted(stream.position.clone(), recorded);
-        Ok(stream.position.clone().map_or_else(|| Claim::Missing("it is missing".to_owned()), Claim::At))
+        Ok(stream
+            .position
+            .clone()
+            .map_or_else(|| ClaimedPosition::Missing("it is missing".to_owned()), ClaimedPosition::At))
     }
 
-    async fn search(&mut self, everywhere: bool, unrecorded: &Unrecorded) -> Result<Found, SinkError> {
+    async fn search(&mut self, everywhere: bool, unrecorded: &Unrecorded) -> Result<UnrecordedEvents, SinkError> {
         let stream = lock(&self.0);
         let events = if everywhere || !stream.is_searched_whole { stream.events.clone() } else { Vec::new() };
-        Ok(Found { earlier: events.into_iter().filter(|key| unrecorded.contains(key)).collect(), ..Found::default() })
+        Ok(UnrecordedEvents {
+            earlier: events.into_iter().filter(|key| unrecorded.contains(key)).collect(),
+            ..UnrecordedEvents::default()
+        })
     }
 
     async fn ready(&mut self, _: &Position) -> Result<(), SinkError> {
@@ -121,7 +127,7 @@ async fn a_refused_event_is_reported_and_its_neighbors_are_stored_once() {
         let refused = deliver(&mut lane, 0, 1..=20).await.unwrap_err();
         assert!(matches!(refused, Undelivered { delivered: 12, error: SinkError::Refused { .. }, .. }), "{refused:?}");
         let resumed = resume(&mut lane, Some(offset(12)), Some(Confirmed::default())).await;
-        assert_eq!(resumed.position, Place::At(Some(offset(12))));
+        assert_eq!(resumed.position, LanePosition::At(Some(offset(12))));
         deliver(&mut lane, 12, 14..=20).await.unwrap();
         assert_eq!(log.offsets(), (1..=12).chain(14..=20).collect::<Vec<_>>());
     }
@@ -147,7 +153,7 @@ async fn an_unknown_outcome_is_resolved_before_the_next_delivery() {
     let next = deliver(&mut lane, 0, 1..=5).await.unwrap_err();
     assert!(matches!(next, Undelivered { delivered: 0, error: SinkError::Displaced(_), .. }), "{next:?}");
     let resumed = resume(&mut lane, None, Some(Confirmed::default())).await;
-    assert_eq!((resumed.position, resumed.held.len()), (Place::At(Some(offset(5))), 5));
+    assert_eq!((resumed.position, resumed.held.len()), (LanePosition::At(Some(offset(5))), 5));
     deliver(&mut lane, 5, 1..=7).await.unwrap();
     assert_eq!(log.offsets(), [1, 2, 3, 4, 5, 6, 7]);
 }
@@ -164,7 +170,7 @@ async fn events_above_a_moved_position_are_found() {
 
     let confirmed = Confirmed { position: Some(offset(6)), last: None };
     let resumed = resume(&mut lane, Some(offset(6)), Some(confirmed)).await;
-    assert_eq!((resumed.position, resumed.held.len()), (Place::At(None), 6));
+    assert_eq!((resumed.position, resumed.held.len()), (LanePosition::At(None), 6));
     deliver(&mut lane, 0, 1..=7).await.unwrap();
     assert_eq!(log.offsets(), [1, 2, 3, 4, 5, 6, 7]);
 }
@@ -179,7 +185,7 @@ async fn nothing_is_appended_with_a_wrong_or_missing_position() {
 
     lock(&log.0).position = None;
     let missing = resume(&mut lane, Some(offset(2)), Some(Confirmed::default())).await;
-    assert_eq!(missing.position, Place::Missing("it is missing".to_owned()));
+    assert_eq!(missing.position, LanePosition::Missing("it is missing".to_owned()));
     let displaced = deliver(&mut lane, 2, 3..=4).await.unwrap_err();
     assert!(matches!(displaced.error, SinkError::Displaced(_)), "{displaced:?}");
     assert_eq!(log.offsets(), [1, 2]);

@@ -55,7 +55,7 @@ async fn a_batch_obeys_its_limit_unless_one_event_exceeds_it() {
 
 #[tokio::test]
 async fn a_batch_keeps_its_unique_id() {
-    let server = Server::answering([Answer::Status(204, &[]), Answer::Status(503, &[])]).await;
+    let server = Server::answering([Reply::Status(204, &[]), Reply::Status(503, &[])]).await;
     let webhook = batching(&server, 2, usize::MAX);
     let batch = records(&channel(1), 1..5);
 

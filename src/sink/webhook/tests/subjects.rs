@@ -58,7 +58,7 @@ async fn concurrency_is_bounded() {
 #[tokio::test]
 async fn a_refused_event_delays_its_subject_and_accepted_ones_are_reported() {
     let server = Server::answering([]).await;
-    server.refuse(|body| is_of("b")(body), Answer::Status(400, &[]));
+    server.refuse(|body| is_of("b")(body), Reply::Status(400, &[]));
     let batch = about(&["a", "b", "a", "b", "c", "a"]);
 
     let refused = deliver(&concurrent(&server.url, 3), &channel(1), &batch).await.unwrap_err();
@@ -82,9 +82,9 @@ async fn events_without_a_subject_keep_the_order_of_their_type() {
 #[tokio::test]
 async fn a_failure_of_the_endpoint_ends_the_delivery() {
     for (answer, message) in [
-        (Answer::Status(410, &[]), "answered 410: it accepts no more events"),
-        (Answer::Status(429, &[]), "answered 429"),
-        (Answer::Status(503, &[("retry-after", "3")]), "answered 503"),
+        (Reply::Status(410, &[]), "answered 410: it accepts no more events"),
+        (Reply::Status(429, &[]), "answered 429"),
+        (Reply::Status(503, &[("retry-after", "3")]), "answered 503"),
     ] {
         let server = Server::answering([]).await;
         server.refuse(|body| is_of("a")(body) || is_of("b")(body), answer);
@@ -101,8 +101,8 @@ async fn a_failure_of_the_endpoint_ends_the_delivery() {
 #[tokio::test]
 async fn gone_takes_precedence_over_an_earlier_refusal() {
     let server = Server::answering([]).await;
-    server.refuse(|body| is_of("b")(body), Answer::Status(410, &[]));
-    server.seen.lock().unwrap().answers.push_back(Answer::Status(500, &[]));
+    server.refuse(|body| is_of("b")(body), Reply::Status(410, &[]));
+    server.seen.lock().unwrap().answers.push_back(Reply::Status(500, &[]));
     let refused = deliver(&concurrent(&server.url, 2), &channel(1), &about(&["a", "b"])).await.unwrap_err();
     assert!(matches!(refused.error, SinkError::Gone { .. }), "{refused:?}");
 }

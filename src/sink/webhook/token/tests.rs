@@ -4,7 +4,7 @@ use super::*;
 
 fn granted(answer: Value) -> Option<(String, Duration, Duration)> {
     let asked = Instant::now();
-    let Held { authorization, renew_at, ends_at } = held(serde_json::from_value(answer).ok()?, asked)?;
+    let CachedToken { authorization, renew_at, ends_at } = held(serde_json::from_value(answer).ok()?, asked)?;
     assert!(authorization.is_sensitive());
     Some((authorization.to_str().unwrap().to_owned(), renew_at - asked, ends_at - asked))
 }
@@ -73,7 +73,8 @@ async fn a_valid_token_is_used_if_renewal_fails() {
     let tokens = Tokens::new(settings, client, Duration::from_secs(10));
     let (now, later) = (Instant::now(), Instant::now() + Duration::from_secs(3600));
     let authorization = sensitive("Bearer t").unwrap();
-    *tokens.held.lock().await = Some(Held { authorization: authorization.clone(), renew_at: now, ends_at: later });
+    *tokens.held.lock().await =
+        Some(CachedToken { authorization: authorization.clone(), renew_at: now, ends_at: later });
     assert!(tokens.authorization().await.is_ok_and(|used| used == authorization));
     tokens.forget(&sensitive("Bearer another").unwrap()).await;
     assert!(tokens.authorization().await.is_ok(), "another one was refused");
@@ -82,5 +83,5 @@ async fn a_valid_token_is_used_if_renewal_fails() {
     assert!(
         error.to_string().starts_with("no access token from http://127.0.0.1:1: the token endpoint could not connect")
     );
-    assert!(about == About::Endpoint && !error.needs_attention());
+    assert!(about == RefusalScope::Endpoint && !error.needs_attention());
 }

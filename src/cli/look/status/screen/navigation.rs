@@ -30,7 +30,7 @@ pub(super) enum Order {
     Oldest,
 }
 
-/// StatusFilter channels are shown.
+/// `StatusFilter` channels are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub(super) enum StatusFilter {
@@ -101,11 +101,11 @@ impl Model {
             KeyCode::Esc | KeyCode::Backspace | KeyCode::Left | KeyCode::Char('h') => self.back(),
             KeyCode::Enter | KeyCode::Right | KeyCode::Char('l') if self.page == ScreenPage::List => self.open(),
             KeyCode::Char('r') => {
-                self.go(if self.page == ScreenPage::Reasons { ScreenPage::List } else { ScreenPage::Reasons })
+                self.go(if self.page == ScreenPage::Reasons { ScreenPage::List } else { ScreenPage::Reasons });
             }
             KeyCode::Char('s') if self.page == ScreenPage::List => self.change(|model| model.order = next(model.order)),
             KeyCode::Char('f') if self.page == ScreenPage::List => {
-                self.change(|model| model.filter = next(model.filter))
+                self.change(|model| model.filter = next(model.filter));
             }
             KeyCode::Char('/') if self.page == ScreenPage::List => self.is_typing = true,
             KeyCode::Down | KeyCode::Char('j') => self.step(1),

@@ -9,7 +9,7 @@ use super::navigation::Model;
 use crate::cli::look::status::text::{ago, described, oldest, paused, problem, reasons_of};
 use crate::cli::terminal::{self, padded, shortened};
 use crate::cli::verdict_line::printable;
-use channel::{ChannelStatus, Kept, LaneStatus, Level, SharedWorkflow, grouped, rate, span};
+use channel::{ChannelStatus, LaneStatus, Level, SharedWorkflow, StoredEvents, grouped, rate, span};
 use operator::{Report, SignerNames};
 
 /// Columns of the label before a fact.
@@ -86,7 +86,7 @@ fn facts(channel: &ChannelStatus, width: usize, now: Timestamp) -> Vec<Line<'sta
     }
     let polled = channel.last_poll.map_or_else(|| "not yet".to_owned(), |at| format!("{} ago", ago(at, now)));
     say("last poll", &polled, PLAIN);
-    let kept = |what: &Kept| {
+    let kept = |what: &StoredEvents| {
         let full = if what.full { ", full" } else { "" };
         format!("{} ({} bytes{full})", grouped(what.events), grouped(what.bytes))
     };

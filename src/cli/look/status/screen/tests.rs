@@ -80,8 +80,8 @@ fn report_of(channels: Vec<ChannelStatus>) -> Report {
         ready: false,
         reasons: Vec::new(),
         not_ready: Vec::new(),
-        quarantine: channel::Kept::default(),
-        dead_letters: channel::Kept::default(),
+        quarantine: channel::StoredEvents::default(),
+        dead_letters: channel::StoredEvents::default(),
         state_error: None,
         lost: None,
         memory_bytes: 0,
@@ -292,7 +292,7 @@ fn situations() -> Vec<(ChannelStatus, Condition)> {
         times: 3,
         needs_attention,
     };
-    let full = channel::Kept { events: 1_000, bytes: 9, full: true };
+    let full = channel::StoredEvents { events: 1_000, bytes: 9, full: true };
     let waits = |needs_attention| ChannelStatus {
         activity: Activity::Waiting { error: problem(needs_attention) },
         ..channel("waits")

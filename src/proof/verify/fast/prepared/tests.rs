@@ -4,7 +4,7 @@ use k256::ecdsa::SigningKey;
 
 use super::*;
 use crate::verify::hash::Address;
-use crate::verify::known::Known;
+use crate::verify::members::Members;
 use crate::verify::signature::address_of;
 
 fn key(byte: u8) -> VerifyingKey {
@@ -27,7 +27,7 @@ fn a_signer_set_stays_within_its_documented_memory() {
 
 #[test]
 fn a_prepared_set_of_ten_stays_within_its_documented_memory() {
-    let known = Known::nothing(addresses(1..11));
+    let known = Members::nothing(addresses(1..11));
     (1..11).for_each(|byte| (0..WORTH_MULTIPLES).for_each(|_| assert!(known.recovered(&key(byte)).is_some())));
     known.prepared.prepare();
     let taken: usize = (0..10).map(|member| known.prepared.multiples(member).unwrap().bytes()).sum();
@@ -36,7 +36,7 @@ fn a_prepared_set_of_ten_stays_within_its_documented_memory() {
 
 #[test]
 fn a_key_is_prepared_after_enough_recoveries() {
-    let known = Known::nothing(addresses(1..3));
+    let known = Members::nothing(addresses(1..3));
     for _ in 1..WORTH_MULTIPLES {
         assert_eq!(known.recovered(&key(2)), Some(1));
     }
@@ -54,7 +54,7 @@ fn a_key_is_prepared_after_enough_recoveries() {
 
 #[test]
 fn an_unknown_key_is_never_kept() {
-    let known = Known::nothing(addresses(1..3));
+    let known = Members::nothing(addresses(1..3));
     for _ in 0..2 * WORTH_MULTIPLES {
         assert_eq!(known.recovered(&key(9)), None);
     }

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::file::closed::name::{ClosedName, Compression, unfinished};
-use crate::file::closed::{Closed, pack, reader};
+use crate::file::closed::{ClosedFile, pack, reader};
 use crate::file::settings::{Access, Keep};
 use crate::file::upkeep::Upkeep;
 
@@ -23,7 +23,7 @@ pub(super) fn rotation(compression: Option<Compression>) -> Rotation {
     Rotation { size: Some(SIZE), every: None, name, compression, keep: Keep::default(), latest_link: None }
 }
 
-impl Place {
+impl Fixture {
     fn settings(&self, rotation: Rotation) -> FileSettings {
         FileSettings { path: self.path(), access: Access::default(), rotation: Some(rotation) }
     }
@@ -39,7 +39,7 @@ impl Place {
         ClosedFiles { active, name: rotation(None).name }
     }
 
-    pub(super) fn closed(&self) -> Vec<Closed> {
+    pub(super) fn closed(&self) -> Vec<ClosedFile> {
         self.files().list().unwrap()
     }
 
@@ -77,7 +77,7 @@ fn each_line(bytes: Vec<u8>) -> Vec<String> {
 const FORMS: usize = 6;
 
 /// Brings the only closed file into one of these forms.
-pub(super) fn transform(place: &Place, form: usize) {
+pub(super) fn transform(place: &Fixture, form: usize) {
     let files = place.files();
     let [closed] = &place.closed()[..] else { panic!("{:?}", place.closed()) };
     let stop = CancellationToken::new();
@@ -98,7 +98,7 @@ pub(super) fn transform(place: &Place, form: usize) {
 #[test]
 fn a_file_is_closed_before_a_batch_that_would_make_it_too_long() {
     let ours = channel(1);
-    let place = Place::new();
+    let place = Fixture::new();
     let mut journal = place.open_with(rotation(None));
     for start in [1, 3, 5, 7] {
         journal.append(ours.id, &records(&ours, start..start + 2)).unwrap();
@@ -131,7 +131,7 @@ fn a_crash_around_a_rotation_keeps_each_event_exactly_once() {
         for recorded_through in [3, 4, 6] {
             for form in 0..FORMS {
                 for step in 0..3 + cuts.len() {
-                    let place = Place::holding(&[lines(&shape(1..4)), lines(&batch)].concat());
+                    let place = Fixture::holding(&[lines(&shape(1..4)), lines(&batch)].concat());
                     if step > 0 {
                         // The file is renamed (step 1), created again, and then written to.
                         let mut journal = place.open_with(rotation(None));
@@ -164,7 +164,7 @@ fn a_crash_around_a_rotation_keeps_each_event_exactly_once() {
 #[test]
 fn lines_of_an_idle_channel_are_found_many_files_back() {
     let (ours, other) = (channel(1), channel(2));
-    let place = Place::new();
+    let place = Fixture::new();
     let mut journal = place.open_with(rotation(Some(Compression::Gzip)));
     journal.append(ours.id, &records(&ours, 1..3)).unwrap();
     for start in 0..20 {
@@ -194,7 +194,7 @@ fn closed_files_are_compressed_once_even_after_interruptions() {
     for compression in [None, Some(Compression::Gzip), Some(Compression::Zstd)] {
         for form in 0..FORMS {
             let ours = channel(1);
-            let place = Place::new();
+            let place = Fixture::new();
             let mut journal = place.open_with(rotation(compression));
             journal.append(ours.id, &records(&ours, 1..3)).unwrap();
             journal.append(ours.id, &records(&ours, 3..9)).unwrap();
@@ -218,7 +218,7 @@ fn closed_files_are_compressed_once_even_after_interruptions() {
 #[test]
 fn differing_plain_and_compressed_files_are_left_alone() {
     let ours = channel(1);
-    let place = Place::new();
+    let place = Fixture::new();
     let mut journal = place.open_with(rotation(Some(Compression::Zstd)));
     journal.append(ours.id, &records(&ours, 1..3)).unwrap();
     journal.append(ours.id, &records(&ours, 3..9)).unwrap();
@@ -238,7 +238,7 @@ fn differing_plain_and_compressed_files_are_left_alone() {
 #[test]
 fn retention_deletes_only_unmarked_closed_files() {
     let ours = channel(1);
-    let place = Place::new();
+    let place = Fixture::new();
     let mut journal = place.open_with(rotation(None));
     for start in 1..11 {
         journal.append(ours.id, &records(&ours, start * 2..start * 2 + 2)).unwrap();
@@ -256,7 +256,7 @@ fn retention_deletes_only_unmarked_closed_files() {
     place.look_after(rotation).unwrap();
 
     let (left, last) = (place.closed(), closed.len());
-    let names = |closed: &[Closed]| closed.iter().map(|closed| closed.name.clone()).collect::<Vec<_>>();
+    let names = |closed: &[ClosedFile]| closed.iter().map(|closed| closed.name.clone()).collect::<Vec<_>>();
     assert_eq!(names(&left), names(&[&closed[1..3], &closed[last - 2..]].concat()));
     assert!(
         left[0].forms.contains_key(&None) && !left[2].forms.contains_key(&None),
@@ -269,7 +269,7 @@ fn retention_deletes_only_unmarked_closed_files() {
 #[test]
 fn the_link_points_to_the_last_closed_file() {
     let ours = channel(1);
-    let place = Place::new();
+    let place = Fixture::new();
     let link = place.files().path("latest", None);
     let with_link = |compression| Rotation { latest_link: Some(link.clone()), ..rotation(compression) };
     let mut journal = place.open_with(with_link(None));
@@ -293,7 +293,7 @@ fn daily() -> Rotation {
 #[test]
 fn a_file_is_closed_at_the_end_of_its_day_without_a_batch() {
     let ours = channel(1);
-    let place = Place::new();
+    let place = Fixture::new();
     let mut journal = place.open_with(daily());
     journal.append(ours.id, &records(&ours, 1..9)).unwrap();
     journal.close_by_the_clock().unwrap();
@@ -309,14 +309,14 @@ fn a_file_is_closed_at_the_end_of_its_day_without_a_batch() {
 #[test]
 fn the_clock_of_a_file_server_closes_and_deletes_nothing() {
     let ours = channel(1);
-    let place = Place::new();
+    let place = Fixture::new();
     let daily = Rotation { keep: Keep { files: NonZeroUsize::new(3), ..Keep::default() }, ..daily() };
     for restart in 0..3 {
         let mut journal = place.open_with(daily.clone());
         for number in restart * 10..restart * 10 + 10 {
             journal.append(ours.id, &records(&ours, [number])).unwrap();
             // The file server's clock is behind, so the file seems to belong to an earlier period.
-            journal.active().unwrap().tail.disk.set_modified(SystemTime::now() - 2 * DAY).unwrap();
+            journal.active().unwrap().appender.disk.set_modified(SystemTime::now() - 2 * DAY).unwrap();
             journal.close_by_the_clock().unwrap();
             place.look_after(daily.clone()).unwrap();
         }
@@ -343,7 +343,7 @@ fn after_a_start_the_period_of_a_file_is_that_of_its_last_events() {
         (forged, 0, "the service says, which is not asked"),
         (line(1, received(2)).replace("received", "at"), 0, "it is not said"),
     ] {
-        let place = Place::holding(held.as_bytes());
+        let place = Fixture::holding(held.as_bytes());
         // The modification time must have no effect.
         let file = OpenOptions::new().write(true).open(place.path()).unwrap();
         file.set_modified(SystemTime::now() - 2 * DAY).unwrap();
@@ -356,7 +356,7 @@ fn after_a_start_the_period_of_a_file_is_that_of_its_last_events() {
 fn a_missing_line_break_is_added_before_closing() {
     let ours = channel(1);
     let whole = lines(&records(&ours, 1..4));
-    let place = Place::holding(&whole[..whole.len() - 1]);
+    let place = Fixture::holding(&whole[..whole.len() - 1]);
     let mut journal = place.open_with(rotation(None));
     journal.append(ours.id, &records(&ours, 4..8)).unwrap();
     assert_eq!(place.closed()[0].forms[&None], whole.len() as u64);
@@ -366,7 +366,7 @@ fn a_missing_line_break_is_added_before_closing() {
 #[test]
 fn a_linked_file_is_closed_in_its_own_directory() {
     let ours = channel(1);
-    let (place, other) = (Place::new(), Place::new());
+    let (place, other) = (Fixture::new(), Fixture::new());
     symlink(other.path(), place.path()).unwrap();
     let mut journal = place.open_with(rotation(None));
     journal.append(ours.id, &records(&ours, 1..5)).unwrap();

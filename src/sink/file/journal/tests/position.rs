@@ -23,8 +23,8 @@ fn at(number: i64) -> Position {
 }
 
 /// A file to which channel 1 has written these events, one event per batch.
-fn written(offsets: impl IntoIterator<Item = i64>) -> (Place, Journal) {
-    let place = Place::new();
+fn written(offsets: impl IntoIterator<Item = i64>) -> (Fixture, Journal) {
+    let place = Fixture::new();
     let mut journal = place.open();
     compare(&mut journal, &recorded(&channel(1), None, &[]));
     for number in offsets {
@@ -56,7 +56,7 @@ fn a_restored_file_has_the_position_of_its_newest_line() {
             (&[1, 2, 4, 5, 6], 3, at(2), &[4, 5, 6]),
             (&[1, 2, 3], 0, Position::At(None), &[1, 2, 3]),
         ] {
-            let place = Place::holding(&lines(&shape(held)));
+            let place = Fixture::holding(&lines(&shape(held)));
             let mut journal = place.open();
             let through = Some(offset(7));
             let recorded = Recorded { through, ..confirmed(&record(&ours, last)) };
@@ -91,7 +91,7 @@ fn a_file_with_the_last_event_has_the_confirmed_position() {
         ([lines(&records(&ours, 1..8)), many(&other, 3000)].concat(), 7, &[]),
         ([lines(&records(&ours, 1..9)), many(&other, 3000)].concat(), 7, &[8]),
     ] {
-        let place = Place::holding(&held);
+        let place = Fixture::holding(&held);
         let recorded = Recorded { through: Some(offset(7)), ..confirmed(&record(&ours, last)) };
         let (position, skipped) = compare(&mut place.open(), &recorded);
         let found = found.iter().map(|&number| offset(number)).collect();
@@ -110,7 +110,7 @@ fn a_moved_or_truncated_file_keeps_the_confirmed_position() {
         // The new file has a batch that was not recorded.
         (Some(lines(&records(&ours, 8..10))), &[8, 9]),
     ] {
-        let place = Place::new();
+        let place = Fixture::new();
         if let Some(held) = &held {
             fs::write(place.path(), held).unwrap();
         }
@@ -123,7 +123,7 @@ fn a_moved_or_truncated_file_keeps_the_confirmed_position() {
 #[test]
 fn nothing_is_compared_before_the_first_confirmation() {
     let ours = channel(1);
-    let place = Place::holding(&lines(&records(&ours, 1..4)));
+    let place = Fixture::holding(&lines(&records(&ours, 1..4)));
     let mut journal = place.open();
     assert_eq!(compare(&mut journal, &recorded(&ours, Some(7), &[])), (at(7), BTreeSet::new()));
     assert_eq!(compare(&mut journal, &recorded(&ours, None, &[])).0, Position::At(None));
@@ -136,7 +136,7 @@ fn nothing_is_compared_before_the_first_confirmation() {
 #[test]
 fn another_event_at_the_last_offset_is_not_matched() {
     let ours = channel(1);
-    let place = Place::holding(&lines(&records(&ours, 1..4)));
+    let place = Fixture::holding(&lines(&records(&ours, 1..4)));
     let mut journal = place.open();
     let (position, held) = compare(&mut journal, &confirmed(&record_of_another(&ours, 3)));
     assert_eq!((position, held), (at(2), [offset(3)].into()));
@@ -149,7 +149,7 @@ fn the_last_event_is_found_in_every_kind_of_closed_file() {
     let ours = channel(1);
     for form in 0..6 {
         for indexed in [false, true] {
-            let place = Place::new();
+            let place = Fixture::new();
             let mut journal = place.open_with(rotation(None));
             journal.append(ours.id, &records(&ours, 1..4)).unwrap();
             journal.settings.rotation.as_mut().unwrap().size = Some(1);
@@ -177,7 +177,7 @@ fn the_last_event_is_found_in_every_kind_of_closed_file() {
 #[test]
 fn without_state_the_position_is_the_highest_offset_in_the_file() {
     let (ours, other) = (channel(1), channel(2));
-    let position = |bytes: &[u8]| Place::holding(bytes).open().snapshot().unwrap().position(ours.id).unwrap();
+    let position = |bytes: &[u8]| Fixture::holding(bytes).open().snapshot().unwrap().position(ours.id).unwrap();
     for format in [Format::Json, Format::CloudEvents] {
         let shape = |offsets: &[i64]| -> Vec<_> {
             records(&ours, offsets.iter().copied()).iter().map(|record| shaped(record, format)).collect()
@@ -194,7 +194,7 @@ fn without_state_the_position_is_the_highest_offset_in_the_file() {
 #[test]
 fn the_position_is_found_behind_a_file_with_only_a_late_delivery() {
     let (ours, other) = (channel(1), channel(2));
-    let place = Place::new();
+    let place = Fixture::new();
     let mut journal = place.open_with(rotation(None));
     journal.settings.rotation.as_mut().unwrap().size = Some(1);
     for (of, batch) in [(&ours, [1, 2]), (&ours, [8, 9]), (&other, [70, 71]), (&ours, [3, 4])] {
@@ -209,7 +209,7 @@ fn two_events_at_one_offset_are_each_written_once_across_a_crash() {
     for format in FORMATS {
         let [one, two] = [record(&ours, 5), record_of_another(&ours, 5)].map(|record| shaped(&record, format));
         // The cursor was moved back, because the service was restored. The file already has the first event.
-        let place = Place::holding(&lines([&shaped(&record(&ours, 4), format), &one]));
+        let place = Fixture::holding(&lines([&shaped(&record(&ours, 4), format), &one]));
         let mut journal = place.open();
         compare(&mut journal, &recorded(&ours, Some(4), &[]));
         journal.append(ours.id, std::slice::from_ref(&two)).unwrap();
@@ -262,7 +262,7 @@ fn a_backup_copied_over_the_file_is_reported_once_per_lane() {
 #[test]
 fn events_are_skipped_only_while_the_file_is_unchanged() {
     let ours = channel(1);
-    let place = Place::holding(&lines(&records(&ours, 1..8)));
+    let place = Fixture::holding(&lines(&records(&ours, 1..8)));
     let mut journal = place.open();
     compare(&mut journal, &recorded(&ours, Some(3), &[]));
     fs::write(place.path(), lines(&records(&ours, 1..4))).unwrap();

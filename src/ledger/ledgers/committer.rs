@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tracing::{debug, error, info, warn};
 
-use crate::store::{Lease, Loss, Outcome, Store};
+use crate::store::{CommitOutcome, Lease, Loss, Store};
 use crate::{Effects, Refusal, StateError};
 use net::Chain;
 use telemetry::metrics;
@@ -57,11 +57,11 @@ pub enum CommitError {
 pub(super) struct Request {
     pub(super) lease: Lease,
     pub(super) effects: Effects,
-    pub(super) answer: Answer,
+    pub(super) answer: CommitWaiter,
 }
 
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct CommitWaiter {
     /// Keeps the channel claimed in this process until its effects are written, because the next claim reads them.
     pub(super) _owner: Arc<Owner>,
     pub(super) done: oneshot::Sender<Result<(), CommitError>>,
@@ -90,7 +90,7 @@ impl Drop for Owner {
 #[derive(Debug, Default)]
 struct Group {
     effects: Vec<(Lease, Effects)>,
-    answers: Vec<Vec<Answer>>,
+    answers: Vec<Vec<CommitWaiter>>,
 }
 
 /// Starts the tasks that write to a store, check it, and release the leases of owners that have ended. They end with
@@ -125,7 +125,7 @@ async fn serve(store: Arc<dyn Store>, mut requests: mpsc::Receiver<Request>, wri
         let effects = Arc::new(take(&mut group.effects));
         let outcomes = match &fatal {
             None => writes.during(store.commit(effects.clone())).await,
-            Some(error) => vec![Outcome::Fatal(StateError::clone(error)); effects.len()],
+            Some(error) => vec![CommitOutcome::Fatal(StateError::clone(error)); effects.len()],
         };
         writes.note(&outcomes);
         fatal = group.answer(Arc::unwrap_or_clone(effects), outcomes).or(fatal);
@@ -155,25 +155,25 @@ impl Group {
 
     /// Answers the commits that have an outcome and keeps the unavailable ones. Returns the error of a fatal write, if
     /// any.
-    fn answer(&mut self, effects: Vec<(Lease, Effects)>, outcomes: Vec<Outcome>) -> Option<StateError> {
+    fn answer(&mut self, effects: Vec<(Lease, Effects)>, outcomes: Vec<CommitOutcome>) -> Option<StateError> {
         let mut fatal = None;
         for (((lease, effects), answers), outcome) in effects.into_iter().zip(take(&mut self.answers)).zip(outcomes) {
             let written = match outcome {
-                Outcome::Unavailable(_) if !lease.lost.is_cancelled() => {
+                CommitOutcome::Unavailable(_) if !lease.lost.is_cancelled() => {
                     self.effects.push((lease, effects));
                     self.answers.push(answers);
                     continue;
                 }
-                Outcome::Ok => Ok(()),
-                Outcome::Lost(loss) => {
+                CommitOutcome::Ok => Ok(()),
+                CommitOutcome::Lost(loss) => {
                     report(&lease, loss);
                     lease.lost.cancel();
                     Err(loss.into())
                 }
-                Outcome::Unavailable(_) => Err(Loss::Ended.into()),
-                Outcome::Fatal(error) => Err(fatal.insert(error).clone().into()),
+                CommitOutcome::Unavailable(_) => Err(Loss::Ended.into()),
+                CommitOutcome::Fatal(error) => Err(fatal.insert(error).clone().into()),
             };
-            for Answer { done, .. } in answers {
+            for CommitWaiter { done, .. } in answers {
                 // A stopped lane no longer waits for the answer. The commit is valid anyway.
                 let _ = done.send(written.clone());
             }
@@ -245,9 +245,9 @@ impl Writes {
     }
 
     /// Records whether commits can be written. The store can refuse commits although it answers.
-    fn note(&self, outcomes: &[Outcome]) {
+    fn note(&self, outcomes: &[CommitOutcome]) {
         let refused = outcomes.iter().find_map(|outcome| match outcome {
-            Outcome::Unavailable(error) => Some(Chain(error).to_string()),
+            CommitOutcome::Unavailable(error) => Some(Chain(error).to_string()),
             _ => None,
         });
         match &refused {

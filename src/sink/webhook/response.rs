@@ -15,11 +15,11 @@ pub(super) const DRAINING: Duration = Duration::from_secs(1);
 
 pub(super) struct Refusal {
     pub(super) error: SinkError,
-    pub(super) about: About,
+    pub(super) about: RefusalScope,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum About {
+pub(super) enum RefusalScope {
     /// The endpoint: it asks for a pause or cannot be reached. Nothing more is posted now.
     Endpoint,
     /// The request, for example its URL or our credentials: every similar request is refused.
@@ -39,26 +39,26 @@ pub(super) fn outcome(response: &Response, hint: Option<&str>) -> Result<(), Ref
     if status == StatusCode::GONE {
         let message =
             "answered 410: it accepts no more events, and receives none until it is resumed (channeld resume)";
-        return Err(Refusal { error: SinkError::Gone(message.to_owned()), about: About::Endpoint });
+        return Err(Refusal { error: SinkError::Gone(message.to_owned()), about: RefusalScope::Endpoint });
     }
     let redirection = if status.is_redirection() { ", and redirects are not followed: name the final URL" } else { "" };
     let retry_after = http::retry_after(response.headers());
     let about = match status {
-        _ if retry_after.is_some() => About::Endpoint,
-        StatusCode::TOO_MANY_REQUESTS => About::Endpoint,
-        StatusCode::PAYLOAD_TOO_LARGE => About::Size,
+        _ if retry_after.is_some() => RefusalScope::Endpoint,
+        StatusCode::TOO_MANY_REQUESTS => RefusalScope::Endpoint,
+        StatusCode::PAYLOAD_TOO_LARGE => RefusalScope::Size,
         StatusCode::BAD_REQUEST
         | StatusCode::CONFLICT
         | StatusCode::UNSUPPORTED_MEDIA_TYPE
-        | StatusCode::UNPROCESSABLE_ENTITY => About::Content,
-        _ => About::Request,
+        | StatusCode::UNPROCESSABLE_ENTITY => RefusalScope::Content,
+        _ => RefusalScope::Request,
     };
     // All other statuses are about the event or our credentials.
     let temporary = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
     let fault = match about {
         _ if status.is_server_error() || temporary.contains(&status) => Fault::Target,
-        About::Content | About::Size => Fault::Event,
-        About::Endpoint | About::Request => Fault::Operator,
+        RefusalScope::Content | RefusalScope::Size => Fault::Event,
+        RefusalScope::Endpoint | RefusalScope::Request => Fault::Operator,
     };
     let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
     let message = format!("answered {}{redirection}{hint}", status.as_u16());

@@ -15,16 +15,16 @@ use super::hash::Address;
 use super::signature::address_of;
 
 /// The members of one signer set: their addresses and further knowledge about them.
-pub(super) struct Known {
+pub(super) struct Members {
     /// In the order of the list.
     pub(super) addresses: Vec<Address>,
     /// The keys that were recovered often, and their precomputed tables.
     pub(super) prepared: Prepared,
 }
 
-static SETS: Mutex<Vec<Weak<Known>>> = Mutex::new(Vec::new());
+static SETS: Mutex<Vec<Weak<Members>>> = Mutex::new(Vec::new());
 
-impl Known {
+impl Members {
     /// Returns the shared set with these addresses, in this order. Creates it if it is not in use.
     pub(super) fn of(addresses: Vec<Address>) -> Arc<Self> {
         let mut sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,9 +81,9 @@ mod tests {
     #[test]
     fn equal_sets_share_known_signers() {
         let addresses = |last| (100..last).map(|byte| Address([byte; 20])).collect::<Vec<_>>();
-        let known = Known::of(addresses(104));
-        assert!(Arc::ptr_eq(&known, &Known::of(addresses(104))));
-        assert!(!Arc::ptr_eq(&known, &Known::of(addresses(103))));
+        let known = Members::of(addresses(104));
+        assert!(Arc::ptr_eq(&known, &Members::of(addresses(104))));
+        assert!(!Arc::ptr_eq(&known, &Members::of(addresses(103))));
         let before = Arc::downgrade(&known);
         drop(known);
         assert!(before.upgrade().is_none());

@@ -1,17 +1,17 @@
-//! Claimed channels. A ledger can only be changed through a claim.
+//! The ledgers of the channels whose leases this process has. A ledger can only be changed through a [`LeasedLedger`].
 //!
 //! # Invariants
 //!
-//! * **One claim per channel.** A second claim of a channel waits until the first has ended and its commits are
-//!   written.
+//! * **One lease per channel.** A second [`claim`](Ledgers::claim) of a channel waits until the first lease has ended and
+//!   its commits are written.
 //! * **In order.** Effects reach the store in the order in which commits were applied.
-//! * **Durable before it answers.** [`Claim::commit`] returns when the store has the effects. Until then the ledger is
+//! * **Durable before it answers.** [`LeasedLedger::commit`] returns when the store has the effects. Until then the ledger is
 //!   ahead of the store, and code that reads the ledger must not act on it externally.
 //!
 //! # Cancellation
 //!
-//! Dropping the future of a started commit does not undo the commit. Neither does dropping the claim: the channel can
-//! be claimed again when the commit is written.
+//! Dropping the future of a started commit does not undo the commit. Neither does dropping the [`LeasedLedger`]: the channel
+//! can be claimed again when the commit is written.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -23,9 +23,9 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tracing::debug;
 
-use crate::rules::{Changes, Moved, rekey};
-use crate::store::{Lease, Loss, Outcome, Store};
-use crate::{Commit, Digest, Key, Ledger, Place, Proof, StateError};
+use crate::rules::{Changes, MovedEntry, rekey};
+use crate::store::{CommitOutcome, Lease, Loss, Store};
+use crate::{Commit, Digest, EventLocation, Key, Ledger, Proof, StateError};
 use net::Chain;
 use net::tasks::lock;
 use proof::event::ChannelId;
@@ -37,7 +37,7 @@ mod tests;
 
 pub use committer::{CommitError, Writes};
 
-use committer::{Answer, Owner, Request, UNAVAILABLE_WAIT};
+use committer::{CommitWaiter, Owner, Request, UNAVAILABLE_WAIT};
 
 /// The number of proofs that one process remembers for all channels together.
 pub const PROOFS: usize = 100_000;
@@ -51,7 +51,7 @@ const MOVED_BYTES: usize = 8 << 20;
 /// The ledgers of a process.
 #[derive(Debug)]
 pub struct Ledgers {
-    /// The store, for access that needs no claim: bodies, channels, and losses.
+    /// The store, for access that needs no lease: bodies, channels, and losses.
     pub store: Arc<dyn Store>,
     /// Locked by the owner of each channel.
     owners: Mutex<HashMap<ChannelId, Arc<tokio::sync::Mutex<()>>>>,
@@ -59,23 +59,23 @@ pub struct Ledgers {
     releases: mpsc::UnboundedSender<Lease>,
     /// The progress of writes.
     pub writes: Arc<Writes>,
-    /// Claims that this process has made.
+    /// Leases that this process has acquired.
     pub claims_made: IntCounter,
-    /// Claims of this process that ended because the lease was lost.
+    /// Leases that this process has lost.
     pub claims_lost: IntCounter,
     /// The tasks that write. They end when this is dropped.
     tasks: JoinSet<()>,
 }
 
-/// A claim, and the remembered proofs of its channel, oldest first.
-pub type Claimed = (Claim, Vec<Proof>);
+/// A leased ledger, and the remembered proofs of its channel, oldest first.
+pub type LedgerAndProofs = (LeasedLedger, Vec<Proof>);
 
-/// A channel that this process owns until the claim is dropped.
+/// The ledger of a channel, with the channel's lease, which is released when this is dropped.
 #[derive(Debug)]
-pub struct Claim {
+pub struct LeasedLedger {
     /// The right to run the channel.
     pub lease: Lease,
-    /// Shared, so that code without access to the claim can read it.
+    /// Shared, so that code that does not have the lease can read it.
     pub ledger: Arc<Mutex<Ledger>>,
     store: Arc<dyn Store>,
     commits: mpsc::Sender<Request>,
@@ -95,21 +95,21 @@ impl Ledgers {
         Self { store, owners: Mutex::default(), commits, releases, writes, claims_made, claims_lost, tasks }
     }
 
-    /// Claims a channel and remembers up to `proofs` of its proofs. If this process has already claimed the channel,
-    /// waits until that claim ends. Returns `None` if another process owns the channel.
+    /// Acquires the lease of a channel and remembers up to `proofs` of its proofs. If this process already has the
+    /// lease, waits until it ends. Returns `None` if another process owns the channel.
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub async fn claim(&self, channel: ChannelId, proofs: usize) -> Result<Option<Claimed>, StateError> {
+    pub async fn claim(&self, channel: ChannelId, proofs: usize) -> Result<Option<LedgerAndProofs>, StateError> {
         let owner = self.owner(channel).lock_owned().await;
         self.claim_as(owner, channel, proofs).await
     }
 
-    /// Like [`claim`](Self::claim), but also returns `None` if this process has already claimed the channel.
+    /// Like [`claim`](Self::claim), but also returns `None` if this process already has the lease.
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub async fn try_claim(&self, channel: ChannelId, proofs: usize) -> Result<Option<Claimed>, StateError> {
+    pub async fn try_claim(&self, channel: ChannelId, proofs: usize) -> Result<Option<LedgerAndProofs>, StateError> {
         match self.owner(channel).try_lock_owned() {
             Ok(owner) => self.claim_as(owner, channel, proofs).await,
             Err(_) => Ok(None),
@@ -125,7 +125,7 @@ impl Ledgers {
         alone: OwnedMutexGuard<()>,
         channel: ChannelId,
         proofs: usize,
-    ) -> Result<Option<Claimed>, StateError> {
+    ) -> Result<Option<LedgerAndProofs>, StateError> {
         let Some((lease, mut entries)) = self.store.claim(channel).await? else { return Ok(None) };
         let moves = rekey(&mut entries)?;
         let (mut ledger, delivered) = Ledger::load(entries, proofs)?;
@@ -135,7 +135,7 @@ impl Ledgers {
         self.claims_made.inc();
         let (releases, lost) = (self.releases.clone(), self.claims_lost.clone());
         let owner = Owner { lease: lease.clone(), releases, lost, _alone: alone };
-        let claim = Claim {
+        let leased = LeasedLedger {
             lease,
             ledger: Arc::new(Mutex::new(ledger)),
             store: self.store.clone(),
@@ -143,12 +143,12 @@ impl Ledgers {
             changed: Notify::new(),
             owner: Arc::new(owner),
         };
-        Ok(Some((claim, delivered)))
+        Ok(Some((leased, delivered)))
     }
 
     /// Moves entries of version 0.1 to their new keys. Returns `false` if another process has taken over the channel.
-    /// Each commit moves whole entries, so an interrupted migration continues with the next claim.
-    async fn migrate(&self, lease: &Lease, ledger: &mut Ledger, moves: Vec<Moved>) -> Result<bool, StateError> {
+    /// Each commit moves whole entries, so an interrupted migration continues with the next lease.
+    async fn migrate(&self, lease: &Lease, ledger: &mut Ledger, moves: Vec<MovedEntry>) -> Result<bool, StateError> {
         let mut moves = moves.into_iter().peekable();
         while moves.peek().is_some() {
             let (mut changes, mut bytes) = (Changes::new(), 0);
@@ -162,9 +162,9 @@ impl Ledgers {
             let effects = ledger.effects(changes);
             let outcomes = self.store.commit(Arc::new(vec![(lease.clone(), effects)])).await;
             match outcomes.into_iter().next() {
-                Some(Outcome::Ok) => {}
-                Some(Outcome::Unavailable(error) | Outcome::Fatal(error)) => return Err(error),
-                Some(Outcome::Lost(_)) | None => return Ok(false),
+                Some(CommitOutcome::Ok) => {}
+                Some(CommitOutcome::Unavailable(error) | CommitOutcome::Fatal(error)) => return Err(error),
+                Some(CommitOutcome::Lost(_)) | None => return Ok(false),
             }
         }
         Ok(true)
@@ -183,7 +183,7 @@ impl Ledgers {
     /// Records that a channel shows these proofs, and returns the proofs that another channel showed first, like
     /// [`Store::show`]. Waits while the store cannot be reached, because nothing could be recorded during that time
     /// anyway.
-    pub async fn show(&self, channel: ChannelId, proofs: &[Proof]) -> Vec<(Digest, Place)> {
+    pub async fn show(&self, channel: ChannelId, proofs: &[Proof]) -> Vec<(Digest, EventLocation)> {
         loop {
             match self.store.show(channel, proofs).await {
                 Ok(shown) => return shown,
@@ -195,7 +195,7 @@ impl Ledgers {
         }
     }
 
-    /// Stops writing. Claims can no longer commit.
+    /// Stops writing. Leased ledgers can no longer commit.
     pub async fn close(mut self) {
         self.tasks.shutdown().await;
     }
@@ -206,7 +206,7 @@ pub fn proofs_each(channels: usize) -> usize {
     (PROOFS / channels.max(1)).max(PROOFS_OF_A_CHANNEL)
 }
 
-impl Claim {
+impl LeasedLedger {
     /// The ledger after all applied commits. The guard must not be held across an await.
     pub fn ledger(&self) -> MutexGuard<'_, Ledger> {
         lock(&self.ledger)
@@ -227,7 +227,7 @@ impl Claim {
             // were applied.
             let mut ledger = self.ledger();
             let effects = ledger.apply(commit)?;
-            let answer = Answer { _owner: self.owner.clone(), done };
+            let answer = CommitWaiter { _owner: self.owner.clone(), done };
             room.send(Request { lease: self.lease.clone(), effects, answer });
         }
         self.changed.notify_waiters();

@@ -59,13 +59,13 @@ impl Disk for Faulty {
 #[test]
 fn accepted_lines_are_present_once_and_synced_whatever_fails() {
     for faults in 0..1 << 12 {
-        let mut tail = Tail::new(Faulty::new(faults));
+        let mut appender = Appender::new(Faulty::new(faults));
         let mut expected = b"held\n".to_vec();
         for batch in [&b"one\ntwo\n"[..], b"three\n"] {
-            while tail.append(&[batch]).is_err() {}
+            while appender.append(&[batch]).is_err() {}
             expected.extend_from_slice(batch);
-            assert_eq!(*tail.disk.synced.borrow(), expected, "{faults:b}");
-            assert_eq!(*tail.disk.bytes.borrow(), expected, "{faults:b}");
+            assert_eq!(*appender.disk.synced.borrow(), expected, "{faults:b}");
+            assert_eq!(*appender.disk.bytes.borrow(), expected, "{faults:b}");
         }
     }
 }
@@ -74,20 +74,20 @@ fn accepted_lines_are_present_once_and_synced_whatever_fails() {
 fn a_failed_batch_is_cut_off_at_once_where_possible() {
     // The operations are length, append and sync, and then length and cut to settle.
     for fault in [0b10, 0b100] {
-        let mut tail = Tail::new(Faulty::new(fault));
-        tail.append(&[b"batch\n"]).unwrap_err();
-        assert_eq!(*tail.disk.bytes.borrow(), b"held\n");
+        let mut appender = Appender::new(Faulty::new(fault));
+        appender.append(&[b"batch\n"]).unwrap_err();
+        assert_eq!(*appender.disk.bytes.borrow(), b"held\n");
     }
 }
 
 #[test]
 fn truncating_never_extends_a_file() {
     // Appending and settling fail, so the cut is still due when the file is empty.
-    let mut tail = Tail::new(Faulty::new(0b110));
-    tail.append(&[b"batch\n"]).unwrap_err();
-    tail.disk.bytes.borrow_mut().clear();
-    tail.append(&[b"batch\n"]).unwrap();
-    assert_eq!(*tail.disk.bytes.borrow(), b"batch\n");
+    let mut appender = Appender::new(Faulty::new(0b110));
+    appender.append(&[b"batch\n"]).unwrap_err();
+    appender.disk.bytes.borrow_mut().clear();
+    appender.append(&[b"batch\n"]).unwrap();
+    assert_eq!(*appender.disk.bytes.borrow(), b"batch\n");
 }
 
 /// There are more pieces than the system accepts in one call.

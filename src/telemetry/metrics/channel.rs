@@ -8,7 +8,7 @@ use reqwest::StatusCode;
 use strum::{IntoStaticStr, VariantArray};
 
 use super::Metrics;
-use super::words::ChannelCounters;
+use super::counters::ChannelCounters;
 use proof::event::EventType;
 use record::ChannelRef;
 

@@ -7,13 +7,13 @@ use k256::{AffinePoint, ProjectivePoint};
 
 use super::*;
 
-fn signature(r: &FieldBytes, s: &Scalar, v: u8) -> Option<Recoverable> {
-    Recoverable::parse(&format!("0x{}{}{v:02x}", hex::encode(r), hex::encode(s.to_bytes())))
+fn signature(r: &FieldBytes, s: &Scalar, v: u8) -> Option<RecoverableSignature> {
+    RecoverableSignature::parse(&format!("0x{}{}{v:02x}", hex::encode(r), hex::encode(s.to_bytes())))
 }
 
 /// Whether the key is found with its multiples. They use the narrowest window, because its table is the fastest to compute.
 /// A zero digest, or points without a sum, are left to recovery.
-fn asked(digest: &Hash, signature: &Recoverable, key: &AffinePoint) -> bool {
+fn asked(digest: &Hash, signature: &RecoverableSignature, key: &AffinePoint) -> bool {
     let recovers = || signature.recover(digest).is_some_and(|recovered| recovered.as_affine() == key);
     if as_scalar(digest) == Scalar::ZERO {
         return recovers();

@@ -47,15 +47,15 @@ impl Disk for fs::File {
     }
 }
 
-/// The end of a file that nothing else writes to.
+/// Appends batches to a file that nothing else writes to.
 #[derive(Debug)]
-pub(super) struct Tail<D> {
+pub(super) struct Appender<D> {
     pub(super) disk: D,
     /// The length before a batch that was started and is not durable.
     torn_at: Option<u64>,
 }
 
-impl<D: Disk> Tail<D> {
+impl<D: Disk> Appender<D> {
     pub(super) fn new(disk: D) -> Self {
         Self { disk, torn_at: None }
     }

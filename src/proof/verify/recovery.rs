@@ -7,9 +7,9 @@
 //!   never read.
 
 use super::hash::Hash;
-use super::known::Known;
+use super::members::Members;
 use super::reason::Reason;
-use super::signature::Recoverable;
+use super::signature::RecoverableSignature;
 
 /// The signatures of a proof as text, and the digest that they sign.
 pub(super) struct Signatures<'a> {
@@ -19,7 +19,7 @@ pub(super) struct Signatures<'a> {
 
 /// The result of counting a proof with enough signatures.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Counted {
+pub(super) struct SignatureCount {
     /// The indexes in the set of `required` distinct members, in the order of the proof.
     pub(super) members: Vec<usize>,
     /// The number of signatures among them by keys outside the set.
@@ -27,7 +27,7 @@ pub(super) struct Counted {
 }
 
 pub(super) struct Reading<'a> {
-    pub(super) known: &'a Known,
+    pub(super) known: &'a Members,
     required: usize,
     pub(super) proof: &'a Signatures<'a>,
     pub(super) read: usize,
@@ -38,7 +38,7 @@ pub(super) struct Reading<'a> {
 }
 
 impl<'a> Reading<'a> {
-    pub(super) fn new(known: &'a Known, required: usize, proof: &'a Signatures<'a>) -> Self {
+    pub(super) fn new(known: &'a Members, required: usize, proof: &'a Signatures<'a>) -> Self {
         let (found, malformed) = (Vec::with_capacity(required), false);
         Self { known, required, proof, read: 0, found, strangers: 0, malformed }
     }
@@ -55,7 +55,7 @@ impl<'a> Reading<'a> {
 
     /// Reads the next signature and recovers its key.
     pub(super) fn recover(&mut self) {
-        let signature = self.proof.texts[self.read].as_deref().and_then(Recoverable::parse);
+        let signature = self.proof.texts[self.read].as_deref().and_then(RecoverableSignature::parse);
         let key = signature.and_then(|signature| signature.recover(&self.proof.digest));
         match key.map(|key| self.known.recovered(&key)) {
             None => self.malformed = true,
@@ -67,7 +67,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    pub(super) fn finish(mut self) -> Result<Counted, Reason> {
+    pub(super) fn finish(mut self) -> Result<SignatureCount, Reason> {
         while !self.is_over() {
             self.recover();
         }
@@ -77,7 +77,7 @@ impl<'a> Reading<'a> {
         } else if members.len() < required {
             Err(Reason::TooFewSignatures { found: members.len(), required, strangers })
         } else {
-            Ok(Counted { members, strangers })
+            Ok(SignatureCount { members, strangers })
         }
     }
 }

@@ -23,10 +23,10 @@ use super::multiples::{GENERATOR, Multiples, Window};
 use super::order::Snapshot;
 use super::sums::{Lists, Point};
 use crate::verify::hash::Hash;
-use crate::verify::known::Known;
-use crate::verify::reading::{Counted, Reading, Signatures};
+use crate::verify::members::Members;
 use crate::verify::reason::Reason;
-use crate::verify::signature::Recoverable;
+use crate::verify::recovery::{Reading, SignatureCount, Signatures};
+use crate::verify::signature::RecoverableSignature;
 
 #[cfg(test)]
 mod tests;
@@ -40,10 +40,14 @@ thread_local! {
 }
 
 /// Reads each proof until `required` members are found. Returns `None` if no member has precomputed multiples.
-pub(crate) fn read(known: &Known, required: usize, proofs: &[Signatures<'_>]) -> Option<Vec<Result<Counted, Reason>>> {
+pub(crate) fn read(
+    known: &Members,
+    required: usize,
+    proofs: &[Signatures<'_>],
+) -> Option<Vec<Result<SignatureCount, Reason>>> {
     let prepared = &known.prepared;
     let places = prepared.window.filter(|_| prepared.has_multiples()).map(Window::places)?;
-    let mut readings: Vec<_> = proofs.iter().map(|proof| AskedReading::new(known, required, proof)).collect();
+    let mut readings: Vec<_> = proofs.iter().map(|proof| BatchReading::new(known, required, proof)).collect();
     let (order, mut lists) = (prepared.order.snapshot(), LISTS.take());
     // If many signers sign in no learnable order, recovery costs less than testing members.
     if order.expected() * places < lists.additions_of_a_recovery() {
@@ -57,7 +61,7 @@ pub(crate) fn read(known: &Known, required: usize, proofs: &[Signatures<'_>]) ->
 }
 
 /// Prepares the first signatures of all proofs, as many as are required. These signatures are read in any case.
-fn prepare(readings: &mut [AskedReading<'_>], lists: &mut Lists) {
+fn prepare(readings: &mut [BatchReading<'_>], lists: &mut Lists) {
     let signatures = readings.iter().flat_map(|reading| &reading.signatures);
     let inverses = inverses(signatures.map(|asked| &asked.signature));
     let all = readings.iter_mut().flat_map(|reading| {
@@ -77,7 +81,7 @@ fn prepare(readings: &mut [AskedReading<'_>], lists: &mut Lists) {
 }
 
 /// Tests one member for each proof's next signature. Returns `false` if no member is left to test.
-fn ask(readings: &mut [AskedReading<'_>], order: &Snapshot, lists: &mut Lists) -> bool {
+fn ask(readings: &mut [BatchReading<'_>], order: &Snapshot, lists: &mut Lists) -> bool {
     let mut asking = Vec::with_capacity(readings.len());
     for reading in readings {
         if let Some((member, multiples)) = reading.next_to_ask(order)
@@ -98,7 +102,7 @@ fn ask(readings: &mut [AskedReading<'_>], order: &Snapshot, lists: &mut Lists) -
 }
 
 /// Returns 1/s of every signature, for the cost of one inversion and a few products.
-fn inverses<'a>(signatures: impl Iterator<Item = &'a Recoverable>) -> Vec<Scalar> {
+fn inverses<'a>(signatures: impl Iterator<Item = &'a RecoverableSignature>) -> Vec<Scalar> {
     let scalars: Vec<_> = signatures.map(s).collect();
     // First compute the product of all scalars before each one. Then invert the total product, and remove one scalar after
     // another from the end.
@@ -116,16 +120,16 @@ fn inverses<'a>(signatures: impl Iterator<Item = &'a Recoverable>) -> Vec<Scalar
 /// Whether the signature names this point. The point's first coordinate must be r, and its second must be odd or even as
 /// the recovery byte says. r is the coordinate itself, because with the accepted recovery bytes the order was not
 /// subtracted from it.
-fn names(signature: &Recoverable, point: &Point) -> bool {
+fn names(signature: &RecoverableSignature, point: &Point) -> bool {
     let (x, _) = signature.signature.split_bytes();
     point.x() == x && point.y_is_odd() == signature.recovery.is_y_odd()
 }
 
-fn r(signature: &Recoverable) -> Scalar {
+fn r(signature: &RecoverableSignature) -> Scalar {
     *signature.signature.split_scalars().0
 }
 
-fn s(signature: &Recoverable) -> Scalar {
+fn s(signature: &RecoverableSignature) -> Scalar {
     *signature.signature.split_scalars().1
 }
 
@@ -134,8 +138,8 @@ fn as_scalar(digest: &Hash) -> Scalar {
 }
 
 /// A signature for which members are tested.
-struct Asked {
-    signature: Recoverable,
+struct TestedSignature {
+    signature: RecoverableSignature,
     /// r/s.
     factor: Scalar,
     /// (z/s)·G.
@@ -143,26 +147,26 @@ struct Asked {
 }
 
 /// A proof that is read by testing members.
-struct AskedReading<'a> {
+struct BatchReading<'a> {
     reading: Reading<'a>,
     /// The first signatures, as many as are required. The list ends before a malformed signature.
-    signatures: Vec<Asked>,
+    signatures: Vec<TestedSignature>,
     /// The number of members that were considered for the next signature.
     considered: usize,
 }
 
-impl<'a> AskedReading<'a> {
-    fn new(known: &'a Known, required: usize, proof: &'a Signatures<'a>) -> Self {
+impl<'a> BatchReading<'a> {
+    fn new(known: &'a Members, required: usize, proof: &'a Signatures<'a>) -> Self {
         // Zero has no multiples, so a proof with a zero digest is left to recovery.
         let texts = proof.texts.iter().take(if as_scalar(&proof.digest) == Scalar::ZERO { 0 } else { required });
-        let signatures = texts.map_while(|text| Recoverable::parse(text.as_deref()?));
-        let asked = |signature| Asked { signature, factor: Scalar::ZERO, from_digest: None };
+        let signatures = texts.map_while(|text| RecoverableSignature::parse(text.as_deref()?));
+        let asked = |signature| TestedSignature { signature, factor: Scalar::ZERO, from_digest: None };
         let signatures = signatures.map(asked).collect();
         Self { reading: Reading::new(known, required, proof), signatures, considered: 0 }
     }
 
     /// Returns the next signature, if it is one of the first.
-    fn next(&self) -> Option<&Asked> {
+    fn next(&self) -> Option<&TestedSignature> {
         self.signatures.get(self.reading.read)
     }
 

@@ -8,14 +8,14 @@ use rusqlite::ErrorCode;
 use crate::{Fault, SinkError, Undelivered};
 
 /// Why the database was not used.
-pub(super) enum Failure {
+pub(super) enum SqliteError {
     /// SQLite's error, after this many rows of the same lane.
     Sqlite(rusqlite::Error, usize),
     /// A failure that SQLite did not report. If it concerns one lane, nothing was written for this lane.
     Other(SinkError),
 }
 
-impl Failure {
+impl SqliteError {
     pub(super) fn at(self, path: &Path) -> SinkError {
         match self {
             Self::Sqlite(error, _) => of(&error, path),
@@ -29,13 +29,13 @@ impl Failure {
     }
 }
 
-impl From<rusqlite::Error> for Failure {
+impl From<rusqlite::Error> for SqliteError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Sqlite(error, 0)
     }
 }
 
-impl From<SinkError> for Failure {
+impl From<SinkError> for SqliteError {
     fn from(error: SinkError) -> Self {
         Self::Other(error)
     }
