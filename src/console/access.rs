@@ -38,11 +38,11 @@ type Hashed = [u8; 32];
 pub(super) struct Access {
     pub(super) cookie: String,
     pub(super) read_only: bool,
-    doors: Mutex<Doors>,
+    state: Mutex<AccessState>,
 }
 
 #[derive(Default)]
-struct Doors {
+struct AccessState {
     /// Unused addresses, each with the time at which it expires.
     offered: VecDeque<(Hashed, Option<Instant>)>,
     /// Used addresses.
@@ -77,7 +77,7 @@ pub(super) struct Visitor {
 
 /// The result of opening an address.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Entered {
+pub(super) enum EntryResult {
     /// The browser is let in. Contains the value of its cookie.
     In(String),
     Used,
@@ -86,7 +86,7 @@ pub(super) enum Entered {
 
 impl Access {
     pub(super) fn new(port: u16, read_only: bool) -> Self {
-        Self { cookie: format!("channeld-console-{port}"), read_only, doors: Mutex::default() }
+        Self { cookie: format!("channeld-console-{port}"), read_only, state: Mutex::default() }
     }
 
     /// Returns a new address, which works once.
@@ -96,29 +96,29 @@ impl Access {
 
     pub(super) fn offer(&self, until: Option<Instant>) -> String {
         let token = secret();
-        let mut doors = lock(&self.doors);
-        doors.offered.push_back((hash(&token), until));
-        bounded(&mut doors.offered, MOST_OFFERS);
+        let mut state = lock(&self.state);
+        state.offered.push_back((hash(&token), until));
+        bounded(&mut state.offered, MOST_OFFERS);
         token
     }
 
-    pub(super) fn enter(&self, token: &str) -> Entered {
-        let (token, mut doors) = (hash(token), lock(&self.doors));
+    pub(super) fn enter(&self, token: &str) -> EntryResult {
+        let (token, mut state) = (hash(token), lock(&self.state));
         let now = Instant::now();
-        doors.offered.retain(|(_, until)| until.is_none_or(|until| now < until));
-        let Some(at) = doors.offered.iter().position(|(offered, _)| *offered == token) else {
-            return if doors.used.contains(&token) { Entered::Used } else { Entered::Unknown };
+        state.offered.retain(|(_, until)| until.is_none_or(|until| now < until));
+        let Some(at) = state.offered.iter().position(|(offered, _)| *offered == token) else {
+            return if state.used.contains(&token) { EntryResult::Used } else { EntryResult::Unknown };
         };
-        doors.offered.remove(at);
-        doors.used.push_back(token);
-        bounded(&mut doors.used, MOST_OFFERS);
+        state.offered.remove(at);
+        state.used.push_back(token);
+        bounded(&mut state.used, MOST_OFFERS);
         let cookie = secret();
-        doors.count += 1;
-        let number = doors.count;
+        state.count += 1;
+        let number = state.count;
         let session = Session { secret: hash(&cookie), form_token: secret(), number, asked: now, notice: None };
-        doors.sessions.push_back(session);
-        bounded(&mut doors.sessions, MOST_SESSIONS);
-        Entered::In(cookie)
+        state.sessions.push_back(session);
+        bounded(&mut state.sessions, MOST_SESSIONS);
+        EntryResult::In(cookie)
     }
 
     /// Finds the session of a request's cookies. A request for a page also takes the notice.
@@ -126,22 +126,22 @@ impl Access {
         let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
         let pairs = cookies.flat_map(|value| value.split(';')).filter_map(|cookie| cookie.trim().split_once('='));
         let mut secrets = pairs.filter(|(name, _)| *name == self.cookie).map(|(_, secret)| hash(secret));
-        let mut doors = lock(&self.doors);
-        doors.sessions.retain(|session| session.asked.elapsed() < SILENT);
-        let at = secrets.find_map(|secret| doors.sessions.iter().position(|session| session.secret == secret))?;
+        let mut state = lock(&self.state);
+        state.sessions.retain(|session| session.asked.elapsed() < SILENT);
+        let at = secrets.find_map(|secret| state.sessions.iter().position(|session| session.secret == secret))?;
         // The session with the latest request is evicted last.
-        let mut session = doors.sessions.remove(at)?;
+        let mut session = state.sessions.remove(at)?;
         session.asked = Instant::now();
         let notice = if takes_notice { session.notice.take() } else { None };
         let (number, form_token) = (session.number, session.form_token.clone());
-        doors.sessions.push_back(session);
+        state.sessions.push_back(session);
         Some(Visitor { number, form_token, notice, read_only: self.read_only })
     }
 
     /// Stores a notice for the browser's next page.
     pub(super) fn notify(&self, visitor: &Visitor, notice: Notice) {
-        let mut doors = lock(&self.doors);
-        if let Some(session) = doors.sessions.iter_mut().find(|session| session.number == visitor.number) {
+        let mut state = lock(&self.state);
+        if let Some(session) = state.sessions.iter_mut().find(|session| session.number == visitor.number) {
             session.notice = Some(notice);
         }
     }

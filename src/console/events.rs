@@ -11,9 +11,9 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::json;
 
-use super::page::{self, Badge, Visit};
+use super::page::{self, Badge, PageRequest};
 use super::state::State;
-use super::tables::{Count, MOST_NEW, MOST_ROWS, Page, Sample, Search, Source, Table, Unread};
+use super::tables::{HitCount, MOST_NEW, MOST_ROWS, Page, Sample, Search, Source, Table, TableError};
 use super::text::whole;
 use channel::grouped;
 use operator::Report;
@@ -33,36 +33,36 @@ use query::Query;
 const EXPORTED: usize = 100_000;
 
 /// Shows the list.
-pub(super) async fn list(visit: Visit) -> Response {
-    let query = Query::parse(&visit.query, Timestamp::now());
-    let content = match &visit.state.source {
-        Source::Table(table) => of_table(&visit, table, &query).await,
-        Source::Service(why) => service::list(&visit, &query, why).await,
+pub(super) async fn list(request: PageRequest) -> Response {
+    let query = Query::parse(&request.query, Timestamp::now());
+    let content = match &request.state.source {
+        Source::Table(table) => of_table(&request, table, &query).await,
+        Source::Service(why) => service::list(&request, &query, why).await,
     };
-    visit.page("Events", "/", &content).await
+    request.page("Events", "/", &content).await
 }
 
-async fn of_table(visit: &Visit, table: &Table, query: &Query) -> Markup {
+async fn of_table(request: &PageRequest, table: &Table, query: &Query) -> Markup {
     let (sample, mark) = (table.sample().await.unwrap_or_default(), table.mark().await.unwrap_or_default());
     let page = match query.problem(table.search) {
         Some(wrong) => Err(wrong),
-        None => table.page(&query.filter, query.below.as_ref(), query.rows, query.is_patient).await.map_err(|unread| {
-            match unread {
-                Unread::Failed(why) => why,
-                Unread::Slow => "The table did not answer in time.".to_owned(),
+        None => table.page(&query.filter, query.below.as_ref(), query.rows, query.is_patient).await.map_err(|error| {
+            match error {
+                TableError::Failed(why) => why,
+                TableError::TimedOut => "The table did not respond in time.".to_owned(),
             }
         }),
     };
-    let report = visit.state.link.lately().await;
+    let report = request.state.daemon.recent_report().await;
     html! {
-        (heading(&said(table, &sample, query, page.as_ref().ok()), visit, query))
+        (heading(&said(table, &sample, query, page.as_ref().ok()), request, query))
         (filters(query, &sample, Some(table.search)))
-        @if let Some(report) = &report { (held_back(report)) }
+        @if let Some(report) = &report { (quarantined(report)) }
         @match &page {
             Err(why) => p.notice.bad role="alert" { (whole(why)) },
             Ok(page) => {
                 @if query.below.is_none() {
-                    p #arrived.arrived hidden aria-live="polite" data-mark=(mark) data-query=(query.without_place()) {
+                    p #arrived.arrived hidden aria-live="polite" data-mark=(mark) data-query=(query.without_position()) {
                         a href=(query.first_page()) { span {} " – show them" }
                     }
                 }
@@ -78,8 +78,8 @@ fn said(table: &Table, sample: &Sample, query: &Query, page: Option<&Page>) -> S
     let whole = page.filter(|page| !page.has_more && !page.is_stopped && query.below.is_none());
     let count = match (whole, page.and_then(|page| page.count)) {
         (Some(page), _) => page::events(page.rows.len() as u64),
-        (None, Some(Count::Exactly(count))) => page::events(count as u64),
-        (None, Some(Count::AtLeast(count))) => format!("at least {}", page::events(count as u64)),
+        (None, Some(HitCount::Exactly(count))) => page::events(count as u64),
+        (None, Some(HitCount::AtLeast(count))) => format!("at least {}", page::events(count as u64)),
         _ if !query.is_restricted() && sample.total > 0 => format!("about {} events", grouped(rounded(sample.total))),
         _ => match page.filter(|page| page.has_more && query.below.is_none()) {
             Some(page) => format!("the newest {}", page::events(page.rows.len() as u64)),
@@ -88,9 +88,9 @@ fn said(table: &Table, sample: &Sample, query: &Query, page: Option<&Page>) -> S
     };
     let count = if query.filter.words.is_empty() { count } else { format!("{count} with these words") };
     let index = match table.search {
-        Search::Words => "its words are indexed",
-        Search::Trigrams => "any part of its texts is indexed",
-        Search::None => "no index of words",
+        Search::Words => "with a word index",
+        Search::Trigrams => "with a trigram index",
+        Search::None => "without a search index",
     };
     format!("{count} from {}, {index}", table.described())
 }
@@ -102,24 +102,24 @@ fn rounded(count: u64) -> u64 {
 }
 
 /// Rejected events are not in any table: links to the page that lists them.
-fn held_back(report: &Report) -> Markup {
+fn quarantined(report: &Report) -> Markup {
     let count = report.quarantine.events;
     html! {
         @if count > 0 {
             p.aside {
                 (Badge::Rejected.show())
-                span { (page::events(count)) " did not verify and " @if count == 1 { "was" } @else { "were" } " not delivered. "
-                    a href="/held" { "See why" } }
+                span { (page::events(count)) " failed verification and " @if count == 1 { "was" } @else { "were" } " not delivered. "
+                    a href="/held" { "Show the quarantine" } }
             }
         }
     }
 }
 
 /// Returns how many events have arrived since a page was made.
-pub(super) async fn new_ones(visit: Visit) -> Response {
-    let query = Query::parse(&visit.query, Timestamp::now());
-    let Source::Table(table) = &visit.state.source else { return StatusCode::NOT_FOUND.into_response() };
-    let count = table.arrived(&query.filter, &page::member(visit.query.as_bytes(), "mark").unwrap_or_default()).await;
+pub(super) async fn new_ones(request: PageRequest) -> Response {
+    let query = Query::parse(&request.query, Timestamp::now());
+    let Source::Table(table) = &request.state.source else { return StatusCode::NOT_FOUND.into_response() };
+    let count = table.arrived(&query.filter, &page::member(request.query.as_bytes(), "mark").unwrap_or_default()).await;
     match count {
         Ok(count) => Json(json!({ "count": count, "most": count >= MOST_NEW })).into_response(),
         Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
@@ -127,7 +127,7 @@ pub(super) async fn new_ones(visit: Visit) -> Response {
 }
 
 /// Returns the list as a file. The pages are streamed as they are read.
-pub(super) async fn export(Visit { state, query, .. }: Visit) -> Response {
+pub(super) async fn export(PageRequest { state, query, .. }: PageRequest) -> Response {
     let is_csv = page::member(query.as_bytes(), "as").is_some_and(|kind| kind == "csv");
     let query = Query::parse(&query, Timestamp::now());
     let (kind, name, head) = export::kind(is_csv);

@@ -2,10 +2,12 @@
 //!
 //! ```text
 //! browser ──► access ──► events ──► tables     rows of a `sqlite` or `postgres` sink, read only
-//!              │           └──────► service    without such a sink: the service's own search
-//!              ├───────► one                   one event: its signed and unsigned content, verified again
-//!              ├───────► overview ──► link     the daemon's status, from its control socket
-//!              └───────► held ──────► link     quarantine and dead letters; each change has a page that describes it first
+//!              │           └──────► service    without a table: the service's own search
+//!              ├───────► event_page            one event: its signed and unsigned content, verified again
+//!              ├───────► overview              the daemon's status, from its control socket
+//!              ├───────► undelivered           quarantine and dead letters
+//!              └───────► change                the changes that an operator can request
+//!                           └──► daemon_connection    all requests to the daemon
 //! ```
 //!
 //! # Invariants
@@ -42,10 +44,10 @@ use operator::{ConfiguredChannel, SignerNames};
 
 mod access;
 mod assets;
+mod change;
+mod daemon_connection;
+mod event_page;
 mod events;
-mod held;
-mod link;
-mod one;
 mod overview;
 mod page;
 mod state;
@@ -55,9 +57,10 @@ mod state;
 )]
 mod tables;
 mod text;
+mod undelivered;
 
 use access::{Access, guard};
-use link::Link;
+use daemon_connection::DaemonConnection;
 use state::State;
 use tables::Source;
 
@@ -128,8 +131,8 @@ impl Console {
         let failed = |source| ConsoleError::Listen { listen, source };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let (link, access) = (Link::new(directory, who), Access::new(address.port(), read_only));
-        let state = State { access, link, channels, client, source, signer_names };
+        let (daemon, access) = (DaemonConnection::new(directory, who), Access::new(address.port(), read_only));
+        let state = State { access, daemon, channels, client, source, signer_names };
         Ok(Self { listener, address, state: Arc::new(state) })
     }
 
@@ -152,15 +155,15 @@ fn router(state: Arc<State>) -> Router {
         .route("/new", get(events::new_ones))
         .route("/export", get(events::export))
         .route("/poll", axum::routing::post(events::poll))
-        .route("/event/{channel}/{offset}", get(one::delivered))
-        .route("/event/{channel}/{offset}/raw", get(one::delivered_raw))
-        .route("/at-service/{channel}/{event}", get(one::at_service))
+        .route("/event/{channel}/{offset}", get(event_page::delivered))
+        .route("/event/{channel}/{offset}/raw", get(event_page::delivered_raw))
+        .route("/at-service/{channel}/{event}", get(event_page::at_service))
         .route("/daemon", get(overview::show))
         .route("/daemon/now", get(overview::now))
-        .route("/held", get(held::list))
-        .route("/held/quarantine/{channel}/{offset}", get(one::quarantined))
-        .route("/held/dead/{channel}/{sink}/{offset}", get(one::dead_letter))
-        .route("/do/{what}", get(held::confirm).post(held::carry_out))
+        .route("/held", get(undelivered::list))
+        .route("/held/quarantine/{channel}/{offset}", get(event_page::quarantined))
+        .route("/held/dead/{channel}/{sink}/{offset}", get(event_page::dead_letter))
+        .route("/do/{what}", get(change::confirm).post(change::carry_out))
         .route("/invite", get(guard::invite_page).post(guard::invite))
         .fallback(page::nowhere)
         .layer(from_fn_with_state(state.clone(), guard::admit))

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use super::page::{Visit, advice, ago, events, form, signer, table, time};
+use super::page::{PageRequest, advice, ago, events, form, signer, table, time};
 use super::state::State;
 use super::text::{or_dash, text, whole};
 use channel::{Activity, ChannelStatus, Level, Problem, Sample, grouped, span};
@@ -17,44 +17,44 @@ use operator::{ChannelOwner, Cluster, InstanceStatus, Report};
 use proof::event::Offset;
 use proof::verify::Address;
 
-mod picture;
+mod last_hour;
 
 /// The largest number of channels with charts. Channels that need attention come first.
-const WITH_PICTURES: usize = 40;
+const MOST_CHARTS: usize = 40;
 
 /// Shows the page.
-pub(super) async fn show(visit: Visit) -> Response {
-    let content = content(&visit.state, visit.visitor.read_only).await;
-    visit.page("Daemon", "/daemon", &html! { div #now data-again="/daemon/now" { (content) } }).await
+pub(super) async fn show(request: PageRequest) -> Response {
+    let content = content(&request.state, request.visitor.read_only).await;
+    request.page("Daemon", "/daemon", &html! { div #now data-again="/daemon/now" { (content) } }).await
 }
 
 /// Returns the part of the page that changes.
-pub(super) async fn now(visit: Visit) -> Response {
-    content(&visit.state, visit.visitor.read_only).await.into_response()
+pub(super) async fn now(request: PageRequest) -> Response {
+    content(&request.state, request.visitor.read_only).await.into_response()
 }
 
 async fn content(state: &State, read_only: bool) -> Markup {
-    let report = match state.link.report().await {
+    let report = match state.daemon.report().await {
         Ok(report) => report,
         Err(why) => {
             return html! {
                 h1 { "Daemon" }
                 div.notice.bad role="alert" { p { strong { (whole(&why)) } }
-                    p { "Start it with " code { "channeld run" } " or " code { "systemctl start channeld" } ". Its log shows why it ended." } }
+                    p { "Start it with " code { "channeld run" } " or " code { "systemctl start channeld" } ". Its log shows why it stopped." } }
             };
         }
     };
-    let cluster = if report.instances.is_empty() { None } else { state.link.ask(&GetCluster {}).await.ok() };
+    let cluster = if report.instances.is_empty() { None } else { state.daemon.ask(&GetCluster {}).await.ok() };
     let mut channels: Vec<_> = report.channels.iter().collect();
     channels.sort_by_key(|channel| (!channel.condition.needs_action(), channel.channel.clone()));
-    let pictured: Vec<_> = channels.iter().take(WITH_PICTURES).map(|known| known.channel.to_string()).collect();
-    let hours = if pictured.is_empty() { Ok(BTreeMap::new()) } else { state.link.last_hour(pictured).await };
+    let charted: Vec<_> = channels.iter().take(MOST_CHARTS).map(|known| known.channel.to_string()).collect();
+    let hours = if charted.is_empty() { Ok(BTreeMap::new()) } else { state.daemon.last_hour(charted).await };
     html! {
         (head(&report, read_only))
         section aria-labelledby="channels" {
             h2 #channels { "Channels and their sinks" }
-            p.sub { "Events are read from channels and delivered to sinks." }
-            @if let Err(why) = &hours { p.notice.warn { "The last hour cannot be drawn: " (whole(why)) } }
+            p.sub { "The daemon reads events from channels and delivers them to sinks." }
+            @if let Err(why) = &hours { p.notice.warn { "The charts of the last hour are unavailable: " (whole(why)) } }
             @for known in &channels {
                 @let hour = hours.as_ref().ok().and_then(|hours| hours.get(&*known.channel));
                 @let owner = cluster.iter().flat_map(|cluster| &cluster.channels).find(|owned| owned.channel_id == known.channel_id);
@@ -91,7 +91,7 @@ fn head(report: &Report, read_only: bool) -> Markup {
             div { dt { "Quarantine" } dd { (grouped(report.quarantine.events)) @if report.quarantine.full { " " span.bad { "full" } } } }
             div { dt { "Dead letters" } dd { (grouped(report.dead_letters.events)) @if report.dead_letters.full { " " span.bad { "full" } } } }
             div { dt { "Channels" } dd { (report.channels.len()) } }
-            div { dt { "Memory of events in progress" } dd { (mebibytes(report.memory_bytes)) } }
+            div { dt { "Memory used by events in progress" } dd { (mebibytes(report.memory_bytes)) } }
         }
     }
 }
@@ -104,18 +104,18 @@ fn summary(report: &Report) -> Markup {
     let is_paused =
         |known: &&ChannelStatus| known.paused.is_some() || known.lanes.iter().any(|lane| lane.paused.is_some());
     let paused: Vec<_> = channels.iter().filter(is_paused).map(|known| &*known.channel).collect();
-    let held_back = report.quarantine.events + report.dead_letters.events;
+    let undelivered = report.quarantine.events + report.dead_letters.events;
     html! {
         @if !troubled.is_empty() {
-            "Not well: " (listed(&troubled)) @if troubled.len() == 1 { " needs" } @else { " need" } " attention. The reasons are below."
+            (listed(&troubled)) @if troubled.len() == 1 { " needs" } @else { " need" } " attention. See the reasons below."
         } @else if !report.ready {
-            "Not ready: see the reasons below."
+            "Not ready. See the reasons below."
         } @else if !paused.is_empty() {
-            "Paused by an operator, completely or partly: " (listed(&paused)) ". Everything else is running."
+            "Paused by an operator, fully or partly: " (listed(&paused)) ". Everything else is running."
         } @else {
-            "Ready: every channel is read, and verified events are delivered."
+            "Ready: all channels are polled, and verified events are delivered."
         }
-        @if held_back > 0 { " Waiting for your decision: " a href="/held" { (events(held_back)) } "." }
+        @if undelivered > 0 { " Quarantine and dead letters: " a href="/held" { (events(undelivered)) } "." }
     }
 }
 
@@ -152,14 +152,14 @@ pub(crate) fn channel(
     let mut columns = vec![
         ("Sink", ""),
         ("State", ""),
-        ("Delivered up to", "number"),
-        ("Behind", "number"),
-        ("Oldest waits for", "number"),
+        ("Cursor", "number"),
+        ("Lag", "number"),
+        ("Oldest undelivered", "number"),
         ("Pending", "number"),
-        ("Why", ""),
+        ("Details", ""),
     ];
     if !read_only {
-        columns.push(("Change", "change"));
+        columns.push(("Actions", "change"));
     }
     let lanes = known.lanes.iter().map(|lane| {
         vec![
@@ -180,20 +180,20 @@ pub(crate) fn channel(
                 @if !read_only && known.activity.is_here() { (pause(name, None, known.paused)) }
             }
             @if let Some(activity) = activity(known) { p.sub { (text(&activity)) } }
-            @if let Some(owner) = owner { p.sub.owner { "Works in instance " (text(owner)) } }
+            @if let Some(owner) = owner { p.sub.owner { "Runs in instance " (text(owner)) } }
             (paused(known.paused))
             @if let Some(problem) = known.activity.problem() { (trouble(problem)) }
-            @if let Some(problem) = &known.late_error { p.sub { "Late proofs: " } (trouble(problem)) }
+            @if let Some(problem) = &known.late_error { p.sub { "Pending proofs: " } (trouble(problem)) }
             dl.numbers {
-                div { dt { "Delivered up to" } dd { (offset(known.processed)) } }
-                div { dt { "Newest" } dd { (offset(known.newest)) } }
-                div { dt { "Behind" } dd { (known.lag_events.map_or_else(|| "–".to_owned(), grouped)) } }
-                div { dt { "Oldest waits for" } dd { (oldest(known.oldest_undelivered_seconds)) } }
+                div { dt { "Cursor" } dd { (offset(known.processed)) } }
+                div { dt { "Newest offset" } dd { (offset(known.newest)) } }
+                div { dt { "Lag" } dd { (known.lag_events.map_or_else(|| "–".to_owned(), grouped)) } }
+                div { dt { "Oldest undelivered" } dd { (oldest(known.oldest_undelivered_seconds)) } }
                 div { dt { "Last poll" } dd { (known.last_poll.map_or_else(|| "–".to_owned(), ago)) } }
-                div { dt { "Waiting for a proof" } dd { (known.late) } }
+                div { dt { "Pending" } dd { (known.late) } }
                 div { dt { "Quarantined" } dd { @if known.quarantined > 0 { a href="/held" { (known.quarantined) } } @else { "0" } } }
             }
-            @if let Some(hour) = hour { (picture::last_hour(hour, Timestamp::now().as_second())) }
+            @if let Some(hour) = hour { (last_hour::charts(hour, Timestamp::now().as_second())) }
             (table(&format!("Sinks of channel {name}"), "lanes", &columns, lanes))
         }
     }
@@ -212,7 +212,7 @@ fn pause(channel: &str, sink: Option<&str>, paused: Option<Pause>) -> Markup {
 fn paused(pause: Option<Pause>) -> Markup {
     html! {
         @if let Some(Pause { since, until }) = pause {
-            p.sub { "Paused " (ago(since)) ", " @match until { Some(until) => { "until " (time(Some(until))) " UTC" } None => "until it is resumed" } "." }
+            p.sub { "Paused " (ago(since)) ", " @match until { Some(until) => { "until " (time(Some(until))) " UTC" } None => "until resumed" } "." }
         }
     }
 }
@@ -226,12 +226,12 @@ fn trouble(problem: &Problem) -> Markup {
 /// A sentence about the activity of a channel's reading, unless its condition says the same.
 fn activity(known: &ChannelStatus) -> Option<String> {
     match &known.activity {
-        Activity::Elsewhere { owner: Some(owner) } => Some(format!("In instance {owner}.")),
-        Activity::Elsewhere { owner: None } => Some("No instance owns it.".to_owned()),
-        Activity::AwaitingProof { offset } => Some(format!("Waiting for the proof of {offset}.")),
+        Activity::Elsewhere { owner: Some(owner) } => Some(format!("Runs in instance {owner}.")),
+        Activity::Elsewhere { owner: None } => Some("No instance has the lease of this channel.".to_owned()),
+        Activity::AwaitingProof { offset } => Some(format!("Waiting for the proof of offset {offset}.")),
         other => {
             let word = <&str>::from(other).replace('_', " ");
-            (word != known.condition.name()).then(|| format!("Reading: {word}."))
+            (word != known.condition.name()).then(|| format!("Activity: {word}."))
         }
     }
 }
@@ -253,9 +253,9 @@ fn signers(report: &Report, names: &SignerNames) -> Markup {
         *last_seen = (*last_seen).max(signer.last_seen);
     }
     let required = report.channels.iter().map(|channel| channel.required_signatures).max().unwrap_or(0);
-    let columns = [("Signer", ""), ("Last counted", ""), ("Channels", "number")];
+    let columns = [("Signer", ""), ("Last seen", ""), ("Channels", "number")];
     let rows = signers.iter().map(|(address, (channels, last_seen))| {
-        let never = || html! { span.none { "not since the daemon's start" } };
+        let never = || html! { span.none { "not since the daemon started" } };
         let last_seen = last_seen.map_or_else(never, |at| html! { (ago(at)) });
         vec![signer(address, names), last_seen, html! { (channels) }]
     });
@@ -263,7 +263,7 @@ fn signers(report: &Report, names: &SignerNames) -> Markup {
         @if !signers.is_empty() {
             section aria-labelledby="signers" {
                 h2 #signers { "Signers" }
-                p.sub { "The configured members of the oracle network. An event needs " (required) " of them. A member that was rotated out stops signing." }
+                p.sub { "The configured members of the oracle network. Each event needs signatures from " (required) " of them. A member that was removed from the network no longer signs." }
                 (table("Table of signers", "", &columns, rows))
             }
         }
@@ -271,10 +271,10 @@ fn signers(report: &Report, names: &SignerNames) -> Markup {
 }
 
 fn instances(Cluster { instances, channels, heartbeat_error }: &Cluster) -> Markup {
-    let columns = [("Instance", ""), ("Channels", "number"), ("Does not configure", "")];
+    let columns = [("Instance", ""), ("Channels", "number"), ("Channels not configured", "")];
     let rows = instances.iter().map(|InstanceStatus { name, is_self, channels, not_configured, .. }| {
         vec![
-            html! { (text(name)) @if *is_self { " " span.pill.aside { "answers" } } },
+            html! { (text(name)) @if *is_self { " " span.pill.aside { "this instance" } } },
             html! { (channels) },
             or_dash(Some(&not_configured.join(", "))),
         ]
@@ -289,7 +289,7 @@ fn instances(Cluster { instances, channels, heartbeat_error }: &Cluster) -> Mark
     html! {
         section aria-labelledby="instances" {
             h2 #instances { "Instances" }
-            @if let Some(error) = heartbeat_error { p.notice.bad { "No heartbeat; this is the last known status: " (whole(error)) } }
+            @if let Some(error) = heartbeat_error { p.notice.bad { "The heartbeat failed. This is the last known status: " (whole(error)) } }
             (table("Table of instances", "", &columns, rows))
             (table("Owners of channels", "", &[("Channel", ""), ("Owner", "")], owners))
         }

@@ -22,7 +22,7 @@ use proof::verify::Address;
 const WIDTH: usize = 88;
 
 /// A request of a browser that is signed in.
-pub(super) struct Visit {
+pub(super) struct PageRequest {
     pub(super) state: Arc<State>,
     pub(super) visitor: Visitor,
     /// The part of the address after `?`.
@@ -68,7 +68,7 @@ impl Badge {
     }
 }
 
-impl FromRequestParts<Arc<State>> for Visit {
+impl FromRequestParts<Arc<State>> for PageRequest {
     type Rejection = ExtensionRejection;
 
     async fn from_request_parts(parts: &mut Parts, state: &Arc<State>) -> Result<Self, Self::Rejection> {
@@ -77,7 +77,7 @@ impl FromRequestParts<Arc<State>> for Visit {
     }
 }
 
-impl Visit {
+impl PageRequest {
     /// Proves that a form was made for this browser.
     pub(super) fn form_token(&self) -> Markup {
         html! { input type="hidden" name="form" value=(self.visitor.form_token); }
@@ -85,12 +85,12 @@ impl Visit {
 
     /// A page. `here` is the address of its tab; empty if it has none.
     pub(super) async fn page(&self, title: &str, here: &str, content: &Markup) -> Response {
-        let report = self.state.link.lately().await;
-        let held = report.as_ref().map_or(0, |report| report.quarantine.events + report.dead_letters.events);
+        let report = self.state.daemon.recent_report().await;
+        let undelivered = report.as_ref().map_or(0, |report| report.quarantine.events + report.dead_letters.events);
         let state = match report.filter(|report| report.daemon.is_some()).map(|report| report.ready) {
             Some(true) => html! { a.state.good href="/daemon" { span.dot {} "ready" } },
             Some(false) => html! { a.state.bad href="/daemon" { span.dot {} "not ready" } },
-            None => html! { a.state.away href="/daemon" { span.dot {} "no daemon answers" } },
+            None => html! { a.state.away href="/daemon" { span.dot {} "daemon unreachable" } },
         };
         let tab = |href: &str, name: &str, count: u64| {
             html! {
@@ -105,7 +105,7 @@ impl Visit {
             &html! {},
             &html! {
                 header.top {
-                    a.skip href="#main" { "Skip to the content" }
+                    a.skip href="#main" { "Skip to content" }
                     a.mark href="/" { svg viewBox="0 0 32 32" aria-hidden="true" {
                         rect width="32" height="32" rx="8" {}
                         path.face d="M16 6l8 3v6.500c0 5-3.400 8.600-8 10.500-4.600-1.900-8-5.500-8-10.500V9z" {}
@@ -114,7 +114,7 @@ impl Visit {
                     nav aria-label="Pages" {
                         (tab("/", "Events", 0))
                         (tab("/daemon", "Daemon", 0))
-                        (tab("/held", "Held back", held))
+                        (tab("/held", "Quarantine and dead letters", undelivered))
                     }
                     (state)
                 }
@@ -129,7 +129,7 @@ impl Visit {
                 footer {
                     span { "channeld console" @if self.visitor.read_only { ", read-only" } }
                     a href="/invite" { "Open in another browser" }
-                    span.keys { "Keys: " kbd { "/" } " search, " kbd { "j" } " " kbd { "k" } " next and previous, " kbd { "Enter" }
+                    span.keys { "Keyboard shortcuts: " kbd { "/" } " search, " kbd { "j" } " " kbd { "k" } " next and previous event, " kbd { "Enter" }
                         " open, " kbd { "n" } " new events" }
                 }
             },
@@ -139,11 +139,11 @@ impl Visit {
     /// A page that explains why the requested page cannot be shown.
     pub(super) async fn problem(&self, status: StatusCode, why: &str) -> Response {
         let content = html! {
-            h1 { "Not shown" }
+            h1 { "Page unavailable" }
             p.lead { (whole(why)) }
-            p { a href="/" { "To the events" } }
+            p { a href="/" { "Go to the events" } }
         };
-        (status, self.page("Not shown", "", &content).await).into_response()
+        (status, self.page("Page unavailable", "", &content).await).into_response()
     }
 }
 
@@ -172,8 +172,8 @@ fn document(title: &str, head: &Markup, body: &Markup) -> Response {
     .into_response()
 }
 
-pub(super) async fn nowhere(visit: Visit) -> Response {
-    visit.problem(StatusCode::NOT_FOUND, "Page not found.").await
+pub(super) async fn nowhere(request: PageRequest) -> Response {
+    request.problem(StatusCode::NOT_FOUND, "Page not found.").await
 }
 
 /// A date and time in UTC, or a dash without a time.
@@ -266,9 +266,9 @@ pub(super) fn advice(reason: &str) -> Markup {
     let Some((topic, name)) = runbook::by_name(&topics, reason) else { return html! {} };
     html! {
         details.advice {
-            summary { (topic.summary) ": what to do" }
+            summary { "Runbook: " (topic.summary) }
             pre.runbook tabindex="0" { (topic.text(WIDTH)) }
-            p.note { "As " code { "channeld explain '" (name) "'" } " says it." }
+            p.note { code { "channeld explain '" (name) "'" } " prints the same text." }
         }
     }
 }

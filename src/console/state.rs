@@ -4,12 +4,12 @@ use api::Client;
 use operator::{ConfiguredChannel, SignerNames};
 
 use super::access::Access;
-use super::link::Link;
+use super::daemon_connection::DaemonConnection;
 use super::tables::Source;
 
 pub(super) struct State {
     pub(super) access: Access,
-    pub(super) link: Link,
+    pub(super) daemon: DaemonConnection,
     pub(super) channels: Vec<ConfiguredChannel>,
     pub(super) client: Client,
     pub(super) source: Source,

@@ -9,7 +9,7 @@
 //! * **Nothing is written.** SQLite is opened read-only, and the PostgreSQL session is set to read-only transactions.
 //! * **Bounded.** A page has at most `MOST_ROWS` rows and ends with its budget. The values of the filter menus come from the
 //!   newest `SAMPLED` rows.
-//! * **Keyset.** A further page begins at a row's place, not at a row count, so new rows do not shift the pages.
+//! * **Keyset.** A further page begins at a row's position, not at a row count, so new rows do not shift the pages.
 
 use std::time::{Duration, Instant};
 
@@ -19,8 +19,8 @@ use proof::event::ChannelId;
 use sink::{PostgresSettings, SqliteSettings};
 
 mod backend;
+mod excerpt;
 mod filter;
-mod piece;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod rows;
@@ -31,14 +31,14 @@ mod sqlite;
 #[cfg(feature = "sqlite")]
 mod tests;
 
-pub(super) use backend::{Count, MOST_NEW, OnlyWhole, Page, Unread};
-pub(super) use filter::{Facet, Filter, Place, Sample};
-pub(super) use piece::Piece;
-pub(super) use rows::{Row, Whole};
+pub(super) use backend::{HitCount, MOST_NEW, OnlyWhole, Page, TableError};
+pub(super) use excerpt::Excerpt;
+pub(super) use filter::{Facet, Filter, PagePosition, Sample};
+pub(super) use rows::{FullRow, Row};
 /// How the texts of the table are searched.
 pub(super) use sink::Search;
 
-use backend::{Backend, Look};
+use backend::{Backend, PageQuery};
 use filter::SAMPLED;
 use sql::{Dialect, Statement};
 
@@ -107,18 +107,18 @@ impl Table {
         format!("sink {} ({})", self.sink, self.backend.name())
     }
 
-    /// Returns at most `limit` rows below a place.
+    /// Returns at most `limit` rows below a position.
     pub(super) async fn page(
         &self,
         filter: &Filter,
-        below: Option<&Place>,
+        below: Option<&PagePosition>,
         limit: usize,
         is_patient: bool,
-    ) -> Result<Page, Unread> {
+    ) -> Result<Page, TableError> {
         let began = Instant::now();
         let deadline = began + if is_patient { PATIENT_BUDGET } else { BUDGET };
-        let mut page = match self.backend.page(Look { filter, below, limit: limit + 1, deadline }).await {
-            Err(Unread::Slow) => Page { is_stopped: true, ..Page::default() },
+        let mut page = match self.backend.page(PageQuery { filter, below, limit: limit + 1, deadline }).await {
+            Err(TableError::TimedOut) => Page { is_stopped: true, ..Page::default() },
             page => page?,
         };
         page.has_more = page.rows.len() > limit;
@@ -128,10 +128,10 @@ impl Table {
     }
 
     /// The newest rows.
-    pub(super) async fn sample(&self) -> Result<Sample, Unread> {
+    pub(super) async fn sample(&self) -> Result<Sample, TableError> {
         let deadline = Instant::now() + SMALL;
-        let look = Look { filter: &Filter::default(), below: None, limit: SAMPLED, deadline };
-        let Page { rows, is_stopped, .. } = self.backend.page(look).await?;
+        let page_query = PageQuery { filter: &Filter::default(), below: None, limit: SAMPLED, deadline };
+        let Page { rows, is_stopped, .. } = self.backend.page(page_query).await?;
         if rows.len() < SAMPLED && !is_stopped {
             return Ok(Sample::of(rows));
         }
@@ -140,20 +140,21 @@ impl Table {
     }
 
     /// The mark from which [`arrived`](Self::arrived) counts the rows that arrive from now on.
-    pub(super) async fn mark(&self) -> Result<String, Unread> {
+    pub(super) async fn mark(&self) -> Result<String, TableError> {
         let mark = self.backend.number(Instant::now() + SMALL, self.backend.mark(), Vec::new()).await?;
         Ok(mark.to_string())
     }
 
     /// Counts the rows that arrived after the mark, up to [`MOST_NEW`].
-    pub(super) async fn arrived(&self, filter: &Filter, mark: &str) -> Result<usize, Unread> {
-        let mark = mark.parse().map_err(|_| Unread::Failed("The mark is none of this table.".to_owned()))?;
+    pub(super) async fn arrived(&self, filter: &Filter, mark: &str) -> Result<usize, TableError> {
+        let mark =
+            mark.parse().map_err(|_| TableError::Failed("The mark does not belong to this table.".to_owned()))?;
         self.backend.arrived(filter, mark, Instant::now() + SMALL).await
     }
 
     /// Returns the earliest delivery among the events that follow this one. If it is before this event's own delivery,
     /// this event was delivered late.
-    pub(super) async fn followed(&self, channel: ChannelId, offset: i64) -> Result<Option<Timestamp>, Unread> {
+    pub(super) async fn followed(&self, channel: ChannelId, offset: i64) -> Result<Option<Timestamp>, TableError> {
         let (table, dialect) = (self.backend.table(), self.backend.dialect());
         let mut statement = Statement::new(dialect);
         let (channel, offset) = (statement.channel(channel), statement.number(offset));
@@ -166,9 +167,9 @@ impl Table {
         Ok(answer.rows.into_iter().flatten().flatten().next().and_then(|first| first.parse().ok()))
     }
 
-    /// Returns one row with its record; `None` if the row does not exist. If several events have this offset, the one that
-    /// was written last is returned.
-    pub(super) async fn whole(&self, channel: ChannelId, offset: i64) -> Result<Option<Whole>, Unread> {
+    /// Returns one row with its record; `None` if the row does not exist. If several events have this offset, it
+    /// returns the last written row.
+    pub(super) async fn full_row(&self, channel: ChannelId, offset: i64) -> Result<Option<FullRow>, TableError> {
         let (table, dialect) = (self.backend.table(), self.backend.dialect());
         let written = if dialect == Dialect::Sqlite { "id" } else { "delivered" };
         let (columns, digest) = (sql::columns(dialect), sql::text(dialect, "digest"));
@@ -180,8 +181,8 @@ impl Table {
         );
         let answer = self.backend.query(Instant::now() + SMALL, sql, statement.values).await?;
         if answer.is_stopped {
-            return Err(Unread::Slow);
+            return Err(TableError::TimedOut);
         }
-        Ok(answer.rows.into_iter().next().map(Whole::of))
+        Ok(answer.rows.into_iter().next().map(FullRow::of))
     }
 }

@@ -101,7 +101,7 @@ fn push(html: &mut String, c: char) {
         c => match visible(c) {
             None => html.push(c),
             Some(shown) => {
-                html.push_str("<span class=\"ctl\" title=\"a character that does not show\">");
+                html.push_str("<span class=\"ctl\" title=\"invisible character\">");
                 html.push_str(&shown);
                 html.push_str("</span>");
             }
@@ -119,7 +119,7 @@ impl Render for Json<'_> {
         let is_cut = lay_out(self.0, html);
         html.push_str("</span></pre>");
         if is_cut {
-            html.push_str("<p class=\"note\">The text is longer than is shown here. The raw bytes are whole.</p>");
+            html.push_str("<p class=\"note\">This view is truncated. The raw bytes are complete.</p>");
         }
     }
 }

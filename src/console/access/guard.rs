@@ -12,8 +12,8 @@ use axum::response::{IntoResponse, Response};
 use maud::html;
 use tracing::{info, warn};
 
-use super::{Access, Entered, hash};
-use crate::page::{self, Visit};
+use super::{Access, EntryResult, hash};
+use crate::page::{self, PageRequest};
 use crate::state::State;
 use operator::server::Bounds;
 
@@ -44,7 +44,8 @@ pub(crate) async fn check_host(request: Request, next: Next) -> Response {
     if host(request.headers()).is_some() {
         return next.run(request).await;
     }
-    (StatusCode::MISDIRECTED_REQUEST, "the console answers only to the address that it has printed\n").into_response()
+    (StatusCode::MISDIRECTED_REQUEST, "the console accepts requests only at the address that it printed\n")
+        .into_response()
 }
 
 /// The requested host with its port, if the request has exactly one Host header and it is loopback.
@@ -62,8 +63,8 @@ fn name(host: &str) -> &str {
     host.rsplit_once(':').map_or(host, |(name, _)| name)
 }
 
-/// Whether a request comes from a page of ours or from no page. A request that changes something must come from a page of
-/// ours.
+/// Whether a request comes from one of the console's pages or from no page. A request that changes something must come from
+/// one of the console's pages.
 fn is_own(headers: &HeaderMap, changes: bool) -> bool {
     let own = host(headers).map(|host| format!("http://{host}"));
     let is_own_origin = |value: &HeaderValue| value.to_str().ok() == own.as_deref();
@@ -119,7 +120,7 @@ pub(crate) async fn admit(Of(state): Of<Arc<State>>, request: Request, next: Nex
 /// cookie with the redirected request.
 fn enter(access: &Access, query: &str) -> Response {
     match access.enter(&page::member(query.as_bytes(), "token").unwrap_or_default()) {
-        Entered::In(cookie) => {
+        EntryResult::In(cookie) => {
             info!("a browser has signed in");
             let cookie = format!("{}={cookie}; Path=/; HttpOnly; SameSite=Strict", access.cookie);
             let page = page::bare(
@@ -133,7 +134,7 @@ fn enter(access: &Access, query: &str) -> Response {
             );
             ([(header::SET_COOKIE, cookie)], page).into_response()
         }
-        Entered::Used => {
+        EntryResult::Used => {
             warn!(
                 "a one-time address was opened a second time: if you did not open it the first time, stop the console"
             );
@@ -142,18 +143,18 @@ fn enter(access: &Access, query: &str) -> Response {
                 "This one-time address was already used. If that was not you, stop the console now.",
             )
         }
-        Entered::Unknown => locked(StatusCode::FORBIDDEN, "This address is invalid or has expired."),
+        EntryResult::Unknown => locked(StatusCode::FORBIDDEN, "This address is invalid or has expired."),
     }
 }
 
 /// A page for a browser without a session.
 fn locked(status: StatusCode, why: &str) -> Response {
     let page = page::bare(
-        "Not let in",
+        "Access denied",
         &html! {},
         &html! {
             p { (why) }
-            p { "The address that " code { "channeld console" } " prints signs one browser in. A browser that is signed in can sign in another one, with " em { "Another browser" } " at the bottom of each page." }
+            p { "The address that " code { "channeld console" } " prints signs one browser in. A browser that is signed in can sign in another one, with " em { "Open in another browser" } " at the bottom of each page." }
         },
     );
     (status, page).into_response()
@@ -168,33 +169,33 @@ pub(crate) async fn harden(mut response: Response) -> Response {
 }
 
 /// Asks whether to let another browser in.
-pub(crate) async fn invite_page(visit: Visit) -> Response {
+pub(crate) async fn invite_page(request: PageRequest) -> Response {
     let content = html! {
         h1 { "Sign in another browser" }
-        p.lead { "You get an address that works once, within ten minutes. The browser that opens it has the same rights as this one." }
-        @if visit.visitor.read_only {
-            p { "This console was started with " code { "--read-only" } ": it makes no further addresses. Start another console." }
+        p.lead { "This creates an address that works once and expires after ten minutes. The browser that opens it gets the same rights as this one." }
+        @if request.visitor.read_only {
+            p { "This console was started with " code { "--read-only" } ", so it cannot create addresses. Start another console instead." }
         } @else {
             form method="post" action="/invite" {
-                (visit.form_token())
-                button.primary type="submit" { "Make an address" }
+                (request.form_token())
+                button.primary type="submit" { "Create an address" }
             }
         }
     };
-    visit.page("Another browser", "", &content).await
+    request.page("Sign in another browser", "", &content).await
 }
 
 /// Offers an address for another browser, with the host name that this browser uses.
-pub(crate) async fn invite(visit: Visit, headers: HeaderMap) -> Response {
-    let token = visit.state.access.offer(Some(Instant::now() + INVITED));
-    info!(browser = visit.visitor.number, "an address for another browser was requested");
+pub(crate) async fn invite(request: PageRequest, headers: HeaderMap) -> Response {
+    let token = request.state.access.offer(Some(Instant::now() + INVITED));
+    info!(browser = request.visitor.number, "an address for another browser was requested");
     let address = format!("http://{}/enter?token={token}", host(&headers).unwrap_or_default());
     let content = html! {
         h1 { "An address for another browser" }
-        p.lead { "It works once, within ten minutes." }
-        (page::copied("The address", &address))
+        p.lead { "It works once and expires after ten minutes." }
+        (page::copied("Address", &address))
     };
-    visit.page("Another browser", "", &content).await
+    request.page("Sign in another browser", "", &content).await
 }
 
 /// Whether pages can be requested with this host name.
@@ -233,7 +234,7 @@ mod tests {
                 }
             ))
             .is_none(),
-            "two of them"
+            "two Host headers"
         );
     }
 

@@ -10,19 +10,19 @@ pub(super) fn headers(all: &[(&'static str, &str)]) -> HeaderMap {
 fn a_one_time_address_works_once() {
     let access = Access::new(80, false);
     let token = access.offer(None);
-    assert!(matches!(access.enter(&token), Entered::In(_)));
-    assert_eq!(access.enter(&token), Entered::Used);
-    assert_eq!(access.enter("another"), Entered::Unknown);
-    assert_eq!(access.enter(""), Entered::Unknown);
+    assert!(matches!(access.enter(&token), EntryResult::In(_)));
+    assert_eq!(access.enter(&token), EntryResult::Used);
+    assert_eq!(access.enter("another"), EntryResult::Unknown);
+    assert_eq!(access.enter(""), EntryResult::Unknown);
     let over = access.offer(Some(Instant::now()));
-    assert_eq!(access.enter(&over), Entered::Unknown);
+    assert_eq!(access.enter(&over), EntryResult::Unknown);
 }
 
 #[test]
 fn a_browser_is_recognized_by_its_cookie_only() {
     let access = Access::new(80, false);
     let [first, second] = [(); 2].map(|()| match access.enter(&access.offer(None)) {
-        Entered::In(cookie) => cookie,
+        EntryResult::In(cookie) => cookie,
         other => panic!("{other:?}"),
     });
     let cookie = |value: &str| headers(&[("cookie", &format!("other=1; channeld-console-80={value}"))]);
@@ -30,7 +30,7 @@ fn a_browser_is_recognized_by_its_cookie_only() {
     assert_eq!(visitor.number, 1);
     access.notify(&visitor, Ok("done".to_owned()));
     assert_eq!(access.visitor(&cookie(&second), true).unwrap().notice, None);
-    assert_eq!(access.visitor(&cookie(&first), false).unwrap().notice, None, "no page was asked for");
+    assert_eq!(access.visitor(&cookie(&first), false).unwrap().notice, None, "no page was requested");
     assert_eq!(access.visitor(&cookie(&first), true).unwrap().notice, Some(Ok("done".to_owned())));
     assert_eq!(access.visitor(&cookie(&first), true).unwrap().notice, None);
     for wrong in ["", "x", &first[1..]] {
@@ -45,7 +45,9 @@ fn sessions_are_bounded_and_the_oldest_idle_one_is_dropped() {
     let access = Access::new(80, false);
     let cookies: Vec<_> = (0..=MOST_SESSIONS)
         .map(|_| {
-            let Entered::In(cookie) = access.enter(&access.offer(None)) else { panic!("it is let in") };
+            let EntryResult::In(cookie) = access.enter(&access.offer(None)) else {
+                panic!("the browser is not admitted")
+            };
             cookie
         })
         .collect();

@@ -1,22 +1,22 @@
-// What a page does by itself. Everything else works without a script.
+// Live updates, copy buttons and keyboard shortcuts. Every page also works without scripts.
 "use strict";
 
 (() => {
     const NEW_EVERY = 2000;
     const AGAIN_EVERY = 5000;
 
-    /** Runs `work` every so often while the page is visible. */
+    /** Runs `work` at this interval while the page is visible. */
     const every = (wait, work) => {
-        let isAtIt = false;
+        let isRunning = false;
         setInterval(async () => {
-            if (document.hidden || isAtIt) return;
-            isAtIt = true;
-            try { await work(); } catch { /* The console or the daemon is away: it is asked again. */ }
-            isAtIt = false;
+            if (document.hidden || isRunning) return;
+            isRunning = true;
+            try { await work(); } catch { /* The console or the daemon is unreachable: try again at the next interval. */ }
+            isRunning = false;
         }, wait);
     };
 
-    // New events are counted, and shown when they are asked for: what one reads does not move.
+    // Only count new events. They are shown on request, so that the list does not move while it is read.
     const arrived = document.getElementById("arrived");
     if (arrived) {
         const { mark, query } = arrived.dataset;
@@ -31,7 +31,7 @@
         });
     }
 
-    // The daemon's page says how it is now, unless it is being read or operated.
+    // Refresh the changing part of a page, unless the user has opened, focused or selected something in it.
     const now = document.querySelector("[data-again]");
     if (now) {
         every(AGAIN_EVERY, async () => {
@@ -53,7 +53,7 @@
         }
     });
 
-    // An address says what is chosen, and nothing of what is not.
+    // Leave empty fields out of the address.
     for (const form of document.querySelectorAll("form[method=get]")) {
         form.addEventListener("formdata", ({ formData }) => {
             const filled = [...formData].filter(([, value]) => value !== "");

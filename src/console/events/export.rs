@@ -4,7 +4,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::query::Query;
-use crate::tables::{MOST_ROWS, Place, Row, Table};
+use crate::tables::{MOST_ROWS, PagePosition, Row, Table};
 
 /// The first line of a CSV file.
 const CSV_HEAD: &str =
@@ -19,21 +19,26 @@ pub(super) fn kind(is_csv: bool) -> (&'static str, &'static str, &'static str) {
     }
 }
 
-/// The lines of a page, and the place at which the next page begins.
-pub(super) async fn page(table: &Table, query: &Query, below: Option<&Place>, is_csv: bool) -> (String, Option<Place>) {
+/// The lines of a page, and the position at which the next page begins.
+pub(super) async fn page(
+    table: &Table,
+    query: &Query,
+    below: Option<&PagePosition>,
+    is_csv: bool,
+) -> (String, Option<PagePosition>) {
     let Ok(page) = table.page(&query.filter, below, MOST_ROWS, true).await else { return (String::new(), None) };
     let mut lines = String::new();
     for row in &page.rows {
-        let whole = match row.channel_id.parse() {
-            Ok(id) if !is_csv => table.whole(id, row.offset).await.ok().flatten(),
+        let full_row = match row.channel_id.parse() {
+            Ok(id) if !is_csv => table.full_row(id, row.offset).await.ok().flatten(),
             _ => None,
         };
         // Export the record as it was delivered, if it is JSON.
-        let record = whole.map(|whole| whole.record).unwrap_or_default();
+        let record = full_row.map(|full_row| full_row.record).unwrap_or_default();
         let is_json = record.starts_with('{') && serde_json::from_str::<&RawValue>(&record).is_ok();
         lines += &if is_json { record.replace(['\n', '\r'], " ") + "\n" } else { line(row, is_csv) };
     }
-    let next = page.rows.last().and_then(Place::of).filter(|_| page.has_more || page.is_stopped);
+    let next = page.rows.last().and_then(PagePosition::of).filter(|_| page.has_more || page.is_stopped);
     (lines, next)
 }
 

@@ -4,8 +4,8 @@ use maud::{Markup, html};
 use strum::VariantArray;
 
 use super::query::{Query, ROWS, title};
-use crate::page::{self, Badge, Visit, time};
-use crate::tables::{Facet, OnlyWhole, Page, Piece, Place, Row, Sample, Search};
+use crate::page::{self, Badge, PageRequest, time};
+use crate::tables::{Excerpt, Facet, OnlyWhole, Page, PagePosition, Row, Sample, Search};
 use crate::text::{id, marked, or_dash, text};
 use channel::grouped;
 use operator::Report;
@@ -13,7 +13,7 @@ use operator::Report;
 /// The largest number of values that a column's menu offers.
 const OFFERED: usize = 40;
 
-pub(super) fn heading(said: &str, visit: &Visit, query: &Query) -> Markup {
+pub(super) fn heading(said: &str, request: &PageRequest, query: &Query) -> Markup {
     html! {
         div.heading {
             div {
@@ -21,17 +21,17 @@ pub(super) fn heading(said: &str, visit: &Visit, query: &Query) -> Markup {
                 p.sub { (said) }
             }
             div.actions {
-                @if !visit.visitor.read_only {
+                @if !request.visitor.read_only {
                     form method="post" action="/poll" {
-                        (visit.form_token())
-                        input type="hidden" name="back" value=(query.without_place());
+                        (request.form_token())
+                        input type="hidden" name="back" value=(query.without_position());
                         button type="submit" title="Poll all channels now" { (poll_icon()) "Poll now" }
                     }
                 }
                 details.menu {
                     summary.button { "Export" }
                     div.panel {
-                        a href=(query.export("jsonl")) download { "JSON lines, as delivered" }
+                        a href=(query.export("jsonl")) download { "JSON Lines, the records as delivered" }
                         a href=(query.export("csv")) download { "CSV, the columns of this list" }
                     }
                 }
@@ -53,14 +53,14 @@ pub(super) fn filters(query: &Query, sample: &Sample, search: Option<Search>) ->
             div.line {
                 @if let Some(search) = search {
                     label.search {
-                        span.hidden { "Words of an event" }
+                        span.hidden { "Search the events" }
                         svg.icon viewBox="0 0 16 16" aria-hidden="true" { circle cx="7" cy="7" r="4.500" {} path d="M10.500 10.500L14 14" {} }
                         input #search type="search" name="q" value=(query.words) autocomplete="off" spellcheck="false"
-                            placeholder="Search all texts: a name, an address, an id, an amount";
+                            placeholder="Search for a name, an address, an id, an amount, or other text";
                     }
                     @if search == Search::None && !query.words.is_empty() {
-                        p.note { "No index of words: only the newest events are searched. "
-                            code { "search = \"words\"" } " in the sink's configuration creates one." }
+                        p.note { "The table has no search index, so only the newest events are searched. To create an index, set "
+                            code { "search = \"words\"" } " in the sink's configuration." }
                     }
                 }
                 button.primary type="submit" { "Search" }
@@ -107,13 +107,13 @@ fn choices(facet: Facet, query: &Query, sample: &Sample) -> Markup {
                         }
                         @if values.is_empty() { p.note { "No values yet." } }
                         label.other {
-                            span { "Another value" }
+                            span { "Other value" }
                             input type="text" name=(word) autocomplete="off" spellcheck="false";
                         }
                         @if facet == Facet::Verdict {
-                            p.note { "Rejected events are not delivered: they are " a href="/held" { "held back" } "." }
+                            p.note { "Rejected events are not delivered. They are in the " a href="/held" { "quarantine" } "." }
                         }
-                        p.note { "The numbers: how many of the newest " (grouped(sample.rows.len() as u64)) " events have it." }
+                        p.note { "The numbers count the newest " (grouped(sample.rows.len() as u64)) " events." }
                     }
                     button.primary type="submit" { "Apply" }
                 }
@@ -149,11 +149,11 @@ fn chips(query: &Query) -> Markup {
     let chips = query.chips();
     html! {
         @if !chips.is_empty() {
-            ul.chips aria-label="What is chosen" {
+            ul.chips aria-label="Active filters" {
                 @for (what, value, without) in chips {
                     li {
                         span { (what) ": " (text(&value)) }
-                        a href=(without) title="Remove this filter" { span.hidden { "Without " (what) ": " (text(&value)) } span aria-hidden="true" { "×" } }
+                        a href=(without) title="Remove this filter" { span.hidden { "Remove " (what) ": " (text(&value)) } span aria-hidden="true" { "×" } }
                     }
                 }
             }
@@ -201,13 +201,13 @@ fn name(row: &Row) -> Markup {
             @if let Some(name) = named { (text(name)) } @else { (text(&row.kind)) span.hidden { " at offset " (row.offset) } }
         }
         span.where { (text(&row.channel)) " · " (row.offset) }
-        @if let Some(piece) = &row.piece { (why(piece)) }
+        @if let Some(excerpt) = &row.excerpt { (why(excerpt)) }
     }
 }
 
 /// Why a row matches the search.
-fn why(piece: &Piece) -> Markup {
-    let Piece { field, before, word, after } = piece;
+fn why(excerpt: &Excerpt) -> Markup {
+    let Excerpt { field, before, word, after } = excerpt;
     html! {
         span.why {
             @if !field.is_empty() { (text(field)) ": " }
@@ -227,17 +227,17 @@ fn network_name(network: &str) -> Markup {
 }
 
 pub(super) fn nothing(query: &Query, search: Search, report: Option<&Report>) -> Markup {
-    let held_back = report.map_or(0, |report| report.quarantine.events);
+    let quarantined = report.map_or(0, |report| report.quarantine.events);
     html! {
         div.empty {
             @if query.is_restricted() {
                 h2 { "No event matches" }
-                p { "No delivered event matches. " a href="/" { "Show all events" } }
+                p { "No delivered event matches the filter. " a href="/" { "Show all events" } }
                 @if search == Search::Words && !query.words.is_empty() {
-                    p.note { "Search matches whole words as written, an address with its 0x. For the last word, its beginning is enough." }
+                    p.note { "The search finds complete words. Write an address with its 0x. The last word also matches as a prefix." }
                 }
-                @if held_back > 0 {
-                    p.note { "Events that did not verify are not searched: " (page::events(held_back)) " " a href="/held" { "held back" } "." }
+                @if quarantined > 0 {
+                    p.note { "Rejected events are not searched: " (page::events(quarantined)) " in the " a href="/held" { "quarantine" } "." }
                 }
             } @else {
                 h2 { "No events yet" }
@@ -249,21 +249,21 @@ pub(super) fn nothing(query: &Query, search: Search, report: Option<&Report>) ->
 
 /// The link to older events, and how far the search got.
 pub(super) fn below(query: &Query, page: &Page) -> Markup {
-    let last = page.rows.last().and_then(Place::of);
+    let last = page.rows.last().and_then(PagePosition::of);
     let last_word = query.filter.words.last().map_or("", String::as_str);
     html! {
         @match page.only_whole {
             Some(OnlyWhole::Many) => p.note {
-                "Many events hold the word “" (text(last_word)) "”. Longer words with this beginning were not searched: type "
-                code { (text(last_word)) "*" } " for them."
+                "Many events contain the word “" (text(last_word)) "”, so longer words were not searched. To search for longer words with this "
+                "prefix, type " code { (text(last_word)) "*" } "."
             },
             Some(OnlyWhole::Slow) => p.note {
-                "Too many words begin with “" (text(last_word)) "”: these are the events with the exact word. "
-                a href=(query.patiently(None)) { "Look for longer" }
+                "Too many words start with “" (text(last_word)) "”. Only events with the exact word are shown. "
+                a href=(query.patiently(None)) { "Search for longer" }
             },
             None => {},
         }
-        nav.pages aria-label="Further events" {
+        nav.pages aria-label="Pagination" {
             @if query.below.is_some() { a.button href=(query.first_page()) { "Newest" } }
             @if let (true, Some(last)) = (page.has_more, &last) {
                 a.button.primary rel="next" href=(query.below(last)) { "Older" }
@@ -271,13 +271,13 @@ pub(super) fn below(query: &Query, page: &Page) -> Markup {
             @if page.is_stopped {
                 p.note {
                     @match page.rows.last() {
-                        Some(last) => { "Searched down to " (time(last.time)) " UTC. " }
-                        None => { "The search ran out of time before it found a row. " }
+                        Some(last) => { "Searched back to " (time(last.time)) " UTC. " }
+                        None => { "The search timed out before it found an event. " }
                     }
                 }
-                a.button href=(query.patiently(last.as_ref())) { "Look further back" }
+                a.button href=(query.patiently(last.as_ref())) { "Search further back" }
             }
-            span.took { (page.rows.len()) " shown, found in " (page.took.as_millis()) " ms" }
+            span.took { (page.rows.len()) " events, found in " (page.took.as_millis()) " ms" }
         }
     }
 }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::query::Query;
 use crate::access::Visitor;
-use crate::page::{self, Visit};
+use crate::page::{self, PageRequest};
 use crate::state::State;
 use operator::Report;
 use operator::api::PollNow;
@@ -19,7 +19,7 @@ const POLLED: Duration = Duration::from_secs(4);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Makes every channel poll, and waits until it has.
-pub(crate) async fn poll(Visit { state, visitor, .. }: Visit, body: String) -> Redirect {
+pub(crate) async fn poll(PageRequest { state, visitor, .. }: PageRequest, body: String) -> Redirect {
     let back = page::member(body.as_bytes(), "back").unwrap_or_default();
     state.access.notify(&visitor, polled(&state, &visitor).await);
     Redirect::to(&Query::parse(&back, Timestamp::now()).first_page())
@@ -27,11 +27,11 @@ pub(crate) async fn poll(Visit { state, visitor, .. }: Visit, body: String) -> R
 
 async fn polled(state: &State, visitor: &Visitor) -> Result<String, String> {
     let newest = |report: &Report| report.channels.iter().map(|channel| channel.newest).collect::<Vec<_>>();
-    let before = newest(&*state.link.report().await?);
+    let before = newest(&*state.daemon.report().await?);
     let (mut asked, mut refused) = (Vec::new(), Vec::new());
     for known in &state.channels {
         let name = known.channel.name.to_string();
-        match state.link.ask_for(visitor.number, &PollNow { channel: name.clone() }).await {
+        match state.daemon.ask_for(visitor.number, &PollNow { channel: name.clone() }).await {
             Ok(at) => asked.push((name, at)),
             Err(why) => refused.push(format!("{name}: {why}")),
         }
@@ -41,7 +41,7 @@ async fn polled(state: &State, visitor: &Visitor) -> Result<String, String> {
     }
     let since = tokio::time::Instant::now();
     loop {
-        let report = state.link.report().await?;
+        let report = state.daemon.report().await?;
         let has_polled = |(name, at): &(String, Timestamp)| {
             let channel = report.channels.iter().find(|channel| *channel.channel == **name);
             channel.is_none_or(|channel| channel.last_poll > Some(*at))
@@ -50,12 +50,12 @@ async fn polled(state: &State, visitor: &Visitor) -> Result<String, String> {
         if waiting.is_empty() {
             let moved = newest(&report) != before;
             return Ok(
-                if moved { "Polled: new events arrived." } else { "Polled: the service has nothing new." }.to_owned()
+                if moved { "Polled: new events arrived." } else { "Polled: the service has no new events." }.to_owned()
             );
         }
         if since.elapsed() > POLLED {
             return Err(format!(
-                "Polled, but some channels have no answer yet: {}. The daemon's page shows the reasons.",
+                "Some channels have not finished polling: {}. The page “Daemon” shows the reasons.",
                 waiting.join(", ")
             ));
         }

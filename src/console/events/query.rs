@@ -5,7 +5,7 @@ use std::str::FromStr;
 use jiff::Timestamp;
 use url::form_urlencoded::{Serializer, parse};
 
-use crate::tables::{Facet, Filter, MOST_ROWS, Place, Search};
+use crate::tables::{Facet, Filter, MOST_ROWS, PagePosition, Search};
 use net::time;
 
 /// The largest number of chosen values in one column.
@@ -27,7 +27,7 @@ pub(crate) struct Query {
     pub(crate) to: String,
     pub(crate) filter: Filter,
     /// Shows the page below this row.
-    pub(crate) below: Option<Place>,
+    pub(crate) below: Option<PagePosition>,
     pub(crate) rows: usize,
     /// Whether to search for longer than a page usually does.
     pub(crate) is_patient: bool,
@@ -62,7 +62,7 @@ impl Query {
             let time = time::at(text, now);
             if time.is_none() && !text.is_empty() {
                 read.wrong = Some(format!(
-                    "“{text}” is not a time: use one such as 2026-05-14T12:00, Unix seconds, or 1h for an hour ago."
+                    "“{text}” is not a valid time. Examples: 2026-05-14T12:00, Unix seconds, or 1h for one hour ago."
                 ));
             }
             time
@@ -75,9 +75,7 @@ impl Query {
     pub(super) fn problem(&self, search: Search) -> Option<String> {
         let short = self.filter.words.iter().find(|word| word.chars().count() < 3);
         if let (Search::Trigrams, Some(short)) = (search, short) {
-            return Some(format!(
-                "“{short}” is too short: this index searches parts of words with at least three characters."
-            ));
+            return Some(format!("“{short}” is too short: each search word needs at least three characters."));
         }
         self.wrong.clone()
     }
@@ -87,7 +85,7 @@ impl Query {
         !self.words.is_empty() || !self.from.is_empty() || !self.to.is_empty() || !self.filter.chosen.is_empty()
     }
 
-    fn write(&self, below: Option<&Place>, also: &[(&str, &str)]) -> String {
+    fn write(&self, below: Option<&PagePosition>, also: &[(&str, &str)]) -> String {
         let mut query = Serializer::new(String::new());
         for (name, value) in [("q", &self.words), ("from", &self.from), ("to", &self.to)] {
             if !value.is_empty() {
@@ -109,21 +107,21 @@ impl Query {
         query.finish()
     }
 
-    /// The same query without the place.
-    pub(super) fn without_place(&self) -> String {
+    /// The same query without the position.
+    pub(super) fn without_position(&self) -> String {
         self.write(None, &[])
     }
 
     pub(super) fn first_page(&self) -> String {
-        address(&self.without_place())
+        address(&self.without_position())
     }
 
-    pub(super) fn below(&self, place: &Place) -> String {
-        address(&self.write(Some(place), &[]))
+    pub(super) fn below(&self, position: &PagePosition) -> String {
+        address(&self.write(Some(position), &[]))
     }
 
     /// The same query from the last row on, with more time to search.
-    pub(super) fn patiently(&self, last: Option<&Place>) -> String {
+    pub(super) fn patiently(&self, last: Option<&PagePosition>) -> String {
         address(&self.write(last.or(self.below.as_ref()), &[("patient", "1")]))
     }
 
@@ -202,9 +200,9 @@ mod tests {
         for time in [None, Some(now())] {
             let [channel, event] = ["7c9e6679-7425-40de-944b-e07fc1f90ae7", "11111111-7425-40de-944b-e07fc1f90ae7"];
             let (channel, event) = (channel.parse().unwrap(), event.parse().unwrap());
-            let place = Place { time, offset: 7, channel, event };
-            let address = Query::parse("name=x", now()).below(&place);
-            assert_eq!(Query::parse(address.strip_prefix("/?").unwrap(), now()).below, Some(place));
+            let position = PagePosition { time, offset: 7, channel, event };
+            let address = Query::parse("name=x", now()).below(&position);
+            assert_eq!(Query::parse(address.strip_prefix("/?").unwrap(), now()).below, Some(position));
         }
     }
 

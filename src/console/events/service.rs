@@ -6,7 +6,7 @@ use tokio::task::spawn_blocking;
 
 use super::list::{filters, heading, rows};
 use super::query::Query;
-use crate::page::Visit;
+use crate::page::PageRequest;
 use crate::state::State;
 use crate::tables::{Facet, Row, Sample};
 use crate::text::{text, whole};
@@ -22,22 +22,22 @@ use record::decode;
 const AT_ONCE: u16 = 100;
 
 /// The list, and a notice about its limitations.
-pub(super) async fn list(visit: &Visit, query: &Query, why: &str) -> Markup {
-    let state = &visit.state;
+pub(super) async fn list(request: &PageRequest, query: &Query, why: &str) -> Markup {
+    let state = &request.state;
     let Some(known) = channel(state, query) else { return html! { p.notice.bad { "Channel not found." } } };
     let (sample, found) = (sample(state), search(state, query, known).await);
     html! {
-        (heading(&format!("from the service's own search, channel {}", known.channel.name), visit, query))
+        (heading(&format!("from the service's own search, channel {}", known.channel.name), request, query))
         div.notice.warn role="note" {
-            p { strong { "No table can be read: " } (why) ". This list shows the service's present answer, at most " (AT_ONCE)
+            p { strong { "No table can be read: " } (why) ". This list shows the service's current response, at most " (AT_ONCE)
                 " events of one channel. Without a table, the console cannot search words, names and sources, combine channels, show delivery times, or update live." }
-            p { "For all of this, add a sink to a channel, such as " code { "type = \"sqlite\"" } " with " code { "search = \"words\"" }
-                ", and start the console again." }
+            p { "To enable these features, add a sink to a channel, for example with " code { "type = \"sqlite\"" } " and " code { "search = \"words\"" }
+                ", and restart the console." }
         }
         (filters(query, &sample, None))
         @match found {
             Err(why) => p.notice.bad role="alert" { (whole(&why)) },
-            Ok(found) if found.is_empty() => div.empty { h2 { "No event matches" } p { "The service has none." } },
+            Ok(found) if found.is_empty() => div.empty { h2 { "No event matches" } p { "The service has no matching events." } },
             Ok(found) => (rows(&found)),
         }
         p.sub { "Channel " (text(&known.channel.name)) }
@@ -87,7 +87,7 @@ async fn search(state: &State, query: &Query, known: &ConfiguredChannel) -> Resu
     };
     filter.check().map_err(|misfit| format!("The service does not support this search: {misfit}."))?;
     let page = state.client.search(known.channel.id, &filter, AT_ONCE, None).await;
-    let page = page.map_err(|error| format!("The service did not answer: {}.", Chain(&error)))?;
+    let page = page.map_err(|error| format!("The request to the service failed: {}.", Chain(&error)))?;
     let wanted = values(Facet::Verdict);
     let verifier = known.verifier.clone();
     let verdicts = joined(spawn_blocking(move || verifier.verify_all(page.events)).await).await;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 
-use super::filter::{Filter, Place};
+use super::filter::{Filter, PagePosition};
 use super::rows::Row;
 use super::sql::Dialect;
 
@@ -16,9 +16,9 @@ pub(super) const MOST_HITS: usize = 1_000;
 
 /// Why a table could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Unread {
-    /// The time was over.
-    Slow,
+pub(crate) enum TableError {
+    /// The query did not finish within its time limit.
+    TimedOut,
     /// The reason in words, for the operator.
     Failed(String),
 }
@@ -29,12 +29,12 @@ pub(crate) struct Page {
     pub(crate) rows: Vec<Row>,
     /// Whether older rows exist.
     pub(crate) has_more: bool,
-    /// Whether the time was over before the page was full. All matching rows above the last row are on the page.
+    /// Whether the time limit was reached before the page was full. All matching rows above the last row are on the page.
     pub(crate) is_stopped: bool,
     /// Set if the last word was searched only as a whole, and not as the beginning of longer words.
     pub(crate) only_whole: Option<OnlyWhole>,
     /// How many rows of the table match the search, if that is known.
-    pub(crate) count: Option<Count>,
+    pub(crate) count: Option<HitCount>,
     /// How long it took.
     pub(crate) took: Duration,
 }
@@ -50,12 +50,12 @@ pub(crate) enum OnlyWhole {
 
 /// How many rows contain the words of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Count {
+pub(crate) enum HitCount {
     Exactly(usize),
     AtLeast(usize),
 }
 
-impl Count {
+impl HitCount {
     /// The count of a query that stops after one row more than [`MOST_HITS`].
     pub(super) fn of(counted: i64) -> Self {
         match usize::try_from(counted) {
@@ -67,10 +67,10 @@ impl Count {
 
 /// The request for a page.
 #[derive(Clone, Copy)]
-pub(crate) struct Look<'a> {
+pub(crate) struct PageQuery<'a> {
     pub(super) filter: &'a Filter,
-    /// Only rows below this place.
-    pub(super) below: Option<&'a Place>,
+    /// Only rows below this position.
+    pub(super) below: Option<&'a PagePosition>,
     /// The largest number of rows to return.
     pub(super) limit: usize,
     pub(super) deadline: Instant,
@@ -78,9 +78,9 @@ pub(crate) struct Look<'a> {
 
 /// The rows of a query, with each value as text.
 #[derive(Debug, Default)]
-pub(crate) struct Answer {
+pub(crate) struct QueryResult {
     pub(super) rows: Vec<Vec<Option<String>>>,
-    /// Whether the time was over before the last row.
+    /// Whether the time limit was reached before the last row.
     pub(super) is_stopped: bool,
 }
 
@@ -96,10 +96,10 @@ pub(crate) trait Backend: Send + Sync {
     fn table(&self) -> String;
 
     /// Runs a query until the deadline.
-    async fn query(&self, deadline: Instant, sql: String, values: Vec<String>) -> Result<Answer, Unread>;
+    async fn query(&self, deadline: Instant, sql: String, values: Vec<String>) -> Result<QueryResult, TableError>;
 
     /// Returns the first rows, and for a search for nothing but words the number of hits.
-    async fn page(&self, look: Look<'_>) -> Result<Page, Unread>;
+    async fn page(&self, page_query: PageQuery<'_>) -> Result<Page, TableError>;
 
     /// A query for the approximate number of rows.
     fn total(&self) -> String;
@@ -108,13 +108,13 @@ pub(crate) trait Backend: Send + Sync {
     fn mark(&self) -> String;
 
     /// Counts the rows that arrived after the mark, up to [`MOST_NEW`].
-    async fn arrived(&self, filter: &Filter, mark: i64, deadline: Instant) -> Result<usize, Unread>;
+    async fn arrived(&self, filter: &Filter, mark: i64, deadline: Instant) -> Result<usize, TableError>;
 
     /// Returns the number that a query returns; 0 if it returns none.
-    async fn number(&self, deadline: Instant, sql: String, values: Vec<String>) -> Result<i64, Unread> {
+    async fn number(&self, deadline: Instant, sql: String, values: Vec<String>) -> Result<i64, TableError> {
         let answer = self.query(deadline, sql, values).await?;
         if answer.is_stopped {
-            return Err(Unread::Slow);
+            return Err(TableError::TimedOut);
         }
         Ok(answer.rows.into_iter().flatten().flatten().next().and_then(|text| text.parse().ok()).unwrap_or(0))
     }

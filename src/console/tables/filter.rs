@@ -1,4 +1,4 @@
-//! Selects rows of a table: the values to choose from, the filter, and the place of a row.
+//! Selects rows of a table: the values to choose from, the filter, and the position of a row.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -68,9 +68,9 @@ pub(crate) struct Filter {
     pub(crate) to: Option<Timestamp>,
 }
 
-/// The place of a row. Rows are sorted by these fields in descending order.
+/// The position of a row. Rows are sorted by these fields in descending order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct PagePosition {
     pub(crate) time: Option<Timestamp>,
     pub(crate) offset: i64,
     pub(crate) channel: ChannelId,
@@ -109,7 +109,7 @@ impl Filter {
     }
 }
 
-impl Place {
+impl PagePosition {
     pub(crate) fn of(row: &Row) -> Option<Self> {
         let event = row.event_id.as_deref().and_then(|id| id.parse().ok()).unwrap_or_default();
         Some(Self { time: row.time, offset: row.offset, channel: row.channel_id.parse().ok()?, event })
@@ -117,7 +117,7 @@ impl Place {
 }
 
 /// `TIME~OFFSET~CHANNEL~EVENT`, with `-` for an unknown time.
-impl fmt::Display for Place {
+impl fmt::Display for PagePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { time, offset, channel, event } = self;
         let time = time.map_or_else(|| "-".to_owned(), |time| format!("{time:.3}"));
@@ -125,7 +125,7 @@ impl fmt::Display for Place {
     }
 }
 
-impl FromStr for Place {
+impl FromStr for PagePosition {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {

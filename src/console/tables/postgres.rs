@@ -2,7 +2,7 @@
 //!
 //! # Cancellation
 //!
-//! If the time of a query is over, the server is asked to cancel it, and its connection is closed.
+//! If a query exceeds its time limit, the server is asked to cancel it, and its connection is closed.
 
 use std::iter::successors;
 use std::sync::Mutex;
@@ -13,10 +13,10 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::timeout_at;
 use tokio_postgres::types::{ToSql, Type};
 
-use super::backend::{Answer, Backend, Count, Look, MOST_HITS, MOST_NEW, Page, Unread};
+use super::backend::{Backend, HitCount, MOST_HITS, MOST_NEW, Page, PageQuery, QueryResult, TableError};
 use super::filter::Filter;
 use super::rows::Row;
-use super::sql::{Dialect, NEWEST_FIRST, Part, Statement, columns, pattern, texts};
+use super::sql::{Dialect, NEWEST_FIRST, Statement, TableRange, columns, pattern, texts};
 use net::postgres::{Connector, DatabaseError, OpenConnection, advised, answered};
 use net::tasks::lock;
 use sink::{PostgresSettings, Search};
@@ -53,11 +53,11 @@ impl Postgres {
     pub(super) fn new(sink: &str, settings: PostgresSettings) -> Result<Self, String> {
         let at = format!("sinks.{sink}");
         let connector = Connector::new(&settings.server);
-        let connector = connector.map_err(|error| format!("{at}.url: no certificate can be checked: {error}"))?;
+        let connector = connector.map_err(|error| format!("{at}.url: certificates cannot be verified: {error}"))?;
         Ok(Self { at, settings, connector, idle: Mutex::default() })
     }
 
-    async fn open(&self) -> Result<OpenConnection, Unread> {
+    async fn open(&self) -> Result<OpenConnection, TableError> {
         let idle = {
             let mut idle = lock(&self.idle);
             idle.retain(|open| !open.client.is_closed());
@@ -66,26 +66,26 @@ impl Postgres {
         if let Some(open) = idle {
             return Ok(open);
         }
-        let open = self.connector.connect().await.map_err(|error| self.unread(&error))?;
+        let open = self.connector.connect().await.map_err(|error| self.table_error(&error))?;
         let only_reads = "set default_transaction_read_only = on; set timezone = 'UTC'; set jit = off";
-        answered(open.client.batch_execute(only_reads)).await.map_err(|error| self.unread(&error))?;
+        answered(open.client.batch_execute(only_reads)).await.map_err(|error| self.table_error(&error))?;
         Ok(open)
     }
 
-    fn unread(&self, error: &DatabaseError) -> Unread {
+    fn table_error(&self, error: &DatabaseError) -> TableError {
         if let DatabaseError::Server(source) = error
             && let Some(said) = source.as_db_error()
             && said.code() == &tokio_postgres::error::SqlState::UNDEFINED_TABLE
         {
             let table = self.table();
-            return Unread::Failed(format!("Table {table} does not exist yet: no event was delivered to it."));
+            return TableError::Failed(format!("Table {table} does not exist yet: no event was delivered to it."));
         }
-        Unread::Failed(format!("{}.", advised(error, &self.settings.server, &self.at)))
+        TableError::Failed(format!("{}.", advised(error, &self.settings.server, &self.at)))
     }
 
     /// Adds the condition on the words. Within a time range the word index is not used: it would read all hits of the table.
-    fn with_words(&self, statement: &mut Statement, words: &[String], part: Part) {
-        let search = if matches!(part, Part::Since(_)) { "(search || '')" } else { "search" };
+    fn with_words(&self, statement: &mut Statement, words: &[String], range: TableRange) {
+        let search = if matches!(range, TableRange::Since(_)) { "(search || '')" } else { "search" };
         match self.settings.search {
             Search::None => statement.looked_through(words),
             Search::Words if words.is_empty() => {}
@@ -121,7 +121,7 @@ impl Postgres {
     }
 
     /// Returns the time of the newest row, and the width of the first time range in which a page searches for its rows.
-    async fn density(&self, deadline: Instant) -> Result<(Timestamp, SignedDuration), Unread> {
+    async fn density(&self, deadline: Instant) -> Result<(Timestamp, SignedDuration), TableError> {
         let spans = "select max(\"time\") as newest, min(\"time\") as oldest from newest group by channel_id";
         let milliseconds = |interval: &str| format!("(extract(epoch from {interval}) * 1000)::bigint");
         let (newest, span) = (milliseconds("max(newest)"), milliseconds("min(newest - oldest)"));
@@ -133,13 +133,13 @@ impl Postgres {
         Ok((newest, SignedDuration::from_millis(numbers.next().unwrap_or(0)).max(NARROWEST)))
     }
 
-    /// Returns the first rows of a part of the table.
-    async fn look(&self, part: Part, look: Look<'_>) -> Result<Vec<Row>, Unread> {
-        let Look { filter: Filter { words, .. }, below, limit, deadline } = look;
+    /// Returns the first rows of a range of the table.
+    async fn rows_within(&self, range: TableRange, page_query: PageQuery<'_>) -> Result<Vec<Row>, TableError> {
+        let PageQuery { filter: Filter { words, .. }, below, limit, deadline } = page_query;
         let mut statement = Statement::new(Dialect::Postgres);
-        statement.filtered(look.filter);
-        statement.within(part, below);
-        self.with_words(&mut statement, words, part);
+        statement.filtered(page_query.filter);
+        statement.within(range, below);
+        self.with_words(&mut statement, words, range);
         let (table, columns, conditions) = (self.table(), columns(Dialect::Postgres), statement.conditions());
         let rows = format!("from {table} where {conditions} order by {NEWEST_FIRST} limit {limit}");
         let sql = if words.is_empty() {
@@ -168,7 +168,7 @@ impl Backend for Postgres {
         format!("\"{}\".\"{}\"", self.settings.schema, self.settings.table)
     }
 
-    async fn query(&self, deadline: Instant, sql: String, values: Vec<String>) -> Result<Answer, Unread> {
+    async fn query(&self, deadline: Instant, sql: String, values: Vec<String>) -> Result<QueryResult, TableError> {
         let open = self.open().await?;
         let values: Vec<_> = values.iter().map(|value| (value as &(dyn ToSql + Sync), Type::TEXT)).collect();
         match timeout_at(deadline.into(), open.client.query_typed(&sql, &values)).await {
@@ -177,29 +177,29 @@ impl Backend for Postgres {
                 if idle.len() < IDLE {
                     idle.push(open);
                 }
-                Ok(Answer { rows: rows.iter().map(texts_of).collect(), is_stopped: false })
+                Ok(QueryResult { rows: rows.iter().map(texts_of).collect(), is_stopped: false })
             }
-            Ok(Err(error)) => Err(self.unread(&error.into())),
+            Ok(Err(error)) => Err(self.table_error(&error.into())),
             Err(_) => {
                 self.connector.cancel(&open).await;
-                Err(Unread::Slow)
+                Err(TableError::TimedOut)
             }
         }
     }
 
-    async fn page(&self, look: Look<'_>) -> Result<Page, Unread> {
-        let Look { filter, below, limit, deadline } = look;
+    async fn page(&self, page_query: PageQuery<'_>) -> Result<Page, TableError> {
+        let PageQuery { filter, below, limit, deadline } = page_query;
         let (newest, width) = self.density(deadline).await?;
         let top = below.and_then(|below| below.time).or(filter.to).map_or(newest, |top| top.min(newest));
         let has_index = self.settings.search != Search::None && !filter.words.is_empty();
         let ranges = if has_index { RANGES_WITH_INDEX } else { RANGES };
         let mut page = Page::default();
-        for part in parts(top, filter.from, width, ranges) {
-            match self.look(part, look).await {
-                Ok(rows) if part == Part::Timeless => page.rows.extend(rows),
+        for range in table_ranges(top, filter.from, width, ranges) {
+            match self.rows_within(range, page_query).await {
+                Ok(rows) if range == TableRange::Timeless => page.rows.extend(rows),
                 // It contains the rows that were found before.
                 Ok(rows) => page.rows = rows,
-                Err(Unread::Slow) => page.is_stopped = true,
+                Err(TableError::TimedOut) => page.is_stopped = true,
                 Err(failed) => return Err(failed),
             }
             if page.is_stopped || page.rows.len() >= limit {
@@ -208,11 +208,11 @@ impl Backend for Postgres {
         }
         if filter.has_only_words() && !page.is_stopped {
             let mut statement = Statement::new(Dialect::Postgres);
-            self.with_words(&mut statement, &filter.words, Part::Timed);
+            self.with_words(&mut statement, &filter.words, TableRange::Timed);
             let (table, conditions, limit) = (self.table(), statement.conditions(), MOST_HITS + 1);
             let sql = format!("select count(*) from (select 1 from {table} where {conditions} limit {limit}) as found");
-            // If the time is over before the hits are counted, their number stays unknown.
-            page.count = self.number(deadline, sql, statement.values).await.ok().map(Count::of);
+            // If the time limit is reached before the hits are counted, their number stays unknown.
+            page.count = self.number(deadline, sql, statement.values).await.ok().map(HitCount::of);
         }
         Ok(page)
     }
@@ -225,25 +225,30 @@ impl Backend for Postgres {
         self.newest(NEWEST) + "select (extract(epoch from max(delivered)) * 1000000)::bigint from newest"
     }
 
-    async fn arrived(&self, filter: &Filter, mark: i64, deadline: Instant) -> Result<usize, Unread> {
+    async fn arrived(&self, filter: &Filter, mark: i64, deadline: Instant) -> Result<usize, TableError> {
         let mut statement = Statement::new(Dialect::Postgres);
         let after = statement.number(mark);
         statement.conditions.push(format!("delivered > timestamptz 'epoch' + {after} * interval '1 microsecond'"));
         statement.filtered(filter);
-        self.with_words(&mut statement, &filter.words, Part::Timed);
+        self.with_words(&mut statement, &filter.words, TableRange::Timed);
         let sql = format!("{} select count(*) from newest where {}", self.newest(LOOKED_AT), statement.conditions());
         let count = self.number(deadline, sql, statement.values).await?;
         Ok(usize::try_from(count).unwrap_or(MOST_NEW).min(MOST_NEW))
     }
 }
 
-/// The parts of the table in which a page searches for its rows, one after another. The index on the time only tells which
+/// The ranges of the table in which a page searches for its rows, one after another. The index on the time only tells which
 /// blocks have rows of a time range, so a query that begins with a short range does not sort the whole table.
-fn parts(top: Timestamp, from: Option<Timestamp>, width: SignedDuration, ranges: usize) -> impl Iterator<Item = Part> {
+fn table_ranges(
+    top: Timestamp,
+    from: Option<Timestamp>,
+    width: SignedDuration,
+    ranges: usize,
+) -> impl Iterator<Item = TableRange> {
     let widths = successors(Some(width), |width| Some(width.saturating_mul(WIDER))).take(ranges);
     let ranges = widths.map_while(move |width| top.checked_sub(width).ok());
     let ranges = ranges.take_while(move |since| from.is_none_or(|from| from < *since));
-    ranges.map(Part::Since).chain([Part::Timed, Part::Timeless])
+    ranges.map(TableRange::Since).chain([TableRange::Timed, TableRange::Timeless])
 }
 
 /// The values of a row, which are texts and numbers.

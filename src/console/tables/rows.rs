@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 
-use super::piece::{Piece, piece};
+use super::excerpt::{Excerpt, excerpt};
 use sink::Search;
 
 /// The columns of a list, in the order in which a [`Row`] is read.
@@ -42,16 +42,16 @@ pub(crate) struct Row {
     pub(crate) status: Option<String>,
     pub(crate) verification: String,
     /// Why the row matches a word search, unless the row already shows it.
-    pub(crate) piece: Option<Piece>,
+    pub(crate) excerpt: Option<Excerpt>,
 }
 
 impl Row {
-    /// Reads a row of a list. For a word search, the values of the columns `LOOKED_THROUGH` follow.
+    /// Reads a row of a list. For a word search, the values of the columns `SEARCHED_COLUMNS` follow.
     pub(super) fn listed(values: Vec<Option<String>>, words: &[String], search: Search) -> Self {
         let mut values = values.into_iter();
         let row = Self::read(&mut values);
         let texts: Vec<_> = values.map(Option::unwrap_or_default).collect();
-        Self { piece: piece(words, search, &texts), ..row }
+        Self { excerpt: excerpt(words, search, &texts), ..row }
     }
 
     /// Reads a row from the values of the columns [`LISTED`].
@@ -73,21 +73,21 @@ impl Row {
             delivered: time(next()),
             status: next(),
             verification: next().unwrap_or_default(),
-            piece: None,
+            excerpt: None,
         }
     }
 }
 
 /// A row together with its record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Whole {
+pub(crate) struct FullRow {
     pub(crate) row: Row,
     pub(crate) digest: Option<String>,
     /// The body that the sink wrote.
     pub(crate) record: String,
 }
 
-impl Whole {
+impl FullRow {
     /// Reads a row from the values of the columns [`LISTED`], the digest and the record.
     pub(super) fn of(values: Vec<Option<String>>) -> Self {
         let mut values = values.into_iter();

@@ -7,8 +7,8 @@
 
 use jiff::Timestamp;
 
-use super::filter::{Filter, Place};
-use super::piece::{LOOKED_INTO, LOOKED_THROUGH};
+use super::excerpt::{SEARCHED_CHARACTERS, SEARCHED_COLUMNS};
+use super::filter::{Filter, PagePosition};
 use super::rows::LISTED;
 use proof::event::ChannelId;
 
@@ -25,9 +25,9 @@ pub(super) struct Statement {
     pub(super) values: Vec<String>,
 }
 
-/// A part of a table.
+/// A range of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum TableRange {
     /// The rows later than a time.
     Since(Timestamp),
     /// The rows with a time.
@@ -85,38 +85,38 @@ impl Statement {
         }
     }
 
-    /// Restricts the statement to a part of the table, and there to rows below a place.
-    pub(super) fn within(&mut self, part: Part, below: Option<&Place>) {
-        match part {
-            Part::Since(since) => {
+    /// Restricts the statement to a range of the table, and there to rows below a position.
+    pub(super) fn within(&mut self, range: TableRange, below: Option<&PagePosition>) {
+        match range {
+            TableRange::Since(since) => {
                 let since = self.time(since);
                 self.conditions.push(format!("\"time\" > {since}"));
             }
-            Part::Timed => self.conditions.push("\"time\" is not null".to_owned()),
-            Part::Timeless => self.conditions.push("\"time\" is null".to_owned()),
+            TableRange::Timed => self.conditions.push("\"time\" is not null".to_owned()),
+            TableRange::Timeless => self.conditions.push("\"time\" is null".to_owned()),
         }
         let Some(below) = below else { return };
-        match (part, below.time) {
+        match (range, below.time) {
             // No row with a time is below a row without one.
-            (Part::Since(_) | Part::Timed, None) => self.conditions.push("false".to_owned()),
-            (Part::Since(_) | Part::Timed, Some(time)) => {
+            (TableRange::Since(_) | TableRange::Timed, None) => self.conditions.push("false".to_owned()),
+            (TableRange::Since(_) | TableRange::Timed, Some(time)) => {
                 let (time, key) = (self.time(time), self.key(below));
                 // The first condition is implied by the second one, but an index on the time serves only the first one.
                 self.conditions.push(format!("\"time\" <= {time} and (\"time\", {KEY}) < ({time}, {key})"));
             }
-            (Part::Timeless, None) => {
+            (TableRange::Timeless, None) => {
                 let key = self.key(below);
                 self.conditions.push(format!("({KEY}) < ({key})"));
             }
-            (Part::Timeless, Some(_)) => {}
+            (TableRange::Timeless, Some(_)) => {}
         }
     }
 
-    /// The values of [`KEY`] in the row at a place.
-    pub(super) fn key(&mut self, place: &Place) -> String {
+    /// The values of [`KEY`] in the row at a position.
+    pub(super) fn key(&mut self, position: &PagePosition) -> String {
         let cast = if self.dialect == Dialect::Postgres { "::uuid" } else { "" };
-        let (offset, channel) = (self.number(place.offset), self.channel(place.channel));
-        format!("{offset}, {channel}, {}{cast}", self.text(&place.event))
+        let (offset, channel) = (self.number(position.offset), self.channel(position.channel));
+        format!("{offset}, {channel}, {}{cast}", self.text(&position.event))
     }
 
     /// Restricts the statement to rows whose texts contain all the words, without an index.
@@ -124,7 +124,7 @@ impl Statement {
         let like = if self.dialect == Dialect::Postgres { "ilike" } else { "like" };
         for word in words {
             let pattern = self.text(&pattern(word));
-            let texts = LOOKED_THROUGH.map(|column| text(self.dialect, column));
+            let texts = SEARCHED_COLUMNS.map(|column| text(self.dialect, column));
             self.conditions.push(format!("({}) {like} {pattern} escape '\\'", texts.join(" || ' ' || ")));
         }
     }
@@ -163,9 +163,9 @@ pub(super) fn text(dialect: Dialect, column: &str) -> String {
     }
 }
 
-/// The columns [`LOOKED_THROUGH`], cut to the length in which a [`piece`](super::piece) is searched.
+/// The columns [`SEARCHED_COLUMNS`], cut to the length in which an [`excerpt`](super::excerpt) is searched.
 pub(super) fn texts(dialect: Dialect) -> String {
-    LOOKED_THROUGH.map(|column| format!("substr({}, 1, {LOOKED_INTO})", text(dialect, column))).join(", ")
+    SEARCHED_COLUMNS.map(|column| format!("substr({}, 1, {SEARCHED_CHARACTERS})", text(dialect, column))).join(", ")
 }
 
 /// A pattern that matches a text anywhere.

@@ -5,12 +5,12 @@
 //!
 //! A search for the beginning of a word is more expensive, because it merges all words with this beginning, and therefore
 //! every row that contains one of them. The whole word is therefore counted first. If many rows contain it, only the whole
-//! word is searched. A `*` after the word requests more. If the time is over before the beginnings are merged, the page shows
-//! the rows with the whole word.
+//! word is searched. A `*` after the word requests more. If the time limit is reached before the prefixes are merged, the
+//! page shows the rows with the whole word.
 //!
 //! # Cancellation
 //!
-//! A query whose time is over is interrupted.
+//! A query that exceeds its time limit is interrupted.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -21,10 +21,10 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, params_from_iter};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout_at;
 
-use super::backend::{Answer, Backend, Count, Look, MOST_HITS, MOST_NEW, OnlyWhole, Page, Unread};
+use super::backend::{Backend, HitCount, MOST_HITS, MOST_NEW, OnlyWhole, Page, PageQuery, QueryResult, TableError};
 use super::filter::Filter;
 use super::rows::Row;
-use super::sql::{Dialect, KEY, NEWEST_FIRST, Part, Statement, columns, texts};
+use super::sql::{Dialect, KEY, NEWEST_FIRST, Statement, TableRange, columns, texts};
 use net::tasks::joined;
 use sink::{Search, SqliteSettings};
 
@@ -50,10 +50,10 @@ impl Backend for Sqlite {
         format!("\"{}\"", self.settings.table)
     }
 
-    async fn query(&self, deadline: Instant, sql: String, values: Vec<String>) -> Result<Answer, Unread> {
+    async fn query(&self, deadline: Instant, sql: String, values: Vec<String>) -> Result<QueryResult, TableError> {
         let path = self.settings.path.clone();
         let opened = spawn_blocking(move || open(path)).await;
-        let connection = joined(opened).await.map_err(|error| self.unread(&error))?;
+        let connection = joined(opened).await.map_err(|error| self.table_error(&error))?;
         let interrupt = connection.get_interrupt_handle();
         let mut working = spawn_blocking(move || read(&connection, deadline, &sql, &values));
         let done = if let Ok(done) = timeout_at(deadline.into(), &mut working).await {
@@ -62,20 +62,20 @@ impl Backend for Sqlite {
             interrupt.interrupt();
             working.await
         };
-        joined(done).await.map_err(|error| self.unread(&error))
+        joined(done).await.map_err(|error| self.table_error(&error))
     }
 
-    async fn page(&self, look: Look<'_>) -> Result<Page, Unread> {
-        let Look { filter, below, limit, deadline } = look;
+    async fn page(&self, page_query: PageQuery<'_>) -> Result<Page, TableError> {
+        let PageQuery { filter, below, limit, deadline } = page_query;
         if self.has_index_for(filter) {
-            return self.search(look).await;
+            return self.search(page_query).await;
         }
         let (table, columns) = (self.table(), with_texts(filter));
         let mut page = Page::default();
-        for part in [Part::Timed, Part::Timeless] {
+        for range in [TableRange::Timed, TableRange::Timeless] {
             let mut statement = Statement::new(Dialect::Sqlite);
             statement.filtered(filter);
-            statement.within(part, below);
+            statement.within(range, below);
             statement.looked_through(&filter.words);
             let conditions = statement.conditions();
             let sql = format!("select {columns} from {table} where {conditions} order by {NEWEST_FIRST} limit {limit}");
@@ -99,7 +99,7 @@ impl Backend for Sqlite {
         format!("select max(id) from {}", self.table())
     }
 
-    async fn arrived(&self, filter: &Filter, mark: i64, deadline: Instant) -> Result<usize, Unread> {
+    async fn arrived(&self, filter: &Filter, mark: i64, deadline: Instant) -> Result<usize, TableError> {
         let mut statement = Statement::new(Dialect::Sqlite);
         let after = statement.number(mark);
         statement.conditions.push(format!("id > {after}"));
@@ -121,24 +121,25 @@ impl Backend for Sqlite {
 
 impl Sqlite {
     /// Finds rows with the word index.
-    async fn search(&self, look: Look<'_>) -> Result<Page, Unread> {
-        let (whole, query) = (fts(&look.filter.words), self.index_query(&look.filter.words, look.deadline).await?);
-        let exact = self.found(look, whole.clone()).await?;
+    async fn search(&self, page_query: PageQuery<'_>) -> Result<Page, TableError> {
+        let (whole, query) =
+            (fts(&page_query.filter.words), self.index_query(&page_query.filter.words, page_query.deadline).await?);
+        let exact = self.found(page_query, whole.clone()).await?;
         if query == whole {
             let is_many = self.settings.search == Search::Words;
             return Ok(Page { only_whole: is_many.then_some(OnlyWhole::Many), ..exact });
         }
-        let begun = self.found(look, query).await?;
+        let begun = self.found(page_query, query).await?;
         if begun.is_stopped && begun.rows.is_empty() && !exact.rows.is_empty() {
-            let count = exact.count.map(|_| Count::AtLeast(exact.rows.len()));
+            let count = exact.count.map(|_| HitCount::AtLeast(exact.rows.len()));
             return Ok(Page { only_whole: Some(OnlyWhole::Slow), count, ..exact });
         }
         Ok(begun)
     }
 
     /// Returns the rows that match a query of the word index.
-    async fn found(&self, look: Look<'_>, query: String) -> Result<Page, Unread> {
-        let Look { filter, below, limit, deadline } = look;
+    async fn found(&self, page_query: PageQuery<'_>, query: String) -> Result<Page, TableError> {
+        let PageQuery { filter, below, limit, deadline } = page_query;
         let (table, search) = (self.table(), self.search_table());
         let mut statement = Statement::new(Dialect::Sqlite);
         let matches = statement.text(&query);
@@ -154,21 +155,21 @@ impl Sqlite {
             "select {columns} from {search} cross join {table} on id = {search}.rowid \
              where {conditions} order by {search}.rowid desc limit {limit}"
         );
-        let Answer { rows, is_stopped } = self.query(deadline, sql, statement.values).await?;
+        let QueryResult { rows, is_stopped } = self.query(deadline, sql, statement.values).await?;
         let rows: Vec<_> = rows.into_iter().map(|row| Row::listed(row, &filter.words, self.settings.search)).collect();
         let count = if is_stopped || !filter.has_only_words() {
             None
         } else if rows.len() < limit && below.is_none() {
-            Some(Count::Exactly(rows.len()))
+            Some(HitCount::Exactly(rows.len()))
         } else {
-            // If the time is over before the hits are counted, their number stays unknown.
+            // If the time limit is reached before the hits are counted, their number stays unknown.
             self.counted(query, deadline).await.ok()
         };
         Ok(Page { rows, is_stopped, count, ..Page::default() })
     }
 
     /// Chooses the query of the word index: for the words, or also for longer words that begin with the last one.
-    async fn index_query(&self, words: &[String], deadline: Instant) -> Result<String, Unread> {
+    async fn index_query(&self, words: &[String], deadline: Instant) -> Result<String, TableError> {
         let whole = fts(words);
         if self.settings.search == Search::Trigrams {
             return Ok(whole);
@@ -176,29 +177,29 @@ impl Sqlite {
         if let Some(beginning) = beginning(words) {
             return Ok(fts(&beginning) + "*");
         }
-        let is_many = matches!(self.counted(whole.clone(), deadline).await?, Count::AtLeast(_));
+        let is_many = matches!(self.counted(whole.clone(), deadline).await?, HitCount::AtLeast(_));
         Ok(if is_many { whole } else { whole + "*" })
     }
 
     /// Counts the rows that match a query of the word index.
-    async fn counted(&self, query: String, deadline: Instant) -> Result<Count, Unread> {
+    async fn counted(&self, query: String, deadline: Instant) -> Result<HitCount, TableError> {
         let (search, limit) = (self.search_table(), MOST_HITS + 1);
         let sql = format!("select count(*) from (select 1 from {search} where {search} match ?1 limit {limit})");
-        self.number(deadline, sql, vec![query]).await.map(Count::of)
+        self.number(deadline, sql, vec![query]).await.map(HitCount::of)
     }
 
     fn has_index_for(&self, filter: &Filter) -> bool {
         self.settings.search != Search::None && !filter.words.is_empty()
     }
 
-    fn unread(&self, error: &rusqlite::Error) -> Unread {
+    fn table_error(&self, error: &rusqlite::Error) -> TableError {
         if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) {
-            return Unread::Slow;
+            return TableError::TimedOut;
         }
         let (path, table) = (self.settings.path.display(), &self.settings.table);
         let message = error.to_string();
-        Unread::Failed(if self.settings.path.try_exists().is_ok_and(|exists| !exists) {
-            format!("The database {path} is not there yet: it is made when the first event is delivered.")
+        TableError::Failed(if self.settings.path.try_exists().is_ok_and(|exists| !exists) {
+            format!("The database {path} does not exist yet: it is created when the first event is delivered.")
         } else if message.contains("no such table") {
             format!("Table {table} does not exist in {path} yet: no event was delivered to it.")
         } else {
@@ -224,7 +225,7 @@ fn fts(words: &[String]) -> String {
     words.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
-/// The words without the final `*`, which requests words that begin with the last one; `None` if there is no `*`.
+/// The words without the final `*`, which requests words that begin with the last one; `None` without a `*`.
 fn beginning(words: &[String]) -> Option<Vec<String>> {
     let (last, others) = words.split_last()?;
     let last = last.strip_suffix('*').filter(|last| last.chars().any(char::is_alphanumeric))?;
@@ -241,8 +242,8 @@ fn open(path: PathBuf) -> rusqlite::Result<Connection> {
 }
 
 /// Runs a query. If it is interrupted, the answer contains the rows that were read before.
-fn read(connection: &Connection, deadline: Instant, sql: &str, values: &[String]) -> rusqlite::Result<Answer> {
-    let mut answer = Answer::default();
+fn read(connection: &Connection, deadline: Instant, sql: &str, values: &[String]) -> rusqlite::Result<QueryResult> {
+    let mut answer = QueryResult::default();
     // An interrupt has an effect only on a query that has begun.
     if Instant::now() >= deadline {
         answer.is_stopped = true;

@@ -58,7 +58,7 @@ async fn all(table: &Table, filter: &Filter) -> Vec<i64> {
         if !page.has_more {
             return offsets;
         }
-        below = page.rows.last().and_then(Place::of);
+        below = page.rows.last().and_then(PagePosition::of);
     }
 }
 
@@ -83,8 +83,8 @@ async fn events_at_one_offset_are_all_listed_across_pages() {
     }
     rows.execute_batch("update events set id = rowid").unwrap();
     assert_eq!(all(&table, &Filter::default()).await, [[10; 21], [28; 21]].concat());
-    let whole = table.whole(CHANNEL.parse().unwrap(), 10).await.unwrap().unwrap();
-    assert_eq!(whole.row.event_id.as_deref(), Some("00000013-7425-40de-944b-e07fc1f90ae7"), "the one written last");
+    let full_row = table.full_row(CHANNEL.parse().unwrap(), 10).await.unwrap().unwrap();
+    assert_eq!(full_row.row.event_id.as_deref(), Some("00000013-7425-40de-944b-e07fc1f90ae7"), "the last written row");
 }
 
 fn chosen(facet: Facet, value: &str) -> Filter {
@@ -130,11 +130,11 @@ async fn words_are_found_with_and_without_an_index() {
         };
         assert_eq!(all(&table, &words(&["event3599"])).await, [3599], "{search:?}");
         let page = table.page(&words(&["event3599", "amount"]), None, 7, true).await.unwrap();
-        let piece = page.rows[0].piece.clone().unwrap();
+        let excerpt = page.rows[0].excerpt.clone().unwrap();
         assert_eq!(
-            (&*piece.word, &*piece.after),
+            (&*excerpt.word, &*excerpt.after),
             ("amount", ": 3599%_"),
-            "what the row shows is passed over: {search:?}"
+            "words that the row shows are skipped: {search:?}"
         );
         assert_eq!(all(&table, &words(&["amount", "Event17"])).await.len(), 111, "the beginning of a word: {search:?}");
         assert_eq!(all(&table, &words(&["nowhere"])).await, [0_i64; 0], "{search:?}");
@@ -155,18 +155,18 @@ async fn a_word_that_many_events_hold_is_found_whole_and_that_is_said() {
     };
     let (many, few, begun) = (page("amount").await, page("event17").await, page("amo*").await);
     assert_eq!((many.rows.len(), many.only_whole), (7, Some(OnlyWhole::Many)));
-    assert_eq!(many.rows[0].offset, 3_599, "the index lists first what was written last");
-    assert_eq!((few.rows[0].offset, few.only_whole), (1_799, None), "words that begin so are found as well");
+    assert_eq!(many.rows[0].offset, 3_599, "the index lists the last written row first");
+    assert_eq!((few.rows[0].offset, few.only_whole), (1_799, None), "words with this prefix are also found");
     assert_eq!((begun.rows.len(), begun.only_whole), (7, None));
-    assert_eq!((many.count, begun.count), (Some(Count::AtLeast(1_000)), Some(Count::AtLeast(1_000))));
-    assert_eq!((few.count, page("nowhere").await.count), (Some(Count::Exactly(111)), Some(Count::Exactly(0))));
+    assert_eq!((many.count, begun.count), (Some(HitCount::AtLeast(1_000)), Some(HitCount::AtLeast(1_000))));
+    assert_eq!((few.count, page("nowhere").await.count), (Some(HitCount::Exactly(111)), Some(HitCount::Exactly(0))));
     for hostile in ["*", "\"*", "amount \"*", "-* *"] {
         assert!(page(hostile).await.rows.len() <= 7, "{hostile}");
     }
     let words = |words: &str| Filter { words: vec![words.to_owned()], ..Filter::default() };
     assert_eq!(all(&table, &words("amo*")).await.len(), 3_600);
     let wallets = Filter { chosen: chosen(Facet::Type, "wallet.status").chosen, ..words("amount") };
-    assert_eq!(table.page(&wallets, None, 7, true).await.unwrap().count, None, "the index counts no types");
+    assert_eq!(table.page(&wallets, None, 7, true).await.unwrap().count, None, "the word index does not count types");
     assert_eq!(all(&table, &wallets).await.len(), 360);
 }
 
@@ -178,7 +178,7 @@ async fn late_deliveries_are_marked() {
     rows.execute("update events set delivered = '2027-01-15T09:00:00.000Z' where event_offset = 7", []).unwrap();
     let followed = async |offset| table.followed(CHANNEL.parse().unwrap(), offset).await.unwrap();
     assert_eq!(followed(7).await, "2027-01-15T08:00:00Z".parse().ok());
-    assert_eq!(followed(19).await, None, "nothing follows the newest");
+    assert_eq!(followed(19).await, None, "no event follows the newest event");
 }
 
 #[tokio::test]
@@ -193,9 +193,9 @@ async fn new_rows_are_counted_and_a_row_is_complete() {
     assert_eq!(table.arrived(&words, "15").await, Ok(1));
     assert_eq!(table.arrived(&words, "18").await, Ok(0));
     assert!(table.arrived(&words, "x").await.is_err());
-    let whole = table.whole(CHANNEL.parse().unwrap(), 7).await.unwrap().unwrap();
-    assert_eq!((whole.row.name.as_deref(), whole.event()), (Some("Event7"), Some("{\"a\":1}")));
-    assert_eq!(table.whole(CHANNEL.parse().unwrap(), 70).await, Ok(None));
+    let full_row = table.full_row(CHANNEL.parse().unwrap(), 7).await.unwrap().unwrap();
+    assert_eq!((full_row.row.name.as_deref(), full_row.event()), (Some("Event7"), Some("{\"a\":1}")));
+    assert_eq!(table.full_row(CHANNEL.parse().unwrap(), 70).await, Ok(None));
 }
 
 #[tokio::test]
@@ -209,8 +209,10 @@ async fn reading_writes_nothing_and_missing_tables_are_reported() {
         keep_size: None,
     };
     let table = Table { sink: "local".to_owned(), search: Search::None, backend: Box::new(Sqlite { settings }) };
-    let Err(Unread::Failed(why)) = table.page(&Filter::default(), None, 7, false).await else { panic!("it is there") };
-    assert!(why.contains("not there yet"), "{why}");
+    let Err(TableError::Failed(why)) = table.page(&Filter::default(), None, 7, false).await else {
+        panic!("the missing table is not reported")
+    };
+    assert!(why.contains("does not exist yet"), "{why}");
     assert!(!directory.path().join("none.db").exists());
 }
 
@@ -223,7 +225,7 @@ fn the_event_is_found_in_every_delivered_format() {
         (r#"{"text":"a message"}"#, None),
         ("verified c0 1", None),
     ] {
-        let whole = Whole { record: record.to_owned(), ..Whole::default() };
-        assert_eq!(whole.event(), event, "{record}");
+        let full_row = FullRow { record: record.to_owned(), ..FullRow::default() };
+        assert_eq!(full_row.event(), event, "{record}");
     }
 }

@@ -38,13 +38,11 @@ async fn a_newcomer_finds_verifies_and_replays_an_event() {
     let text = browser.text().await;
     assert!(text.contains("The proof is valid: 4 of 4") && text.contains("Signed by the network"), "{text}");
     browser.run("scrollTo(0, 0)").await;
-    browser.press("Redeliver to").await;
-    browser.until("it is asked", "return document.body.innerText.includes('Redeliver the event?')").await;
-    browser.press("Redeliver the event").await;
-    browser
-        .until("it has arrived", "return document.body.innerText.includes('Delivered to local once more, at')")
-        .await;
-    browser.until("its way says so", "return document.body.innerText.includes('as an operator asked')").await;
+    browser.press("Replay to").await;
+    browser.until("it is asked", "return document.body.innerText.includes('Replay the event?')").await;
+    browser.press("Replay the event").await;
+    browser.until("it has arrived", "return document.body.innerText.includes('Replayed to local at')").await;
+    browser.until("its history says so", "return document.body.innerText.includes('requested by an operator')").await;
     daemon.stop().await;
 }
 
@@ -116,15 +114,17 @@ async fn polling_retrying_and_dropping_are_labeled_buttons() {
     browser.press("Poll now").await;
     browser.until("it is said", "return document.body.innerText.includes('new events arrived')").await;
 
-    browser.press("See why").await;
+    browser.press("Show the quarantine").await;
     browser.click("a.open").await;
     browser.until("it is shown", "return document.body.innerText.includes('Claims to be signed')").await;
-    browser.press("Verify and deliver").await;
-    browser.press("Verify again and deliver what holds").await;
-    browser.until("it is kept", "return document.body.innerText.includes('still do not hold, and stay')").await;
+    browser.press("Retry").await;
+    browser.press("Retry the quarantined event").await;
+    browser
+        .until("it is kept", "return document.body.innerText.includes('still rejected and kept in the quarantine')")
+        .await;
     browser.click("a.open").await;
     browser.press("Drop").await;
-    browser.until("it is asked", "return document.body.innerText.includes('cannot be brought back')").await;
+    browser.until("it is asked", "return document.body.innerText.includes('cannot be undone')").await;
     browser.press("Drop the quarantined event").await;
     browser.until("it is gone", "return document.body.innerText.includes('The quarantine is empty')").await;
     daemon.stop().await;
@@ -142,7 +142,7 @@ async fn two_browsers_survive_a_restart_of_the_daemon() {
     other.go(&console.address).await;
     other.until("it is refused", "return document.body.innerText.includes('already used')").await;
     browser.press("Open in another browser").await;
-    browser.press("Make an address").await;
+    browser.press("Create an address").await;
     browser.until("there is one", "return !!document.querySelector('.copied input')").await;
     let invited = browser.run("return document.querySelector('.copied input').value").await;
     other.enter(invited.as_str().unwrap()).await;
@@ -154,7 +154,7 @@ async fn two_browsers_survive_a_restart_of_the_daemon() {
     }
     daemon.stop().await;
     for browser in [&browser, &other] {
-        browser.until("it is away", "return document.body.innerText.includes('No daemon answers')").await;
+        browser.until("it is away", "return document.body.innerText.includes('The daemon is unreachable')").await;
     }
     let daemon = setup.start();
     for browser in [&browser, &other] {

@@ -35,10 +35,10 @@ async fn a_forged_event_shows_its_reason_and_can_be_retried_or_dropped() {
     );
     let to = visitor.submit("/do/retry?channel=c0&offset=2", "/do/retry", &[("channel", "c0"), ("offset", "2")]).await;
     assert_eq!((to.status, &to.headers["location"]), (StatusCode::SEE_OTHER, &"/held".parse().unwrap()));
-    assert!(visitor.get("/held").await.body.contains("still do not hold, and stay"));
+    assert!(visitor.get("/held").await.body.contains("still rejected and kept in the quarantine"));
 
     let confirm = visitor.get("/do/drop?channel=c0&offset=2").await;
-    assert!(confirm.body.contains("cannot be brought back"), "{confirm:?}");
+    assert!(confirm.body.contains("cannot be undone"), "{confirm:?}");
     assert!(visitor.get("/held").await.body.contains("/held/quarantine/c0/2"), "nothing is changed by looking");
     visitor.submit("/do/drop?channel=c0&offset=2", "/do/drop", &[("channel", "c0"), ("offset", "2")]).await;
     let held = visitor.get("/held").await;
@@ -64,7 +64,7 @@ async fn dead_letters_are_replayed_and_sinks_paused_and_resumed() {
     let console = setup.console(&[]).await;
     let visitor = console.enter().await;
     let one = visitor.get("/held/dead/c0/hook/2").await;
-    assert!(one.body.contains("has given it up") && one.body.contains("answered 422"), "{one:?}");
+    assert!(one.body.contains("refused this event for too long") && one.body.contains("answered 422"), "{one:?}");
     assert!(one.body.contains("The proof is valid"), "{one:?}");
 
     receiver.always(None);
@@ -89,8 +89,8 @@ async fn dead_letters_are_replayed_and_sinks_paused_and_resumed() {
     assert_eq!(&sent.headers["location"], &path.parse::<reqwest::header::HeaderValue>().unwrap());
     assert_eq!(receiver.received(), 2, "the answer waits for it");
     let page = visitor.get(&path).await;
-    assert!(page.body.contains("Delivered to hook once more, at"), "{page:?}");
-    assert!(page.body.contains("as an operator asked"), "{page:?}");
+    assert!(page.body.contains("Replayed to hook at"), "{page:?}");
+    assert!(page.body.contains("requested by an operator"), "{page:?}");
 
     visitor
         .submit("/do/pause?channel=c0&sink=hook", "/do/pause", &[("channel", "c0"), ("sink", "hook"), ("for", "1h")])
@@ -105,13 +105,13 @@ async fn dead_letters_are_replayed_and_sinks_paused_and_resumed() {
     // The sink is paused, so the event has not arrived when the browser is answered. The page then requests the
     // progress of the event repeatedly.
     visitor.submit(&format!("/do/redeliver?{to}"), "/do/redeliver", &members).await;
-    assert!(visitor.get(&path).await.body.contains("On its way to hook once more, and not there yet."));
-    let way = format!("{path}?part=way");
-    let page = visitor.get(&way).await;
+    assert!(visitor.get(&path).await.body.contains("Queued for replay to hook. The event is not delivered yet."));
+    let history = format!("{path}?part=history");
+    let page = visitor.get(&history).await;
     assert!(page.body.contains("still pending") && !page.body.contains("<html"), "{page:?}");
     assert_eq!(receiver.received(), 2, "the sink stands still");
     visitor.submit("/do/resume?channel=c0&sink=hook", "/do/resume", &[("channel", "c0"), ("sink", "hook")]).await;
-    visitor.until(&way, "it has arrived", |page| page.body.matches("as an operator asked").count() == 2).await;
+    visitor.until(&history, "it has arrived", |page| page.body.matches("requested by an operator").count() == 2).await;
     eventually("it goes on", || (receiver.received() == 4).then_some(())).await;
     let log = daemon.stop().await;
     assert_eq!(log.lines("requested by an operator").len(), 6);
@@ -127,21 +127,15 @@ async fn the_daemon_page_shows_problems_with_remedies_and_outlives_the_daemon() 
     let console = setup.console(&[]).await;
     let visitor = console.enter().await;
     let page = visitor.until("/daemon", "it is blocked", |page| page.body.contains("blocked")).await;
-    for said in [
-        "not ready",
-        "class=\"runbook\"",
-        "Signers",
-        "Behind, events",
-        "Delivered a second",
-        "From reading to delivery",
-    ] {
+    for said in ["not ready", "class=\"runbook\"", "Signers", "Lag, events", "Delivered per second", "Delivery latency"]
+    {
         assert!(page.body.contains(said), "{said}: {page:?}");
     }
     for signer in &simulator.announcement().valid_signers {
         assert!(page.body.contains(&signer.to_string()), "{signer}");
     }
     daemon.stop().await;
-    visitor.until("/daemon/now", "it is away", |page| page.body.contains("No daemon answers")).await;
+    visitor.until("/daemon/now", "it is away", |page| page.body.contains("The daemon is unreachable")).await;
     assert_eq!(visitor.get("/").await.offsets().len(), 3, "the table is read without it");
     let daemon = setup.start();
     visitor.until("/daemon/now", "it is back", |page| page.body.contains("Channels and their sinks")).await;

@@ -75,10 +75,12 @@ async fn the_page_of_one_instance_shows_all_instances_and_owners() {
     let visitor = console.enter().await;
     let shared = |page: &Answer| ["north", "south"].map(|owner| owned(page, owner)) == [2, 2];
     let page = visitor.until("/daemon", "each owns two", shared).await;
-    for said in ["Instances", "north", "south", "Owners of channels", "answers", "Works in instance <bdi>south</bdi>"] {
+    for said in
+        ["Instances", "north", "south", "Owners of channels", "this instance", "Runs in instance <bdi>south</bdi>"]
+    {
         assert!(page.body.contains(said), "{said}: {page:?}");
     }
-    let drawn = |page: &Answer| page.body.matches("aria-label=\"Behind, events: now 0").count() == 4;
+    let drawn = |page: &Answer| page.body.matches("aria-label=\"Lag, events: now 0").count() == 4;
     visitor.until("/daemon", "the other instance's hours are drawn as well", drawn).await;
 
     south.stop().await;
@@ -101,7 +103,7 @@ async fn the_history_of_a_late_delivery_is_shown_while_pending_and_afterwards() 
     let setup = into_table(Setup::reading(&simulator)).with("api.idle_wait", "100ms");
     let daemon = daemon_with_rows(&setup, 1).await;
     let waits = service_page(&setup).await;
-    for said in ["Waits for its proof", "asked for by its id until its proof comes", "Not yet at", "pending"] {
+    for said in ["Proof pending", "by its id until the proof arrives", "Not yet delivered to", "still pending"] {
         assert!(waits.body.contains(said), "{said}: {waits:?}");
     }
 
@@ -112,7 +114,8 @@ async fn the_history_of_a_late_delivery_is_shown_while_pending_and_afterwards() 
     let id = simulator.announcement().channels[0];
     let late = visitor.get(&format!("/event/{id}/1")).await;
     assert!(
-        late.body.contains("Late: later events were delivered first") || late.body.contains("Waited for its proof"),
+        late.body.contains("Late delivery: later events were delivered first")
+            || late.body.contains("Pending until the proof arrived"),
         "{late:?}"
     );
     assert!(late.body.contains("Delivered to"), "{late:?}");
@@ -120,7 +123,7 @@ async fn the_history_of_a_late_delivery_is_shown_while_pending_and_afterwards() 
     assert!(!timely.body.contains("were delivered first") && timely.body.contains("Proof made"), "{timely:?}");
     assert_eq!(page.offsets().len(), 2);
     let forged = visitor.get("/held/quarantine/c0/3").await;
-    assert!(forged.body.contains("Kept in the quarantine") && !forged.body.contains("Proof made"), "{forged:?}");
+    assert!(forged.body.contains("In the quarantine") && !forged.body.contains("Proof made"), "{forged:?}");
     daemon.stop().await;
 }
 

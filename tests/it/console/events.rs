@@ -69,7 +69,7 @@ async fn pages_list_every_event_once_and_filters_apply() {
         rows.query_row("select time from events order by time limit 1 offset 70", [], |row| row.get(0)).unwrap();
     let later: u32 = rows.query_row("select count(*) from events where time >= ?1", [&time], |row| row.get(0)).unwrap();
     assert_eq!(all(&visitor, &format!("/?from={time}")).await.len(), usize::try_from(later).unwrap());
-    assert!(visitor.get("/?from=yesterday").await.body.contains("is not a time"));
+    assert!(visitor.get("/?from=yesterday").await.body.contains("is not a valid time"));
 
     // A word of the signed content finds the event.
     let (decoded, offset): (String, i64) = rows
@@ -146,7 +146,7 @@ async fn a_manual_poll_is_immediate_and_counts_new_events() {
     assert!(!visitor.get("/").await.body.contains("new events arrived"), "it is said once");
 
     visitor.submit("/", "/poll", &[]).await;
-    assert!(visitor.get("/").await.body.contains("nothing new"));
+    assert!(visitor.get("/").await.body.contains("no new events"));
     let log = daemon.stop().await;
     let asked = log.lines("requested by an operator");
     assert_eq!(asked.len(), 2, "{asked:?}");
@@ -196,7 +196,7 @@ async fn an_event_page_shows_signed_content_signers_and_tampering() {
     rows.execute(&change, []).unwrap();
     let page = visitor.get(&path).await;
     assert!(page.body.contains("The proof is invalid"), "{page:?}");
-    assert!(page.body.contains("When it was delivered it was"), "{page:?}");
+    assert!(page.body.contains("At delivery, the verdict was"), "{page:?}");
 }
 
 #[tokio::test]
@@ -244,8 +244,8 @@ async fn without_a_table_the_service_is_searched_and_the_page_says_so() {
     let path = page.link("class=\"open\" href=\"/at-service").unwrap();
     let one = visitor.get(&format!("/at-service{path}")).await;
     assert_eq!(one.status, StatusCode::OK, "{one:?}");
-    assert!(one.body.contains("present answer"), "{one:?}");
+    assert!(one.body.contains("current response"), "{one:?}");
     let watchers = visitor.get("/?type=watcher.event").await;
     assert!(!watchers.body.contains("<bdi>query.status</bdi></td>"), "{watchers:?}");
-    assert!(visitor.get("/daemon").await.body.contains("No daemon answers"));
+    assert!(visitor.get("/daemon").await.body.contains("The daemon is unreachable"));
 }

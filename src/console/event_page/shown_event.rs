@@ -4,7 +4,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use super::journey::{Beginning, Step};
+use super::history::{EventOrigin, HistoryStep};
 use crate::page::Badge;
 use channel::LaneStatus;
 use proof::event::{ChannelId, Event};
@@ -12,7 +12,7 @@ use proof::verify::{Dissected, Report, Verdict, Verifier};
 use record::ObjectVerdict;
 
 /// An event as the page shows it, independent of where it was found.
-pub(super) struct Found {
+pub(super) struct ShownEvent {
     /// The list that contains the event: address and name.
     pub(super) list: (&'static str, &'static str),
     pub(super) channel: String,
@@ -25,9 +25,10 @@ pub(super) struct Found {
     pub(super) event: Option<Bytes>,
     /// The address to download `event` from; empty if it cannot be downloaded.
     pub(super) raw: String,
-    /// The verdict that came with the event. If the verifier disagrees, the page shows `otherwise` and then this verdict.
-    pub(super) said: Badge,
-    pub(super) otherwise: &'static str,
+    /// The verdict that came with the event. If the verifier disagrees, the page shows `stored_verdict_intro` and this
+    /// verdict.
+    pub(super) stored_verdict: Badge,
+    pub(super) stored_verdict_intro: &'static str,
     pub(super) created: Option<Timestamp>,
     pub(super) received: Option<Timestamp>,
     /// Whether channeld has read the event, as far as is known.
@@ -35,8 +36,8 @@ pub(super) struct Found {
     pub(super) delivered: Option<Timestamp>,
     /// The earliest delivery of the events that follow this one.
     pub(super) followed: Option<Timestamp>,
-    /// The later steps of the event's journey.
-    pub(super) journey: Vec<Step>,
+    /// The later steps of the event's history.
+    pub(super) history: Vec<HistoryStep>,
     /// The actions that the page offers.
     pub(super) actions: Markup,
     /// A notice above the content.
@@ -44,7 +45,7 @@ pub(super) struct Found {
 }
 
 /// The verifier's findings.
-pub(super) struct Examined {
+pub(super) struct Verification {
     pub(super) outcome: ObjectVerdict,
     pub(super) verdict: Option<Verdict>,
     pub(super) event: Option<Event>,
@@ -53,9 +54,9 @@ pub(super) struct Examined {
     pub(super) took: std::time::Duration,
 }
 
-impl Found {
+impl ShownEvent {
     /// An event about which nothing else is known. It counts as read.
-    pub(super) fn new(channel: &str, channel_id: ChannelId, offset: i64, json: Bytes, said: Badge) -> Self {
+    pub(super) fn new(channel: &str, channel_id: ChannelId, offset: i64, json: Bytes, stored_verdict: Badge) -> Self {
         Self {
             list: ("/", "Events"),
             channel: channel.to_owned(),
@@ -65,31 +66,31 @@ impl Found {
             json,
             event: None,
             raw: String::new(),
-            said,
-            otherwise: "",
+            stored_verdict,
+            stored_verdict_intro: "",
             created: None,
             received: None,
             was_read: true,
             delivered: None,
             followed: None,
-            journey: Vec::new(),
+            history: Vec::new(),
             actions: html! {},
             notice: html! {},
         }
     }
 
-    /// The complete journey. `proved` is the time at which the network made the proof, if the proof is valid.
-    pub(super) fn way(&mut self, proved: Option<Timestamp>) -> Vec<Step> {
+    /// The complete history. `proved` is the time at which the network made the proof, if the proof is valid.
+    pub(super) fn full_history(&mut self, proved: Option<Timestamp>) -> Vec<HistoryStep> {
         let Self { created, received, was_read, delivered, followed, .. } = *self;
-        let beginning = Beginning { created, received, was_read, proved };
-        let mut steps = beginning.steps();
-        steps.extend(beginning.wait(delivered, followed));
-        steps.append(&mut self.journey);
+        let origin = EventOrigin { created, received, was_read, proved };
+        let mut steps = origin.steps();
+        steps.extend(origin.wait(delivered, followed));
+        steps.append(&mut self.history);
         steps
     }
 }
 
-impl Examined {
+impl Verification {
     /// When the network made the proof, if the proof is valid.
     pub(super) fn proved(&self) -> Option<Timestamp> {
         let verified = matches!(self.verdict, Some(Verdict::Verified(_))) && self.outcome.reason.is_none();

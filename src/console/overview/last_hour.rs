@@ -15,24 +15,24 @@ const HEIGHT: f64 = 44.0;
 const WHOLE: i64 = 120;
 
 /// The quantity in one chart.
-struct Quantity {
+struct ChartSpec {
     title: &'static str,
     of: fn(&Sample) -> Option<f64>,
     shown: fn(f64) -> String,
 }
 
-const QUANTITIES: [Quantity; 3] = [
-    Quantity {
-        title: "Behind, events",
+const CHARTS: [ChartSpec; 3] = [
+    ChartSpec {
+        title: "Lag, events",
         of: |sample| sample.lag_events.map(f64::from),
         shown: |value| format!("{value:.0}"),
     },
-    Quantity {
-        title: "Delivered a second",
+    ChartSpec {
+        title: "Delivered per second",
         of: |sample| sample.events_per_second.map(f64::from),
         shown: |value| format!("{value:.1}"),
     },
-    Quantity { title: "From reading to delivery", of: |sample| sample.delivery_seconds.map(f64::from), shown: seconds },
+    ChartSpec { title: "Delivery latency", of: |sample| sample.delivery_seconds.map(f64::from), shown: seconds },
 ];
 
 fn seconds(value: f64) -> String {
@@ -41,11 +41,11 @@ fn seconds(value: f64) -> String {
 
 /// Draws the quantities over the hour before `now`, in Unix seconds. If the samples do not cover the whole hour, the text
 /// says since when they exist.
-pub(super) fn last_hour(samples: &[Sample], now: i64) -> Markup {
+pub(super) fn charts(samples: &[Sample], now: i64) -> Markup {
     let since = samples.first().map_or(now, |first| first.at);
     let is_whole = since <= now - HOUR + WHOLE;
     html! {
-        div.sparks { @for quantity in &QUANTITIES { (line(quantity, samples, now)) } }
+        div.sparks { @for spec in &CHARTS { (chart(spec, samples, now)) } }
         p.sub.since {
             @if is_whole { "The last hour." }
             @else { "The last hour. Recorded since " (time(Timestamp::from_second(since).ok())) " UTC." }
@@ -54,12 +54,12 @@ pub(super) fn last_hour(samples: &[Sample], now: i64) -> Markup {
 }
 
 /// Draws the line of one quantity, with its last and its highest value in words. Without samples, no line is drawn.
-fn line(Quantity { title, of, shown }: &Quantity, samples: &[Sample], now: i64) -> Markup {
+fn chart(ChartSpec { title, of, shown }: &ChartSpec, samples: &[Sample], now: i64) -> Markup {
     let values = || samples.iter().filter_map(of);
     let (highest, last) = (values().fold(0.0, f64::max), values().next_back());
     let said = match last {
         None => format!("{title}: no data for the last hour"),
-        Some(last) => format!("{title}: now {}, at most {} in the last hour", shown(last), shown(highest)),
+        Some(last) => format!("{title}: now {}, maximum {} in the last hour", shown(last), shown(highest)),
     };
     let begins = x(samples.first().map_or(now, |first| first.at), now);
     html! {
@@ -76,7 +76,7 @@ fn line(Quantity { title, of, shown }: &Quantity, samples: &[Sample], now: i64) 
                     path.trend d=(run) {}
                 }
             }
-            span.most { @if last.is_some() { "at most " (shown(highest)) } @else { "nothing known yet" } }
+            span.most { @if last.is_some() { "max. " (shown(highest)) } @else { "no data yet" } }
         }
     }
 }
@@ -128,17 +128,17 @@ mod tests {
     #[test]
     fn a_chart_has_a_gap_without_samples() {
         let samples = [sample(3_000, 4), sample(2_940, 2), sample(120, 0), sample(60, 4), sample(0, 1)];
-        let runs = runs(&samples, QUANTITIES[0].of, NOW, 4.0);
+        let runs = runs(&samples, CHARTS[0].of, NOW, 4.0);
         assert_eq!(runs, ["M40.0 4.0 L44.0 23.5", "M232.0 43.0 L236.0 4.0 L240.0 33.2"]);
     }
 
     #[test]
     fn an_incomplete_hour_says_when_it_begins() {
-        let young = last_hour(&[sample(600, 4), sample(0, 1)], NOW).into_string();
-        assert!(young.contains("2027-01-15 07:50:00") && young.contains("at most 4 in the last hour"), "{young}");
-        assert!(young.contains("H200.0"), "what is before is drawn as unknown: {young}");
-        let whole = last_hour(&[sample(3_560, 4), sample(0, 1)], NOW).into_string();
+        let young = charts(&[sample(600, 4), sample(0, 1)], NOW).into_string();
+        assert!(young.contains("2027-01-15 07:50:00") && young.contains("maximum 4 in the last hour"), "{young}");
+        assert!(young.contains("H200.0"), "the time before the first sample is drawn as unknown: {young}");
+        let whole = charts(&[sample(3_560, 4), sample(0, 1)], NOW).into_string();
         assert!(whole.contains("The last hour.") && !whole.contains("Recorded since"), "{whole}");
-        assert!(last_hour(&[], NOW).into_string().contains("no data for the last hour"));
+        assert!(charts(&[], NOW).into_string().contains("no data for the last hour"));
     }
 }

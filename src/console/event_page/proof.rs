@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use super::event::Examined;
+use super::shown_event::Verification;
 use crate::page::{Badge, signer, table, time};
 use crate::text::{text, whole};
 use operator::SignerNames;
@@ -15,23 +15,23 @@ pub(super) const MOST_SIGNATURES: usize = 64;
 
 /// How a signature counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Counts {
+enum SignatureStatus {
     Yes,
     /// A member of the signer set that already signed.
     Twice,
     Stranger,
     Malformed,
-    /// Not checked, because there were enough signatures before it.
+    /// Not checked, because earlier signatures already reach the required number.
     NotNeeded,
 }
 
-impl Counts {
+impl SignatureStatus {
     /// The text of the column. `is_of_it` says whether the report is about this event.
-    fn said(self, is_of_it: bool) -> &'static str {
+    fn label(self, is_of_it: bool) -> &'static str {
         match self {
-            Self::Yes if !is_of_it => "signed something else",
+            Self::Yes if !is_of_it => "signed other content",
             Self::Yes => "counted",
-            Self::Twice => "signed before, not counted",
+            Self::Twice => "duplicate, not counted",
             Self::Stranger => "not in the signer set",
             Self::Malformed => "malformed",
             Self::NotNeeded => "not needed",
@@ -48,23 +48,23 @@ impl Counts {
 }
 
 /// Returns how each signature counts, in the order of the signatures.
-fn counts(makers: &[Option<Address>], members: &[Address], required: usize) -> Vec<Counts> {
+fn counts(makers: &[Option<Address>], members: &[Address], required: usize) -> Vec<SignatureStatus> {
     let mut found: Vec<Address> = Vec::new();
     let mut is_over = false;
     let each = makers.iter().map(|maker| {
         if is_over || found.len() >= required {
-            return Counts::NotNeeded;
+            return SignatureStatus::NotNeeded;
         }
         match maker {
             None => {
                 is_over = true;
-                Counts::Malformed
+                SignatureStatus::Malformed
             }
-            Some(maker) if !members.contains(maker) => Counts::Stranger,
-            Some(maker) if found.contains(maker) => Counts::Twice,
+            Some(maker) if !members.contains(maker) => SignatureStatus::Stranger,
+            Some(maker) if found.contains(maker) => SignatureStatus::Twice,
             Some(maker) => {
                 found.push(*maker);
-                Counts::Yes
+                SignatureStatus::Yes
             }
         }
     });
@@ -74,75 +74,76 @@ fn counts(makers: &[Option<Address>], members: &[Address], required: usize) -> V
 /// Summarizes the signatures, both for a valid and for a rejected event. `is_of_it` says whether the report is about this
 /// event and this owner.
 fn summary(verdict: Badge, counted: usize, required: usize, members: usize, is_of_it: bool) -> Markup {
-    let of = "The signatures are over the report; the report names the owner and the hash of the signed text.";
+    let of =
+        "The signatures cover the report. The report contains the workflow owner and the hash of the signed content.";
     match verdict {
         Badge::Verified => html! {
-            p.sub { (counted) " of " (required) " required signatures count, by a signer set of " (members) ". " (of) }
+            p.sub { (counted) " of " (required) " required signatures are valid. The signer set has " (members) " members. " (of) }
         },
         _ if counted >= required && is_of_it => html! {
-            p.notice.bad { "The signatures hold for the signed text. The event is rejected for the reason above." }
+            p.notice.bad { "The signatures are valid for the signed content. The event is rejected for the reason above." }
         },
         _ if counted >= required => html! {
             p.notice.bad { strong { "These signatures do not prove this event. " }
-                "Members of the network signed the report below, but that report does not match this event: see the differences." }
+                "Members of the network signed the report below, but the report does not match this event. See the differences below." }
         },
         _ => html! {
-            p.notice.bad { strong { "Too few signatures count: " (counted) " of " (required) " required. " } (of) }
+            p.notice.bad { strong { "Too few valid signatures: " (counted) " of " (required) " required. " } (of) }
         },
     }
 }
 
-pub(super) fn show(examined: &Examined, verdict: Badge, names: &SignerNames) -> Markup {
+pub(super) fn show(examined: &Verification, verdict: Badge, names: &SignerNames) -> Markup {
     let Some(event) = &examined.event else { return html! {} };
     let Proofs::One(ocr) = &event.proofs else { return html! {} };
     let Some(dissected) = &examined.dissected else {
-        return html! { section { h2 { "The proof" } p.notice.bad { "Its report or its context cannot be read." } } };
+        return html! { section { h2 { "Proof" } p.notice.bad { "The report or its context is malformed." } } };
     };
     let (members, required) = (examined.verifier.signers().addresses(), examined.verifier.signers().required());
     let counts = counts(&dissected.makers, members, required);
-    let counted = counts.iter().filter(|counts| **counts == Counts::Yes).count();
+    let counted = counts.iter().filter(|counts| **counts == SignatureStatus::Yes).count();
     let report = Report::parse(&dissected.report);
     let owner = examined.verifier.workflow_owner();
     let event_hash = event.payload.signed.as_deref().map(proof::verify::event_hash);
-    let expected_hash =
-        event_hash.map_or_else(|| "a hash of a signed text: there is none".to_owned(), |hash| hash.to_string());
+    let expected_hash = event_hash
+        .map_or_else(|| "a hash of signed content, which this event does not have".to_owned(), |hash| hash.to_string());
     let is_of_it = report
         .as_ref()
         .zip(event_hash)
         .is_some_and(|(report, hash)| report.workflow_owner == owner && hash.0[..] == *report.payload);
-    let columns = [("#", ""), ("Signer", ""), ("Signature", ""), ("Counts", "")];
+    let columns = [("#", ""), ("Signer", ""), ("Signature", ""), ("Result", "")];
     let rows = dissected.makers.iter().zip(&counts).enumerate().map(|(at, (maker, counts))| {
         let signature = ocr.signatures.get(at).and_then(|text| text.as_deref()).unwrap_or("null");
-        let signer = maker.as_ref().map_or_else(|| html! { span.none { "no key" } }, |maker| signer(maker, names));
+        let signer = maker.as_ref().map_or_else(|| html! { span.none { "not recoverable" } }, |maker| signer(maker, names));
         vec![
             html! { (at + 1) },
             signer,
             html! { details.inline { summary.mono { (text(&shortened(signature))) } span.mono.long { (whole(signature)) } } },
-            html! { span class=(counts.class(verdict)) { (counts.said(is_of_it)) } },
+            html! { span class=(counts.class(verdict)) { (counts.label(is_of_it)) } },
         ]
     });
     html! {
         section aria-labelledby="proof" {
-            h2 #proof { "The proof" }
+            h2 #proof { "Proof" }
             (summary(verdict, counted, required, members.len(), is_of_it))
             (table("Signatures", "signers", &columns, rows))
             @if ocr.signatures.len() > dissected.makers.len() {
-                p.note { "The proof has " (ocr.signatures.len()) " signatures; the first are shown." }
+                p.note { "Showing the first " (dissected.makers.len()) " of " (ocr.signatures.len()) " signatures." }
             }
             dl.facts {
                 @if let Some(report) = &report {
                     (fact("Workflow owner", "must be yours", &report.workflow_owner.to_string(), Some(&owner.to_string())))
                     @let bound = format!("0x{}", hex::encode(report.payload.get(..64).unwrap_or(report.payload)));
-                    (fact("Event hash", "of the signed text, as the report binds it", &bound, Some(&expected_hash)))
+                    (fact("Event hash", "hash of the signed content, according to the report", &bound, Some(&expected_hash)))
                 }
-                (fact("Digest", "the signed digest, which identifies this proof", &dissected.digest.to_string(), None))
+                (fact("Digest", "the digest that the network signed, which identifies this proof", &dissected.digest.to_string(), None))
                 @if let Some(report) = &report {
-                    (fact("Workflow", "each watcher has its own", &report.workflow_id.to_string(), None))
-                    (fact("Run of the workflow", "", &report.execution_id.to_string(), None))
-                    dt { "Report made" }
+                    (fact("Workflow", "each watcher has its own workflow", &report.workflow_id.to_string(), None))
+                    (fact("Workflow execution", "", &report.execution_id.to_string(), None))
+                    dt { "Report created" }
                     dd { (time(Timestamp::from_second(report.timestamp.into()).ok())) " UTC" }
                     dt { "Network" }
-                    dd { "number " (report.don_id) ", configuration " (report.don_config_version) }
+                    dd { "DON " (report.don_id) ", configuration " (report.don_config_version) }
                     dt { "Workflow name" }
                     dd.mono { (text(&name(report.workflow_name))) }
                     dt { "Report" }
@@ -161,7 +162,7 @@ fn fact(name: &str, what: &str, value: &str, expected: Option<&str>) -> Markup {
             span.mono.long { (value) }
             @match expected {
                 Some(expected) if expected == value => { " " span.good { "as expected" } }
-                Some(expected) => { " " span.bad { "not as expected" } p.sub { "It has to be " span.mono.long { (expected) } } }
+                Some(expected) => { " " span.bad { "not as expected" } p.sub { "Expected: " span.mono.long { (expected) } } }
                 None => {}
             }
         }
@@ -191,7 +192,16 @@ mod tests {
         let [one, two, three] = [1, 2, 3].map(|byte| Address([byte; 20]));
         let makers = [Some(one), Some(one), Some(three), Some(two), None];
         let counted = counts(&makers, &[one, two], 2);
-        assert_eq!(counted, [Counts::Yes, Counts::Twice, Counts::Stranger, Counts::Yes, Counts::NotNeeded]);
-        assert_eq!(counts(&[None, Some(one)], &[one], 1), [Counts::Malformed, Counts::NotNeeded]);
+        assert_eq!(
+            counted,
+            [
+                SignatureStatus::Yes,
+                SignatureStatus::Twice,
+                SignatureStatus::Stranger,
+                SignatureStatus::Yes,
+                SignatureStatus::NotNeeded
+            ]
+        );
+        assert_eq!(counts(&[None, Some(one)], &[one], 1), [SignatureStatus::Malformed, SignatureStatus::NotNeeded]);
     }
 }

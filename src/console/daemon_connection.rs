@@ -20,24 +20,24 @@ use operator::api::{GetLastHour, GetStatus};
 use operator::{self, Report, Request};
 
 /// How old the report for the head of a page may be.
-const LATELY: Duration = Duration::from_secs(2);
+const RECENT: Duration = Duration::from_secs(2);
 
 /// How long a page waits for the daemon.
-const PATIENCE: Duration = Duration::from_secs(15);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How long the head of a page waits for the daemon.
-const BRIEFLY: Duration = Duration::from_secs(1);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The connection to the daemon, and its last report.
-pub(super) struct Link {
+pub(super) struct DaemonConnection {
     directory: PathBuf,
     who: String,
-    lately: Mutex<Option<(Instant, Option<Arc<Report>>)>>,
+    last_report: Mutex<Option<(Instant, Option<Arc<Report>>)>>,
 }
 
-impl Link {
+impl DaemonConnection {
     pub(super) fn new(directory: PathBuf, who: String) -> Self {
-        Self { directory, who, lately: Mutex::default() }
+        Self { directory, who, last_report: Mutex::default() }
     }
 
     /// Returns the daemon's answer. The error says in words that the daemon does not answer, or why it refuses.
@@ -52,19 +52,22 @@ impl Link {
 
     async fn ask_as<R: Request>(&self, request: &R, detail: &str) -> Result<R::Answer, String> {
         let by = format!("{} in the console{detail}", self.who);
-        match timeout(PATIENCE, operator::ask(&self.directory, request, &by)).await {
+        match timeout(REQUEST_TIMEOUT, operator::ask(&self.directory, request, &by)).await {
             Ok(Ok(Some(answer))) => answer.map_err(|refusal| refusal.to_string()),
             Ok(Ok(None)) => {
-                Err(format!("No daemon answers in {}: it is not running, or runs elsewhere.", self.directory.display()))
+                let directory = self.directory.display();
+                Err(format!(
+                    "The daemon is unreachable: it is not running, or it does not use the directory {directory}."
+                ))
             }
-            Ok(Err(error)) => Err(format!("The daemon did not answer: {}.", Chain(&error))),
-            Err(_) => Err(format!("The daemon has not answered for {} s.", PATIENCE.as_secs())),
+            Ok(Err(error)) => Err(format!("The request to the daemon failed: {}.", Chain(&error))),
+            Err(_) => Err(format!("The daemon did not respond within {} s.", REQUEST_TIMEOUT.as_secs())),
         }
     }
 
     pub(super) async fn report(&self) -> Result<Arc<Report>, String> {
         let report = self.ask(&GetStatus { here: false }).await.map(Arc::new);
-        *lock(&self.lately) = Some((Instant::now(), report.as_ref().ok().cloned()));
+        *lock(&self.last_report) = Some((Instant::now(), report.as_ref().ok().cloned()));
         report
     }
 
@@ -75,11 +78,11 @@ impl Link {
     }
 
     /// Returns a recent report; `None` if no daemon answers.
-    pub(super) async fn lately(&self) -> Option<Arc<Report>> {
-        let last = lock(&self.lately).clone();
+    pub(super) async fn recent_report(&self) -> Option<Arc<Report>> {
+        let last = lock(&self.last_report).clone();
         match last {
-            Some((at, report)) if at.elapsed() < LATELY => report,
-            _ => timeout(BRIEFLY, self.report()).await.ok()?.ok(),
+            Some((at, report)) if at.elapsed() < RECENT => report,
+            _ => timeout(HEADER_TIMEOUT, self.report()).await.ok()?.ok(),
         }
     }
 }

@@ -1,9 +1,10 @@
-//! Shows why a row matches a search: the piece of its texts that contains a word of the search.
+//! Shows why a row matches a search: the excerpt of its texts that contains a word of the search.
 //!
 //! # Invariants
 //!
-//! * **Bounded.** Only the first [`LOOKED_INTO`] characters of each text are searched, and a piece has at most [`LONGEST`].
-//! * **Untrusted text.** A piece is unchanged text of the event. The page that shows it escapes it.
+//! * **Bounded.** Only the first [`SEARCHED_CHARACTERS`] characters of each text are searched, and an excerpt has at most
+//!   [`LONGEST`].
+//! * **Untrusted text.** An excerpt is unchanged text of the event. The page that shows it escapes it.
 
 use std::ops::Range;
 
@@ -14,7 +15,7 @@ use sink::Search;
 mod tests;
 
 /// The columns that a search reads. The word index contains the same columns.
-pub(super) const LOOKED_THROUGH: [&str; 15] = [
+pub(super) const SEARCHED_COLUMNS: [&str; 15] = [
     "event_id",
     "type",
     "name",
@@ -33,9 +34,9 @@ pub(super) const LOOKED_THROUGH: [&str; 15] = [
 ];
 
 /// How many characters of each text are searched.
-pub(super) const LOOKED_INTO: usize = 50_000;
+pub(super) const SEARCHED_CHARACTERS: usize = 50_000;
 
-/// The largest number of characters in a piece: the length of a hash.
+/// The largest number of characters in an excerpt: the length of a hash.
 const LONGEST: usize = 66;
 
 /// The largest number of characters before the word.
@@ -52,7 +53,7 @@ const CONTENT: &str = "decoded";
 
 /// A text that contains the word.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct Excerpt {
     /// The column, or the member's name in the content. Empty if a name contains the word.
     pub(crate) field: String,
     pub(crate) before: String,
@@ -64,7 +65,7 @@ pub(crate) struct Piece {
 /// How well an occurrence matches a word, the best first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
-    Whole,
+    WholeWord,
     Beginning,
     Within,
 }
@@ -79,11 +80,11 @@ struct Field<'t> {
     value: &'t str,
 }
 
-/// Returns the piece for the first word that the list does not already show. `texts` contains the columns
-/// [`LOOKED_THROUGH`].
-pub(super) fn piece(words: &[String], search: Search, texts: &[String]) -> Option<Piece> {
+/// Returns the excerpt for the first word that the list does not already show. `texts` contains the columns
+/// [`SEARCHED_COLUMNS`].
+pub(super) fn excerpt(words: &[String], search: Search, texts: &[String]) -> Option<Excerpt> {
     let (mut shown, mut hidden) = (Vec::new(), Vec::new());
-    for (name, text) in LOOKED_THROUGH.into_iter().zip(texts) {
+    for (name, text) in SEARCHED_COLUMNS.into_iter().zip(texts) {
         match name {
             CONTENT => hidden.extend(members(text)),
             _ if SHOWN.contains(&name) => shown.push(Field { name, text, value: "" }),
@@ -129,14 +130,14 @@ fn unquoted(text: &str) -> &str {
 /// Returns the first occurrence with the best fit. Occurrences within a longer word are ignored for a word index, which does
 /// not find them.
 fn best<'t>(fields: &[Field<'t>], word: &str, search: Search) -> Option<(Field<'t>, Range<usize>)> {
-    let all = fields.iter().flat_map(|field| places(field.text, word).map(|place| (*field, place)));
-    let fitting = all.map(|(field, place)| (fit(field.text, &place), field, place));
+    let all = fields.iter().flat_map(|field| occurrences(field.text, word).map(|range| (*field, range)));
+    let fitting = all.map(|(field, range)| (fit(field.text, &range), field, range));
     let fitting = fitting.filter(|(fit, ..)| search != Search::Words || *fit != Fit::Within);
-    fitting.min_by_key(|(fit, ..)| *fit).map(|(_, field, place)| (field, place))
+    fitting.min_by_key(|(fit, ..)| *fit).map(|(_, field, range)| (field, range))
 }
 
 /// The ranges at which a word occurs in a text, ignoring case.
-fn places(text: &str, word: &str) -> impl Iterator<Item = Range<usize>> {
+fn occurrences(text: &str, word: &str) -> impl Iterator<Item = Range<usize>> {
     text.char_indices().filter_map(move |(at, _)| begins(&text[at..], word).map(|length| at..at + length))
 }
 
@@ -154,22 +155,22 @@ fn fit(text: &str, word: &Range<usize>) -> Fit {
     let goes_on = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
     let (before, after) = (text[..word.start].chars().next_back(), text[word.end..].chars().next());
     match (goes_on(before), goes_on(after)) {
-        (false, false) => Fit::Whole,
+        (false, false) => Fit::WholeWord,
         (false, true) => Fit::Beginning,
         (true, _) => Fit::Within,
     }
 }
 
 impl Field<'_> {
-    /// The word with its surroundings, as far as there is room.
-    fn cut(&self, word: Range<usize>) -> Piece {
+    /// The word with its surroundings, up to [`LONGEST`] characters.
+    fn cut(&self, word: Range<usize>) -> Excerpt {
         let (before, after) = (&self.text[..word.start], &self.text[word.end..]);
         let after = if self.value.is_empty() { after.to_owned() } else { format!("{after}: {}", self.value) };
         let word = beginning(&self.text[word], LONGEST);
         let room = LONGEST.saturating_sub(word.chars().count());
         let before = end(before, room.min(BEFORE));
         let room = room.saturating_sub(before.chars().count());
-        Piece { field: beginning(self.name, NAME), before, word, after: beginning(&after, room) }
+        Excerpt { field: beginning(self.name, NAME), before, word, after: beginning(&after, room) }
     }
 }
 

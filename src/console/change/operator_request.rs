@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use tokio::time::{sleep, timeout};
 
-use crate::one::of_table;
+use crate::event_page::of_table;
 use crate::page::{self, events};
 use crate::state::State;
 use crate::text::text;
@@ -20,13 +20,13 @@ use operator::api::{
 use proof::event::{ChannelId, Offset};
 
 /// How long a browser waits for an event to arrive, and how often the daemon is asked during this time.
-const A_MOMENT: Duration = Duration::from_secs(3);
+const ARRIVAL_WAIT: Duration = Duration::from_secs(3);
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// A change and its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Action {
-    what: What,
+pub(super) struct OperatorRequest {
+    what: RequestKind,
     /// The values as they were received, the same on the page and in the form.
     channel: String,
     channel_id: String,
@@ -38,7 +38,7 @@ pub(super) struct Action {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString)]
 #[strum(serialize_all = "kebab-case")]
-enum What {
+enum RequestKind {
     Retry,
     Drop,
     RedeliverDead,
@@ -50,15 +50,15 @@ enum What {
     Reload,
 }
 
-impl Action {
+impl OperatorRequest {
     /// Reads a change from a query or a form. Returns `None` if the target is missing.
     pub(super) fn parse(what: &str, members: &[u8]) -> Option<Self> {
-        let what: What = what.parse().ok()?;
+        let what: RequestKind = what.parse().ok()?;
         let member = |name| page::member(members, name).unwrap_or_default();
         let lasts = SpanParser::new().parse_unsigned_duration(&*member("for")).ok().filter(|lasts| !lasts.is_zero());
         let ends = lasts.and_then(|lasts| SignedDuration::try_from(lasts).ok());
         let offset = member("offset");
-        let action = Self {
+        let request = Self {
             what,
             channel: member("channel"),
             channel_id: member("channel_id"),
@@ -67,15 +67,19 @@ impl Action {
             offset: if offset.is_empty() { None } else { Some(offset.parse().ok()?) },
             until: ends.and_then(|ends| Timestamp::now().checked_add(ends).ok()),
         };
-        let (has_channel, has_sink) = (!action.channel.is_empty(), !action.sink.is_empty());
+        let (has_channel, has_sink) = (!request.channel.is_empty(), !request.sink.is_empty());
         let is_whole = match what {
-            What::Retry | What::Drop => has_channel && (action.offset.is_some() || !action.reason.is_empty()),
-            What::RedeliverDead | What::DropDead => has_channel && has_sink,
-            What::Redeliver => has_channel && has_sink && action.offset.is_some() && !action.channel_id.is_empty(),
-            What::Pause | What::Resume => has_channel,
-            What::Acknowledge | What::Reload => true,
+            RequestKind::Retry | RequestKind::Drop => {
+                has_channel && (request.offset.is_some() || !request.reason.is_empty())
+            }
+            RequestKind::RedeliverDead | RequestKind::DropDead => has_channel && has_sink,
+            RequestKind::Redeliver => {
+                has_channel && has_sink && request.offset.is_some() && !request.channel_id.is_empty()
+            }
+            RequestKind::Pause | RequestKind::Resume => has_channel,
+            RequestKind::Acknowledge | RequestKind::Reload => true,
         };
-        is_whole.then_some(action)
+        is_whole.then_some(request)
     }
 
     /// The fields of the form.
@@ -93,24 +97,24 @@ impl Action {
 
     pub(super) fn title(&self) -> &'static str {
         match (self.what, self.offset) {
-            (What::Retry, Some(_)) => "Verify again and deliver what holds",
-            (What::Retry, None) => "Verify all of these again",
-            (What::Drop, Some(_)) => "Drop the quarantined event",
-            (What::Drop, None) => "Drop all of these",
-            (What::RedeliverDead, Some(_)) => "Redeliver the dead letter",
-            (What::RedeliverDead, None) => "Redeliver all dead letters of the sink",
-            (What::DropDead, Some(_)) => "Drop the dead letter",
-            (What::DropDead, None) => "Drop all dead letters of the sink",
-            (What::Redeliver, _) => "Redeliver the event",
-            (What::Pause, _) => "Pause",
-            (What::Resume, _) => "Resume",
-            (What::Acknowledge, _) => "Acknowledge the loss",
-            (What::Reload, _) => "Read the configuration again",
+            (RequestKind::Retry, Some(_)) => "Retry the quarantined event",
+            (RequestKind::Retry, None) => "Retry all matching events",
+            (RequestKind::Drop, Some(_)) => "Drop the quarantined event",
+            (RequestKind::Drop, None) => "Drop all matching events",
+            (RequestKind::RedeliverDead, Some(_)) => "Replay the dead letter",
+            (RequestKind::RedeliverDead, None) => "Replay all dead letters of the sink",
+            (RequestKind::DropDead, Some(_)) => "Drop the dead letter",
+            (RequestKind::DropDead, None) => "Drop all dead letters of the sink",
+            (RequestKind::Redeliver, _) => "Replay the event",
+            (RequestKind::Pause, _) => "Pause",
+            (RequestKind::Resume, _) => "Resume",
+            (RequestKind::Acknowledge, _) => "Acknowledge the loss",
+            (RequestKind::Reload, _) => "Reload the configuration",
         }
     }
 
     /// Describes the effect, in one or two sentences per paragraph.
-    pub(super) fn will(&self) -> Vec<Markup> {
+    pub(super) fn effects(&self) -> Vec<Markup> {
         let which = |one: &str, all: &str| {
             html! {
                 @if let Some(offset) = self.offset { (one) " " (offset.get()) } @else { (all) }
@@ -119,66 +123,71 @@ impl Action {
         };
         let sink = html! { "sink " (text(&self.sink)) };
         match self.what {
-            What::Retry => vec![
+            RequestKind::Retry => vec![
                 html! { (which("Event", "Every event")) @if self.offset.is_none() { " that was rejected for " code { (text(&self.reason)) } }
-                " is verified again, with the signers that the daemon has configured now." },
-                html! { "Events that verify now are delivered to the channel's sinks once, as late events. The others stay in the quarantine." },
+                " is verified again with the currently configured signers." },
+                html! { "Events that pass verification are delivered to the channel's sinks as late deliveries. Other events stay in the quarantine." },
             ],
-            What::Drop => vec![
+            RequestKind::Drop => vec![
                 html! { (which("Event", "Every event")) @if self.offset.is_none() { " that was rejected for " code { (text(&self.reason)) } }
-                " leaves the quarantine, with its bytes. " strong { "It cannot be brought back from here." } },
-                html! { "It was delivered nowhere, and will not be." },
+                " is removed from the quarantine, including its bytes. " strong { "This cannot be undone." } },
+                html! { "A dropped event is not delivered to any sink." },
             ],
-            What::RedeliverDead => vec![
-                html! { (which("Event", "Every dead letter")) " is offered to " (sink) " once more, with the id that it had." },
-                html! { "It is verified again first. If the sink refuses it for too long, it is a dead letter again." },
+            RequestKind::RedeliverDead => vec![
+                html! { (which("Event", "Every dead letter")) " is sent to " (sink) " again, with the same event id." },
+                html! { "The daemon first verifies the event again. If the sink keeps refusing the event, it becomes a dead letter again." },
             ],
-            What::DropDead => vec![html! { (which("Dead letter", "Every dead letter")) " at " (sink) " is removed. "
-            strong { "It cannot be brought back from here" } ", only from the service, by " code { "channeld replay" } "." }],
-            What::Redeliver => vec![
-                html! { (which("Event", "Every event")) " is delivered to " (sink) " once more, with the id that it had. A sink "
-                "that knows the id keeps it once; another has it twice." },
-                html! { "It is verified again first. What the sink gets next stays as it is. An event that the sink's filter leaves out is \
-                not delivered." },
+            RequestKind::DropDead => {
+                vec![html! { (which("Dead letter", "Every dead letter")) " at " (sink) " is removed. "
+                strong { "This cannot be undone in the console. " }
+                code { "channeld replay" } " can read the event from the service again." }]
+            }
+            RequestKind::Redeliver => vec![
+                html! { (which("Event", "Every event")) " is delivered to " (sink) " again, with the same event id. A sink "
+                "that deduplicates by id stores the event once. Other sinks receive a duplicate." },
+                html! { "The daemon first verifies the event again. The sink's cursor does not change. An event that the sink's filter \
+                excludes is not delivered." },
             ],
-            What::Pause if self.sink.is_empty() => vec![
-                html! { "Channel " (text(&self.channel)) " reads and delivers nothing. The current batch is finished first, and nothing is lost: "
-                "later events are read after it is resumed." },
-                html! { "A restart of the daemon does not end the pause." },
+            RequestKind::Pause if self.sink.is_empty() => vec![
+                html! { "Channel " (text(&self.channel)) " is no longer polled, and its events are not delivered. The current batch is finished first. No events are lost: "
+                "reading continues at the cursor when the channel is resumed." },
+                html! { "The pause survives a restart of the daemon." },
             ],
-            What::Pause => vec![
-                html! { "Channel " (text(&self.channel)) " delivers nothing to " (sink) ". The other sinks continue. Later events are "
-                "delivered after it is resumed." },
+            RequestKind::Pause => vec![
+                html! { "Events of channel " (text(&self.channel)) " are not delivered to " (sink) ". Other sinks continue. Delivery "
+                "continues at the sink's cursor when the sink is resumed." },
             ],
-            What::Resume => vec![
+            RequestKind::Resume => vec![
                 html! { "Channel " (text(&self.channel)) @if !self.sink.is_empty() { ", " (sink) "," } " continues at its cursor. "
-                "A sink that refuses is tried again at once." },
+                "A sink that refuses events is retried immediately." },
             ],
-            What::Acknowledge => vec![
-                html! { "You say that you have seen what was lost to a damaged state. The daemon is ready again, as far as that is concerned." },
+            RequestKind::Acknowledge => vec![
+                html! { "This confirms that you know about the loss that a damaged state caused. The loss then no longer prevents the daemon from being ready." },
             ],
-            What::Reload => vec![
-                html! { "The daemon reloads its configuration and secrets completely or not at all. Unchanged parts keep running." },
+            RequestKind::Reload => vec![
+                html! { "The daemon reloads its configuration and secrets, either completely or not at all. Channels and sinks whose settings did not change keep running." },
             ],
         }
     }
 
     /// Whether the change removes data permanently.
     pub(super) fn is_final(&self) -> bool {
-        matches!(self.what, What::Drop | What::DropDead)
+        matches!(self.what, RequestKind::Drop | RequestKind::DropDead)
     }
 
     pub(super) fn takes_time(&self) -> bool {
-        self.what == What::Pause
+        self.what == RequestKind::Pause
     }
 
     /// The page that offers the change.
     pub(super) fn back(&self) -> String {
         match (self.what, self.offset) {
-            (What::Redeliver, Some(offset)) if self.channel_id.parse::<ChannelId>().is_ok() => {
+            (RequestKind::Redeliver, Some(offset)) if self.channel_id.parse::<ChannelId>().is_ok() => {
                 format!("/event/{}/{offset}", self.channel_id)
             }
-            (What::Pause | What::Resume | What::Acknowledge | What::Reload, _) => "/daemon".to_owned(),
+            (RequestKind::Pause | RequestKind::Resume | RequestKind::Acknowledge | RequestKind::Reload, _) => {
+                "/daemon".to_owned()
+            }
             _ => "/held".to_owned(),
         }
     }
@@ -193,47 +202,47 @@ impl Action {
             offsets: offsets.clone(),
             ..DeadLetterSelection::default()
         };
-        let link = &state.link;
+        let daemon = &state.daemon;
         match self.what {
-            What::Retry => {
+            RequestKind::Retry => {
                 let reason = Some(reason.clone()).filter(|reason| !reason.is_empty());
                 let request = RetryQuarantined { channel: channel.clone(), offsets, all: false, reason };
-                said_of(&link.ask_for(browser, &request).await?)
+                describe_retries(&daemon.ask_for(browser, &request).await?)
             }
-            What::Drop => {
+            RequestKind::Drop => {
                 let reason = Some(reason.clone()).filter(|_| offset.is_none());
                 let request = DropQuarantined { channel: channel.clone(), offsets, reason, all: false };
-                let dropped = link.ask_for(browser, &request).await?.len() as u64;
+                let dropped = daemon.ask_for(browser, &request).await?.len() as u64;
                 Ok(format!("Dropped: {}.", events(dropped)))
             }
-            What::RedeliverDead => {
+            RequestKind::RedeliverDead => {
                 let since = Timestamp::now();
-                let sent = link.ask_for(browser, &ReplayDeadLetters { which: which() }).await?;
+                let sent = daemon.ask_for(browser, &ReplayDeadLetters { which: which() }).await?;
                 self.sent(state, &sent, since).await
             }
-            What::DropDead => {
-                let dropped = link.ask_for(browser, &DropDeadLetters { which: which() }).await?.len() as u64;
+            RequestKind::DropDead => {
+                let dropped = daemon.ask_for(browser, &DropDeadLetters { which: which() }).await?.len() as u64;
                 Ok(format!("Dropped: {}.", events(dropped)))
             }
-            What::Redeliver => self.redeliver(state, browser).await,
-            What::Pause | What::Resume => {
-                let paused = self.what == What::Pause;
+            RequestKind::Redeliver => self.redeliver(state, browser).await,
+            RequestKind::Pause | RequestKind::Resume => {
+                let paused = self.what == RequestKind::Pause;
                 let only = Some(sink.clone()).filter(|sink| !sink.is_empty());
                 let until = self.until.filter(|_| paused);
                 let request = SetPaused { channel: channel.clone(), sink: only, paused, until };
-                let changed = link.ask_for(browser, &request).await?;
-                let now = if paused { "paused" } else { "going on" };
+                let changed = daemon.ask_for(browser, &request).await?;
+                let now = if paused { "paused" } else { "running" };
                 let what = if sink.is_empty() { channel.clone() } else { format!("{channel}, sink {sink}") };
                 Ok(format!("{what}: {}{now}.", if changed { "" } else { "already " }))
             }
-            What::Acknowledge => {
-                let lost = link.ask_for(browser, &AcknowledgeLost {}).await?;
-                Ok(if lost.is_some() { "Acknowledged." } else { "Nothing had to be acknowledged." }.to_owned())
+            RequestKind::Acknowledge => {
+                let lost = daemon.ask_for(browser, &AcknowledgeLost {}).await?;
+                Ok(if lost.is_some() { "Acknowledged." } else { "No loss to acknowledge." }.to_owned())
             }
-            What::Reload => {
-                let changes = link.ask_for(browser, &Reload {}).await?;
-                let warnings: Vec<_> = changes.warnings.iter().map(|warning| format!(" Careful: {warning}")).collect();
-                Ok(format!("The configuration was read again, and is in force.{}", warnings.concat()))
+            RequestKind::Reload => {
+                let changes = daemon.ask_for(browser, &Reload {}).await?;
+                let warnings: Vec<_> = changes.warnings.iter().map(|warning| format!(" Warning: {warning}")).collect();
+                Ok(format!("The configuration was reloaded.{}", warnings.concat()))
             }
         }
     }
@@ -241,44 +250,45 @@ impl Action {
     /// Sends the event's bytes from the table to the daemon.
     async fn redeliver(&self, state: &State, browser: u64) -> Result<String, String> {
         let (Ok(id), Some(offset)) = (self.channel_id.parse(), self.offset) else {
-            return Err("The form does not say which event.".to_owned());
+            return Err("The form does not identify an event.".to_owned());
         };
         let (_, found) = of_table(state, id, offset.get()).await.map_err(|(_, why)| why)?;
-        let event = found.event().ok_or("The service's event is not in this table: use `channeld replay`.")?;
+        let event =
+            found.event().ok_or("The table does not contain the service's event. Use `channeld replay` instead.")?;
         let (channel, sink, events) = (self.channel.clone(), self.sink.clone(), vec![STANDARD.encode(event)]);
         let since = Timestamp::now();
-        let sent = state.link.ask_for(browser, &ReplayEvents { channel, sink, events }).await?;
+        let sent = state.daemon.ask_for(browser, &ReplayEvents { channel, sink, events }).await?;
         self.sent(state, &sent, since).await
     }
 
-    /// Waits up to [`A_MOMENT`] for a single event to reach its sink, and describes its state. Several events are only
-    /// reported as on their way.
+    /// Waits up to [`ARRIVAL_WAIT`] for a single event to reach its sink, and describes its state. Several events are only
+    /// reported as queued.
     async fn sent(&self, state: &State, offsets: &[Offset], since: Timestamp) -> Result<String, String> {
         let Self { channel, sink, .. } = self;
         let &[offset] = offsets else {
-            return Ok(format!("On the way to {sink} once more: {}.", events(offsets.len() as u64)));
+            return Ok(format!("Queued for replay to {sink}: {}.", events(offsets.len() as u64)));
         };
         let request = GetJourney { channel: channel.clone(), offset };
         let asked = async {
             loop {
-                let journey = state.link.ask(&request).await?;
+                let journey = state.daemon.ask(&request).await?;
                 if let Some(answer) = arrival(&journey, sink, since) {
                     return answer;
                 }
                 sleep(ASK_AGAIN).await;
             }
         };
-        let on_its_way = || Ok(format!("On its way to {sink} once more, and not there yet."));
-        timeout(A_MOMENT, asked).await.unwrap_or_else(|_| on_its_way())
+        let queued = || Ok(format!("Queued for replay to {sink}. The event is not delivered yet."));
+        timeout(ARRIVAL_WAIT, asked).await.unwrap_or_else(|_| queued())
     }
 }
 
-/// The result for an event that was sent to the sink again at `since`; `None` while it is on its way.
+/// The result for an event that was sent to the sink again at `since`; `None` while it is queued.
 fn arrival(journey: &Journey, sink: &str, since: Timestamp) -> Option<Result<String, String>> {
     // The daemon's times are in milliseconds.
     let is_new = |at: Timestamp| at.as_millisecond() >= since.as_millisecond();
     if let Some(late) = journey.delivered_late.iter().find(|late| *late.sink == *sink && is_new(late.at)) {
-        return Some(Ok(format!("Delivered to {sink} once more, at {} UTC.", late.at.strftime("%H:%M:%S"))));
+        return Some(Ok(format!("Replayed to {sink} at {} UTC.", late.at.strftime("%H:%M:%S"))));
     }
     if journey.late.as_ref().is_some_and(|late| late.owed.iter().any(|owed| **owed == *sink)) {
         return None;
@@ -287,34 +297,34 @@ fn arrival(journey: &Journey, sink: &str, since: Timestamp) -> Option<Result<Str
     let given_up =
         journey.dead_letters.iter().find(|letter| *letter.sink == *sink && letter.facts.at >= since.as_second());
     Some(match given_up {
-        Some(letter) => Err(format!("Sink {sink} has refused it: {}.", letter.facts.reason)),
-        None => Ok(format!("Sink {sink} has it, or leaves it out by its filter.")),
+        Some(letter) => Err(format!("Sink {sink} refused the event: {}.", letter.facts.reason)),
+        None => Ok(format!("Sink {sink} already has the event, or its filter excludes it.")),
     })
 }
 
 /// Describes the results for events that were verified again.
-fn said_of(retried: &[RetriedEvent]) -> Result<String, String> {
+fn describe_retries(retried: &[RetriedEvent]) -> Result<String, String> {
     let count = |is: fn(&Fate) -> bool| retried.iter().filter(|one| is(&one.fate)).count();
     let delivering = count(|fate| matches!(fate, Fate::Delivering));
     let waiting = count(|fate| matches!(fate, Fate::Waiting));
     let in_order = count(|fate| matches!(fate, Fate::ReadInOrder));
     let kept = count(|fate| matches!(fate, Fate::Kept { .. }));
     let results = [
-        (delivering, "hold, and are on the way to their sinks"),
-        (waiting, "have no proof yet: it is waited for again"),
-        (in_order, "hold, and are read again in order"),
-        (kept, "still do not hold, and stay"),
+        (delivering, "verified and queued for delivery"),
+        (waiting, "pending: the proof has not arrived yet"),
+        (in_order, "verified and will be read again in order"),
+        (kept, "still rejected and kept in the quarantine"),
     ];
     let said = results.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
     let said = said.collect::<Vec<_>>().join("; ");
     if said.is_empty() {
-        return Err("No event had to be verified again.".to_owned());
+        return Err("No quarantined event matches.".to_owned());
     }
     let why = retried.iter().find_map(|one| match &one.fate {
         Fate::Kept { detail, .. } => Some(format!(" ({detail})")),
         _ => None,
     });
-    let text = format!("Verified again: {said}{}.", why.unwrap_or_default());
+    let text = format!("Retried: {said}{}.", why.unwrap_or_default());
     if kept > 0 { Err(text) } else { Ok(text) }
 }
 
@@ -325,7 +335,7 @@ mod tests {
     use ledger::PendingEvent;
 
     #[test]
-    fn an_action_needs_its_subject() {
+    fn an_operator_request_needs_its_subject() {
         for (what, members, is_one) in [
             ("retry", "channel=c0&offset=7", true),
             ("retry", "channel=c0&reason=too-few-signatures", true),
@@ -338,16 +348,16 @@ mod tests {
             ("pause", "channel=c0", true),
             ("rob", "channel=c0", false),
         ] {
-            assert_eq!(Action::parse(what, members.as_bytes()).is_some(), is_one, "{what} {members}");
+            assert_eq!(OperatorRequest::parse(what, members.as_bytes()).is_some(), is_one, "{what} {members}");
         }
     }
 
     #[test]
-    fn the_confirmed_action_is_the_requested_one() {
-        let asked = Action::parse("drop", b"channel=c0&offset=7&reason=x%26y").unwrap();
+    fn the_confirmed_request_is_the_requested_one() {
+        let asked = OperatorRequest::parse("drop", b"channel=c0&offset=7&reason=x%26y").unwrap();
         let members =
             crate::page::form(&asked.members().iter().map(|(name, value)| (*name, &**value)).collect::<Vec<_>>());
-        assert_eq!(Action::parse("drop", members.as_bytes()), Some(asked));
+        assert_eq!(OperatorRequest::parse("drop", members.as_bytes()), Some(asked));
     }
 
     #[test]
@@ -361,7 +371,10 @@ mod tests {
         };
         let mut journey = Journey { delivered_late: vec![taken(-1)], ..Journey::default() };
         let left_out = arrival(&journey, "hook", since).unwrap().unwrap();
-        assert_eq!(left_out, "Sink hook has it, or leaves it out by its filter.", "earlier deliveries do not count");
+        assert_eq!(
+            left_out, "Sink hook already has the event, or its filter excludes it.",
+            "earlier deliveries do not count"
+        );
         let owed = std::iter::once("hook".into()).collect();
         journey.late = Some(PendingEvent {
             event_id: None,
@@ -375,12 +388,13 @@ mod tests {
         assert_eq!(arrival(&journey, "hook", since), None);
         journey.delivered_late.push(taken(0));
         let said = arrival(&journey, "hook", since).unwrap().unwrap();
-        assert_eq!(said, "Delivered to hook once more, at 08:00:00 UTC.");
+        assert_eq!(said, "Replayed to hook at 08:00:00 UTC.");
     }
 
     #[test]
-    fn an_action_redirects_only_to_own_pages() {
-        let asked = Action::parse("redeliver", b"channel=c0&sink=hook&offset=7&channel_id=//evil.example").unwrap();
+    fn an_operator_request_redirects_only_to_own_pages() {
+        let asked =
+            OperatorRequest::parse("redeliver", b"channel=c0&sink=hook&offset=7&channel_id=//evil.example").unwrap();
         assert_eq!(asked.back(), "/held");
     }
 }

@@ -2,12 +2,12 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The piece of a row with these columns, as one text with the word in brackets.
+/// The excerpt of a row with these columns, as one text with the word in brackets.
 fn shown(words: &[&str], search: Search, columns: &[(&str, &str)]) -> Option<String> {
     let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
     let text = |name| columns.iter().find(|(column, _)| *column == name).map_or("", |(_, text)| text).to_owned();
-    let found = piece(&words, search, &LOOKED_THROUGH.map(text))?;
-    let Piece { field, before, word, after } = found;
+    let found = excerpt(&words, search, &SEARCHED_COLUMNS.map(text))?;
+    let Excerpt { field, before, word, after } = found;
     Some(format!("{field}: {before}[{word}]{after}"))
 }
 
@@ -42,7 +42,7 @@ fn no_excerpt_is_shown_if_the_row_shows_the_match() {
     for (word, content) in [("nowhere", "{}"), ("a", ""), ("*", r#"{"a":"*"}"#), ("source", r#"{"a":"b"}"#)] {
         assert_eq!(of_content(word, content), None, "{word}");
     }
-    // A list shows only the ends of an address, so the piece shows the whole address.
+    // A list shows only the ends of an address, so the excerpt shows the whole address.
     let address = "0x00112233445566778899aabbccddeeff00112233";
     let source = shown(&["0x0011223344"], Search::Words, &[("source", address)]);
     assert_eq!(source.unwrap(), "source: [0x0011223344]5566778899aabbccddeeff00112233");
@@ -60,19 +60,19 @@ fn parts_of_words_match_only_if_an_index_finds_them() {
 #[test]
 fn an_excerpt_is_short_and_cut_between_characters() {
     let long = format!(r#"{{"{}":"{}word{}"}}"#, "é".repeat(99), "ü ".repeat(999), " 漢".repeat(999));
-    let Some(found) = of_content("word", &long) else { panic!("it is there") };
+    let Some(found) = of_content("word", &long) else { panic!("the word is not found") };
     let expected = format!("{}…: …{}[word]{} …", "é".repeat(NAME), "ü ".repeat(BEFORE / 2), " 漢".repeat(18));
     assert_eq!(found, expected);
     let hash = format!("0x{}", "a".repeat(64));
     let found = of_content(&hash, &format!(r#"{{"tx":"from {hash} on"}}"#)).unwrap();
-    assert_eq!(found, format!("tx: …[{hash}]…"), "a hash is shown whole");
+    assert_eq!(found, format!("tx: …[{hash}]…"), "a hash is shown completely");
 }
 
 proptest! {
     #[test]
     fn an_excerpt_contains_the_word_and_is_short(content in ".{0,200}", word in ".{1,8}", quoted: bool) {
         let content = if quoted { serde_json::json!({ "a": [content] }).to_string() } else { content };
-        if let Some(found) = piece(std::slice::from_ref(&word), Search::None, &LOOKED_THROUGH.map(|_| content.clone())) {
+        if let Some(found) = excerpt(std::slice::from_ref(&word), Search::None, &SEARCHED_COLUMNS.map(|_| content.clone())) {
             let word = word.strip_suffix('*').unwrap_or(&word);
             prop_assert_eq!(begins(&found.word, word), Some(found.word.len()));
             let length = [&found.field, &found.before, &found.word, &found.after].map(|text| text.chars().count());

@@ -1,0 +1,11 @@
+//! The page of one event, wherever the event was found.
+
+mod history;
+mod lookup;
+mod proof;
+mod show;
+mod shown_event;
+mod undelivered;
+
+pub(super) use lookup::{at_service, delivered, delivered_raw, of_table};
+pub(super) use undelivered::{dead_letter, quarantined};

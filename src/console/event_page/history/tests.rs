@@ -1,0 +1,83 @@
+use std::collections::BTreeSet;
+
+use super::*;
+use channel::LateDelivery;
+use ledger::Late;
+use proof::event::Offset;
+
+fn at(second: i64) -> Option<Timestamp> {
+    Timestamp::from_second(1_800_000_000 + second).ok()
+}
+
+fn shown(steps: &[HistoryStep]) -> String {
+    show(steps).into_string()
+}
+
+fn order(steps: &[HistoryStep]) -> Vec<String> {
+    steps.iter().map(|step| step.what.0.clone()).collect()
+}
+
+#[test]
+fn the_history_is_in_time_order() {
+    let origin = EventOrigin { created: at(0), received: at(9), was_read: true, proved: at(5) };
+    assert_eq!(order(&origin.steps()), ["Created", "Proof made", "Received"]);
+    let late = EventOrigin { proved: at(60), ..origin };
+    assert_eq!(order(&late.steps()), ["Created", "Received", "Proof made"]);
+    let unread = EventOrigin { received: None, was_read: false, ..origin };
+    assert_eq!(order(&unread.steps()), ["Created", "Proof made"]);
+    let unknown = EventOrigin { received: None, ..origin };
+    assert!(shown(&unknown.steps()).contains("time not recorded"));
+}
+
+#[test]
+fn a_wait_is_shown_only_if_known() {
+    let origin = EventOrigin { created: at(0), received: at(9), was_read: true, proved: at(5) };
+    assert!(origin.wait(at(10), at(10)).is_none(), "no later event was delivered first");
+    assert!(origin.wait(at(10), None).is_none());
+    let passed = shown(&[origin.wait(at(100), at(10)).unwrap()]);
+    assert!(
+        passed.contains("Late delivery: later events were delivered first") && passed.contains("is not recorded"),
+        "{passed}"
+    );
+    let late = EventOrigin { proved: at(69), ..origin };
+    let waited = shown(&[late.wait(at(100), at(10)).unwrap()]);
+    assert!(
+        waited.contains("Pending until the proof arrived") && waited.contains("60 s after the event was read"),
+        "{waited}"
+    );
+    assert!(waited.contains("time not recorded"), "{waited}");
+    assert!(late.wait(at(100), None).is_some(), "the newest event: no later event exists");
+    let skewed = EventOrigin { proved: at(10), ..origin };
+    assert!(skewed.wait(at(11), None).is_none(), "clocks differ");
+}
+
+#[test]
+fn the_history_shows_delivered_due_and_not_reached() {
+    let lane =
+        |sink: &str, cursor| LaneStatus { sink: sink.into(), cursor: Offset::new(cursor), ..LaneStatus::default() };
+    let lanes = [lane("a", 9), lane("b", 9), lane("c", 3), lane("d", 9)];
+    let owed = BTreeSet::from(["b".into()]);
+    let late = Late {
+        event_id: None,
+        first_seen: 1_800_000_000,
+        asked_at: None,
+        received: None,
+        owed,
+        appeared: false,
+        bytes: 0,
+    };
+    let delivered_late = vec![LateDelivery {
+        offset: Offset::new(7).unwrap(),
+        sink: "a".into(),
+        at: at(30).unwrap(),
+        is_asked_for: true,
+    }];
+    let journey = Journey { late: Some(late), delivered_late, ..Journey::default() };
+    let steps = sink_steps(lanes.iter(), "c0", 7, &journey);
+    let words: Vec<_> = order(&steps).iter().map(|what| what.replace("<bdi>", "").replace("</bdi>", "")).collect();
+    assert_eq!(words, ["Delivered to a", "Not yet delivered to b", "Not yet delivered to c", "Processed by d"]);
+    assert!(shown(&steps).contains("2027-01-15 08:00:30"), "the time of the replay");
+    let waits = shown(&ledger_steps("c0", 7, &journey, true));
+    assert!(waits.contains("Proof pending") && waits.contains("2027-01-15 08:00:00"), "{waits}");
+    assert!(shown(&ledger_steps("c0", 7, &journey, false)).contains("Late delivery queued"));
+}
