@@ -138,7 +138,7 @@ fn side_by_side(found: &ShownEvent, verdict: Badge, decoded: Option<&str>) -> Ma
         div.sides {
             section.side.signed.claimed[verdict != Badge::Verified] aria-labelledby="signed" {
                 header {
-                    h2 #signed { @if verdict == Badge::Verified || decoded.is_none() { "Signed by the network" } @else { "Claims to be signed" } }
+                    h2 #signed { @if verdict == Badge::Verified || decoded.is_none() { "Signed by the network" } @else { "Unverified content" } }
                     p { @match (verdict, decoded) {
                         (_, None) => "No part of this event is signed.",
                         (Badge::Verified, _) => "The signatures cover this content completely.",

@@ -116,7 +116,7 @@ async fn polling_retrying_and_dropping_are_labeled_buttons() {
 
     browser.press("Show the quarantine").await;
     browser.click("a.open").await;
-    browser.until("it is shown", "return document.body.innerText.includes('Claims to be signed')").await;
+    browser.until("it is shown", "return document.body.innerText.includes('Unverified content')").await;
     browser.press("Retry").await;
     browser.press("Retry the quarantined event").await;
     browser

@@ -22,7 +22,7 @@ async fn a_forged_event_shows_its_reason_and_can_be_retried_or_dropped() {
     let held = visitor.until("/held", "it is quarantined", |page| page.body.contains("/held/quarantine/c0/2")).await;
     assert!(held.body.contains("event-hash-mismatch"), "{held:?}");
     let one = visitor.get("/held/quarantine/c0/2").await;
-    for said in ["Not delivered.", "Claims to be signed", "The proof is invalid", "not as expected", "do not act on it"]
+    for said in ["Not delivered.", "Unverified content", "The proof is invalid", "not as expected", "do not act on it"]
     {
         assert!(one.body.contains(said), "{said}: {one:?}");
     }

@@ -48,7 +48,7 @@ fn every_concept_has_one_name_in_documents_help_and_messages() {
     }
     let program = files(&root.join("src")).into_iter().filter(|file| {
         let name = file.strip_prefix(root).unwrap().to_str().unwrap();
-        name.ends_with(".rs")
+        file.extension().is_some_and(|extension| extension == "rs")
             && !["/tests", "/model", "/testing", "src/simulator/"].iter().any(|part| name.contains(part))
     });
     for file in program {

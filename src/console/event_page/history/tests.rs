@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use channel::LateDelivery;
-use ledger::Late;
+use ledger::PendingEvent;
 use proof::event::Offset;
 
 fn at(second: i64) -> Option<Timestamp> {
@@ -57,7 +57,7 @@ fn the_history_shows_delivered_due_and_not_reached() {
         |sink: &str, cursor| LaneStatus { sink: sink.into(), cursor: Offset::new(cursor), ..LaneStatus::default() };
     let lanes = [lane("a", 9), lane("b", 9), lane("c", 3), lane("d", 9)];
     let owed = BTreeSet::from(["b".into()]);
-    let late = Late {
+    let late = PendingEvent {
         event_id: None,
         first_seen: 1_800_000_000,
         asked_at: None,
