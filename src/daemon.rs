@@ -131,8 +131,9 @@ impl Daemon {
         let (traces, trace_export) = TraceExport::begin(config.otlp.clone(), &metrics)?;
         let writes = ledgers.writes.clone();
         metrics.show(writes.took.clone());
-        metrics.show(ledgers.claims_made.clone());
-        metrics.show(ledgers.claims_lost.clone());
+        for counter in ledgers.leases_taken.iter().chain(&ledgers.leases_lost) {
+            metrics.show(counter.clone());
+        }
         metrics.config_in_force();
         let sharing = ledgers.store.clone().membership().map(|membership| {
             Sharing::begin(membership, config.channels.iter().map(|channel| channel.channel.id).collect())

@@ -59,10 +59,10 @@ pub struct Ledgers {
     releases: mpsc::UnboundedSender<Lease>,
     /// The progress of writes.
     pub writes: Arc<Writes>,
-    /// Leases that this process has acquired.
-    pub claims_made: IntCounter,
-    /// Leases that this process has lost.
-    pub claims_lost: IntCounter,
+    /// Leases that this process has acquired, and the deprecated counter of the same.
+    pub leases_taken: [IntCounter; 2],
+    /// Leases that this process has lost, and the deprecated counter of the same.
+    pub leases_lost: [IntCounter; 2],
     /// The tasks that write. They end when this is dropped.
     tasks: JoinSet<()>,
 }
@@ -90,9 +90,9 @@ impl Ledgers {
     pub fn over(store: Arc<dyn Store>) -> Self {
         let (writes, mut tasks) = (Arc::default(), JoinSet::new());
         let (commits, releases) = committer::start(&store, &writes, &mut tasks);
-        let claims_made = metrics::counter("channeld_claims_total");
-        let claims_lost = metrics::counter("channeld_claims_lost_total");
-        Self { store, owners: Mutex::default(), commits, releases, writes, claims_made, claims_lost, tasks }
+        let leases_taken = ["channeld_leases_taken_total", "channeld_claims_total"].map(metrics::counter);
+        let leases_lost = ["channeld_leases_lost_total", "channeld_claims_lost_total"].map(metrics::counter);
+        Self { store, owners: Mutex::default(), commits, releases, writes, leases_taken, leases_lost, tasks }
     }
 
     /// Acquires the lease of a channel and remembers up to `proofs` of its proofs. If this process already has the
@@ -132,8 +132,8 @@ impl Ledgers {
         if !self.migrate(&lease, &mut ledger, moves).await? {
             return Ok(None);
         }
-        self.claims_made.inc();
-        let (releases, lost) = (self.releases.clone(), self.claims_lost.clone());
+        self.leases_taken.iter().for_each(IntCounter::inc);
+        let (releases, lost) = (self.releases.clone(), self.leases_lost.clone());
         let owner = Owner { lease: lease.clone(), releases, lost, _alone: alone };
         let leased = LeasedLedger {
             lease,

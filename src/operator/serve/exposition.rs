@@ -82,6 +82,7 @@ fn of_channel(gauges: &mut Gauges, channel: &ChannelStatus) {
     gauges.set_known("channeld_processed_offset", &[name], channel.processed.map(Offset::get));
     gauges.set_known("channeld_lag_events", &[name], channel.lag_events);
     gauges.set_known("channeld_oldest_undelivered_age_seconds", &[name], channel.oldest_undelivered_seconds);
+    gauges.set("channeld_pending_events", &[name], channel.late);
     gauges.set("channeld_late_proofs", &[name], channel.late);
     gauges.set_known("channeld_required_signatures", &[name], required);
     gauges.set("channeld_quarantined_events", &[name], channel.quarantined);
@@ -90,6 +91,7 @@ fn of_channel(gauges: &mut Gauges, channel: &ChannelStatus) {
     let shared_proofs: u64 = channel.shared_proofs.iter().map(|shared| shared.events).sum();
     gauges.set("channeld_channel_shared_proofs", &[name], shared_proofs);
     gauges.set("channeld_channel_shared_workflows", &[name], channel.shared_workflows.len());
+    gauges.set("channeld_channel_pending_full", &[name], channel.late_full);
     gauges.set("channeld_channel_late_full", &[name], channel.late_full);
     gauges.set("channeld_channel_dead_letters_full", &[name], channel.dead_letters.full);
     gauges.set("channeld_channel_paused_seconds", &[name], paused_seconds(channel.paused));

@@ -63,7 +63,7 @@ fn the_channel_limits_agree_in_code_runbook_alerts_and_configuration() {
     }
     let (half, tenth) = ((QUARANTINE.events / 2, QUARANTINE.bytes / 2), LATE.events / 10);
     let filling = format!("channeld_quarantined_events > {} or channeld_quarantined_bytes > {}", half.0, half.1);
-    assert!(rules.contains(&filling) && rules.contains(&format!("channeld_late_proofs > {tenth}\n")), "{filling}");
+    assert!(rules.contains(&filling) && rules.contains(&format!("channeld_pending_events > {tenth}\n")), "{filling}");
     let keys = include_str!("../../../config/default.toml");
     let said =
         keys.lines().skip_while(|line| !line.starts_with("# The state of each channel")).take(2).collect::<String>();

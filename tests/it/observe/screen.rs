@@ -170,7 +170,7 @@ async fn ctrl_z_restores_the_terminal_and_fg_redraws_the_screen() {
         signal(&screen.child, rustix::process::Signal::CONT);
     }
     // The column heading is written again only if the whole screen is redrawn.
-    screen.shows("PROCESSED").await;
+    screen.shows("CURSOR").await;
     screen.press("q");
     assert_eq!(screen.ended().await, Some(0));
     daemon.stop().await;

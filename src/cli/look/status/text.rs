@@ -69,7 +69,7 @@ pub(super) fn paused(channel: &ChannelStatus, now: Timestamp) -> Vec<String> {
 }
 
 pub(super) fn table(report: &Report, now: Timestamp) -> Table {
-    let quantities = ["PROCESSED", "NEWEST", "LAG", "OLDEST", "LAST POLL", "LATE", "QUARANTINED"];
+    let quantities = ["CURSOR", "NEWEST", "LAG", "OLDEST", "LAST POLL", "PENDING", "QUARANTINED"];
     let mut heading = vec![Cell::text("CHANNEL"), Cell::text("STATE")];
     heading.extend(quantities.map(|text| Cell::quantity(Some(text))));
     let mut rows = vec![(heading, String::new())];

@@ -113,7 +113,7 @@ fn sinks(channel: &ChannelStatus, width: usize, now: Timestamp) -> Vec<Line<'sta
     let names = channel.lanes.iter().map(|lane| lane.sink.width()).max().unwrap_or(0).clamp(4, 24);
     let heading = format!(
         "{:<names$} {:<9}{:>11}{:>11}{:>8}{:>7}{:>7}  PACE",
-        "SINK", "STATE", "CURSOR", "LAG", "OLDEST", "OWED", "QUEUED"
+        "SINK", "STATE", "CURSOR", "LAG", "OLDEST", "PENDING", "QUEUED"
     );
     let mut lines = vec![Line::styled(shortened(&heading, width), HEADING)];
     for lane in &channel.lanes {

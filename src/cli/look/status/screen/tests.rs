@@ -140,7 +140,7 @@ fn a_thousand_channels_fit_with_problems_first() {
 #[test]
 fn every_terminal_size_keeps_headings_and_verdict() {
     let known =
-        ["CHANNEL", "STATE", "PROCESSED", "NEWEST", "LAG", "RATE", "LEFT", "OLDEST", "POLL", "LATE", "QUAR", "WHAT"];
+        ["CHANNEL", "STATE", "CURSOR", "NEWEST", "LAG", "RATE", "LEFT", "OLDEST", "POLL", "PEND", "QUAR", "WHAT"];
     for key in [KeyCode::Null, KeyCode::Enter, KeyCode::Char('r')] {
         let mut model = model();
         press(&mut model, key);

@@ -139,7 +139,7 @@ const STATE: usize = 15;
 
 const COLUMNS: [Column; 9] = [
     Column {
-        heading: "PROCESSED",
+        heading: "CURSOR",
         width: 10,
         from: 60,
         value: |channel, _| channel.processed.map(|it| it.to_string()),
@@ -150,7 +150,7 @@ const COLUMNS: [Column; 9] = [
     Column { heading: "LEFT", width: 6, from: 66, value: |channel, _| channel.seconds_left.map(span) },
     Column { heading: "OLDEST", width: 6, from: 110, value: |channel, _| oldest(channel.oldest_undelivered_seconds) },
     Column { heading: "POLL", width: 6, from: 50, value: |channel, now| channel.last_poll.map(|at| ago(at, now)) },
-    Column { heading: "LATE", width: 5, from: 76, value: |channel, _| some(channel.late) },
+    Column { heading: "PEND", width: 5, from: 76, value: |channel, _| some(channel.late) },
     Column { heading: "QUAR", width: 5, from: 72, value: |channel, _| some(channel.quarantined) },
 ];
 
