@@ -1,21 +1,22 @@
-//! Tells the compiler which commit this is, for `src/version.rs`.
+//! Passes the current commit to the compiler, for `src/version.rs`.
 //!
-//! Where there is no repository of this package's own (a tarball, `cargo package`), or git does not know it, nothing is
-//! told and the version is the bare one: a build never fails for it. Only the commit and whether the sources differ
-//! from it count, so that the same commit gives the same program. `SOURCE_DATE_EPOCH` goes before the commit's time.
+//! If this package has no repository of its own (a tarball, `cargo package`), or if Git fails, the script passes
+//! nothing and the version contains no commit. The build never fails for this reason. The result depends only on the
+//! commit and on whether the sources differ from it, so the same commit always produces the same program.
+//! `SOURCE_DATE_EPOCH` overrides the time of the commit.
 
 use std::env;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// What the program is made of. Nothing else makes it dirty, and nothing else is looked at again before each build.
+/// The sources of the program. Changes to other files do not mark the version as dirty.
 const SOURCES: [&str; 5] = ["src", "config", "Cargo.toml", "Cargo.lock", "build.rs"];
 
-/// What changes with the commit that is checked out. Not all of them are there in every repository.
+/// The files in the Git directory that change when another commit is checked out. Some repositories lack some of them.
 const HEAD: [&str; 3] = ["HEAD", "logs/HEAD", "packed-refs"];
 
-/// How much of a commit's hash is shown, whatever else is in the repository.
+/// The length of the abbreviated hash. It is fixed, because Git's own choice depends on the repository.
 const SHOWN: usize = 7;
 
 fn main() {
@@ -27,20 +28,21 @@ fn main() {
         && let Some((commit, time)) = commit()
     {
         watch_head();
-        // What runs under cargo sees them too: nothing that begins as our own variables do, which are keys.
+        // Programs that cargo runs see these variables too. The names must not begin with the prefix of channeld's
+        // own variables, because channeld would read them as configuration keys.
         println!("cargo::rustc-env=BUILD_COMMIT={commit}");
         println!("cargo::rustc-env=BUILD_COMMIT_TIME={}", source_date().unwrap_or(time));
     }
 }
 
-/// Whether there is one, and it is not that of a directory around this package.
+/// Whether this package has a repository of its own. A repository of a parent directory does not count.
 fn is_repository() -> bool {
     let here = env::var("CARGO_MANIFEST_DIR").ok().and_then(|here| fs::canonicalize(here).ok());
     let top = git(&["rev-parse", "--show-toplevel"]).and_then(|top| fs::canonicalize(top).ok());
     here.is_some() && here == top
 }
 
-/// The commit, marked where the sources differ from it, and its time.
+/// The hash of the commit, with a mark if the sources differ from the commit, and the time of the commit.
 fn commit() -> Option<(String, String)> {
     let commit = git(&["rev-parse", "--verify", "HEAD"])?;
     let time = git(&["show", "--no-patch", "--format=%ct", "HEAD"])?;
@@ -52,7 +54,7 @@ fn commit() -> Option<(String, String)> {
 fn watch_head() {
     let branch = git(&["symbolic-ref", "--quiet", "HEAD"]);
     let names = HEAD.iter().copied().chain(branch.as_deref());
-    // A path that does not exist would be a reason to build again each time.
+    // Cargo would run this script before every build if one of the paths did not exist.
     let paths =
         names.filter_map(|name| git(&["rev-parse", "--git-path", name])).filter(|path| Path::new(path).exists());
     paths.for_each(|path| println!("cargo::rerun-if-changed={path}"));
@@ -68,9 +70,9 @@ fn source_date() -> Option<String> {
     Some(date)
 }
 
-/// What git prints, without the line break at its end; `None` where it fails.
+/// The output of Git without the final line break, or `None` if Git fails.
 fn git(arguments: &[&str]) -> Option<String> {
-    // Without optional locks it writes nothing, also where somebody else works in the repository at the same time.
+    // Without optional locks, Git writes nothing and does not disturb other processes that use the repository.
     let output = Command::new("git").arg("--no-optional-locks").args(arguments).output().ok()?;
     let text = output.status.success().then(|| String::from_utf8(output.stdout).ok())??;
     Some(text.trim_end().to_owned())

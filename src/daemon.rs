@@ -51,7 +51,7 @@ use trace_export::TraceExport;
 const LOOK_AT_FILES: Duration = Duration::from_secs(2);
 
 /// Runs the daemon until a signal ends it, or until no channel is left. `loaded` was read from the operator's `file`, which
-/// is read again at each reload. If there is no file, the configuration comes from the environment alone. If this function
+/// is read again at each reload. Without a file, the configuration comes from the environment alone. If this function
 /// fails, nothing was read or delivered.
 pub(crate) async fn run(
     file: Option<PathBuf>,

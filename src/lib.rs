@@ -18,7 +18,7 @@
 //! are proven to have no gap. [`proof::verify`] gives each event a verdict. A verified event becomes a [`record`] and goes
 //! to the channel's lanes. An event that is pending or rejected travels in the same batch. A lane delivers to its [`sink`],
 //! and then commits the whole batch: its cursor, the events set aside, and the events quarantined. A crash at any point
-//! repeats at most the batch in hand. A lane that falls behind leaves the others, reads from its own cursor by itself, and
+//! repeats at most the current batch. A lane that falls behind leaves the others, reads alone from its own cursor, and
 //! rejoins. An operator's command changes the channel's ledger through the task's lease. A new configuration replaces the
 //! lanes that it changes. It replaces the plan of reading if it changes that plan. Everything else keeps running. If
 //! instances share a store, the [`cluster`] decides which channels run here.
@@ -32,7 +32,7 @@
 //! |---|---|---|
 //! | [`proof`] | events and their verification: `event`, `verify`; no I/O, no clock | |
 //! | [`net`] | code that clients and tasks share: `secret`, `http`, `postgres`, `tasks`, `memory`, `retry`, `time` | |
-//! | [`record`] | the JSON object that sinks receive, its other formats, filters, and its verification by whoever has it; pure | proof, net |
+//! | [`record`] | the JSON object that sinks receive, its other formats, filters, and its verification by a receiver; pure | proof, net |
 //! | [`telemetry`] | logs, traces, `metrics` | proof, net, record |
 //! | [`api`] | the client of the service: pages, errors grouped by the next action | proof, net |
 //! | [`ledger`] | the recorded state of a channel: pure rules, leases, and the stores that persist it | proof, net, telemetry |

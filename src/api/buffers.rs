@@ -121,7 +121,7 @@ mod tests {
         let (slice, buffer) = (first.slice(70_000..70_010), first.as_ptr());
         drop(first);
         let second = read(&buffers, 2 * LONG, 2 * LONG, 2);
-        assert_ne!(second.as_ptr(), buffer, "a part of it is still held");
+        assert_ne!(second.as_ptr(), buffer, "a slice still uses the buffer");
         assert_eq!(slice, [1; 10][..]);
         drop(slice);
         let third = read(&buffers, LONG, LONG, 3);

@@ -200,7 +200,7 @@ mod tests {
         let body = serde_json::json!({"code": "NEW_CODE", "message": message}).to_string();
         let (answer, _) = ErrorResponse::read(401, body.as_bytes(), KEY);
         assert_eq!(answer.code.as_deref(), Some("NEW_CODE"));
-        let shown = answer.message.expect("there is a message");
+        let shown = answer.message.expect("the answer has a message");
         assert!(shown.starts_with("no  [31mkey [api key]: xx"), "{shown}");
         assert_eq!(shown.chars().count(), MAX_MESSAGE);
     }

@@ -8,8 +8,8 @@ use proof::event::EventType;
 
 use EventType::{OperationStatus, QueryStatus, WalletStatus, WatcherEvent, WatcherStatus};
 
-/// What to search for. Empty means everything; each filter narrows the search. Those marked as repeatable match any of the
-/// values given.
+/// The filters of a search. Without filters, everything matches. Each filter narrows the search. A repeatable filter
+/// matches any of its values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
 #[command(next_help_heading = "Filters")]
 pub struct Filter {

@@ -43,7 +43,7 @@ const NAMED: usize = 5;
 pub struct Accounts {
     quarantined: BTreeSet<EventKey>,
     sinks: BTreeMap<String, SinkAccounts>,
-    /// Offsets above the first and below the second of a pair are searched again. Events found there are delivered late.
+    /// Offsets above the first and below the second of a pair are searched again. A found event is delivered late.
     gaps: Vec<(Option<Offset>, Offset)>,
 }
 

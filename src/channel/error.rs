@@ -78,7 +78,7 @@ pub enum ReadError {
     },
     /// The service's newest event is far above all others.
     #[error(
-        "the event at offset {at} is far above all others, the last of which is at {above}: reading passes it when another event follows; if the offset is correct, run `channeld cursor set`"
+        "the event at offset {at} is far above all others, which end at {above}: reading passes it when another event follows; if the offset is correct, run `channeld cursor set`"
     )]
     FarAbove {
         /// The last offset below it.

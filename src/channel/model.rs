@@ -208,7 +208,7 @@ impl Life {
             Ok(()) => Ok(Ended::InOrder),
             Err(ChannelError::State(_)) if self.world.write_failed() => Ok(Ended::BrokenOff),
             Err(ChannelError::Lost) if self.world.is_overtaken() => Ok(Ended::BrokenOff),
-            Err(error) => Err(format!("run {run:?} ended by itself: {error}")),
+            Err(error) => Err(format!("run {run:?} ended without a stop: {error}")),
         }
     }
 }
@@ -254,7 +254,7 @@ fn try_histories(cases: u32, seed: u64, failed: &AtomicBool) -> Result<Totals, S
 
 fn last_run(history: &History) -> String {
     match live(&Arc::new(history.clone()), true) {
-        Ok(_) => "it does not show it again: a part of it is left to chance".to_owned(),
+        Ok(_) => "a second run does not show the problem: the run is not fully deterministic".to_owned(),
         Err((problem, trace)) => format!("the last run:\n\n{trace}\n\n{problem}"),
     }
 }

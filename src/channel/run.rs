@@ -32,8 +32,9 @@ pub(crate) mod tests;
 const SLOTS: u32 = 50;
 
 impl Channel {
-    /// Claims the channel, and runs until `stop` fires or the channel ends by itself, and every lane has finished its current
-    /// batch. While the channel is paused, it neither reads nor delivers. After a resume, it begins from its cursors.
+    /// Claims the channel, and runs until `stop` fires or an error ends the channel, and every lane has finished its
+    /// current batch. While the channel is paused, it neither reads nor delivers. After a resume, it begins from its
+    /// cursors.
     ///
     /// # Errors
     /// [`ChannelError`] if the channel ended without being stopped.

@@ -180,7 +180,8 @@ pub struct LaneStatus {
     /// The newest offset minus the cursor: the most events that can be undelivered.
     pub lag_events: Option<u64>,
     /// The age of the oldest event that it has not processed, or 0 if it has processed all. While the event is being
-    /// offered, the age is based on the event's own time. Otherwise it is based on the time when the daemon learned of it.
+    /// offered, the age is based on the event's own time. Otherwise it is based on the time when the daemon learned of
+    /// the event.
     pub oldest_undelivered_seconds: Option<u64>,
     /// Batches that were read and wait for the sink.
     pub queued_batches: usize,
@@ -244,7 +245,7 @@ pub enum LaneState {
     Stopped,
     /// It delivers the events that the channel reads.
     Ok,
-    /// It is behind the others, and reads by itself.
+    /// It is behind the other lanes, and reads alone.
     Behind,
     /// Its sink refuses. It offers the same events again after a wait.
     Retrying,
@@ -330,7 +331,7 @@ pub struct Problem {
     pub since: Timestamp,
     /// The number of consecutive occurrences.
     pub times: u32,
-    /// Whether an operator must act, because the error is not expected to resolve by itself.
+    /// Whether an operator must act, because the error is not expected to resolve without help.
     pub needs_attention: bool,
 }
 
@@ -339,9 +340,9 @@ impl Problem {
     pub const POSITION_MISSING: &str = "position_missing";
     /// The kind of an event that is far above all others.
     pub const FAR_ABOVE: &str = "far-above";
-    /// The kind of a channel of which no event was ever verified, and many were rejected.
+    /// The kind of a channel that never had a verified event, and had many rejected events.
     pub const NONE_VERIFIED: &str = "none-verified";
-    /// The kind of an answer that there is no memory for.
+    /// The kind of an answer that does not fit into the memory.
     pub const TOO_LONG: &str = "too-long";
 }
 

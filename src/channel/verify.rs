@@ -69,7 +69,7 @@ pub(super) struct Stage<'a> {
 impl Stage<'_> {
     async fn check_one(&self, event: RawEvent) -> Checked {
         let mut checked = self.read_plan.check(self.received, vec![event]).await;
-        checked.pop().expect("as many verdicts as events")
+        checked.pop().expect("one verdict per event")
     }
 
     pub(super) async fn page(&self, mut checked: Vec<Checked>) -> Vec<Disposition> {
@@ -241,7 +241,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Requests an event's proof once or, if `is_last`, until the service answers. Returns `None` if there is no answer.
+    /// Requests an event's proof once or, if `is_last`, until the service answers. Returns `None` without an answer.
     pub(crate) async fn ask_for_proof(&self, key: EventKey, is_last: bool) -> Option<Disposition> {
         let EventKey { offset, id } = key;
         let again = if is_last {

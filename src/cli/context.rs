@@ -136,7 +136,7 @@ impl CommandError {
         Self(Exit::Failed, why.into())
     }
 
-    /// For an error that says everything by itself, with its causes.
+    /// For an error whose message and causes need no addition.
     pub(super) fn by(error: &dyn Error) -> Self {
         Self::failed(Chain(error).to_string())
     }

@@ -13,7 +13,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("More", &["schema", "completions", HELP]),
 ];
 
-/// clap adds this command by itself, when it parses.
+/// clap adds this command automatically, when it parses.
 const HELP: &str = "help";
 
 /// The width of the names.
@@ -32,7 +32,7 @@ pub(super) fn grouped(command: Command) -> Command {
         listed.push('\n');
     }
     let template = format!(
-        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{listed}\u{1b}[1;4mOptions:\u{1b}[0m\n{{options}}{{after-help}}"
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{listed}\u{1b}[1;4mOptions:\u{1b}[0m\n{{options}}{{after-help}}\n"
     );
     command.help_template(template)
 }

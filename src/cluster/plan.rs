@@ -76,7 +76,8 @@ fn gifts(view: &ClusterView, me: InstanceId, owned: &mut Counts) -> Vec<ChannelI
     gifts
 }
 
-/// The instance with the fewest channels among those that configure one. Ties are broken differently for each channel.
+/// The instance with the fewest channels among the instances that configure this channel. Ties are broken differently
+/// for each channel.
 fn fewest(owned: &Counts, view: &ClusterView, channel: &ChannelId) -> Option<InstanceId> {
     let candidates = view.instances.iter().filter(|(_, it)| it.channels.contains(channel)).map(|(id, _)| *id);
     candidates.min_by_key(|id| (owned[id], id.as_u128() ^ channel.0.as_u128()))

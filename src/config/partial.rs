@@ -62,7 +62,7 @@ pub(crate) fn load_both_backends(file: Option<&Path>) -> Result<(PathBuf, Postgr
 }
 
 /// Loads the verifier of a channel, by its name or id, or the verifier that all channels share. Only `[verification]` and
-/// each `[channels.NAME.verification]` are checked. Returns `None` if there is no such channel.
+/// each `[channels.NAME.verification]` are checked. Returns `None` if the channel does not exist.
 pub(crate) fn load_verifier(file: Option<&Path>, channel: Option<&str>) -> Result<Option<Verifier>, ConfigError> {
     load_part(file, |root| {
         let channels = root.section("channels");

@@ -37,13 +37,13 @@ impl ConfigError {
     }
 }
 
-/// Why a sink of this type, or a state in such a database, cannot be used; `None` if it can.
+/// Returns why a sink or a state database of this type cannot be used, or `None` if it can be used.
 pub fn not_built_in(kind: &str) -> Option<String> {
     let needs = if kind == "kafka" { ", which needs a C++ compiler and OpenSSL (libssl-dev)" } else { "" };
     (!is_built_in(kind)).then(|| format!("is \"{kind}\", and {}{needs}", built_without("it", kind)))
 }
 
-/// Says that this program was built without a part, and how to get a program with it.
+/// Says that this program was built without a part, and how to get a program that has the part.
 pub fn built_without(part: &str, feature: &str) -> String {
     format!(
         "this channeld was built without {part}: use a released package or image, or build it with `cargo build \

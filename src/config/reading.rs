@@ -1,6 +1,7 @@
 //! Reads the merged sources key by key.
 //!
-//! A [`Section`] reads the keys of one table. It records in the [`Reader`] which keys were read and what is wrong with them.
+//! A [`Section`] reads the keys of one table. It records in the [`Reader`] which keys were read and which problems they
+//! have.
 
 mod reader;
 mod section;

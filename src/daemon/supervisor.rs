@@ -5,7 +5,7 @@
 //! * **One bad part stops only itself.** A channel that no longer exists at the service ends alone. A channel that panicked
 //!   is restarted alone.
 //! * **A shared failure ends all.** If the state cannot be written, or standard output is closed, every channel ends after
-//!   its current batch. An unavailable database server is not such a failure: the channels wait for it.
+//!   its current batch. An unavailable database server ends no channel: the channels wait for it.
 //! * **Unchanged channels keep running.** A running channel applies its part of a new configuration: see
 //!   [`Channel::become_like`].
 //! * **An empty list is not an end.** If no channel is wanted, the supervisor waits for `stop` or for another list.

@@ -130,8 +130,8 @@ pub fn client_by(url: &Url, connection: &Connection, asked: Arc<AtomicBool>) -> 
 }
 
 /// Configures TLS with ring, for one client and not for the whole process. If TLS `is_used`, the server's certificate is
-/// checked against `authorities`, or against the system's if there are none. `asked` becomes true when the server asks for
-/// the client's certificate.
+/// checked against `authorities`, or against the system's if the list is empty. `asked` becomes true when the server
+/// asks for the client's certificate.
 ///
 /// # Errors
 /// If the certificates cannot be used.

@@ -8,8 +8,8 @@
 //! * **Every channel has a floor.** A channel can always use its floor, no matter how much the other channels use. All
 //!   floors together are at most half of the memory.
 //! * **The rest is common.** Channels share the memory above their floors, and their use stays within it. Each channel uses
-//!   at most a quarter of it, or a single body. If there are fewer than four channels, the common memory is divided by
-//!   their number instead.
+//!   at most a quarter of the common memory, or a single body. With fewer than four channels, the common memory is
+//!   divided by their number instead.
 //! * **In order of arrival.** While a channel waits for common memory, no other channel gets any. After at most five
 //!   seconds the channel goes to the back of the queue, so two channels never wait for each other forever.
 //! * **Data that was read does not wait.** Lines and copies are counted, but they never wait. They take no more bytes than

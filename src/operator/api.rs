@@ -104,7 +104,10 @@ pub struct ShowQuarantined {
 /// correct the configuration, reload it (SIGHUP), and retry. A valid event goes to the sinks that passed it, as a late
 /// delivery. An event that is still rejected stays in the quarantine. Exits with 1 if any event stays there.
 #[derive(Debug, Serialize, Deserialize, Args)]
-#[command(group = ArgGroup::new("events").required(true).args(["offsets", "all"]))]
+#[command(
+    group = ArgGroup::new("events").required(true).args(["offsets", "all"]),
+    override_usage = "channeld quarantine retry [OPTIONS] <CHANNEL> <OFFSETS>...|--all"
+)]
 pub struct RetryQuarantined {
     /// The channel: its name in the configuration, or its UUID.
     pub channel: String,
@@ -123,7 +126,10 @@ pub struct RetryQuarantined {
 
 /// Remove events from the quarantine permanently.
 #[derive(Debug, Serialize, Deserialize, Args)]
-#[command(group = ArgGroup::new("events").required(true).args(["offsets", "reason", "all"]))]
+#[command(
+    group = ArgGroup::new("events").required(true).args(["offsets", "reason", "all"]),
+    override_usage = "channeld quarantine drop [OPTIONS] <CHANNEL> <OFFSETS>...|--reason <REASON>|--all"
+)]
 pub struct DropQuarantined {
     /// The channel: its name in the configuration, or its UUID.
     pub channel: String,

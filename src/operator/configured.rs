@@ -26,8 +26,8 @@ pub struct ConfiguredChannel {
     pub expect: Arc<Expect>,
 }
 
-/// Returns the channel with this configured name or, if there is none, with this id. The name of a channel that is not
-/// configured is its id.
+/// Returns the channel with this configured name or, if no name matches, with this id. The name of a channel that is
+/// not configured is its id.
 ///
 /// # Errors
 /// [`Refusal::Usage`] if the text is neither a configured name nor an id.

@@ -92,7 +92,7 @@ impl Verified {
     }
 }
 
-/// A notice from the service. Nobody signs notices.
+/// A notice from the service. Notices are not signed.
 #[derive(Clone, Debug)]
 pub struct Unsigned {
     event: Event,
@@ -195,7 +195,8 @@ impl Verifier {
         })
     }
 
-    /// Returns the facts that the report binds, if the report names this event and owner. Nobody has signed them yet.
+    /// Returns the facts that the report binds, if the report names this event and owner. The signatures are not
+    /// checked yet.
     fn bound(&self, event: &Event, ocr: &OcrProof) -> Result<Proof, Reason> {
         let report_bytes = hash::bytes_of(&ocr.report).ok_or(Reason::MalformedReport)?;
         let report = Report::parse(&report_bytes).ok_or(Reason::MalformedReport)?;
@@ -229,7 +230,7 @@ pub struct Dissected {
     pub report: Vec<u8>,
     /// The hash that the signatures sign.
     pub digest: Hash,
-    /// The address of each signature's key, in order, for as many signatures as requested. `None` if no key can be
+    /// The address of each signature's key, in order, for the requested number of signatures. `None` if no key can be
     /// recovered.
     pub makers: Vec<Option<Address>>,
 }

@@ -56,7 +56,7 @@ fn fields() -> Vec<Field> {
     let (section, _) = section.split_once("\n.SH ").expect("others follow");
     let mut goes_on = None;
     let field = |paragraph: &'static str| {
-        let (term, text) = paragraph.split_once('\n').expect("a term, and what is said of it");
+        let (term, text) = paragraph.split_once('\n').expect("a term and its description");
         let (within, name) = match term.split_once('.') {
             Some((within, name)) => (Some(within), name),
             None => (None, term),

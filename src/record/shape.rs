@@ -65,7 +65,7 @@ impl Message {
         Self { record: record.clone(), shape: shape.clone(), body, unshaped }
     }
 
-    /// Why the record cannot be rendered in this shape, for an operator. Such a message is not offered to any sink.
+    /// Why the record cannot be rendered in this shape, for an operator. The message is then not offered to any sink.
     pub fn unshaped(&self) -> Option<&str> {
         self.unshaped.as_deref()
     }

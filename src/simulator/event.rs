@@ -1,4 +1,4 @@
-//! Events: what they are about, their content, their proofs, and their records.
+//! Events: their subjects, their content, their proofs, and their records.
 
 pub(crate) mod content;
 pub(crate) mod contracts;

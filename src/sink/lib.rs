@@ -312,7 +312,7 @@ impl Undelivered {
 pub enum Fault {
     /// This event: the target refuses it until an operator acts. Another event may be accepted.
     Event,
-    /// The target, for now. It is expected to recover by itself.
+    /// The target, for now. It is expected to recover without help.
     Target,
     /// The target or its configuration, until an operator acts.
     Operator,
@@ -334,11 +334,11 @@ pub enum SinkError {
         message: String,
         /// The wait that the target asked for.
         retry_after: Option<Duration>,
-        /// The cause. If it is the target, the problem may pass by itself, as with an HTTP status of 503.
+        /// The cause. If it is the target, the problem may be temporary, as with an HTTP status of 503.
         fault: Fault,
     },
-    /// The target cannot be reached or used, whatever the event: none becomes a dead letter because of it. The same events
-    /// are offered again after a wait.
+    /// The target cannot be reached or used, whatever the event. No event becomes a dead letter. The same events are
+    /// offered again after a wait.
     #[error("{message}")]
     Unavailable {
         /// A description of the failure for an operator. Contains no body and no secret.
@@ -373,7 +373,7 @@ impl SinkError {
         self.into()
     }
 
-    /// The target is unavailable, and is expected to recover by itself.
+    /// The target is unavailable, and is expected to recover without help.
     pub fn away(message: String) -> Self {
         Self::Unavailable { message, fault: Fault::Target }
     }

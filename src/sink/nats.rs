@@ -47,8 +47,8 @@
 //! * *Position or stream deleted:* `resume` returns [`Position::Missing`] and publishes nothing. A lane without a confirmed
 //!   position starts with the recorded cursor. It first searches the whole stream for its events, which it then skips.
 //! * *Limits:* a stream with `max_age`, or with `max_msgs` or `max_bytes` and `discard: old`, can delete the position of a
-//!   quiet lane. If such a stream has deleted messages, the lane writes a missing position again from the recorded one. A
-//!   purge of such a stream cannot be distinguished from its limits.
+//!   quiet lane. If the stream has deleted messages, the lane writes a missing position again from the recorded one. A
+//!   purge cannot be distinguished from these limits.
 //! * *Events deleted, position kept:* only the position counts. Limits, consumers and `nats stream purge --subject` delete
 //!   events on purpose, so they are not published again, unless an operator moves the cursor back. The retentions
 //!   `workqueue` and `interest` would delete positions too, and are refused.

@@ -151,7 +151,7 @@ impl Visit for Fields {
     }
 }
 
-/// The crates of channeld besides the program. A target begins with the name of its crate.
+/// The crates of channeld, without the program. A target begins with the name of its crate.
 pub const CRATES: [&str; 10] =
     ["api", "channel", "cluster", "console", "ledger", "net", "operator", "record", "sink", "telemetry"];
 

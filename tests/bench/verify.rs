@@ -62,7 +62,7 @@ async fn simulated(options: Options) -> (Vec<RawEvent>, Verifier) {
     let (mut events, mut last) = (Vec::new(), Offset::ZERO);
     while events.len() < EVENTS as usize {
         let page = client.poll(known.channels[0], Some(last), 200).await.expect("the simulator answers");
-        last = page.events.first().expect("there are events left").offset;
+        last = page.events.first().expect("the page contains events").offset;
         events.extend(page.events);
     }
     let mut signers = known.valid_signers.clone();
@@ -90,7 +90,7 @@ fn measure(events: &[RawEvent], verifier: &Verifier) -> (f64, f64) {
 fn verify(events: &[RawEvent], verifier: &Verifier) {
     for events in events.chunks(TOGETHER) {
         let verdicts = black_box(verifier.verify_all(events.to_vec()));
-        assert!(verdicts.iter().all(|verdict| matches!(verdict, Verdict::Verified(_))), "all of it must be measured");
+        assert!(verdicts.iter().all(|verdict| matches!(verdict, Verdict::Verified(_))), "every event must verify");
     }
 }
 

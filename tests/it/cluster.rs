@@ -1,4 +1,4 @@
-//! Several instances share a database: which instance runs a channel, and what happens when an instance dies.
+//! Several instances share a database: which instance runs a channel, and how another instance takes over.
 
 use std::time::{Duration, Instant};
 

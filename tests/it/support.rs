@@ -1,4 +1,4 @@
-//! What the tests of the whole daemon stand on.
+//! Support code for the tests of the whole daemon.
 
 mod machine;
 mod process;

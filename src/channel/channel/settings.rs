@@ -100,7 +100,7 @@ pub struct LaneSettings {
 }
 
 impl LaneSettings {
-    /// Creates the settings of a lane that delivers every event as a record and never gives up on an event.
+    /// Creates the settings of a lane that delivers every event as a record and creates no dead letters.
     pub fn new(name: &str, sink: Arc<dyn Sink>, retry: RetryPolicy) -> Self {
         Self { name: name.into(), sink, shape: Shape::default(), filter: None, retry, gives_up_after: None }
     }

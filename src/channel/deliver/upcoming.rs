@@ -7,8 +7,8 @@
 //! # Invariants
 //!
 //! * **In queue order.** A batch that is queued after a late event is never joined to a batch before it.
-//! * **Bounded.** At most [`MAX_JOINED`] batches are joined, and fewer if they have as many messages as the sink accepts at
-//!   once. Nothing else is prepared.
+//! * **Bounded.** At most [`MAX_JOINED`] batches are joined. Joining stops earlier at the number of messages that the
+//!   sink accepts at once. Nothing else is prepared.
 //! * **A slow sink leaves memory to others.** While the sink is busy, nothing more is taken from the queue if half of the
 //!   channel's memory, or half of the memory that all channels share, is in use.
 //! * **Safe to cancel** at any point: work that was taken from the queue is kept.
@@ -40,7 +40,7 @@ pub(crate) struct Upcoming {
     input: LaneInput,
     settings: LaneSettings,
     memory: Arc<ChannelMemory>,
-    /// The lane's first cursor. It can be above the offsets read so far, because an operator can set the cursor.
+    /// The lane's first cursor. It can be above every offset that was read, because an operator can set the cursor.
     began_at: Option<Offset>,
     batch: Option<PreparedBatch>,
     /// When the first of the joined batches was taken from the queue.
@@ -119,7 +119,7 @@ impl Upcoming {
         }
     }
 
-    /// Discards the prepared and the queued work. Used if the lane's cursor was moved back: the lane then reads by itself.
+    /// Discards the prepared and the queued work. Used if the lane's cursor was moved back: the lane then reads alone.
     pub(super) fn discard(&mut self) {
         while self.input.try_recv().is_ok() {}
         (self.batch, self.behind, self.began_at) = (None, None, None);

@@ -277,8 +277,8 @@ impl History {
 
     /// Returns the number of the event whose proof this one duplicates, and whether it uses the id of that event.
     ///
-    /// The same id is used only if no run ends. A process that has forgotten the original admits such a duplicate, and a
-    /// lane that already has the original has no event there to move to. The lane then reads by itself, and is not offered
+    /// The same id is used only if no run ends. A process that has forgotten the original admits the duplicate, and a
+    /// lane that already has the original has no event there to move to. The lane then reads alone, and is not offered
     /// late events, until another event arrives.
     pub(super) fn original(&self, at: usize) -> Option<(usize, SameId)> {
         let EventKind::Duplicate(back, same_id) = self.events[at].kind else { return None };

@@ -207,7 +207,7 @@ impl RecordingSink {
             self.fail(|| "was offered a batch by an instance that has lost the channel".to_owned());
         }
         if busy {
-            self.fail(|| "was offered a batch while it had another in hand".to_owned());
+            self.fail(|| "was offered a batch before it had finished the previous one".to_owned());
         }
         (offer, until)
     }

@@ -60,7 +60,7 @@ pub(super) struct Inner {
     trace: Vec<String>,
 }
 
-/// The readings of an event so far.
+/// The past readings of an event.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EventReadings {
     pub(super) published: Option<Instant>,
@@ -286,7 +286,7 @@ impl World {
         inner.published = published;
         drop(inner);
         if !new.is_empty() {
-            self.log(|| format!("{} events come: there are {published}", new.len()));
+            self.log(|| format!("{} events arrive: {published} in total", new.len()));
         }
     }
 

@@ -218,7 +218,7 @@ mod tests {
         read(&gaps, Some(1), &[3, 5, 7]);
         let now = Instant::now();
         gaps.looked_at(now, Some(offset(1)), offset(5));
-        assert_eq!(open(&gaps), [(5, 7), (1, 3), (3, 5)], "what was not looked at comes first");
+        assert_eq!(open(&gaps), [(5, 7), (1, 3), (3, 5)], "gaps that were not searched are first");
         gaps.looked_at(now + Duration::from_secs(60), Some(offset(1)), offset(4));
         assert_eq!(open(&gaps), [(5, 7), (3, 5)]);
     }

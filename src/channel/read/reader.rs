@@ -13,7 +13,7 @@
 //!   event although more were requested is complete.
 //! * **No gap is assumed empty.** If a range can be neither closed nor walked, it is in doubt: an error, retried after a wait.
 //! * **One request when idle.**
-//! * **Pages overlap the known events,** if the service allows it: each request starts one offset early. Such a page is
+//! * **Pages overlap the known events,** if the service allows it: each request starts one offset early. Such pages are
 //!   closed. The events that were already read show whether the service's history is still the same (see `intake`).
 //!
 //! The reader relies on one thing that the service does not explicitly promise. If `offset` excludes its own event, a

@@ -213,7 +213,7 @@ async fn the_newest_offset_is_known_although_no_page_shows_it() {
     }
 }
 
-/// Runs a channel that does not end by itself.
+/// Runs a channel that ends only when it is stopped.
 async fn run_for(channel: &Arc<Channel>, time: Duration, stop: &CancellationToken) {
     tokio::select! {
         () = sleep(time) => {}

@@ -214,7 +214,7 @@ impl Board {
     pub(crate) fn went_back(&mut self, read: Option<Offset>) {
         if let Some(read) = read.filter(|_| self.status.newest_below.is_none()) {
             let channel = &self.status.channel;
-            error!(%channel, read = read.get(), "the service's newest event is below the events read so far: the service may have been restored, and its new events may be missed; an operator must look");
+            error!(%channel, read = read.get(), "the service's newest event is below the events already read: the service may have been restored, and its new events may be missed; an operator must look");
         }
         self.status.newest_below = read;
     }

@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! * **Bounded.** At most [`SAMPLES`] samples are kept. They use at most 2 KiB per channel.
-//! * **A gap is not a zero.** If no sample was taken for longer than [`GAP`], because another instance ran the channel
+//! * **A gap is not a zero.** If two samples are further apart than [`GAP`], because another instance ran the channel
 //!   or the machine slept, nothing is reported for that time.
 
 use std::collections::VecDeque;

@@ -175,7 +175,8 @@ pub struct Names<'a> {
     content: OnceCell<Content<'a>>,
 }
 
-/// Borrowed as raw JSON, because most of it is never read. If one of these members occurs twice, none of them is read.
+/// Borrowed as raw JSON, because most members are never read. If one of these members occurs twice, none of them is
+/// read.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Content<'a> {

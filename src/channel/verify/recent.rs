@@ -46,7 +46,7 @@ mod tests;
 /// The recent events of every channel of the process. They survive a reload of the configuration.
 #[derive(Debug, Default)]
 pub struct RecentEvents {
-    /// Has new random keys in each process, so that nobody can prepare contents with the same hash.
+    /// Has new random keys in each process, so that an attacker cannot prepare contents with the same hash.
     prints: RandomState,
     index: Mutex<EventIndex>,
     /// The number of channels that share the room.
@@ -129,7 +129,8 @@ impl RecentEvents {
         ledger::proofs_each(self.channels.load(Ordering::Relaxed))
     }
 
-    /// Remembers delivered proofs of a channel's ledger. Returns those that another channel has shown too, with its place.
+    /// Remembers delivered proofs of a channel's ledger. For each proof that another channel has also shown, returns
+    /// the proof's offset and its place in that channel.
     pub(crate) fn remember(&self, channel: ChannelId, proofs: &[ledger::Proof]) -> Vec<(Offset, EventLocation)> {
         let (mut index, capacity) = (self.lock(), self.proofs_each());
         let mut shown_elsewhere = Vec::new();

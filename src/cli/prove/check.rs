@@ -108,7 +108,7 @@ fn print_problems(error: &ConfigError, json: bool, out: &mut impl Write, errors:
     if json { writeln!(out, "{}", json!({"valid": false, "problems": error.problems})) } else { Ok(()) }
 }
 
-/// Prints the summary or the settings in effect, and the results of contacts if there are any.
+/// Prints the summary or the settings in effect, and the results of contacts, if any.
 fn print(
     config: &Config,
     effective: Option<&Effective<'_>>,

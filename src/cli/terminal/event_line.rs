@@ -18,7 +18,7 @@ const PLAIN: Style = Style::new();
 /// Maximum width of the channel column on a narrow terminal.
 const CHANNEL: usize = 12;
 
-/// A terminal with at least this number of columns besides the channel column shows complete times and proofs.
+/// A terminal with at least this number of columns, without the channel column, shows complete times and proofs.
 const WIDE: usize = 100;
 
 /// The description of an event is padded to at most this many columns on a terminal.

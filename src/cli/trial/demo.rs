@@ -240,7 +240,7 @@ struct ScreenSink {
 
 #[derive(Debug, Default)]
 struct ScreenState {
-    /// Has no column for the channel, because there is only one.
+    /// Has no column for the channel, because the demo has only one.
     layout: Layout,
     verified: u64,
     unsigned: u64,

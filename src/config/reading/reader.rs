@@ -133,8 +133,8 @@ impl Reader {
         kind.find_in(&self.values).filter(|_| sinks == "sinks")?.as_str()
     }
 
-    /// Returns the value if there is no problem. If it `is_part` of the configuration, problems with variables that do not
-    /// concern this part are left out.
+    /// Returns the value if no problem was found. If it `is_part` of the configuration, problems with variables that do
+    /// not concern this part are left out.
     pub(crate) fn finish<T>(&self, value: Result<T, Reported>, is_part: bool) -> Result<T, ConfigError> {
         let counts = |(key, _): &&(Key, Problem)| !is_part || self.lookups.borrow().concerns(key);
         let of_variables = self.of_variables.iter().filter(counts).map(|(_, problem)| problem.clone());

@@ -84,7 +84,7 @@ fn find(levels: &str, written: &Value) -> Result<Key, (Key, String)> {
 }
 
 /// Whether Kubernetes sets a variable like this for a Service whose name begins with `channeld` ("Discovering services"
-/// in its documentation). Such a variable announces an address and is not a setting.
+/// in its documentation). These variables announce addresses and are not settings.
 fn is_kubernetes(levels: &str) -> bool {
     let words: Vec<_> = levels.split('_').collect();
     let is_of_service = |at: usize| match words[at..] {

@@ -35,7 +35,7 @@ fn a_program_without_kafka_says_so_with_remedy() {
     if HAS_KAFKA {
         assert!(loaded.is_ok());
     } else {
-        let error = loaded.expect_err("there is no Kafka").to_string();
+        let error = loaded.expect_err("Kafka is not built in").to_string();
         assert!(
             error.contains("sinks.log.type") && error.contains("cargo build --release --features kafka"),
             "{error}"

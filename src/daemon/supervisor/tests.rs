@@ -46,7 +46,7 @@ async fn gone(directory: &std::path::Path) -> (Vec<Arc<Channel>>, Scripted) {
 async fn without_a_channel_the_supervisor_waits_for_the_stop() {
     let stop = CancellationToken::new();
     let mut supervisor = supervisor(&stop, &[]);
-    assert!(tokio::time::timeout(LONG, supervisor.ended()).await.is_err(), "it ended by itself");
+    assert!(tokio::time::timeout(LONG, supervisor.ended()).await.is_err(), "it ended before it was stopped");
     stop.cancel();
     assert_eq!(supervisor.ended().await, EndReason::Drained);
 }
@@ -76,7 +76,7 @@ async fn a_removed_channel_does_not_count_as_gone() {
     let mut supervisor = supervisor(&stop, &first);
     assert!(supervisor.ended().now_or_never().is_none());
     supervisor.follow(&[], GRACE);
-    assert!(tokio::time::timeout(LONG, supervisor.ended()).await.is_err(), "it ended by itself");
+    assert!(tokio::time::timeout(LONG, supervisor.ended()).await.is_err(), "it ended before it was stopped");
     stop.cancel();
     assert_eq!(supervisor.ended().await, EndReason::Drained);
 }

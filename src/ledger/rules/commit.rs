@@ -47,7 +47,7 @@ pub enum Change {
     Settle { sink: SinkName, key: EventKey },
     /// An event is rejected. It is then no longer pending.
     Quarantine(QuarantinedEvent),
-    /// An event leaves the quarantine to be delivered. It becomes pending for those of the `sinks` whose cursor has
+    /// An event leaves the quarantine to be delivered. It becomes pending for each of the `sinks` whose cursor has
     /// passed it. The wait for its proof starts again at `since`, in Unix seconds.
     Release { key: EventKey, since: i64, sinks: Vec<SinkName> },
     /// An operator discards a quarantined event.

@@ -76,7 +76,7 @@ fn inner_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
-/// Checks a URL that contains an address instead of a name. Such a URL needs no lookup, so the resolver never sees it.
+/// Checks a URL that contains an address instead of a name. These URLs need no lookup, so the resolver never sees them.
 ///
 /// # Errors
 /// [`NotPublic`] if the address is not public.

@@ -85,7 +85,7 @@ async fn a_channel_blocked_by_its_own_events_delays_no_other() {
     let in_hand = first.reserve(100 + 100).await;
     let mut next = Box::pin(first.reserve(100));
     assert!(next.as_mut().now_or_never().is_none(), "its share is taken");
-    drop(second.reserve(100 + 100).now_or_never().expect("there is as much"));
+    drop(second.reserve(100 + 100).now_or_never().expect("the memory is free"));
     drop(in_hand);
     next.await;
 }
@@ -112,7 +112,7 @@ async fn a_dropped_wait_ends() {
     let mut waits = Box::pin(second.reserve(100 + 100));
     assert!(waits.as_mut().now_or_never().is_none());
     drop(waits);
-    assert!(second.free().grow(100 + 50), "what is free is given again");
+    assert!(second.free().grow(100 + 50), "free memory can be used again");
     drop(holder);
 }
 

@@ -125,7 +125,7 @@ fn of_kept(channel: &ChannelStatus) -> Vec<NotReady> {
     }
     if dead_letters.full {
         let numbers = numbers(dead_letters);
-        let follows = "its sinks give up no event until the dead letters have room";
+        let follows = "no event becomes a dead letter until some are delivered or dropped";
         because(Kind::DeadLettersFull, format!("its dead letters are full {numbers}: {follows}"));
     }
     if channel.late_full {

@@ -133,7 +133,7 @@ fn unavailable(why: impl Display) -> Unavailable {
 }
 
 impl RouterState {
-    /// Returns a current report. If the state does not answer, returns the reason why there is no report.
+    /// Returns a current report. If the state does not answer, returns the reason.
     async fn report(&self) -> Result<Report, NotReady> {
         let operations = self.sources.operations.borrow().clone();
         let not_readable = |why: String| NotReady::new(NotReadyKind::StateNotReadable, why);

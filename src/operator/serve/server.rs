@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * **One request per connection,** and a bound for each part of it: see [`Bounds`].
+//! * **One request per connection,** and a bound for each part of the request: see [`Bounds`].
 //! * **A client that leaves cancels nothing.** A request that was read completely is carried out.
 
 use std::collections::VecDeque;
@@ -38,7 +38,7 @@ const ACCEPT_AGAIN: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// The number of simultaneous connections. A further connection replaces the oldest connection that has not sent a whole
-    /// request. Without such a connection, the further one waits.
+    /// request. If every connection has sent its request, the further one waits.
     pub clients: usize,
     /// The maximum size of a request's body in bytes.
     pub body: usize,

@@ -60,15 +60,15 @@ const STRICTER: [(&str, &str); 40] = [
     ("proofs/ocr+generic-with-numeric-alg", EVERY_PROOF_COUNTS),
     ("proofs/ocr+generic-with-numeric-ocr_report", EVERY_PROOF_COUNTS),
     ("proofs/ocr-duplicate-report-key-good-last", TWICE),
-    ("report/len4096-junk-then-hash", "nothing may stand between the report's header and the hash"),
+    ("report/len4096-junk-then-hash", "the hash must directly follow the report's header"),
 ];
 
 const ANOTHER_CASE: &str = "a known name in another case: other readers do not see it";
 const EVERY_PROOF_COUNTS: &str = "every item of proofs counts as a proof";
-const HALF_A_PAIR: &str = "half a surrogate pair: readers differ in what they put in its place";
-const NOT_UTF8: &str = "not UTF-8: readers differ in what they put in its place";
+const HALF_A_PAIR: &str = "half a surrogate pair: readers replace it differently";
+const NOT_UTF8: &str = "not UTF-8: readers replace the bytes differently";
 const NO_OWNER: &str = "an owner that is not an address is refused as configuration, not guessed at";
-const NO_PREFIX: &str = "text without 0x is not taken for bytes";
+const NO_PREFIX: &str = "text without 0x is not read as bytes";
 const TOO_DEEP: &str = "nested deeper than many readers of a record read";
 const TWICE: &str = "a known name twice: readers differ in which they take";
 

@@ -14,7 +14,7 @@ pub struct Hash(pub [u8; 32]);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address(pub [u8; 20]);
 
-/// The text is not as many bytes of hex as an address or a hash has.
+/// The text is not the hex of an address or a hash, or has the wrong length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not {what}: 0x and {digits} hexadecimal digits")]
 pub struct NotHex {
@@ -72,7 +72,7 @@ macro_rules! written_as_hex {
             fn written(self, text: &mut [u8; 2 + 2 * $length]) -> &str {
                 let (prefix, digits) = text.split_at_mut(2);
                 prefix.copy_from_slice(b"0x");
-                base16ct::lower::encode(&self.0, digits).expect("there is room for each digit");
+                base16ct::lower::encode(&self.0, digits).expect("the buffer has room for each digit");
                 std::str::from_utf8(text).expect("digits are ASCII")
             }
         }

@@ -56,7 +56,7 @@ impl Members {
 pub(super) struct Prepared;
 
 #[cfg(not(feature = "fast"))]
-#[allow(clippy::unused_self, reason = "the same functions as those of `fast`")]
+#[allow(clippy::unused_self, reason = "the same functions as in `fast`")]
 impl Prepared {
     fn nothing(_: usize) -> Self {
         Self

@@ -34,7 +34,7 @@ pub enum Reason {
     /// The event has a proof but no signed text.
     #[error("it has a proof but no signed text")]
     NothingSigned,
-    /// The report names another owner, so the event belongs to somebody else.
+    /// The report names another owner, so the event belongs to another organization.
     #[error("the report names the workflow owner {found}, not {expected}")]
     WrongOwner { expected: Address, found: Address },
     /// The report names another text. The event's content was changed, or the proof was copied from another event.

@@ -64,8 +64,8 @@ impl SignerSet {
         &self.known.addresses
     }
 
-    /// Returns the distinct members that signed each proof, exactly as many as required. Counting many proofs at once takes
-    /// much less time than one by one.
+    /// Returns the distinct members that signed each proof, exactly the required number. Counting many proofs at once
+    /// takes much less time than one by one.
     ///
     /// Signatures are read in order until the threshold is reached. Signatures after it are never read. Strangers and
     /// repeats are skipped.

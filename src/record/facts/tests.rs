@@ -34,7 +34,7 @@ fn signed_content_decides_what_an_event_is_about() {
     let query = proved(r#""query_id":"Q""#, r#"{"service":"_crec","name":"ChainQuery","data":{"query_id":"R"}}"#);
     assert_eq!(query.facts().subject().as_deref(), Some("query/R"));
     let other = proved(r#""query_id":"Q""#, r#"{"service":"dvp","name":"ChainQuery","data":{"query_id":"R"}}"#);
-    assert_eq!(other.facts().get(Field::QueryId), Some("Q"), "what a contract emits says nothing of queries");
+    assert_eq!(other.facts().get(Field::QueryId), Some("Q"), "the data of a contract does not set the query");
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn one_value_of_each_field_must_match() {
     let mut both = rule(Field::EventName, &["Transfer"]);
     both.append(&mut rule(Field::WatcherId, &["V"]));
     assert!(!takes(both));
-    assert!(!takes(rule(Field::Status, &["failed"])), "what it has not fits nothing");
+    assert!(!takes(rule(Field::Status, &["failed"])), "a missing field matches no value");
 }
 
 #[test]

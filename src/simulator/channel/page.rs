@@ -81,7 +81,7 @@ impl Rules {
     }
 }
 
-/// Returns the newest events below an offset, or of all events, with the claim that there are more.
+/// Returns the newest events, or the newest events below an offset. The result always claims that more events exist.
 pub(crate) fn newest(
     log: &Log,
     below: Option<i64>,

@@ -117,7 +117,7 @@ pub enum Tampering {
     Strangers,
     /// One signature fewer than required.
     TooFewSignatures,
-    /// As many signatures as required, one of them twice.
+    /// The required number of signatures, but two of them are the same.
     RepeatedSigner,
     /// A signature that is malformed.
     MalformedSignature,
@@ -159,7 +159,7 @@ pub enum Honesty {
     Forged,
     /// Not a well-formed event.
     Malformed,
-    /// Verifiable or unsigned by itself, but the event belongs elsewhere. A verifier can notice this only if it knows the
+    /// The event is verifiable or unsigned, but it belongs elsewhere. A verifier can notice this only if it knows the
     /// other event, or the event that was at this offset before.
     Displaced,
 }

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * **Real proofs.** A report has the layout of spec/wire.md, "Verification". It has exactly as many signatures as
-//!   required, by the signers that [`Signing`] selects.
+//! * **Real proofs.** A report has the layout of spec/wire.md, "Verification". It has exactly the required number
+//!   of signatures, by the signers that [`Signing`] selects.
 //! * **Deterministic.** Nonces are derived from the key and the digest, so the same event always gets the same proof.
 
 use std::sync::OnceLock;
@@ -173,7 +173,7 @@ impl Network {
 fn spoil(signatures: &mut Vec<[u8; 65]>, tampering: Option<Tampering>) {
     match tampering {
         Some(Tampering::TooFewSignatures) => drop(signatures.pop()),
-        Some(Tampering::RepeatedSigner) => *signatures.last_mut().expect("there is one at least") = signatures[0],
+        Some(Tampering::RepeatedSigner) => *signatures.last_mut().expect("at least one signature") = signatures[0],
         Some(Tampering::MalformedSignature) => signatures[0][64] = 9,
         _ => {}
     }

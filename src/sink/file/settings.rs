@@ -150,14 +150,15 @@ impl FileLocation {
 pub struct OpenFiles(Arc<Mutex<Vec<Weak<ClosedFiles>>>>);
 
 impl OpenFiles {
-    /// Registers a file as open until the result is dropped. Refuses files that could be confused with those of another.
+    /// Registers a file as open until the result is dropped. Refuses files that could be confused with other open
+    /// files.
     pub(super) fn claim(&self, files: ClosedFiles) -> io::Result<Arc<ClosedFiles>> {
         let mut open = lock(&self.0);
         open.retain(|other| other.strong_count() > 0);
         if let Some(other) = open.iter().filter_map(Weak::upgrade).find(|other| mixes(&files, other)) {
             let other = other.active.display();
             let message =
-                format!("its closed files could not be distinguished from those of the sink that writes to {other}");
+                format!("its closed files could not be distinguished from files of the sink that writes to {other}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         let files = Arc::new(files);

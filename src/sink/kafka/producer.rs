@@ -188,7 +188,7 @@ impl Producer {
     }
 
     /// The failure of a transaction that was not aborted. If the error does not say more than that the brokers do not answer,
-    /// it is replaced by what the library has reported since.
+    /// it is replaced by the latest report of the library.
     fn failed(&self, error: &KafkaError, brokers: &Brokers) -> TransactionError {
         self.rest();
         let settings = &brokers.settings;

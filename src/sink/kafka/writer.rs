@@ -348,7 +348,7 @@ impl Writer {
         }
     }
 
-    /// The error for events that a broker refused. If there are several, it is not known which one the broker refused.
+    /// The error for events that a broker refused. With several events, it is not known which one the broker refused.
     fn refused(&mut self, events: &[Outgoing], said: &str, is_too_large: bool) -> SinkError {
         if let [event] = events
             && is_too_large

@@ -126,7 +126,7 @@ async fn repeated_events_are_stored_once_and_the_position_never_decreases() {
     assert_eq!(place.numbers(through), [5, 2]);
     let owed = [2, 4].map(|number| key(&record(&channel(1), number))).into();
     let held = sink.resume(&Recorded { owed, ..recorded(1, 5) }).await.unwrap();
-    assert_eq!(held.held, [key(&record(&channel(1), 2))].into(), "of those that are owed");
+    assert_eq!(held.held, [key(&record(&channel(1), 2))].into(), "only pending events are returned");
     drop(sink);
     let left = std::fs::read_dir(place.directory.path()).unwrap().count();
     assert_eq!(left, 1, "one file, once it is closed");
@@ -242,7 +242,7 @@ async fn until_at_most(place: &Fixture, rows: i64) -> i64 {
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    panic!("there are {} rows", count());
+    panic!("the table still has {} rows", count());
 }
 
 #[tokio::test]

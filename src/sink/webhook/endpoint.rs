@@ -284,7 +284,7 @@ impl Webhook {
 }
 
 /// Starts each request at least a fixed interval after the previous one, across all channels, in the order in which they
-/// asked. Unused time does not accumulate: there is no burst after a pause. A wait that is dropped does not use a turn.
+/// asked. Unused time does not accumulate: no burst follows a pause. A wait that is dropped does not use a turn.
 #[derive(Debug)]
 pub(super) struct Pace {
     interval: Duration,

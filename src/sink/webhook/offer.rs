@@ -1,8 +1,8 @@
 //! Splits the events of an offer into requests, combines several events into one, and reports which events arrived.
 //!
 //! The requests of a queue are posted one after the other, up to the first refusal. If several requests are sent at a time,
-//! each subject has a queue, and queues are posted at the same time. Otherwise there is one queue. The body of a batch is a
-//! JSON array, whose elements are the bodies that its events would have in separate requests.
+//! each subject has a queue, and queues are posted at the same time. Otherwise all share one queue. The body of a batch
+//! is a JSON array, whose elements are the bodies that its events would have in separate requests.
 //!
 //! # Invariants
 //!
@@ -162,7 +162,7 @@ fn by_subject(messages: &[Message]) -> Vec<Queue<'_>> {
     queues
 }
 
-/// Splits messages into batches. Each batch has as many events as the limits allow, and at least one.
+/// Splits messages into batches. Each batch is as large as the limits allow, and has at least one event.
 fn batches(mut messages: &[Message], events: usize, bytes: usize) -> Queue<'_> {
     let mut batches = Vec::new();
     while !messages.is_empty() {

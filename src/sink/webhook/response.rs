@@ -26,7 +26,7 @@ pub(super) enum RefusalScope {
     Request,
     /// The posted content, perhaps a single event. The endpoint may accept the other events.
     Content,
-    /// The size of the posted body: the endpoint may accept a part of it.
+    /// The size of the posted body: the endpoint may accept a smaller body.
     Size,
 }
 

@@ -76,7 +76,7 @@ async fn a_repeated_message_is_written_a_few_times_and_then_counted() {
     assert_eq!(program.times()["sink refused"], LINES as usize + 1, "another window");
     tokio::time::advance(WINDOW).await;
     program.look();
-    assert_eq!(program.told().len(), 1, "of which nothing was left out");
+    assert_eq!(program.told().len(), 1, "the second window suppressed no line");
 }
 
 #[tokio::test(start_paused = true)]

@@ -51,6 +51,6 @@ pub(crate) fn arrived(file: &Path) -> BTreeMap<String, u64> {
 /// Ends the benchmark unless the file contains exactly this many events of each of this many channels.
 pub(crate) fn must_be_whole(file: &Path, channels: usize, events: u64) {
     let arrived = arrived(file);
-    assert_eq!(arrived.len(), channels, "channels of which events arrived");
+    assert_eq!(arrived.len(), channels, "the number of channels with events in the file");
     assert!(arrived.values().all(|reached| *reached == events), "not all of {events} events arrived: {arrived:?}");
 }

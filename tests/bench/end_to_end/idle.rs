@@ -54,7 +54,7 @@ pub(crate) fn run(channels: usize, time: Duration) {
     table.figure("  µs a poll", cpu * 1e4 * took.as_secs_f64() / polled, "");
     table.figure("MiB resident", mebibytes(after.resident), "120 or less");
     table.figure("MiB resident, peak", mebibytes(after.peak), "");
-    table.figure("MiB resident, of the one that caught up", mebibytes(has_caught_up.resident), "");
+    table.figure("MiB resident, after catching up", mebibytes(has_caught_up.resident), "");
     table.figure("polls a second", polled / took.as_secs_f64(), "");
     table.figure("polls in 100 ms, mean", mean, "");
     table.figure("  the most", polls.at(1.0), "");

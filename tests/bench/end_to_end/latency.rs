@@ -152,7 +152,7 @@ impl<'a> Course<'a> {
         let cost = daemon.cost();
         daemon.stop();
         let sent = self.published.iter().map(|(name, times)| (name.clone(), times.len() as u64));
-        assert_eq!(arrived(&place.events(0)), sent.collect(), "what arrived and what was published");
+        assert_eq!(arrived(&place.events(0)), sent.collect(), "exactly the published events must arrive");
         Measured { published: self.samples, read: self.read, cost }
     }
 

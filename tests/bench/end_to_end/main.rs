@@ -18,7 +18,7 @@
 //! * **Costs are separate.** If a scenario measures the speed of the daemon, the service runs in its own process, has
 //!   created its records before, and its cost is printed too.
 
-#![allow(clippy::unwrap_used, reason = "a bench that cannot go on ends, and says where")]
+#![allow(clippy::unwrap_used, reason = "a benchmark that cannot continue panics")]
 #![allow(clippy::cast_precision_loss, reason = "three digits of a figure are shown")]
 
 mod backlog;
@@ -48,7 +48,7 @@ use clap::{Parser, ValueEnum};
 #[derive(Debug, Parser)]
 #[command(name = "cargo bench --bench end_to_end --")]
 struct Args {
-    /// What to measure [default: everything]
+    /// The scenarios to measure [default: everything]
     #[arg(value_enum)]
     scenarios: Vec<Scenario>,
 

@@ -91,7 +91,7 @@ impl Servers {
         let nats = self.nats.as_ref().map(Target::JetStream);
         for (is_there, name) in [(postgres.is_some(), "PostgreSQL"), (nats.is_some(), "nats-server")] {
             if !is_there {
-                eprintln!("tables: there is no {name} here");
+                eprintln!("tables: {name} is not installed");
             }
         }
         let all = [Target::File, Target::Sqlite].into_iter().chain(postgres).chain(nats);

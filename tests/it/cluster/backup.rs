@@ -27,9 +27,9 @@ async fn a_restored_dump_of_a_running_state_loses_nothing() {
     assert_eq!(setup.tell(&["resume", "c0", "--sink", "hook"]).await.code, Some(0), "the pause is in the copy");
     simulator.publish(0, 10);
     let come = || offsets(&receiver, "c0");
-    daemon.until("what came since comes again, and what is new", |_| come().len() >= 80).await;
+    daemon.until("the events since the dump arrive again, and the new ones arrive", |_| come().len() >= 80).await;
     daemon.stop().await;
     let expected = deliverable(&simulator, 0);
     assert_eq!(come().into_iter().collect::<BTreeSet<_>>(), expected.iter().copied().collect(), "nothing is lost");
-    assert!(expected.ends_with(&come()[50..]), "what came since is repeated in order: {:?}", come());
+    assert!(expected.ends_with(&come()[50..]), "the events since the dump are repeated in order: {:?}", come());
 }

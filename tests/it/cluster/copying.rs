@@ -40,7 +40,7 @@ async fn a_state_copied_to_postgres_and_back_continues() {
         .with("cluster.instance", "only")
         .with("sinks.file.per_instance", true);
     let mut daemon = setup.start();
-    daemon.until("what holds is delivered", |_| setup.lines() == 3).await;
+    daemon.until("the verified events are delivered", |_| setup.lines() == 3).await;
     let refused = setup.tell(&["state", "copy", "--to", "postgres"]).await;
     assert!(refused.code == Some(1) && refused.errors.contains("in use"), "{refused:?}");
     assert_eq!(setup.tell(&["pause", "c0", "--sink", "file"]).await.code, Some(0));
@@ -59,7 +59,7 @@ async fn a_state_copied_to_postgres_and_back_continues() {
     assert_eq!(setup.tell(&["resume", "c0", "--sink", "file"]).await.code, Some(0), "the pause was copied too");
     simulator.prove(0, 3);
     simulator.publish(0, 2);
-    daemon.until("it goes on, and the late one comes", |_| setup.lines() == 6).await;
+    daemon.until("delivery continues, and the pending event arrives", |_| setup.lines() == 6).await;
     let refused = setup.tell(&["state", "copy", "--to", "sled"]).await;
     assert!(refused.code == Some(1) && refused.errors.contains("instances live (only)"), "{refused:?}");
     daemon.stop().await;
@@ -99,7 +99,7 @@ async fn interrupt(simulator: &Simulator, relay: &Relay, setup: &Setup, to: &str
     channels.sort_unstable();
     relay.holds_next(channels[2].0.as_bytes());
     let mut copying = Daemon::run(&["state", "copy", "--to", to], Some(&setup.write()), &[]);
-    copying.until("it comes to the third channel", |_| relay.is_holding()).await;
+    copying.until("the copy reaches the third channel", |_| relay.is_holding()).await;
     copying.kill().await;
     relay.delivers_late().await;
 }

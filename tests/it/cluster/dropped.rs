@@ -56,5 +56,5 @@ async fn statements_delivered_late_by_the_network_revert_nothing() {
     database.assert_sound().await;
     let away = log.lines("the state cannot be written: channels wait, retrying");
     assert_eq!(away.len(), 1, "the network was down once: {:?}", log.at("WARN"));
-    assert!(!log.0.contains("another instance owns the channel"), "there is no other one");
+    assert!(!log.0.contains("another instance owns the channel"), "no other instance exists");
 }

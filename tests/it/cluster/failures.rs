@@ -25,7 +25,7 @@ async fn a_frozen_instance_delivers_nothing_after_another_took_over() {
     stopped.signal(Signal::CONT);
     stopped.until_logged("these instances live").await;
     simulator.publish(0, 10);
-    other.until("the other goes on", |_| offsets(&receivers[1], "c0").len() >= 30).await;
+    other.until("the other instance continues", |_| offsets(&receivers[1], "c0").len() >= 30).await;
     assert_eq!(receivers[0].received(), before, "nothing was begun after the lease was over");
     let expected = deliverable(&simulator, 0);
     let found = [offsets(&receivers[0], "c0"), offsets(&receivers[1], "c0")].concat();
@@ -93,7 +93,7 @@ async fn a_hanging_server_costs_the_lease_but_no_event() {
     second.until("the other takes over", |_| offsets(&receivers[1], "c0").len() >= 20).await;
     relay.becomes(Line::Good);
     simulator.publish(0, 20);
-    second.until("the other goes on", |_| offsets(&receivers[1], "c0").len() >= 40).await;
+    second.until("the other instance continues", |_| offsets(&receivers[1], "c0").len() >= 40).await;
     let found = [offsets(&receivers[0], "c0"), offsets(&receivers[1], "c0")].concat();
     assert_eq!(found, deliverable(&simulator, 0));
     first.stop().await;

@@ -87,17 +87,17 @@ async fn a_channel_has_one_owner_and_the_previous_owner_commits_nothing() {
 
     let (newer, mut loaded) = new.claim().await;
     assert!(newer.epoch > lease.epoch);
-    assert_eq!(loaded.cursor("sink").unwrap().through, Offset::new(1), "it goes on where the other was");
+    assert_eq!(loaded.cursor("sink").unwrap().through, Offset::new(1), "the new owner continues at the cursor");
     assert!(matches!(old.advance(&lease, &mut ledger, 9).await, CommitOutcome::Lost(Loss::Overtaken)));
     assert_eq!(old.recorded().await, Some(cursor("1")));
     assert!(matches!(new.advance(&newer, &mut loaded, 2).await, CommitOutcome::Ok));
     assert!(matches!(old.advance(&lease, &mut ledger, 10).await, CommitOutcome::Lost(Loss::Overtaken)));
     old.beat().await;
-    assert!(lease.lost.is_cancelled(), "it hears of it");
+    assert!(lease.lost.is_cancelled(), "the old owner notices the loss");
     old.store.release(lease).await;
     assert!(
         matches!(new.advance(&newer, &mut loaded, 3).await, CommitOutcome::Ok),
-        "the other gives up only what is its own"
+        "an instance releases only its own lease"
     );
     assert_eq!(new.recorded().await, Some(cursor("3")));
 }
@@ -166,7 +166,7 @@ async fn lost_answers_and_connections_lose_and_repeat_nothing() {
         relay.cut();
         cuts += 1;
         let seen = receiver.received();
-        daemon.until("it goes on", |_| receiver.received() > seen || all(&receiver)).await;
+        daemon.until("delivery continues", |_| receiver.received() > seen || all(&receiver)).await;
     }
     daemon.stop().await;
     assert!(cuts > 5, "{cuts}");

@@ -50,7 +50,7 @@ async fn a_dropped_schema_is_not_recreated_and_works_again_once_restored() {
 
     database.restore();
     simulator.publish(0, 5);
-    daemon.until("it goes on where it was", |_| offsets(&receiver, "c0").len() >= 35).await;
+    daemon.until("delivery continues at the cursor", |_| offsets(&receiver, "c0").len() >= 35).await;
     assert_eq!(offsets(&receiver, "c0"), deliverable(&simulator, 0), "nothing is skipped, nothing comes twice");
     assert!(examined(&setup).await.0);
     daemon.stop().await;

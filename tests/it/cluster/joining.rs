@@ -37,7 +37,7 @@ async fn instances_that_join_and_leave_constantly_lose_and_repeat_nothing() {
     instances.until_all_arrived().await;
     instances.stop_all().await;
     instances.assert_whole().await;
-    assert_eq!(instances.arrivals.repeats(), 0, "each has recorded what it had in hand");
+    assert_eq!(instances.arrivals.repeats(), 0, "each instance has recorded its last batch");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

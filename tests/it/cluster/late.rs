@@ -54,7 +54,7 @@ async fn a_late_copy_of_a_commit_does_not_replace_newer_ones() {
     let retried = merged(given_up, set(&mut ledger, 3));
     assert!(matches!(commit(&instance, &lease, retried).await, CommitOutcome::Ok));
     relay.delivers_late().await;
-    assert_eq!(instance.recorded().await, Some(cursor("3")), "what was acknowledged is not undone");
+    assert_eq!(instance.recorded().await, Some(cursor("3")), "the acknowledged commit is not undone");
     assert!(matches!(instance.advance(&lease, &mut ledger, 4).await, CommitOutcome::Ok), "the channel is still ours");
     assert_eq!(instance.recorded().await, Some(cursor("4")));
 }
@@ -78,7 +78,7 @@ async fn a_late_copy_of_a_claim_does_not_end_the_current_lease() {
     let Some((_database, relay, instance)) = relayed("only").await else { return };
     instance.beat().await;
     relay.holds_next(CLAIM);
-    assert!(instance.store.claim(CHANNEL).await.is_err(), "it is given up");
+    assert!(instance.store.claim(CHANNEL).await.is_err(), "the claim gets no answer");
     let (lease, mut ledger) = instance.claim().await;
     relay.delivers_late().await;
     assert!(matches!(instance.advance(&lease, &mut ledger, 1).await, CommitOutcome::Ok));

@@ -106,7 +106,7 @@ async fn conflicts_that_consume_sequence_numbers_evict_no_proof() {
     show_all(&store, first, 0..10_000).await;
     show_all(&store, first, 10_000..20_000).await;
     let examined = "select (examined = 0)::int::bigint from channeld.state";
-    assert_eq!(database.number(examined).await, 1, "there are fewer than are remembered");
+    assert_eq!(database.number(examined).await, 1, "fewer proofs are stored than the limit");
     let known = store.show(second, &proofs(0..20_000)).await.unwrap();
     let offsets: BTreeSet<_> = known.iter().map(|(_, place)| place.offset).collect();
     assert_eq!(offsets.len(), 20_000);

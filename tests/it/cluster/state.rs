@@ -28,5 +28,5 @@ async fn a_killed_instance_continues_from_its_cursor() {
     );
     let owned = database.number("select count(*) from channeld.channels where owner is not null").await;
     let instances = database.number("select count(*) from channeld.instances").await;
-    assert_eq!((owned, instances), (0, 1), "it gave everything up; the one that was killed is remembered as dead");
+    assert_eq!((owned, instances), (0, 1), "all leases are released, and the killed instance is recorded as dead");
 }

@@ -38,7 +38,7 @@ async fn a_reload_adds_a_channel_and_a_sink_and_changes_a_file() {
     daemon.until("the second channel arrives", |_| receiver.received() == 10).await;
     simulator.publish(0, 5);
     let lines = || std::fs::read_to_string(&other).map_or(0, |text| text.lines().count());
-    daemon.until("what is new goes to the other file", |_| lines() == 5).await;
+    daemon.until("new events go to the other file", |_| lines() == 5).await;
     daemon.stop().await;
 
     let expected = deliverable(&simulator, 0);
@@ -62,13 +62,13 @@ async fn an_invalid_configuration_changes_nothing_and_is_reported() {
     for (done, (key, value)) in mistakes.iter().enumerate() {
         setup.write_but(key, value.clone());
         daemon.signal(Signal::HUP);
-        daemon.until("it is said", |daemon| daemon.log().lines(REJECTED).len() == done + 1).await;
+        daemon.until("the error is logged", |daemon| daemon.log().lines(REJECTED).len() == done + 1).await;
         simulator.publish(0, 1);
-        daemon.until("it goes on as before", |_| setup.lines() == 21 + done).await;
+        daemon.until("delivery continues as before", |_| setup.lines() == 21 + done).await;
     }
     std::fs::remove_file(setup.path("channeld.toml")).unwrap();
     daemon.signal(Signal::HUP);
-    daemon.until("it is said", |daemon| daemon.log().lines(REJECTED).len() == 5).await;
+    daemon.until("the error is logged", |daemon| daemon.log().lines(REJECTED).len() == 5).await;
 
     let log = daemon.stop().await;
     let rejected = log.lines(REJECTED);
@@ -103,7 +103,7 @@ async fn a_rotated_key_is_read_from_its_file() {
     std::fs::write(&key_file, "rotated-key\n").unwrap();
     daemon.signal(Signal::HUP);
 
-    daemon.until("what is new arrives", |_| setup.lines() == 21).await;
+    daemon.until("new events arrive", |_| setup.lines() == 21).await;
     daemon.stop().await;
     assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0));
 }
@@ -175,7 +175,7 @@ async fn of_several_reloads_the_last_one_wins() {
     assert_eq!(setup.tell(&["reload", "--json"]).await.json()[0]["sinks"]["changed"], json!([]));
     simulator.publish(0, 5);
     let lines = || std::fs::read_to_string(&paths[3]).map_or(0, |text| text.lines().count());
-    daemon.until("what is new goes to the file chosen last", |_| lines() == 5).await;
+    daemon.until("new events go to the last configured file", |_| lines() == 5).await;
     daemon.stop().await;
 }
 
@@ -210,7 +210,7 @@ async fn unchanged_channels_and_sinks_keep_running() {
                 "sinks": {"added": [], "removed": [], "changed": ["changes"]}, "others": ["api", "log"]})]
     );
     simulator.publish(0, 5);
-    daemon.until("what is new arrives where it goes now", |_| elsewhere.received() == 5 && setup.lines() == 15).await;
+    daemon.until("new events arrive at the new address", |_| elsewhere.received() == 5 && setup.lines() == 15).await;
     assert_eq!((hangs.requests(), refuses.requests(), changes.received()), (1, 1, 10));
     assert_eq!(offsets(&elsewhere.delivered()), deliverable(&simulator, 0)[10..]);
 
@@ -225,7 +225,7 @@ async fn unchanged_channels_and_sinks_keep_running() {
          shutdown_grace has changed.\n"
     );
     simulator.publish(0, 1);
-    daemon.until("it goes on without the one that hung", |_| elsewhere.received() == 6).await;
+    daemon.until("delivery continues without the removed sink", |_| elsewhere.received() == 6).await;
     let report = setup.tell(&["status", "--json"]).await.json().remove(0);
     let lanes = report["channels"][0]["lanes"].as_array().unwrap().iter().map(|lane| lane["sink"].as_str().unwrap());
     assert_eq!(lanes.collect::<Vec<_>>(), ["file", "refuses", "changes"]);
@@ -263,7 +263,7 @@ async fn changed_secret_files_are_noticed_and_a_changed_configuration_file_is_no
     std::fs::rename(&next, &key_file).unwrap();
     daemon.until_logged("files of the configuration changed: reloaded").await;
     simulator.publish(0, 1);
-    daemon.until("what is new arrives", |_| setup.lines() == 21).await;
+    daemon.until("new events arrive", |_| setup.lines() == 21).await;
     let log = daemon.stop().await;
     assert!(log.lines(REJECTED).is_empty(), "the file itself was not read again");
 }
@@ -292,7 +292,7 @@ async fn old_and_new_signers_overlap_until_the_old_are_removed() {
     old.publish(0, 3);
     daemon.until("both sets count", |_| setup.lines() >= before + 3).await;
     setup.tell(&["quarantine", "retry", "c0", "--all"]).await;
-    daemon.until("what was rejected holds now", |_| setup.lines() == 13).await;
+    daemon.until("the rejected events are accepted now", |_| setup.lines() == 13).await;
     daemon.stop().await;
 }
 
@@ -315,7 +315,7 @@ async fn the_reload_command_reports_mistakes_and_keys_that_need_a_restart() {
     let told = setup.tell(&["reload"]).await;
     assert!(told.code == Some(78) && told.errors.contains("api.page_limit"), "{told:?}");
     simulator.publish(0, 1);
-    daemon.until("it goes on as before", |_| setup.lines() == 21).await;
+    daemon.until("delivery continues as before", |_| setup.lines() == 21).await;
     daemon.stop().await;
 }
 

@@ -60,7 +60,7 @@ async fn dead_letters_are_replayed_and_sinks_paused_and_resumed() {
     let setup =
         into_table(Setup::reading(&simulator)).with_webhook("hook", &receiver).with("sinks.hook.give_up_after", "1s");
     let mut daemon = super::daemon_with_rows(&setup, 3).await;
-    daemon.until("all are given up", |daemon| daemon.log().lines(GIVEN_UP).len() == 3).await;
+    daemon.until("all events become dead letters", |daemon| daemon.log().lines(GIVEN_UP).len() == 3).await;
     let console = setup.console(&[]).await;
     let visitor = console.enter().await;
     let one = visitor.get("/held/dead/c0/hook/2").await;
@@ -101,7 +101,7 @@ async fn dead_letters_are_replayed_and_sinks_paused_and_resumed() {
         "{page:?}"
     );
     simulator.publish(0, 1);
-    visitor.until("/", "the table goes on", |page| page.offsets().len() == 4).await;
+    visitor.until("/", "the table receives the new event", |page| page.offsets().len() == 4).await;
     // The sink is paused, so the event has not arrived when the browser is answered. The page then requests the
     // progress of the event repeatedly.
     visitor.submit(&format!("/do/redeliver?{to}"), "/do/redeliver", &members).await;
@@ -109,10 +109,10 @@ async fn dead_letters_are_replayed_and_sinks_paused_and_resumed() {
     let history = format!("{path}?part=history");
     let page = visitor.get(&history).await;
     assert!(page.body.contains("still pending") && !page.body.contains("<html"), "{page:?}");
-    assert_eq!(receiver.received(), 2, "the sink stands still");
+    assert_eq!(receiver.received(), 2, "the paused sink receives nothing");
     visitor.submit("/do/resume?channel=c0&sink=hook", "/do/resume", &[("channel", "c0"), ("sink", "hook")]).await;
     visitor.until(&history, "it has arrived", |page| page.body.matches("requested by an operator").count() == 2).await;
-    eventually("it goes on", || (receiver.received() == 4).then_some(())).await;
+    eventually("the resumed sink receives events", || (receiver.received() == 4).then_some(())).await;
     let log = daemon.stop().await;
     assert_eq!(log.lines("requested by an operator").len(), 6);
 }

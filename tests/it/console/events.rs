@@ -225,7 +225,7 @@ async fn event_text_is_shown_as_text() {
         assert!(!shown.contains('\u{1b}') && !shown.contains('\u{202e}'), "{page:?}");
     }
     assert!(found.body.contains(">U+202E</span>here</bdi>"), "{found:?}");
-    assert!(list.body.contains("␛") && list.body.contains("U+202E"), "what does not show is shown: {list:?}");
+    assert!(list.body.contains("␛") && list.body.contains("U+202E"), "invisible characters are visible: {list:?}");
     let sheet = visitor.get("/export?as=csv").await;
     assert_eq!(sheet.status, StatusCode::OK);
     daemon.stop().await;

@@ -28,7 +28,7 @@ async fn a_full_disk_of_the_file_sink_is_retried() {
 
     let filling = fill(&mount.at);
     simulator.publish(0, 40);
-    daemon.until("the other goes on", |_| receiver.received() == 60).await;
+    daemon.until("the other sink continues", |_| receiver.received() == 60).await;
     daemon.until_logged(REFUSED).await;
     let log = daemon.log();
     let said = log.lines(REFUSED);

@@ -117,7 +117,7 @@ impl Rig {
         let asked = self.simulator.requests();
         let posts = self.receiver.requests();
         let random = &mut self.troubles;
-        // Only if there was a request since the last call. Otherwise unused faults would accumulate.
+        // Add a fault only after a request since the last call. Otherwise unused faults would accumulate.
         for (route, was_asked) in
             [(Route::Poll, asked.poll > self.asked.poll), (Route::Event, asked.event > self.asked.event)]
         {

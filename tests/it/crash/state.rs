@@ -44,7 +44,7 @@ async fn a_second_process_on_the_same_state_is_refused() {
     let holder = format!("process {}", first.pid());
     assert!(said.len() == 1 && said[0]["error"].as_str().unwrap().contains(&holder), "{said:?}");
     simulator.publish(0, 1);
-    first.until("the first goes on", |_| setup.lines() == 46).await;
+    first.until("the first daemon continues", |_| setup.lines() == 46).await;
     first.stop().await;
 }
 

@@ -61,7 +61,7 @@ async fn a_stop_does_not_wait_for_a_sink_that_refuses() {
     receiver.always(None);
     let expected = deliverable(&simulator, 0);
     run_to_the_end(&setup, &receiver, &expected).await;
-    assert_eq!(offsets(&receiver.delivered()), expected, "what it took before it refused is recorded");
+    assert_eq!(offsets(&receiver.delivered()), expected, "events that the sink accepted before are recorded");
 }
 
 #[tokio::test]

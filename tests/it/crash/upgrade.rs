@@ -53,7 +53,7 @@ async fn a_state_of_format_1_continues_with_everything_it_kept() {
         simulator.publish_one(0, EventSpec::Honest(Kind::WatcherEvent));
     }
     let arrived = |_: &Daemon| setup.lines() == 11 && receiver.received() == 11;
-    daemon.until("what is new and what was late arrives", arrived).await;
+    daemon.until("the new events and the pending events arrive", arrived).await;
     assert_eq!(setup.tell(&["quarantine", "list", "--json"]).await.each("offset"), FORGED);
     assert_eq!(setup.tell(&["dead-letters", "list", "--json"]).await.each("offset"), GIVEN_UP);
     let redeliver = setup.tell(&["dead-letters", "replay", "c0", "--sink", "hook", "--all"]).await;
@@ -83,11 +83,11 @@ async fn a_damaged_database_of_format_1_loses_no_pending_event() {
     let mut daemon = setup.start();
     // The lowest pending event has offset 7. Reading continues from there, so all later events are delivered again.
     let again = (7..=60).filter(|offset| !FORGED.contains(offset) && !LATE.contains(offset)).count();
-    daemon.until("what stands above the lowest late event arrives", |_| setup.lines() == again).await;
+    daemon.until("the events above the lowest pending event arrive", |_| setup.lines() == again).await;
     for offset in LATE {
         simulator.prove(0, offset);
     }
-    daemon.until("the late ones arrive", |_| setup.lines() == again + LATE.len()).await;
+    daemon.until("the pending events arrive", |_| setup.lines() == again + LATE.len()).await;
     let status = setup.tell(&["status", "--json"]).await.json().remove(0);
     assert_eq!((&status["ready"], &status["lost"]["late"]), (&false.into(), &LATE.len().into()), "{status}");
     assert_eq!(setup.tell(&["state", "acknowledge"]).await.code, Some(0));

@@ -47,7 +47,7 @@ async fn events_published_while_it_runs_are_delivered() {
         for more in [1, 0, 2, 25] {
             simulator.publish(0, more);
             let expected = simulator.offsets(0).len();
-            daemon.until("what was published arrives", |_| setup.lines() == expected).await;
+            daemon.until("the published events arrive", |_| setup.lines() == expected).await;
         }
         daemon.stop().await;
         assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0));

@@ -195,7 +195,7 @@ async fn a_flood_of_forged_events_fills_only_its_own_channels_quarantine() {
     for spec in [EventSpec::Forged(Tampering::ContentChanged), EventSpec::Honest(Kind::WatcherEvent)] {
         simulator.publish_one(1, spec);
     }
-    daemon.until("the other channel goes on", |_| setup.lines() == 2).await;
+    daemon.until("the other channel continues", |_| setup.lines() == 2).await;
 
     let status = setup.tell(&["status", "--json"]).await.json().remove(0);
     let channels = &status["channels"];

@@ -30,7 +30,7 @@ async fn start_applies_to_the_first_run_only() {
         daemon.until_logged("channel started").await;
         simulator.publish(0, 20);
         let expected: Vec<_> = deliverable(&simulator, 0).into_iter().filter(|offset| *offset >= first).collect();
-        daemon.until("what is from there on arrives", |_| setup.lines() == expected.len()).await;
+        daemon.until("the events from the start offset on arrive", |_| setup.lines() == expected.len()).await;
         daemon.stop().await;
         assert_eq!(setup.offsets("c0"), expected, "{start}, inclusive {inclusive}, sparse {sparse}");
 

@@ -20,7 +20,7 @@ const GLOSSARY: [(&str, &[&str]); 10] = [
     ("lane", &["outlet"]),
 ];
 
-/// What users read besides the program's own texts.
+/// The files that users read, in addition to the program's own texts.
 const DOCUMENTS: [&str; 13] = [
     "README.md",
     "SECURITY.md",

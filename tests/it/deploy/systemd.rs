@@ -93,7 +93,7 @@ async fn systemd_is_notified_of_start_stop_and_status() {
     receiver.always(Some(Reply::Hang));
     let before = receiver.requests();
     simulator.publish(0, 1);
-    daemon.until("a batch is in hand", |_| receiver.requests() > before).await;
+    daemon.until("a batch is being delivered", |_| receiver.requests() > before).await;
     daemon.signal(Signal::TERM);
     let stopping = "STATUS=stopping: finishing and recording the current batch";
     manager.until_told(&mut daemon, &["STOPPING=1", "EXTEND_TIMEOUT_USEC=12000000", stopping]).await;

@@ -25,7 +25,7 @@ async fn repeated_failures_are_logged_a_few_times_and_then_counted_per_channel()
     }
     let setup = Setup::reading(&simulator).with("log.level", "info");
     let mut daemon = setup.start();
-    daemon.until("what is proved arrives", |_| setup.lines() == 2).await;
+    daemon.until("the proved events arrive", |_| setup.lines() == 2).await;
     let log = daemon.stop().await;
 
     for channel in ["c0", "c1"] {
@@ -94,7 +94,7 @@ async fn a_json_log_line_has_its_target_and_typed_fields_and_no_source_paths() {
     receiver.reply(Reply::Refuse(503, None), 2);
     let mut setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("log.level", "trace");
     let mut daemon = setup.start();
-    daemon.until("what is proved arrives", |_| setup.lines() == 4 && receiver.received() == 4).await;
+    daemon.until("the proved events arrive", |_| setup.lines() == 4 && receiver.received() == 4).await;
     simulator.prove(0, 5);
     daemon.until("the late one arrives", |_| setup.lines() == 5 && receiver.received() == 5).await;
     setup.set("sinks.hook.secret", "whsec_YW5vdGhlciBzZWNyZXQgb2YgdGhpcyB0ZXN0ICAgICA=");

@@ -174,7 +174,7 @@ async fn a_channel_without_progress_is_not_ready_until_it_progresses() {
         let simulator = service(3).await;
         let setup = Setup::reading(&simulator).with_admin();
         let (mut daemon, admin) = start(&setup).await;
-        daemon.until("what there is arrives", |_| setup.lines() == 3).await;
+        daemon.until("the backlog arrives", |_| setup.lines() == 3).await;
         simulator.misbehave(0, Some(how));
         let said = "channel c0: the last 15 answers announce more events but contain no new one ";
         let is_said = |answer: &Answered| answer.text.starts_with(&format!("{said}{shown}"));
@@ -182,7 +182,7 @@ async fn a_channel_without_progress_is_not_ready_until_it_progresses() {
         simulator.misbehave(0, None);
         simulator.publish(0, 1);
         admin.until(&mut daemon, "/readyz", "it is ready again", |answer| answer.status == 200).await;
-        daemon.until("what is new arrives", |_| setup.lines() == 4).await;
+        daemon.until("the new event arrives", |_| setup.lines() == 4).await;
         let said = "answers announce more events but contain no new one: an operator must look";
         assert_eq!(daemon.stop().await.lines(said).len(), 1, "{how:?}");
     }
@@ -395,7 +395,7 @@ async fn an_address_in_use_is_reported_with_its_key_and_nothing_starts() {
     let address = taken.local_addr().unwrap().to_string();
     let setup = Setup::reading(&simulator).with("admin.listen", address.as_str());
     let ended = setup.start().ended().await;
-    assert_eq!(ended.code, Some(1), "it may well be free again, where a wrong configuration would not be right again");
+    assert_eq!(ended.code, Some(1), "the address may become free again, but a wrong configuration stays wrong");
     let said = ended.log.lines("channeld could not start").remove(0)["error"].as_str().unwrap().to_owned();
     assert!(said.contains("admin.listen") && said.contains(&address) && said.contains("in use"), "{said}");
     assert_eq!((setup.lines(), simulator.requests().poll), (0, 0));

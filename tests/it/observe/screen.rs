@@ -97,7 +97,7 @@ impl OnTerminal {
             is_given_back.then(|| written.clear())
         })
         .await;
-        assert_eq!(settings(&self.terminal), self.settings, "the terminal's settings are those of before");
+        assert_eq!(settings(&self.terminal), self.settings, "the terminal's settings are restored");
     }
 }
 

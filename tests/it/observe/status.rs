@@ -76,7 +76,7 @@ async fn a_refusing_sink_is_retrying_or_blocked_and_others_are_ok() {
     let state = |name: &'static str| move |report: &Value| lane(report, 1)["state"] == name;
     let report = until(&setup, &mut daemon, "it is retried", state("retrying")).await;
     assert_eq!(lane(&report, 1)["error"]["message"], "answered 503");
-    let report = until(&setup, &mut daemon, "the other goes on", |report| lane(report, 0)["cursor"] == 5).await;
+    let report = until(&setup, &mut daemon, "the other sink continues", |report| lane(report, 0)["cursor"] == 5).await;
     assert_eq!((&report["ready"], &lane(&report, 0)["state"]), (&json!(true), &json!("ok")));
     assert_eq!((&lane(&report, 1)["cursor"], &report["channels"][0]["processed"]), (&Value::Null, &Value::Null));
 

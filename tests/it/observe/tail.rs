@@ -72,7 +72,7 @@ async fn tail_shows_each_delivered_event_once() {
         .await;
     let offsets: Vec<_> = shown.iter().map(|record| record["offset"].as_i64().unwrap()).collect();
     let delivered: Vec<_> = setup.offsets("c0").into_iter().filter(|offset| *offset >= offsets[0]).collect();
-    assert_eq!(offsets, delivered, "each event once, in order, and what is forged not at all");
+    assert_eq!(offsets, delivered, "each event once, in order, and no forged event");
     let line = std::fs::read_to_string(setup.path("audit.jsonl")).unwrap();
     let line: Value = serde_json::from_str(line.lines().last().unwrap()).unwrap();
     assert_eq!(shown.last(), Some(&line), "the record itself");
@@ -107,7 +107,7 @@ async fn without_a_daemon_tail_asks_the_service_and_shows_forgeries_as_rejected(
     assert!(lines[..5].iter().all(|line| !line.starts_with("rejected")), "{lines:#?}");
     assert!(lines[5].starts_with("rejected c0 ") && lines[5].contains("event-hash-mismatch"), "{lines:#?}");
     simulator.publish(0, 1);
-    assert!(tail.next().await.contains(" c0     7  "), "what comes later follows");
+    assert!(tail.next().await.contains(" c0     7  "), "a later event follows");
 
     let told = setup.tell(&["tail", "--from-service", "--last", "2", "--events", "2", "--json"]).await;
     let offsets: Vec<_> = told.each("offset");

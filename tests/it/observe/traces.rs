@@ -201,7 +201,7 @@ async fn opentelemetry_variables_apply_if_no_key_is_set() {
 
 #[tokio::test]
 async fn a_collector_with_a_private_ca_is_trusted() {
-    let (simulator, authority) = (service(1).await, Authority::new("an authority of one's own"));
+    let (simulator, authority) = (service(1).await, Authority::new("a private authority"));
     let collector = Collector::start_tls(&authority).await;
     let setup = Setup::reading(&simulator).with("log.otlp_endpoint", collector.url());
     let mut daemon = setup.start();

@@ -24,7 +24,7 @@ async fn an_event_refused_too_long_becomes_a_dead_letter_and_keeps_its_id_on_rep
     let setup = giving_up_soon(&simulator, &receiver);
     receiver.always(Some(Reply::Refuse(422, None)));
     let mut daemon = setup.start();
-    daemon.until("all are given up", |daemon| daemon.log().lines(GIVEN_UP).len() == 3).await;
+    daemon.until("all events become dead letters", |daemon| daemon.log().lines(GIVEN_UP).len() == 3).await;
     assert_eq!((setup.lines(), receiver.received()), (3, 0), "the other sink has them");
 
     let listed = setup.tell(&["dead-letters", "list", "--json"]).await;
@@ -99,14 +99,14 @@ async fn full_dead_letters_block_the_channel_until_there_is_room() {
     daemon.until_logged(refused).await;
     // The event of c0 is refused for longer than the events of c1, which become dead letters.
     simulator.publish(1, 3);
-    daemon.until("the other channel gives up", |daemon| daemon.log().lines(GIVEN_UP).len() >= 3).await;
+    daemon.until("the events of c1 become dead letters", |daemon| daemon.log().lines(GIVEN_UP).len() >= 3).await;
     assert!(daemon.log().lines(GIVEN_UP).iter().all(|line| line["channel"] == "c1"), "{}", daemon.log().0);
     let report = setup.tell(&["status", "--json"]).await.json().remove(0);
     assert_eq!((&report["channels"][0]["lanes"][1]["cursor"], &report["ready"]), (&().into(), &false.into()));
 
     let dropped = setup.tell(&["dead-letters", "drop", "c0", &FILLER.to_string(), "--sink", "hook", "--yes"]).await;
     assert_eq!(dropped.code, Some(0), "{dropped:?}");
-    daemon.until("it is given up", |daemon| daemon.log().lines(GIVEN_UP).len() == 4).await;
+    daemon.until("the event of c0 becomes a dead letter", |daemon| daemon.log().lines(GIVEN_UP).len() == 4).await;
     daemon.stop().await;
     assert_eq!(setup.tell(&["dead-letters", "list", "c0", "--json"]).await.each("offset"), [1]);
 }

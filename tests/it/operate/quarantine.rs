@@ -66,9 +66,9 @@ async fn a_missed_signer_rotation_is_recovered_with_a_stopped_daemon() {
     let retried = setup.tell(&["quarantine", "retry", "c0", "--all", "--reason", "too-few-signatures"]).await;
     assert_eq!(retried.code, Some(0), "{retried:?}");
     let mut daemon = setup.start();
-    daemon.until("all that holds arrives", |_| setup.lines() == 3 && receiver.received() == 3).await;
+    daemon.until("the valid events arrive", |_| setup.lines() == 3 && receiver.received() == 3).await;
     simulator.publish_one(0, PROVED);
-    daemon.until("and what is new", |_| setup.lines() == 4 && receiver.received() == 4).await;
+    daemon.until("the new event arrives", |_| setup.lines() == 4 && receiver.received() == 4).await;
     daemon.stop().await;
 
     let first_read = setup.delivered().iter().filter(|delivered| delivered.received < rejected).count();
@@ -99,7 +99,7 @@ async fn a_missed_signer_rotation_is_recovered_while_the_daemon_runs() {
     let retried = setup.tell(&retry).await;
     assert_eq!(retried.code, Some(1), "the forged one is kept: {retried:?}");
     simulator.publish_one(0, PROVED);
-    daemon.until("all that holds arrives", |_| setup.lines() == 4 && receiver.received() == 4).await;
+    daemon.until("the valid events arrive", |_| setup.lines() == 4 && receiver.received() == 4).await;
     daemon
         .until("it is recorded", |daemon| daemon.log().lines("event delivered as an operator asked").len() == 6)
         .await;
@@ -127,7 +127,7 @@ async fn a_full_quarantine_stops_only_its_channel_until_there_is_room() {
     let mut daemon = setup.start();
     let full = "the channel's quarantine is full: reading stops, because rejected events would be lost; examine them with `channeld quarantine list`, then retry or drop them";
     daemon.until_logged(full).await;
-    daemon.until("the other channel goes on", |_| setup.lines() == 2).await;
+    daemon.until("the other channel continues", |_| setup.lines() == 2).await;
     assert_eq!(setup.offsets("c1"), deliverable(&simulator, 1));
     daemon.until_logged("batch recorded").await;
     let report = setup.tell(&["status", "--json"]).await.json().remove(0);

@@ -40,7 +40,7 @@ async fn each_service_fault_is_survived_without_loss() {
         let simulator = service(40).await;
         let mut setup = Setup::reading(&simulator).with("api.page_limit", 15);
         if let Fault::Slow(_) = fault {
-            // Shorter than the delay of 8 s, but so long that a busy machine alone does not exceed it.
+            // Shorter than the delay of 8 s, but long enough that a busy machine alone does not exceed it.
             setup.set("api.request_timeout", "2s");
         }
         simulator.fail_next(fault.clone(), 2);

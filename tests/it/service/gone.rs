@@ -19,7 +19,7 @@ async fn a_deleted_channel_stops_alone() {
     simulator.archive(2);
     daemon.until("another is gone", |daemon| daemon.log().lines(GONE).len() == 2).await;
     simulator.publish(0, 5);
-    daemon.until("the last goes on", |_| setup.lines() == 25).await;
+    daemon.until("the last channel continues", |_| setup.lines() == 25).await;
     let log = daemon.stop().await;
 
     let gone: Vec<_> = log.lines(GONE).into_iter().map(|line| line["channel"].clone()).collect();

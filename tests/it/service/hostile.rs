@@ -62,7 +62,7 @@ async fn an_endless_answer_is_refused_in_bounded_memory() {
     assert!(most_memory_kb(&daemon) < MOST_MEMORY_KB, "{} kB", most_memory_kb(&daemon));
 
     simulator.misbehave(0, None);
-    daemon.until("what comes after it arrives", |_| setup.lines() == 3).await;
+    daemon.until("the later events arrive", |_| setup.lines() == 3).await;
     daemon.stop().await;
 }
 
@@ -97,7 +97,7 @@ async fn pages_without_progress_cause_no_busy_loop_and_no_repeats() {
         let simulator = service(1, 3).await;
         let setup = Setup::reading(&simulator).with("api.idle_wait", "100ms").with("api.page_limit", 3);
         let mut daemon = setup.start();
-        daemon.until("what there is arrives", |_| setup.lines() == 3).await;
+        daemon.until("the backlog arrives", |_| setup.lines() == 3).await;
         simulator.misbehave(0, Some(how));
         let requests = || simulator.requests().poll + simulator.requests().search;
         until_it_idles(&mut daemon, requests).await;
@@ -105,7 +105,7 @@ async fn pages_without_progress_cause_no_busy_loop_and_no_repeats() {
 
         simulator.misbehave(0, None);
         simulator.publish(0, 1);
-        daemon.until("what comes after it arrives", |_| setup.lines() == 4).await;
+        daemon.until("the later events arrive", |_| setup.lines() == 4).await;
         daemon.stop().await;
         assert_eq!(setup.offsets("c0"), [1, 2, 3, 4], "{how:?}");
     }
@@ -122,9 +122,9 @@ async fn a_healthy_channel_continues_beside_each_kind_of_misbehavior() {
         setup.set(&format!("channels.c{channel}.sinks"), vec!["other"]);
     }
     let mut daemon = setup.start();
-    daemon.until("the healthy one's backlog arrives", |_| setup.lines() == 20).await;
+    daemon.until("the backlog of the healthy channel arrives", |_| setup.lines() == 20).await;
     simulator.publish(0, 5);
-    daemon.until("what comes after it arrives", |_| setup.lines() == 25).await;
+    daemon.until("the later events arrive", |_| setup.lines() == 25).await;
     daemon.stop().await;
     assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0));
 }
@@ -162,7 +162,7 @@ async fn nonsense_far_above_the_newest_offset_loses_no_later_event() {
     .await;
     let setup = reading(&service).with("api.idle_wait", "100ms");
     let mut daemon = setup.start();
-    daemon.until("what there is arrives", |_| setup.lines() == 3).await;
+    daemon.until("the backlog arrives", |_| setup.lines() == 3).await;
     daemon.until_logged("event rejected: not delivered").await;
     assert_eq!(setup.tell(&["status", "--json"]).await.json()[0]["channels"][0]["newest"], 3, "it is not believed");
     let (began, before) = (Instant::now(), service.requests());
@@ -172,7 +172,7 @@ async fn nonsense_far_above_the_newest_offset_loses_no_later_event() {
     assert!(began.elapsed() > Duration::from_millis(150), "twelve requests in {:?}", began.elapsed());
 
     newest.store(6, Ordering::Relaxed);
-    daemon.until("what comes after it arrives", |_| setup.lines() == 6).await;
+    daemon.until("the later events arrive", |_| setup.lines() == 6).await;
     let ended = daemon.stop().await;
     let said = ended.lines("event rejected: not delivered");
     assert_eq!(said.len(), 1, "said once: {said:?}");
@@ -196,13 +196,13 @@ async fn one_event_far_above_all_others_does_not_move_the_cursor() {
     let mut daemon = setup.start();
     daemon.until_logged("failed: an operator must act; retrying").await;
     let said = String::from_utf8(setup.tell(&["status"]).await.out).unwrap();
-    assert!(said.contains("is far above all others, the last of which is at 3"), "{said}");
+    assert!(said.contains("is far above all others, which end at 3"), "{said}");
     assert_eq!(setup.offsets("c0"), [1, 2, 3]);
 
     // The far event is gone. The daemon must not have skipped the events below it.
     far.store(0, Ordering::Relaxed);
     newest.store(6, Ordering::Relaxed);
-    daemon.until("what comes below it arrives", |_| setup.lines() == 6).await;
+    daemon.until("the events below it arrive", |_| setup.lines() == 6).await;
     daemon.until_logged("works again").await;
     // A second event at such an offset confirms the first one.
     far.store(FAR + 1, Ordering::Relaxed);

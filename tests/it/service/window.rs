@@ -16,7 +16,7 @@ async fn a_backlog_is_delivered_in_every_reading_window() {
         daemon.until("the backlog arrives", |_| setup.lines() == 300).await;
 
         simulator.publish(0, 100);
-        daemon.until("what came at once arrives", |_| setup.lines() == 400).await;
+        daemon.until("the burst arrives", |_| setup.lines() == 400).await;
         daemon.stop().await;
 
         assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0), "inclusive {inclusive}, sparse {sparse}");

@@ -149,7 +149,7 @@ async fn new_events_appear_at_the_configured_rate() {
     let grown = async { while client.poll("limit=1").await.offsets[0] < 25 {} };
     tokio::time::timeout(LONGEST_WAIT, grown).await.unwrap();
     let newest = json(&client.poll("limit=1").await.records[0])["payload"]["timestamp"].as_i64().unwrap();
-    assert!(newest > ENDS_AT, "what is new happens now");
+    assert!(newest > ENDS_AT, "a new event has the current time");
 }
 
 #[tokio::test]

@@ -40,7 +40,7 @@ async fn bytes<const N: usize>(client: &Client) -> [u8; N] {
 async fn read(mut answer: Response, wanted: usize) -> Vec<u8> {
     let mut body = Vec::new();
     while body.len() < wanted {
-        body.extend(answer.chunk().await.unwrap().expect("the body goes on"));
+        body.extend(answer.chunk().await.unwrap().expect("the body continues"));
     }
     body
 }

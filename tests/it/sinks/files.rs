@@ -228,7 +228,7 @@ async fn a_file_in_the_directory_of_another_sink_is_not_opened() {
     let mut daemon = setup.start();
     daemon.until("all are in the one", |_| files.lines() == 60).await;
     std::os::unix::fs::symlink(elsewhere.parent().unwrap(), &elsewhere).unwrap();
-    let refused = "its closed files could not be distinguished from those of the sink that writes to";
+    let refused = "its closed files could not be distinguished from files of the sink that writes to";
     daemon.until("the other is refused", |daemon| daemon.log().0.contains(refused)).await;
     daemon.stop().await;
     assert_eq!(files.lines(), 60, "none was deleted");

@@ -59,11 +59,11 @@ async fn after_logrotate_it_continues_in_a_new_file_without_loss_or_repeat() {
         daemon.until_logged(IN_FORCE).await;
 
         simulator.publish(0, 20);
-        daemon.until("what is new goes to the new file", |_| setup.lines() == 20).await;
+        daemon.until("the new events go to the new file", |_| setup.lines() == 20).await;
         // Without a signal, the daemon notices the rotation at the next event.
         logrotate(&setup, directives, "true");
         simulator.publish(0, 5);
-        daemon.until("what is new goes to the third", |_| setup.lines() == 5).await;
+        daemon.until("the new events go to the third file", |_| setup.lines() == 5).await;
         daemon.stop().await;
         let second = if directives.contains("delaycompress") {
             run(Command::new("zcat").arg(setup.path("events.jsonl.2.gz")))
@@ -90,7 +90,7 @@ async fn a_file_rotated_with_copytruncate_continues_from_its_beginning() {
     logrotate(&setup, "copytruncate", "true");
     assert_eq!(setup.lines(), 0);
     simulator.publish(0, 10);
-    daemon.until("what is new arrives", |_| setup.lines() == 10).await;
+    daemon.until("the new events arrive", |_| setup.lines() == 10).await;
     daemon.stop().await;
     let all = [text_of(&setup.path("events.jsonl.1")), text_of(&setup.path("events.jsonl"))].concat();
     assert_eq!(all, deliverable(&simulator, 0));

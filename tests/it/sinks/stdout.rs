@@ -33,7 +33,7 @@ async fn a_reader_of_standard_output_can_leave_and_return() {
         seen.push(Delivered::parse(&line).offset);
     }
     daemon.stop().await;
-    assert!(seen[0] <= 4, "what was not read is offered again: {}", seen[0]);
+    assert!(seen[0] <= 4, "the unread records are written again: {}", seen[0]);
     assert!(seen.windows(2).all(|pair| pair[1] == pair[0] + 1), "{seen:?}");
 }
 

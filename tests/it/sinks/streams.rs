@@ -103,7 +103,7 @@ async fn other_is_on_time(daemon: &mut Daemon, setup: &Setup, simulator: &Simula
 }
 
 async fn assert_none_given_up(setup: &Setup) {
-    assert!(setup.tell(&["dead-letters", "list", "--json"]).await.json().is_empty(), "no event was given up");
+    assert!(setup.tell(&["dead-letters", "list", "--json"]).await.json().is_empty(), "no event became a dead letter");
 }
 
 /// Kills the daemon repeatedly. Some proofs arrive between the kills.
@@ -235,7 +235,7 @@ pub(super) async fn frozen_and_thawed<S: Stream>(stream: &S, relay: &Relay, data
     // From now on the relay withholds the requests of the older instance.
     relay.becomes(Line::Silent);
     simulator.publish(0, 20);
-    older.until("a delivery stands in the relay", |_| relay.withheld() > 0).await;
+    older.until("the relay withholds a delivery", |_| relay.withheld() > 0).await;
     older.signal(Signal::STOP);
 
     let mut newer = newer_setup.start();

@@ -58,11 +58,11 @@ async fn a_webhook_that_answers_410_is_not_called_until_resume_or_restart() {
 
     receiver.always(None);
     simulator.publish(0, 5);
-    daemon.until("the other goes on", |_| setup.lines() == 25).await;
+    daemon.until("the other sink continues", |_| setup.lines() == 25).await;
     daemon.signal(Signal::HUP);
     daemon.until_logged("configuration reloaded").await;
     simulator.publish(0, 5);
-    daemon.until("the other goes on", |_| setup.lines() == 30).await;
+    daemon.until("the other sink continues", |_| setup.lines() == 30).await;
     until_lane_is(&setup, &mut daemon, "hook", "blocked").await;
     assert_eq!(receiver.requests(), 6, "none since it was gone");
 
@@ -168,19 +168,19 @@ async fn a_batch_waits_for_more_events_and_a_stop_does_not() {
         .with("sinks.hook.batch_wait", "60s");
     let mut daemon = setup.start();
     for (lines, more) in [(4, 3), (7, 6)] {
-        daemon.until("the file has what there is", |_| setup.lines() == lines).await;
+        daemon.until("the file has all events", |_| setup.lines() == lines).await;
         assert_eq!(receiver.received(), 0, "a batch waits for ten");
         simulator.publish(0, more);
     }
     daemon.until("there are enough", |_| receiver.received() == 2).await;
     daemon.stop().await;
     let sizes: Vec<_> = receiver.posts().iter().map(|post| post.delivered().len()).collect();
-    assert_eq!(sizes, [10, 3], "what came together with the tenth goes out with it");
+    assert_eq!(sizes, [10, 3], "events that arrived with the tenth are sent without another wait");
     simulator.publish(0, 3);
     let mut daemon = setup.start();
     daemon.until("the file has them", |_| setup.lines() == 16).await;
     daemon.stop().await;
-    assert_eq!(receiver.received(), 2, "what waits is not begun when it ends");
+    assert_eq!(receiver.received(), 2, "an incomplete batch is not sent at shutdown");
 
     let setup = setup.with("sinks.hook.batch_wait", "50ms");
     let mut daemon = setup.start();

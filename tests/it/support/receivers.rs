@@ -1,4 +1,4 @@
-//! What receives events, traces and metrics, and reads what it has received.
+//! Receivers of events, traces and metrics, which read back the data that they received.
 
 mod collector;
 mod files;

@@ -1,4 +1,4 @@
-//! Servers that the daemon connects to, and what stands before them: relays, proxies and certificates.
+//! Servers that the daemon connects to, with the relays, proxies and certificates in front of them.
 
 #[cfg(feature = "kafka")]
 mod kafka;

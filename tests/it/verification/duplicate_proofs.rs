@@ -93,7 +93,7 @@ async fn a_duplicate_proof_with_the_same_id_is_quarantined_and_later_events_are_
             daemon.until("it arrives", |_| setup.lines() == lines - 1).await;
             simulator.replay(0, 1, channel, ReplayedId::Same);
             simulator.publish_one(channel, PROVED);
-            daemon.until("what comes after it arrives", |_| setup.lines() == lines).await;
+            daemon.until("the later event arrives", |_| setup.lines() == lines).await;
         }
     }
     daemon.stop().await;

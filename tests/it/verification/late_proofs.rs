@@ -106,7 +106,7 @@ async fn a_proof_that_never_arrives_affects_only_its_own_event() {
         }
         let mut daemon = setup.start();
         let rejected = "event rejected: not delivered";
-        daemon.until("it is given up", |daemon| daemon.has_logged(rejected) && setup.lines() == 2).await;
+        daemon.until("the event is rejected", |daemon| daemon.has_logged(rejected) && setup.lines() == 2).await;
         // The rejection is logged before it is recorded.
         let mirror = || std::fs::read_to_string(setup.path("state/cursors.json")).unwrap_or_default();
         daemon.until("that is recorded", |_| mirror().contains(r#""quarantined": 1"#)).await;

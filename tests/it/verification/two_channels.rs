@@ -194,7 +194,7 @@ async fn two_channels_reading_at_once_lose_and_repeat_nothing() {
     assert_eq!(setup.tell(&["reload"]).await.code, Some(0));
     setup.tell(&["quarantine", "retry", "c0", "--all"]).await;
     let all: BTreeSet<_> = deliverable(&simulator, 0).into_iter().collect();
-    daemon.until("the owner has all of it", |_| setup.offsets("c0").into_iter().collect::<BTreeSet<_>>() == all).await;
+    daemon.until("c0 has all its events", |_| setup.offsets("c0").into_iter().collect::<BTreeSet<_>>() == all).await;
     for reason in ["proof-of-channel", "other-channel"] {
         setup.tell(&["quarantine", "drop", "c1", "--reason", reason, "--yes"]).await;
     }

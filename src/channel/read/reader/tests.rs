@@ -248,7 +248,7 @@ fn a_second_that_fills_a_page_is_in_doubt_and_not_skipped() {
         };
         assert!(matches!(doubt, ReadError::InDoubt { .. }), "{doubt}");
         let expected: Vec<_> = memory.events.iter().map(|event| event.0).take(read.len()).collect();
-        assert_eq!(read, expected, "what was read is complete");
+        assert_eq!(read, expected, "no event is missing");
         assert!(matches!(reader.next(last).await, Err(ReadError::InDoubt { .. })), "it stays in doubt");
     });
 }

@@ -190,6 +190,6 @@ fn a_proof_first_shown_by_another_instance_is_a_duplicate_here() {
     assert_eq!(unknown_of(2, 2), Some(unknown(2)));
     assert!(recent.verified(mine.channel_id, &event(2), &proof(2)).is_ok());
     recent.learn(&[(unknown(2).digest, other)]);
-    assert!(recent.verified(mine.channel_id, &event(2), &proof(2)).is_ok(), "what is known here stays so");
+    assert!(recent.verified(mine.channel_id, &event(2), &proof(2)).is_ok(), "a proof that is known here stays known");
     assert_eq!(unknown_of(3, 3), None, "other content at the offset");
 }

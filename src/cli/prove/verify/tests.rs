@@ -178,7 +178,7 @@ fn a_record_in_any_format_is_compared_with_its_event() {
     }
     let mut forged = cloud.clone();
     (forged["id"], forged["data"]["event"]["headers"]["proofs"]) = (json!("another"), json!([7]));
-    assert_eq!(word(&forged), "record-mismatch", "also where the event inside is rejected");
+    assert_eq!(word(&forged), "record-mismatch", "also if the event inside is rejected");
     for member in ["report", "context", "signatures"] {
         let mut forged = proving.clone();
         forged["proof"][member] = json!([]);

@@ -41,7 +41,7 @@ pub(super) fn ask_or_nothing(what: &str) -> Result<String, CommandError> {
     }
 }
 
-/// Asks once. Returns the default if the answer is empty, or if there is no terminal to ask at.
+/// Asks once. Returns the default if the answer is empty, or if the program has no terminal.
 pub(super) fn ask_or(what: &str, default: &str) -> Result<String, CommandError> {
     if !is_possible() {
         return Ok(default.to_owned());

@@ -183,7 +183,7 @@ fn number(name: &str, what: &str, known: impl FnOnce(&str) -> nix::Result<Option
 fn part_of_a_day(text: &str) -> Result<Duration, String> {
     let every = positive_duration(text)?;
     if every.subsec_nanos() != 0 || every > DAY || !DAY.as_secs().is_multiple_of(every.as_secs()) {
-        return Err("must be a day or a whole fraction of it, such as \"15m\", \"1h\" or \"24h\"".to_owned());
+        return Err("must be a day or a whole fraction of a day, such as \"15m\", \"1h\" or \"24h\"".to_owned());
     }
     Ok(every)
 }

@@ -159,7 +159,7 @@ async fn a_damaged_database_loses_no_event_and_counts_lost_evidence() {
         let claimed = claim(&ledgers, CHANNEL).await;
         assert_eq!(claimed.ledger().cursor("a"), Some(at(2)), "{damage}: below what it is owed");
         assert_eq!(claimed.ledger().cursor("b"), Some(at(2)), "{damage}");
-        assert!(claimed.ledger().paused().sinks.contains_key("a"), "{damage}: it does not go on by itself");
+        assert!(claimed.ledger().paused().sinks.contains_key("a"), "{damage}: it does not resume automatically");
         let lost = ledgers.store.lost().unwrap();
         assert_eq!((lost.late, lost.quarantined, lost.dead_letters), (1, 2, 1), "{damage}");
         claimed.commit(Commit(vec![advance("a", 6)])).await.unwrap();

@@ -60,7 +60,7 @@ pub(crate) fn read(
     Some(counted)
 }
 
-/// Prepares the first signatures of all proofs, as many as are required. These signatures are read in any case.
+/// Prepares the required number of first signatures of each proof. These signatures are read in any case.
 fn prepare(readings: &mut [BatchReading<'_>], lists: &mut Lists) {
     let signatures = readings.iter().flat_map(|reading| &reading.signatures);
     let inverses = inverses(signatures.map(|asked| &asked.signature));
@@ -149,7 +149,7 @@ struct TestedSignature {
 /// A proof that is read by testing members.
 struct BatchReading<'a> {
     reading: Reading<'a>,
-    /// The first signatures, as many as are required. The list ends before a malformed signature.
+    /// The first signatures, up to the required number. The list ends before a malformed signature.
     signatures: Vec<TestedSignature>,
     /// The number of members that were considered for the next signature.
     considered: usize,

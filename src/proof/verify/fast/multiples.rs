@@ -1,7 +1,7 @@
 //! Precomputed multiples of a point. A product with a scalar is then the sum of a few of them.
 //!
 //! An odd scalar is written with odd digits of a few bits each, positive or negative. Its bits are one or minus one, so
-//! there is exactly one way to write it. The table contains d·2^(w·i) times the point for every position i and every
+//! it can be written in exactly one way. The table contains d·2^(w·i) times the point for every position i and every
 //! positive odd digit d. A negative multiple costs nothing. A product is therefore the sum of exactly one point per
 //! position. An even scalar is replaced with its negative, which is odd because the group's order is odd.
 //!

@@ -68,7 +68,7 @@ impl Snapshot {
         asked.checked_div(times).unwrap_or_default()
     }
 
-    /// Returns the member to test as number `turn` for the signature after those of the members `found`.
+    /// Returns the member to test as number `turn` for the signature after the signatures of the members `found`.
     pub(super) fn likely(&self, found: &[usize], turn: usize) -> Option<usize> {
         let row = &self.0[found.last().copied().unwrap_or(self.0.len() - 1)];
         row.get(turn).map(|(member, _)| *member)

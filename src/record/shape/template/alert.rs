@@ -78,7 +78,7 @@ impl Alert {
 }
 
 /// The severity of an event, and whether nothing is wrong with the subject after it. A failed watcher sends no more events,
-/// and without an alert nobody notices. An expired operation or query can be sent again.
+/// and without an alert the failure is not noticed. An expired operation or query can be sent again.
 fn severity(kind: &str, status: &str) -> (&'static str, bool) {
     match (kind, status) {
         ("watcher.status", "failed") => ("critical", false),

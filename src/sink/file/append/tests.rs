@@ -90,7 +90,7 @@ fn truncating_never_extends_a_file() {
     assert_eq!(*appender.disk.bytes.borrow(), b"batch\n");
 }
 
-/// There are more pieces than the system accepts in one call.
+/// The number of pieces exceeds the system's limit for one call.
 #[test]
 fn many_pieces_are_written_at_once() {
     let mut file = tempfile::tempfile().unwrap();

@@ -82,7 +82,7 @@ impl ClosedName {
             }
         }
         if texts.contains(['{', '}']) {
-            return Err("must have no braces other than those of {time}, {first} and {last}".to_owned());
+            return Err("must have no braces except in {time}, {first} and {last}".to_owned());
         }
         let parts = template.split_once("{time}").filter(|(before, _)| !before.contains('{'));
         let (before, after) = parts.ok_or("must have {time} before {first} and {last}, so that names sort by time")?;

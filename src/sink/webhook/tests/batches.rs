@@ -72,7 +72,7 @@ async fn a_batch_keeps_its_unique_id() {
     assert!(ids[1] == ids[2] && ids[2] == ids[3], "{ids:?}");
     let event = batch[0].record().key();
     let distinct: std::collections::BTreeSet<_> = ids.iter().chain([&event]).collect();
-    assert_eq!(distinct.len(), 6, "nor is it that of its only event: {ids:?}");
+    assert_eq!(distinct.len(), 6, "a batch of one event has an id of its own: {ids:?}");
 }
 
 #[tokio::test]

@@ -66,7 +66,7 @@ async fn a_refused_event_delays_its_subject_and_accepted_ones_are_reported() {
     assert_eq!(refusal(&refused), (1, "answered 400", None));
     assert_eq!(beyond(&refused), [3, 5, 6]);
     let posted = offsets(&server);
-    assert!(!posted.contains(&4), "not after the one that was refused: {posted:?}");
+    assert!(!posted.contains(&4), "no event is posted after the refused one: {posted:?}");
     assert!(posted.iter().filter(|offset| [1, 3, 6].contains(*offset)).is_sorted(), "{posted:?}");
 }
 
@@ -94,7 +94,7 @@ async fn a_failure_of_the_endpoint_ends_the_delivery() {
 
         let (delivered, said, _) = refusal(&refused);
         assert!(delivered == 0 && said.starts_with(message), "{said}");
-        assert!(server.requests().len() <= 2, "those that were begun together, and no other");
+        assert!(server.requests().len() <= 2, "only the requests that started together");
     }
 }
 

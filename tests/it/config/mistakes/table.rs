@@ -92,7 +92,7 @@ const KEYS: &[(&str, &str, &[&str])] = &[
     ("sinks.out.path", "null", &["sinks.out.path: is missing; set it"]),
     ("sinks.out.mode", r#""999""#, &["octal permissions such as \"0640\""]),
     ("sinks.out.rotate_size", r#""100""#, &["a size with its unit", "\"100MiB\""]),
-    ("sinks.out.rotate_every", r#""7h""#, &["a whole fraction of it, such as \"15m\""]),
+    ("sinks.out.rotate_every", r#""7h""#, &["a whole fraction of a day, such as \"15m\""]),
     ("sinks.out.rotated_name", r#""events.jsonl""#, &["must have {time}"]),
     ("sinks.out.keep_files", "3", &["never closed: set sinks.out.rotate_size or sinks.out.rotate_every too"]),
     // Other tables
@@ -230,7 +230,7 @@ const COMMANDS: &[(&str, i32, &[&str])] = &[
     ("quarantine show -c", 64, &["--help"]),
     ("quarantine list -c", 1, &["no state exists in ~/state"]),
     ("quarantine retry a -c", 64, &["--all"]),
-    ("quarantine drop a -c", 64, &["<OFFSETS>"]),
+    ("quarantine drop a -c", 64, &["--all"]),
     ("quarantine drop a 1 --all -c", 64, &["'[OFFSETS]...'", "cannot be used with", "'--all'"]),
     (
         "quarantine drop a --all -c",
@@ -244,7 +244,7 @@ const COMMANDS: &[(&str, i32, &[&str])] = &[
     ("state copy --to mysql -c", 64, &["'--to <TO>'", "sled, postgres"]),
     ("state copy --to postgres -c", 78, &["state.url: is missing"]),
     ("search zz -c", 64, &["`zz` is neither a configured channel (a) nor a UUID"]),
-    ("get a 5x -c", 64, &["'<EVENT_ID>'", "must be a UUID"]),
+    ("get a 5x -c", 64, &["'<OFFSET|EVENT_ID>'", "must be an offset such as 15520, or a UUID"]),
     ("wait-watcher a x -c", 64, &["'<WATCHER_ID>'", "must be a UUID"]),
     ("channels pin zz -c", 64, &["channel `zz` is not configured; the configured channels are a"]),
     ("test-sink zz -c", 64, &["unknown sink zz; the sinks are: out"]),

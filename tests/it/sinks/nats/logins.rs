@@ -87,7 +87,7 @@ struct Secured {
 
 impl Secured {
     fn start() -> Option<Self> {
-        let (authority, directory) = (Authority::new("an authority of one's own"), tempfile::tempdir().unwrap());
+        let (authority, directory) = (Authority::new("a private authority"), tempfile::tempdir().unwrap());
         let path = |name: &str| directory.path().join(name);
         let ca = authority.write(&path("ca.pem"));
         let [certificate, key] = authority.issue_server(&path("server.pem"), &path("server-key.pem"));

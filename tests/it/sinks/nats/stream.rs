@@ -129,7 +129,7 @@ async fn a_full_stream_is_retried_without_dead_letters() {
     daemon.until("longer than an event is offered", |_| began.elapsed() > longer).await;
     nats.change(json!({"max_msgs": -1})).await;
     nats.until_count(40).await;
-    assert!(setup.tell(&["dead-letters", "list", "--json"]).await.json().is_empty(), "no event was given up");
+    assert!(setup.tell(&["dead-letters", "list", "--json"]).await.json().is_empty(), "no event became a dead letter");
     daemon.stop().await;
     assert_whole(&nats, &simulator, &[]).await;
 }

@@ -78,7 +78,7 @@ async fn a_server_that_fails_after_its_commit_loses_nothing_and_delays_no_other_
     let began = Instant::now();
     simulator.publish(0, 20);
     let other = || crate::support::rows_of(&tables.file);
-    daemon.until("the other goes on", |_| other() == 140).await;
+    daemon.until("the other sink continues", |_| other() == 140).await;
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     until_says(&setup, &mut daemon, "warehouse", "check host and port in sinks.warehouse.url").await;
     tables.database.server.run();
@@ -92,7 +92,7 @@ async fn a_server_that_fails_after_its_commit_loses_nothing_and_delays_no_other_
     tables.database.server.run();
     tables.until(&mut daemon, 540).await;
     let dead = setup.tell(&["dead-letters", "list", "--json"]).await;
-    assert_eq!(dead.json(), [] as [serde_json::Value; 0], "none was given up");
+    assert_eq!(dead.json(), [] as [serde_json::Value; 0], "no event became a dead letter");
     daemon.stop().await;
     tables.assert_each_once(&deliverable(&simulator, 0), 540);
 }
@@ -124,7 +124,7 @@ async fn a_server_down_for_a_minute_delays_no_other_sink_and_gets_each_event_onc
         simulator.publish(0, 10);
         rows += 10;
         let others = || (setup.lines(), crate::support::rows_of(&tables.file));
-        daemon.until("the others go on", |_| others() == (rows, i64::try_from(rows).unwrap())).await;
+        daemon.until("the other sinks continue", |_| others() == (rows, i64::try_from(rows).unwrap())).await;
         assert!(published.elapsed() < ON_TIME, "{:?}", published.elapsed());
     }
     daemon.until_logged(REFUSED).await;
@@ -134,7 +134,7 @@ async fn a_server_down_for_a_minute_delays_no_other_sink_and_gets_each_event_onc
     // The lane retries without an operator.
     tables.until(&mut daemon, rows).await;
     let dead = setup.tell(&["dead-letters", "list", "--json"]).await;
-    assert_eq!(dead.json(), [] as [serde_json::Value; 0], "none was given up");
+    assert_eq!(dead.json(), [] as [serde_json::Value; 0], "no event became a dead letter");
     let log = daemon.stop().await;
     assert_eq!(log.lines("sink accepts events again").len(), 1, "{}", log.0);
     let expected = deliverable(&simulator, 0);
@@ -167,7 +167,7 @@ async fn a_full_disk_is_retried_and_delays_no_other_sink() {
 
     let filling = fill(&mount.at);
     simulator.publish(0, 400);
-    daemon.until("the other goes on", |_| setup.lines() == 420).await;
+    daemon.until("the other sink continues", |_| setup.lines() == 420).await;
     until_says(&setup, &mut daemon, "warehouse", "make room at the server").await;
     until_says(&setup, &mut daemon, "local", "make room on its file system").await;
     let report = setup.tell(&["status", "--json"]).await.json().remove(0);

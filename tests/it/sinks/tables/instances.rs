@@ -64,7 +64,7 @@ async fn an_instance_frozen_during_a_delivery_writes_nothing_after_another_took_
     relay.becomes(Line::Good);
     stopped.signal(Signal::CONT);
     stopped.until_logged("these instances live").await;
-    eventually("what was on its way has arrived", || {
+    eventually("the delayed statement has arrived", || {
         (relay.held() > 0 && relay.connections() == 0 || fenced(&stopped) > 0).then_some(())
     })
     .await;

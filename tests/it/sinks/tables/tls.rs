@@ -28,7 +28,7 @@ impl Secured {
         if !programs(&["psql"]) {
             return None;
         }
-        let authority = Authority::new("an authority of one's own");
+        let authority = Authority::new("a private authority");
         let Some((server, address)) = Server::start_tls(&authority).await else {
             skip("PostgreSQL");
             return None;

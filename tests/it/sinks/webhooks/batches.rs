@@ -51,7 +51,7 @@ async fn a_batch_too_large_for_the_endpoint_is_split() {
     assert_eq!(offsets(&receiver.delivered()), deliverable(&simulator, 0), "in order, each once");
     assert!(setup.tell(&["dead-letters", "list", "--json"]).await.json().is_empty());
     let refused = receiver.requests() - receiver.received();
-    assert!(refused <= 4, "what is too large is known from then on: {refused} requests refused");
+    assert!(refused <= 4, "the sink remembers which size is too large: {refused} requests refused");
     let said = &log.lines(TOO_LARGE)[0];
     assert_eq!((&said["sink"], &said["batch_bytes"]), (&"hook".into(), &(1024 * 1024).into()), "{said}");
 }
@@ -62,7 +62,7 @@ async fn one_event_that_is_too_large_is_refused_with_both_sizes() {
     let (_simulator, setup) = giving_up_soon(&receiver).await;
     receiver.refuse_with(413, |_| true);
     let mut daemon = setup.start();
-    daemon.until("it is given up", |daemon| daemon.log().0.contains("it is a dead letter now")).await;
+    daemon.until("the event becomes a dead letter", |daemon| daemon.log().0.contains("it is a dead letter now")).await;
     daemon.stop().await;
     let letters = setup.tell(&["dead-letters", "list", "--json"]).await;
     let reason = letters.each("reason")[0].as_str().unwrap().to_owned();

@@ -34,7 +34,7 @@ fn verify_asymmetric(post: &Post, key: &PublicKey) {
 #[tokio::test]
 async fn http_2_with_mutual_tls_works_and_every_secret_signs() {
     let simulator = service(20).await;
-    let authority = Authority::new("an authority of one's own");
+    let authority = Authority::new("a private authority");
     let receiver = Receiver::start_tls(&authority).await;
     let mut setup = webhook_only(&simulator, &receiver);
     introduce(&mut setup, "hook", &authority);
@@ -113,7 +113,7 @@ async fn an_untrusted_endpoint_gets_nothing_and_is_reported() {
 #[tokio::test]
 async fn a_proxy_with_a_password_works() {
     let simulator = service(5).await;
-    let authority = Authority::new("an authority of one's own");
+    let authority = Authority::new("a private authority");
     let receiver = Receiver::start_tls(&authority).await;
     let proxy = ForwardProxy::start("Basic bWU6aHVudGVyMg==").await;
     let mut setup = webhook_only(&simulator, &receiver);
@@ -186,7 +186,7 @@ async fn the_proxy_of_the_environment_is_used_unless_disabled() {
 #[tokio::test]
 async fn a_400_caused_by_a_missing_client_certificate_says_so() {
     let simulator = service(5).await;
-    let authority = Authority::new("an authority of one's own");
+    let authority = Authority::new("a private authority");
     let receiver = Receiver::start_asking(&authority).await;
     receiver.always(Some(Reply::Refuse(400, None)));
     let setup = webhook_only(&simulator, &receiver);

@@ -31,7 +31,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // Also where something still stands in it.
+        // A lazy unmount works even if a file in it is still open.
         let _ = Command::new("umount").arg("-l").arg(&self.at).output();
     }
 }

@@ -114,7 +114,7 @@ fn ip(arguments: &[&str]) {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        // With it go the interfaces.
+        // This also deletes the interfaces.
         let _ = Command::new("ip").args(["netns", "del", &self.name]).output();
     }
 }

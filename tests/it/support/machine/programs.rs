@@ -1,4 +1,4 @@
-//! What this machine can run: programs of the system, whose reading of the files is an operator's, and a tracer.
+//! Runs system programs, and checks whether this machine has the programs that a test needs and can trace processes.
 
 use std::process::{Command, Output, Stdio};
 

@@ -1,9 +1,9 @@
-//! What random tests draw: the same each time, and something else under another `CHANNELD_TEST_SEED`.
+//! Random numbers for tests: the same in each run, and different under another `CHANNELD_TEST_SEED`.
 
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
-/// What is drawn for one purpose. A test that fails shows the seed, because its output is shown.
+/// A generator for one purpose. A test that fails shows the seed, because its output is shown.
 pub(crate) fn random(purpose: u64) -> StdRng {
     let seed = seed();
     println!("drawn with CHANNELD_TEST_SEED={seed}");
@@ -14,7 +14,7 @@ pub(crate) fn random(purpose: u64) -> StdRng {
 ///
 /// # Panics
 ///
-/// Where the variable is no number.
+/// If the variable is not a number.
 pub(crate) fn seed() -> u64 {
     std::env::var("CHANNELD_TEST_SEED").map_or(0, |seed| seed.parse().expect("CHANNELD_TEST_SEED is a number"))
 }

@@ -1,14 +1,14 @@
-//! Tests that this machine cannot run. Each is written down, and said when the run ends, by `tests/skipped.rs`.
+//! Tests that this machine cannot run. Each is recorded, and `tests/skipped.rs` reports them at the end of the run.
 
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Writes down that the running test is skipped, and what it needs. The test returns then.
+/// Records that the running test is skipped, and its requirement. The test then returns.
 ///
 /// # Panics
 ///
-/// Where every test has to run, because `CHANNELD_TEST_REQUIRE` is set.
+/// If every test has to run, because `CHANNELD_TEST_REQUIRE` is set.
 pub(crate) fn skip(needs: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");

@@ -1,4 +1,4 @@
-//! Waiting for what must come true, and for no longer than that.
+//! Waits until a condition is true, with a deadline instead of a fixed sleep.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// Between two looks.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// Looks until there is something to see.
+/// Calls `look` until it returns a value.
 pub(crate) async fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + LONGEST_WAIT;
     loop {
@@ -20,7 +20,7 @@ pub(crate) async fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T
     }
 }
 
-/// Waits until so many events have come, or more, for as long as more come.
+/// Waits until at least `count` events have arrived. Each new event extends the deadline.
 pub(crate) async fn until_count(count: usize, come: impl AsyncFn() -> usize) {
     let mut deadline = Instant::now() + LONGEST_WAIT;
     let mut seen = 0;

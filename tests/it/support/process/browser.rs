@@ -37,7 +37,7 @@ pub(crate) struct Browser {
 }
 
 impl Browser {
-    /// A new one; `None` where there is none on this machine, and the test is skipped.
+    /// A new browser. Returns `None` if this machine has no browser: the test is skipped.
     pub(crate) async fn start() -> Option<Self> {
         if !programs(&["chromium", "chromedriver"]) {
             return None;
@@ -73,7 +73,7 @@ impl Browser {
         self.until("the list is shown", "return document.title.startsWith('Events') && location.pathname == '/'").await;
     }
 
-    /// What a script returns.
+    /// Runs a script and returns its result.
     pub(crate) async fn run(&self, script: &str) -> Value {
         self.driver.execute(script, Vec::new()).await.unwrap()
     }
@@ -99,7 +99,7 @@ impl Browser {
         self.until_clicked(Locator::Css(selector)).await;
     }
 
-    /// Clicks a link or a button by what it says.
+    /// Clicks the link or the button that contains this text.
     pub(crate) async fn press(&self, text: &str) {
         let path = format!("//*[self::a or self::button or self::summary][contains(normalize-space(.), \"{text}\")]");
         self.until_clicked(Locator::XPath(&path)).await;
@@ -117,7 +117,7 @@ impl Browser {
         self.driver.find(place).await?.click().await
     }
 
-    /// Types into the field that a selector finds, in place of what stands there.
+    /// Replaces the text of the field that a selector finds.
     pub(crate) async fn fill(&self, selector: &str, text: &str) {
         let field = self.driver.find(Locator::Css(selector)).await.unwrap();
         field.clear().await.unwrap();
@@ -129,7 +129,7 @@ impl Browser {
         self.driver.active_element().await.unwrap().send_keys(keys).await.unwrap();
     }
 
-    /// What a page says.
+    /// The visible text of the page.
     pub(crate) async fn text(&self) -> String {
         self.run("return document.querySelector('main').innerText").await.as_str().unwrap().to_owned()
     }
@@ -140,7 +140,7 @@ impl Browser {
         serde_json::from_value(self.run(script).await).unwrap()
     }
 
-    /// What breaks a rule of accessibility on this page, in words; `None` where the rules are not on this machine.
+    /// Describes each violation of an accessibility rule on this page. Returns `None` if the rules are not installed.
     pub(crate) async fn violations(&self) -> Option<Vec<String>> {
         let rules = rules()?;
         let run = format!(

@@ -25,7 +25,7 @@ impl Clock {
         Some(Self { offset })
     }
 
-    /// Sets it so many seconds ahead of the machine's.
+    /// Sets this clock ahead of the machine's clock.
     pub(crate) fn set(&self, seconds: i64) {
         let new = self.offset.with_extension("new");
         std::fs::write(&new, seconds.to_string()).unwrap();

@@ -1,4 +1,4 @@
-//! A command that runs to its end, and what it said.
+//! Runs a command to its end and returns its output.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::process::{Child, Command};
 
-/// What a command said.
+/// The exit code and the output of a command.
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(crate) code: Option<i32>,

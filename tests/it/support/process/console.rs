@@ -26,7 +26,7 @@ pub(crate) struct Visitor {
     pub(crate) cookie: String,
 }
 
-/// A page, or what else was answered.
+/// A page or any other answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -42,7 +42,7 @@ impl Setup {
 }
 
 impl Console {
-    /// Starts it and waits for its address, which stands in one of its first lines.
+    /// Starts the console and waits for its address, which is in one of its first lines.
     pub(crate) async fn start(arguments: &[&str], config: Option<&Path>) -> Self {
         Self::start_with(arguments, config, &[]).await
     }
@@ -66,7 +66,7 @@ impl Console {
             }
         };
         let address = tokio::time::timeout(LONGEST_WAIT, reading).await.expect("it prints an address in time");
-        // It goes on writing there.
+        // The console continues to write there, so its output must be read.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Self { _child: child, address }
     }
@@ -155,7 +155,7 @@ impl Answer {
         links.map(|rest| rest.split_once('"').unwrap().0.rsplit_once('/').unwrap().1.parse().unwrap()).collect()
     }
 
-    /// The address of the first link that has this in front of it.
+    /// The address of the first link that follows this text.
     pub(crate) fn link(&self, before: &str) -> Option<String> {
         let (_, rest) = self.body.split_once(before)?;
         Some(rest.split_once('"')?.0.replace("&amp;", "&"))

@@ -33,7 +33,7 @@ pub(crate) struct Ended {
     pub(crate) log: Log,
 }
 
-/// What it wrote to standard error, in the JSON format.
+/// The daemon's output on standard error, in the JSON format.
 pub(crate) struct Log(pub(crate) String);
 
 impl Log {
@@ -111,7 +111,7 @@ impl Daemon {
         kill_process(pid, signal).unwrap();
     }
 
-    /// What it has logged until now.
+    /// The log until now.
     pub(crate) fn log(&self) -> Log {
         Log(String::from_utf8_lossy(&self.errors.lock().unwrap_or_else(PoisonError::into_inner)).into_owned())
     }

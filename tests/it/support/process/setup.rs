@@ -106,7 +106,7 @@ impl Setup {
         self.keys.retain(|other, _| other != key && !other.starts_with(&table));
     }
 
-    /// What must never be printed.
+    /// Adds a secret that must never be printed.
     pub(crate) fn keep_secret(&mut self, secret: &str) {
         self.secrets.push(secret.to_owned());
     }
@@ -160,7 +160,7 @@ impl Setup {
         Told::by(arguments, &self.path("channeld.toml"), &self.secrets).await
     }
 
-    /// Runs until the file holds so many lines, and stops.
+    /// Runs until the file has this number of lines, and stops.
     pub(crate) async fn run_until_lines(&self, lines: usize) {
         let mut daemon = self.start();
         // Before it has started, a signal ends it as it ends any process.
@@ -205,7 +205,7 @@ impl Setup {
         body.map(|body| body.to_vec())
     }
 
-    /// What is known of a quarantined event, once no daemon has the state open.
+    /// The stored details of a quarantined event. No daemon may have the state open.
     pub(crate) async fn quarantined(&self, channel: ChannelId, offset: Offset) -> Quarantined {
         self.ledger(channel).await.quarantined_at(offset).next().unwrap().clone()
     }
@@ -225,7 +225,7 @@ impl Setup {
     }
 }
 
-/// How many lines a file has; none where there is no file.
+/// How many lines a file has: 0 if the file does not exist.
 fn lines_of(path: &Path) -> usize {
     std::fs::read(path).map_or(0, |bytes| bytes.split(|byte| *byte == b'\n').count() - 1)
 }

@@ -28,7 +28,7 @@ use crate::support::{Log, Setup};
 /// The longest path that is looked at.
 const LONGEST_PATH: usize = 4096;
 
-/// What happens at a point.
+/// How the process is disturbed at a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Strike {
     /// The process is killed before the call.
@@ -41,12 +41,12 @@ pub(crate) enum Strike {
     Fail(Errno),
 }
 
-/// What a point changes.
+/// The change that a point makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     Write(PathBuf),
     Sync(PathBuf),
-    /// There was no such file.
+    /// The file did not exist before.
     Create(PathBuf),
     Rename {
         from: PathBuf,
@@ -84,7 +84,7 @@ pub(crate) struct Traces {
     pub(crate) code: Option<i32>,
     /// How many points it passed, or reached.
     pub(crate) points: u64,
-    /// What they changed, in the order in which they began.
+    /// The changes that the points made, in the order in which their calls began.
     pub(crate) changes: Vec<Change>,
     pub(crate) log: Log,
 }
@@ -127,7 +127,7 @@ impl Traced {
         Log(String::from_utf8_lossy(&log).into_owned())
     }
 
-    /// What came of it, once it [`has_ended`](Self::has_ended).
+    /// The result of the run, after it [`has_ended`](Self::has_ended).
     pub(crate) fn traces(mut self) -> Traces {
         let code = self.tracer.take().unwrap().join().unwrap();
         let changes = std::mem::take(&mut *self.shared.changes());
@@ -169,7 +169,7 @@ struct Tracer {
     directory: PathBuf,
     strike: Option<(u64, Strike)>,
     shared: Arc<Shared>,
-    /// What becomes of calls that have been struck, by thread, when they return.
+    /// The strikes to apply when the current call of a thread returns.
     fails: HashMap<Pid, Strike>,
 }
 
@@ -211,7 +211,7 @@ impl Tracer {
             Some(_) => return kill(self.pid, Signal::SIGKILL),
             None => {}
         }
-        // So it is when a call begins, and when one ends that there is not.
+        // The kernel sets this value when a call begins. At the end, only an unknown call has this value.
         let begins = registers.rax.cast_signed() == -i64::from(libc::ENOSYS);
         let Some(change) = begins.then(|| self.change(&registers)).flatten() else { return Ok(()) };
         self.shared.changes().push(change);
@@ -251,7 +251,7 @@ impl Tracer {
         half
     }
 
-    /// What a call changes, if it is a point.
+    /// The change that a call makes, if the call is a point.
     fn change(&self, registers: &libc::user_regs_struct) -> Option<Change> {
         let file = || std::fs::read_link(format!("/proc/{}/fd/{}", self.pid, registers.rdi)).ok();
         let change = match registers.orig_rax.cast_signed() {
@@ -286,7 +286,7 @@ impl Tracer {
     fn path_at(&self, address: u64) -> Option<PathBuf> {
         let memory = File::open(format!("/proc/{}/mem", self.pid)).ok()?;
         let mut path = vec![0; LONGEST_PATH];
-        // It may lie at the end of what is mapped.
+        // The path may be at the end of the mapped memory.
         let read =
             [LONGEST_PATH, 256, 64].into_iter().find_map(|most| memory.read_at(&mut path[..most], address).ok())?;
         let end = path[..read].iter().position(|byte| *byte == 0)?;

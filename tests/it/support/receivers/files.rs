@@ -1,4 +1,4 @@
-//! What a file sink has written, over all the files that it has closed.
+//! Reads the output of a file sink: the active file and all closed files.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -28,11 +28,11 @@ impl Files {
         closed
     }
 
-    /// What is in all of them. May be torn while the daemon runs.
+    /// The text of all files. The last line may be incomplete while the daemon runs.
     pub(crate) fn text(&self) -> String {
         let mut bytes = Vec::new();
         for path in self.closed().iter().chain([&self.active]) {
-            // What was compressed meanwhile is there under its other name at the next look.
+            // A file that was compressed meanwhile is found under its new name at the next attempt.
             let Ok(file) = std::fs::File::open(path) else { continue };
             let mut reader: Box<dyn Read> = match path.extension().and_then(|extension| extension.to_str()) {
                 Some("gz") => Box::new(flate2::read::MultiGzDecoder::new(file)),

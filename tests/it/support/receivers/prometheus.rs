@@ -1,4 +1,4 @@
-//! A real Prometheus that scrapes one daemon: what it makes of the metrics is what an operator's does.
+//! A real Prometheus that scrapes one daemon. It interprets the metrics exactly as an operator's Prometheus does.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -80,7 +80,7 @@ impl Prometheus {
         }
     }
 
-    /// What it tells; `None` as long as it does not serve.
+    /// The data of the answer; `None` until Prometheus accepts requests.
     async fn ask(&self, path: &str, parameters: &[(&str, &str)]) -> Option<Value> {
         let request = self.http.get(format!("{}{path}", self.url)).query(parameters);
         let answer = request.send().await.ok()?;

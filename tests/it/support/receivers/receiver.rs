@@ -1,4 +1,4 @@
-//! A webhook endpoint that writes down what it is told, and refuses as it is told.
+//! A webhook endpoint that records each request, and refuses requests on demand.
 
 use std::collections::VecDeque;
 use std::io::Read;
@@ -19,14 +19,14 @@ use tokio_rustls::rustls::ServerConfig;
 
 use crate::support::{Authority, Delivered, TlsListener};
 
-/// What a request is answered.
+/// The answer to a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Reply {
-    /// This status, with this `Retry-After`. What is refused is not written down.
+    /// This status, with this `Retry-After`. A refused request is not recorded.
     Refuse(u16, Option<u64>),
-    /// 204, so much later. Written down at once.
+    /// 204, after this delay. The request is recorded at once.
     Slow(Duration),
-    /// Nothing, ever. Written down at once.
+    /// No answer. The request is recorded at once.
     Hang,
 }
 
@@ -34,7 +34,7 @@ pub(crate) enum Reply {
 #[derive(Clone)]
 pub(crate) struct Post {
     pub(crate) version: Version,
-    /// The path, and the query where there is one.
+    /// The path, and the query if the request has one.
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
     /// Decompressed.
@@ -49,7 +49,7 @@ impl Post {
         self.headers["webhook-id"].to_str().unwrap()
     }
 
-    /// The records in it: one, or those of a batch.
+    /// The records in the request: one record or a batch.
     pub(crate) fn delivered(&self) -> Vec<Delivered> {
         if !self.body.starts_with('[') {
             return vec![Delivered::parse(&self.body)];
@@ -79,16 +79,16 @@ struct Book {
     tokens: Option<Tokens>,
 }
 
-/// What the token endpoint, `/token`, does.
+/// The state of the token endpoint, `/token`.
 #[derive(Default)]
 struct Tokens {
     /// How long each token lives.
     seconds: u64,
-    /// The requests for one: the header, and the form.
+    /// The requests for a token: headers and form.
     asked: Vec<(HeaderMap, String)>,
-    /// The one that is accepted.
+    /// The accepted token.
     current: Option<String>,
-    /// What is answered in the place of one.
+    /// The answer to send instead of a token.
     refusal: Option<(u16, &'static str)>,
 }
 
@@ -133,7 +133,7 @@ impl Receiver {
         self.url.clone()
     }
 
-    /// Takes only requests with an access token, which lives so long. The token endpoint is `/token`.
+    /// Accepts only requests with an access token, which expires after `seconds`. The token endpoint is `/token`.
     pub(crate) fn ask_for_tokens(&self, seconds: u64) {
         self.lock().tokens = Some(Tokens { seconds, ..Tokens::default() });
     }
@@ -143,12 +143,12 @@ impl Receiver {
         self.url.replace("/hook", "/token")
     }
 
-    /// Answers so in the place of a token; with `None` no longer.
+    /// Sends this answer instead of a token. `None` ends the refusal.
     pub(crate) fn refuse_tokens(&self, refusal: Option<(u16, &'static str)>) {
         self.lock().tokens.as_mut().unwrap().refusal = refusal;
     }
 
-    /// Accepts the token no longer that it has given.
+    /// No longer accepts the current token.
     pub(crate) fn revoke_token(&self) {
         self.lock().tokens.as_mut().unwrap().current = None;
     }

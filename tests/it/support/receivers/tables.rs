@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::support::{Daemon, Database, LONGEST_WAIT, LOOK_AGAIN, Setup, printed_lines, run};
 
-/// What prints the rows of a query, as psql does.
+/// A script that prints the rows of a query in the format of psql.
 const PYTHON: &str = "import sqlite3, sys
 for row in sqlite3.connect(sys.argv[1]).execute(sys.argv[2]):
     print('|'.join('' if cell is None else str(cell) for cell in row))";
@@ -32,7 +32,7 @@ impl Setup {
 }
 
 impl Tables {
-    /// What psql and python print for a query that both understand.
+    /// The output of psql and python for a query that both understand.
     pub(crate) fn both(&self, query: &str) -> [Vec<String>; 2] {
         [self.database.psql(query), sqlite(&self.file, query)]
     }
@@ -49,19 +49,19 @@ impl Tables {
         [rows.map_or(0, |rows| rows[0].get(0)), rows_of(&self.file)]
     }
 
-    /// Waits until each has so many rows, while the daemon runs.
+    /// Waits until each table has at least this number of rows, while the daemon runs.
     pub(crate) async fn until(&self, daemon: &mut Daemon, rows: usize) {
         let rows = i64::try_from(rows).unwrap();
         let deadline = Instant::now() + LONGEST_WAIT;
         while self.rows().await.iter().any(|found| *found < rows) {
             daemon.until("it runs", |_| true).await;
             let found = self.rows().await;
-            assert!(Instant::now() < deadline, "there are {found:?} of {rows} rows\n{}", daemon.log().tail());
+            assert!(Instant::now() < deadline, "found {found:?} of {rows} rows\n{}", daemon.log().tail());
             tokio::time::sleep(LOOK_AGAIN).await;
         }
     }
 
-    /// Asserts that each has these events and no other, in which order ever, and that its lanes have come to the last one.
+    /// Asserts that each table has exactly these events, in any order, and that the cursor of its lane is `through`.
     pub(crate) fn assert_each_once(&self, expected: &[i64], through: i64) {
         for found in self.both("select event_offset from events order by event_offset") {
             assert_eq!(found, expected.iter().map(ToString::to_string).collect::<Vec<_>>());
@@ -72,7 +72,7 @@ impl Tables {
     }
 }
 
-/// How many rows a table of a file has; none where it is not there.
+/// How many rows the table in a file has: 0 if the table does not exist.
 pub(crate) fn rows_of(file: &Path) -> i64 {
     let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
     let reader = rusqlite::Connection::open_with_flags(file, flags);
@@ -80,7 +80,7 @@ pub(crate) fn rows_of(file: &Path) -> i64 {
     rows.unwrap_or(0)
 }
 
-/// What python prints for a query on a file.
+/// The output of python for a query on a file.
 pub(crate) fn sqlite(file: &Path, query: &str) -> Vec<String> {
     printed_lines(&run(Command::new("python3").arg("-c").arg(PYTHON).arg(file).arg(query)))
 }

@@ -17,17 +17,17 @@ use tempfile::TempDir;
 
 use crate::support::{Authority, LONGEST_WAIT, LOOK_AGAIN, Setup, run, skip, until_count};
 
-/// What reads and asks.
+/// The client that reads records and queries the broker.
 const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/support/servers/kafka/client.py");
 
-/// Who may log in where a login is asked for.
+/// The user who may log in, if a listener requires a login.
 pub(crate) const USER: &str = "me";
 pub(crate) const PASSWORD: &str = "hunter2";
 
 /// A broker that is its own controller. It ends with the test process, or earlier when it is dropped.
 pub(crate) struct Broker {
     directory: PathBuf,
-    /// Deletes it, where the broker does not last as long as the process.
+    /// Deletes the directory, if the broker ends before the process.
     temporary: Option<TempDir>,
     ports: Ports,
     /// The shell that stops the broker when its input ends.
@@ -43,7 +43,7 @@ struct Ports {
     tls: SocketAddr,
     /// For clients that log in.
     login: SocketAddr,
-    /// What it tells clients of this listener to connect to is the relay's address.
+    /// For clients behind the relay. The broker tells them to connect to the relay's address.
     relayed: SocketAddr,
     controller: SocketAddr,
 }
@@ -102,11 +102,11 @@ fn is_there() -> bool {
 }
 
 impl Broker {
-    /// The broker that most tests share; `None` where there is none, and the test is skipped.
+    /// The broker that most tests share. Returns `None` if this machine has no broker: the test is skipped.
     pub(crate) fn shared() -> Option<Arc<Self>> {
         static SHARED: OnceLock<Option<Arc<Broker>>> = OnceLock::new();
         let shared = SHARED.get_or_init(|| {
-            // What lasts as long as the process is deleted by the keeper.
+            // This broker runs as long as the process, so the keeper deletes its directory.
             is_there()
                 .then(|| Arc::new(Self::in_directory(tempfile::tempdir().unwrap().keep(), None, Ports::new(), None)))
         });
@@ -116,7 +116,7 @@ impl Broker {
         shared.clone()
     }
 
-    /// A broker of one test. A relay stands before one of its listeners, if `before` makes one.
+    /// A broker of one test. Clients reach one of its listeners through a relay, if `before` makes one.
     pub(crate) async fn own<R>(before: impl AsyncFnOnce(SocketAddr) -> (SocketAddr, R)) -> Option<(Arc<Self>, R)> {
         if !is_there() {
             return None;
@@ -210,7 +210,7 @@ impl Broker {
         (&self.authority, self.directory.join("ca.pem"))
     }
 
-    /// What the client prints for a command.
+    /// The client's output for a command.
     fn ask(&self, what: &[&str]) -> Vec<u8> {
         run(python().arg(CLIENT).arg(what[0]).arg(self.ports.plain.to_string()).args(&what[1..]))
     }
@@ -287,12 +287,12 @@ impl Topic {
         Held(process)
     }
 
-    /// What is printed of a topic's settings.
+    /// The settings of a topic, as the client prints them.
     pub(crate) fn settings(&self, topic: &str) -> String {
         String::from_utf8(self.broker.ask(&["settings", topic])).unwrap()
     }
 
-    /// The records that have come so far, in the order of their coming.
+    /// The records until now, in the order in which they arrived.
     fn come(&self) -> Arc<Mutex<Vec<Record>>> {
         let mut reader = self.reader.lock().unwrap();
         let start = || Reader::start(self.broker.ports.plain, &self.name);
@@ -304,12 +304,12 @@ impl Topic {
         self.come().lock().unwrap().len()
     }
 
-    /// Waits until so many records have come, or more.
+    /// Waits until at least `count` records have arrived.
     pub(crate) async fn until_count(&self, count: usize) {
         until_count(count, async || self.count()).await;
     }
 
-    /// The records that are committed, those of each partition in their order.
+    /// The committed records. The records of each partition are in their order.
     pub(crate) fn all(&self) -> Vec<Record> {
         self.all_of(&self.name)
     }

@@ -21,7 +21,7 @@ use server::Server;
 /// The stream that tests use.
 pub(crate) const STREAM: &str = "events";
 
-/// So briefly a stream knows the ids of messages, in nanoseconds: what is exactly once is so without them.
+/// How long a stream remembers message ids, in nanoseconds: short, so that exactly-once delivery cannot rely on them.
 const SHORTEST_WINDOW: u64 = 100_000_000;
 
 /// Servers with JetStream. They end with the test process, or earlier when this is dropped.
@@ -40,7 +40,7 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// A header's value; empty where there is none.
+    /// A header's value: empty if the message does not have the header.
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.iter().find(|(other, _)| other == name).map_or("", |(_, value)| value)
     }
@@ -51,12 +51,12 @@ impl Message {
 }
 
 impl Nats {
-    /// A server, or nothing where there is no program, and the test is skipped.
+    /// A server. Returns `None` if the program is missing: the test is skipped.
     pub(crate) fn start() -> Option<Self> {
         Self::start_with("", json!({}))
     }
 
-    /// With further lines of configuration, and what a client says of itself to be let in.
+    /// A server with additional configuration lines, and the login that a client sends.
     pub(crate) fn start_with(lines: &str, login: Value) -> Option<Self> {
         Self::of(vec![(tempfile::tempdir().unwrap(), lines.to_owned())], login)
     }
@@ -191,7 +191,7 @@ impl Nats {
         counts.map(|count| usize::try_from(count.as_u64().unwrap()).unwrap()).sum()
     }
 
-    /// Waits until the stream holds so many events, or more.
+    /// Waits until the stream has at least `count` events.
     pub(crate) async fn until_count(&self, count: usize) {
         until_count(count, async || self.count().await).await;
     }

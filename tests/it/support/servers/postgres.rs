@@ -31,7 +31,7 @@ const VERSIONS: &str = "/usr/lib/postgresql";
 /// The server does not run as root. Debian's package makes this user.
 const USER: &str = "postgres";
 
-/// What each server is set to: at the end of its `postgresql.conf`, where the last line of a name holds.
+/// The settings of each server, appended to its `postgresql.conf`: the last line of a name takes effect.
 const SETTINGS: &str = "listen_addresses = ''\nfsync = off\nmax_connections = 200\n";
 
 /// A server. It ends with the test process, or earlier by [`stop`](Self::stop).
@@ -49,7 +49,7 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    /// A new database on the server that all tests share; `None` where there is no PostgreSQL, and the test is skipped.
+    /// A new database on the server that all tests share. Returns `None` if PostgreSQL is missing: the test is skipped.
     pub(crate) async fn new() -> Option<Self> {
         static SHARED: OnceLock<Option<Arc<Server>>> = OnceLock::new();
         let server = SHARED.get_or_init(|| Server::start().map(Arc::new)).clone();
@@ -120,7 +120,7 @@ impl Database {
         client.query(query, &[]).await
     }
 
-    /// What psql prints for statements, which all succeed.
+    /// The output of psql for statements, which must all succeed.
     pub(crate) fn psql(&self, statements: &str) -> Vec<String> {
         let mut psql = self.server.command("psql");
         psql.args(["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-d"]).arg(self.url()).arg("-c").arg(statements);
@@ -267,7 +267,7 @@ impl Drop for Server {
     }
 }
 
-/// The user to be, where this one is root.
+/// The user to run PostgreSQL as, if the current user is root.
 fn user() -> Option<User> {
     if !nix::unistd::geteuid().is_root() {
         return None;

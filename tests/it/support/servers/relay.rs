@@ -12,11 +12,11 @@ use tokio::task::JoinSet;
 
 use crate::support::LOOK_AGAIN;
 
-/// What becomes of what is on its way.
+/// How a relay treats requests and answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Line {
-    /// It arrives.
+    /// Both arrive.
     Good,
     /// Requests arrive; their answers do not, and the connection ends in their place.
     CutsAnswers,
@@ -27,14 +27,14 @@ pub(crate) enum Line {
     Silent,
 }
 
-/// Where the server listens.
+/// The address on which the server listens.
 #[derive(Clone, Debug)]
 enum Target {
     Socket(PathBuf),
     Address(SocketAddr),
 }
 
-/// What a request that records something carries, in the state or in a table of events: its statement is sent with it.
+/// Text in each request that writes to the state or to a table of events: clients send the statement each time.
 const COMMITS: [&[u8]; 2] = [b"set version = given.version", b"from lane, unnest("];
 
 /// A running relay.
@@ -49,7 +49,7 @@ pub(crate) struct Relay {
 #[derive(Default)]
 struct State {
     line: AtomicU8,
-    /// What the line becomes when the next commit comes. While it is good, nothing.
+    /// The line's state from the next commit on. `Good` changes nothing.
     at_commit: AtomicU8,
     /// Connections that are open.
     connections: AtomicUsize,
@@ -131,17 +131,17 @@ impl Relay {
         self.address
     }
 
-    /// From now on the line is so.
+    /// Sets the state of the line from now on.
     pub(crate) fn becomes(&self, line: Line) {
         self.state.line.store(line as u8, Ordering::Relaxed);
     }
 
-    /// When the next commit comes, the line is so, for that commit already.
+    /// Sets the state of the line from the next commit on, including that commit.
     pub(crate) fn becomes_at_commit(&self, line: Line) {
         self.state.at_commit.store(line as u8, Ordering::Relaxed);
     }
 
-    /// New connections are led to the server at this socket.
+    /// Forwards new connections to the server at this socket.
     pub(crate) fn leads_to(&self, socket: PathBuf) {
         *self.target.lock().unwrap_or_else(PoisonError::into_inner) = Target::Socket(socket);
     }
@@ -161,12 +161,12 @@ impl Relay {
         self.state.withheld.load(Ordering::Relaxed)
     }
 
-    /// The next request that contains these bytes is held, and what follows it on its connection.
+    /// Holds the next request that contains these bytes, and all later requests on its connection.
     pub(crate) fn holds_next(&self, bytes: &[u8]) {
         *self.state.late() = Late::Awaited(bytes.to_owned());
     }
 
-    /// Whether such a request has come.
+    /// Whether a request is held.
     pub(crate) fn is_holding(&self) -> bool {
         matches!(*self.state.late(), Late::Held)
     }
@@ -180,7 +180,7 @@ impl Relay {
         }
     }
 
-    /// Ends every connection. What they hold is lost.
+    /// Ends every connection. Requests and answers that the relay still holds are lost.
     pub(crate) fn cut(&self) {
         self.cut.notify_waiters();
     }

@@ -88,7 +88,7 @@ impl Authority {
         config(WebPkiClientVerifier::no_client_auth(), &self.pem, &self.issuer.key().serialize_pem())
     }
 
-    /// A server called `localhost` that lets everybody in.
+    /// A server called `localhost` that accepts every client.
     pub(crate) fn open_server(&self) -> Arc<ServerConfig> {
         let (certificate, key) = self.make("localhost");
         config(WebPkiClientVerifier::no_client_auth(), &certificate, &key)

@@ -1,4 +1,4 @@
-//! A service that answers whatever a test says, for what the simulator cannot do.
+//! A service whose answers come from the test, for behavior that the simulator does not support.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! The truth about the simulated service: what a right daemon delivers, and the bytes it got it from.
+//! The expected results for the simulated service: the events that a correct daemon delivers, and their original bytes.
 
 use std::collections::BTreeMap;
 

@@ -10,7 +10,7 @@ use channel::{Activity, ChannelStatus, Condition, LaneState, LaneStatus, Problem
 use operator::{Process, Report};
 use proof::event::Offset;
 
-/// A long error. A page must show all of it.
+/// A long error. A page must show the complete text.
 const ERROR: &str = "answered 503: the upstream of the receiver at https://receiver.example/a/long/path/that/does/not/fit has said \
                      that it is not there today, and the last word is ZEBRA";
 
@@ -170,7 +170,7 @@ fn keys_sort_choose_find_and_go_back() {
     assert_eq!(first(&mut model), "settlements-0998", "by lag");
     type_in(&mut model, "sss");
     type_in(&mut model, "f");
-    assert_eq!(model.rows.len(), 2, "what is in trouble, or waits");
+    assert_eq!(model.rows.len(), 2, "only channels with a problem or a wait");
     type_in(&mut model, "f");
     assert_eq!((model.rows.len(), first(&mut model)), (1, "settlements-0998".to_owned()), "what is behind");
     press(&mut model, KeyCode::Esc);

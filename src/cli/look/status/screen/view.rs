@@ -138,12 +138,7 @@ struct Column {
 const STATE: usize = 15;
 
 const COLUMNS: [Column; 9] = [
-    Column {
-        heading: "CURSOR",
-        width: 10,
-        from: 60,
-        value: |channel, _| channel.processed.map(|it| it.to_string()),
-    },
+    Column { heading: "CURSOR", width: 10, from: 60, value: |channel, _| channel.processed.map(|it| it.to_string()) },
     Column { heading: "NEWEST", width: 10, from: 120, value: |channel, _| channel.newest.map(|it| it.to_string()) },
     Column { heading: "LAG", width: 8, from: 40, value: |channel, _| channel.lag_events.map(|it| compact(it, 8)) },
     Column { heading: "RATE", width: 9, from: 110, value: |channel, _| channel.events_per_second.map(rate) },

@@ -31,7 +31,7 @@ pub(crate) struct Lists {
     avx2: Avx2,
     length: usize,
     number: usize,
-    /// The latest lists, until there are four of them.
+    /// The latest lists, at most four.
     latest: Vec<Point>,
     /// The points of all lists that are side by side, one group of four lists after another.
     points: Vec<Points>,
@@ -80,7 +80,7 @@ impl Lists {
         sums
     }
 
-    /// Puts the latest lists side by side if there are four.
+    /// Puts the latest lists side by side, as soon as four are complete.
     fn align_full(&mut self) {
         if self.latest.len() == SIDE_BY_SIDE * self.length {
             self.avx2.vectorize(

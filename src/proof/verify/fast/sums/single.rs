@@ -84,7 +84,7 @@ impl Lists {
         let Some(mut inverse) = Option::<Number>::from(product.normalize().invert_vartime()) else { return false };
         for list in self.points.chunks_exact_mut(self.length).rev() {
             for (one, other) in pairs(self.length, distance).rev() {
-                let before = self.products.pop().expect("there is a product for each pair");
+                let before = self.products.pop().expect("each pair has a product");
                 let sum = list[one].plus(&list[other], &inverse.mul(&before));
                 inverse = inverse.mul(&list[one].apart(&list[other]));
                 list[one] = sum;

@@ -1,4 +1,4 @@
-//! A client of the NATS protocol, written for the tests: what it reads does not go by the library that the daemon uses.
+//! A client of the NATS protocol, written for the tests. It does not depend on the library that the daemon uses.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -77,7 +77,7 @@ impl Client {
             let line = self.line().await?;
             let words: Vec<_> = line.split(' ').collect();
             let sizes: Vec<usize> = words.iter().rev().map_while(|word| word.parse().ok()).collect();
-            // MSG subject id [reply] size, and HMSG with the headers' size before that of all.
+            // The line is `MSG subject id [reply] size`. `HMSG` has the size of the headers before the total size.
             let (all, headers) = match words[0] {
                 "MSG" => (sizes[0], 0),
                 "HMSG" => (sizes[0], sizes[1]),

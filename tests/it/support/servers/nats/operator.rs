@@ -1,4 +1,4 @@
-//! An operator of NATS: its servers know users by tokens (JWT) that it has signed. What is in a token is the format of NATS,
+//! An operator of NATS: its servers know users by tokens (JWT) that it has signed. The tokens have the format of NATS,
 //! version 2.
 
 use base64::Engine;
@@ -17,7 +17,7 @@ impl Operator {
         Self { operator: KeyPair::new_operator(), account: KeyPair::new_account() }
     }
 
-    /// What the configuration of its servers says of it. Without an account for the system they have no JetStream.
+    /// The configuration lines of its servers. Without a system account, the servers have no JetStream.
     pub(crate) fn lines(&self) -> String {
         let system = KeyPair::new_account();
         let any = json!({"subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true, "conn": -1,
@@ -39,7 +39,7 @@ impl Operator {
         )
     }
 
-    /// What a credentials file of a new user holds.
+    /// The contents of a credentials file for a new user.
     pub(crate) fn credentials(&self) -> String {
         let user = KeyPair::new_user();
         let (token, seed) = (self.user(&user, false), user.seed().unwrap());
@@ -61,7 +61,7 @@ impl Operator {
     }
 }
 
-/// What `issuer` says of the one who has this public key.
+/// A token in which `issuer` makes these claims about the owner of this public key.
 fn token(issuer: &KeyPair, subject: &str, claims: &Value) -> String {
     let part = |json: Value| URL_SAFE_NO_PAD.encode(json.to_string());
     let head = part(json!({"typ": "JWT", "alg": "ed25519-nkey"}));

@@ -27,7 +27,7 @@ pub(super) fn program() -> Option<PathBuf> {
     found.or_else(system)
 }
 
-/// So many addresses of this host at which nothing listens.
+/// Finds `count` addresses of this host on which nothing listens.
 pub(super) fn free_addresses(host: Ipv4Addr, count: usize) -> Vec<SocketAddr> {
     let listeners: Vec<_> = (0..count).map(|_| TcpListener::bind((host, 0)).unwrap()).collect();
     listeners.iter().map(|listener| listener.local_addr().unwrap()).collect()
@@ -71,7 +71,7 @@ impl Server {
         run(Command::new("cp").arg("-a").arg(self.directory.path().join("jetstream")).arg(to));
     }
 
-    /// Replaces the data by that of a directory.
+    /// Replaces the data with a copy of this directory.
     pub(super) fn restore(&self, from: &Path) {
         let data = self.directory.path().join("jetstream");
         fs::remove_dir_all(&data).unwrap();

@@ -1,4 +1,4 @@
-//! Triggers in a test's database that write down what instances change, and what SQL says of it afterwards.
+//! Triggers in a test's database that record the changes of instances, and queries that check the changes afterwards.
 
 use ledger::store::PostgresSettings;
 use proof::event::ChannelId;
@@ -24,7 +24,7 @@ impl Database {
         assert_eq!(self.breaches().await, [] as [String; 0]);
     }
 
-    /// What was written down and must not be.
+    /// The recorded changes that are not allowed.
     pub(crate) async fn breaches(&self) -> Vec<String> {
         self.query("select breach from audit.breaches").await.iter().map(|row| row.get(0)).collect()
     }

@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 use super::{LOOK_AGAIN, Server, USER};
 
 impl Server {
-    /// A copy of this server that follows it, by a relay before this one. It knows what the relay has let through.
+    /// A standby that replicates this server through a relay. It has only the data that the relay has forwarded.
     pub(crate) fn standby(&self, relay: SocketAddr) -> Self {
         let standby = Self::without_data(self.programs.clone());
         let mut copying = self.command("pg_basebackup");
         copying.args(["--no-sync", "-c", "fast", "-X", "stream", "-R", "-U", USER, "-h", "127.0.0.1", "-p"]);
         copying.arg(relay.port().to_string()).arg("-D").arg(standby.data());
         assert!(copying.status().unwrap().success());
-        // The sockets are in the directory too, and this one's is not in use.
+        // The sockets are in the data directory, so the copy contains a lock file. No server uses the new socket yet.
         std::fs::remove_file(standby.socket().with_extension("5432.lock")).unwrap();
         standby.run();
         standby

@@ -222,7 +222,7 @@ fn column<const AT: usize>(a: &[Four; LIMBS], b: &[Four; LIMBS]) -> Four {
     sum
 }
 
-/// Like [`columns`], for an element multiplied by itself.
+/// Like [`columns`], for the square of an element.
 #[inline(always)]
 fn columns_of_square(a: &[Four; LIMBS]) -> [Four; COLUMNS] {
     let mut twice = *a;
@@ -235,7 +235,7 @@ fn columns_of_square(a: &[Four; LIMBS]) -> [Four; COLUMNS] {
 #[inline(always)]
 fn column_of_square<const AT: usize>(a: &[Four; LIMBS], twice: &[Four; LIMBS]) -> Four {
     let first = AT.saturating_sub(LIMBS - 1);
-    // First the middle limb if there is one, then the pairs around it.
+    // First the middle limb of an even column, then the pairs around it.
     let mut sum = product(a[AT / 2], if AT.is_multiple_of(2) { a[AT / 2] } else { twice[AT / 2 + 1] });
     for at in first..AT / 2 {
         sum += product(a[at], twice[AT - at]);
