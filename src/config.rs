@@ -1,8 +1,8 @@
 //! The configuration: compiled-in defaults, the operator's file and the environment, merged and then checked once.
 //!
-//! `config/default.toml` documents every key. Each value is read through a `Section`, which records a mistake with its
-//! key and origin and continues, so an operator sees all mistakes at once. The result consists of the settings types of
-//! the modules below, and none of these modules reads this one. A [`Config`] needs no further check.
+//! `config/default.toml` documents every key. Each value is read through a `Section`, which records a mistake with
+//! its key and origin and continues, so an operator sees all mistakes at once. The result is built from settings
+//! types that other crates define. Those crates do not depend on this module. A [`Config`] needs no further check.
 //!
 //! | module | contents |
 //! |---|---|
@@ -17,7 +17,7 @@
 //!
 //! * **All or nothing.** A [`Config`] exists only if nothing was wrong, unknown keys included.
 //! * **Secrets are silent.** No problem, note or `Debug` output contains a secret. Malformed secrets are not quoted either.
-//! * **Read, not watched.** Loading has no effect and keeps nothing. To reload, load again.
+//! * **Read, not watched.** Loading has no side effects and keeps no state or open files. To reload, load again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;

@@ -110,7 +110,7 @@ struct Daemon {
     logs: Logs,
     trace_export: TraceExport,
     notifier: Arc<Notifier>,
-    /// The data behind the answers to operators, including the part that each new configuration replaces.
+    /// The data from which operators' requests are answered. Part of it is replaced on each reload.
     sources: Sources,
     operations: watch::Sender<Arc<Operations>>,
     /// Requests of `channeld reload`.

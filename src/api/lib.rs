@@ -51,9 +51,9 @@ pub use page::{MAX_RECORDS, Page, Watcher};
 
 use buffers::Buffers;
 
-/// The smallest page that is requested if memory is short. A page of one event cannot be distinguished from the top of
-/// a longer range. A page of two events, requested one offset early from a service that includes that offset, may
-/// contain no new event.
+/// The smallest page that is requested if memory is short. If a page is limited to one event, it is unclear whether
+/// that event is the whole range or only the newest event of a longer range. Requests start one offset early. If the
+/// service includes that offset in its answer, a page of two events may contain nothing new.
 pub const SMALLEST_PAGE: u16 = 3;
 
 /// The connection settings of the service.
@@ -95,7 +95,7 @@ impl PartialEq for Client {
 }
 
 impl Client {
-    /// Returns this client with the memory of its bodies counted for a channel.
+    /// Returns this client, but charges the memory of its response bodies to the given channel.
     #[must_use]
     pub fn counted_by(self, memory: Arc<ChannelMemory>) -> Self {
         Self { memory, ..self }

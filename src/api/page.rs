@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * **A bad record does not affect others** if its offset can be read. Only the offset and the id are read here, and
-//!   bytes that are not UTF-8 spoil no other record.
+//! * **A bad record does not affect others** if its offset can be read. Only the offset and the id are parsed here.
+//!   Bytes that are not UTF-8 affect only the record that contains them.
 //! * **A page without a clear order is malformed.** The position of a record is unknown if its offset cannot be read,
 //!   or if its offset is not below the offset of the previous record. Accepting the other records would be a guess.
 //! * **No defaults.** A page in which `events` or `has_more` is missing or `null` is malformed. If it were treated as
@@ -45,8 +45,8 @@ struct Wire<'a> {
 impl Page {
     /// Reads the body of poll or search. Its records are slices of the body.
     ///
-    /// If the body is not UTF-8, it is read as if every byte were a character. This does not move JSON's own
-    /// characters. It needs additional memory of one to two times the body's length.
+    /// If the body is not UTF-8, it is read as if every byte were a character. JSON's structural characters are
+    /// ASCII, so they are still recognized. This needs additional memory of one to two times the body's length.
     ///
     /// # Errors
     /// [`InvalidResponse`] if the body is not a page, or the order of its records cannot be determined.
@@ -80,8 +80,8 @@ impl Page {
     }
 }
 
-/// A longer page is parsed on a blocking thread. Parsing a page of this size takes a fraction of a millisecond, but the
-/// longest pages take many milliseconds.
+/// The longest page, in bytes, that is parsed on the async thread. Longer pages go to a blocking thread. Parsing a
+/// page of this size takes a fraction of a millisecond, but the longest pages take many milliseconds.
 const READ_HERE: usize = 64 << 10;
 
 /// Like [`Page::read`], but does not block an async thread.
@@ -158,7 +158,8 @@ fn records<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<&'de RawVal
 /// A watcher as the service returns it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Watcher {
-    /// `pending`, `active`, `failed`, `archiving`, `archived`, `archive_failed`, or a new word.
+    /// `pending`, `active`, `failed`, `archiving`, `archived`, `archive_failed`, or a status that this version does
+    /// not know.
     pub status: String,
     /// The reason, if the service gives one. It may be empty.
     pub status_reason: Option<String>,

@@ -1,4 +1,4 @@
-//! Walks through a channel's events by the second in which they were created.
+//! Walks through a channel's events by the time of their creation, one range of seconds at a time.
 //!
 //! Search returns the newest events of a range of seconds, limited to a page. The walk requests adjacent windows of
 //! seconds, in ascending or descending order, and returns the events in the order of their offsets.
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, VecDeque};
 use super::Page;
 use proof::event::{Offset, RawEvent};
 
-/// The maximum difference in seconds between the order of `created` and the order of offsets.
+/// How many seconds an event's `created` may lie before that of an event with a lower offset.
 pub const SKEW: i64 = 60;
 
 /// No event is created in this Unix second or later.
@@ -67,7 +67,8 @@ pub struct Windows {
     end: i64,
     span: i64,
     full: usize,
-    /// `has_more` was set for a second that did not fill its page. It therefore says nothing about the window.
+    /// The service set `has_more` on a one-second window although the page was not full. From then on, `has_more` is
+    /// ignored.
     has_more_says_nothing: bool,
     /// The windows that are not settled: the end of each, and its last event.
     unsettled: VecDeque<(i64, WalkOffset)>,
@@ -75,7 +76,8 @@ pub struct Windows {
     settled: Option<WalkOffset>,
     /// The end of the last settled window.
     settled_edge: i64,
-    /// The second up to which the windows were read before. Their settled events may have been returned already.
+    /// While windows are read again: the second up to which they were read before. Their settled events may have been
+    /// returned already.
     read_before: Option<i64>,
     held: BTreeMap<WalkOffset, RawEvent>,
     held_bytes: usize,
@@ -108,7 +110,8 @@ impl Windows {
         self.to(self.seen + self.direction as i64 * self.span)
     }
 
-    /// The window from the current second to `second` or to the end. `None` if the walk is already there.
+    /// The window from the walk's position to `second`, or to the end of the walk if that comes first. While windows
+    /// are read again, the window also ends where they end. `None` if the walk is already there.
     pub fn to(&self, second: i64) -> Option<Window> {
         let end = self.read_before.unwrap_or(self.end);
         let window = match self.direction {
@@ -172,7 +175,7 @@ impl Windows {
         self.held_bytes = self.held.values().map(|event| event.json.len()).sum();
     }
 
-    /// Makes the next window half as long as one of this span, or shorter.
+    /// Limits the next window to half of `span`, but at least one second.
     fn halve(&mut self, span: i64) {
         self.span = self.span.min(span / 2).max(1);
     }
@@ -215,7 +218,8 @@ impl Windows {
         ready
     }
 
-    /// The offset at the current end of the walk's complete range: no event can be missing up to it, or down to it.
+    /// The end of the offsets that the walk has completely covered. Ascending, no event up to it is missing.
+    /// Descending, no event down to it is missing.
     pub fn settled(&self) -> Option<Offset> {
         Offset::new(self.settled?.abs())
     }

@@ -58,7 +58,7 @@ pub struct ClusterState {
     pub work: BTreeSet<ChannelId>,
     /// All instances and channels at the last heartbeat.
     pub view: Arc<ClusterView>,
-    /// Why no heartbeat has succeeded since.
+    /// Why no heartbeat has succeeded since `view` was taken.
     pub trouble: Option<String>,
 }
 
@@ -129,7 +129,8 @@ impl Member {
         });
     }
 
-    /// Releases the channels that were not run here at the previous heartbeat either, and are not just changing hands.
+    /// Releases the channels that this instance has owned, under the same epoch, without running them for two
+    /// heartbeats in a row. After one heartbeat, a channel may just be changing hands.
     async fn give_up(&mut self, unworked: BTreeMap<ChannelId, u64>) {
         let before = std::mem::replace(&mut self.unworked, unworked.clone());
         let left: BTreeMap<_, _> =
@@ -181,7 +182,8 @@ impl Member {
 }
 
 impl ClusterState {
-    /// Whether this instance does not know a channel's current state. A command without a daemon shows the recorded state.
+    /// Whether this instance does not know a channel's current state, because it does not run the channel. A command
+    /// without a daemon reads the recorded state, which is current if no instance owns the channel.
     pub fn is_elsewhere(&self, channel: ChannelId, is_daemon: bool) -> bool {
         !self.work.contains(&channel) && (is_daemon || self.view.owner(channel).is_some())
     }

@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(error.problems[0].origin.as_deref(), Some("file channeld.toml, line 2"));
     }
 
-    /// The keys of the problems with a part, after the whole environment was read.
+    /// Loads one part from this text and this variable, and returns the keys that have problems.
     fn problems<T>(
         text: &str,
         variable: (&str, &str),

@@ -11,10 +11,12 @@
 //!   newest `SAMPLED` rows.
 //! * **Keyset.** A further page begins at a row's position, not at a row count, so new rows do not shift the pages.
 
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
+use net::tasks::lock;
 use proof::event::ChannelId;
 use sink::{PostgresSettings, SqliteSettings};
 
@@ -49,6 +51,9 @@ pub(super) const MOST_ROWS: usize = 200;
 const BUDGET: Duration = Duration::from_millis(120);
 const PATIENT_BUDGET: Duration = Duration::from_secs(10);
 
+/// How long a sample stays in the cache. Reading and counting its rows takes longer than reading a page.
+const SAMPLED_FOR: Duration = Duration::from_secs(15);
+
 /// The time limit of other queries.
 const SMALL: Duration = Duration::from_secs(10);
 
@@ -78,6 +83,7 @@ pub(super) struct Table {
     pub(super) sink: String,
     pub(super) search: Search,
     backend: Box<dyn Backend>,
+    sample: Mutex<Option<(Instant, Arc<Sample>)>>,
 }
 
 impl Source {
@@ -97,7 +103,7 @@ impl Source {
             EventSource::Postgres(..) => return Err("this channeld was built without the feature postgres".to_owned()),
             EventSource::Service(why) => return Ok(Self::Service(why)),
         };
-        Ok(Self::Table(Table { sink, search, backend }))
+        Ok(Self::Table(Table { sink, search, backend, sample: Mutex::default() }))
     }
 }
 
@@ -127,8 +133,18 @@ impl Table {
         Ok(page)
     }
 
-    /// The newest rows.
-    pub(super) async fn sample(&self) -> Result<Sample, TableError> {
+    /// The newest rows, at most [`SAMPLED_FOR`] old.
+    pub(super) async fn sample(&self) -> Result<Arc<Sample>, TableError> {
+        let last = lock(&self.sample).clone();
+        if let Some((at, sample)) = last.filter(|(at, sample)| at.elapsed() < SAMPLED_FOR && !sample.rows.is_empty()) {
+            return Ok(sample);
+        }
+        let sample = Arc::new(self.read_sample().await?);
+        *lock(&self.sample) = Some((Instant::now(), sample.clone()));
+        Ok(sample)
+    }
+
+    async fn read_sample(&self) -> Result<Sample, TableError> {
         let deadline = Instant::now() + SMALL;
         let page_query = PageQuery { filter: &Filter::default(), below: None, limit: SAMPLED, deadline };
         let Page { rows, is_stopped, .. } = self.backend.page(page_query).await?;

@@ -8,8 +8,8 @@ use rustix::process::kill_current_process_group;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM};
 use tokio::time::timeout;
 
-/// The system does not stop a process that nothing could continue. A process that still runs after this time was not
-/// stopped.
+/// The system ignores the request to stop if no shell is left that could continue the process. A process that still
+/// runs after this time was not stopped.
 const NOT_STOPPED: Duration = Duration::from_millis(200);
 
 /// The request that a signal makes.
@@ -41,8 +41,8 @@ impl Signals {
     }
 }
 
-/// Stops this process and the rest of its job, which a shell waits for, until it is continued. This does the work of Ctrl-Z
-/// if the program handles the keys of the terminal itself.
+/// Suspends this process and the other processes of its shell job until the shell continues them. This does the work
+/// of Ctrl-Z if the program handles the keys of the terminal itself.
 ///
 /// # Errors
 /// If the signal cannot be sent or noticed.

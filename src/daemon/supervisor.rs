@@ -31,7 +31,7 @@ use telemetry::ALWAYS;
 /// The waits before a channel that panicked or lost its lease is restarted.
 const RESTART: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60) };
 
-/// A channel that has run for at least this time is restarted after the first wait again.
+/// If a channel has run for at least this time, its waits start over with the first one.
 const SOUND_RUN: Duration = Duration::from_secs(60);
 
 /// The delay between the starts of two channels. If many channels started at once, each would open its own connection.
@@ -179,7 +179,8 @@ impl Supervisor {
                 self.stop.cancel();
                 return Some(EndReason::SinkClosed);
             }
-            // These are not defects, so their waits do not grow. A heartbeat ends both conditions, one way or the other.
+            // A lost lease and an unreachable database are not defects, so their waits do not grow. The next
+            // successful heartbeat resolves both.
             ChannelError::Lost | ChannelError::State(StateError::Database(_)) => restarts.waits.reset(),
             ChannelError::State(_) => {
                 error!(target: ALWAYS, channel = %name, error = %Chain(&error), "stopping: nothing more can be recorded; recorded progress is kept, and the rest is read again at the next start");

@@ -6,7 +6,7 @@
 //!   its commits are written.
 //! * **In order.** Effects reach the store in the order in which commits were applied.
 //! * **Durable before it answers.** [`LeasedLedger::commit`] returns when the store has the effects. Until then the ledger is
-//!   ahead of the store, and code that reads the ledger must not act on it externally.
+//!   ahead of the store, and code that reads the ledger must not cause effects outside the process.
 //!
 //! # Cancellation
 //!
@@ -53,15 +53,15 @@ const MOVED_BYTES: usize = 8 << 20;
 pub struct Ledgers {
     /// The store, for access that needs no lease: bodies, channels, and losses.
     pub store: Arc<dyn Store>,
-    /// Locked by the owner of each channel.
+    /// One lock per channel. The owner of the channel in this process holds it.
     owners: Mutex<HashMap<ChannelId, Arc<tokio::sync::Mutex<()>>>>,
     commits: mpsc::Sender<Request>,
     releases: mpsc::UnboundedSender<Lease>,
     /// The progress of writes.
     pub writes: Arc<Writes>,
-    /// Leases that this process has acquired, and the deprecated counter of the same.
+    /// Two counters of the leases that this process has acquired. The second has the deprecated name.
     pub leases_taken: [IntCounter; 2],
-    /// Leases that this process has lost, and the deprecated counter of the same.
+    /// Two counters of the leases that this process has lost. The second has the deprecated name.
     pub leases_lost: [IntCounter; 2],
     /// The tasks that write. They end when this is dropped.
     tasks: JoinSet<()>,
@@ -79,8 +79,8 @@ pub struct LeasedLedger {
     pub ledger: Arc<Mutex<Ledger>>,
     store: Arc<dyn Store>,
     commits: mpsc::Sender<Request>,
-    /// Wakes tasks that wait for room, in the order in which they started to wait, because a test history must repeat
-    /// exactly.
+    /// Wakes the tasks that wait for room in the order in which they began to wait, so that a test run can be
+    /// reproduced exactly.
     changed: Notify,
     owner: Arc<Owner>,
 }
@@ -180,7 +180,7 @@ impl Ledgers {
         Ok(Ledger::load(entries, 0)?.0)
     }
 
-    /// Records that a channel shows these proofs, and returns the proofs that another channel showed first, like
+    /// Records that these proofs appeared in a channel. Returns those that appeared in another channel first. See
     /// [`Store::show`]. Waits while the store cannot be reached, because nothing could be recorded during that time
     /// anyway.
     pub async fn show(&self, channel: ChannelId, proofs: &[Proof]) -> Vec<(Digest, EventLocation)> {

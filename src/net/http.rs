@@ -129,9 +129,9 @@ pub fn client_by(url: &Url, connection: &Connection, asked: Arc<AtomicBool>) -> 
     Ok(proxy.apply(client).map_err(reqwest::Error::without_url)?)
 }
 
-/// Configures TLS with ring, for one client and not for the whole process. If TLS `is_used`, the server's certificate is
-/// checked against `authorities`, or against the system's if the list is empty. `asked` becomes true when the server
-/// asks for the client's certificate.
+/// Configures TLS with ring, for one client and not for the whole process. If `is_used` is true, the server's
+/// certificate is checked against `authorities`, or against the system's authorities if there are none. `asked`
+/// becomes true when the server asks for the client's certificate.
 ///
 /// # Errors
 /// If the certificates cannot be used.

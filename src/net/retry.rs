@@ -1,7 +1,7 @@
 //! The wait before a retry: growing, jittered and bounded.
 //!
-//! Only this file uses the `backoff` crate. It corrects two behaviors of the crate: it stops retrying after fifteen
-//! minutes by default, and jitter can exceed the maximum.
+//! Only this file uses the `backoff` crate. This file corrects two behaviors of the crate: by default, the crate stops
+//! retrying after fifteen minutes, and its jitter can exceed the maximum.
 
 use std::time::Duration;
 

@@ -51,7 +51,7 @@ pub struct Report {
     /// The instances that share the channels. Empty if the state belongs to one process.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub instances: Vec<InstanceStatus>,
-    /// Why there has been no heartbeat since the other instances were last seen. `None` if a heartbeat came in time.
+    /// Why the latest heartbeat failed, so `instances` is out of date. `None` if it succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heartbeat_error: Option<String>,
     /// The channels in the order of their names.
@@ -59,7 +59,7 @@ pub struct Report {
 }
 
 impl Operations {
-    /// Returns the current status of all instances, or of this instance only if `here` is set.
+    /// Returns the status of all instances. If `here` is set, returns only the status of this instance.
     pub(crate) async fn status(&self, request: &GetStatus) -> Result<Report, Refusal> {
         let mut report = self.report().await?;
         if let Some(peers) = self.cluster.as_ref().filter(|_| !request.here) {

@@ -3,9 +3,9 @@
 //! # Invariants
 //!
 //! * **Bytes survive.** A [`RawEvent`] keeps the service's JSON as it arrived, including unknown fields.
-//! * **One reading.** A record is [`Malformed`] if two JSON readers could read it differently, because a known name occurs
-//!   twice or in another case. The reference verifier takes the last spelling, and other readers take the first. A proof
-//!   must not be valid for only one of them.
+//! * **One reading.** A record is [`Malformed`] if two JSON readers could read it differently, because a known name
+//!   occurs twice, or with different capitalization. If a name is repeated, the reference verifier uses the last
+//!   occurrence, and other readers use the first. A proof must not be valid for only one of them.
 //! * **No I/O, no clock.**
 
 use std::fmt;
@@ -230,8 +230,8 @@ impl Event {
     ///
     /// # Errors
     /// [`Malformed`] if a field that this version knows is missing, ambiguous or of the wrong shape. This is stricter than
-    /// the reference for JSON that two readers could read differently or that one of them could not read. Unknown fields
-    /// and types are accepted.
+    /// the reference: it also rejects JSON that two readers could interpret differently, or that only one of them
+    /// could parse. Unknown fields and types are accepted.
     pub fn parse(json: Bytes) -> Result<Self, Malformed> {
         json::check(&json)?;
         let record = Object::read(&json)?;
@@ -252,7 +252,7 @@ impl Event {
             (EventType::WatcherEvent, _)
             | (EventType::OperationStatus, Some("confirmed_latest" | "confirmed_safe" | "confirmed"))
             | (EventType::QueryStatus, Some("completed")) => true,
-            // A text to sign without a proof means that the proof has not arrived yet, for any status.
+            // Whatever the status is, an event that has a text to sign but no proof is still waiting for the proof.
             _ => self.payload.signed.is_some(),
         }
     }
@@ -283,7 +283,8 @@ pub struct OcrProof {
     pub report: Box<str>,
     /// `0x` and the bytes that are hashed with the report.
     pub context: Box<str>,
-    /// `0x` and 65 bytes for each signature. `None` represents `null`. It is malformed, but only if the signature is read.
+    /// `0x` and 65 bytes for each signature. `None` represents `null`. A `null` makes the proof malformed only if
+    /// verification reaches that signature.
     pub signatures: Vec<Option<Box<str>>>,
 }
 

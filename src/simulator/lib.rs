@@ -7,8 +7,8 @@
 //!
 //! # Invariants
 //!
-//! * **Deterministic.** Everything except the time of day follows from [`Options::seed`], for each event separately and
-//!   without a table. A backlog of a million events is therefore available at once.
+//! * **Deterministic.** Everything except the time of day is computed from [`Options::seed`]. Each event is computed
+//!   on its own, without a stored table. A backlog of a million events is therefore available at once.
 //! * **Signed once.** A record that has been made is kept, so that a benchmark measures the client.
 //! * **Honest about itself.** [`Simulator::offsets`] returns the verdict that a correct verifier must reach for each event.
 //!
@@ -146,7 +146,7 @@ impl Simulator {
         assert!(found, "channel {channel} has no event at offset {offset}");
     }
 
-    /// Shows an event's payload and proof again, as a new event of `into`, and returns its offset.
+    /// Publishes an event's payload and proof again, as a new event of channel `into`, and returns its offset.
     ///
     /// # Panics
     /// If channel `from` has no event at this offset.

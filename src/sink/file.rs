@@ -30,8 +30,10 @@
 //!
 //! A program that compresses a file immediately after moving it may do so while a batch is still being written
 //! (`delaycompress` avoids this). A program that copies the file and then empties it (`copytruncate`) loses the lines that
-//! are written between the two steps. The active file is then absent, is empty or has no recorded event of a channel. This
-//! does not change a position.
+//! are written between the two steps.
+//!
+//! After another program has rotated, the active file is absent, or it is empty, or it has no recorded event of a
+//! channel. The position of the channel does not change because of this.
 //!
 //! # Cancellation
 //!
@@ -74,8 +76,8 @@ pub struct File {
 }
 
 impl File {
-    /// Creates the sink. The file is opened on the first use, unless its names could be confused with the names of other
-    /// files in `open`. Until the file can be opened, each use returns [`SinkError::Io`].
+    /// Creates the sink. The file is opened on the first use. It is not opened while it or its closed files could be
+    /// confused with other files in `open`. Until the file can be opened, each use returns [`SinkError::Io`].
     pub fn new(settings: FileSettings, open: OpenFiles, failures: UpkeepFailures) -> Self {
         let journal = Arc::new(Mutex::new(Journal::new(settings.clone(), open, failures)));
         Self { journal, settings, upkeep: OnceLock::new() }

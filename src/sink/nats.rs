@@ -11,11 +11,12 @@
 //! A lane is one channel at one sink. It has its own subject in the stream, `POSITIONS.CHANNEL-ID.SINK`. The last message
 //! on this subject is the lane's position, which the module `sink::stream` describes, with its invariants.
 //!
-//! A lane *claims* its subject before it sends anything: it reads the position, and publishes it again under its own name
-//! with `Nats-Expected-Last-Subject-Sequence`. The server stores the message only if no other message was stored on the
-//! subject since the position was read. Every later message of the lane has the condition that the claim, or the position
-//! that followed it, is still the last message. The next claim breaks this condition for all earlier messages, even if they
-//! were delayed in a frozen process, in a buffer or on the network. So the server fences older instances.
+//! A lane *claims* its subject before it sends anything: it reads the position, and publishes it again under its own
+//! name with `Nats-Expected-Last-Subject-Sequence`. The server stores the message only if no other message was stored
+//! on the subject since the position was read. Every later message is sent on a condition: the last message on the
+//! subject must still be the claim, or the newest position that the lane has published since. The next claim breaks
+//! this condition for all earlier messages, even if they were delayed in a frozen process, in a buffer or on the
+//! network. So the server fences older instances.
 //!
 //! # Exactly once in atomic batches
 //!
@@ -25,11 +26,12 @@
 //!
 //! * *Crash before the batch is complete:* the server discards it.
 //! * *Crash after it:* the position names the events. [`resume`](Sink::resume) claims and reads it, and the sink skips them.
-//! * *The answer is lost:* the lane resumes before it does anything else. If the position that it then reads names the batch,
-//!   the batch was stored. If not, the condition of the batch is broken, and it will never be stored.
-//! * *The server stores only a part:* NATS 2.15 does so if its storage fills up within a batch. Each claim searches for
-//!   events of the lane after its last position, and so does a delivery whose ids the server reports as duplicates. The
-//!   sink skips these events.
+//! * *The answer is lost:* the lane resumes before it does anything else. It then reads the position. If that position
+//!   includes the batch, the batch was stored. If not, the batch will never be stored, because its condition is no
+//!   longer met.
+//! * *The server stores only a part:* NATS 2.15 does so if its storage fills up within a batch. Two things therefore
+//!   search for events of the lane that come after its last position: every claim, and every delivery for which the
+//!   server reports duplicate ids. The sink skips these events.
 //! * *An older instance wakes up:* the server refuses its messages. It resumes, finds the claim of another instance and ends
 //!   ([`SinkError::Overtaken`]).
 //!
@@ -42,8 +44,9 @@
 //!
 //! # A stream that was restored, purged or deleted
 //!
-//! * *Restored to an earlier state:* it contains an earlier position, which `resume` returns. While the daemon runs, the next
-//!   message breaks its condition, the delivery ends with [`SinkError::Displaced`], and the lane resumes.
+//! * *Restored to an earlier state:* it contains an earlier position, which `resume` returns. While the daemon runs,
+//!   the condition of the next message is not met, the delivery ends with [`SinkError::Displaced`], and the lane
+//!   resumes.
 //! * *Position or stream deleted:* `resume` returns [`Position::Missing`] and publishes nothing. A lane without a confirmed
 //!   position starts with the recorded cursor. It first searches the whole stream for its events, which it then skips.
 //! * *Limits:* a stream with `max_age`, or with `max_msgs` or `max_bytes` and `discard: old`, can delete the position of a
@@ -55,10 +58,10 @@
 //!
 //! # Duplicates and power loss
 //!
-//! * `Nats-Msg-Id` is the channel's id, the offset and the event's id, so that two events at one offset are both stored.
-//!   The sink does not rely on the server's window for duplicates. If the server already knows an id (an operator asks for
-//!   an event again, or another sink publishes to the same stream), the event is sent with the sequence number of the
-//!   lane's position after its id.
+//! * `Nats-Msg-Id` is the channel's id, the offset and the event's id, so that two events at one offset are both
+//!   stored. The sink does not rely on the server's window for duplicates. If the server already knows an id (an
+//!   operator asks for an event again, or another sink publishes to the same stream), the sink sends the event with a
+//!   longer `Nats-Msg-Id`: the usual id, followed by the sequence number of the lane's position.
 //! * JetStream answers when a message is in the server's file, which by default is synced within two minutes. A power loss
 //!   can lose the last messages of a stream without replicas. The stream is then in an earlier state, as after a restore.
 //!   `sync_interval: always`, or replicas, prevent this.

@@ -13,12 +13,12 @@
 //!   the lane. So the next delivery detects a database that was restored. An event that has a row is skipped when it is
 //!   offered again.
 //! * **Readable while written.** The database uses write-ahead logging: readers and the writer do not block each other.
-//! * **The path leads to the file.** A file that was moved or replaced gets the rows of its log and is closed before the file
-//!   at the path is opened. See [`files`].
+//! * **The path leads to the file.** If the file was moved or replaced, the rows in its write-ahead log are first
+//!   written into it and it is closed. Only then is the file at the path opened. See [`files`].
 //!
 //! # Cancellation
 //!
-//! A transaction that was begun ends, whether or not it is still awaited.
+//! A transaction that has started is always completed, even if nothing awaits it any more.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
@@ -46,7 +46,7 @@ mod writer;
 use lane::Work;
 use writer::Writer;
 
-/// The most events in one delivery, which the ledger records as one.
+/// The largest number of events in one delivery. The ledger records a delivery with a single commit.
 const AT_ONCE: usize = 2_000;
 
 /// The most rows of one lane in one transaction.
@@ -61,8 +61,8 @@ pub struct Sqlite {
 }
 
 impl Sqlite {
-    /// Makes a sink. It opens the database at the first use, and creates it if only the directory exists. `failures` counts
-    /// failed upkeep.
+    /// Makes a sink. It opens the database at the first use, and creates it if it does not exist but its directory
+    /// does. `failures` counts failed upkeep.
     pub fn new(settings: SqliteSettings, failures: UpkeepFailures) -> Self {
         Self { settings: Arc::new(settings), failures, writer: OnceLock::new() }
     }

@@ -1,5 +1,5 @@
-//! Log lines: text for people, in which a service, a file name or an event cannot break the line; one JSON object per line
-//! for programs; and the priority for the journal. A log target has the form that an operator uses, such as
+//! Log lines: text for people, one JSON object per line for programs, and the priority for the journal. Text from a
+//! service, a file name or an event cannot break a line. A log target has the form that an operator uses, such as
 //! `channeld::api`, independent of the crate that contains the module.
 
 use std::borrow::Cow;
@@ -113,8 +113,8 @@ where
     }
 }
 
-/// The fields of a line, without the fields that the bridge from the `log` crate adds, because they name source
-/// locations.
+/// The target and the fields of a line. Of the fields that the bridge from the `log` crate adds, only the target is
+/// kept, because the others name source locations.
 struct Fields {
     target: Value,
     rest: Map<String, Value>,
@@ -130,7 +130,7 @@ impl Fields {
     }
 }
 
-/// Takes a value that JSON has.
+/// Defines methods of [`Visit`] for types that JSON also has.
 macro_rules! taken {
     ($($record:ident: $type:ty),*) => {$(
         fn $record(&mut self, field: &Field, value: $type) {

@@ -1,4 +1,4 @@
-//! The state that the parts of one channel run share, and the plan of reading, which can change during the run.
+//! The state shared by the parts of a channel's run, and the read plan, which can change during the run.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -29,7 +29,7 @@ pub(crate) struct RunContext {
     pub(crate) gaps: Arc<Gaps>,
     /// The newest events that were read. Some of them may not be recorded yet.
     pub(crate) read: Mutex<History>,
-    /// The seconds that earlier runs requested events, as far as they were recorded.
+    /// How many seconds the channel ran in earlier runs, according to the ledger.
     asked_before: u64,
     began: Instant,
     pub(crate) hub: Arc<Hub>,
@@ -87,8 +87,8 @@ impl RunContext {
         self.asked_before + self.began.elapsed().as_secs()
     }
 
-    /// Returns whether an event has waited since `asked_at` for the time that the plan allows. An event from a version 0.1
-    /// state has no such time, and begins to wait with this run.
+    /// Returns whether an event has waited for its proof as long as the plan allows. The wait begins at `asked_at`.
+    /// An event from a version 0.1 state has no such time, so its wait begins with this run.
     pub(crate) fn is_timed_out(&self, read_plan: &ReadPlan, asked_at: Option<u64>) -> bool {
         let waited = self.asked().saturating_sub(asked_at.unwrap_or(self.asked_before));
         Duration::from_secs(waited) >= read_plan.settings.verification.proof_timeout

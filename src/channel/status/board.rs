@@ -27,7 +27,7 @@ use proof::event::Offset;
 use proof::verify::Address;
 use record::ChannelRef;
 
-/// A poll hangs only if it takes longer than this, even if the idle wait is shorter.
+/// A poll counts as hanging only if it takes longer than this, even if the idle wait is shorter.
 const HANGS: Duration = Duration::from_secs(5);
 
 /// One channel's status board.
@@ -128,8 +128,8 @@ impl Board {
         self.unanswered.or(hangs_since).map(|since| since.elapsed()).filter(|silence| *silence > self.may_be_silent)
     }
 
-    /// Returns the start of the silence for a poll sent at `asked`. It is later if another poll was answered since, or if the
-    /// channel waited for memory.
+    /// Returns the start of the silence for a poll sent at `asked`. Normally this is `asked`. If another poll was
+    /// answered later, or the channel waited for memory until later, it is that time.
     fn silent_since(&self, asked: Instant) -> Instant {
         [self.answered, self.memory.waited_until()].into_iter().flatten().fold(asked, Instant::max)
     }
@@ -180,9 +180,9 @@ impl Board {
         (self.answered, self.unanswered) = (Some(Instant::now()), None);
     }
 
-    /// Counts consecutive answers that report more events but contain no event that can follow. An empty page alone proves
-    /// nothing, because older events can exist. But the latest events contain at least one event if the channel has any,
-    /// and a request by an offset never returns an event below it.
+    /// Counts consecutive useless answers: `has_more` is set, but there is no new event. An empty page alone proves
+    /// nothing, because older events can exist. But a poll without an offset returns at least one event if the
+    /// channel has any, and a poll with an offset must not return events below that offset.
     fn note_progress(&mut self, from: Option<Offset>, page: &Page) {
         let (highest, lowest) = (page.events.first(), page.events.last());
         let known = self.lanes.values().map(|lane| lane.status.cursor).max().flatten().max(self.newest.offset());
@@ -229,7 +229,8 @@ impl Board {
         self.unanswered = self.unanswered.or(Some(self.silent_since(asked)));
     }
 
-    /// Returns the progress of the slowest lane, if it advances and an event has waited for it for at least `since`.
+    /// Returns the slowest lane's progress, if the lane advances and its next event has been known for at least
+    /// `since`.
     pub fn progress(&self, since: Duration) -> Option<Progress> {
         let (newest, slowest) = (self.newest.offset()?, self.lanes.values().min_by_key(|lane| lane.status.cursor)?);
         let cursor = slowest.status.cursor?;

@@ -1,5 +1,5 @@
-//! Measures the rate of a lane, estimates the remaining time, and formats both for display. At most one sample per second is
-//! kept, and none older than [`WINDOW`] except the last one before it.
+//! Measures the rate of a lane, estimates the remaining time, and formats both for display. Keeps at most one sample
+//! per second. Of the samples older than [`WINDOW`], only the newest is kept.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use proof::event::Offset;
 
-/// The rate is averaged over this window. A shorter one would show one page as a burst, a longer one a stop too late.
+/// The rate is averaged over this window. With a shorter window, a single page would look like a burst. With a longer
+/// one, a stop would show too late.
 const WINDOW: Duration = Duration::from_secs(15);
 
 /// The minimum interval between two samples.
@@ -40,8 +41,9 @@ impl Pace {
         Some((gone / seconds * 10.0).round() / 10.0)
     }
 
-    /// Returns the sample to compare with: the oldest in the window or, if that is less than [`SAMPLE`] old, the last one
-    /// before it. If the window has no sample, it is that last position, dated to the start of the window.
+    /// Returns the sample to compare with. Normally this is the oldest sample in the window. If that is less than
+    /// [`SAMPLE`] old, it is the newest sample from before the window, if there is one. If the window has no sample,
+    /// it is the position of that older sample, dated to the start of the window.
     fn within(&self, now: Instant) -> Option<(Instant, Offset)> {
         let age = |(at, _): &(Instant, Offset)| now.saturating_duration_since(*at);
         let before = self.samples.iter().rev().find(|sample| age(sample) > WINDOW);

@@ -63,7 +63,7 @@ pub(crate) struct KeyLookups {
     pub(crate) tables: BTreeSet<Key>,
 }
 
-/// How a key is used. A value may be shown only if it says so.
+/// How a key is used. A value that is set may be shown only if its use is `Shown` or, as the given text, `ShownAs`.
 #[derive(Default)]
 pub(crate) enum KeyUse {
     /// The key was looked up, and its value was not read.
@@ -91,7 +91,7 @@ impl Reader {
     /// Creates a reader over the defaults, the operator's text and the variables.
     ///
     /// # Errors
-    /// Only if the text is not TOML, because every other problem would follow from that.
+    /// Only if the text is not TOML. Other problems are not reported with it, because they could be its consequences.
     pub(crate) fn open(
         text: &Text,
         variables: impl IntoIterator<Item = (OsString, OsString)>,
@@ -193,17 +193,18 @@ impl KeyLookups {
         unknown.collect()
     }
 
-    /// Whether a variable for this key sets a key that was read, or a table around it or in it.
+    /// Whether a variable for `key` can affect a value that was read: it sets a key or a table that was looked up,
+    /// something in the value of such a key, or a table that contains such a key or table.
     fn concerns(&self, key: &Key) -> bool {
         let is_alike = |known: &Key| known.0.iter().zip(&key.0).all(|(known, name)| plain(known) == plain(name));
-        // Another key of a table around the key that was read does not concern it.
+        // A table that was looked up does not count if it contains `key`: `key` may be another key of that table.
         let tables = self.tables.iter().filter(|table| table.0.len() >= key.0.len());
         self.keys.keys().chain(tables).any(is_alike)
     }
 
-    /// The known key that was probably meant by an unknown one: a name in the same table with a few different letters, a
-    /// variable with `_` between its levels, or the same name in another table. The last rule does not apply to keys of a
-    /// sink: the names of sinks are the operator's choice, and each type has its own keys.
+    /// The known key that the operator probably meant. In this order: a similar name in the same table; the same key,
+    /// if its levels were separated with `_`; the same name in another table. The last rule does not apply to keys of
+    /// a sink: the names of sinks are the operator's choice, and each type has its own keys.
     fn closest(&self, unknown: &Key) -> Option<&Key> {
         let (name, table) = unknown.0.split_last()?;
         let most = (name.chars().count() / 3).max(1);

@@ -106,7 +106,7 @@ pub(crate) fn path(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// `None` for an empty text, which turns something off.
+/// Parses a text. An empty text gives `None`, with which an operator turns something off.
 pub(crate) fn unless_empty<T>(parse: impl Fn(&str) -> Result<T, String>) -> impl Fn(&str) -> Result<Option<T>, String> {
     move |text| match text.trim() {
         "" => Ok(None),

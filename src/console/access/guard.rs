@@ -1,4 +1,4 @@
-//! Checks each request: the right Host, the right Origin, a session, and a token in each form.
+//! Checks the Host, the Origin and the session of each request, and the token of each form.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use operator::server::Bounds;
 /// Limits for the console's clients, which are one person's browsers. A client can take a long time to read an export.
 pub(crate) const BOUNDS: Bounds = Bounds { clients: 64, body: 64 * 1024, each_step: Duration::from_secs(60) };
 
-/// How long an address works that a browser offers to another browser.
+/// How long an invitation address for another browser stays valid.
 const INVITED: Duration = Duration::from_secs(10 * 60);
 
 /// Pages may load only the console's own files. Scripts, styles and `data:` images inside a page are not allowed.
@@ -91,7 +91,7 @@ pub(crate) async fn admit(Of(state): Of<Arc<State>>, request: Request, next: Nex
     if request.uri().path() == "/enter" {
         return enter(&state.access, request.uri().query().unwrap_or_default());
     }
-    // Background requests of a page do not take the notice.
+    // Only page loads consume the pending notice. Background requests leave it for the next page.
     let takes_notice = request.headers().get("sec-fetch-mode").is_none_or(|mode| mode == "navigate") && !changes;
     let Some(visitor) = state.access.visitor(request.headers(), takes_notice) else {
         return locked(StatusCode::UNAUTHORIZED, "This browser is not signed in, or its session has expired.");
@@ -116,8 +116,8 @@ pub(crate) async fn admit(Of(state): Of<Arc<State>>, request: Request, next: Nex
     next.run(request).await
 }
 
-/// Lets a browser in. Returns a page instead of a redirect: after a link on another site, the browser would not send the
-/// cookie with the redirected request.
+/// Signs a browser in. Returns a page instead of a redirect: if the browser followed a link on another site, it would
+/// not send the cookie with the redirected request.
 fn enter(access: &Access, query: &str) -> Response {
     match access.enter(&page::member(query.as_bytes(), "token").unwrap_or_default()) {
         EntryResult::In(cookie) => {

@@ -80,7 +80,7 @@ impl Sled {
     /// Describes what [`open`](Self::open) would find or create at `path`. Does not create or open anything.
     pub(super) fn examine(path: &Path) -> Result<String, StateError> {
         let found = Directory::examine(path)?;
-        // If the mirror cannot be read, a start reports it or works without the mirror.
+        // An unreadable mirror is not reported here: `open` either reports it or works without it.
         if let Ok(mirrored) = Mirror::read(path) {
             recovery::check(path, mirrored.as_ref(), mirrored.is_some())?;
         }

@@ -103,7 +103,7 @@ impl Connector {
     pub async fn connect(&self) -> Result<OpenConnection, DatabaseError> {
         let connected = answered(self.config.connect(self.tls.clone())).await;
         let (client, connection) = connected?;
-        // Every statement that waits for an answer gets the connection's error, so the driver drops it.
+        // The driver ignores the connection's error, because every waiting statement receives that error too.
         let driver = tokio::spawn(async { drop(connection.await) });
         Ok(OpenConnection { client, _driver: AbortOnDropHandle::new(driver) })
     }

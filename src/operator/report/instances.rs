@@ -19,7 +19,7 @@ pub struct Cluster {
     pub instances: Vec<InstanceStatus>,
     /// Every channel that any of them configures, or that has recorded data.
     pub channels: Vec<ChannelOwner>,
-    /// Why there has been no heartbeat since then. `None` if a heartbeat came in time.
+    /// Why the latest heartbeat failed, so `instances` and `channels` are out of date. `None` if it succeeded.
     pub heartbeat_error: Option<String>,
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn instances(seen: &ClusterState, me: InstanceId, configured: &[Confi
     let sharing = || seen.view.instances.iter().filter(|(_, instance)| instance.shares());
     let mut configurations = sharing().map(|(_, instance)| &instance.channels);
     let first = configurations.next();
-    // In most cases all instances have the same configuration, and it is one shared list.
+    // Usually all instances have the same configuration and share one list, so comparing pointers is enough.
     let are_equal = configurations.all(|channels| first.is_some_and(|first| Arc::ptr_eq(first, channels)));
     let differing = sharing().filter(|_| !are_equal);
     let all: BTreeSet<_> = differing.flat_map(|(_, instance)| instance.channels.iter().copied()).collect();

@@ -175,7 +175,7 @@ fn of_comparison(channel: &str, lane: &LaneStatus) -> Option<NotReady> {
     Some(NotReady::new(Kind::EventsMissing, detail))
 }
 
-/// Returns the problem of an activity that requires an operator to act.
+/// Returns the activity's problem, if an operator must act on it.
 fn of_activity(activity: &Activity) -> Option<NotReady> {
     match activity {
         Activity::Stopped => Some(NotReady::new(Kind::NotRunning, "does not run")),

@@ -125,7 +125,7 @@ impl Template {
         is_json(&self.content_type)
     }
 
-    /// Removes the operator's values from a text of the target, which may repeat them.
+    /// Removes the operator's values from a text that the target sent, because the target may echo them.
     pub fn redacted(&self, text: String) -> String {
         without(&self.values, text)
     }

@@ -1,4 +1,4 @@
-//! An event of a channel: its position, its intended nature, and its record.
+//! An event of a channel: its position, what it is meant to be, and its record.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -12,11 +12,11 @@ use crate::misbehaviour::Misbehaviour;
 /// The cell for an event's record. It is filled when the record is made.
 pub(crate) type RecordCell = Arc<OnceLock<Rendered>>;
 
-/// An event's position, and its intended nature.
+/// An event's position, and what it is meant to be.
 pub(crate) struct LogEntry {
     pub(crate) index: u64,
-    /// The number that the event's id and content are drawn from. It equals the index, unless the service has gone back in
-    /// time before.
+    /// The event's id and content are computed from this number. It equals the index, unless the service went back in
+    /// time before it published the event.
     pub(crate) drawn: u64,
     pub(crate) offset: i64,
     /// The time of the event in Unix seconds.
@@ -38,7 +38,7 @@ impl LogEntry {
         self.misbehaviour.and_then(Misbehaviour::padding)
     }
 
-    /// Returns the event that provides the payload and the proof, in its honest form.
+    /// Returns the original event as an honest event. Another event takes its payload and proof from it.
     pub(crate) fn of_original(original: &Original) -> Self {
         let &Original { index, timestamp, deployment, kind, .. } = original;
         Self {

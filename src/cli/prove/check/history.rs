@@ -1,5 +1,5 @@
-//! `channeld check --history`: compares all events that the service has of a channel with the channel's sinks, with or
-//! without a running daemon. Nothing is delivered or recorded.
+//! `channeld check --history`: compares the service's history of a channel with the channel's sinks. The daemon may
+//! run, but need not. Nothing is delivered or recorded.
 
 use std::sync::Arc;
 
@@ -22,7 +22,8 @@ use operator::{check_sink, find, names};
 use proof::event::Offset;
 use record::ChannelRef;
 
-/// How many events the sinks are asked for at once, about 200 bytes each. Files are read once for each such request.
+/// The number of events in one query to the sinks. Each takes about 200 bytes of memory. Files are read once for each
+/// query.
 const PIECE: usize = 500_000;
 
 const READING: &str = "the history of the channel could not be read";
@@ -117,7 +118,8 @@ async fn sinks(
     let names = channel.sinks.iter().filter(|name| only.is_none_or(|only| only == **name));
     let (mut sinks, mut others) = (Vec::new(), Vec::new());
     for name in names {
-        // Standard output cannot be built if it is closed, or the output of this command.
+        // The sink for standard output is not created here: that fails if standard output is closed, and otherwise
+        // this command writes there.
         if matches!(config.sinks[name].settings, SinkSettings::Stdout) {
             others.push(format!("{name}: {}", NotCompared::CannotSay));
             continue;
@@ -138,7 +140,7 @@ async fn sinks(
     Ok(sinks)
 }
 
-/// The events that the ledger accounts for. The daemon answers or, if none runs, the state.
+/// The events that the ledger accounts for. They come from the running daemon or, if none runs, from the state.
 async fn accounts(operator: &Operator, channel: &Channel) -> Result<Accounts, CommandError> {
     operator.ask(&GetAccounts { channel: channel.channel.id.to_string() }).await
 }

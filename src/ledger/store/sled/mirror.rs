@@ -28,7 +28,8 @@ pub(super) struct Mirror {
     /// The losses from damage that no operator has acknowledged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) lost: Option<LostEntries>,
-    /// Whether a copy to this state was started and not completed. The state is then only part of the copy.
+    /// Whether a copy to this state was started and not completed. The state then contains only part of what
+    /// was to be copied.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) incomplete: bool,
 }

@@ -1,20 +1,21 @@
 //! Sums of points, many at once.
 //!
-//! An addition of two affine points takes one inversion and three products. Many inversions at once take one common
-//! inversion and three products each, so an addition costs six products. k256's own addition needs no inversion and has no
-//! exceptions, but it takes twelve products. Each list is summed as a tree, and all lists advance level by level. This
-//! needs few inversions even for few lists: five for a list of 32.
+//! An addition of two affine points takes one inversion and three products. Many inversions can be replaced by one
+//! common inversion plus three products for each, so an addition costs six products. k256's own addition needs no
+//! inversion and has no exceptions, but it takes twelve products. Each list is summed as a tree, and all lists advance
+//! level by level. This needs few inversions even for few lists: five for a list of 32.
 //!
-//! On a processor with AVX2 [`four`] lists are added side by side, in a third of the time. On other processors a [`single`]
-//! list is added after another, with k256's numbers.
+//! On a processor with AVX2 [`four`] lists are added side by side, in a third of the time. On other processors the
+//! lists are added one after another ([`single`]), with k256's field arithmetic.
 //!
-//! A sum replaces its first point, and the same memory is used for each batch of lists. With separate memory for each
-//! level, the daemon took 14 to 27 % more processor time (measured, with single lists).
+//! The sum of two points overwrites the first of them, and all batches reuse the same memory. With separate memory for
+//! each level, the daemon took 14 to 27 % more processor time (measured, with single lists).
 //!
 //! # Invariants
 //!
-//! * **An exception has no sum.** This method cannot add a point to itself or to its negative. Only the owner of a key can
-//!   cause this, with signatures by that key. Then no list of the batch has a sum, and the caller works without sums.
+//! * **Exceptional additions give no sum.** This method cannot add a point to itself or to its negative. Only the
+//!   owner of a key can cause this, with signatures by that key. Then no list of the batch has a sum, and the caller
+//!   works without sums.
 
 #[cfg(target_arch = "x86_64")]
 use fearless_simd::Level;
