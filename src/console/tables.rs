@@ -136,7 +136,7 @@ impl Table {
     /// The newest rows, at most [`SAMPLED_FOR`] old.
     pub(super) async fn sample(&self) -> Result<Arc<Sample>, TableError> {
         let last = lock(&self.sample).clone();
-        if let Some((at, sample)) = last.filter(|(at, sample)| at.elapsed() < SAMPLED_FOR && !sample.rows.is_empty()) {
+        if let Some((_, sample)) = last.filter(|(at, sample)| at.elapsed() < SAMPLED_FOR && !sample.rows.is_empty()) {
             return Ok(sample);
         }
         let sample = Arc::new(self.read_sample().await?);

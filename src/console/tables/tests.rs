@@ -1,4 +1,5 @@
 use std::path::Path;
+use std::sync::Mutex;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, params};
@@ -46,7 +47,7 @@ fn table(directory: &Path, search: Search, rows: i64) -> Table {
     }
     transaction.commit().unwrap();
     let settings = SqliteSettings { path, table: "events".to_owned(), search, keep_for: None, keep_size: None };
-    Table { sink: "local".to_owned(), search, backend: Box::new(Sqlite { settings }) }
+    Table { sink: "local".to_owned(), search, backend: Box::new(Sqlite { settings }), sample: Mutex::default() }
 }
 
 /// Reads all rows in pages of seven.
@@ -208,7 +209,12 @@ async fn reading_writes_nothing_and_missing_tables_are_reported() {
         keep_for: None,
         keep_size: None,
     };
-    let table = Table { sink: "local".to_owned(), search: Search::None, backend: Box::new(Sqlite { settings }) };
+    let table = Table {
+        sink: "local".to_owned(),
+        search: Search::None,
+        backend: Box::new(Sqlite { settings }),
+        sample: Mutex::default(),
+    };
     let Err(TableError::Failed(why)) = table.page(&Filter::default(), None, 7, false).await else {
         panic!("the missing table is not reported")
     };
