@@ -7,13 +7,13 @@ use telemetry::metrics::UpkeepFailures;
 
 /// Whether this program was built with the sink of this type.
 pub fn is_built_in(kind: &str) -> bool {
-    match kind {
-        "kafka" => cfg!(feature = "kafka"),
-        "nats" => cfg!(feature = "nats"),
-        "postgres" => cfg!(feature = "postgres"),
-        "sqlite" => cfg!(feature = "sqlite"),
-        _ => true,
-    }
+    let optional = [
+        ("kafka", cfg!(feature = "kafka")),
+        ("nats", cfg!(feature = "nats")),
+        ("postgres", cfg!(feature = "postgres")),
+        ("sqlite", cfg!(feature = "sqlite")),
+    ];
+    optional.iter().all(|(name, is_built_in)| *name != kind || *is_built_in)
 }
 
 /// Defines the function that makes a sink, or says that the program was built without it.

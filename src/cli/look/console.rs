@@ -73,7 +73,7 @@ pub(crate) async fn serve(
     _read_only: bool,
     _announce: impl FnOnce(&str) -> Result<(), CommandError>,
 ) -> Result<std::convert::Infallible, CommandError> {
-    Err(CommandError::usage(crate::config::no_console()))
+    Err(CommandError::usage(crate::config::built_without("the console", "console")))
 }
 
 /// Asks the desktop to open the address. The address is printed in any case.

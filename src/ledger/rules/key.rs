@@ -24,15 +24,15 @@ pub enum Key {
     /// [`Cursor`](crate::Cursor).
     #[strum_discriminants(strum(serialize = "cursors"))]
     Cursor(SinkName),
-    /// [`PendingEvent`](crate::PendingEvent).
+    /// [`PendingEvent`].
     Late(EventKey),
-    /// [`Quarantined`](crate::Quarantined).
+    /// [`Quarantined`].
     #[strum_discriminants(strum(serialize = "quarantine"))]
     Quarantined(EventKey),
     /// The bytes of a pending or quarantined event.
     #[strum_discriminants(strum(serialize = "json"))]
     Body(EventKey),
-    /// [`DeadLetterFacts`](crate::DeadLetterFacts).
+    /// [`DeadLetterFacts`].
     #[strum_discriminants(strum(serialize = "dead-letters"))]
     DeadLetter(EventKey, SinkName),
     /// The bytes of a dead letter.
