@@ -110,7 +110,7 @@ struct Daemon {
     logs: Logs,
     trace_export: TraceExport,
     notifier: Arc<Notifier>,
-    /// The data from which operators' requests are answered. Part of it is replaced on each reload.
+    /// The data from which operators' requests are answered. A reload replaces the configured parts.
     sources: Sources,
     operations: watch::Sender<Arc<Operations>>,
     /// Requests of `channeld reload`.
@@ -131,9 +131,8 @@ impl Daemon {
         let (traces, trace_export) = TraceExport::begin(config.otlp.clone(), &metrics)?;
         let writes = ledgers.writes.clone();
         metrics.show(writes.took.clone());
-        for counter in ledgers.leases_taken.iter().chain(&ledgers.leases_lost) {
-            metrics.show(counter.clone());
-        }
+        metrics.show(ledgers.leases_taken.clone());
+        metrics.show(ledgers.leases_lost.clone());
         metrics.config_in_force();
         let sharing = ledgers.store.clone().membership().map(|membership| {
             Sharing::begin(membership, config.channels.iter().map(|channel| channel.channel.id).collect())

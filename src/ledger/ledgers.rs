@@ -59,10 +59,10 @@ pub struct Ledgers {
     releases: mpsc::UnboundedSender<Lease>,
     /// The progress of writes.
     pub writes: Arc<Writes>,
-    /// Two counters of the leases that this process has acquired. The second has the deprecated name.
-    pub leases_taken: [IntCounter; 2],
-    /// Two counters of the leases that this process has lost. The second has the deprecated name.
-    pub leases_lost: [IntCounter; 2],
+    /// Leases that this process has acquired.
+    pub leases_taken: IntCounter,
+    /// Leases that this process has lost.
+    pub leases_lost: IntCounter,
     /// The tasks that write. They end when this is dropped.
     tasks: JoinSet<()>,
 }
@@ -90,8 +90,8 @@ impl Ledgers {
     pub fn over(store: Arc<dyn Store>) -> Self {
         let (writes, mut tasks) = (Arc::default(), JoinSet::new());
         let (commits, releases) = committer::start(&store, &writes, &mut tasks);
-        let leases_taken = ["channeld_leases_taken_total", "channeld_claims_total"].map(metrics::counter);
-        let leases_lost = ["channeld_leases_lost_total", "channeld_claims_lost_total"].map(metrics::counter);
+        let leases_taken = metrics::counter("channeld_leases_taken_total");
+        let leases_lost = metrics::counter("channeld_leases_lost_total");
         Self { store, owners: Mutex::default(), commits, releases, writes, leases_taken, leases_lost, tasks }
     }
 
@@ -132,7 +132,7 @@ impl Ledgers {
         if !self.migrate(&lease, &mut ledger, moves).await? {
             return Ok(None);
         }
-        self.leases_taken.iter().for_each(IntCounter::inc);
+        self.leases_taken.inc();
         let (releases, lost) = (self.releases.clone(), self.leases_lost.clone());
         let owner = Owner { lease: lease.clone(), releases, lost, _alone: alone };
         let leased = LeasedLedger {
@@ -180,7 +180,7 @@ impl Ledgers {
         Ok(Ledger::load(entries, 0)?.0)
     }
 
-    /// Records that these proofs appeared in a channel. Returns those that appeared in another channel first. See
+    /// Records that these proofs appeared in a channel. Returns the proofs that appeared in another channel first. See
     /// [`Store::show`]. Waits while the store cannot be reached, because nothing could be recorded during that time
     /// anyway.
     pub async fn show(&self, channel: ChannelId, proofs: &[Proof]) -> Vec<(Digest, EventLocation)> {

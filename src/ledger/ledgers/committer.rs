@@ -72,14 +72,14 @@ pub(super) struct CommitWaiter {
 pub(super) struct Owner {
     pub(super) lease: Lease,
     pub(super) releases: mpsc::UnboundedSender<Lease>,
-    pub(super) lost: [IntCounter; 2],
+    pub(super) lost: IntCounter,
     pub(super) _alone: OwnedMutexGuard<()>,
 }
 
 impl Drop for Owner {
     fn drop(&mut self) {
         if self.lease.is_lost() {
-            self.lost.iter().for_each(IntCounter::inc);
+            self.lost.inc();
         }
         // When the process ends, the receiver is gone, and channels are not released one by one.
         let _ = self.releases.send(self.lease.clone());

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use prometheus::proto::{LabelPair, Metric};
+use prometheus::proto::{LabelPair, Metric, MetricFamily};
 use prometheus::{IntGaugeVec, Registry, TextEncoder};
 use strum::VariantNames;
 
@@ -17,6 +17,14 @@ use channel::{Activity, ChannelStatus, LaneState, LaneStatus};
 use ledger::Pause;
 use proof::event::Offset;
 use telemetry::metrics::{self, Metrics};
+
+/// Deprecated names, which remain for one version, and the metrics that they repeat.
+const DEPRECATED: [(&str, &str); 4] = [
+    ("channeld_channel_late_full", "channeld_channel_pending_full"),
+    ("channeld_claims_lost_total", "channeld_leases_lost_total"),
+    ("channeld_claims_total", "channeld_leases_taken_total"),
+    ("channeld_late_proofs", "channeld_pending_events"),
+];
 
 /// Returns the whole text.
 pub(super) fn text(metrics: &Metrics, report: &Report, live: bool) -> prometheus::Result<String> {
@@ -36,8 +44,18 @@ pub(super) fn text(metrics: &Metrics, report: &Report, live: bool) -> prometheus
     let registry = Registry::new();
     gauges.0.into_values().try_for_each(|gauge| registry.register(Box::new(gauge)))?;
     families.extend(registry.gather());
+    let repeated: Vec<_> = DEPRECATED.iter().filter_map(|(name, current)| repeated(name, current, &families)).collect();
+    families.extend(repeated);
     families.sort_by(|one, other| one.name().cmp(other.name()));
     TextEncoder::new().encode_to_string(&families)
+}
+
+/// Repeats a metric under its deprecated name.
+fn repeated(name: &str, current: &str, families: &[MetricFamily]) -> Option<MetricFamily> {
+    let mut family = families.iter().find(|family| family.name() == current)?.clone();
+    family.set_name(name.to_owned());
+    family.set_help(format!("deprecated: the same as `{current}`"));
+    Some(family)
 }
 
 fn is_configured(metric: &Metric, configured: &BTreeMap<&str, &ChannelStatus>) -> bool {
@@ -83,7 +101,6 @@ fn of_channel(gauges: &mut Gauges, channel: &ChannelStatus) {
     gauges.set_known("channeld_lag_events", &[name], channel.lag_events);
     gauges.set_known("channeld_oldest_undelivered_age_seconds", &[name], channel.oldest_undelivered_seconds);
     gauges.set("channeld_pending_events", &[name], channel.late);
-    gauges.set("channeld_late_proofs", &[name], channel.late);
     gauges.set_known("channeld_required_signatures", &[name], required);
     gauges.set("channeld_quarantined_events", &[name], channel.quarantined);
     gauges.set("channeld_quarantined_bytes", &[name], channel.quarantine.bytes);
@@ -92,7 +109,6 @@ fn of_channel(gauges: &mut Gauges, channel: &ChannelStatus) {
     gauges.set("channeld_channel_shared_proofs", &[name], shared_proofs);
     gauges.set("channeld_channel_shared_workflows", &[name], channel.shared_workflows.len());
     gauges.set("channeld_channel_pending_full", &[name], channel.late_full);
-    gauges.set("channeld_channel_late_full", &[name], channel.late_full);
     gauges.set("channeld_channel_dead_letters_full", &[name], channel.dead_letters.full);
     gauges.set("channeld_channel_paused_seconds", &[name], paused_seconds(channel.paused));
     let state: &str = (&channel.activity).into();
