@@ -47,7 +47,7 @@ pub mod windows;
 
 pub use error::{ApiError, ErrorResponse, InvalidResponse, MAX_BODY, SettingsError, TransientError};
 pub use filter::{Created, Filter};
-pub use page::{MAX_RECORDS, Page, Watcher};
+pub use page::{MAX_PAGE, MAX_RECORDS, Page, Watcher};
 
 use buffers::Buffers;
 

@@ -22,7 +22,10 @@ use super::InvalidResponse;
 use net::tasks::joined;
 use proof::event::{EventId, RawEvent};
 
-/// A page with more records than this is refused. The service's own maximum is 200. A page with more records than were
+/// The largest page that the service returns.
+pub const MAX_PAGE: u16 = 200;
+
+/// A page with more records than this is refused. The service's own maximum is [`MAX_PAGE`]. A page with more records than were
 /// requested is accepted.
 pub const MAX_RECORDS: usize = 10_000;
 

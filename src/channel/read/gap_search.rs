@@ -20,9 +20,8 @@ use tracing::{debug, info};
 
 use crate::error::ChannelError;
 use crate::read::gaps::Gap;
-use crate::read::reader::SEARCH_LIMIT;
 use crate::run::context::{ReadPlan, RunContext};
-use api::{ApiError, Page, SMALLEST_PAGE};
+use api::{ApiError, MAX_PAGE, Page, SMALLEST_PAGE};
 use ledger::{Change, KnownEvent, LATE, Ledger, SinkName};
 use net::Chain;
 use net::tasks::lock;
@@ -91,9 +90,9 @@ async fn shown(read_plan: &ReadPlan, gap: Gap) -> Result<(Vec<RawEvent>, Option<
     // The service's pages contain the newest events and do not reach the gap.
     let Some(time) = gap.time else { return Ok((events, None)) };
     let (after, through) = (time - CREATED_DIFFERS, time + CREATED_DIFFERS);
-    let Page { events, .. } = read_plan.source.created(Some(after), through, SEARCH_LIMIT).await?;
+    let Page { events, .. } = read_plan.source.created(Some(after), through, MAX_PAGE).await?;
     let reaches =
-        events.last().is_some_and(|lowest| Some(lowest.offset) <= gap.above) || events.len() < SEARCH_LIMIT.into();
+        events.last().is_some_and(|lowest| Some(lowest.offset) <= gap.above) || events.len() < MAX_PAGE.into();
     Ok((events, reaches.then_some((gap.above, gap.below))))
 }
 

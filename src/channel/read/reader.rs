@@ -25,11 +25,8 @@ use std::sync::Arc;
 use crate::error::ReadError;
 use crate::read::source::Source;
 use api::windows::{BEFORE_TIME, Direction, END_OF_TIME, SKEW, Windows};
-use api::{ApiError, Page, SMALLEST_PAGE};
+use api::{ApiError, MAX_PAGE, Page, SMALLEST_PAGE};
 use proof::event::{Offset, RawEvent};
-
-/// The maximum number of events in one search answer.
-pub(super) const SEARCH_LIMIT: u16 = 200;
 
 /// The length of the first window, in seconds.
 const FIRST_SPAN: i64 = 64;
@@ -197,7 +194,7 @@ impl Walk {
             let newest = source.created(None, middle, 1).await?.events.first().map(|event| event.offset);
             if newest > above { high = middle } else { low = middle }
         }
-        Ok(Self { above, top, windows: Windows::new(Direction::Up, low, END_OF_TIME, SEARCH_LIMIT, FIRST_SPAN) })
+        Ok(Self { above, top, windows: Windows::new(Direction::Up, low, END_OF_TIME, MAX_PAGE, FIRST_SPAN) })
     }
 
     /// Returns the next events of the range in ascending order, between one and `limit`, or `None` at its end.
@@ -213,7 +210,7 @@ impl Walk {
             }
             // All time was searched, but search lacks an event that polling has shown.
             let Some(window) = self.windows.next() else { return Err(self.in_doubt()) };
-            let page = match source.created(Some(window.after), window.through, SEARCH_LIMIT).await {
+            let page = match source.created(Some(window.after), window.through, MAX_PAGE).await {
                 Err(ApiError::TooLong { .. }) if self.windows.too_long(window).is_ok() => continue,
                 Err(error) => {
                     self.windows.forget_unsettled();

@@ -4,13 +4,11 @@ use std::str::FromStr;
 
 use crate::cli::context::{CommandError, Connection, Context, Exit};
 use crate::cli::verdict_line;
+use api::MAX_PAGE;
 use channel::{History, unobserved};
 use operator::SignerNames;
 use proof::event::{EventId, Offset};
 use proof::verify::{Address, Verdict};
-
-/// The largest page that the service returns.
-const MAX_PAGE: u16 = 200;
 
 /// Show one event, and whether its proof is valid.
 #[derive(Debug, clap::Args)]

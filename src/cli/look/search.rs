@@ -12,14 +12,11 @@ use crate::cli::context::{CommandError, Connection, Context, Exit};
 use crate::cli::terminal::progress::ProgressBar;
 use crate::cli::verdict_line;
 use api::windows::{BEFORE_TIME, Direction, END_OF_TIME, InDoubt, SKEW, Window, Windows};
-use api::{Created, Filter, Page};
+use api::{Created, Filter, MAX_PAGE, Page};
 use proof::event::{Event, Offset, RawEvent};
 
 #[cfg(test)]
 mod tests;
-
-/// The largest page that the service returns.
-const MAX_LIMIT: u16 = 200;
 
 const DEFAULT_LIMIT: u16 = 50;
 
@@ -35,7 +32,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     filter: Filter,
     /// Number of events per page, 1 to 200 [default: 50, with --all 200].
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_LIMIT)))]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_PAGE)))]
     limit: Option<u16>,
     /// Send this offset to the service unchanged. Its meaning in a search is not documented.
     #[arg(long)]
@@ -95,7 +92,7 @@ pub(crate) async fn run(args: &Args, connection: &Connection, cx: &mut Context<'
             bar.tell_share(progress.share, progress.found);
             Ok(())
         };
-        read_all(connection, &args.filter, args.limit.unwrap_or(MAX_LIMIT), found).await?;
+        read_all(connection, &args.filter, args.limit.unwrap_or(MAX_PAGE), found).await?;
     } else {
         let limit = args.limit.unwrap_or(DEFAULT_LIMIT);
         let doing = format!("channel {} could not be searched", channel.name);

@@ -11,15 +11,12 @@ use crate::cli::context::{CommandError, client, configured};
 use crate::cli::terminal::event_line::EventLine;
 use crate::cli::verdict_line::{printable, verified};
 use crate::config::Config;
-use api::{ApiError, Client, Filter};
+use api::{ApiError, Client, Filter, MAX_PAGE};
 use net::Chain;
 use operator::verifier_of;
 use proof::event::{Offset, RawEvent};
 use proof::verify::{Verdict, Verifier};
 use record::{ChannelRef, Lines, Readable, Record};
-
-/// The largest page that the service returns.
-const PAGE: u16 = 200;
 
 /// How many channels are searched concurrently.
 const AT_ONCE: usize = 16;
@@ -130,7 +127,7 @@ impl FollowedChannel {
     }
 
     async fn ask(&mut self, client: &Client, filter: &Filter, last: u16) -> Result<Vec<RawEvent>, ApiError> {
-        let limit = if self.has_answered { PAGE } else { last.max(1) };
+        let limit = if self.has_answered { MAX_PAGE } else { last.max(1) };
         let mut events = client.search(self.channel.id, filter, limit, None).await?.events;
         let (full, lowest) = (events.len() >= usize::from(limit), events.last().map(|event| event.offset));
         let highest = events.first().map(|event| event.offset);
