@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::config::FILE_VARIABLE;
+use crate::config::{self, FILE_VARIABLE};
 use crate::version;
 use operator::api::SetPaused;
 
@@ -183,7 +183,7 @@ impl Cli {
                 );
             }
         }
-        if config.is_none() && self.command.needs_configuration() && !is_configured_by_environment() {
+        if config.is_none() && self.command.needs_configuration() && !config::is_in_environment() {
             anstream::eprintln!(
                 "channeld: No configuration: {INSTALLED} does not exist and {FILE_VARIABLE} is not set. \
                  Use -c FILE or run channeld init."
@@ -201,12 +201,6 @@ impl Cli {
             failure.0
         })
     }
-}
-
-/// Whether a variable sets a key of the configuration.
-fn is_configured_by_environment() -> bool {
-    let is_key = |name: &str| name.starts_with("CHANNELD_") && name.contains("__");
-    std::env::vars_os().any(|(name, _)| name.to_str().is_some_and(is_key))
 }
 
 impl Command {

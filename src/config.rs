@@ -39,7 +39,7 @@ mod tables;
 pub use partial::LocalConfig;
 pub use problem::{ConfigError, Problem, built_without, not_built_in};
 pub use schema::schema;
-pub use sources::environment::FILE_VARIABLE;
+pub use sources::environment::{FILE_VARIABLE, is_in_environment};
 pub use sources::files::{Files, Text};
 pub use tables::api::Api;
 pub use tables::channel::Channel;

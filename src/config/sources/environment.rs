@@ -17,6 +17,12 @@ use crate::config::problem::Problem;
 /// Names the configuration file. The command line uses this variable. It is not a key.
 pub const FILE_VARIABLE: &str = "CHANNELD_CONFIG";
 
+/// Whether a variable of this process sets a key below a table.
+pub fn is_in_environment() -> bool {
+    let is_key = |name: &str| name.strip_prefix(PREFIX).is_some_and(|levels| levels.contains("__"));
+    std::env::vars_os().any(|(name, _)| name.to_str().is_some_and(is_key))
+}
+
 /// OpenTelemetry's own variables, and the keys that they set if nothing else does.
 const TELEMETRY: [(&str, &str); 2] =
     [("OTEL_EXPORTER_OTLP_ENDPOINT", "otlp_endpoint"), ("OTEL_EXPORTER_OTLP_CERTIFICATE", "otlp_ca_file")];
