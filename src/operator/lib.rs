@@ -36,7 +36,7 @@ pub use operations::hour::note_minutes;
 pub use operations::{Operations, Process};
 pub use report::Report;
 pub use report::instances::{ChannelOwner, Cluster, InstanceStatus};
-pub use report::not_ready::{NotReady, NotReadyKind, reasons_by_channel};
+pub use report::not_ready::{NotReady, NotReadyKind};
 pub use request::Request;
 pub use serve::listener::Listener;
 pub use serve::router::Sources;

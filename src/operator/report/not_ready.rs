@@ -85,7 +85,7 @@ impl NotReady {
 }
 
 /// Groups the reasons that are about a channel or one of its sinks by the channel's name.
-pub fn reasons_by_channel(reasons: &[NotReady]) -> HashMap<&str, Vec<&NotReady>> {
+pub(super) fn reasons_by_channel(reasons: &[NotReady]) -> HashMap<&str, Vec<&NotReady>> {
     let mut by_channel = HashMap::<_, Vec<_>>::new();
     for reason in reasons {
         if let Some(channel) = &reason.channel {
