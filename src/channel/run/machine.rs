@@ -48,7 +48,9 @@ pub(crate) trait Machine: Send + Sync + fmt::Debug {
     fn began(&self) -> Instant;
 
     /// Returns growing waits with random jitter.
-    fn retry(&self, policy: RetryPolicy) -> Retry;
+    fn retry(&self, policy: RetryPolicy) -> Retry {
+        Retry::new(policy)
+    }
 
     /// Checks events outside the async threads, and charges their records to `memory`. The results have the same order.
     async fn check(
@@ -151,10 +153,6 @@ impl Machine for ThisMachine {
 
     fn began(&self) -> Instant {
         self.began
-    }
-
-    fn retry(&self, policy: RetryPolicy) -> Retry {
-        Retry::new(policy)
     }
 
     async fn check(

@@ -24,7 +24,7 @@ use api::{ApiError, Page};
 use ledger::testing::{Disk, Gate, Write};
 use ledger::{Effects, Lease, Ledger, Ledgers};
 use net::memory::ChannelMemory;
-use net::retry::{Retry, RetryPolicy};
+use net::retry::RetryPolicy;
 use proof::event::{ChannelId, EventId, Offset, RawEvent};
 use proof::verify::{Address, SignerSet, Verifier};
 use record::ChannelRef;
@@ -136,10 +136,6 @@ impl Machine for TestMachine {
 
     fn began(&self) -> Instant {
         self.began
-    }
-
-    fn retry(&self, policy: RetryPolicy) -> Retry {
-        Retry::new(policy)
     }
 
     async fn check(
