@@ -130,7 +130,7 @@ pub fn client_by(url: &Url, connection: &Connection, asked: Arc<AtomicBool>) -> 
 }
 
 /// Configures TLS with ring, for one client and not for the whole process. If `is_used` is true, the server's
-/// certificate is checked against `authorities`, or against the system's authorities if there are none. `asked`
+/// certificate is checked against `authorities`, or against the system's authorities if `authorities` is `None`. `asked`
 /// becomes true when the server asks for the client's certificate.
 ///
 /// # Errors

@@ -180,7 +180,7 @@ impl Board {
         (self.answered, self.unanswered) = (Some(Instant::now()), None);
     }
 
-    /// Counts consecutive useless answers: `has_more` is set, but there is no new event. An empty page alone proves
+    /// Counts consecutive useless answers: `has_more` is set, but the page has no new event. An empty page alone proves
     /// nothing, because older events can exist. But a poll without an offset returns at least one event if the
     /// channel has any, and a poll with an offset must not return events below that offset.
     fn note_progress(&mut self, from: Option<Offset>, page: &Page) {

@@ -42,7 +42,7 @@ impl Pace {
     }
 
     /// Returns the sample to compare with. Normally this is the oldest sample in the window. If that is less than
-    /// [`SAMPLE`] old, it is the newest sample from before the window, if there is one. If the window has no sample,
+    /// [`SAMPLE`] old, it is the newest sample from before the window, if one exists. If the window has no sample,
     /// it is the position of that older sample, dated to the start of the window.
     fn within(&self, now: Instant) -> Option<(Instant, Offset)> {
         let age = |(at, _): &(Instant, Offset)| now.saturating_duration_since(*at);

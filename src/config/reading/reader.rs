@@ -91,7 +91,7 @@ impl Reader {
     /// Creates a reader over the defaults, the operator's text and the variables.
     ///
     /// # Errors
-    /// Only if the text is not TOML. Other problems are not reported with it, because they could be its consequences.
+    /// Only if the text is not TOML. No other problem is reported then, because it could be a consequence.
     pub(crate) fn open(
         text: &Text,
         variables: impl IntoIterator<Item = (OsString, OsString)>,
@@ -193,8 +193,8 @@ impl KeyLookups {
         unknown.collect()
     }
 
-    /// Whether a variable for `key` can affect a value that was read: it sets a key or a table that was looked up,
-    /// something in the value of such a key, or a table that contains such a key or table.
+    /// Whether a variable for `key` can affect a value that was read. It can if `key` was looked up, or if it is inside or
+    /// around a looked-up key.
     fn concerns(&self, key: &Key) -> bool {
         let is_alike = |known: &Key| known.0.iter().zip(&key.0).all(|(known, name)| plain(known) == plain(name));
         // A table that was looked up does not count if it contains `key`: `key` may be another key of that table.

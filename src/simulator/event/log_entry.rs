@@ -1,4 +1,4 @@
-//! An event of a channel: its position, what it is meant to be, and its record.
+//! An event of a channel: its position, its intended kind, and its record.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -12,7 +12,7 @@ use crate::misbehaviour::Misbehaviour;
 /// The cell for an event's record. It is filled when the record is made.
 pub(crate) type RecordCell = Arc<OnceLock<Rendered>>;
 
-/// An event's position, and what it is meant to be.
+/// An event's position and its intended kind.
 pub(crate) struct LogEntry {
     pub(crate) index: u64,
     /// The event's id and content are computed from this number. It equals the index, unless the service went back in
