@@ -171,7 +171,7 @@ impl Config {
             channels: difference(&channels(self), &channels(after)),
             sinks: difference(&self.sinks, &after.sinks),
             others: others.into_iter().filter(|(_, changed)| *changed).map(|(name, _)| name.to_owned()).collect(),
-            warnings: Vec::new(),
+            ..Changes::default()
         }
     }
 }

@@ -51,7 +51,7 @@ pub use run::machine::Processors;
 pub use run::tasks::{Task, Tasks};
 pub use status::deliveries::{DeliveredEvent, DeliveryPage, DeliveryTail, LateDelivery};
 pub use status::hour::{GAP, HOUR, Sample};
-pub use status::pace::{Progress, grouped, rate, span};
+pub use status::pace::{Progress, counted, grouped, rate, span};
 pub use status::{
     Activity, ChannelStatus, Compared, Condition, LaneState, LaneStatus, Level, NONE_VERIFIED, NOTEWORTHY,
     POLLS_IN_VAIN, Pauses, Problem, Refill, SharedProofs, SharedWorkflow, SignerStatus, StoredEvents,

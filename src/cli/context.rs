@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+use crate::cli::terminal::json_for_stdout;
 use crate::config::{Channel, Config, ConfigError};
 use crate::daemon::assembly;
 use api::{ApiError, Client};
@@ -43,7 +44,7 @@ impl Context<'_> {
     }
 
     pub(super) fn say_json(&mut self, one: &impl Serialize) -> Result<Exit, CommandError> {
-        self.say(to_json(one))
+        self.say(json_for_stdout(one))
     }
 
     pub(super) fn say_lines(&mut self, lines: impl IntoIterator<Item = impl Display>) -> Result<Exit, CommandError> {
@@ -80,6 +81,7 @@ impl Context<'_> {
     }
 }
 
+/// One line of JSON, for lists.
 fn to_json(one: &impl Serialize) -> String {
     serde_json::to_string(one).expect("an answer is JSON")
 }

@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
+use serde::Serialize;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 pub(super) mod event_line;
@@ -29,6 +30,12 @@ pub(super) fn for_stdout(text: &str) -> String {
         return anstream::adapter::strip_str(text).to_string();
     }
     text.to_owned()
+}
+
+/// A JSON document for standard output: indented on a terminal, otherwise on one line.
+pub(super) fn json_for_stdout(document: &impl Serialize) -> String {
+    let write = if io::stdout().is_terminal() { serde_json::to_string_pretty } else { serde_json::to_string };
+    write(document).expect("the keys of a document are strings")
 }
 
 /// An error message for standard error. On a terminal, `begins` is red and no line is wider than the terminal.

@@ -17,9 +17,10 @@ use tracing::{error, info, warn};
 use super::systemd::Phase;
 use super::{Daemon, StartError, assembly};
 use crate::config::{Channel, Config, ConfigError, Text};
-use channel::{Handles, SignerStatus};
+use channel::{Handles, SignerStatus, counted};
 use net::Chain;
 use operator::{Changes, Operations};
+use proof::event::ChannelId;
 use proof::verify::Verifier;
 use telemetry::ALWAYS;
 
@@ -80,7 +81,11 @@ impl Daemon {
         for warning in &warnings {
             warn!(target: ALWAYS, warning, "the new configuration rejects events that were verified recently");
         }
-        let changes = Changes { warnings, ..before.changes_to(config) };
+        let lanes = lane_changes(before, config, &self.parts.handles);
+        for lane in &lanes {
+            info!(target: ALWAYS, lane, "the configuration changed a lane");
+        }
+        let changes = Changes { warnings, lanes, ..before.changes_to(config) };
         self.logs.set(&config.log);
         self.trace_export.follow(config.otlp.as_ref());
         let configured = config.channels.iter().map(Channel::for_operator).collect();
@@ -130,6 +135,37 @@ fn log_changes(changes: &Changes, what: &'static str) {
     } else {
         info!(target: ALWAYS, %changes, "{what}");
     }
+}
+
+/// Describes each lane that was added to or removed from a channel that this process runs: the cursor and events that the
+/// state keeps, or the offset at which delivery begins.
+fn lane_changes(before: &Config, after: &Config, handles: &Handles) -> Vec<String> {
+    let mut sentences = Vec::new();
+    let sinks = |config: &Config, id: ChannelId| -> Vec<String> {
+        config.channels.iter().filter(|of| of.channel.id == id).flat_map(|of| of.sinks.clone()).collect()
+    };
+    for Channel { channel, .. } in &before.channels {
+        let Some(owned) = handles.of(channel.id).owned() else { continue };
+        let (ledger, name) = (owned.leased.ledger(), &channel.name);
+        let (known, wanted) = (sinks(before, channel.id), sinks(after, channel.id));
+        for sink in known.iter().filter(|sink| !wanted.contains(sink)) {
+            let cursor = ledger.cursor(sink).map_or_else(|| "no cursor".to_owned(), |cursor| format!("its cursor {cursor}"));
+            let pending = counted(ledger.owed(sink).count() as u64, "pending event");
+            let dead_letters = ledger.dead_letters().keys().filter(|(_, of)| **of == **sink).count();
+            let dead_letters = counted(dead_letters as u64, "dead letter");
+            sentences.push(format!(
+                "Channel {name} no longer delivers to sink {sink}. The state keeps {cursor}, {pending} and {dead_letters}: if the channel gets a sink with this name again, delivery continues there."
+            ));
+        }
+        for sink in wanted.iter().filter(|sink| !known.contains(sink)) {
+            let begins = ledger.cursor(sink).map_or_else(
+                || "at the position that the sink reports or, if it has none, at the channel's start".to_owned(),
+                |cursor| format!("after its recorded cursor {cursor}"),
+            );
+            sentences.push(format!("Delivery of channel {name} to sink {sink} begins {begins}."));
+        }
+    }
+    sentences
 }
 
 /// Returns one sentence per channel and reason for which the new configuration would reject recently verified events.

@@ -138,6 +138,15 @@ pub fn grouped(number: u64) -> String {
     groups.join(",")
 }
 
+/// Formats a number of things: `1 event`, `2,500 events`, `3 entries`.
+pub fn counted(number: u64, noun: &str) -> String {
+    match noun.strip_suffix('y') {
+        _ if number == 1 => format!("1 {noun}"),
+        Some(stem) => format!("{} {stem}ies", grouped(number)),
+        None => format!("{} {noun}s", grouped(number)),
+    }
+}
+
 /// Formats a duration in seconds, minutes, hours or days, rounded down.
 pub fn span(seconds: u64) -> String {
     match seconds {

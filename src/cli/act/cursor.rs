@@ -4,6 +4,7 @@ use clap::Subcommand;
 
 use crate::cli::arguments::Printed;
 use crate::cli::context::{CommandError, Context, Exit, client, configured};
+use channel::counted;
 use ledger::Cursor;
 use operator::api::{ChannelEntry, CursorMove, CursorPosition, ListCursors, SetCursors};
 use operator::find;
@@ -101,8 +102,8 @@ fn moved(request: &SetCursors, CursorMove { sink, from, to, repeated, passed_ove
     let will = if request.apply { "" } else { "would be " };
     let consequence = match (repeated, passed_over) {
         (0, 0) => "nothing changes".to_owned(),
-        (0, passed_over) => format!("at most {passed_over} events {will}skipped and never delivered"),
-        (repeated, _) => format!("at most {repeated} events {will}delivered again"),
+        (0, passed_over) => format!("at most {} {will}skipped and never delivered", counted(*passed_over, "event")),
+        (repeated, _) => format!("at most {} {will}delivered again", counted(*repeated, "event")),
     };
     format!("{} {sink}: from {from} to {to}: {consequence}", request.channel)
 }

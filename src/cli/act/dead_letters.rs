@@ -6,6 +6,7 @@ use serde_json::json;
 use crate::cli::arguments::{Confirmed, Printed};
 use crate::cli::context::{CommandError, Context, Exit};
 use crate::cli::verdict_line::{id, printable, time};
+use channel::counted;
 use operator::api::{
     ChannelEntry, DeadLetter, DeadLetterEvent, DropDeadLetters, ListDeadLetters, ReplayDeadLetters, ShowDeadLetter,
 };
@@ -50,7 +51,7 @@ pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, 
                 return cx.say_lines(offsets.iter().map(|offset| json!({ "offset": offset })));
             }
             let sink = &request.which.sink;
-            cx.say(format!("{} dead letters will be delivered to {sink} again", offsets.len()))
+            cx.say(format!("{} will be delivered to {sink} again", counted(offsets.len() as u64, "dead letter")))
         }
         Command::Drop(Confirmed { yes: false, .. }) => {
             Err(CommandError::usage("nothing was dropped: add --yes to drop these dead letters permanently"))

@@ -7,6 +7,7 @@ use clap::Subcommand;
 use crate::cli::arguments::{Confirmed, Printed};
 use crate::cli::context::{CommandError, Context, Exit};
 use crate::cli::verdict_line::{id, printable, time};
+use channel::counted;
 use ledger::Quarantined;
 use operator::api::{
     ChannelEntry, DropQuarantined, Fate, ListQuarantine, QuarantinedEvent, RetriedEvent, RetryQuarantined,
@@ -56,7 +57,7 @@ pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, 
             let events = match &request.reason {
                 Some(reason) => format!("all events with the reason {reason}"),
                 None if request.all => format!("all quarantined events of channel {}", request.channel),
-                None => format!("{} events", request.offsets.len()),
+                None => counted(request.offsets.len() as u64, "event"),
             };
             Err(CommandError::usage(format!("nothing was dropped: add --yes to drop {events} permanently")))
         }

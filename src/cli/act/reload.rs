@@ -9,7 +9,8 @@ use operator::api::Reload;
 /// configuration, every problem is printed, and the exit code is 78. Channels and sinks whose settings did not change
 /// keep running. The keys state.path and log.format and the keys of admin cannot change while the daemon runs. If the
 /// new configuration would reject events like the events verified in the last 24 hours, a warning is printed and
-/// logged. The daemon notices changed secret files without this command.
+/// logged. For each sink that a channel gains or loses, the command prints where delivery begins, or what the state
+/// keeps. A renamed sink or channel counts as removed and added. The daemon notices changed secret files without this command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Print one JSON object with the additions, removals and changes.

@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use crate::cli::context::{CommandError, Context, Exit, client, configured};
 use crate::cli::operate::Operator;
 use crate::cli::terminal::progress::ProgressBar;
-use channel::{History, grouped, unobserved};
+use channel::{History, counted, grouped, unobserved};
 use ledger::LATE;
 use operator::api::{CursorPosition, ListCursors, ReplayEvents};
 use operator::{check_sink, verifier_of};
@@ -76,7 +76,8 @@ pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Comma
         bar.tell(queued as u64, all as u64, "queued: ");
     }
     bar.hide();
-    cx.say(format!("{queued} events, from {} to {}, will be delivered to {sink}", first.offset, last.offset))
+    let queued = counted(queued as u64, "event");
+    cx.say(format!("{queued}, from {} to {}, will be delivered to {sink}", first.offset, last.offset))
 }
 
 impl Args {

@@ -9,6 +9,7 @@ use crate::cli::context::{CommandError, Context, Exit};
 use crate::cli::operate::{owned, visit};
 use crate::cli::terminal::progress::ProgressBar;
 use crate::config::load_both_backends;
+use channel::counted;
 use cluster::Peers;
 use ledger::store::{CopySummary, Sled, copy};
 use ledger::{LostEntries, StateError};
@@ -65,7 +66,8 @@ pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, 
                 return cx.say_json(&copied);
             }
             let CopySummary { channels, entries } = copied;
-            cx.say(format!("copied and compared: {channels} channels, {entries} entries; now set state.backend"))
+            let (channels, entries) = (counted(channels as u64, "channel"), counted(entries as u64, "entry"));
+            cx.say(format!("copied and compared: {channels}, {entries}; now set state.backend"))
         }
     }
 }
@@ -76,8 +78,10 @@ fn acknowledged(lost: Option<LostEntries>) -> String {
     };
     let kept = kept.map_or_else(String::new, |kept| format!("; the damaged database is kept in {kept}"));
     format!(
-        "acknowledged: {quarantined} quarantined events and {dead_letters} dead letters lost at {at}, {late} late events read \
-         again{kept}"
+        "acknowledged: {} and {} lost at {at}, {} read again{kept}",
+        counted(quarantined, "quarantined event"),
+        counted(dead_letters, "dead letter"),
+        counted(late, "pending event"),
     )
 }
 

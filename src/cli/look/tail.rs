@@ -18,6 +18,7 @@ use crate::cli::terminal::event_line::{EventLine, Layout};
 use crate::config::Channel;
 use crate::daemon::signals::Signals;
 use api::Filter;
+use channel::counted;
 use operator::api::{TailedEvent, WatchTail};
 
 mod printer;
@@ -139,7 +140,7 @@ async fn watch_daemon(
                 elsewhere.clone_from(&answer.elsewhere);
                 request.from = Some(answer.next);
                 if answer.missed > 0 {
-                    note(&format!("{} deliveries came faster than they could be shown", answer.missed));
+                    note(&format!("{} came faster than the terminal showed them", counted(answer.missed, "delivery")));
                 }
                 let event = |TailedEvent { is_late, line, record, .. }: TailedEvent| {
                     (EventLine { parts: line, is_late }, record.get().to_owned())

@@ -12,7 +12,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use crate::cli::context::{CommandError, Context, Exit};
-use crate::cli::terminal::failure_for_stderr;
+use crate::cli::terminal::{failure_for_stderr, json_for_stdout};
 use crate::config::settings_list::{SettingsList, object, row};
 use crate::config::{Config, ConfigError, SinkSettings};
 use net::Chain;
@@ -105,7 +105,7 @@ fn print_problems(error: &ConfigError, json: bool, out: &mut impl Write, errors:
     for problem in &error.problems {
         writeln!(errors, "{}", failure_for_stderr(&problem.key, &problem.to_string()))?;
     }
-    if json { writeln!(out, "{}", json!({"valid": false, "problems": error.problems})) } else { Ok(()) }
+    if json { writeln!(out, "{}", json_for_stdout(&json!({"valid": false, "problems": error.problems}))) } else { Ok(()) }
 }
 
 /// Prints the summary or the settings in effect, and the results of contacts, if any.
@@ -124,7 +124,7 @@ fn print(
         if let Some(checks) = checks {
             shown["asked"] = json!(checks);
         }
-        return writeln!(out, "{shown}");
+        return writeln!(out, "{}", json_for_stdout(&shown));
     }
     match effective {
         Some(effective) => effective.write(out)?,

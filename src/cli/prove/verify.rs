@@ -20,6 +20,7 @@ use rayon::prelude::*;
 use crate::cli::context::{CommandError, Context, Exit};
 use crate::cli::verdict_line;
 use crate::config::{load_verifier, verification_from_flags};
+use channel::counted;
 use proof::verify::Verifier;
 use record::ObjectVerdict;
 
@@ -148,14 +149,14 @@ fn verify(
         ["verified", "unsigned", "pending", "rejected"].map(|status| counts.get(status).copied().unwrap_or_default());
     if !args.json {
         let each = format!("{verified} verified, {unsigned} unsigned, {pending} pending, {rejected} rejected");
-        cx.say(format!("{number} events: {each}"))?;
+        cx.say(format!("{}: {each}", counted(number, "event")))?;
     }
     let passed = verified + if args.allow_unsigned { unsigned } else { 0 };
     Ok(if passed == number { Exit::Done } else { Exit::Failed })
 }
 
 fn line(ObjectVerdict { event_id, status, reason, signers }: &ObjectVerdict) -> String {
-    let said = reason.map_or_else(|| format!("{} signers", signers.len()), str::to_owned);
+    let said = reason.map_or_else(|| counted(signers.len() as u64, "signer"), str::to_owned);
     format!("{status:8}  {:36}  {said}", verdict_line::id(*event_id))
 }
 

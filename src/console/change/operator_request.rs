@@ -242,7 +242,8 @@ impl OperatorRequest {
             RequestKind::Reload => {
                 let changes = daemon.ask_for(browser, &Reload {}).await?;
                 let warnings: Vec<_> = changes.warnings.iter().map(|warning| format!(" Warning: {warning}")).collect();
-                Ok(format!("The configuration was reloaded.{}", warnings.concat()))
+                let lanes: Vec<_> = changes.lanes.iter().map(|lane| format!(" {lane}")).collect();
+                Ok(format!("The configuration was reloaded.{}{}", lanes.concat(), warnings.concat()))
             }
         }
     }

@@ -22,6 +22,9 @@ pub struct Changes {
     pub sinks: Difference,
     /// The tables and keys outside channels and sinks that differ.
     pub others: Vec<String>,
+    /// What happens to the cursor and the undelivered events of each lane that was added or removed, one sentence per lane.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lanes: Vec<String>,
     /// Recently verified events that will be rejected from now on, one sentence per reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
@@ -63,6 +66,7 @@ impl Changes {
             }
         }
         sentences.extend(self.others.iter().map(|name| format!("{name} has changed.")));
+        sentences.extend(self.lanes.iter().cloned());
         sentences
     }
 }

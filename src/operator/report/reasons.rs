@@ -7,6 +7,7 @@ use super::shared_proofs;
 use crate::ConfiguredChannel;
 use channel::{
     Activity, ChannelStatus, LaneState, LaneStatus, NONE_VERIFIED, POLLS_IN_VAIN, Problem, Refill, StoredEvents,
+    counted,
 };
 use cluster::ClusterState;
 use ledger::store::shared::Ownership;
@@ -25,7 +26,9 @@ pub(super) fn of_state(error: Option<&str>, lost: Option<&LostEntries>) -> Vec<N
         let kept =
             kept.as_ref().map_or_else(String::new, |kept| format!(" (a copy of the damaged state is in {kept})"));
         let detail = format!(
-            "{quarantined} quarantined events and {dead_letters} dead letters were lost because the state was damaged{kept}: examine it, and then run `channeld state acknowledge`"
+            "{} and {} were lost because the state was damaged{kept}: examine it, and then run `channeld state acknowledge`",
+            counted(*quarantined, "quarantined event"),
+            counted(*dead_letters, "dead letter"),
         );
         reasons.push(NotReady::new(Kind::StateDamaged, detail));
     }
@@ -117,7 +120,7 @@ fn of_kept(channel: &ChannelStatus) -> Vec<NotReady> {
     let ChannelStatus { quarantine, dead_letters, .. } = channel;
     let mut reasons = Vec::new();
     let mut because = |kind, detail: String| reasons.push(NotReady::new(kind, detail));
-    let numbers = |kept: &StoredEvents| format!("({} events, {} bytes)", kept.events, kept.bytes);
+    let numbers = |kept: &StoredEvents| format!("({}, {})", counted(kept.events, "event"), counted(kept.bytes, "byte"));
     if quarantine.full {
         let numbers = numbers(quarantine);
         let follows = "reading stops before the next event that would be rejected";

@@ -68,7 +68,7 @@ async fn a_state_copied_to_postgres_and_back_continues() {
     setup.set("state.path", setup.path("another").display().to_string());
     setup.write();
     let told = setup.tell(&["state", "copy", "--to", "sled"]).await;
-    assert!(String::from_utf8_lossy(&told.out).starts_with("copied and compared: 1 channels"), "{told:?}");
+    assert!(String::from_utf8_lossy(&told.out).starts_with("copied and compared: 1 channel,"), "{told:?}");
     setup.set("state.backend", "sled");
     setup.write();
     assert_eq!(remembered(&setup).await, before);

@@ -66,7 +66,7 @@ async fn a_command_reaches_the_channels_owner_from_any_instance() {
     let shown: Vec<_> = channels(&report).iter().map(|channel| (&channel["channel"], &channel["lag_events"])).collect();
     assert_eq!(shown, [(&"c0".into(), &0.into()), (&"c1".into(), &0.into())], "{report:#}");
     let table = String::from_utf8(pair.setups[0].tell(&["status"]).await.out).unwrap();
-    assert!(table.contains("instances: a (this one, 1 channels), b (1 channels)"), "{table}");
+    assert!(table.contains("instances: a (this one, 1 channel), b (1 channel)"), "{table}");
 
     for name in ["c0", "c1"] {
         let told = pair.setups[0].tell(&["pause", name]).await;

@@ -320,6 +320,32 @@ async fn the_reload_command_reports_mistakes_and_keys_that_need_a_restart() {
 }
 
 #[tokio::test]
+async fn a_removed_sink_keeps_its_cursor_and_continues_there_when_it_returns() {
+    let simulator = service().await;
+    let receiver = Receiver::start().await;
+    let mut setup = Setup::reading(&simulator).with_webhook("hook", &receiver);
+    let mut daemon = setup.start();
+    daemon.until("the backlog arrives", |_| setup.lines() == 20 && receiver.received() == 20).await;
+
+    setup.set("channels.c0.sinks", vec!["file"]);
+    setup.write();
+    let told = String::from_utf8(setup.tell(&["reload"]).await.out).unwrap();
+    let kept = "Channel c0 no longer delivers to sink hook. The state keeps its cursor ";
+    assert!(told.contains(kept) && told.contains(", 0 pending events and 0 dead letters: "), "{told}");
+    simulator.publish(0, 5);
+    daemon.until("the remaining sink gets new events", |_| setup.lines() == 25).await;
+
+    setup.set("channels.c0.sinks", vec!["file", "hook"]);
+    setup.write();
+    let told = String::from_utf8(setup.tell(&["reload"]).await.out).unwrap();
+    assert!(told.contains("Delivery of channel c0 to sink hook begins after its recorded cursor "), "{told}");
+    daemon.until("the sink gets the events that it missed", |_| receiver.received() == 25).await;
+    daemon.stop().await;
+    let posted: Vec<_> = receiver.delivered().into_iter().filter(|posted| posted.channel == "c0").collect();
+    assert_eq!(offsets(&posted), deliverable(&simulator, 0));
+}
+
+#[tokio::test]
 async fn a_reload_warns_about_recent_events_that_would_now_be_rejected() {
     let simulator = service().await;
     let known = simulator.announcement();

@@ -333,7 +333,7 @@ async fn lost_evidence_is_not_ready_until_an_operator_acknowledges_it() {
     std::fs::write(setup.path("state/sled/db"), "").unwrap();
 
     let (mut daemon, admin) = start(&setup).await;
-    let said = "1 quarantined events and 0 dead letters were lost because the state was damaged";
+    let said = "1 quarantined event and 0 dead letters were lost because the state was damaged";
     let is_said = |answer: &Answered| answer.status == 503 && answer.text.starts_with(said);
     admin.until(&mut daemon, "/readyz", said, is_said).await;
     let lost = |kind: &str| format!(r#"channeld_state_lost_events{{kind="{kind}"}}"#);

@@ -4,9 +4,9 @@ use anstyle::Style;
 use jiff::Timestamp;
 
 use crate::cli::look::cluster::differences;
-use crate::cli::terminal::{ASIDE, BAD, Cell, GOOD, PASSING, Table, styled};
+use crate::cli::terminal::{ASIDE, BAD, Cell, GOOD, PASSING, Table, json_for_stdout, styled};
 use crate::cli::verdict_line::printable;
-use channel::{Activity, ChannelStatus, Condition, LaneStatus, Level, NOTEWORTHY, Problem, SharedWorkflow, rate, span};
+use channel::{Activity, ChannelStatus, Condition, LaneStatus, Level, NOTEWORTHY, Problem, SharedWorkflow, counted, rate, span};
 use ledger::Pause;
 use operator::{InstanceStatus, NotReady, Report};
 
@@ -15,7 +15,7 @@ const BAR: usize = 12;
 
 pub(super) fn text(json: bool, report: &Report) -> String {
     if json {
-        return serde_json::to_string(report).expect("a report is JSON");
+        return json_for_stdout(report);
     }
     let (now, mut lines) = (Timestamp::now(), Vec::new());
     let reasons = || report.reasons.iter().map(|reason| format!("  {}", styled(BAD, &printable(reason))));
@@ -45,7 +45,7 @@ pub(super) fn text(json: bool, report: &Report) -> String {
     for (what, kept) in [("quarantine", report.quarantine), ("dead letters", report.dead_letters)] {
         if kept.events > 0 {
             let full = if kept.full { ", full" } else { "" };
-            lines.push(format!("{what}: {} events, {} bytes{full}", kept.events, kept.bytes));
+            lines.push(format!("{what}: {}, {}{full}", counted(kept.events, "event"), counted(kept.bytes, "byte")));
         }
     }
     format!("{}\n\n{}", lines.join("\n"), table(report, now).to_string().trim_end())
@@ -53,7 +53,7 @@ pub(super) fn text(json: bool, report: &Report) -> String {
 
 pub(super) fn instance(InstanceStatus { name, is_self, channels, .. }: &InstanceStatus) -> String {
     let this = if *is_self { "this one, " } else { "" };
-    format!("{} ({this}{channels} channels)", printable(name))
+    format!("{} ({this}{})", printable(name), counted(*channels, "channel"))
 }
 
 /// The pauses of a channel and its sinks. An operator may have forgotten them.

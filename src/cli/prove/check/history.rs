@@ -13,7 +13,7 @@ use crate::cli::verdict_line::{id, printable, time};
 use crate::config::{Channel, Config, SinkSettings};
 use crate::daemon::assembly;
 use channel::{
-    Accounts, Comparison, ExpectedEvent, History, NotCompared, Scope, SinkComparison, Tally, first_since, grouped,
+    Accounts, Comparison, ExpectedEvent, History, NotCompared, Scope, SinkComparison, Tally, counted, first_since, grouped,
     unobserved,
 };
 use net::Chain;
@@ -146,16 +146,16 @@ async fn accounts(operator: &Operator, channel: &Channel) -> Result<Accounts, Co
 }
 
 fn lines(channel: &ChannelRef, sink: &SinkComparison) -> Vec<String> {
-    let (name, events) = (sink.name(), grouped(sink.tally.events));
+    let (name, events) = (sink.name(), counted(sink.tally.events, "event"));
     let from = match &sink.from {
         Ok(from) => from,
         Err(why) => return vec![format!("sink {name}: not compared: {}", Chain(why))],
     };
     let Tally { held, pending, quarantined, dead_letters, excluded, rejected, above_cursor, missing, .. } = sink.tally;
     let verdict = if missing == 0 {
-        format!("no event is missing; {events} events of the service were compared")
+        format!("no event is missing among {events} of the service")
     } else {
-        format!("{} of {events} events of the service are missing", grouped(missing))
+        format!("missing: {} of {events} of the service", grouped(missing))
     };
     let counts = [
         ("in the sink", held),

@@ -9,7 +9,7 @@ use super::navigation::Model;
 use crate::cli::look::status::text::{ago, described, oldest, paused, problem, reasons_of};
 use crate::cli::terminal::{self, padded, shortened};
 use crate::cli::verdict_line::printable;
-use channel::{ChannelStatus, LaneStatus, Level, SharedWorkflow, StoredEvents, grouped, rate, span};
+use channel::{ChannelStatus, LaneStatus, Level, SharedWorkflow, StoredEvents, counted, grouped, rate, span};
 use operator::{Report, SignerNames};
 
 /// Columns of the label before a fact.
@@ -88,7 +88,7 @@ fn facts(channel: &ChannelStatus, width: usize, now: Timestamp) -> Vec<Line<'sta
     say("last poll", &polled, PLAIN);
     let kept = |what: &StoredEvents| {
         let full = if what.full { ", full" } else { "" };
-        format!("{} ({} bytes{full})", grouped(what.events), grouped(what.bytes))
+        format!("{} ({}{full})", grouped(what.events), counted(what.bytes, "byte"))
     };
     say("pending", &format!("{} without a proof", channel.late), PLAIN);
     say("quarantine", &kept(&channel.quarantine), PLAIN);

@@ -12,7 +12,7 @@ use super::page::{self, colour};
 use crate::cli::look::status::text::{ago, cause, instance, oldest};
 use crate::cli::terminal::{padded, shortened};
 use crate::cli::verdict_line::printable;
-use channel::{ChannelStatus, Level, grouped, rate, span};
+use channel::{ChannelStatus, Level, counted, grouped, rate, span};
 use operator::Report;
 
 /// Lines for reasons: `MANY_REASONS` on a screen with at least `TALL` lines, otherwise `FEW_REASONS`.
@@ -108,7 +108,7 @@ fn reasons(report: &Report, width: usize, most: usize) -> Vec<Line<'static>> {
 
 fn summary(report: &Report, width: usize) -> Line<'static> {
     let whole = |number: usize| grouped(u64::try_from(number).unwrap_or(u64::MAX));
-    let mut parts = vec![format!("{} channels", whole(report.channels.len()))];
+    let mut parts = vec![counted(report.channels.len() as u64, "channel")];
     let levels = [
         (Level::NeedsAction, "in trouble"),
         (Level::Passing, "waiting"),
