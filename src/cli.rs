@@ -80,6 +80,8 @@ const INSTALLED: &str = "/etc/channeld/channeld.toml";
 
 /// Deliver verified events of CRE Connect channels, without gaps.
 ///
+/// `channeld explain concepts` explains the words that the commands use.
+///
 /// Exit codes: 0 success, 64 usage error, 78 invalid configuration, 69 the service or every channel is unavailable, 1
 /// any other failure.
 #[derive(Debug, Parser)]

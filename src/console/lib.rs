@@ -165,6 +165,7 @@ fn router(state: Arc<State>) -> Router {
         .route("/held/dead/{channel}/{sink}/{offset}", get(event_page::dead_letter))
         .route("/do/{what}", get(change::confirm).post(change::carry_out))
         .route("/invite", get(guard::invite_page).post(guard::invite))
+        .route("/concepts", get(page::concepts))
         .fallback(page::nowhere)
         .layer(from_fn_with_state(state.clone(), guard::admit))
         .merge(assets::routes())

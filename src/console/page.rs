@@ -128,6 +128,7 @@ impl PageRequest {
                 }
                 footer {
                     span { "channeld console" @if self.visitor.read_only { ", read-only" } }
+                    a href="/concepts" { "Concepts" }
                     a href="/invite" { "Open in another browser" }
                     span.keys { "Keyboard shortcuts: " kbd { "/" } " search, " kbd { "j" } " " kbd { "k" } " next and previous event, " kbd { "Enter" }
                         " open, " kbd { "n" } " new events" }
@@ -174,6 +175,18 @@ fn document(title: &str, head: &Markup, body: &Markup) -> Response {
 
 pub(super) async fn nowhere(request: PageRequest) -> Response {
     request.problem(StatusCode::NOT_FOUND, "Page not found.").await
+}
+
+/// Explains the words that the pages use.
+pub(super) async fn concepts(request: PageRequest) -> Response {
+    let topics = runbook::topics();
+    let text = runbook::by_name(&topics, "concepts").map(|(topic, _)| topic.text(WIDTH));
+    let content = html! {
+        h1 { "Concepts" }
+        pre.runbook tabindex="0" { (text.unwrap_or_default()) }
+        p.note { code { "channeld explain concepts" } " prints the same text." }
+    };
+    request.page("Concepts", "", &content).await
 }
 
 /// A date and time in UTC, or a dash without a time.

@@ -1,4 +1,4 @@
-//! The topics that the runbook explains: its sections, and the rows of its tables of reasons.
+//! The topics that `channeld explain` knows: the sections of the runbook, the rows of its tables of reasons, and the concepts.
 
 use std::iter;
 
@@ -9,6 +9,7 @@ mod text;
 pub use text::{cut, filled};
 
 const RUNBOOK: &str = include_str!("../../deploy/RUNBOOK.md");
+const CONCEPTS: &str = include_str!("../../deploy/CONCEPTS.md");
 
 /// A placeholder for any text in a message that a table quotes.
 const ANY: char = '…';
@@ -18,6 +19,7 @@ const ANY: char = '…';
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
+    Concepts,
     Rejection,
     Alert,
     NotReady,
@@ -27,11 +29,13 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in the order of a list.
-    pub const ALL: [Self; 5] = [Self::Rejection, Self::Alert, Self::NotReady, Self::NotStarted, Self::Task];
+    pub const ALL: [Self; 6] =
+        [Self::Concepts, Self::Rejection, Self::Alert, Self::NotReady, Self::NotStarted, Self::Task];
 
     /// The kind in the words of an explanation's first line.
     pub fn about(self) -> &'static str {
         match self {
+            Self::Concepts => "the words that channeld uses",
             Self::Rejection => "why an event was rejected",
             Self::Alert => "an alert",
             Self::NotReady => "why channeld is not ready",
@@ -43,6 +47,7 @@ impl Kind {
     /// The heading of a list of this kind.
     pub fn heading(self) -> &'static str {
         match self {
+            Self::Concepts => "The words that channeld uses",
             Self::Rejection => "Why an event was rejected",
             Self::Alert => "Alerts",
             Self::NotReady => "Why channeld is not ready",
@@ -71,9 +76,18 @@ pub struct Topic {
     links: Vec<String>,
 }
 
-/// All topics, in the order of the runbook.
+/// All topics: the concepts, and then the runbook in its order.
 pub fn topics() -> Vec<Topic> {
-    let mut topics = Vec::new();
+    let concepts = CONCEPTS.split_once('\n').map_or(CONCEPTS, |(_title, body)| body);
+    let mut topics = vec![Topic {
+        kind: Kind::Concepts,
+        names: vec!["concepts".to_owned()],
+        quotes: Vec::new(),
+        summary: text::first_sentence(concepts),
+        cells: Vec::new(),
+        body: Some(concepts),
+        links: Vec::new(),
+    }];
     for (heading, body) in sections() {
         topics.push(Topic {
             kind: if is_alert(heading) { Kind::Alert } else { Kind::Task },

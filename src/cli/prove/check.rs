@@ -105,7 +105,11 @@ fn print_problems(error: &ConfigError, json: bool, out: &mut impl Write, errors:
     for problem in &error.problems {
         writeln!(errors, "{}", failure_for_stderr(&problem.key, &problem.to_string()))?;
     }
-    if json { writeln!(out, "{}", json_for_stdout(&json!({"valid": false, "problems": error.problems}))) } else { Ok(()) }
+    if json {
+        writeln!(out, "{}", json_for_stdout(&json!({"valid": false, "problems": error.problems})))
+    } else {
+        Ok(())
+    }
 }
 
 /// Prints the summary or the settings in effect, and the results of contacts, if any.

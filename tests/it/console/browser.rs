@@ -213,6 +213,7 @@ async fn pages_pass_accessibility_rules_in_every_theme_and_width() {
         event.as_str().unwrap(),
         "/do/drop?channel=demo&offset=10",
         "/do/pause?channel=demo",
+        "/concepts",
         "/invite",
         "/nowhere",
     ];

@@ -6,7 +6,9 @@ use jiff::Timestamp;
 use crate::cli::look::cluster::differences;
 use crate::cli::terminal::{ASIDE, BAD, Cell, GOOD, PASSING, Table, json_for_stdout, styled};
 use crate::cli::verdict_line::printable;
-use channel::{Activity, ChannelStatus, Condition, LaneStatus, Level, NOTEWORTHY, Problem, SharedWorkflow, counted, rate, span};
+use channel::{
+    Activity, ChannelStatus, Condition, LaneStatus, Level, NOTEWORTHY, Problem, SharedWorkflow, counted, rate, span,
+};
 use ledger::Pause;
 use operator::{InstanceStatus, NotReady, Report};
 

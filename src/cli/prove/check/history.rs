@@ -13,8 +13,8 @@ use crate::cli::verdict_line::{id, printable, time};
 use crate::config::{Channel, Config, SinkSettings};
 use crate::daemon::assembly;
 use channel::{
-    Accounts, Comparison, ExpectedEvent, History, NotCompared, Scope, SinkComparison, Tally, counted, first_since, grouped,
-    unobserved,
+    Accounts, Comparison, ExpectedEvent, History, NotCompared, Scope, SinkComparison, Tally, counted, first_since,
+    grouped, unobserved,
 };
 use net::Chain;
 use operator::api::GetAccounts;
