@@ -1,8 +1,8 @@
 //! Passes the current commit to the compiler, for `src/version.rs`.
 //!
 //! If this package has no repository of its own (a tarball, `cargo package`), or if Git fails, the script passes
-//! nothing and the version contains no commit. The build never fails for this reason. The result depends only on the
-//! commit and on whether the sources differ from it, so the same commit always produces the same program.
+//! nothing, and the version contains no commit. The build does not fail then. The result depends only on the commit and
+//! on whether the sources differ from the commit, so the same commit always produces the same program.
 //! `SOURCE_DATE_EPOCH` overrides the time of the commit.
 
 use std::env;
@@ -13,10 +13,10 @@ use std::process::Command;
 /// The sources of the program. Changes to other files do not mark the version as dirty.
 const SOURCES: [&str; 5] = ["src", "config", "Cargo.toml", "Cargo.lock", "build.rs"];
 
-/// The files in the Git directory that change when another commit is checked out. Some repositories lack some of them.
+/// Files in the Git directory that change when another commit is checked out. Not every repository has all of them.
 const HEAD: [&str; 3] = ["HEAD", "logs/HEAD", "packed-refs"];
 
-/// The length of the abbreviated hash. It is fixed, because Git's own choice depends on the repository.
+/// The length of the abbreviated hash. It is fixed, because the length that Git chooses depends on the repository.
 const SHOWN: usize = 7;
 
 fn main() {
@@ -64,7 +64,7 @@ fn watch_head() {
 fn source_date() -> Option<String> {
     let date = env::var("SOURCE_DATE_EPOCH").ok()?;
     if date.parse::<i64>().is_err() {
-        println!("cargo::warning=SOURCE_DATE_EPOCH is no number of seconds: the commit's own time counts");
+        println!("cargo::warning=SOURCE_DATE_EPOCH is not a number of seconds: the time of the commit is used");
         return None;
     }
     Some(date)

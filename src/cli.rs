@@ -4,7 +4,7 @@
 //!
 //! * **Results on standard output, everything else on standard error**, so that output can be piped.
 //! * **Texts from the service cannot control the terminal**: they are printed without control characters.
-//! * **A closed pipe ends a command without an error**: the reader has seen enough.
+//! * **A closed pipe ends a command without an error**: the reader of the output needs no more.
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
@@ -24,7 +24,7 @@ mod run;
 mod terminal;
 mod verdict_line;
 
-/// Subcommands that show something.
+/// Subcommands that print information and change nothing.
 mod look {
     pub(super) mod channels;
     pub(super) mod cluster;
@@ -37,7 +37,7 @@ mod look {
     pub(super) mod tail;
 }
 
-/// Subcommands that change what the daemon does or has recorded.
+/// Subcommands that change the daemon's work or its recorded state.
 mod act {
     pub(super) mod cursor;
     pub(super) mod dead_letters;
@@ -63,7 +63,7 @@ mod trial {
     pub(super) mod simulate;
 }
 
-/// Subcommands for those who package channeld.
+/// Subcommands that generate files for packages of channeld.
 mod package {
     pub(super) mod completions;
     pub(super) mod man;
@@ -152,10 +152,10 @@ enum Command {
     Man(package::man::Args),
 }
 
-/// Parses the arguments. Prints the help and errors.
+/// Parses the arguments. Prints the help, the version, or an error in the arguments.
 ///
 /// # Errors
-/// The exit code, if no command is to be run.
+/// The exit code, if one of these was printed: the program then runs no command.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, Exit> {
     let matches = groups::grouped(Cli::command()).try_get_matches_from(arguments);
     matches.and_then(|matches| Cli::from_arg_matches(&matches)).map_err(|refusal| {
@@ -177,11 +177,11 @@ impl Cli {
         let here = trial::init::FILE;
         if config.is_none() && Path::new(here).exists() {
             if self.command.only_looks() {
-                anstream::eprintln!("channeld: using {here} of this directory");
+                anstream::eprintln!("channeld: using {here} in this directory");
                 config = Some(here.into());
             } else if matches!(self.command, Command::Run | Command::Check(_) | Command::TestSink(_)) {
                 anstream::eprintln!(
-                    "channeld: no configuration file was read; for the one in this directory: -c {here}"
+                    "channeld: no configuration file was read; to use the file in this directory, add -c {here}"
                 );
             }
         }
@@ -192,7 +192,7 @@ impl Cli {
             );
             return Exit::Config;
         }
-        // Written when a command flushes it, when the buffer is full, and at the end.
+        // The buffer is written when a command flushes it, when it is full, and at the end.
         let mut out = BufWriter::new(io::stdout());
         let ended = self.command.run(&mut Context { file: config.as_deref(), out: &mut out }).await;
         let flushed = out.flush().map_err(CommandError::output);
@@ -206,7 +206,7 @@ impl Cli {
 }
 
 impl Command {
-    /// Whether the command shows something and changes nothing. It then also uses a configuration in the current directory.
+    /// Whether the command changes nothing. A configuration file in the current directory is then used too.
     fn only_looks(&self) -> bool {
         matches!(
             self,

@@ -1,16 +1,17 @@
 //! The configuration: compiled-in defaults, the operator's file and the environment, merged and then checked once.
 //!
-//! `config/default.toml` documents every key. Each value is read through a `Section`, which records a mistake with
-//! its key and origin and continues, so an operator sees all mistakes at once. The result is built from settings
-//! types that other crates define. Those crates do not depend on this module. A [`Config`] needs no further check.
+//! `config/default.toml` documents every key. Each value is read through a `Section`. If a value is wrong, the section
+//! records the mistake with the key and the origin of the value, and reading continues: an operator sees all mistakes at
+//! once. A [`Config`] consists of types that other crates define, and needs no further check. Those crates do not depend
+//! on this module.
 //!
 //! | module | contents |
 //! |---|---|
 //! | `sources` | the defaults, the operator's file, the environment, and the files that they name |
 //! | `reading` | reads the merged sources key by key, and records the keys and the mistakes |
 //! | `tables` | one file for each table: reads its keys, and describes the settings for `channeld check` |
-//! | `parts` | loads a part of the configuration, for commands that need no more |
-//! | `effective`, `shown` | the values in effect with their origins; the settings that follow from them |
+//! | `partial` | loads a part of the configuration, for commands that need no more |
+//! | `effective`, `settings_list` | the values in effect with their origins; the settings that `channeld check` prints |
 //! | `schema`, `edit` | the JSON Schema of the file; changes to the operator's file |
 //!
 //! # Invariants
@@ -76,7 +77,7 @@ pub struct Config {
     pub otlp: Option<Otlp>,
     /// `limits.memory`: the limit for pages, events being processed and queues, in bytes.
     pub memory: u64,
-    /// How long the work in progress may take after a signal to stop. Zero: channeld does not wait.
+    /// How long the work in progress may take after a signal to stop. If this is zero, channeld does not wait for it.
     pub shutdown_grace: Duration,
     /// `[verification.signer_names]`: the displayed names of signers.
     pub signer_names: SignerNames,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -52,7 +52,7 @@ const LOOK_AT_FILES: Duration = Duration::from_secs(2);
 
 /// Runs the daemon until a signal ends it, or until no channel is left. `loaded` was read from the operator's `file`, which
 /// is read again at each reload. Without a file, the configuration comes from the environment alone. If this function
-/// fails, nothing was read or delivered.
+/// fails, no event was read or delivered.
 pub(crate) async fn run(
     file: Option<PathBuf>,
     loaded: Loaded,
@@ -97,8 +97,9 @@ pub(crate) async fn run(
 struct Daemon {
     /// The operator's configuration file.
     file: Option<PathBuf>,
-    /// The configuration in force, the text that it was read from, and the sinks that were built from it.
+    /// The configuration in force, and the text that it was read from.
     loaded: Loaded,
+    /// The sinks that were built from this configuration.
     sinks: Sinks,
     parts: SharedParts,
     /// The configured channels.
@@ -118,7 +119,7 @@ struct Daemon {
     signals: Signals,
     /// Sinks that are opening their files again.
     reopening: JoinSet<()>,
-    /// The last error about changed files, so that it is logged once.
+    /// The last error about changed files. An error is logged only if it differs from this one.
     complaint: Option<String>,
 }
 
@@ -203,12 +204,12 @@ impl Daemon {
                         self.reloads.close();
                     }
                     Signal::Reload if stopping.is_some() => {}
-                    // An error has been logged.
+                    // `reload` has logged the error.
                     Signal::Reload => drop(self.reload().await),
                 },
                 Some(reply) = self.reloads.recv() => {
                     let outcome = self.reload().await;
-                    // The send fails if the command has ended meanwhile, which is fine.
+                    // The error is ignored: the command may have ended meanwhile.
                     let _ = reply.send(outcome.map_err(|error| Refusal::Config(Chain(&*error).to_string())));
                 }
                 _ = look.tick(), if stopping.is_none() => self.follow_files().await,
@@ -235,9 +236,13 @@ impl Daemon {
     }
 }
 
-/// Opens the state on a blocking thread.
 pub(crate) async fn open_ledgers(settings: StateSettings) -> Result<Ledgers, StateError> {
-    let opened = tokio::task::spawn_blocking(move || settings.open()).await;
-    let store = opened.unwrap_or_else(|panic| Err(StateError::Damaged(panic.to_string())))?;
-    Ok(Ledgers::over(store))
+    open_blocking(move || settings.open()).await.map(Ledgers::over)
+}
+
+/// Opens a state with `open`, on a blocking thread.
+pub(crate) async fn open_blocking<S: Send + 'static>(
+    open: impl FnOnce() -> Result<S, StateError> + Send + 'static,
+) -> Result<S, StateError> {
+    spawn_blocking(open).await.unwrap_or_else(|panic| Err(StateError::Damaged(panic.to_string())))
 }

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use tokio::runtime::Builder;
 
-/// Settings that glibc reads only from the environment. Without them, glibc keeps most of the memory that large pages
-/// used: after sixteen channels had read pages of 6 MB events, it kept 153 MiB instead of 18 MiB. With them, a
-/// backlog of 100,000 events also uses 4 MiB less.
+/// Environment variables for glibc's memory allocator. Without these settings, glibc does not return most of the memory of
+/// large responses to the system: after sixteen channels had read pages with events of 6 MB, it kept 153 MiB instead of
+/// 18 MiB. With these settings, a backlog of 100,000 events also uses 4 MiB less.
 const ALLOCATOR: [(&str, &str); 2] = [("MALLOC_ARENA_MAX", "2"), ("MALLOC_MMAP_THRESHOLD_", "262144")];
 
 /// How often free memory is returned to the system.
@@ -29,8 +29,8 @@ fn main() -> ExitCode {
         set_up_allocator();
         give_back_memory();
     }
-    // One thread per two processors: each thread keeps its own memory, and the threads for signatures and disks do most of
-    // the work.
+    // One async thread per two processors is enough, because other threads check signatures and access disks. More async
+    // threads would only use more memory.
     let async_threads = available_parallelism().map_or(1, NonZero::get).div_ceil(2);
     let runtime = match Builder::new_multi_thread().worker_threads(async_threads).enable_all().build() {
         Ok(runtime) => runtime,
@@ -40,13 +40,13 @@ fn main() -> ExitCode {
         }
     };
     let exit = runtime.block_on(command.run());
-    // Does not wait for threads, because a thread can hang in a write to a full pipe.
+    // Does not wait for blocking threads, because one of them can hang in a write to a full pipe.
     runtime.shutdown_background();
     exit.into()
 }
 
-/// Executes the program again in this process, with the allocator settings that are missing. If that fails, the program
-/// continues without them.
+/// Starts the program again in this process, with the missing allocator settings in its environment. If this fails, the
+/// program continues without these settings.
 fn set_up_allocator() {
     let missing: Vec<_> = ALLOCATOR.into_iter().filter(|(name, _)| env::var_os(name).is_none()).collect();
     if let (false, Ok(program)) = (missing.is_empty(), env::current_exe()) {
@@ -55,15 +55,14 @@ fn set_up_allocator() {
     }
 }
 
-/// Returns free memory to the system at regular intervals. Without this, glibc returns only the free memory at the
-/// end of its heaps: after a thousand channels had read 100 events each, 247 MiB were resident although only 151 MiB
-/// were in use.
+/// Returns free memory to the system at regular intervals, because glibc returns only the free memory at the end of its
+/// heaps: after a thousand channels had read 100 events each, 247 MiB were resident although only 151 MiB were in use.
 fn give_back_memory() {
     #[cfg(target_env = "gnu")]
     let _ = thread::Builder::new().name("give-back".to_owned()).spawn(|| {
         loop {
             thread::sleep(GIVE_BACK);
-            #[expect(unsafe_code, reason = "the C library has no other way")]
+            #[expect(unsafe_code, reason = "only this C function returns the memory")]
             // SAFETY: `malloc_trim` takes a number, and any thread can call it at any time.
             unsafe {
                 libc::malloc_trim(0);

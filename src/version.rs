@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 /// Returns the version and, if it is known, the commit: `0.1.0 (abc1234 2026-11-20)`. `-dirty` after the commit means that
-/// files had changed since the commit.
+/// the sources differed from the commit.
 pub fn text() -> String {
     written(env!("CARGO_PKG_VERSION"), option_env!("BUILD_COMMIT"), date().as_deref())
 }
@@ -18,8 +18,8 @@ const DEFAULTS: [(&str, bool); 6] = [
     ("sqlite", cfg!(feature = "sqlite")),
 ];
 
-/// Returns [`text`], and a second line that says how the build differs from the default: `features: kafka` or `features:
-/// none`, and `, without fast, nats` if these features are missing.
+/// Returns [`text`], and a second line with the differences from a default build: `features: kafka` or `features: none`,
+/// followed by `, without fast, nats` if these default features are missing.
 pub fn long() -> String {
     let features = if cfg!(feature = "kafka") { "kafka" } else { "none" };
     let missing: Vec<_> = DEFAULTS.into_iter().filter(|(_, is_there)| !is_there).map(|(name, _)| name).collect();

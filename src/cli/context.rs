@@ -1,4 +1,5 @@
-//! The surroundings of a command: its configuration, its output and the service; and its result: an exit code or a failure.
+//! The context in which a command runs: its configuration, its output and the service. Also its result: an exit code or an
+//! error.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -14,13 +15,13 @@ use crate::daemon::assembly;
 use api::{ApiError, Client};
 use channel::ReadError;
 use net::Chain;
-use operator::{ConfiguredChannel, Refusal, SignerNames, verifier_of};
+use operator::{ConfiguredChannel, Refusal, SignerNames, find, names, verifier_of};
 use proof::verify::Verifier;
-use record::ChannelRef;
+use record::{ChannelRef, printable};
 
-/// The surroundings of a command.
+/// The context in which a command runs.
 pub(super) struct Context<'a> {
-    /// The configuration file. `None` if none was given and none is installed.
+    /// The configuration file. `None` if the command line names no file and none is installed.
     pub(super) file: Option<&'a Path>,
     /// Standard output, buffered. The methods below flush it.
     pub(super) out: &'a mut dyn Write,
@@ -31,7 +32,7 @@ impl Context<'_> {
         Ok(Config::load(self.file)?)
     }
 
-    /// Prepares access to a channel by its name or id. Sends no request to the service yet.
+    /// Prepares access to a channel, which is given by its name or its id. Sends no request to the service.
     pub(super) fn connect(&self, name_or_id: &str) -> Result<Connection, CommandError> {
         let config = self.config()?;
         let client = client(&config)?;
@@ -66,7 +67,8 @@ impl Context<'_> {
         self.say_lines(each.iter().map(|one| if json { to_json(one) } else { line(one) }))
     }
 
-    /// Writes a list. With `json`, one JSON line per item. Otherwise `heading` and one line per item, or `none` if it is empty.
+    /// Writes a list: with `json`, one line of JSON per item; otherwise `heading` and one line per item, or only the line
+    /// `none` if the list is empty.
     pub(super) fn say_list<T: Serialize>(
         &mut self,
         json: bool,
@@ -102,12 +104,22 @@ pub(super) fn configured(channels: &[Channel]) -> Vec<ConfiguredChannel> {
     channels.iter().map(Channel::for_operator).collect()
 }
 
+/// The channel with this name or id, if it is configured.
+pub(super) fn configured_channel<'c>(config: &'c Config, name_or_id: &str) -> Result<&'c Channel, CommandError> {
+    let configured = configured(&config.channels);
+    let found = find(&configured, name_or_id)?;
+    config.channels.iter().find(|channel| channel.channel == found).ok_or_else(|| {
+        let (name, names) = (printable(name_or_id), names(&configured));
+        CommandError::usage(format!("channel {name} is not configured; the configured channels are: {names}"))
+    })
+}
+
 /// The exit code, with the numbers of `sysexits.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Done.
+    /// The command succeeded.
     Done = 0,
-    /// Something else went wrong, or the answer is "no".
+    /// The command failed for a reason without a code of its own, or the answer to its question is "no".
     Failed = 1,
     /// The command line is invalid.
     Usage = 64,
@@ -129,7 +141,6 @@ impl From<Exit> for ExitCode {
 pub(super) struct CommandError(pub(super) Exit, pub(super) String);
 
 impl CommandError {
-    /// The arguments are wrong.
     pub(super) fn usage(why: impl Into<String>) -> Self {
         Self(Exit::Usage, why.into())
     }
@@ -138,7 +149,7 @@ impl CommandError {
         Self(Exit::Failed, why.into())
     }
 
-    /// For an error whose message and causes need no addition.
+    /// An error whose message and causes need no addition.
     pub(super) fn by(error: &dyn Error) -> Self {
         Self::failed(Chain(error).to_string())
     }
@@ -164,7 +175,7 @@ impl CommandError {
     /// For [`Result::map_err`] on reading or writing a file.
     pub(super) fn io(doing: impl Display) -> impl FnOnce(io::Error) -> Self {
         move |error| {
-            // A closed pipe is not an error: the reader of the output has seen enough.
+            // A closed pipe is not an error: the reader of the output needs no more.
             let exit = if error.kind() == io::ErrorKind::BrokenPipe { Exit::Done } else { Exit::Failed };
             Self(exit, format!("{doing}: {}", Chain(&error)))
         }

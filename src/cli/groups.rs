@@ -1,4 +1,4 @@
-//! The groups of the commands in `channeld --help`. clap lists all commands under one heading.
+//! Groups the commands in `channeld --help`, because clap lists all commands under one heading.
 
 use std::fmt::Write;
 
@@ -13,10 +13,10 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("More", &["schema", "completions", HELP]),
 ];
 
-/// clap adds this command automatically, when it parses.
+/// The command that clap adds when it parses the command line.
 const HELP: &str = "help";
 
-/// The width of the names.
+/// The width of the column of names.
 const NAMES: usize = 12;
 
 /// Lists the commands in groups in the help of the program.

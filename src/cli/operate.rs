@@ -1,13 +1,14 @@
-//! How a command reaches the state: over the control socket of a running daemon or, if none runs, directly.
+//! Carries out requests about the state. A running daemon receives them over its control socket. If no daemon runs, the
+//! command opens the state itself.
 //!
-//! Only one process at a time may open the state of one machine. On a state that instances share, the command is an instance
-//! while it runs. It configures no channel, so it takes none from the other instances. It takes the lease of a channel that
-//! has no owner, and releases it at the end.
+//! Only one process at a time may open a state directory. If instances share the state in a database, the command joins them
+//! as one more instance while it runs. The command configures no channel, so no channel moves to it. If a request changes a
+//! channel without an owner, the command takes the lease of the channel, and releases the lease at the end.
 //!
 //! # Invariants
 //!
-//! * **No state is created.** Only the owner of the state opens it: files of another user would keep the daemon from
-//!   starting.
+//! * **No state is created.** Only the user to whom the state belongs can open it: the daemon could not start if files of
+//!   the state belonged to another user.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -16,23 +17,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::unistd::{User, geteuid};
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::context::{CommandError, Context, configured};
 use crate::config::LocalConfig;
 use crate::daemon::membership::Sharing;
-use crate::daemon::open_ledgers;
+use crate::daemon::{open_blocking, open_ledgers};
 use cluster::Peers;
 use ledger::store::Store;
 use ledger::{Ledgers, StateError};
 use net::Chain;
 use operator::{Operations, Request};
 
-/// How long the state may belong to a process that does not answer.
+/// How long the command waits for a state that a process has open without answering requests.
 const MAX_WAIT: Duration = Duration::from_secs(3);
 
-/// The pause between two attempts.
+/// The pause between two attempts to open the state.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// How long the database may take to report the other instances.
@@ -93,7 +93,7 @@ impl Operator {
         }
     }
 
-    /// Operations on a state that this process opened, without a daemon.
+    /// The operations that carry out requests in this process, on a state that it has opened.
     fn operations(&self, ledgers: Ledgers, cluster: Option<Peers>) -> Operations {
         Operations {
             version: crate::version::text(),
@@ -120,14 +120,12 @@ impl Operator {
     }
 }
 
-/// Does `work` on a state that instances share, as one of them. `open` opens the state, and blocks.
+/// Runs `work` on a state that instances share, as one of the instances. `open` opens the state on a blocking thread.
 pub(super) async fn visit<T>(
     open: impl FnOnce() -> Result<Arc<dyn Store>, StateError> + Send + 'static,
     work: impl AsyncFnOnce(Arc<dyn Store>, Peers) -> Result<T, CommandError>,
 ) -> Result<T, CommandError> {
-    let opened = spawn_blocking(open).await;
-    let opened = opened.unwrap_or_else(|panic| Err(StateError::Damaged(panic.to_string())));
-    let store = opened.map_err(|error| unreachable(&Chain(&error).to_string()))?;
+    let store = open_blocking(open).await.map_err(|error| unreachable(&Chain(&error).to_string()))?;
     let Some(membership) = store.clone().membership() else { return Err(unreachable("instances do not share it")) };
     let sharing = Sharing::begin(membership, [].into());
     let peers = sharing.peers.clone();
@@ -153,7 +151,7 @@ fn unreachable(why: &str) -> CommandError {
     CommandError::failed(format!("the state cannot be reached: {why}"))
 }
 
-/// The name of the user who asks, for the log. With `sudo`, it includes the user who called `sudo`.
+/// The name of the user who runs the command, for the log. If the user called `sudo`, the text contains both names.
 pub(super) fn who() -> String {
     let uid = geteuid();
     let name = User::from_uid(uid).ok().flatten().map_or_else(|| format!("user {uid}"), |user| user.name);

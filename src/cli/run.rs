@@ -24,7 +24,7 @@ pub(super) async fn run(file: Option<&Path>) -> Exit {
         }
     };
     match Box::pin(daemon::run(file.map(Path::to_owned), loaded, signals)).await {
-        // Deliveries that did not finish within the grace period are not lost: they are attempted again at the next start.
+        // Deliveries that did not finish within the grace period are not lost: the next start repeats them.
         Ok(EndReason::Drained | EndReason::GraceExpired | EndReason::SinkClosed) => Exit::Done,
         Ok(EndReason::AllGone) => Exit::Unavailable,
         Ok(EndReason::Interrupted | EndReason::StateFailed) => Exit::Failed,

@@ -12,10 +12,10 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 pub(super) mod event_line;
 pub(super) mod progress;
 
-/// The state is as it should be.
+/// A state without a problem.
 pub(super) const GOOD: Style = AnsiColor::Green.on_default();
 
-/// A problem that heals without an operator.
+/// A problem that ends without an operator.
 pub(super) const PASSING: Style = AnsiColor::Yellow.on_default();
 
 /// A problem that an operator must solve.
@@ -24,7 +24,10 @@ pub(super) const BAD: Style = AnsiColor::Red.on_default();
 /// A state that an operator has requested.
 pub(super) const ASIDE: Style = AnsiColor::Cyan.on_default();
 
-/// A text for standard output: with colors on a terminal that accepts them, otherwise without.
+/// A text of less importance.
+pub(super) const QUIET: Style = Style::new().dimmed();
+
+/// A text for standard output. Its colors are removed unless standard output is a terminal that accepts colors.
 pub(super) fn for_stdout(text: &str) -> String {
     if AutoStream::choice(&io::stdout()) == ColorChoice::Never {
         return anstream::adapter::strip_str(text).to_string();
@@ -40,16 +43,12 @@ pub(super) fn json_for_stdout(document: &impl Serialize) -> String {
 
 /// An error message for standard error. On a terminal, `begins` is red and no line is wider than the terminal.
 pub(super) fn failure_for_stderr(begins: &str, text: &str) -> String {
-    let text = match width_of(&io::stderr()) {
-        None => text.to_owned(),
-        Some(width) => {
-            let fitted = |line: &str| if line.width() <= width { vec![line.to_owned()] } else { wrapped(line, width) };
-            text.lines().flat_map(fitted).collect::<Vec<_>>().join("\n")
-        }
-    };
+    let width = width_of(&io::stderr()).unwrap_or(usize::MAX);
+    let fitted = |line: &str| if line.width() <= width { vec![line.to_owned()] } else { wrapped(line, width) };
+    let text = text.lines().flat_map(fitted).collect::<Vec<_>>().join("\n");
     match text.strip_prefix(begins) {
         Some(rest) => styled(BAD, begins) + rest,
-        // `begins` is longer than a line and was wrapped.
+        // `begins` is longer than a line, so it was wrapped.
         None => text,
     }
 }
@@ -81,12 +80,10 @@ pub(super) fn shortened(text: &str, width: usize) -> String {
 
 /// The longest beginning of a text that fits into `width` columns.
 pub(super) fn fitting(text: &str, width: usize) -> String {
-    let mut room = width;
+    let mut used = 0;
     let fits = |c: &char| {
-        let wide = c.width().unwrap_or(0);
-        let fits = wide <= room;
-        room = room.saturating_sub(if fits { wide } else { room });
-        fits
+        used += c.width().unwrap_or(0);
+        used <= width
     };
     text.chars().take_while(fits).collect()
 }
@@ -142,17 +139,13 @@ impl Cell {
         Self { to_the_right: true, ..Self::text(text) }
     }
 
-    fn width(&self) -> usize {
-        self.text.chars().count()
-    }
-
     fn padded(&self, width: usize) -> String {
-        let (blank, text) = (" ".repeat(width.saturating_sub(self.width())), styled(self.style, &self.text));
+        let (blank, text) = (" ".repeat(width.saturating_sub(self.text.width())), styled(self.style, &self.text));
         if self.to_the_right { blank + &text } else { text + &blank }
     }
 }
 
-/// Rows of cells, the heading first. Columns are as wide as their cells. Each row ends with a text outside the columns, which may have any width.
+/// Rows of cells, the heading first. A column is as wide as its widest cell. Each row ends with a text of any width.
 #[derive(Debug)]
 pub(super) struct Table(pub(super) Vec<(Vec<Cell>, String)>);
 
@@ -161,7 +154,7 @@ impl fmt::Display for Table {
         let mut widths = Vec::new();
         for (row, _) in &self.0 {
             widths.resize(widths.len().max(row.len()), 0);
-            row.iter().zip(&mut widths).for_each(|(cell, width)| *width = cell.width().max(*width));
+            row.iter().zip(&mut widths).for_each(|(cell, width)| *width = cell.text.width().max(*width));
         }
         for (row, end) in &self.0 {
             let cells = row.iter().zip(&widths).map(|(cell, width)| cell.padded(*width));

@@ -8,14 +8,14 @@ use record::ChannelRef;
 
 pub(super) use record::printable;
 
-/// Verifies events off the async threads: signatures cost processor time.
+/// Verifies events on a blocking thread, because checking signatures takes long.
 pub(super) async fn verified(verifier: &Verifier, events: Vec<RawEvent>) -> Vec<Verdict> {
     let verifier = verifier.clone();
     let verifying = tokio::task::spawn_blocking(move || verifier.verify_all(events));
     verifying.await.expect("verifying does not panic, and is never cancelled")
 }
 
-/// One line: the record as JSON, or a summary for people.
+/// One line: the record as JSON, or a readable summary.
 pub(super) fn formatted(json: bool, channel: &ChannelRef, verdict: &Verdict) -> String {
     if json { record::verdict_json(channel, verdict) } else { line(verdict) }
 }
@@ -55,7 +55,7 @@ pub(super) fn id(id: Option<EventId>) -> String {
     id.map_or_else(|| "-".to_owned(), |id| id.to_string())
 }
 
-/// The name inside the signed text. `None` unless the event is verified, because the name would then not be signed.
+/// The name in the signed text of a verified event. `None` for any other event, because its name is not proven.
 fn name(verdict: &Verdict) -> Option<String> {
     #[derive(Deserialize)]
     struct Named {

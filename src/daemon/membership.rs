@@ -1,4 +1,4 @@
-//! Connects the daemon with the other instances that share its channels.
+//! Connects the daemon with the other instances that share its channels: the group of instances.
 
 use std::collections::BTreeSet;
 use std::future::pending;
@@ -15,12 +15,12 @@ use cluster::{Member, Peers};
 use ledger::store::shared::Membership;
 use proof::event::ChannelId;
 
-/// The longest time that leaving the group can take at the end.
+/// How long leaving the group may take when the process ends.
 const LEAVING: Duration = Duration::from_secs(3);
 
-/// The shared state of the instances, as this instance sees it.
+/// This instance as a member of the group.
 pub(crate) struct Sharing {
-    /// Fires when this instance must not take any more channels.
+    /// Canceled when this instance must not lease any more channels.
     pub(super) stop: CancellationToken,
     pub(crate) peers: Peers,
     configured: watch::Sender<Arc<BTreeSet<ChannelId>>>,
@@ -44,14 +44,14 @@ impl Sharing {
         self.configured.send_if_modified(|before| std::mem::replace(before, ids.clone()) != ids);
     }
 
-    /// Releases the remaining leases.
+    /// Leaves the group, and releases the remaining leases.
     pub(crate) async fn end(self) {
-        // If it takes longer, other instances take over when the lease expires.
+        // If this does not finish in time, other instances take the channels over when the leases expire.
         let _ = timeout(LEAVING, self.peers.membership.leave()).await;
     }
 }
 
-/// Waits until the set of channels to run here changes. Most heartbeats do not change it. Waits forever if nothing is shared.
+/// Waits until the set of channels that this instance has to run changes. Waits forever if no channels are shared.
 pub(super) async fn changed(sharing: Option<&mut Sharing>) {
     if let Some(Sharing { peers, work, .. }) = sharing
         && let Ok(seen) = peers.seen.wait_for(|seen| seen.work != *work).await

@@ -6,7 +6,7 @@
 //!
 //! # Cancellation
 //!
-//! At any point.
+//! [`tell`] can be dropped at any point.
 
 use std::cmp::Reverse;
 use std::io::{self, IsTerminal};

@@ -67,7 +67,7 @@ impl Daemon {
         }
     }
 
-    /// Applies a text and everything that it names. The text is read on a blocking thread.
+    /// Applies a configuration and the files that it names. All files are read on a blocking thread.
     async fn adopt(
         &mut self,
         text: impl FnOnce() -> Result<Text, ConfigError> + Send + 'static,
@@ -168,7 +168,8 @@ fn lane_changes(before: &Config, after: &Config, handles: &Handles) -> Vec<Strin
     sentences
 }
 
-/// Returns one sentence per channel and reason for which the new configuration would reject recently verified events.
+/// Returns the reasons why the new configuration would reject events like those verified recently: one sentence for each
+/// channel and reason.
 fn warnings(before: &Config, after: &Config, handles: &Handles) -> Vec<String> {
     let mut warnings = Vec::new();
     for Channel { channel, verification, .. } in &after.channels {

@@ -8,8 +8,8 @@ use rustix::process::kill_current_process_group;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM};
 use tokio::time::timeout;
 
-/// The system ignores the request to stop if no shell is left that could continue the process. A process that still
-/// runs after this time was not stopped.
+/// How long to wait for the effect of the signal that stops the process. The system ignores the signal if no shell is left
+/// that could continue the process.
 const NOT_STOPPED: Duration = Duration::from_millis(200);
 
 /// The request that a signal makes.
@@ -41,11 +41,11 @@ impl Signals {
     }
 }
 
-/// Suspends this process and the other processes of its shell job until the shell continues them. This does the work
-/// of Ctrl-Z if the program handles the keys of the terminal itself.
+/// Suspends this process and the other processes of its shell job until the shell continues them. A program that handles
+/// the keys of the terminal itself calls this for Ctrl-Z.
 ///
 /// # Errors
-/// If the signal cannot be sent or noticed.
+/// If the process cannot send the signal to itself, or cannot listen for the signal that continues it.
 pub(crate) async fn suspend() -> io::Result<()> {
     let mut continued = signal_hook_tokio::Signals::new([SIGCONT])?;
     kill_current_process_group(rustix::process::Signal::TSTP)?;

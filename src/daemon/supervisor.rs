@@ -2,18 +2,18 @@
 //!
 //! # Invariants
 //!
-//! * **One bad part stops only itself.** A channel that no longer exists at the service ends alone. A channel that panicked
-//!   is restarted alone.
-//! * **A shared failure ends all.** If the state cannot be written, or standard output is closed, every channel ends after
-//!   its current batch. An unavailable database server ends no channel: the channels wait for it.
+//! * **The failure of one channel affects no other channel.** A channel that no longer exists at the service ends alone. A
+//!   channel that panicked is restarted alone.
+//! * **A shared failure ends every channel.** If the state cannot be written, or standard output is closed, every channel
+//!   ends after its current batch. An unavailable database server ends no channel: the channels wait for the server.
 //! * **Unchanged channels keep running.** A running channel applies its part of a new configuration: see
 //!   [`Channel::become_like`].
-//! * **An empty list is not an end.** If no channel is wanted, the supervisor waits for `stop` or for another list.
+//! * **An empty list of channels does not end the supervisor.** It waits for `stop` or for another list.
 //!
 //! # Cancellation
 //!
-//! When `stop` fires, channels have `shutdown_grace` to finish their current batches; then they are dropped. The same
-//! applies to a channel that is no longer wanted. Events that were not recorded are read again.
+//! After `stop` is canceled, channels have `shutdown_grace` to finish their current batches; then they are dropped. The
+//! same applies to a channel that is not in the latest list. Events that were not recorded are read again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +46,7 @@ pub(crate) enum EndReason {
     /// Stopped as requested, but a current batch did not finish in time. It is delivered again at the next start.
     #[strum(serialize = "shutdown_grace expired: the unfinished batches are offered again")]
     GraceExpired,
-    /// The service reported that every wanted channel is gone.
+    /// The service reported that every channel is gone.
     #[strum(serialize = "no channel is left")]
     AllGone,
     /// The reader of a sink has closed it.
@@ -68,7 +68,7 @@ pub(crate) struct Supervisor {
     grace: Duration,
     outcome: Option<EndReason>,
     stop: CancellationToken,
-    /// When the grace period ends. Set after `stop` has fired.
+    /// When the grace period ends. Set after `stop` was canceled.
     deadline: Option<Instant>,
 }
 
@@ -95,7 +95,7 @@ impl Restarts {
 }
 
 impl Supervisor {
-    /// Creates a supervisor without channels. It runs until `stop` fires.
+    /// Creates a supervisor without channels. It runs until `stop` is canceled.
     pub(crate) fn new(stop: &CancellationToken) -> Self {
         let (stop, grace) = (stop.child_token(), Duration::ZERO);
         Self { tasks: Tasks::new(stop.clone()), wanted: 0, grace, outcome: None, stop, deadline: None }
@@ -134,8 +134,8 @@ impl Supervisor {
         });
     }
 
-    /// Waits until the service has reported that every wanted channel is gone, or until `stop` fires and the current batches
-    /// are finished. Returns how the daemon ended. The future can be dropped, and the function called again.
+    /// Waits until the service has reported that every channel of the list is gone, or until `stop` is canceled and the
+    /// current batches are finished. Returns how the daemon ended. The future can be dropped, and the function called again.
     pub(crate) async fn ended(&mut self) -> EndReason {
         let stop = self.stop.clone();
         loop {

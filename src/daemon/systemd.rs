@@ -1,14 +1,15 @@
 //! Sends messages to the service manager: ready, reloading, stopping, the status line, and the watchdog.
 //!
 //! The protocol is `sd_notify(3)`: datagrams to the socket that `NOTIFY_SOCKET` names. Without that variable nothing is
-//! sent. The crate `sd-notify` formats the messages. It cannot send them to an abstract name or with a time limit.
+//! sent. The crate `sd-notify` formats the messages. This module sends them, because the crate supports neither abstract
+//! socket names nor a time limit.
 //!
 //! # Invariants
 //!
-//! * **Alive means progress.** The watchdog is fed only while the process makes progress: see
-//!   [`liveness`](operator::liveness).
-//! * **Never blocked by the manager.** A manager that does not read its socket costs a wait of one second and a warning.
-//! * **One line.** Text from outside cannot add a line to a message.
+//! * **The watchdog is fed only while the process makes progress:** see [`liveness`](operator::liveness).
+//! * **Never blocked by the manager.** If the manager does not read its socket, a message is dropped with a warning after
+//!   one second.
+//! * **A status is one line.** The texts in it cannot add a line to a message.
 //!
 //! # Cancellation
 //!
@@ -44,7 +45,7 @@ const MAX_STATUS: usize = 200;
 /// The interval between two status lines.
 const BETWEEN_STATUSES: Duration = Duration::from_secs(2);
 
-/// How much time a stop can take beyond its grace period, so that the process itself can end.
+/// How long the process may take to exit after the grace period of a stop.
 const END: Duration = Duration::from_secs(10);
 
 /// Sends messages to the service manager, if the process has one.
@@ -61,7 +62,7 @@ struct SentStatus {
     summary: String,
 }
 
-/// The part of the status line that is added to the summary.
+/// The phase of the daemon. It determines the rest of the status line.
 #[derive(Clone, Copy)]
 pub(super) enum Phase {
     /// The configuration is in force and its channels run.
@@ -113,7 +114,7 @@ impl Notifier {
         // earlier one.
         match NotifyState::monotonic_usec_now() {
             Ok(now) => self.send(&[NotifyState::Reloading, now]),
-            Err(error) => warn!(%error, "the service manager could not be notified: no clock"),
+            Err(error) => warn!(%error, "the service manager could not be notified: the clock cannot be read"),
         }
     }
 
@@ -208,7 +209,8 @@ fn address(name: &OsStr) -> io::Result<SocketAddr> {
     }
 }
 
-/// Returns the number of channels and of reasons. It contains no details, because every user of the machine can read it.
+/// Returns the number of channels, and of the reasons not to be ready. The text contains no details, because every user of
+/// the machine can read it.
 fn summary(report: &Report) -> String {
     let channels = counted(report.channels.len(), "channel");
     match report.reasons.len() {

@@ -12,7 +12,7 @@ use net::Chain;
 use telemetry::metrics::Metrics;
 use telemetry::trace::{Export, Otlp, Traces};
 
-/// The longest time that exporting the last spans can take out of the remaining grace period.
+/// How long the export of the last spans may take, even if more of the grace period remains.
 const LAST_SPANS: Duration = Duration::from_secs(5);
 
 /// The trace export, if one is configured.
@@ -24,7 +24,7 @@ pub(super) struct TraceExport {
 }
 
 impl TraceExport {
-    /// Starts the export of the traces that are returned. The error says why it cannot start.
+    /// Returns the traces, and starts their export. The error says why the export cannot start.
     pub(super) fn begin(otlp: Option<Otlp>, metrics: &Metrics) -> Result<(Traces, Self), String> {
         let mut trace_export = Self::default();
         let Some(otlp) = otlp else { return Ok((Traces::default(), trace_export)) };
@@ -35,7 +35,7 @@ impl TraceExport {
         Ok((traces, trace_export))
     }
 
-    /// Uses the headers of this configuration for the collector from now on.
+    /// Sends the headers of this configuration to the collector from now on.
     pub(super) fn follow(&self, otlp: Option<&Otlp>) {
         if let Some((sender, newer)) = self.otlp.as_ref().zip(otlp) {
             sender.send_if_modified(|otlp| std::mem::replace(otlp, newer.clone()) != *newer);

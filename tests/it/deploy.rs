@@ -1,5 +1,5 @@
-//! The shipped files for running and monitoring the daemon work. Each is tested with the daemon or with the program
-//! that reads it.
+//! The shipped files for running and monitoring the daemon work. Each file is tested with the daemon or with the program
+//! that reads the file.
 
 use std::path::{Path, PathBuf};
 

@@ -33,7 +33,8 @@ pub(crate) enum Command {
     Drop(Confirmed<DropDeadLetters>),
 }
 
-/// If this fails, nothing was changed. The exception is a failure of the state: it is then unknown whether anything changed.
+/// If a command fails, nothing was changed. The exception is a failure of the state: then it is unknown whether anything
+/// changed.
 pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let operator = cx.operator()?;
     match command {

@@ -37,7 +37,7 @@ fn ends_after(text: &str) -> Result<Timestamp, String> {
 
 pub(crate) async fn run(what: SetPaused, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let operator = cx.operator()?;
-    // A state that is not shared belongs to one daemon. If that daemon does not run, nothing can be paused.
+    // A state that is not shared has only one daemon, and only a running daemon can be paused.
     let is_shared = operator.config.state.database.is_some();
     let changed = if is_shared { operator.ask(&what).await? } else { operator.ask_daemon(&what).await? };
     let SetPaused { channel, sink, paused, until } = what;

@@ -38,7 +38,8 @@ pub(crate) enum Command {
     Drop(Confirmed<DropQuarantined>),
 }
 
-/// If this fails, nothing was changed. The exception is a failure of the state: it is then unknown whether anything changed.
+/// If a command fails, nothing was changed. The exception is a failure of the state: then it is unknown whether anything
+/// changed.
 pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let operator = cx.operator()?;
     match command {
@@ -70,7 +71,7 @@ pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, 
 fn show(cx: &mut Context<'_>, event: &QuarantinedEvent, raw: bool) -> Result<Exit, CommandError> {
     let bytes = STANDARD
         .decode(&event.bytes_base64)
-        .map_err(|_| CommandError::failed("the daemon answered an event that is not base64"))?;
+        .map_err(|_| CommandError::failed("the daemon's answer contains an event that is not base64"))?;
     if raw {
         cx.out.write_all(&bytes).and_then(|()| cx.out.flush()).map_err(CommandError::output)?;
         return Ok(Exit::Done);

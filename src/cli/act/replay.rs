@@ -12,7 +12,7 @@ use operator::api::{CursorPosition, ListCursors, ReplayEvents};
 use operator::{check_sink, verifier_of};
 use proof::event::{Offset, RawEvent};
 
-/// Maximum size of the events in one request. It is less than the daemon accepts.
+/// Maximum size of the events in one request, in bytes of base64. The daemon accepts more.
 const REQUEST_BYTES: usize = 512 * 1024;
 
 /// Replay past events of a channel to one sink.

@@ -3,16 +3,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tokio::task::spawn_blocking;
-
 use crate::cli::context::{CommandError, Context, Exit};
 use crate::cli::operate::{owned, visit};
 use crate::cli::terminal::progress::ProgressBar;
 use crate::config::load_both_backends;
 use channel::counted;
+use crate::daemon::open_blocking;
 use cluster::Peers;
+use ledger::LostEntries;
 use ledger::store::{CopySummary, Sled, copy};
-use ledger::{LostEntries, StateError};
 use operator::api::AcknowledgeLost;
 
 /// Acknowledge a loss in the recorded state, or copy it.
@@ -78,14 +77,14 @@ fn acknowledged(lost: Option<LostEntries>) -> String {
     };
     let kept = kept.map_or_else(String::new, |kept| format!("; the damaged database is kept in {kept}"));
     format!(
-        "acknowledged: {} and {} lost at {at}, {} read again{kept}",
+        "acknowledged: {} and {} were lost at {at}; {} will be read again{kept}",
         counted(quarantined, "quarantined event"),
         counted(dead_letters, "dead letter"),
         counted(late, "pending event"),
     )
 }
 
-/// Copies the state of the other backend to this one.
+/// Copies the state from the other backend to the backend `to`.
 async fn copy_to(to: Backend, file: Option<&Path>) -> Result<CopySummary, CommandError> {
     let (path, database) = load_both_backends(file)?;
     if to == Backend::Postgres {
@@ -97,9 +96,7 @@ async fn copy_to(to: Backend, file: Option<&Path>) -> Result<CopySummary, Comman
         check_alone(&peers)?;
         // Opening locks the state, so no daemon on this machine can be running.
         let open = if to == Backend::Sled { Sled::open_for_copy } else { Sled::open };
-        let sled = spawn_blocking(move || open(&path)).await;
-        let sled = sled.unwrap_or_else(|panic| Err(StateError::Damaged(panic.to_string())));
-        let sled = sled.map_err(|error| CommandError::by(&error))?;
+        let sled = open_blocking(move || open(&path)).await.map_err(|error| CommandError::by(&error))?;
         let mut bar = ProgressBar::begin();
         let tell = |copied: CopySummary, all: usize| bar.tell(copied.channels as u64, all as u64, "channels: ");
         let copied = match to {
@@ -118,5 +115,6 @@ fn check_alone(peers: &Peers) -> Result<(), CommandError> {
     if names.is_empty() {
         return Ok(());
     }
-    Err(CommandError::failed(format!("instances live ({}): stop them first; nothing was copied", names.join(", "))))
+    let names = names.join(", ");
+    Err(CommandError::failed(format!("nothing was copied, because instances are running ({names}): stop them first")))
 }

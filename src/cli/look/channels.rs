@@ -1,10 +1,11 @@
-//! `channeld channels pin`: proposes what a channel's events may name, from its past events, writes it, and applies it.
+//! `channeld channels pin`: proposes the lists of values that a channel's events may contain. The values come from past
+//! events. The command can also write the lists to the configuration and apply them.
 //!
 //! # Invariants
 //!
-//! * **A watcher's events count only if the service describes the watcher in this channel.** Nothing is proposed from other
-//!   events, and they are shown as events that would be rejected.
-//! * **Nothing is removed.** Values that are already on the lists stay on them.
+//! * **A watcher's events are used only if the service describes the watcher in this channel.** Other events contribute no
+//!   value, and are printed as events that the lists would reject.
+//! * **No value is removed.** Values that are already on the lists stay there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,14 +16,14 @@ use strum::VariantArray;
 use uuid::Uuid;
 
 use crate::cli::act::quarantine;
-use crate::cli::context::{CommandError, Context, Exit, client, configured};
+use crate::cli::context::{CommandError, Context, Exit, client, configured_channel};
 use crate::cli::verdict_line::{printable, verified};
 use crate::config::{self, Config};
 use api::{ApiError, Client, Filter};
 use channel::{Expect, Names, RejectionReason, SignedField};
 use net::Chain;
+use operator::Changes;
 use operator::api::{Reload, RetriedEvent, RetryQuarantined};
-use operator::{Changes, names};
 use proof::event::{ChannelId, EventType, Offset};
 use proof::verify::{Verdict, Verified};
 
@@ -52,7 +53,7 @@ pub(crate) enum Command {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The channel's name in the configuration.
+    /// The channel: its name in the configuration, or its UUID.
     channel: String,
     /// A list to propose; repeatable [default: all lists]
     #[arg(long = "list", value_name = "LIST", value_parser = list())]
@@ -113,18 +114,14 @@ struct RejectedEvent {
 pub(crate) async fn run(command: Command, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let Command::Pin(args) = command;
     let config = cx.config()?;
-    let known = config.channels.iter().find(|known| *known.channel.name == args.channel);
-    let known = known.ok_or_else(|| {
-        let (name, names) = (&args.channel, names(&configured(&config.channels)));
-        CommandError::usage(format!("channel `{name}` is not configured; the configured channels are {names}"))
-    })?;
+    let known = configured_channel(&config, &args.channel)?;
     let (mut proposal, expect) = propose(&args, &config, known).await?;
     if args.write || args.apply {
         let Some(file) = cx.file.filter(|_| !expect.is_empty()) else {
             let message = "nothing was written: no configuration file exists, or nothing can be proposed";
             return Err(CommandError::failed(message));
         };
-        config::write_expect(file, &args.channel, &expect)
+        config::write_expect(file, &known.channel.name, &expect)
             .map_err(|error| CommandError::failed(format!("{}: {}", file.display(), Chain(&error))))?;
         proposal.written = true;
         if args.apply {
@@ -190,7 +187,7 @@ impl AppliedProposal {
 
     fn lines(&self) -> impl Iterator<Item = String> {
         let warnings = self.changes.warnings.iter().map(|warning| format!("# warning: {warning}"));
-        let head = format!("# in force; {} quarantined events were verified again", self.retried.len());
+        let head = format!("# applied; {} quarantined events were verified again", self.retried.len());
         let retried = self.retried.iter().map(|one| format!("# {}", quarantine::retried(one)));
         warnings.chain([head]).chain(retried)
     }
@@ -205,10 +202,11 @@ impl Proposal {
             let values: Vec<_> = values.iter().map(|value| format!("{value:?}")).collect();
             lines.push(printable(&format!("{what} = [{}]", values.join(", "))));
         }
-        let left_out = |what| format!("# {what} is omitted: not every verified event has one");
+        let left_out = |what| format!("# {what} is omitted: not every verified event has this field");
         lines.extend(self.left_out.iter().map(left_out));
         lines.push(String::new());
-        lines.push(format!("# the present lists reject {rejected_now} of them, the proposed ones {}", rejected.len()));
+        let proposed = rejected.len();
+        lines.push(format!("# the current lists reject {rejected_now} of these events, the proposed lists {proposed}"));
         lines.extend(
             rejected
                 .iter()
@@ -218,28 +216,29 @@ impl Proposal {
         match (&self.applied, self.written) {
             (Some(applied), _) => lines.extend(applied.lines()),
             (None, true) => lines.push(format!(
-                "# written; `channeld reload` puts it in force, `channeld quarantine retry {channel} --all` delivers what it accepts"
+                "# written; `channeld reload` applies the lists, `channeld quarantine retry {channel} --all` delivers accepted events"
             )),
             (None, false) => lines.push(
-                "# not written: compare it with your own records; --write writes it, --apply also puts it in force".to_owned(),
+                "# not written: compare the values with your own records; --write writes the lists, --apply also applies them"
+                    .to_owned(),
             ),
         }
         lines
     }
 }
 
-/// The values that a channel's events and watchers name.
+/// The values that a channel's events and the descriptions of its watchers contain.
 #[derive(Debug, Default)]
 struct NamedValues {
     values: BTreeMap<SignedField, BTreeSet<String>>,
-    /// Kinds of values that at least one event does not have.
+    /// The fields that at least one event does not have.
     unnamed: BTreeSet<SignedField>,
     /// The watchers that the service describes.
     described: BTreeSet<Uuid>,
 }
 
 impl NamedValues {
-    /// Requests the descriptions of the watchers that the events name.
+    /// Requests the descriptions of the watchers that the events name, and records their values.
     async fn watchers(&mut self, client: &Client, channel: ChannelId, events: &[Verified]) -> Result<(), CommandError> {
         let ids: BTreeSet<_> = events.iter().filter_map(watcher).collect();
         for id in ids.into_iter().take(WATCHERS) {
@@ -261,7 +260,7 @@ impl NamedValues {
         Ok(())
     }
 
-    /// Records the values that the channel's own events name.
+    /// Records the values in the events of the channel.
     fn events(&mut self, channel: ChannelId, events: &[Verified]) {
         let nothing = Expect::default();
         for verified in events {
@@ -280,7 +279,7 @@ impl NamedValues {
         }
     }
 
-    /// Records a value, unless no event could match it.
+    /// Records a value in its canonical form. A value that no event could match has no such form, and is ignored.
     fn note(&mut self, what: SignedField, value: &str) {
         self.values.entry(what).or_default().extend(what.canonical(value));
     }

@@ -1,5 +1,5 @@
-//! `channeld console`: events, their proofs and the daemon, in a browser. Ends at a signal, whatever its clients do. The
-//! daemon completes the requests that it has received.
+//! `channeld console`: events, their proofs and the daemon, in a browser. A signal ends the command at once, without waiting
+//! for browsers. The daemon completes the requests that it has received from the console.
 
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
@@ -63,7 +63,7 @@ pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Comma
     }
 }
 
-/// Fails, because this program was built without the console.
+/// Returns an error, because this program was built without the console.
 #[cfg(not(feature = "console"))]
 #[expect(clippy::unused_async, reason = "as with the console")]
 pub(crate) async fn serve(

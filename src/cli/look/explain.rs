@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! * **The runbook is the only text.** It is compiled in, so this command and the runbook cannot differ.
-//! * **Needs nothing.** No configuration, no state, no daemon, no network: it works on a machine on which nothing else does.
+//! * **Needs nothing.** The command works without a configuration, a state, a daemon and a network.
 
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use serde::Serialize;

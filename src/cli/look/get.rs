@@ -37,15 +37,14 @@ impl FromStr for EventName {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let offset = text.parse().map(Self::Offset);
-        let id = || text.parse().map(Self::Id);
-        offset
-            .or_else(|_| id())
+        text.parse()
+            .map(Self::Offset)
+            .or_else(|_| text.parse().map(Self::Id))
             .map_err(|_| "must be an offset such as 15520, or a UUID such as 7c9e6679-7425-40de-944b-e07fc1f90ae7")
     }
 }
 
-/// Fetches the event and writes it. Any verdict is a success: this command shows the verdict, and `verify` decides by it.
+/// Fetches the event and writes it. The exit code does not depend on the verdict: for that, use `channeld verify`.
 pub(crate) async fn run(args: &Args, connection: &Connection, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let Connection { client, channel, verifier, signer_names } = connection;
     let events = match args.event {
@@ -72,7 +71,7 @@ pub(crate) async fn run(args: &Args, connection: &Connection, cx: &mut Context<'
     Ok(Exit::Done)
 }
 
-/// Details of one event for people: why it was rejected, or the signed text and the signers.
+/// The readable details of an event: why it was rejected, or the signed text and the signers.
 fn details(verdict: &Verdict, names: &SignerNames) -> String {
     match verdict {
         Verdict::Rejected(_, reason) => format!("reason: {reason}"),

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * **Only the address is read from the configuration.** A healthy daemon must not look unhealthy because its file was
-//!   damaged after it was read: a supervisor would restart it with that file.
+//! * **Only the address is read from the configuration.** A mistake in the file after the daemon has read it must not make a
+//!   healthy daemon look unhealthy: a service manager would restart the daemon, and the daemon would then read the mistake.
 //! * **Bounded:** see [`MAX_WAIT`] and [`ANSWER_BYTES`].
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -18,10 +18,10 @@ use crate::config::load_listen;
 use net::Chain;
 use net::http;
 
-/// How long the answer may take: slightly more than the daemon allows itself for a report.
+/// How long the answer may take: slightly longer than the daemon's own time limit for a report.
 const MAX_WAIT: Duration = Duration::from_secs(12);
 
-/// How much of an answer is read. Cutting off reasons does not change the result.
+/// How many bytes of an answer are read. A longer list of reasons is cut off, which does not change the exit code.
 const ANSWER_BYTES: usize = 64 * 1024;
 
 /// Check whether the running daemon makes progress.
@@ -52,7 +52,7 @@ fn url(listen: Option<SocketAddr>, path: &str) -> Result<Url, CommandError> {
         let message = "admin.listen lets the system choose the port: set a fixed one for this command";
         return Err(CommandError::failed(message));
     }
-    // A daemon that listens on every address is asked at the loopback address.
+    // A daemon that listens on every address also listens on the loopback address.
     if address.ip().is_unspecified() {
         let is_v4 = address.is_ipv4();
         address.set_ip(if is_v4 { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });

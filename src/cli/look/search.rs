@@ -3,9 +3,9 @@
 //! # Invariants
 //!
 //! * **Invalid filters are refused here**, before any request is sent.
-//! * **No event is returned twice, and none is silently skipped**, even with `--all`. The meaning of `offset` on a search is not
-//!   documented, so older events are reached by time: after the first page, a walk goes down through windows of `created`. See
-//!   [`windows`](api::windows) for its invariants.
+//! * **No event is returned twice, and none is silently skipped**, even with `--all`. The service does not document the
+//!   parameter `offset` of a search. `--all` therefore requests older events by their time: after the first page, the search
+//!   continues down through windows of `created`. See [`windows`](api::windows) for the invariants.
 //! * **Bounded.** Only one page is in memory at a time.
 
 use crate::cli::context::{CommandError, Connection, Context, Exit};
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// The progress of a search through everything: by time if the filter has a lower bound, otherwise by offset.
+/// The progress of a search with `--all`: by time if the filter has a lower bound of time, otherwise by offset.
 #[derive(Default)]
 struct SearchProgress {
     /// The time of the first event if the filter has a lower bound, otherwise its offset.
@@ -108,7 +108,7 @@ pub(crate) async fn run(args: &Args, connection: &Connection, cx: &mut Context<'
 
 /// Passes all events that match `filter` to `found`. Requests `limit` events at a time, but at least two.
 ///
-/// Each call of `found` receives events that are older than all previous events, in descending order.
+/// Each call of `found` receives events in descending order, and all of them are older than the events of previous calls.
 async fn read_all(
     connection: &Connection,
     filter: &Filter,
@@ -144,7 +144,7 @@ async fn read_all(
     }
 }
 
-/// The walk below the first page.
+/// The search below the first page.
 struct Walk<'a> {
     connection: &'a Connection,
     filter: &'a Filter,
@@ -152,12 +152,12 @@ struct Walk<'a> {
     windows: Windows,
     /// Events at this offset and above were on the first page.
     below: Offset,
-    /// The last offset found, which is the lowest.
+    /// The lowest offset that was found.
     down_to: Offset,
 }
 
 impl Walk<'_> {
-    /// Moves the walk down to slightly above the events that were created at `time`.
+    /// Moves the search down to slightly above the events that were created at `time`.
     async fn go_near(&mut self, time: i64) -> Result<(), CommandError> {
         let mut reach = SKEW;
         while let Some(window) = self.windows.to(time.saturating_add(reach))
@@ -168,7 +168,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// After an empty window: reads all remaining events if they fit on one page, otherwise moves near the next event.
+    /// Continues after an empty window: reads all remaining events if they fit on one page, otherwise moves near the next
+    /// event.
     async fn skip(&mut self) -> Result<(), CommandError> {
         let Some(rest) = self.windows.to(BEFORE_TIME) else { return Ok(()) };
         match self.read(rest).await? {
@@ -177,7 +178,8 @@ impl Walk<'_> {
         }
     }
 
-    /// The number of events in a window or, if its page is cut, the time of the newest event.
+    /// Reads a window. Returns the number of its events. If they do not fit on one page, the inner error is the time of the
+    /// newest event.
     async fn read(&mut self, window: Window) -> Result<Result<usize, Option<i64>>, CommandError> {
         let created = Created { gte: Some(window.after + 1), lte: Some(window.through), ..Created::default() };
         let filter = Filter { created, ..self.filter.clone() };
@@ -215,7 +217,7 @@ async fn ask(
     page.map_err(CommandError::api(format!("the search stopped{}", complete.unwrap_or_default())))
 }
 
-/// The latest second that the filter allows, and the latest second before everything that it allows.
+/// The latest second that the filter allows, and the second before the earliest one that it allows.
 fn bounds(Created { gt, gte, lt, lte }: Created) -> (i64, i64) {
     let latest = lte.unwrap_or(END_OF_TIME).min(lt.map_or(END_OF_TIME, |lt| lt.saturating_sub(1)));
     let earliest = gt.unwrap_or(BEFORE_TIME).max(gte.map_or(BEFORE_TIME, |gte| gte.saturating_sub(1)));

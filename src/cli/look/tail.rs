@@ -2,10 +2,10 @@
 //!
 //! # Invariants
 //!
-//! * **Delivery never waits for it.** Events that the daemon cannot buffer for it are missed and counted; see
-//!   [`DeliveryTail`](channel::DeliveryTail).
-//! * **Nothing unverified is shown as verified.** The daemon reports what it delivers. Events from the service are verified
-//!   here.
+//! * **Delivery never waits for this command.** If the daemon cannot buffer an event for it, the event is not printed but
+//!   counted; see [`DeliveryTail`](channel::DeliveryTail).
+//! * **Nothing unverified is shown as verified.** The daemon reports the events that it delivers with their verdicts. This
+//!   command itself verifies the events that it reads from the service.
 
 use std::io::Write;
 use std::time::Duration;
@@ -25,11 +25,12 @@ mod printer;
 mod service;
 
 use printer::{Printer, hint, note};
+use service::ServiceTail;
 
 /// How many past events of the service are shown first, unless the command line says otherwise.
 const LAST: u16 = 10;
 
-/// The pause between two requests. Events that are delivered during the pause arrive together.
+/// The pause between two requests to the daemon. The next answer contains all events that are delivered during the pause.
 const BETWEEN: Duration = Duration::from_millis(100);
 
 /// The wait before a daemon that does not answer is asked again.
@@ -78,7 +79,7 @@ pub(crate) async fn run(args: &Args, cx: &mut Context<'_>) -> Result<Exit, Comma
     }
 }
 
-/// Returns when the requested number of events has been shown.
+/// Returns when the requested number of events has been printed.
 async fn watch(args: &Args, cx: &mut Context<'_>) -> Result<(), CommandError> {
     if !args.from_service {
         let operator = cx.operator()?;
@@ -88,10 +89,11 @@ async fn watch(args: &Args, cx: &mut Context<'_>) -> Result<(), CommandError> {
         if let Some(last) = args.last.filter(|last| *last > 0)
             && let Some(answer) = operator.answer(&request).await?
         {
-            // From now on, the daemon keeps its deliveries for this command.
+            // The daemon buffers its deliveries for this command from the first request on, so none is missed meanwhile.
             request.from = Some(answer.next);
             let WatchTail { channel, filter, .. } = &request;
-            if service::show_last(&cx.config()?, channel.as_deref(), filter, last, &mut printer, cx.out).await? {
+            let mut service = ServiceTail::of(&cx.config()?, channel.as_deref(), filter, last)?;
+            if service.print_news(&mut printer, cx.out).await? {
                 return Ok(());
             }
         }
@@ -102,9 +104,14 @@ async fn watch(args: &Args, cx: &mut Context<'_>) -> Result<(), CommandError> {
         note(&format!("no daemon is running with the state in {path}: reading from the service"));
     }
     let config = cx.config()?;
-    let printer = args.printer(&config.channels);
+    let mut printer = args.printer(&config.channels);
     let last = args.last.unwrap_or(LAST);
-    service::watch(&config, args.channel.as_deref(), &args.filter, last, printer, cx.out).await
+    let mut service = ServiceTail::of(&config, args.channel.as_deref(), &args.filter, last)?;
+    hint("watching the events of the service; Ctrl-C ends");
+    while !service.print_news(&mut printer, cx.out).await? {
+        sleep(config.api.idle_wait).await;
+    }
+    Ok(())
 }
 
 impl Args {
@@ -115,8 +122,8 @@ impl Args {
     }
 }
 
-/// Watches until the requested number of events has been shown. Returns `false` if no daemon runs. If the daemon ends
-/// later, waits for it to return.
+/// Watches until the requested number of events has been printed. Returns `false` if no daemon runs. If the daemon ends
+/// later, waits until it runs again.
 async fn watch_daemon(
     mut request: WatchTail,
     operator: &Operator,
@@ -128,19 +135,19 @@ async fn watch_daemon(
         match operator.answer(&request).await {
             Ok(Some(answer)) => {
                 if !has_answered || complained {
-                    hint("watching what the daemon's sinks take; Ctrl-C ends");
+                    hint("watching the events that the daemon's sinks accept; Ctrl-C ends");
                 }
                 (has_answered, complained) = (true, false);
                 if answer.elsewhere != elsewhere && !answer.elsewhere.is_empty() {
                     note(&format!(
-                        "not shown, because other instances work them: {}; name one of them to watch it",
+                        "other instances run these channels, so they are not shown: {}; name a channel to watch it",
                         answer.elsewhere.join(", ")
                     ));
                 }
                 elsewhere.clone_from(&answer.elsewhere);
                 request.from = Some(answer.next);
                 if answer.missed > 0 {
-                    note(&format!("{} came faster than the terminal showed them", counted(answer.missed, "delivery")));
+                    note(&format!("{} not shown, because they came too fast", counted(answer.missed, "delivery")));
                 }
                 let event = |TailedEvent { is_late, line, record, .. }: TailedEvent| {
                     (EventLine { parts: line, is_late }, record.get().to_owned())
@@ -154,7 +161,7 @@ async fn watch_daemon(
             Err(failure) if !has_answered || failure.0 == Exit::Usage => return Err(failure),
             Ok(None) | Err(_) => {
                 if !complained {
-                    note("the daemon does not answer any more; waiting for it");
+                    note("the daemon no longer answers; waiting until it answers again");
                 }
                 (complained, request.from) = (true, None);
                 sleep(ASK_AGAIN).await;

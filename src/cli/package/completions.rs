@@ -1,7 +1,7 @@
 //! `channeld completions`: prints completion scripts for shells.
 //!
-//! The script contains the commands and options. It reads the names of channels and sinks when they are needed, with the
-//! hidden command `names`, so that they match the current configuration.
+//! The script contains the commands and options, but not the names of channels and sinks. For these, it runs the hidden command
+//! `channeld names` at each completion, so the names come from the current configuration.
 
 use clap::Command;
 use clap_complete::{Shell, generate};

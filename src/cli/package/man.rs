@@ -24,10 +24,10 @@ pub(crate) struct Args {
     directory: PathBuf,
 }
 
-/// Exit codes, signals, environment and files: the same for all commands.
+/// The exit codes, signals, environment variables and files, which are the same for all commands.
 const ABOUT: &str = include_str!("man/about.roff");
 
-/// How many paragraphs at the start of the file describe the file itself. The page leaves them out.
+/// How many paragraphs at the start of `config/default.toml` describe the file itself. The page does not contain them.
 const ABOUT_THE_FILE: usize = 2;
 
 const MANUAL: &str = "channeld manual";
@@ -120,7 +120,7 @@ fn see_also(pages: &str) -> Roff {
     roff
 }
 
-/// The date of the commit, or an empty roff argument.
+/// The date of the commit. Without a commit, an empty argument in roff.
 fn date() -> String {
     version::date().unwrap_or_else(|| "\"\"".to_owned())
 }
@@ -134,7 +134,7 @@ fn write_keys(roff: &mut Roff) {
     paragraph.put(roff);
 }
 
-/// Lines of the file that were read but not written yet.
+/// Lines of `config/default.toml` that were read and not yet written.
 #[derive(Default)]
 struct Paragraph<'a> {
     /// The text that explains the following keys or the following table.

@@ -1,4 +1,5 @@
-//! `channeld check`: shows what would run, the settings in effect, or every problem of the configuration.
+//! `channeld check`: prints the channels and sinks that would run, the settings in effect, or every problem of the
+//! configuration.
 //!
 //! # Invariants
 //!
@@ -87,7 +88,8 @@ async fn check(file: Option<&Path>, args: &Args) -> Exit {
     let state = config.state.examine();
     config.notes.extend(state.as_ref().err().map(|error| format!("state.path: {}", Chain(error))));
     let checks = if args.connect { Some(ask(&config, state, args.show_body).await) } else { None };
-    // Text that is printed to an unusable standard output is lost, as the events would be. So this goes to standard error.
+    // If standard output cannot be used, the sink `stdout` would fail. The warning goes to standard error, because a text on
+    // standard output would be lost.
     let has_stdout = config.sinks.values().any(|sink| matches!(sink.settings, SinkSettings::Stdout));
     if let (true, Err(error)) = (has_stdout, Stdout::new()) {
         let _ = writeln!(errors, "{}", failure_for_stderr("standard output", &error.to_string()));
@@ -112,7 +114,7 @@ fn print_problems(error: &ConfigError, json: bool, out: &mut impl Write, errors:
     }
 }
 
-/// Prints the summary or the settings in effect, and the results of contacts, if any.
+/// Prints the summary or the settings in effect, followed by the results of the connection checks, if any.
 fn print(
     config: &Config,
     effective: Option<&Effective<'_>>,
@@ -166,7 +168,7 @@ fn write_summary(out: &mut impl Write, config: &Config) -> io::Result<()> {
     writeln!(out, "state    {state}")?;
     writeln!(out, "admin    {}", config.listen.map_or("off".to_owned(), |listen| listen.to_string()))?;
     for channel in &config.channels {
-        // The heading shows the name.
+        // The name is in the heading.
         let shown = channel.shown().into_iter().filter(|(name, _)| *name != "name").collect();
         write_block(out, "channel", &channel.channel.name, &shown)?;
     }

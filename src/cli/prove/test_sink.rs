@@ -3,8 +3,8 @@
 //! # Invariants
 //!
 //! * **No cursor moves.** The state is neither opened nor queried. A sink that must contain each event exactly once is only
-//!   inspected and not written to.
-//! * **No secrets** in the output, whatever the other side answers.
+//!   inspected, and nothing is written to it.
+//! * **No secrets** in the output, even if the answer of the endpoint contains them.
 
 use std::sync::Arc;
 

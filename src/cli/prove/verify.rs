@@ -2,9 +2,9 @@
 //!
 //! # Invariants
 //!
-//! * **One verdict per object**, in the same order. Text that is not JSON is also an input, and is rejected.
-//! * **A record agrees with its event.** A delivered record, alone or inside a CloudEvents event, is verified by its event.
-//!   It is rejected if its own fields differ from that event.
+//! * **One verdict per object**, in the same order. Text that is not JSON also gets a verdict: it is rejected.
+//! * **A record agrees with its event.** A delivered record, alone or inside a CloudEvents event, contains its event. The
+//!   event is verified, and the record is rejected if its own fields differ from the event.
 //! * **Bounded.** At most twice [`BATCH`] inputs are in memory, however long the file is.
 //! * **No delay.** Inputs are verified as soon as they are read: no verdict waits for further input.
 
@@ -30,10 +30,10 @@ pub(crate) mod tests;
 
 use input::Inputs;
 
-/// Maximum number of inputs that are verified on all processors while others are read.
+/// Maximum number of inputs that are verified as one batch, on all processors, while the following inputs are read.
 const BATCH: usize = 200;
 
-/// Inputs that are verified together on one processor.
+/// Number of inputs that one processor verifies at a time.
 const TOGETHER: usize = 50;
 
 /// Verify events offline: raw events or delivered records.
@@ -76,7 +76,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// The verifier that the flags describe or, without flags, the configuration's verifier.
+    /// The verifier that the flags describe. Without flags, the verifier of the configuration.
     fn verifier(&self, config: Option<&Path>) -> Result<Verifier, CommandError> {
         let flags = [
             ("--valid-signers", self.valid_signers.as_deref()),

@@ -1,6 +1,6 @@
 //! `channeld wait-watcher`: waits until a watcher is active, or archived.
 //!
-//! 429, 5xx and network failures are retried, and so is a 404 at first. Any other error ends the wait.
+//! Requests that fail with 429, 5xx or a network error are retried, and so is a 404 at first. Any other error ends the wait.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::cli::verdict_line::printable;
 use crate::config::positive_duration;
 use api::{ApiError, Watcher};
 
-/// How long a 404 is retried: a watcher that was just created may not exist yet (spec/wire.md: two seconds).
+/// How long a 404 is retried. According to the service's documentation, a new watcher can be missing for two seconds.
 const NEW: Duration = Duration::from_secs(5);
 
 /// Wait until a watcher is active or archived.
@@ -22,7 +22,7 @@ pub(crate) struct Args {
     /// The channel: its name in the configuration, or its UUID.
     pub(crate) channel: String,
     /// The watcher's UUID.
-    #[arg(value_parser = crate::cli::arguments::id::<Uuid>)]
+    #[arg(value_parser = watcher_id)]
     watcher_id: Uuid,
     /// The state to wait for.
     #[arg(long, value_enum, default_value_t = TargetStatus::Active)]
@@ -44,6 +44,10 @@ enum TargetStatus {
     Archived,
 }
 
+fn watcher_id(text: &str) -> Result<Uuid, &'static str> {
+    text.parse().map_err(|_| "must be a UUID, such as 7c9e6679-7425-40de-944b-e07fc1f90ae7")
+}
+
 pub(crate) async fn run(args: &Args, connection: &Connection, cx: &mut Context<'_>) -> Result<Exit, CommandError> {
     let Args { watcher_id, until, timeout, .. } = args;
     let mut last_status = None;
@@ -58,7 +62,7 @@ pub(crate) async fn run(args: &Args, connection: &Connection, cx: &mut Context<'
     })
 }
 
-/// Asks every `interval` until the watcher is in the requested state or can no longer reach it.
+/// Requests the state at each `interval`, until the watcher is in the requested state or can no longer reach it.
 async fn wait(args: &Args, connection: &Connection, last_status: &mut Option<String>) -> Result<(), CommandError> {
     let began = Instant::now();
     loop {

@@ -1,30 +1,31 @@
-//! One line per event, as `demo` and `tail` print it: in color and cut to the width of a terminal, otherwise in full.
+//! Formats an event as one line for `demo` and `tail`: in color and cut to the width of a terminal, or in full if the
+//! output is not a terminal.
 
 use std::io;
 
 use anstyle::{AnsiColor, Style};
 use unicode_width::UnicodeWidthStr;
 
-use crate::cli::terminal::{fitting, padded, shortened, styled, width_of};
+use crate::cli::terminal::{QUIET, fitting, padded, shortened, styled, width_of};
 use record::Readable;
 
 const VERIFIED: Style = AnsiColor::Green.on_default().bold();
 const UNSIGNED: Style = AnsiColor::Yellow.on_default();
 const PENDING: Style = AnsiColor::Cyan.on_default();
 const REJECTED: Style = AnsiColor::Red.on_default().bold();
-const QUIET: Style = Style::new().dimmed();
 const PLAIN: Style = Style::new();
 
 /// Maximum width of the channel column on a narrow terminal.
 const CHANNEL: usize = 12;
 
-/// A terminal with at least this number of columns, without the channel column, shows complete times and proofs.
+/// If a terminal has at least this number of columns in addition to the channel column, lines are written with complete
+/// times and proofs.
 const WIDE: usize = 100;
 
-/// The description of an event is padded to at most this many columns on a terminal.
+/// Maximum width of the description of an event on a terminal.
 const WHAT: usize = 40;
 
-/// The description is padded to this many columns in a full line.
+/// The width to which descriptions are padded if the output is not a terminal.
 const FULL_WHAT: usize = 28;
 
 /// If the description would get fewer columns than this, the type has no column of its own.
@@ -65,8 +66,8 @@ impl Layout {
         }
     }
 
-    /// The event's line, with colors. If times are written without their day, a line with the day precedes the first
-    /// event of each day.
+    /// The event's line, with colors. On a narrow terminal, times are written without their day, and a line with the day
+    /// precedes the first event of each day.
     pub(crate) fn lines(&mut self, event: &EventLine) -> String {
         let Some(width) = self.width else { return cut(&self.full(event), usize::MAX) };
         if width >= WIDE + self.channel.unwrap_or(0) {
@@ -81,7 +82,8 @@ impl Layout {
         format!("{}\n{line}", styled(QUIET, &format!("{day} UTC")))
     }
 
-    /// The line with the complete time, type and proof. Without a terminal, as the format `text` has it.
+    /// The line with the complete time, type and proof. If the output is not a terminal, the line equals the record in the
+    /// format `text`.
     fn full(&self, EventLine { parts, is_late }: &EventLine) -> Vec<(Style, String)> {
         let Readable { time, kind, what, proof, .. } = parts;
         let what = match self.width {
@@ -103,7 +105,7 @@ impl Layout {
         ]
     }
 
-    /// The line with the time of day, and with the type only if the terminal has room for it.
+    /// The line with the time of day. The type has a column of its own only if the terminal is wide enough.
     fn narrow(&self, EventLine { parts, is_late }: &EventLine, width: usize) -> Vec<(Style, String)> {
         let Readable { time, kind, what, proof, .. } = parts;
         let channel = self.channel.map(|channel| channel.min(CHANNEL));
@@ -130,7 +132,7 @@ impl Layout {
         ]
     }
 
-    /// The verdict, and the channel, if it is shown, with the offset.
+    /// The first columns: the verdict, and the offset after the name of the channel, if the name is shown.
     fn begin(
         &self,
         Readable { verdict, channel, offset, .. }: &Readable,

@@ -1,5 +1,5 @@
-//! Shows the progress of a long command as a bar on standard error, if that is a terminal. The bar is removed before anything
-//! else is written, and at the end.
+//! Draws a progress bar for a long command on standard error, if standard error is a terminal. The bar is removed before the
+//! command writes its output, and at the end.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ const BETWEEN: Duration = Duration::from_millis(200);
 
 const COLUMNS: usize = 22;
 
-/// A share is converted to a count of this many parts.
+/// A share from 0 to 1 is converted to a number of parts: this number is the whole.
 const PARTS: f64 = 10_000.0;
 
 /// Moves to the first column and clears the line.
@@ -35,7 +35,7 @@ impl ProgressBar {
         Self { is_wanted: io::stderr().is_terminal(), began: Instant::now(), drawn: None }
     }
 
-    /// Reports that `done` of `of` are done.
+    /// Reports that `done` of `of` items are done.
     pub(crate) fn tell(&mut self, done: u64, of: u64, what: &str) {
         let progress = Progress::at(done, of, self.per_second(done));
         self.draw(&format!("{} {:>3.0} %  {what}{progress}", progress.bar(COLUMNS), progress.share() * 100.0));
@@ -47,7 +47,8 @@ impl ProgressBar {
         self.tell(distance(at), distance(to), what);
     }
 
-    /// Reports that a share, from 0 to 1, is done, if the total is not known. `count` is the number of events found.
+    /// Reports the share that is done, from 0 to 1, for a search whose total is not known. `count` is the number of events
+    /// found.
     pub(crate) fn tell_share(&mut self, share: f64, count: u64) {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 10,000")]
         let (done, of) = ((share.clamp(0.0, 1.0) * PARTS) as u64, PARTS as u64);
@@ -61,7 +62,7 @@ impl ProgressBar {
     /// Removes the bar until the next report.
     pub(crate) fn hide(&mut self) {
         if self.drawn.take().is_some() {
-            // The error is ignored: a closed terminal shows no bar.
+            // The error is ignored: if standard error is closed, no bar is visible.
             let _ = io::stderr().write_all(CLEAR.as_bytes());
         }
     }

@@ -52,7 +52,7 @@ pub(crate) struct Args {
     open: bool,
 }
 
-/// The intended rejections are shown among the events, so they are not logged.
+/// The log level. Rejections are not logged, because the demonstration prints them among the events.
 const LOG: &str = "error,channeld::channel::verify::rejection=off";
 
 const CHANNEL: &str = "demo";
@@ -121,7 +121,7 @@ async fn demonstrate(args: Args) -> Result<Exit, StartError> {
     Ok(if matches!(outcome, EndReason::Drained | EndReason::SinkClosed) { Exit::Done } else { Exit::Failed })
 }
 
-/// Serves the console, and the control socket that the console uses. Returns only if this fails.
+/// Serves the console, and the control socket that the console uses. Returns only after an error.
 async fn in_a_browser(
     config: &Config,
     parts: &SharedParts,
@@ -205,7 +205,7 @@ fn configuration(service: &Announcement, directory: &Path, with_table: bool) -> 
     )
 }
 
-/// Writes to standard output. A closed pipe is not an error: the reader has seen enough.
+/// Writes to standard output. A closed pipe is not an error: the reader of the output needs no more.
 fn say(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -214,7 +214,7 @@ fn say(text: &str) -> io::Result<()> {
     }
 }
 
-/// The summary, in lines that fit on any terminal.
+/// The summary, in lines of less than 80 columns.
 fn summary(shown: &ScreenState, rejected: usize, took: Duration) -> String {
     let ScreenState { verified, unsigned, late, .. } = shown;
     format!(
@@ -231,7 +231,7 @@ To read a channel of your own: `channeld init`.
     )
 }
 
-/// Prints events up to a limit, and is then closed.
+/// A sink that prints events up to a limit, and then closes.
 #[derive(Debug)]
 struct ScreenSink {
     limit: Option<u64>,
@@ -240,7 +240,7 @@ struct ScreenSink {
 
 #[derive(Debug, Default)]
 struct ScreenState {
-    /// Has no column for the channel, because the demo has only one.
+    /// The layout without a column for the channel, because the demonstration has only one channel.
     layout: Layout,
     verified: u64,
     unsigned: u64,
@@ -250,7 +250,7 @@ struct ScreenState {
 }
 
 impl ScreenSink {
-    /// Shows a rejected event, which no sink receives.
+    /// Prints a rejected event, although no sink receives it.
     fn show_rejected(&self, Quarantined { offset, reason, at, .. }: &Quarantined) {
         let parts = Readable {
             verdict: Cow::Borrowed("rejected"),
@@ -271,7 +271,7 @@ impl ScreenSink {
 impl Sink for ScreenSink {
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
         let mut shown = lock(&self.shown);
-        // Closes right after the last event is shown, and not only when another event arrives.
+        // Closes right after the last event is printed, without waiting for another event.
         for at in 0..=delivery.messages.len() {
             if self.limit.is_some_and(|limit| shown.verified + shown.unsigned >= limit) {
                 return Err(Undelivered::after(at, SinkError::Closed));

@@ -114,7 +114,7 @@ struct SimulatorAnnouncement {
     channels: Vec<String>,
 }
 
-/// All values that the configuration is made of.
+/// All values in the configuration.
 #[derive(Clone)]
 struct ConfigAnswers {
     base_url: String,
@@ -247,8 +247,8 @@ impl ConfigAnswers {
         Ok(answers)
     }
 
-    /// Asks for channels until the answer is empty, but for at least one, and checks each channel immediately. A channel
-    /// that cannot be read is not accepted. If `unchecked` is set, channels are accepted without a check.
+    /// Asks for one or more channels, until the answer is empty. Checks each channel immediately, and does not accept a
+    /// channel that cannot be read. If `unchecked` is set, channels are accepted without a check.
     async fn ask_channels(&mut self, file: &Path, unchecked: bool, cx: &mut Context<'_>) -> Result<(), CommandError> {
         loop {
             let answer = match self.channels.len() {
@@ -268,13 +268,13 @@ impl ConfigAnswers {
                 Ok((_, false)) => {
                     cx.say("That channel is not accepted: enter it again, or cancel with Ctrl-D").map(drop)?;
                 }
-                // A mistake in this answer, or in an earlier one.
+                // The mistake can be in this answer or in an earlier one.
                 Err(failure) => cx.say(failure).map(drop)?,
             }
         }
     }
 
-    /// Whether a channel can be read. Prints the findings.
+    /// Checks whether a channel can be read, and prints the result.
     async fn look(&self, file: &Path, channel: &(String, String), cx: &mut Context<'_>) -> Result<bool, CommandError> {
         let (channels, state) = (vec![channel.clone()], directory(file).join("state"));
         let config = load(file, &Self { channels, state, ..self.clone() }.text())?;

@@ -1,5 +1,5 @@
-//! `channeld simulate`: runs the simulated service until SIGTERM or SIGINT. Standard output gets exactly one JSON line, the
-//! announcement, once connections are accepted.
+//! `channeld simulate`: runs the simulated service until SIGTERM or SIGINT. As soon as it accepts connections, it prints
+//! the announcement, the only line on standard output, as JSON.
 
 use crate::cli::context::{CommandError, Context, Exit};
 use crate::daemon::signals::{Signal, Signals};

@@ -14,7 +14,7 @@ use telemetry::trace::Traces;
 
 const GRACE: Duration = Duration::from_secs(30);
 
-/// Longer than a supervisor without channels would take to end by mistake.
+/// If a supervisor ended by mistake, it would end within this time.
 const LONG: Duration = Duration::from_secs(3600);
 
 fn supervisor(stop: &CancellationToken, wanted: &[Arc<Channel>]) -> Supervisor {
@@ -23,7 +23,7 @@ fn supervisor(stop: &CancellationToken, wanted: &[Arc<Channel>]) -> Supervisor {
     supervisor
 }
 
-/// Returns a channel that does not exist according to the service.
+/// Returns a list with one channel, and the service, which reports that the channel does not exist.
 async fn gone(directory: &std::path::Path) -> (Vec<Arc<Channel>>, Scripted) {
     let missing = |_: &str| Response::builder().status(404).body(Body::from(r#"{"type":"NOT_FOUND"}"#)).unwrap();
     let service = Scripted::start(missing).await;
@@ -69,7 +69,7 @@ async fn a_later_list_of_channels_is_applied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_removed_channel_does_not_count_as_gone() {
+async fn the_supervisor_does_not_end_when_its_only_channel_is_removed_from_the_list() {
     let directory = tempfile::tempdir().unwrap();
     let (first, _service) = gone(directory.path()).await;
     let stop = CancellationToken::new();
@@ -89,8 +89,8 @@ async fn restart_waits_grow_and_reset_after_a_long_run() {
         sleep(restarts.next_wait() + SOUND_RUN / 2).await;
     }
     let grown = restarts.next_wait();
-    assert!(grown > RESTART.max_wait / 2, "short runs: {grown:?}");
+    assert!(grown > RESTART.max_wait / 2, "after short runs: {grown:?}");
     sleep(grown + SOUND_RUN).await;
     let wait = restarts.next_wait();
-    assert!(wait < short, "after a run that lasted: {wait:?}");
+    assert!(wait < short, "after a long run: {wait:?}");
 }

@@ -60,7 +60,7 @@ fn a_stop_extends_the_timeout_by_its_grace_period() {
     assert_eq!(told(&socket), [format!("STOPPING=1\nEXTEND_TIMEOUT_USEC=15000000\n{stopping}")]);
 
     notifier.enter(Phase::Stopping(Duration::MAX));
-    assert!(told(&socket)[0].contains("EXTEND_TIMEOUT_USEC=4294967295\n"), "the longest that can be told");
+    assert!(told(&socket)[0].contains("EXTEND_TIMEOUT_USEC=4294967295\n"), "the longest time that the protocol allows");
 }
 
 #[tokio::test(start_paused = true)]

@@ -61,7 +61,7 @@ async fn a_state_copied_to_postgres_and_back_continues() {
     simulator.publish(0, 2);
     daemon.until("delivery continues, and the pending event arrives", |_| setup.lines() == 6).await;
     let refused = setup.tell(&["state", "copy", "--to", "sled"]).await;
-    assert!(refused.code == Some(1) && refused.errors.contains("instances live (only)"), "{refused:?}");
+    assert!(refused.code == Some(1) && refused.errors.contains("instances are running (only)"), "{refused:?}");
     daemon.stop().await;
     let before = remembered(&setup).await;
 

@@ -82,7 +82,7 @@ async fn a_file_comes_from_a_flag_or_variable_and_an_ignored_file_is_mentioned()
         let output = command.output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
-    let unread = "no configuration file was read; for the one in this directory: -c channeld.toml";
+    let unread = "no configuration file was read; to use the file in this directory, add -c channeld.toml";
     let (code, errors) = check(&[], None);
     assert!(code == Some(78) && errors.contains(unread), "{errors}");
     let none = "No configuration: /etc/channeld/channeld.toml does not exist and CHANNELD_CONFIG is not set. Use -c FILE or run \

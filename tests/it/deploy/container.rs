@@ -1,4 +1,4 @@
-//! The image, the trial and the cluster manifests pass their linters, and their configurations work.
+//! The files for the image, the trial and Kubernetes pass their linters, and their configurations work.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -35,7 +35,7 @@ fn linters_accept_every_shipped_file() {
     run(linter("actionlint").args(workflows));
 }
 
-/// The folders with cluster manifests: for one pod, and for several instances.
+/// The folders with Kubernetes manifests: for one pod, and for several instances.
 const CLUSTERS: [&str; 2] = ["kubernetes", "kubernetes-instances"];
 
 /// The manifests in a folder, without `kustomization.yaml`.
@@ -101,7 +101,7 @@ fn the_cluster_configuration_is_valid() {
         let refused = check.output().unwrap();
         assert!(
             String::from_utf8(refused.stderr).unwrap().contains("placeholder"),
-            "whose events these are is to be set"
+            "the operator must set the organization"
         );
         check.env("CHANNELD_VERIFICATION__ORG_ID", "org_1");
         let said = String::from_utf8(run(&mut check)).unwrap();
@@ -110,7 +110,7 @@ fn the_cluster_configuration_is_valid() {
     }
 }
 
-/// The simulated service, started with the trial's arguments except for the address, and its base URL.
+/// The simulated service, started with the arguments of the trial (except for the address), and its base URL.
 struct Service {
     process: std::process::Child,
     base_url: String,
@@ -140,7 +140,7 @@ impl Drop for Service {
     }
 }
 
-/// The variables that adapt the trial to the test. The state and the file are in this directory.
+/// The variables that adapt the trial to the test. The state and the events are stored in this directory.
 fn trial(service: &Service, directory: &Path) -> BTreeMap<&'static str, OsString> {
     let place = |name: &str| directory.join(name).into_os_string();
     BTreeMap::from([
@@ -176,12 +176,12 @@ async fn the_trial_reads_its_own_simulated_service() {
     let (service, directory) = (Service::start(), tempfile::tempdir().unwrap());
     let elsewhere = trial(&service, directory.path());
     let mut daemon = Daemon::run_in(&["run"], &shipped("trial.toml"), &[], &elsewhere);
-    daemon.until("the trial's events arrive, verified", |_| verified(directory.path()) > 100).await;
+    daemon.until("verified events of the trial arrive", |_| verified(directory.path()) > 100).await;
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn the_instances_of_the_trial_share_its_channels_and_one_that_is_killed_is_replaced() {
+async fn the_instances_of_the_trial_share_its_channels_and_a_killed_instance_is_replaced() {
     let Some(database) = Database::new().await else { return };
     let (service, directories) = (Service::start(), [(); 3].map(|()| tempfile::tempdir().unwrap()));
     let compose = read("compose.yaml");
@@ -201,7 +201,7 @@ async fn the_instances_of_the_trial_share_its_channels_and_one_that_is_killed_is
     let mut owner = 0;
     let all = || directories.iter().map(|directory| verified(directory.path())).collect::<Vec<_>>();
     daemons[0]
-        .until("the events of the second channel arrive", |_| {
+        .until("events of the channel with the file sink arrive", |_| {
             owner = all().iter().position(|events| *events > 100).unwrap_or(3);
             owner < 3
         })
@@ -209,7 +209,7 @@ async fn the_instances_of_the_trial_share_its_channels_and_one_that_is_killed_is
     daemons.remove(owner).kill().await;
     let others = || all().iter().enumerate().filter(|(at, _)| *at != owner).map(|(_, events)| events).sum::<usize>();
     let before = others();
-    daemons[0].until("another takes the channel over", |_| others() > before).await;
+    daemons[0].until("another instance takes the channel over", |_| others() > before).await;
     for daemon in daemons {
         daemon.stop().await;
     }
@@ -239,11 +239,11 @@ async fn the_trial_database_has_one_row_per_event_and_answers_its_documented_que
     for channel in ["settlements", "treasury"] {
         while rows(&format!("channel = '{channel}' and verification = 'verified'")).await < 100 {
             assert!(Instant::now() < deadline, "the events of {channel} do not arrive: {}", daemon.log().0);
-            daemon.until("it runs", |_| true).await;
+            daemon.until("the daemon runs", |_| true).await;
         }
     }
     daemon.stop().await;
-    assert!(verified(directory.path()) > 100, "the file has its own too");
+    assert!(verified(directory.path()) > 100, "the file contains events too");
     let shown = database.psql(question);
     assert!(shown.len() == 20 && shown.iter().any(|row| row.ends_with("|verified")), "{shown:?}");
 }

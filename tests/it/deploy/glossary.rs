@@ -1,12 +1,12 @@
-//! Each concept has one name in everything that a user reads: the documents, the help, the configuration, the alerts, the
+//! Each concept has one name in all texts that users read: the documents, the help, the configuration, the alerts, the
 //! dashboard, the metrics, the messages and the console.
 
 use std::path::{Path, PathBuf};
 
 use super::manual::pages;
 
-/// A concept's name, and the words that must not be used instead. Words with another meaning in ordinary English, such as
-/// "behind" or "place", are only forbidden in phrases that mean the concept.
+/// The name of each concept, and its synonyms, which must not be used. A synonym that has other meanings too, such as
+/// "behind" or "place", is only forbidden in phrases that mean the concept.
 const GLOSSARY: [(&str, &[&str]); 10] = [
     ("offset", &["at its place", "place in the channel", "place of the event", "event's place"]),
     ("cursor", &["delivered up to", "processed up to", "processed offset"]),
@@ -89,8 +89,8 @@ fn has_phrase(line: &str, phrase: &str) -> bool {
     })
 }
 
-/// The sentences among the string literals of a source file, on the lines on which they begin. A literal of a single word is a
-/// name that a program reads.
+/// The sentences among the string literals of a source file. Each stays on the line on which it begins. A literal of one word
+/// is left out, because it is a name for programs.
 fn literals(source: &str) -> String {
     source
         .lines()
@@ -117,7 +117,7 @@ fn sentences(code: &str) -> Vec<&str> {
             _ => {}
         }
     }
-    // A literal that continues on the next line.
+    // The last literal continues on the next line.
     found.extend(start.map(|from| &code[from..]));
     found.retain(|literal| literal.contains(' '));
     found

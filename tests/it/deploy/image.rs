@@ -1,8 +1,8 @@
-//! The program of the image, run as a container engine would run it: with the instructions of the Dockerfile, and with
-//! no files except those in the image.
+//! The program of the image works when it is run as a container engine runs it: with the instructions of the Dockerfile, and
+//! with no files except the files of the image.
 //!
-//! `deploy/image/test` builds the image and runs this test with its files. Otherwise, the tested program and its
-//! libraries replace the image.
+//! `deploy/image/test` builds the image, and runs this test with the files of the image. In other runs, the tested program and
+//! its libraries replace the image.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -110,7 +110,7 @@ struct Container {
 }
 
 impl Container {
-    /// The process id of the container's first process outside of the container, as soon as it is channeld.
+    /// The process id, as seen from outside, of the container's first process. `None` until this process is channeld.
     fn first(&self) -> Option<u32> {
         let engine = self.engine.id().unwrap();
         children(engine).first().copied().filter(|first| {
@@ -142,7 +142,7 @@ async fn as_pid_1_of_a_container_it_is_healthy_and_stops_cleanly_on_sigterm() {
     }
     let unshared = Command::new("unshare").args(["--mount", "--pid", "--fork", "true"]).output().unwrap();
     if !rustix::process::geteuid().is_root() || !unshared.status.success() {
-        return skip("to mount and to begin namespaces, as root");
+        return skip("root, and the right to mount and to create namespaces");
     }
     let simulator = Simulator::start(Options { events: 30, ..Options::default() }).await.unwrap();
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -153,15 +153,15 @@ async fn as_pid_1_of_a_container_it_is_healthy_and_stops_cleanly_on_sigterm() {
     let image = Image::with(&setup.write());
     let mut container = image.start();
     let lines = || std::fs::read_to_string(image.state().join("events.jsonl")).map_or(0, |text| text.lines().count());
-    eventually("all arrive", || (lines() == 30).then_some(())).await;
-    let healthy = eventually("it is asked", || container.health().filter(|(code, _)| *code == 0)).await;
+    eventually("all events arrive", || (lines() == 30).then_some(())).await;
+    let healthy = eventually("the health check succeeds", || container.health().filter(|(code, _)| *code == 0)).await;
     assert_eq!(healthy.1, "ok\n");
 
     let first = container.first().unwrap();
     let status = std::fs::read_to_string(format!("/proc/{first}/status")).unwrap();
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap();
     assert_eq!(numbers.split_whitespace().last(), Some("1"), "{status}");
-    assert_eq!(children(first), [0; 0], "nothing that ended waits for it");
+    assert_eq!(children(first), [0; 0], "channeld leaves no ended child process");
 
     run(Command::new("kill").args(["-TERM", &first.to_string()]));
     let ended = tokio::time::timeout(LONGEST_WAIT, container.engine.wait()).await.unwrap().unwrap();

@@ -52,7 +52,7 @@ fn every_listed_command_has_a_manual_page_and_no_other() {
         assert!(page(&format!("channeld-{name}.1")).is_some_and(|page| page.contains(name)), "{name}");
         assert!(about.contains(&format!("channeld-{name}(1)")), "{name}");
     }
-    assert!(page("channeld-man.1").is_none(), "it is for making packages");
+    assert!(page("channeld-man.1").is_none(), "the command is only for building packages");
 }
 
 #[test]

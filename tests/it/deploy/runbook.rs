@@ -26,7 +26,7 @@ fn every_alert_links_to_its_runbook_section() {
         assert!(sections.iter().any(|(heading, _)| *heading == alert), "{alert} has no section");
     }
     for (heading, _) in sections.iter().filter(|(heading, _)| heading.starts_with("Channeld")) {
-        assert!(rules.contains(&format!("- alert: {heading}\n")), "{heading} is no alert any more");
+        assert!(rules.contains(&format!("- alert: {heading}\n")), "{heading} is no longer an alert");
     }
 }
 
@@ -141,7 +141,7 @@ fn open(text: &str) -> String {
     out.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Formats `too many pending` as `TooManyPending`.
+/// Joins words as in the name of a variant: `too many pending` becomes `TooManyPending`.
 fn variant(words: &str) -> String {
     words
         .split(' ')
@@ -149,7 +149,7 @@ fn variant(words: &str) -> String {
         .collect()
 }
 
-/// The command of channeld in a line, without a variable or a user before it.
+/// The channeld command in a line, without a variable or `runuser` before it.
 fn command(line: &str) -> Option<&str> {
     if line.starts_with("CHANNELD_") || line.starts_with("runuser ") {
         return line.rfind(" channeld ").map(|at| &line[at + 1..]);

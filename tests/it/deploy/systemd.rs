@@ -1,5 +1,5 @@
-//! The daemon's messages to the service manager, in the protocol of systemd. Also checks that the two units agree.
-//! `deploy/debian/test/run` tests the units themselves.
+//! The daemon sends the right messages to the service manager, in the protocol of systemd, and the two units have the same
+//! settings. `deploy/debian/test/run` runs the units.
 
 use std::ffi::OsString;
 use std::os::linux::net::SocketAddrExt;
@@ -17,7 +17,7 @@ use crate::support::{Daemon, Receiver, Reply, Setup, can_trace};
 /// The watchdog timeout. The daemon sends a watchdog message at half of this interval.
 const WATCHDOG: Duration = Duration::from_millis(400);
 
-/// How long no watchdog message may arrive before the test counts this as silence: much longer than the interval.
+/// If no watchdog message arrives for this time, the daemon has stopped sending them. Much longer than the interval.
 const SILENCE: Duration = Duration::from_secs(3);
 
 /// The service manager's side of the protocol.
@@ -93,15 +93,15 @@ async fn systemd_is_notified_of_start_stop_and_status() {
     receiver.always(Some(Reply::Hang));
     let before = receiver.requests();
     simulator.publish(0, 1);
-    daemon.until("a batch is being delivered", |_| receiver.requests() > before).await;
+    daemon.until("the webhook receives a batch", |_| receiver.requests() > before).await;
     daemon.signal(Signal::TERM);
     let stopping = "STATUS=stopping: finishing and recording the current batch";
     manager.until_told(&mut daemon, &["STOPPING=1", "EXTEND_TIMEOUT_USEC=12000000", stopping]).await;
     assert_eq!(daemon.ended().await.code, Some(0));
     let told = manager.told();
     assert!(told.iter().any(|message| message.starts_with("READY=1\nSTATUS=")), "one message: {told:?}");
-    assert!(told.last().unwrap().starts_with("STOPPING=1\n"), "nothing follows: {told:?}");
-    assert_eq!(manager.fed(), 0, "signs of life were not asked for");
+    assert!(told.last().unwrap().starts_with("STOPPING=1\n"), "no other message follows: {told:?}");
+    assert_eq!(manager.fed(), 0, "the manager did not request watchdog messages");
 }
 
 #[tokio::test]
@@ -129,7 +129,7 @@ async fn a_reload_is_notified_from_beginning_to_end() {
     let began = monotonic();
     daemon.signal(Signal::HUP);
     manager.until_told(&mut daemon, &["RELOADING=1"]).await;
-    daemon.until("it ends", |_| manager.times_told(&["READY=1"]) == 2).await;
+    daemon.until("the reload ends", |_| manager.times_told(&["READY=1"]) == 2).await;
     let told = manager.told();
     let reloading = told.iter().position(|message| message.starts_with("RELOADING=1\n")).unwrap();
     let when = told[reloading].lines().find_map(|line| line.strip_prefix("MONOTONIC_USEC=")).unwrap();
@@ -165,7 +165,7 @@ async fn watchdog_messages_are_on_time() {
     setup.set_environment("WATCHDOG_USEC", WATCHDOG.as_micros().to_string());
     let mut manager = ServiceManager::of(&mut setup);
     let mut daemon = setup.start();
-    daemon.until("ten come", |_| manager.fed() >= 10).await;
+    daemon.until("ten watchdog messages arrive", |_| manager.fed() >= 10).await;
     daemon.stop().await;
 }
 
@@ -192,12 +192,12 @@ async fn no_watchdog_message_is_sent_while_the_daemon_makes_no_progress() {
     setup.set_environment("WATCHDOG_USEC", WATCHDOG.as_micros().to_string());
     let mut manager = ServiceManager::of(&mut setup);
     let mut daemon = setup.start();
-    daemon.until("they come", |_| manager.fed() >= 3).await;
+    daemon.until("watchdog messages arrive", |_| manager.fed() >= 3).await;
 
     let frozen = Frozen::workers_of(daemon.pid());
     let (mut fed, mut since) = (manager.fed(), Instant::now());
     daemon
-        .until("they stop", |_| {
+        .until("no watchdog message arrives any more", |_| {
             let now = manager.fed();
             if now != fed {
                 (fed, since) = (now, Instant::now());
@@ -206,7 +206,7 @@ async fn no_watchdog_message_is_sent_while_the_daemon_makes_no_progress() {
         })
         .await;
     drop(frozen);
-    daemon.until("they come again", |_| manager.fed() > fed + 3).await;
+    daemon.until("watchdog messages arrive again", |_| manager.fed() > fed + 3).await;
     daemon.stop().await;
 }
 
@@ -244,7 +244,7 @@ fn the_template_unit_has_the_settings_of_the_single_unit() {
     assert_eq!(of_several, directives("channeld.service"));
 }
 
-/// Stopped worker threads. They continue when this is dropped.
+/// Worker threads that are stopped until this value is dropped.
 struct Frozen {
     thaw: Option<mpsc::Sender<()>>,
     tracer: Option<std::thread::JoinHandle<()>>,

@@ -68,7 +68,7 @@ fn the_version_names_commit_time_and_whether_sources_were_modified() {
     assert_eq!(script.tells(&package, &[("SOURCE_DATE_EPOCH", "86400")]), told(&commit, "86400"));
     assert_eq!(script.tells(&package, &[("SOURCE_DATE_EPOCH", "soon")]), told(&commit, "1795132800"));
 
-    std::fs::write(package.join("notes"), "the program is not made of these").unwrap();
+    std::fs::write(package.join("notes"), "this file is not a source of the program").unwrap();
     assert_eq!(script.tells(&package, &[]), told(&commit, "1795132800"));
     std::fs::write(package.join("src/more.rs"), "").unwrap();
     assert_eq!(script.tells(&package, &[]), told(&format!("{commit}-dirty"), "1795132800"));

@@ -1,4 +1,4 @@
-//! The alert rules and the dashboard use metrics that exist, and the alerts fire when they should.
+//! The metrics that the alert rules and the dashboard use exist, and the alerts fire when they should.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -26,11 +26,11 @@ fn promtool_accepts_the_rules_and_each_alert_fires_exactly_when_it_must() {
     let tested = read("prometheus/alerts-test.yaml");
     for alert in super::alerts() {
         let fires = format!("alertname=\"{alert}\"");
-        assert!(tested.contains(&fires), "{alert} is never held to firing");
+        assert!(tested.contains(&fires), "no test expects {alert} to fire");
     }
 }
 
-/// While Prometheus scrapes it, the daemon produces everything that the dashboard shows.
+/// The daemon has rejected, late and undeliverable events while Prometheus scrapes it, so that every query has a result.
 #[tokio::test]
 async fn prometheus_answers_every_query_of_dashboard_and_rules() {
     if !programs(&["prometheus"]) {
@@ -82,8 +82,8 @@ async fn prometheus_answers_every_query_of_dashboard_and_rules() {
     daemon.stop().await;
 }
 
-/// The state of each alert, once every rule was evaluated and two alerts have reached their expected state. No rule may
-/// have failed.
+/// The state of each alert. `None` until every rule was evaluated, and until two alerts have reached their expected states.
+/// Panics if the evaluation of a rule has failed.
 fn all_evaluated(told: &Value) -> Option<BTreeMap<String, String>> {
     let rules = told["groups"][0]["rules"].as_array()?;
     let of = |rule: &Value, member: &str| rule[member].as_str().unwrap_or_default().to_owned();
@@ -147,7 +147,7 @@ fn dashboard_panels_do_not_overlap() {
         assert!(place("x") + place("w") <= 24, "{}", panel["title"]);
         for (x, y) in (0..place("w")).flat_map(|x| (0..place("h")).map(move |y| (x, y))) {
             let other = taken.insert((place("x") + x, place("y") + y), &panel["title"]);
-            assert_eq!(other, None, "{} lies on another", panel["title"]);
+            assert_eq!(other, None, "{} overlaps another panel", panel["title"]);
         }
     }
     let ids: BTreeSet<_> = dashboard["panels"].as_array().unwrap().iter().map(|panel| panel["id"].as_u64()).collect();

@@ -32,17 +32,15 @@ pub(crate) async fn serve(
     Ok(console.serve().await)
 }
 
-/// The table of the named sink or, without a name, the table of the first such sink that a channel uses.
+/// The table of the sink `from`. Without a name, the table of the first sink with a table that a channel uses.
 fn source(config: &Config, from: Option<&str>) -> Result<EventSource, CommandError> {
-    let wrong = |why: String| CommandError::usage(why);
     if let Some(name) = from {
         let sink = config.sinks.get(name).ok_or_else(|| {
             let names: Vec<_> = config.sinks.keys().map(String::as_str).collect();
-            wrong(format!("--from {name}: unknown sink; the sinks are: {}", names.join(", ")))
+            CommandError::usage(format!("--from {name}: unknown sink; the sinks are: {}", names.join(", ")))
         })?;
-        return table(name, sink).ok_or_else(|| {
-            wrong(format!("--from {name}: this sink is not a table: choose one of type sqlite or postgres"))
-        });
+        let message = "this sink is not a table: choose one of type sqlite or postgres";
+        return table(name, sink).ok_or_else(|| CommandError::usage(format!("--from {name}: {message}")));
     }
     let mut names = config.channels.iter().flat_map(|channel| &channel.sinks);
     let first = names.find_map(|name| table(name, config.sinks.get(name)?));

@@ -121,7 +121,7 @@ fn an_unknown_reason_suggests_the_nearest() {
 }
 
 #[test]
-fn paragraphs_and_list_items_are_filled_and_code_and_tables_stay() {
+fn paragraphs_and_list_items_are_wrapped_but_code_and_tables_are_not() {
     let markdown = "One **bold** `code`,\nand [a link](#sizing).\n\n* An item that\n  goes on\n* and one more\n\n  ```sh\n  \
                     channeld status --watch\n  ```\n\n| a | b | and a wide cell |\n|---|---|---|\n";
     let expected = "One **bold** `code`,\nand [a\nlink](#sizing).\n\n* An item that goes\n  on\n* and one more\n\n  ```sh\n  \

@@ -49,7 +49,7 @@ async fn a_rejected_event_is_shown_with_the_reason_and_without_control_character
 }
 
 #[tokio::test]
-async fn the_exit_code_tells_why_an_event_is_unavailable() {
+async fn the_exit_code_depends_on_why_an_event_is_unavailable() {
     let envelope = r#"{"type":"NOT_FOUND"}"#;
     for (status, body, exit) in [
         (404, envelope, Exit::Failed),

@@ -13,12 +13,12 @@ struct Line {
     args: Args,
 }
 
-/// A channel in memory whose offsets begin at 1. It is searched as the service documents it.
+/// A channel in memory whose offsets begin at 1. Its searches work as the service documents them.
 #[derive(Clone, Copy)]
 struct Fake {
     /// The time of the event at an offset.
     time: fn(i64) -> i64,
-    /// How much later than its time the event was created.
+    /// How many seconds after its time the event at an offset was created.
     lag: fn(i64) -> i64,
     events: i64,
     most: usize,
@@ -189,7 +189,7 @@ async fn a_second_with_more_than_a_page_of_events_is_an_error() {
         let lowest = offsets.last().copied().unwrap();
         assert!(
             lowest > 300 && offsets == (lowest..=1000).rev().collect::<Vec<_>>(),
-            "nothing is left out above {lowest}"
+            "no event above {lowest} is missing"
         );
         assert!(failure.to_string().contains(&format!("complete down to offset {lowest}")), "{failure}");
         assert!(asked < 100, "{asked} requests");

@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! * **The terminal is restored** at the end, after an error, a panic or a signal, and while Ctrl-Z suspends the command.
-//! * **The verdict is always at the top**, and it is the daemon's own verdict.
+//! * **The verdict**, whether the daemon is ready, is always at the top. It comes from the daemon and is not computed here.
 //!
 //! # Cancellation
 //!
@@ -38,7 +38,7 @@ use navigation::{KeyAction, Model};
 pub(super) async fn watch(operator: &Operator, every: Duration) -> Result<Exit, CommandError> {
     let mut signals = Signals::listen().map_err(CommandError::output)?;
     let mut screen = Screen::open().map_err(CommandError::output)?;
-    let mut model = Model::with(operator.config.signer_names.clone());
+    let mut model = Model { signer_names: operator.config.signer_names.clone(), ..Model::default() };
     let ask = async |wait| {
         sleep(wait).await;
         operator.ask_daemon(&GetStatus { here: false }).await
@@ -77,15 +77,15 @@ impl Screen {
         ratatui::try_init().inspect_err(|_| ratatui::restore()).map(Self)
     }
 
-    /// Restores the terminal and stops the process, as Ctrl-Z does on a terminal that handles its keys itself. When the
-    /// process continues, takes the terminal over again.
+    /// Restores the terminal and suspends the process, as Ctrl-Z does in other programs. When the process continues, takes
+    /// the terminal over again.
     async fn suspend(&mut self) -> io::Result<()> {
         self.0.show_cursor()?;
         ratatui::try_restore()?;
         signals::suspend().await?;
         enable_raw_mode()?;
         execute!(io::stdout(), EnterAlternateScreen, Clear(ClearType::All))?;
-        // A new terminal has drawn nothing yet, so it draws everything.
+        // A new `Terminal` has no previous screen to compare with, so it draws everything.
         self.0 = Terminal::new(CrosstermBackend::new(io::stdout()))?;
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The report of the daemon as text: its state, its channels and their lanes in a table that can be read in five seconds.
+//! The daemon's report as text: the state of the daemon, and a table of the channels with their lanes.
 
 use anstyle::Style;
 use jiff::Timestamp;
@@ -58,7 +58,7 @@ pub(super) fn instance(InstanceStatus { name, is_self, channels, .. }: &Instance
     format!("{} ({this}{})", printable(name), counted(*channels, "channel"))
 }
 
-/// The pauses of a channel and its sinks. An operator may have forgotten them.
+/// One line for each pause of the channel or of its sinks.
 pub(super) fn paused(channel: &ChannelStatus, now: Timestamp) -> Vec<String> {
     let sinks = channel.lanes.iter().map(|lane| (format!(", sink {}", lane.sink), lane.paused));
     let each = std::iter::once((String::new(), channel.paused)).chain(sinks);
@@ -131,7 +131,7 @@ pub(super) fn reasons_of<'a>(report: &'a Report, channel: &ChannelStatus) -> imp
     report.not_ready.iter().filter(|reason| reason.channel.as_ref() == Some(&channel.channel))
 }
 
-/// The cause of a channel's condition: a reason not to be ready, the distance to the newest event, a sink, or the activity.
+/// The cause of a channel's condition: a reason not to be ready, the progress, a problem of a sink, or the activity.
 pub(super) fn cause(report: &Report, channel: &ChannelStatus, now: Timestamp) -> String {
     if let Some(reason) = reasons_of(report, channel).next() {
         return printable(&reason.in_channel());
@@ -147,7 +147,7 @@ pub(super) fn cause(report: &Report, channel: &ChannelStatus, now: Timestamp) ->
     if trouble.is_empty() { format!("sink {}", lane.sink) } else { format!("sink {}: {trouble}", lane.sink) }
 }
 
-/// Why a sink does not have every event yet, or nothing.
+/// The problem of a sink, or the activity of its own reading if it has fallen behind. Otherwise empty.
 fn trouble(lane: &LaneStatus, now: Timestamp) -> String {
     match (&lane.error, &lane.reading) {
         (Some(error), _) => problem(error, now),
@@ -156,7 +156,7 @@ fn trouble(lane: &LaneStatus, now: Timestamp) -> String {
     }
 }
 
-/// The activity of a channel's reading, in words that do not repeat the channel's condition.
+/// The activity of a channel. If the word for the activity is also the name of the channel's condition, only the detail.
 fn reading(channel: &ChannelStatus, now: Timestamp) -> String {
     let (word, detail) = activity(&channel.activity, now);
     if word == channel.condition.name() { detail } else { described(&channel.activity, now) }
@@ -168,7 +168,7 @@ pub(super) fn described(of: &Activity, now: Timestamp) -> String {
     format!("{word} {detail}").trim_end().to_owned()
 }
 
-/// The word for an activity, and the detail text.
+/// The word for an activity, and its detail as a text, which may be empty.
 fn activity(activity: &Activity, now: Timestamp) -> (String, String) {
     let detail = match activity {
         Activity::AwaitingProof { offset } => format!("of the event at {offset}"),

@@ -1,4 +1,4 @@
-//! Prints events as `tail` shows them, and notes about them.
+//! Prints the lines of `channeld tail`, and notes about them.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -14,7 +14,7 @@ pub(super) fn note(what: &str) {
     let _ = writeln!(io::stderr(), "channeld: {what}");
 }
 
-/// Like [`note`], but only if a person reads it: both outputs are terminals.
+/// Like [`note`], but only if both outputs are terminals, so a person is probably reading.
 pub(super) fn hint(what: &str) {
     if io::stderr().is_terminal() && io::stdout().is_terminal() {
         note(what);

@@ -1,12 +1,11 @@
-//! Reads events from the service itself and adds the verdict on each proof.
+//! Reads events from the service, without the daemon, and verifies their proofs.
 
 use std::borrow::Cow;
 use std::io::Write;
 
 use futures_util::future::join_all;
-use tokio::time::sleep;
 
-use super::printer::{Printer, hint, note};
+use super::printer::{Printer, note};
 use crate::cli::context::{CommandError, client, configured};
 use crate::cli::terminal::event_line::EventLine;
 use crate::cli::verdict_line::{printable, verified};
@@ -21,91 +20,76 @@ use record::{ChannelRef, Lines, Readable, Record};
 /// How many channels are searched concurrently.
 const AT_ONCE: usize = 16;
 
-/// A channel, and how far it has been shown.
+/// A channel, and the highest offset that was printed.
 struct FollowedChannel {
     channel: ChannelRef,
     verifier: Verifier,
     last: Option<Offset>,
     has_answered: bool,
-    /// The last error, so that it is printed only once.
+    /// The last error. An error is printed only if it differs from this one.
     complaint: Option<String>,
 }
 
-/// Watches one channel, or all that are configured. Shows `last` past events first. Returns when the requested
-/// number of events has been shown.
-pub(super) async fn watch(
-    config: &Config,
-    channel: Option<&str>,
-    filter: &Filter,
+/// The channels whose events are printed: one channel, or every configured channel.
+pub(super) struct ServiceTail<'a> {
+    client: Client,
+    channels: Vec<FollowedChannel>,
+    filter: &'a Filter,
+    /// How many past events of each channel are printed first.
     last: u16,
-    mut printer: Printer,
-    out: &mut dyn Write,
-) -> Result<(), CommandError> {
-    let (client, mut channels) = (client(config)?, FollowedChannel::of(config, channel)?);
-    hint("watching what the service shows; Ctrl-C ends");
-    while !show_news(&client, &mut channels, filter, last, &mut printer, out).await? {
-        sleep(config.api.idle_wait).await;
+}
+
+impl<'a> ServiceTail<'a> {
+    pub(super) fn of(
+        config: &Config,
+        channel: Option<&str>,
+        filter: &'a Filter,
+        last: u16,
+    ) -> Result<Self, CommandError> {
+        let known = configured(&config.channels);
+        let names = match channel {
+            Some(name) => vec![name],
+            None => known.iter().map(|known| &*known.channel.name).collect(),
+        };
+        let followed = |name: &str| -> Result<FollowedChannel, CommandError> {
+            let (channel, verifier) = verifier_of(&known, name)?;
+            Ok(FollowedChannel { channel, verifier, last: None, has_answered: false, complaint: None })
+        };
+        let channels = names.into_iter().map(followed).collect::<Result<_, _>>()?;
+        Ok(Self { client: client(config)?, channels, filter, last })
     }
-    Ok(())
-}
 
-/// Shows the `last` newest events of one channel, or of all that are configured. Returns whether the requested number of events
-/// has been shown.
-pub(super) async fn show_last(
-    config: &Config,
-    channel: Option<&str>,
-    filter: &Filter,
-    last: u16,
-    printer: &mut Printer,
-    out: &mut dyn Write,
-) -> Result<bool, CommandError> {
-    show_news(&client(config)?, &mut FollowedChannel::of(config, channel)?, filter, last, printer, out).await
-}
-
-/// Shows the events that are new since the last call. Returns whether the requested number of events has been shown.
-async fn show_news(
-    client: &Client,
-    channels: &mut [FollowedChannel],
-    filter: &Filter,
-    last: u16,
-    printer: &mut Printer,
-    out: &mut dyn Write,
-) -> Result<bool, CommandError> {
-    let mut failed = None;
-    for some in channels.chunks_mut(AT_ONCE) {
-        let news = join_all(some.iter_mut().map(|followed| followed.news(client, filter, last))).await;
-        for (FollowedChannel { channel, .. }, verdicts) in some.iter().zip(news) {
-            match verdicts {
-                Ok(verdicts) => {
-                    let event = |verdict: &Verdict| (line(channel, verdict), record::verdict_json(channel, verdict));
-                    if printer.print(out, verdicts.iter().map(event))? {
-                        return Ok(true);
+    /// Prints the events that are new since the last call. Returns whether the requested number of events was printed.
+    pub(super) async fn print_news(
+        &mut self,
+        printer: &mut Printer,
+        out: &mut dyn Write,
+    ) -> Result<bool, CommandError> {
+        let (client, filter, last) = (&self.client, self.filter, self.last);
+        let mut failed = None;
+        for some in self.channels.chunks_mut(AT_ONCE) {
+            let news = join_all(some.iter_mut().map(|followed| followed.news(client, filter, last))).await;
+            for (FollowedChannel { channel, .. }, verdicts) in some.iter().zip(news) {
+                match verdicts {
+                    Ok(verdicts) => {
+                        let event =
+                            |verdict: &Verdict| (line(channel, verdict), record::verdict_json(channel, verdict));
+                        if printer.print(out, verdicts.iter().map(event))? {
+                            return Ok(true);
+                        }
                     }
+                    Err(failure) => drop(failed.get_or_insert(failure)),
                 }
-                Err(failure) => drop(failed.get_or_insert(failure)),
             }
         }
+        let none = self.channels.iter().all(|followed| !followed.has_answered);
+        failed.filter(|_| none).map_or(Ok(false), Err)
     }
-    let none = channels.iter().all(|followed| !followed.has_answered);
-    failed.filter(|_| none).map_or(Ok(false), Err)
 }
 
 impl FollowedChannel {
-    /// Prepares one channel, or all that are configured.
-    fn of(config: &Config, channel: Option<&str>) -> Result<Vec<Self>, CommandError> {
-        let known = configured(&config.channels);
-        let of = |name: &str| {
-            let (channel, verifier) = verifier_of(&known, name)?;
-            Ok(Self { channel, verifier, last: None, has_answered: false, complaint: None })
-        };
-        match channel {
-            Some(name) => Ok(vec![of(name)?]),
-            None => known.iter().map(|known| of(&known.channel.name)).collect(),
-        }
-    }
-
-    /// Returns the verified events above the last offset seen, in ascending order. Returns an error only if the service has
-    /// never answered for this channel. A later error is printed as a note.
+    /// Returns the verdicts on the events above the highest offset of the previous call, in ascending order. Returns an error
+    /// only if the service has never answered for this channel. A later error is printed as a note.
     async fn news(&mut self, client: &Client, filter: &Filter, last: u16) -> Result<Vec<Verdict>, CommandError> {
         let asked = self.ask(client, filter, last).await;
         let name = &self.channel.name;
@@ -136,8 +120,8 @@ impl FollowedChannel {
             && lowest > last
         {
             note(&format!(
-                "channel {}: more came than a page holds; what is between offsets {last} and {lowest} is left out: `channeld \
-                 search` shows it",
+                "channel {}: too many new events for one page: the events between offsets {last} and {lowest} are not shown; \
+                 use `channeld search`",
                 self.channel.name
             ));
         }

@@ -45,7 +45,7 @@ impl ConnectionCheck {
         Self { what, name: name.to_owned(), ok, message: printable(&message) }
     }
 
-    /// Adds the beginning of the other side's answer, if that is requested and the other side refuses.
+    /// Adds the beginning of the error response that `refusal` returns, if the operator asked for it.
     async fn show(&mut self, is_asked_for: bool, refusal: impl Future<Output = Option<String>>) {
         if is_asked_for && let Some(body) = refusal.await {
             self.message += &printable(&format!("; the body begins: {body}"));
@@ -53,7 +53,7 @@ impl ConnectionCheck {
     }
 }
 
-/// One line. On a terminal it is colored and wrapped between words.
+/// The result as one line, with colors. On a terminal, the line is wrapped between words.
 impl fmt::Display for ConnectionCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { what, name, ok, message } = self;
@@ -64,9 +64,10 @@ impl fmt::Display for ConnectionCheck {
     }
 }
 
-/// Contacts the service, then each channel, then each sink that a channel uses, then the database.
+/// Checks the service, then each channel, then each sink that a channel uses, then the database of the state.
 ///
-/// `state` is added to the results if the state cannot be used. With `show_body`, errors include the beginning of the body.
+/// If `state` is an error, it is added to the results. With `show_body`, an error includes the beginning of the response's
+/// body.
 pub(crate) async fn ask(config: &Config, state: Result<String, StateError>, show_body: bool) -> Vec<ConnectionCheck> {
     let url = config.api.client.base_url.as_str();
     let client = match assembly::client(config) {
@@ -108,7 +109,7 @@ pub(crate) async fn ask(config: &Config, state: Result<String, StateError>, show
     checks
 }
 
-/// Verifies the newest events, which shows whether the configured signers and owner are right.
+/// Verifies the newest events. A rejection can mean that the configured signers or the configured owner are wrong.
 async fn verify(channel: &config::Channel, page: Page) -> Result<String, String> {
     let Some(newest) = page.events.first().map(|event| event.offset) else {
         return Ok("the key is accepted; the channel has no events to verify yet".to_owned());
@@ -161,7 +162,7 @@ fn advised(error: &ApiError) -> String {
         // The message of this error already contains advice.
         ApiError::Refused(ErrorResponse { status: 401 | 403, .. }) => "",
         ApiError::Refused(_) => "; check api.base_url, or ask the service's operator",
-        // This message already ends with a question about the likely cause.
+        // A message that ends with a question already names the likely cause.
         ApiError::Malformed(answer) if answer.0.ends_with('?') => "",
         ApiError::Transient { .. } | ApiError::Malformed(_) => "; check api.base_url and the network in between",
         _ => "",

@@ -1,26 +1,22 @@
-//! `channeld check --effective`: prints each effective setting and its origin. If the output is not a terminal, a setting is
-//! one line, so that it can be searched by line.
+//! `channeld check --effective`: prints each effective setting and its origin. If the output is not a terminal, each setting
+//! is one line, for programs such as `grep`.
 
 use std::io::{self, Write};
 use std::path::Path;
 
-use anstyle::Style;
 use serde_json::Value;
 use unicode_width::UnicodeWidthStr;
 
-use crate::cli::terminal::{ASIDE, styled, width_of, wrapped};
+use crate::cli::terminal::{ASIDE, QUIET, styled, width_of, wrapped};
 use crate::cli::verdict_line::printable;
 use crate::config::{Origin, Setting};
 
-/// The style for the origin of a default, and for the heading.
-const QUIET: Style = Style::new().dimmed();
-
-/// The widest setting that the column of origins is aligned to. Longer lines are not aligned.
+/// The origins are aligned behind the settings. A setting that is wider than this is not aligned.
 const COLUMN: usize = 64;
 
 const INDENT: &str = "    ";
 
-/// The settings, for a terminal with `width` columns or, without a width, for a program.
+/// The settings, formatted for a terminal with `width` columns. Without a width, they are formatted for a program.
 pub(super) struct Effective<'a> {
     pub(super) settings: &'a [Setting],
     file: Option<&'a Path>,
@@ -78,11 +74,12 @@ fn write_one(out: &mut impl Write, setting: &Setting, column: usize, room: usize
     writeln!(out, "]")
 }
 
-/// The name that groups a setting with others: its table or, for channels and sinks, the table of one channel or sink.
+/// The name of the group of a setting. It is the setting's table or, below `channels` and `sinks`, the table of one channel
+/// or one sink.
 fn table_of(key: &str) -> &str {
     let dots: Vec<_> = key.match_indices('.').map(|(at, _)| at).collect();
     let levels = if key.starts_with("channels.") || key.starts_with("sinks.") { 2 } else { 1 };
-    // A key outside of any table is a group of its own.
+    // A key that is in no table is a group of its own.
     dots.get(levels - 1).map_or(key, |end| &key[..*end])
 }
 
@@ -90,7 +87,7 @@ fn table_of(key: &str) -> &str {
 fn assigned(Setting { key, value, inherits, .. }: &Setting) -> String {
     let shown = match (value, inherits) {
         (None, _) => "hidden".to_owned(),
-        // The table that it is inherited from shows it in full.
+        // The list is printed in full in the table from which it is inherited.
         (Some(Value::Array(_)), Some(_)) => "[…]".to_owned(),
         (Some(value), _) => toml(value),
     };
@@ -108,7 +105,7 @@ fn comment(Setting { origin, inherits, .. }: &Setting) -> String {
         Origin::Environment { variable } => variable.clone(),
     };
     printable(&match inherits {
-        // The key has the same name in the other table, so the table is enough.
+        // The key has the same name in the other table, so only the table is named.
         Some(other) => format!("# [{}]: {place}", other.rsplit_once('.').map_or("", |(table, _)| table)),
         None => format!("# {place}"),
     })

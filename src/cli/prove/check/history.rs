@@ -1,12 +1,12 @@
-//! `channeld check --history`: compares the service's history of a channel with the channel's sinks. The daemon may
-//! run, but need not. Nothing is delivered or recorded.
+//! `channeld check --history`: compares the service's history of a channel with the contents of the channel's sinks. Works
+//! with and without a running daemon. Nothing is delivered or recorded.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::cli::context::{CommandError, Context, Exit, client, configured};
+use crate::cli::context::{CommandError, Context, Exit, client, configured_channel};
 use crate::cli::operate::Operator;
 use crate::cli::terminal::progress::ProgressBar;
 use crate::cli::verdict_line::{id, printable, time};
@@ -18,12 +18,12 @@ use channel::{
 };
 use net::Chain;
 use operator::api::GetAccounts;
-use operator::{check_sink, find, names};
+use operator::check_sink;
 use proof::event::Offset;
 use record::ChannelRef;
 
-/// The number of events in one query to the sinks. Each takes about 200 bytes of memory. Files are read once for each
-/// query.
+/// The number of events that are compared at a time. Each event uses about 200 bytes of memory. The files of a file sink are
+/// read once for this many events.
 const PIECE: usize = 500_000;
 
 const READING: &str = "the history of the channel could not be read";
@@ -95,17 +95,7 @@ pub(super) async fn run(
     Ok(if is_complete { Exit::Done } else { Exit::Failed })
 }
 
-/// The channel, which has to be configured: otherwise it has no sinks.
-fn configured_channel<'c>(config: &'c Config, name_or_id: &str) -> Result<&'c Channel, CommandError> {
-    let configured = configured(&config.channels);
-    let found = find(&configured, name_or_id)?;
-    config.channels.iter().find(|channel| channel.channel == found).ok_or_else(|| {
-        let (name, names) = (printable(name_or_id), names(&configured));
-        CommandError::usage(format!("channel {name} is not configured; the configured channels are: {names}"))
-    })
-}
-
-/// The sinks to compare: every sink of the channel that can list its events, or only this one.
+/// The sinks to compare: every sink of the channel that can list its events, or the sink `only`.
 async fn sinks(
     config: &Config,
     channel: &Channel,
@@ -118,8 +108,7 @@ async fn sinks(
     let names = channel.sinks.iter().filter(|name| only.is_none_or(|only| only == **name));
     let (mut sinks, mut others) = (Vec::new(), Vec::new());
     for name in names {
-        // The sink for standard output is not created here: that fails if standard output is closed, and otherwise
-        // this command writes there.
+        // A sink for standard output is never built here, because standard output belongs to this command.
         if matches!(config.sinks[name].settings, SinkSettings::Stdout) {
             others.push(format!("{name}: {}", NotCompared::CannotSay));
             continue;

@@ -138,7 +138,7 @@ fn the_settings_of_a_webhook_are_shown_without_secrets() {
 }
 
 #[test]
-fn an_invalid_one_exits_with_78_and_every_problem() {
+fn an_invalid_configuration_prints_every_problem() {
     let (code, out, errors) = printed(false, &GOOD[2..]);
     assert_eq!((code, out.as_str()), (false, ""));
     assert_eq!(errors.lines().count(), 2, "{errors}");

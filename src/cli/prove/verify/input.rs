@@ -1,7 +1,8 @@
 //! Reads the objects of a file, one after the other.
 //!
-//! JSON lines, one array, one array per line, and one object over many lines are all read the same way: as objects with
-//! punctuation between them. Anything else is garbage up to the end of its line or of its array item.
+//! JSON lines, one array, one array per line, and one object over many lines are all read in the same way: as objects with
+//! punctuation between them. Any other text is garbage: it is skipped up to the end of its line or of its array item, and
+//! reported as an empty input.
 
 use std::io::{self, BufRead, Read};
 
@@ -11,14 +12,14 @@ use serde_json::Deserializer;
 
 const MAX_OBJECT: usize = 64 * 1024 * 1024;
 
-/// Maximum nesting at the end of a line, for an object over several lines. It bounds how often a line is read again after an
-/// object turned out to be broken.
+/// Maximum number of open objects and arrays at the end of a line within an object. If an object is broken, the lines after
+/// its first line are read again. This constant bounds how often.
 const MAX_DEPTH_OVER_LINES: usize = 128;
 
 /// At most this much of a line is read at once.
 const AT_ONCE: u64 = 64 * 1024;
 
-/// The mark that some editors put before UTF-8.
+/// The mark that some editors write at the beginning of a file in UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 pub(super) struct Inputs<R> {
@@ -26,7 +27,7 @@ pub(super) struct Inputs<R> {
     /// Bytes that were read. The bytes from `start` on are not consumed yet.
     buffer: Vec<u8>,
     start: usize,
-    /// How many arrays are open around the next input.
+    /// How many arrays the next input is in.
     arrays: usize,
 }
 
@@ -71,8 +72,8 @@ impl<R: BufRead> Inputs<R> {
         }
     }
 
-    /// The length of the object, if it ends within the part of its line that was read. Most objects do, and this is many
-    /// times as fast as reading ahead byte by byte.
+    /// The length of the object, if it ends within the part of its line that was read. Most objects do. This function is many
+    /// times as fast as [`LookAhead`], which reads byte by byte.
     fn length_in_this_line(&self) -> Option<usize> {
         let line = self.buffer[self.start..].split(|byte| *byte == b'\n').next()?;
         let mut objects = Deserializer::from_slice(line).into_iter::<IgnoredAny>();
@@ -109,7 +110,7 @@ impl<R: BufRead> Inputs<R> {
     }
 }
 
-/// Reads ahead in the file without consuming it. Ends if an object would be too long or too deep.
+/// Reads ahead in the file without consuming it. Ends if an object is too long or nested too deeply.
 struct LookAhead<'a, R> {
     inputs: &'a mut Inputs<R>,
     read: usize,

@@ -63,7 +63,7 @@ fn words(input: impl AsRef<[u8]>) -> Vec<String> {
     verified_as(input, &verifier()).0.into_iter().map(|(_, word)| word).collect()
 }
 
-/// A case of the reference whose signed text is base64 of JSON, and its verifier.
+/// An event that the service's own verifier accepts and whose signed text is base64 of JSON, and the verifier for it.
 fn decodable() -> (Value, Verifier) {
     let verdicts: Value = serde_json::from_str(VERDICTS).unwrap();
     let signers =
@@ -178,7 +178,7 @@ fn a_record_in_any_format_is_compared_with_its_event() {
     }
     let mut forged = cloud.clone();
     (forged["id"], forged["data"]["event"]["headers"]["proofs"]) = (json!("another"), json!([7]));
-    assert_eq!(word(&forged), "record-mismatch", "also if the event inside is rejected");
+    assert_eq!(word(&forged), "record-mismatch", "the mismatch is reported even if the event is also rejected");
     for member in ["report", "context", "signatures"] {
         let mut forged = proving.clone();
         forged["proof"][member] = json!([]);
@@ -219,9 +219,9 @@ fn a_delivered_record_is_verified_by_the_event_inside_it() {
     assert_eq!(word(&tampered), "event-hash-mismatch");
     let mut hidden = event.clone();
     hidden["event"] = tampered["event"].clone();
-    assert_eq!(word(&hidden), "event-hash-mismatch", "a good proof beside it covers no other event");
+    assert_eq!(word(&hidden), "event-hash-mismatch", "the valid proof outside of the event is ignored");
     let twice = record.to_string().replacen('{', &format!(r#"{{"decoded":{},"#, record["decoded"]), 1);
-    assert_eq!(words_of(&twice, &verifier), ["record-mismatch"], "two readers could take another one each");
+    assert_eq!(words_of(&twice, &verifier), ["record-mismatch"], "two readers could use different values");
 }
 
 fn words_of(input: &str, verifier: &Verifier) -> Vec<String> {

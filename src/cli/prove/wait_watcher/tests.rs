@@ -39,7 +39,7 @@ async fn waiting(service: &Scripted, until: TargetStatus) -> Result<String, Comm
 }
 
 #[tokio::test]
-async fn transient_states_and_errors_are_waited_out() {
+async fn the_wait_continues_during_transient_states_and_errors() {
     for (until, reached) in [(TargetStatus::Active, "active"), (TargetStatus::Archived, "archived")] {
         let service = telling(&[(200, "pending"), (429, ""), (500, ""), (503, "<html>"), (200, "new_state")]).await;
         let failure = ended(service.client(), until, Duration::from_millis(100)).await.unwrap_err();

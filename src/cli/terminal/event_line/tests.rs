@@ -46,8 +46,8 @@ fn eighty_columns_show_event_and_proof() {
     let mut layout = Layout::of(Some(80), None);
     let first = plain(&layout.lines(&event("verified", "c", "dvp.SettlementAccepted")));
     let line = "verified 15520 12:00:15  dvp.SettlementAccepted                     4 of 4";
-    assert_eq!(first, format!("2026-05-14 UTC\n{line}"), "the day comes before its first event");
-    assert_eq!(plain(&layout.lines(&event("verified", "c", "dvp.SettlementAccepted"))), line, "and only there");
+    assert_eq!(first, format!("2026-05-14 UTC\n{line}"), "the day precedes its first event");
+    assert_eq!(plain(&layout.lines(&event("verified", "c", "dvp.SettlementAccepted"))), line, "no other event");
 
     let mut layout = Layout::of(Some(80), ["settlements"]);
     let lines = plain(&layout.lines(&event("verified", "settlements", "dvp.SettlementAccepted")));

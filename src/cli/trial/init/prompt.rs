@@ -7,7 +7,7 @@
 
 use std::io::{self, BufRead, IsTerminal, Read};
 
-use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use ratatui::crossterm::terminal::{disable_raw_mode, enable_raw_mode};
 
 use crate::cli::context::CommandError;
 
@@ -55,15 +55,12 @@ fn no_answer() -> CommandError {
 }
 
 pub(super) fn ask_secret(what: &str) -> Result<String, CommandError> {
-    let failed = || CommandError::io("the terminal cannot be told to show nothing");
-    let stdin = io::stdin();
-    let before = tcgetattr(&stdin).map_err(|error| failed()(error.into()))?;
-    let mut silent = before.clone();
-    silent.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG);
-    tcsetattr(&stdin, OptionalActions::Flush, &silent).map_err(|error| failed()(error.into()))?;
+    let failed = || CommandError::io("the terminal cannot hide the answer");
+    // In raw mode, the terminal does not echo the answer.
+    enable_raw_mode().map_err(failed())?;
     eprint!("{what}: ");
     let answered = hidden_line();
-    tcsetattr(&stdin, OptionalActions::Now, &before).map_err(|error| failed()(error.into()))?;
+    disable_raw_mode().map_err(failed())?;
     eprintln!();
     answered
 }

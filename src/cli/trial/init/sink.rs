@@ -29,7 +29,7 @@ pub(super) fn kinds() -> impl Iterator<Item = PossibleValue> {
     SINKS.into_iter().map(|kind| PossibleValue::new(kind).hide(!is_built_in(kind)))
 }
 
-/// Reports a mistake in the flags before anything else is done.
+/// Checks the sink's type, and that `to_file` is possible for it.
 pub(super) fn check(kind: &str, to_file: Option<&Path>) -> Result<(), CommandError> {
     if let Some(why) = not_built_in(kind) {
         return Err(CommandError(Exit::Config, format!("the sink {why}")));
@@ -62,7 +62,7 @@ impl Sink {
             }
             (_, _, Some(file)) => Some(("url_file", directory.join(file).display().to_string())),
             (KAFKA, Some(brokers), None) => Some((BROKERS, brokers)),
-            (KAFKA, None, None) => Some((BROKERS, prompt::ask("Its brokers, with commas between")?)),
+            (KAFKA, None, None) => Some((BROKERS, prompt::ask("The sink's brokers, separated by commas")?)),
             (_, Some(url), None) => Some(("url", url)),
             (..) => Some(("url", prompt::ask("The sink's address")?)),
         };
@@ -83,7 +83,7 @@ impl Sink {
         format!("type = {}\n{place}", quoted(&self.kind))
     }
 
-    /// A command that shows the events in the sink, or `None` if channeld knows none for its type.
+    /// A command that shows the events in the sink. `None` for a type of sink that no common command can read.
     pub(super) fn look(&self) -> Option<String> {
         let (key, place) = self.to.as_ref()?;
         let question = "select time, type, name, status from events order by time desc limit 10";
@@ -127,7 +127,7 @@ fn may_be_in_a_file(kind: &str) -> bool {
     matches!(kind, "webhook" | "postgres")
 }
 
-/// The missing flag for the sink's path or address, if the sink needs one and no terminal can be asked.
+/// The missing flag for the sink's address, if the sink needs an address and the program cannot ask for it.
 pub(super) fn without_place(sink: Option<&str>, has_place: bool) -> Option<&'static str> {
     let kind = sink.filter(|kind| !matches!(*kind, "stdout" | "file" | "sqlite"))?;
     let flag = if may_be_in_a_file(kind) { "--to or --to-file" } else { "--to" };

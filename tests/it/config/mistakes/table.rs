@@ -246,7 +246,7 @@ const COMMANDS: &[(&str, i32, &[&str])] = &[
     ("search zz -c", 64, &["`zz` is neither a configured channel (a) nor a UUID"]),
     ("get a 5x -c", 64, &["'<OFFSET|EVENT_ID>'", "must be an offset such as 15520, or a UUID"]),
     ("wait-watcher a x -c", 64, &["'<WATCHER_ID>'", "must be a UUID"]),
-    ("channels pin zz -c", 64, &["channel `zz` is not configured; the configured channels are a"]),
+    ("channels pin zz -c", 64, &["`zz` is neither a configured channel (a) nor a UUID"]),
     ("test-sink zz -c", 64, &["unknown sink zz; the sinks are: out"]),
     ("explain nonsense", 64, &["no entry for \"nonsense\"", "`channeld explain` lists all"]),
     ("schema confg", 64, &["'confg'", "'config'"]),

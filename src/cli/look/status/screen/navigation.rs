@@ -30,7 +30,7 @@ pub(super) enum Order {
     Oldest,
 }
 
-/// `StatusFilter` channels are shown.
+/// Selects the channels that are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub(super) enum StatusFilter {
@@ -54,7 +54,7 @@ pub(super) enum ScreenPage {
 pub(super) struct Model {
     pub(super) signer_names: SignerNames,
     pub(super) report: Option<Report>,
-    /// Why the last request failed. `report`, if any, is then from an earlier request.
+    /// Why the last request failed. If it failed, `report` is from an earlier request.
     pub(super) failure: Option<String>,
     /// The channels that are shown, as indices into the channels of the report.
     pub(super) rows: Vec<usize>,
@@ -65,8 +65,8 @@ pub(super) struct Model {
     pub(super) is_typing: bool,
     pub(super) page: ScreenPage,
     pub(super) selected: usize,
-    /// The channel of the selected row, if a key has moved there. It stays selected when a new report changes the order.
-    kept: Option<Arc<str>>,
+    /// The channel that a key has selected. It stays selected when a new report changes the order of the rows.
+    pub(super) kept: Option<Arc<str>>,
     /// The first visible row of the list, or the first visible line of a page.
     pub(super) top: usize,
     /// How many rows or lines fit on the screen.
@@ -75,11 +75,6 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// A model without a report, which has only the names of the signers.
-    pub(super) fn with(signer_names: SignerNames) -> Self {
-        Self { signer_names, ..Self::default() }
-    }
-
     /// Stores the answer to a request. If the request failed, the previous report stays.
     pub(super) fn refresh(&mut self, answer: Result<Report, String>) {
         match answer {
@@ -124,7 +119,7 @@ impl Model {
         self.report.as_ref()?.channels.get(*self.rows.get(self.selected)?)
     }
 
-    /// Scrolls so that the selected row is visible, and so that no line of the screen stays empty without need.
+    /// Scrolls so that the selected row is visible, and that no line is empty while rows are above or below the screen.
     pub(super) fn keep_in_view(&mut self, lines: usize, room: usize) {
         (self.lines, self.room) = (lines, room.max(1));
         if self.page == ScreenPage::List {
@@ -220,7 +215,7 @@ impl Model {
     }
 }
 
-/// The variant after this one; after the last, the first.
+/// The next variant. After the last variant, the first one.
 fn next<T: VariantArray + Copy + PartialEq>(variant: T) -> T {
     let at = T::VARIANTS.iter().position(|each| *each == variant).unwrap_or(0);
     T::VARIANTS[(at + 1) % T::VARIANTS.len()]

@@ -34,7 +34,7 @@ pub(super) fn colour(level: Level) -> Style {
 pub(super) fn of_reasons(model: &Model, width: usize) -> Vec<Line<'static>> {
     let Some(report) = &model.report else { return Vec::new() };
     if report.reasons.is_empty() {
-        return vec![Line::from("nothing speaks against being ready")];
+        return vec![Line::from("no reason not to be ready")];
     }
     report.reasons.iter().flat_map(|reason| wrapped("- ", &printable(reason), width, RED)).collect()
 }
@@ -45,7 +45,7 @@ pub(super) fn of_channel(model: &Model, name: &str, width: usize, now: Timestamp
         Some((report, channel))
     });
     let Some((report, channel)) = found else {
-        return vec![Line::from(format!("the channel {} is not there any more", printable(name)))];
+        return vec![Line::from(format!("the daemon no longer reports the channel {}", printable(name)))];
     };
     let mut lines = title(channel, report, width, now);
     lines.extend(facts(channel, width, now));
@@ -96,7 +96,7 @@ fn facts(channel: &ChannelStatus, width: usize, now: Timestamp) -> Vec<Line<'sta
     if let Some(error) = &channel.late_error {
         say("pending", &problem(error, now), RED);
     }
-    // It may be resolved by now.
+    // The last error may be resolved, so it is shown with its age. An error that still applies is part of the activity.
     if let Some(error) = channel.last_error.as_ref().filter(|error| channel.activity.problem() != Some(error)) {
         say("last error", &format!("{} ago: {}", ago(error.since, now), printable(&error.message)), PLAIN.dim());
     }
@@ -122,7 +122,7 @@ fn sinks(channel: &ChannelStatus, width: usize, now: Timestamp) -> Vec<Line<'sta
             lines.extend(wrapped("    ", &problem(error, now), width, RED));
         }
         if let Some(reading) = &lane.reading {
-            lines.extend(wrapped("    ", &format!("reads for itself: {}", described(reading, now)), width, PLAIN));
+            lines.extend(wrapped("    ", &format!("reads alone: {}", described(reading, now)), width, PLAIN));
         }
     }
     lines
@@ -167,7 +167,7 @@ fn signers(channel: &ChannelStatus, names: &SignerNames, width: usize, now: Time
     lines
 }
 
-/// Wraps a text behind a first column. A word that is longer than a line is broken.
+/// Wraps a text in a column to the right of the text `first`. A word that is longer than a line is broken.
 fn wrapped(first: &str, text: &str, width: usize, style: Style) -> Vec<Line<'static>> {
     let indent = first.width();
     let begin = |number: usize| if number == 0 { first.to_owned() } else { " ".repeat(indent) };

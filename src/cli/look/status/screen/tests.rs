@@ -157,7 +157,7 @@ fn every_terminal_size_keeps_headings_and_verdict() {
 }
 
 #[test]
-fn keys_sort_choose_find_and_go_back() {
+fn keys_sort_filter_and_search_the_list() {
     let mut model = model();
     let first = |model: &mut Model| {
         let lines = drawn(model, 80, 24);
@@ -172,7 +172,11 @@ fn keys_sort_choose_find_and_go_back() {
     type_in(&mut model, "f");
     assert_eq!(model.rows.len(), 2, "only channels with a problem or a wait");
     type_in(&mut model, "f");
-    assert_eq!((model.rows.len(), first(&mut model)), (1, "settlements-0998".to_owned()), "what is behind");
+    assert_eq!(
+        (model.rows.len(), first(&mut model)),
+        (1, "settlements-0998".to_owned()),
+        "only channels that are behind"
+    );
     press(&mut model, KeyCode::Esc);
     assert_eq!(model.rows.len(), 1_000);
     type_in(&mut model, "/-09q");
@@ -278,7 +282,7 @@ fn foreign_names_and_errors_are_escaped() {
     }
 }
 
-/// The situations of a channel, each with the condition that every view shows.
+/// Channels in different situations, each with the condition that every view must show.
 fn situations() -> Vec<(ChannelStatus, Condition)> {
     let with = |name: &str, change: fn(&mut ChannelStatus)| {
         let mut channel = channel(name);

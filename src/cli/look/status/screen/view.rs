@@ -1,4 +1,5 @@
-//! Draws the screen: the verdict, its reasons, the channels, and the help for the keys.
+//! Draws the screen: the verdict (whether the daemon is ready), the reasons not to be ready, the channels, and the help for
+//! the keys.
 
 use jiff::Timestamp;
 use ratatui::Frame;
@@ -15,7 +16,7 @@ use crate::cli::verdict_line::printable;
 use channel::{ChannelStatus, Level, counted, grouped, rate, span};
 use operator::Report;
 
-/// Lines for reasons: `MANY_REASONS` on a screen with at least `TALL` lines, otherwise `FEW_REASONS`.
+/// Maximum number of lines for reasons: `MANY_REASONS` on a screen with at least `TALL` lines, otherwise `FEW_REASONS`.
 const FEW_REASONS: usize = 3;
 const MANY_REASONS: usize = 8;
 const TALL: u16 = 40;
@@ -40,23 +41,21 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model, now: Timestamp) {
     top.truncate(height.saturating_sub(below + 1).max(1));
     let room = height.saturating_sub(top.len() + below);
     let page = match &model.page {
-        ScreenPage::List => Vec::new(),
-        ScreenPage::Channel(name) => page::of_channel(model, name, width, now),
-        ScreenPage::Reasons => page::of_reasons(model, width),
+        ScreenPage::List => None,
+        ScreenPage::Channel(name) => Some(page::of_channel(model, name, width, now)),
+        ScreenPage::Reasons => Some(page::of_reasons(model, width)),
     };
-    let mut middle: Vec<_> = if model.page == ScreenPage::List {
-        model.keep_in_view(model.rows.len(), room);
-        rows(model, width, now)
-    } else {
-        model.keep_in_view(page.len(), room);
-        page.into_iter().skip(model.top).take(room).collect()
+    model.keep_in_view(page.as_ref().map_or(model.rows.len(), Vec::len), room);
+    let mut middle: Vec<_> = match page {
+        Some(lines) => lines.into_iter().skip(model.top).take(room).collect(),
+        None => rows(model, width, now),
     };
     bottom.push(keys(model, width));
     middle.resize(room.max(middle.len()), Line::default());
     frame.render_widget(Paragraph::new([top, middle, bottom].concat()), area);
 }
 
-/// The verdict, the reasons against being ready, and the number of channels in each level.
+/// The verdict, the reasons not to be ready, and the number of channels with each kind of condition.
 fn head(model: &Model, width: usize, is_tall: bool, now: Timestamp) -> Vec<Line<'static>> {
     let mut lines = vec![verdict(model, width, now)];
     let Some(report) = &model.report else { return lines };
@@ -184,7 +183,7 @@ fn heading(model: &Model, width: usize) -> Line<'static> {
 fn rows(model: &Model, width: usize, now: Timestamp) -> Vec<Line<'static>> {
     let Some(report) = &model.report else { return Vec::new() };
     if model.rows.is_empty() {
-        return vec![Line::from(shortened("no channel is to be shown here: esc shows all", width))];
+        return vec![Line::from(shortened("no channel matches the filters: esc shows all", width))];
     }
     let (columns, names, detail) = columns(model, width);
     let line = |(row, at): (usize, &usize)| {
