@@ -1,13 +1,13 @@
-//! The addresses that let a browser in, and the sessions of the browsers that are in.
+//! Signs browsers in: the addresses that work once, and the sessions of the browsers.
 //!
 //! # Invariants
 //!
 //! * **An address works once.** A second use is refused and logged, because the first user may not have been the operator.
-//! * **Only loopback names.** A foreign page can make its own host name resolve to this machine, but it cannot use the name
-//!   `localhost` or a loopback address.
+//! * **Only loopback names.** The owner of a foreign page can make its host name resolve to this machine (DNS rebinding).
+//!   The browser then sends that host name. Requests are accepted only for `localhost` or a loopback address.
 //! * **Only this origin.** The cookie is `SameSite=Strict` and not readable by scripts. A request from another origin is
-//!   refused, even with a valid cookie. A POST needs our own origin and the session's own token.
-//! * **Secrets are compared by their hashes,** so the duration of the comparison reveals nothing about them.
+//!   refused, even with a valid cookie. A POST request needs the console's origin and the form token of its session.
+//! * **Secrets are compared by their hashes,** so the duration of a comparison reveals nothing about a secret.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -34,7 +34,6 @@ const SILENT: Duration = Duration::from_secs(12 * 60 * 60);
 
 type Hashed = [u8; 32];
 
-/// The addresses that let a browser in, and the sessions.
 pub(super) struct Access {
     pub(super) cookie: String,
     pub(super) read_only: bool,
@@ -48,7 +47,7 @@ struct AccessState {
     /// Used addresses.
     used: VecDeque<Hashed>,
     sessions: VecDeque<Session>,
-    /// The number of sessions since the start.
+    /// How many sessions were created since the console started.
     count: u64,
 }
 
@@ -57,7 +56,6 @@ struct Session {
     form_token: String,
     number: u64,
     asked: Instant,
-    /// A notice that the next page shows once.
     notice: Option<Notice>,
 }
 
@@ -78,7 +76,7 @@ pub(super) struct Visitor {
 /// The result of opening an address.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum EntryResult {
-    /// The browser is let in. Contains the value of its cookie.
+    /// The browser is signed in. Contains the value of its cookie.
     In(String),
     Used,
     Unknown,
@@ -97,8 +95,7 @@ impl Access {
     pub(super) fn offer(&self, until: Option<Instant>) -> String {
         let token = secret();
         let mut state = lock(&self.state);
-        state.offered.push_back((hash(&token), until));
-        bounded(&mut state.offered, MOST_OFFERS);
+        push(&mut state.offered, (hash(&token), until), MOST_OFFERS);
         token
     }
 
@@ -110,18 +107,16 @@ impl Access {
             return if state.used.contains(&token) { EntryResult::Used } else { EntryResult::Unknown };
         };
         state.offered.remove(at);
-        state.used.push_back(token);
-        bounded(&mut state.used, MOST_OFFERS);
+        push(&mut state.used, token, MOST_OFFERS);
         let cookie = secret();
         state.count += 1;
         let number = state.count;
         let session = Session { secret: hash(&cookie), form_token: secret(), number, asked: now, notice: None };
-        state.sessions.push_back(session);
-        bounded(&mut state.sessions, MOST_SESSIONS);
+        push(&mut state.sessions, session, MOST_SESSIONS);
         EntryResult::In(cookie)
     }
 
-    /// Finds the session of a request's cookies. A request for a page also takes the notice.
+    /// Returns the browser whose cookie the request has. `takes_notice` removes the notice from the session and returns it.
     pub(super) fn visitor(&self, headers: &HeaderMap, takes_notice: bool) -> Option<Visitor> {
         let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
         let pairs = cookies.flat_map(|value| value.split(';')).filter_map(|cookie| cookie.trim().split_once('='));
@@ -156,8 +151,9 @@ pub(super) fn hash(text: &str) -> Hashed {
     Sha256::digest(text.as_bytes()).into()
 }
 
-/// Removes the oldest entries.
-fn bounded<T>(all: &mut VecDeque<T>, most: usize) {
+/// Appends an entry, and removes the oldest entries until at most `most` are left.
+fn push<T>(all: &mut VecDeque<T>, entry: T, most: usize) {
+    all.push_back(entry);
     while all.len() > most {
         all.pop_front();
     }

@@ -1,4 +1,4 @@
-//! The changes that an operator can request. Each change has a page that describes it first.
+//! The changes that an operator can request. A page first describes the change and asks for confirmation.
 //!
 //! # Invariants
 //!
@@ -10,20 +10,19 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use maud::html;
 
+use super::access::guard::READ_ONLY;
 use super::page::PageRequest;
 
 mod operator_request;
 
 use operator_request::OperatorRequest;
 
-/// Describes a change and asks for confirmation.
 pub(super) async fn confirm(request: PageRequest, Path(what): Path<String>) -> Response {
     let Some(change) = OperatorRequest::parse(&what, request.query.as_bytes()) else {
         return request.problem(StatusCode::NOT_FOUND, "This request is unknown or incomplete.").await;
     };
     if request.visitor.read_only {
-        let why = "This console was started with --read-only and cannot change anything.";
-        return request.problem(StatusCode::FORBIDDEN, why).await;
+        return request.problem(StatusCode::FORBIDDEN, READ_ONLY).await;
     }
     let content = html! {
         div.confirm {
@@ -53,7 +52,6 @@ pub(super) async fn confirm(request: PageRequest, Path(what): Path<String>) -> R
     request.page(change.title(), "", &content).await
 }
 
-/// Makes the change.
 pub(super) async fn carry_out(request: PageRequest, Path(what): Path<String>, body: String) -> Response {
     let Some(change) = OperatorRequest::parse(&what, body.as_bytes()) else {
         return request.problem(StatusCode::BAD_REQUEST, "The form is incomplete.").await;

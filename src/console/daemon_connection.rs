@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * **The daemon or nothing.** If no daemon answers, the state is not opened, because that would prevent a daemon from
-//!   starting.
+//! * **Only from the daemon.** If no daemon answers, the console does not open the state itself, because that would prevent
+//!   a daemon from starting.
 //! * **Every request names its sender** for the daemon's log.
 
 use std::collections::BTreeMap;
@@ -28,7 +28,6 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long the head of a page waits for the daemon.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The connection to the daemon, and its last report.
 pub(super) struct DaemonConnection {
     directory: PathBuf,
     who: String,
@@ -40,7 +39,7 @@ impl DaemonConnection {
         Self { directory, who, last_report: Mutex::default() }
     }
 
-    /// Returns the daemon's answer. The error says in words that the daemon does not answer, or why it refuses.
+    /// Returns the daemon's answer. The error is a sentence: the daemon does not answer, or why it refuses the request.
     pub(super) async fn ask<R: Request>(&self, request: &R) -> Result<R::Answer, String> {
         self.ask_as(request, "").await
     }
@@ -54,12 +53,10 @@ impl DaemonConnection {
         let by = format!("{} in the console{detail}", self.who);
         match timeout(REQUEST_TIMEOUT, operator::ask(&self.directory, request, &by)).await {
             Ok(Ok(Some(answer))) => answer.map_err(|refusal| refusal.to_string()),
-            Ok(Ok(None)) => {
-                let directory = self.directory.display();
-                Err(format!(
-                    "The daemon is unreachable: it is not running, or it does not use the directory {directory}."
-                ))
-            }
+            Ok(Ok(None)) => Err(format!(
+                "The daemon is unreachable: it is not running, or it does not use the directory {}.",
+                self.directory.display()
+            )),
             Ok(Err(error)) => Err(format!("The request to the daemon failed: {}.", Chain(&error))),
             Err(_) => Err(format!("The daemon did not respond within {} s.", REQUEST_TIMEOUT.as_secs())),
         }

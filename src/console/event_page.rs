@@ -1,4 +1,4 @@
-//! The page of one event, wherever the event was found.
+//! The page of one event. The event is in a table, stored by the daemon, or read from the service.
 
 mod history;
 mod lookup;

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::page::{self, Badge, PageRequest};
 use super::state::State;
-use super::tables::{HitCount, MOST_NEW, MOST_ROWS, Page, Sample, Search, Source, Table, TableError};
+use super::tables::{HitCount, MOST_NEW, MOST_ROWS, Page, Sample, Search, Source, Table};
 use super::text::whole;
 use channel::grouped;
 use operator::Report;
@@ -32,7 +32,6 @@ use query::Query;
 /// The largest number of rows in an export.
 const EXPORTED: usize = 100_000;
 
-/// Shows the list.
 pub(super) async fn list(request: PageRequest) -> Response {
     let query = Query::parse(&request.query, Timestamp::now());
     let content = match &request.state.source {
@@ -46,12 +45,10 @@ async fn of_table(request: &PageRequest, table: &Table, query: &Query) -> Markup
     let (sample, mark) = (table.sample().await.unwrap_or_default(), table.mark().await.unwrap_or_default());
     let page = match query.problem(table.search) {
         Some(wrong) => Err(wrong),
-        None => table.page(&query.filter, query.below.as_ref(), query.rows, query.is_patient).await.map_err(|error| {
-            match error {
-                TableError::Failed(why) => why,
-                TableError::TimedOut => "The table did not respond in time.".to_owned(),
-            }
-        }),
+        None => table
+            .page(&query.filter, query.below.as_ref(), query.rows, query.is_patient)
+            .await
+            .map_err(|error| error.to_string()),
     };
     let report = request.state.daemon.recent_report().await;
     html! {
@@ -101,7 +98,7 @@ fn rounded(count: u64) -> u64 {
     count / step * step
 }
 
-/// Rejected events are not in any table: links to the page that lists them.
+/// A link to the quarantine, because no table contains rejected events.
 fn quarantined(report: &Report) -> Markup {
     let count = report.quarantine.events;
     html! {
@@ -130,7 +127,11 @@ pub(super) async fn new_ones(request: PageRequest) -> Response {
 pub(super) async fn export(PageRequest { state, query, .. }: PageRequest) -> Response {
     let is_csv = page::member(query.as_bytes(), "as").is_some_and(|kind| kind == "csv");
     let query = Query::parse(&query, Timestamp::now());
-    let (kind, name, head) = export::kind(is_csv);
+    let (kind, name, head) = if is_csv {
+        ("text/csv; charset=utf-8", "attachment; filename=\"events.csv\"", export::CSV_HEAD)
+    } else {
+        ("application/x-ndjson", "attachment; filename=\"events.jsonl\"", "")
+    };
     let body = match &state.source {
         Source::Service(_) => {
             let lines =

@@ -12,18 +12,20 @@
 //!
 //! # Invariants
 //!
-//! * **For users of the control socket.** The printed address works once and sets a cookie. Without that cookie, only the
-//!   style sheet, the script and the icon are served. See `access`.
+//! * **Only for browsers that are signed in.** `channeld console` prints an address that works once and sets a cookie.
+//!   Without this cookie, only the style sheet, the script and the icon are served. See `access`.
 //! * **Loopback only, and no request to other machines.** Script, style sheet and pictures are compiled in, and the content
 //!   policy allows nothing else.
-//! * **Texts of events are only text.** They are escaped and isolated from the direction of the surrounding text, and their
-//!   control characters are made visible. See `text`.
-//! * **A GET changes nothing.** Each change is a request to the daemon, which logs who made it.
-//! * **Bounded.** A page has at most `MOST_ROWS` rows, and searches no longer than its budget.
+//! * **Texts of events are only text.** They are escaped and isolated from the writing direction of the surrounding text,
+//!   and their control characters are made visible. See `text`.
+//! * **A GET request changes nothing in the daemon.** For each change, the console sends a request to the daemon, which
+//!   logs the name of the user.
+//! * **Bounded.** A page has at most `MOST_ROWS` rows, and its search ends when its time budget is used up.
 //!
 //! # Cancellation
 //!
-//! Ends at a signal, whatever its clients do. The daemon completes the requests that it has received.
+//! The console ends at a signal and does not wait for its clients. The daemon still completes the requests that it has
+//! received.
 
 #![forbid(unsafe_code)]
 
@@ -68,13 +70,13 @@ pub use tables::EventSource;
 
 /// The settings of a console.
 pub struct Settings {
-    /// Where to listen: a loopback address.
+    /// The loopback address to listen on.
     pub listen: SocketAddr,
     /// Whether the console refuses to change anything.
     pub read_only: bool,
     /// The directory with the daemon's control socket.
     pub directory: PathBuf,
-    /// Who runs the console, for the daemon's log.
+    /// The user who runs the console. The daemon logs this name with each change.
     pub who: String,
     /// The configured channels.
     pub channels: Vec<ConfiguredChannel>,
@@ -82,7 +84,7 @@ pub struct Settings {
     pub signer_names: SignerNames,
     /// The client of the service.
     pub client: Client,
-    /// Where events are read from.
+    /// The source of the events.
     pub source: EventSource,
 }
 
@@ -97,7 +99,7 @@ pub enum ConsoleError {
     Listen {
         /// The address.
         listen: SocketAddr,
-        /// Why.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
@@ -107,13 +109,13 @@ pub enum ConsoleError {
 pub mod testing {
     use channel::ChannelStatus;
 
-    /// Returns the HTML that the page of the daemon shows for a channel.
+    /// Returns the HTML for a channel on the page about the daemon.
     pub fn channel_html(channel: &ChannelStatus) -> String {
         super::overview::channel(channel, None, None, true).into_string()
     }
 }
 
-/// A console that listens.
+/// A console that listens for browsers.
 pub struct Console {
     listener: TcpListener,
     address: SocketAddr,
@@ -121,10 +123,10 @@ pub struct Console {
 }
 
 impl Console {
-    /// Opens the listener. Sends no request to the daemon, the database or the service yet.
+    /// Opens the listener. No request is sent to the daemon, the database or the service yet.
     ///
-    /// # Errors
-    /// [`ConsoleError`] if the address cannot be listened on, or if the settings of the table cannot be used.
+    /// # Errors [`ConsoleError`] if the console cannot listen on the address, or if the settings of the table cannot be
+    /// used.
     pub async fn open(settings: Settings) -> Result<Self, ConsoleError> {
         let Settings { listen, read_only, directory, who, channels, signer_names, client, source } = settings;
         let source = Source::of(source).map_err(ConsoleError::Table)?;
@@ -136,12 +138,12 @@ impl Console {
         Ok(Self { listener, address, state: Arc::new(state) })
     }
 
-    /// Returns an address that works once.
+    /// Returns an address that signs one browser in.
     pub fn offer_address(&self) -> String {
         self.state.access.offer_address(self.address)
     }
 
-    /// Serves until it is dropped.
+    /// Serves browsers until the returned future is dropped.
     pub async fn serve(self) -> Infallible {
         let Self { listener, state, .. } = self;
         let accept = async || listener.accept().await.map(|(client, _)| client);

@@ -1,4 +1,5 @@
-//! The daemon's page: whether it is ready, advice if it is not, its channels and sinks, signers and instances.
+//! The page about the daemon: whether it is ready, advice for each reason why it is not, its channels and sinks, the
+//! signers and the instances.
 
 use std::collections::BTreeMap;
 
@@ -22,13 +23,12 @@ mod last_hour;
 /// The largest number of channels with charts. Channels that need attention come first.
 const MOST_CHARTS: usize = 40;
 
-/// Shows the page.
 pub(super) async fn show(request: PageRequest) -> Response {
     let content = content(&request.state, request.visitor.read_only).await;
     request.page("Daemon", "/daemon", &html! { div #now data-again="/daemon/now" { (content) } }).await
 }
 
-/// Returns the part of the page that changes.
+/// Returns the part of the page that the browser refreshes.
 pub(super) async fn now(request: PageRequest) -> Response {
     content(&request.state, request.visitor.read_only).await.into_response()
 }
@@ -96,7 +96,7 @@ fn head(report: &Report, read_only: bool) -> Markup {
     }
 }
 
-/// The state of the daemon in one sentence.
+/// The state of the daemon in one or two sentences.
 fn summary(report: &Report) -> Markup {
     let channels = &report.channels;
     let troubled: Vec<_> =
@@ -119,7 +119,6 @@ fn summary(report: &Report) -> Markup {
     }
 }
 
-/// Lists the first few names.
 fn listed(names: &[&str]) -> Markup {
     const FEW: usize = 5;
     html! {
@@ -141,7 +140,6 @@ fn class(level: Level) -> &'static str {
     }
 }
 
-/// Shows a channel and its sinks.
 pub(crate) fn channel(
     known: &ChannelStatus,
     hour: Option<&Vec<Sample>>,
@@ -223,7 +221,7 @@ fn trouble(problem: &Problem) -> Markup {
     }
 }
 
-/// A sentence about the activity of a channel's reading, unless its condition says the same.
+/// A sentence about the activity of a channel; `None` if the name of its condition is the same.
 fn activity(known: &ChannelStatus) -> Option<String> {
     match &known.activity {
         Activity::Elsewhere { owner: Some(owner) } => Some(format!("Runs in instance {owner}.")),
@@ -244,7 +242,7 @@ fn oldest(seconds: Option<u64>) -> String {
     seconds.filter(|seconds| *seconds > 0).map_or_else(|| "–".to_owned(), span)
 }
 
-/// Every signer that a channel configures, with the time at which any channel last saw it.
+/// The configured signers of all channels, each with the time of its latest signature in any channel.
 fn signers(report: &Report, names: &SignerNames) -> Markup {
     let mut signers: BTreeMap<Address, (usize, Option<Timestamp>)> = BTreeMap::new();
     for signer in report.channels.iter().flat_map(|channel| &channel.signers) {

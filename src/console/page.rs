@@ -1,4 +1,4 @@
-//! The parts that all pages share: head, navigation and foot; badges, times, and a text to copy.
+//! The parts that pages share: the head, the navigation and the foot, badges, times, tables, and texts with a copy button.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use proof::verify::Address;
 /// The width of a runbook text, in columns.
 const WIDTH: usize = 88;
 
-/// A request of a browser that is signed in.
+/// A request from a browser that is signed in.
 pub(super) struct PageRequest {
     pub(super) state: Arc<State>,
     pub(super) visitor: Visitor,
@@ -78,12 +78,12 @@ impl FromRequestParts<Arc<State>> for PageRequest {
 }
 
 impl PageRequest {
-    /// Proves that a form was made for this browser.
+    /// A hidden field with the token of the session. It proves that the form was made for this browser.
     pub(super) fn form_token(&self) -> Markup {
         html! { input type="hidden" name="form" value=(self.visitor.form_token); }
     }
 
-    /// A page. `here` is the address of its tab; empty if it has none.
+    /// Returns a page. `here` is the address of its tab in the navigation, or empty if it has no tab.
     pub(super) async fn page(&self, title: &str, here: &str, content: &Markup) -> Response {
         let report = self.state.daemon.recent_report().await;
         let undelivered = report.as_ref().map_or(0, |report| report.quarantine.events + report.dead_letters.events);
@@ -199,18 +199,17 @@ pub(super) fn time(at: Option<Timestamp>) -> Markup {
     }
 }
 
-/// How long ago a time was.
 pub(super) fn ago(then: Timestamp) -> String {
     let seconds = Timestamp::now().as_second().saturating_sub(then.as_second());
     format!("{} ago", span(u64::try_from(seconds).unwrap_or(0)))
 }
 
-/// `1 event`, `2 events`.
+/// A number of events in words, such as `1 event` or `2 events`.
 pub(super) fn events(count: u64) -> String {
     format!("{} event{}", grouped(count), if count == 1 { "" } else { "s" })
 }
 
-/// A text in its own field, with a copy button that needs scripts.
+/// A text in a read-only field, with a copy button. The button works only if the browser runs scripts.
 pub(super) fn copied(label: &str, content: &str) -> Markup {
     html! {
         div.copied {
@@ -220,7 +219,7 @@ pub(super) fn copied(label: &str, content: &str) -> Markup {
     }
 }
 
-/// A table. Each column has a name and, if it is not empty, a class. The label is for screen readers.
+/// A table. Each column has a name and a class, which can be empty. Screen readers read the label.
 pub(super) fn table(
     label: &str,
     class: &str,
@@ -248,7 +247,6 @@ pub(super) fn table(
     }
 }
 
-/// A signer with its name, if it has one.
 pub(super) fn signer(address: &Address, names: &SignerNames) -> Markup {
     html! { span.mono.long { (address.to_string()) } @if let Some(name) = names.get(address) { " " strong { (text(name)) } } }
 }
@@ -261,11 +259,8 @@ pub(super) fn member(members: &[u8], name: &str) -> Option<String> {
 
 /// Encodes one segment of a URL path.
 pub(super) fn segment(text: &str) -> String {
-    let bytes = text.bytes().map(|byte| {
-        let is_plain = byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        if is_plain { char::from(byte).to_string() } else { format!("%{byte:02X}") }
-    });
-    bytes.collect()
+    // In a path, `+` does not mean a space.
+    url::form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>().replace('+', "%20")
 }
 
 /// Encodes the members of a query string.

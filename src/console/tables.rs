@@ -1,14 +1,14 @@
 //! Reads rows of events from the table that a sink writes.
 //!
-//! Rows come newest first: by the event's time, then its offset and its channel. The table has indexes on the time, on the
-//! key and on the words, and none on the columns that a filter uses: these are checked in each row until the page is full or
-//! its budget is used up. The page reports how far it has searched.
+//! Rows are sorted by the event's time, then by its offset and its channel, the newest first. The table has indexes on the
+//! time, on the key and on the words. The columns that a filter uses have no index: they are checked in each row until the
+//! page is full or its time budget is used up. The page reports how far it has searched.
 //!
 //! # Invariants
 //!
 //! * **Nothing is written.** SQLite is opened read-only, and the PostgreSQL session is set to read-only transactions.
-//! * **Bounded.** A page has at most `MOST_ROWS` rows and ends with its budget. The values of the filter menus come from the
-//!   newest `SAMPLED` rows.
+//! * **Bounded.** A page has at most `MOST_ROWS` rows, and its search ends when its time budget is used up. The values of
+//!   the filter menus come from the newest `SAMPLED` rows.
 //! * **Keyset.** A further page begins at a row's position, not at a row count, so new rows do not shift the pages.
 
 use std::sync::{Arc, Mutex};
@@ -33,14 +33,13 @@ mod sqlite;
 #[cfg(feature = "sqlite")]
 mod tests;
 
-pub(super) use backend::{HitCount, MOST_NEW, OnlyWhole, Page, TableError};
+pub(super) use backend::{HitCount, MOST_NEW, OnlyWhole, Page};
 pub(super) use excerpt::Excerpt;
 pub(super) use filter::{Facet, Filter, PagePosition, Sample};
 pub(super) use rows::{FullRow, Row};
-/// How the texts of the table are searched.
 pub(super) use sink::Search;
 
-use backend::{Backend, PageQuery};
+use backend::{Backend, PageQuery, TableError};
 use filter::SAMPLED;
 use sql::{Dialect, Statement};
 
@@ -57,7 +56,7 @@ const SAMPLED_FOR: Duration = Duration::from_secs(15);
 /// The time limit of other queries.
 const SMALL: Duration = Duration::from_secs(10);
 
-/// How many of the events after an event, by offset, are checked for an earlier delivery.
+/// How many of the events that follow an event, by offset, are checked for an earlier delivery.
 const FOLLOWING: usize = 100;
 
 /// The source from which the console reads events. A table is named by its sink.
@@ -77,9 +76,7 @@ pub(super) enum Source {
     Service(String),
 }
 
-/// A table of a sink.
 pub(super) struct Table {
-    /// The name of the sink.
     pub(super) sink: String,
     pub(super) search: Search,
     backend: Box<dyn Backend>,
@@ -108,9 +105,9 @@ impl Source {
 }
 
 impl Table {
-    /// A description for people.
+    /// The sink and the database, in words.
     pub(super) fn described(&self) -> String {
-        format!("sink {} ({})", self.sink, self.backend.name())
+        format!("sink {} ({})", self.sink, <&str>::from(self.backend.dialect()))
     }
 
     /// Returns at most `limit` rows below a position.
@@ -155,7 +152,7 @@ impl Table {
         Ok(Sample { rows, total: u64::try_from(total).unwrap_or(0) })
     }
 
-    /// The mark from which [`arrived`](Self::arrived) counts the rows that arrive from now on.
+    /// Returns a mark for the newest row. [`arrived`](Self::arrived) counts the rows that arrive after the mark.
     pub(super) async fn mark(&self) -> Result<String, TableError> {
         let mark = self.backend.number(Instant::now() + SMALL, self.backend.mark(), Vec::new()).await?;
         Ok(mark.to_string())
@@ -168,8 +165,8 @@ impl Table {
         self.backend.arrived(filter, mark, Instant::now() + SMALL).await
     }
 
-    /// Returns the earliest delivery among the events that follow this one. If it is before this event's own delivery,
-    /// this event was delivered late.
+    /// Returns the time of the earliest delivery among the events that follow this event. If that time is before the
+    /// delivery of this event, this event was delivered late.
     pub(super) async fn followed(&self, channel: ChannelId, offset: i64) -> Result<Option<Timestamp>, TableError> {
         let (table, dialect) = (self.backend.table(), self.backend.dialect());
         let mut statement = Statement::new(dialect);

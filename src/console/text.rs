@@ -1,11 +1,11 @@
-//! Renders untrusted text as HTML. The text is escaped, isolated from the direction of the surrounding text, and its
-//! invisible characters are made visible.
+//! Renders untrusted text as HTML. The text is escaped and isolated from the writing direction of the surrounding text, and
+//! its invisible characters are made visible.
 //!
 //! # Invariants
 //!
 //! * **No text is markup.** `&`, `<`, `>` and both quotes are escaped everywhere.
-//! * **Nothing is hidden.** Control characters, characters that change the direction of a text, and characters without a
-//!   width are shown by name or symbol in a frame.
+//! * **Nothing is hidden.** Control characters, characters that change the writing direction, and characters without a
+//!   width are shown as a symbol or a code point in a frame.
 //! * **Bounded.** Only the beginning of a long text is shown, and the page says that it is cut.
 
 use std::fmt::Write;
@@ -65,7 +65,7 @@ pub(super) fn or_dash(of: Option<&str>) -> Markup {
     of.filter(|of| !of.is_empty()).map_or_else(|| PreEscaped("<span class=\"none\">–</span>".to_owned()), text)
 }
 
-/// Renders a long id by its ends, with the complete id as a tooltip.
+/// Shortens a long id to its two ends. The tooltip contains the complete id.
 pub(super) fn id(id: &str) -> Markup {
     const ENDS: usize = 6;
     let is_long = id.len() > 2 * ENDS + 6 && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
@@ -101,9 +101,7 @@ fn push(html: &mut String, c: char) {
         c => match visible(c) {
             None => html.push(c),
             Some(shown) => {
-                html.push_str("<span class=\"ctl\" title=\"invisible character\">");
-                html.push_str(&shown);
-                html.push_str("</span>");
+                let _ = write!(html, "<span class=\"ctl\" title=\"invisible character\">{shown}</span>");
             }
         },
     }
@@ -114,8 +112,7 @@ pub(super) struct Json<'a>(pub(super) &'a str);
 
 impl Render for Json<'_> {
     fn render_to(&self, html: &mut String) {
-        html.push_str("<pre class=\"json\" tabindex=\"0\">");
-        html.push_str("<span class=\"l d0\">");
+        html.push_str("<pre class=\"json\" tabindex=\"0\"><span class=\"l d0\">");
         let is_cut = lay_out(self.0, html);
         html.push_str("</span></pre>");
         if is_cut {
@@ -161,7 +158,8 @@ fn lay_out(json: &str, html: &mut String) -> bool {
     false
 }
 
-/// Ends a line and begins the next one. Its class sets the indentation, because the content policy forbids inline styles.
+/// Ends a line and begins the next line. The class of a line sets its indentation, because the content policy forbids
+/// inline styles.
 fn line(depth: usize, html: &mut String) {
     let _ = write!(html, "</span><span class=\"l d{}\">", depth.min(DEEPEST));
 }

@@ -16,7 +16,6 @@ use operator::api::{ChannelEntry, DeadLetter, ListDeadLetters, ListQuarantine};
 /// The largest number of rows in a list.
 const LISTED: usize = 500;
 
-/// Lists the quarantine and the dead letters.
 pub(super) async fn list(request: PageRequest) -> Response {
     let (daemon, read_only) = (&request.state.daemon, request.visitor.read_only);
     let quarantine = daemon.ask(&ListQuarantine { channel: None }).await;

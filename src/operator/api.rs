@@ -3,10 +3,10 @@
 //! Answers, and the bodies of POST requests, are JSON. The fields of a GET request are in its query. The arguments of a
 //! subcommand are parsed into the request itself, and the comments of the request are the help of the subcommand.
 //!
-//! The `channel` of a request is a configured name or an id. The `channel` of an answer is the configured name, or the id if
-//! the channel is not configured. A `sink` is a configured name. An optional channel or sink restricts a request to it. A
-//! `reason` is the constant name of a reason, and a `detail` describes it in words. A cursor is the last offset that counts
-//! as processed, `null` before the first event.
+//! The `channel` of a request is a configured name or an id. The `channel` of an answer is the configured name, or the id
+//! if the channel is not configured. A `sink` is a configured name. If an optional channel or sink is given, the request
+//! applies only to this channel or sink. A `reason` is the constant name of a reason, and a `detail` describes the reason
+//! in words. A cursor is the last offset that counts as processed, or `null` before the first event.
 
 use clap::{ArgGroup, Args};
 use jiff::Timestamp;
@@ -23,7 +23,7 @@ use record::Readable;
 /// Requests the [`Report`](super::Report).
 #[derive(Debug, Serialize, Deserialize)]
 pub struct GetStatus {
-    /// Only the instance that receives the request. The other instances are not asked.
+    /// Whether to report only the instance that receives the request, without the other instances.
     #[serde(default)]
     pub here: bool,
 }
@@ -38,7 +38,7 @@ pub struct GetLastHour {
     /// The requested channels, or all channels if the list is empty.
     #[serde(default, with = "as_json")]
     pub channels: Vec<String>,
-    /// Only the samples of the instance that receives the request. The other instances are not asked.
+    /// Whether to return only the samples of the instance that receives the request.
     #[serde(default)]
     pub here: bool,
 }
@@ -101,8 +101,8 @@ pub struct ShowQuarantined {
 /// Verify quarantined events again, and deliver the valid events.
 ///
 /// The events are verified with the current signers. Use this command after a signer rotation that was noticed late:
-/// correct the configuration, reload it (SIGHUP), and retry. A valid event goes to the sinks that passed it, as a late
-/// delivery. An event that is still rejected stays in the quarantine. Exits with 1 if any event stays there.
+/// correct the configuration, reload it (SIGHUP), and retry. A valid event is delivered late to the sinks whose
+/// cursors have passed it. An event that is still rejected stays in the quarantine. Exits with 1 if any event stays there.
 #[derive(Debug, Serialize, Deserialize, Args)]
 #[command(
     group = ArgGroup::new("events").required(true).args(["offsets", "all"]),
@@ -114,7 +114,8 @@ pub struct RetryQuarantined {
     /// The offsets of the events.
     pub offsets: Vec<Offset>,
     /// Retry all quarantined events of the channel, except duplicates and contradictions.
-    // An empty list of offsets means all even without this flag. The flag makes the operator say so.
+    // An empty list of offsets selects all events, even without this flag. The command requires the flag, because an
+    // operator could otherwise select all events by mistake.
     #[arg(long)]
     #[serde(skip)]
     pub all: bool,
@@ -188,7 +189,8 @@ pub struct DropDeadLetters {
     pub which: DeadLetterSelection,
 }
 
-// Selects the dead letters of a sink that meet all of these conditions. (A doc comment would become the subcommand's help.)
+// Selects the dead letters of a sink that meet all of these conditions. This is not a doc comment, because a doc comment
+// would become the help of the subcommand.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, Args)]
 pub struct DeadLetterSelection {
     /// The channel: its name in the configuration, or its UUID.
@@ -200,7 +202,7 @@ pub struct DeadLetterSelection {
     #[arg(required_unless_present_any = ["all", "from", "to", "since", "until"])]
     pub offsets: Vec<Offset>,
     /// All dead letters of the channel and sink.
-    // A selection without restrictions means all even without this flag. The flag makes the operator say so.
+    // Required for the same reason as `RetryQuarantined::all`.
     #[arg(long, conflicts_with_all = ["offsets", "from", "to", "since", "until"])]
     #[serde(skip)]
     pub all: bool,
@@ -227,7 +229,7 @@ pub struct ReplayEvents {
     pub events: Vec<String>,
 }
 
-// Pauses or resumes a channel, or one of its sinks. The answer says whether that changed anything.
+// Pauses or resumes a channel, or one of its sinks. The answer says whether the request changed anything.
 #[derive(Debug, Serialize, Deserialize, Args)]
 pub struct SetPaused {
     /// The channel: its name in the configuration, or its UUID.
@@ -242,8 +244,8 @@ pub struct SetPaused {
     pub until: Option<Timestamp>,
 }
 
-/// Makes a channel that waits for its next poll poll now. The answer is the time of the request. The poll is done when the
-/// channel's `last_poll` is later than this time.
+/// Ends a channel's wait for its next poll, so that it polls now. The answer is the time of the request. The poll is done
+/// when the channel's `last_poll` is later than this time.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PollNow {
     pub channel: String,
@@ -286,7 +288,7 @@ pub struct SetCursors {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
-    /// The request cannot be carried out as it is. The text describes a request that can. Status 400.
+    /// The request is wrong. The text describes the problem and a correct request. Status 400.
     #[error("{0}")]
     Usage(String),
     /// The configuration is invalid. The text lists every problem. Status 422.
@@ -295,13 +297,13 @@ pub enum Refusal {
     /// The operation failed. Status 500.
     #[error("{0}")]
     Failed(String),
-    /// Another instance owns the channel, and the request is forwarded to it. Status 421, with another refusal.
+    /// Another instance owns the channel. The request of an operator is forwarded to that instance. The request of another
+    /// instance is answered with the status 421 and the text as [`Failed`](Self::Failed).
     #[error("channel {channel} is owned by instance {name}")]
     #[serde(skip)]
     Elsewhere { channel: String, owner: InstanceId, name: String },
 }
 
-/// A recorded item of a channel.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ChannelEntry<T> {
     pub channel: String,
@@ -320,10 +322,9 @@ pub struct LastHour {
 /// The recorded data of one event, without the cursors of its sinks.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Journey {
-    /// Set if sinks whose cursors have passed the event still wait for it: its proof has not arrived, or it is delivered
-    /// again.
+    /// Set if sinks whose cursors have passed the event still wait for it: its proof has not arrived, or an operator
+    /// replays it.
     pub late: Option<PendingEvent>,
-    /// Set if the event is in the quarantine.
     pub quarantined: Option<Quarantined>,
     /// One dead letter for each sink that gave up on the event.
     pub dead_letters: Vec<DeadLetter>,
@@ -333,7 +334,6 @@ pub struct Journey {
     pub delivered_late: Vec<LateDelivery>,
 }
 
-/// A quarantined event with its bytes.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct QuarantinedEvent {
     #[serde(flatten)]
@@ -341,11 +341,9 @@ pub struct QuarantinedEvent {
     /// The bytes of the event as text, if they are UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// The bytes of the event in base64.
     pub bytes_base64: String,
 }
 
-/// A quarantined event that an operator retried.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct RetriedEvent {
     pub offset: Offset,
@@ -358,7 +356,7 @@ pub struct RetriedEvent {
 #[serde(tag = "fate", rename_all = "snake_case")]
 #[strum(serialize_all = "lowercase")]
 pub enum Fate {
-    /// The proof of the event is valid. The event will be delivered to the sinks that passed it.
+    /// The proof of the event is valid. The event will be delivered to the sinks whose cursors have passed it.
     Delivering,
     /// The event has no proof yet and is pending again.
     Waiting,
@@ -372,7 +370,6 @@ pub enum Fate {
     NotThere,
 }
 
-/// The recorded data of a dead letter.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct DeadLetter {
     /// The sink that gave up on the event.
@@ -381,7 +378,6 @@ pub struct DeadLetter {
     pub facts: DeadLetterFacts,
 }
 
-/// A dead letter with its event.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct DeadLetterEvent {
     #[serde(flatten)]
@@ -390,7 +386,6 @@ pub struct DeadLetterEvent {
     pub event: Box<RawValue>,
 }
 
-/// The cursor of a lane.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct CursorPosition {
     pub sink: String,
@@ -415,7 +410,6 @@ pub struct TailedDeliveries {
     pub elsewhere: Vec<String>,
 }
 
-/// An event that a sink accepted.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TailedEvent {
     pub sink: String,

@@ -16,9 +16,9 @@ pub type SignerNames = BTreeMap<Address, String>;
 /// A channel of the configuration.
 #[derive(Clone, Debug)]
 pub struct ConfiguredChannel {
-    /// Its name and id.
+    /// The name and id of the channel.
     pub channel: ChannelRef,
-    /// Its sinks, in the operator's order.
+    /// Its sinks, in the order of the configuration.
     pub sinks: Vec<Arc<str>>,
     /// Verifies the channel's events.
     pub verifier: Verifier,
@@ -74,7 +74,7 @@ pub fn verifier_of(channels: &[ConfiguredChannel], name_or_id: &str) -> Result<(
     let verifier = known.or_else(|| common(channels)).ok_or_else(|| {
         let (id, names) = (channel.id, names(channels));
         let message = format!(
-            "the channel {id} is not configured, and the configured ones ({names}) are verified differently: it is unknown which settings apply"
+            "the channel {id} is not configured, and the configured channels ({names}) use different verification settings: it is unknown which settings apply"
         );
         Refusal::Usage(message)
     })?;

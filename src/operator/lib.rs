@@ -6,10 +6,10 @@
 //!
 //! # Invariants
 //!
-//! * **Nothing is delivered from here.** An event that is released or replayed becomes late, durably and in one commit. It
-//!   is verified again, and a lane delivers it.
+//! * **Nothing is delivered from here.** An event that is released from the quarantine or replayed is recorded as a late
+//!   delivery, durably and in one commit. The channel verifies the event again, and a lane delivers it.
 //! * **Through the lease.** A request changes a channel in the same way as the channel's owner does. If no task of this
-//!   process owns the channel, the request holds its lease until it is done.
+//!   process owns the channel, this process has the lease of the channel until the request is done.
 //! * **Quarantined events and dead letters are removed only at an operator's request,** and each change is logged.
 //! * **Cursors are set only while their channel does not run.**
 //!

@@ -1,4 +1,5 @@
-//! The state that every request works on: the ledgers, the running channels and their configuration.
+//! The state that every request works on: the ledgers, the running channels and their configuration. Also returns the recorded
+//! data of events.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,9 +8,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
-use crate::api::{ChannelEntry, Refusal};
+use crate::api::{ChannelEntry, DeadLetter, GetAccounts, GetJourney, Journey, Refusal};
 use crate::configured::{ConfiguredChannel, by_id, find};
-use channel::{Handles, LeasedChannel, RecentEvents};
+use channel::{Accounts, Handles, LeasedChannel, RecentEvents};
 use cluster::Peers;
 use ledger::{CommitError, Ledger, Ledgers, StateError};
 use net::Chain;
@@ -21,7 +22,6 @@ pub(crate) mod changes;
 mod control;
 mod cursors;
 mod dead_letters;
-mod events;
 pub(crate) mod hour;
 mod quarantine;
 mod tail;
@@ -89,11 +89,36 @@ impl Operations {
         Ok(listed)
     }
 
+    /// Returns the events of a channel that are not necessarily in its sinks, with the reason for each.
+    pub(crate) async fn accounts(&self, request: &GetAccounts) -> Result<Accounts, Refusal> {
+        let channel = self.find(&request.channel)?;
+        let ledger = self.ledger(&channel).await?;
+        Ok(self.handles.of(channel.id).accounts(&ledger).await)
+    }
+
+    /// Reads the ledger of the channel's owner. When every sink is finished with an event, only the cursors remain. A late
+    /// delivery is known only to the instance that made it.
+    pub(crate) async fn journey(&self, request: &GetJourney) -> Result<Journey, Refusal> {
+        let GetJourney { channel, offset } = request;
+        let channel = self.find(channel)?;
+        let ledger = self.ledger(&channel).await?;
+        let delivered_late = self.handles.of(channel.id).board().late.of(*offset).cloned().collect();
+        let ledger = lock(&ledger);
+        let dead_letters = ledger.dead_letters().iter().filter(|((key, _), _)| key.offset == *offset);
+        Ok(Journey {
+            delivered_late,
+            late: ledger.late_at(*offset).next().cloned(),
+            quarantined: ledger.quarantined_at(*offset).next().cloned(),
+            dead_letters: dead_letters.map(DeadLetter::of).collect(),
+        })
+    }
+
     /// Returns a channel's ledger for reading: the ledger of its owner or, if the channel has no owner, the recorded ledger.
     pub(crate) async fn ledger(&self, channel: &ChannelRef) -> Result<Arc<Mutex<Ledger>>, Refusal> {
         let handle = self.handles.of(channel.id);
         if self.cluster.is_some() {
-            // The board still shows the ledger from before another instance owned the channel, so it is outdated.
+            // If another instance owns the channel, the ledger on the board is outdated: it is from before the change of
+            // owner.
             return match handle.owned() {
                 Some(owned) => Ok(owned.leased.ledger.clone()),
                 None => Ok(Arc::new(Mutex::new(self.ledgers.read(channel.id).await?))),
@@ -106,8 +131,8 @@ impl Operations {
         }
     }
 
-    /// Returns the channel as this process owns it. If this process does not own it yet, the lease is taken until the
-    /// returned value is dropped.
+    /// Returns the channel together with its lease. If this process does not own the channel yet, it takes the lease and
+    /// keeps the lease until the returned value is dropped.
     pub(crate) async fn owned(&self, channel: &ChannelRef) -> Result<Arc<LeasedChannel>, Refusal> {
         let (handle, since) = (self.handles.of(channel.id), Instant::now());
         loop {
@@ -121,8 +146,7 @@ impl Operations {
                 return Ok(handle.own(channel, lease, &self.recent));
             }
             if since.elapsed() > OWNERLESS {
-                let name = &channel.name;
-                return Err(Refusal::Failed(format!("channel {name} is still stopping: try again")));
+                return Err(Refusal::Failed(format!("channel {} is still stopping: try again", channel.name)));
             }
             sleep(LOOK_AGAIN).await;
         }

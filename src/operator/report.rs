@@ -28,7 +28,7 @@ pub struct Report {
     pub version: String,
     /// The process. `None` if no daemon runs: the report then describes the recorded state.
     pub daemon: Option<Process>,
-    /// Whether everything works as it should.
+    /// Whether the daemon is ready: `not_ready` is empty.
     pub ready: bool,
     /// Why the daemon is not ready: the sentences of `not_ready`.
     pub reasons: Vec<String>,
@@ -98,7 +98,9 @@ impl Operations {
             status.pinned = expect.lists().map(|(what, _)| <&str>::from(what).to_owned()).collect();
             status.shared_workflows = shared_proofs::shared_workflows(known, &ledger, &self.channels);
             channels.push(status);
-            duplicates.push(shared_proofs::quarantined_duplicates(known, &ledger, &self.recent));
+            let in_another = ledger
+                .held_back(|digest| self.recent.shown_in(digest).filter(|original| original.channel_id != channel.id));
+            duplicates.push(in_another);
         }
         shared_proofs::report(&self.channels, duplicates, &mut channels);
         let mut report = Report {

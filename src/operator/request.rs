@@ -1,4 +1,4 @@
-//! A request of the operator API: how it and its answer are encoded in HTTP, and how other instances are asked.
+//! The requests of the operator API: their encoding in HTTP, and how they are sent to other instances.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub trait Request: Serialize + DeserializeOwned + Send + Sync + 'static {
     fn perform(&self, operations: &Operations) -> impl Future<Output = Result<Self::Answer, Refusal>> + Send;
 }
 
-/// Converts a request to the terms of HTTP.
+/// Encodes a request as the method, path and body of an HTTP request.
 pub(crate) fn asked<R: Request>(request: &R) -> ForwardedRequest {
     let (path, body) = if R::METHOD == Method::POST {
         (R::PATH.to_owned(), serde_json::to_vec(request).expect("a request is JSON"))
@@ -118,11 +118,9 @@ impl Operations {
 /// Returns the answer of each other instance with the instance's name, or the reason why it did not answer.
 pub(crate) async fn ask_others<R: Request>(peers: &Peers, request: &R) -> Vec<(String, Result<R::Answer, String>)> {
     let (view, mut asking) = (peers.seen.borrow().view.clone(), JoinSet::new());
-    for (id, instance) in view.instances.iter().filter(|(_, instance)| instance.shares()) {
+    let me = peers.membership.me();
+    for (id, instance) in view.instances.iter().filter(|(id, instance)| instance.shares() && **id != me) {
         let (peers, id, name, request) = (peers.clone(), *id, instance.name.clone(), asked(request));
-        if id == peers.membership.me() {
-            continue;
-        }
         asking.spawn(async move {
             let answer = match peers.ask(id, &request, STATUS_PATIENCE).await {
                 Ok(answer) => decode(&answer).map_err(|refusal| refusal.to_string()),

@@ -1,4 +1,4 @@
-//! The topics that `channeld explain` knows: the sections of the runbook, the rows of its tables of reasons, and the concepts.
+//! The topics that `channeld explain` knows: each section of the runbook, each row of its tables of reasons, and the concepts.
 
 use std::iter;
 
@@ -14,7 +14,7 @@ const CONCEPTS: &str = include_str!("../../deploy/CONCEPTS.md");
 /// A placeholder for any text in a message that a table quotes.
 const ANY: char = '…';
 
-/// The kind of a reason.
+/// The kind of a topic.
 #[expect(missing_docs, reason = "`about` describes each")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -51,8 +51,8 @@ impl Kind {
             Self::Rejection => "Why an event was rejected",
             Self::Alert => "Alerts",
             Self::NotReady => "Why channeld is not ready",
-            Self::NotStarted => "Why channeld does not start, as the log says",
-            Self::Task => "Sections of the runbook about work that comes up",
+            Self::NotStarted => "Why channeld does not start, by the message in the log",
+            Self::Task => "Other sections of the runbook",
         }
     }
 }
@@ -60,19 +60,19 @@ impl Kind {
 /// A topic that the runbook explains.
 #[derive(Debug)]
 pub struct Topic {
-    /// Its kind.
+    /// The kind of the topic.
     pub kind: Kind,
-    /// The names by which code and people refer to it. Empty if only its messages are known.
+    /// The names by which code and people refer to the topic. Empty if only its messages are known.
     pub names: Vec<String>,
-    /// The messages that the runbook quotes, with `…` for any text. People paste such lines; code uses names.
+    /// The messages that the runbook quotes, with `…` for any text. People paste such messages from a log. Code uses names.
     pub quotes: Vec<String>,
-    /// Its summary, one sentence.
+    /// A summary in one sentence.
     pub summary: String,
-    /// The cells of its row, each after the heading of its column. Empty if it is a section.
+    /// The cells of the row, each after the heading of its column. Empty if the topic is a section.
     cells: Vec<String>,
-    /// The text of the section that it is or leads to.
+    /// The text of the section that the topic is, or that its row links to.
     body: Option<&'static str>,
-    /// The names of the sections around its text and in the links of its text.
+    /// The names of related topics: the section that contains the row, and the sections that the text links to.
     links: Vec<String>,
 }
 
@@ -113,7 +113,6 @@ pub fn sections() -> impl Iterator<Item = (&'static str, &'static str)> {
     RUNBOOK.split("\n## ").skip(1).map(|section| section.split_once('\n').unwrap_or((section, "")))
 }
 
-/// The section that an anchor leads to.
 fn section_at(anchor: &str) -> Option<(&'static str, &'static str)> {
     sections().find(|(heading, _)| slug(heading) == anchor)
 }
@@ -127,7 +126,7 @@ fn is_alert(heading: &str) -> bool {
     heading.starts_with("Channeld")
 }
 
-/// The topic name of a section: the name of its alert or, if it is about other work, its anchor.
+/// The topic name of a section: the name of its alert or, if the section is not about an alert, its anchor.
 fn section_name(heading: &str) -> String {
     if is_alert(heading) { heading.to_owned() } else { slug(heading) }
 }
@@ -173,12 +172,12 @@ fn rows(kind: Kind, section: &str, body: &'static str) -> Vec<Topic> {
 }
 
 impl Topic {
-    /// The texts under which it is listed: its names or, if it has none, its messages.
+    /// The texts under which a list shows the topic: its names or, if it has none, its messages.
     pub fn listed(&self) -> &[String] {
         if self.names.is_empty() { &self.quotes } else { &self.names }
     }
 
-    /// The runbook's text, followed by the other reasons that it links to.
+    /// The runbook's text, followed by the commands that explain the related topics.
     pub fn text(&self, width: usize) -> String {
         let cells: Vec<_> = self.cells.iter().map(|cell| text::wrapped(cell, "", "  ", width)).collect();
         let cells = (!cells.is_empty()).then(|| cells.join("\n"));
@@ -198,7 +197,8 @@ impl Topic {
     }
 }
 
-/// Finds a topic by a name in any case or, for a line that a person pasted, by a message that a table quotes.
+/// Finds a topic by a name, ignoring case. If no name matches, finds it by a message that a table quotes, because people
+/// paste lines of a log.
 pub fn find<'t>(topics: &'t [Topic], asked: &str) -> Option<(&'t Topic, &'t str)> {
     let asked = asked.trim().trim_matches('`');
     by_name(topics, asked).or_else(|| {
@@ -209,13 +209,13 @@ pub fn find<'t>(topics: &'t [Topic], asked: &str) -> Option<(&'t Topic, &'t str)
     })
 }
 
-/// Finds a topic by a name in any case.
+/// Finds a topic by a name, ignoring case.
 pub fn by_name<'t>(topics: &'t [Topic], name: &str) -> Option<(&'t Topic, &'t str)> {
     let is_it = |known: &&String| known.eq_ignore_ascii_case(name) || slug(known) == slug(name);
     topics.iter().find_map(|topic| topic.names.iter().find(is_it).map(|known| (topic, known.as_str())))
 }
 
-/// Whether a message matches a message that a table quotes, with or without the name of its channel before it.
+/// Whether a message matches a message that a table quotes. The message can lack the name of its channel at the beginning.
 fn is_of(pattern: &str, message: &str) -> bool {
     let pattern = pattern.to_lowercase();
     let without = pattern.strip_prefix("channel …: ").filter(|rest| rest.chars().any(char::is_alphabetic));
@@ -231,7 +231,7 @@ fn is_of(pattern: &str, message: &str) -> bool {
     })
 }
 
-/// The names with the smallest edit distance. Names that contain the text, or that it contains, come first.
+/// The names with the smallest edit distance to a text. Names that contain the text, or that the text contains, come first.
 pub fn nearest<'t>(topics: &'t [Topic], asked: &str, most: usize) -> Vec<&'t str> {
     let asked = asked.to_lowercase();
     let names = topics.iter().flat_map(|topic| &topic.names);

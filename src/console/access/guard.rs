@@ -23,6 +23,8 @@ pub(crate) const BOUNDS: Bounds = Bounds { clients: 64, body: 64 * 1024, each_st
 /// How long an invitation address for another browser stays valid.
 const INVITED: Duration = Duration::from_secs(10 * 60);
 
+pub(crate) const READ_ONLY: &str = "This console was started with --read-only and cannot change anything.";
+
 /// Pages may load only the console's own files. Scripts, styles and `data:` images inside a page are not allowed.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
@@ -52,7 +54,9 @@ pub(crate) async fn check_host(request: Request, next: Next) -> Response {
 fn host(headers: &HeaderMap) -> Option<&str> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let (host, None) = (hosts.next()?.to_str().ok()?, hosts.next()) else { return None };
-    is_loopback(name(host)).then_some(host)
+    let name = name(host);
+    let is_address = || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    (name.eq_ignore_ascii_case("localhost") || is_address()).then_some(host)
 }
 
 /// Removes the port, and the brackets of an IPv6 address.
@@ -82,8 +86,8 @@ fn is_own(headers: &HeaderMap, changes: bool) -> bool {
     }
 }
 
-/// Admits requests with a valid session, and passes the visitor on to the pages.
-pub(crate) async fn admit(Of(state): Of<Arc<State>>, request: Request, next: Next) -> Response {
+/// Admits requests with a valid session, and passes the [`Visitor`](super::Visitor) to the page.
+pub(crate) async fn admit(Of(state): Of<Arc<State>>, mut request: Request, next: Next) -> Response {
     let changes = !matches!(*request.method(), Method::GET | Method::HEAD);
     if !is_own(request.headers(), changes) {
         return locked(StatusCode::FORBIDDEN, "This request came from another site, or does not name its origin.");
@@ -96,22 +100,19 @@ pub(crate) async fn admit(Of(state): Of<Arc<State>>, request: Request, next: Nex
     let Some(visitor) = state.access.visitor(request.headers(), takes_notice) else {
         return locked(StatusCode::UNAUTHORIZED, "This browser is not signed in, or its session has expired.");
     };
-    if !changes {
-        let mut request = request;
-        request.extensions_mut().insert(visitor);
-        return next.run(request).await;
+    if changes {
+        if state.access.read_only {
+            return locked(StatusCode::FORBIDDEN, READ_ONLY);
+        }
+        let (head, body) = request.into_parts();
+        let Ok(body) = to_bytes(body, BOUNDS.body).await else {
+            return locked(StatusCode::PAYLOAD_TOO_LARGE, "The form is too long.");
+        };
+        if page::member(&body, "form").is_none_or(|token| hash(&token) != hash(&visitor.form_token)) {
+            return locked(StatusCode::FORBIDDEN, "This form belongs to another session: open the page again.");
+        }
+        request = Request::from_parts(head, Body::from(body));
     }
-    if state.access.read_only {
-        return locked(StatusCode::FORBIDDEN, "This console was started with --read-only and cannot change anything.");
-    }
-    let (head, body) = request.into_parts();
-    let Ok(body) = to_bytes(body, BOUNDS.body).await else {
-        return locked(StatusCode::PAYLOAD_TOO_LARGE, "The form is too long.");
-    };
-    if page::member(&body, "form").is_none_or(|token| hash(&token) != hash(&visitor.form_token)) {
-        return locked(StatusCode::FORBIDDEN, "This form belongs to another session: open the page again.");
-    }
-    let mut request = Request::from_parts(head, Body::from(body));
     request.extensions_mut().insert(visitor);
     next.run(request).await
 }
@@ -123,16 +124,9 @@ fn enter(access: &Access, query: &str) -> Response {
         EntryResult::In(cookie) => {
             info!("a browser has signed in");
             let cookie = format!("{}={cookie}; Path=/; HttpOnly; SameSite=Strict", access.cookie);
-            let page = page::bare(
-                "Welcome",
-                &html! {
-                    meta http-equiv="refresh" content="0; url=/";
-                },
-                &html! {
-                    p { "This browser is signed in. " a href="/" { "Show the events" } }
-                },
-            );
-            ([(header::SET_COOKIE, cookie)], page).into_response()
+            let refresh = html! { meta http-equiv="refresh" content="0; url=/"; };
+            let content = html! { p { "This browser is signed in. " a href="/" { "Show the events" } } };
+            ([(header::SET_COOKIE, cookie)], page::bare("Welcome", &refresh, &content)).into_response()
         }
         EntryResult::Used => {
             warn!(
@@ -149,15 +143,11 @@ fn enter(access: &Access, query: &str) -> Response {
 
 /// A page for a browser without a session.
 fn locked(status: StatusCode, why: &str) -> Response {
-    let page = page::bare(
-        "Access denied",
-        &html! {},
-        &html! {
-            p { (why) }
-            p { "The address that " code { "channeld console" } " prints signs one browser in. A browser that is signed in can sign in another one, with " em { "Open in another browser" } " at the bottom of each page." }
-        },
-    );
-    (status, page).into_response()
+    let content = html! {
+        p { (why) }
+        p { "The address that " code { "channeld console" } " prints signs one browser in. A browser that is signed in can sign in another one, with " em { "Open in another browser" } " at the bottom of each page." }
+    };
+    (status, page::bare("Access denied", &html! {}, &content)).into_response()
 }
 
 /// Adds the security headers to every response.
@@ -168,7 +158,7 @@ pub(crate) async fn harden(mut response: Response) -> Response {
     response
 }
 
-/// Asks whether to let another browser in.
+/// Shows the page that creates an address for another browser.
 pub(crate) async fn invite_page(request: PageRequest) -> Response {
     let content = html! {
         h1 { "Sign in another browser" }
@@ -185,7 +175,7 @@ pub(crate) async fn invite_page(request: PageRequest) -> Response {
     request.page("Sign in another browser", "", &content).await
 }
 
-/// Offers an address for another browser, with the host name that this browser uses.
+/// Creates an address for another browser, with the host name that this browser uses.
 pub(crate) async fn invite(request: PageRequest, headers: HeaderMap) -> Response {
     let token = request.state.access.offer(Some(Instant::now() + INVITED));
     info!(browser = request.visitor.number, "an address for another browser was requested");
@@ -196,11 +186,6 @@ pub(crate) async fn invite(request: PageRequest, headers: HeaderMap) -> Response
         (page::copied("Address", &address))
     };
     request.page("Sign in another browser", "", &content).await
-}
-
-/// Whether pages can be requested with this host name.
-fn is_loopback(host: &str) -> bool {
-    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]

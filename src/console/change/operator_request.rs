@@ -19,15 +19,15 @@ use operator::api::{
 };
 use proof::event::{ChannelId, Offset};
 
-/// How long a browser waits for an event to arrive, and how often the daemon is asked during this time.
+/// How long a browser waits for an event to arrive, and the interval between two requests to the daemon during this time.
 const ARRIVAL_WAIT: Duration = Duration::from_secs(3);
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// A change and its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OperatorRequest {
-    what: RequestKind,
-    /// The values as they were received, the same on the page and in the form.
+    what: Action,
+    /// The values as they were received. The form on the page contains the same values.
     channel: String,
     channel_id: String,
     sink: String,
@@ -38,7 +38,7 @@ pub(super) struct OperatorRequest {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString)]
 #[strum(serialize_all = "kebab-case")]
-enum RequestKind {
+enum Action {
     Retry,
     Drop,
     RedeliverDead,
@@ -53,7 +53,7 @@ enum RequestKind {
 impl OperatorRequest {
     /// Reads a change from a query or a form. Returns `None` if the target is missing.
     pub(super) fn parse(what: &str, members: &[u8]) -> Option<Self> {
-        let what: RequestKind = what.parse().ok()?;
+        let what: Action = what.parse().ok()?;
         let member = |name| page::member(members, name).unwrap_or_default();
         let lasts = SpanParser::new().parse_unsigned_duration(&*member("for")).ok().filter(|lasts| !lasts.is_zero());
         let ends = lasts.and_then(|lasts| SignedDuration::try_from(lasts).ok());
@@ -69,15 +69,11 @@ impl OperatorRequest {
         };
         let (has_channel, has_sink) = (!request.channel.is_empty(), !request.sink.is_empty());
         let is_whole = match what {
-            RequestKind::Retry | RequestKind::Drop => {
-                has_channel && (request.offset.is_some() || !request.reason.is_empty())
-            }
-            RequestKind::RedeliverDead | RequestKind::DropDead => has_channel && has_sink,
-            RequestKind::Redeliver => {
-                has_channel && has_sink && request.offset.is_some() && !request.channel_id.is_empty()
-            }
-            RequestKind::Pause | RequestKind::Resume => has_channel,
-            RequestKind::Acknowledge | RequestKind::Reload => true,
+            Action::Retry | Action::Drop => has_channel && (request.offset.is_some() || !request.reason.is_empty()),
+            Action::RedeliverDead | Action::DropDead => has_channel && has_sink,
+            Action::Redeliver => has_channel && has_sink && request.offset.is_some() && !request.channel_id.is_empty(),
+            Action::Pause | Action::Resume => has_channel,
+            Action::Acknowledge | Action::Reload => true,
         };
         is_whole.then_some(request)
     }
@@ -97,23 +93,23 @@ impl OperatorRequest {
 
     pub(super) fn title(&self) -> &'static str {
         match (self.what, self.offset) {
-            (RequestKind::Retry, Some(_)) => "Retry the quarantined event",
-            (RequestKind::Retry, None) => "Retry all matching events",
-            (RequestKind::Drop, Some(_)) => "Drop the quarantined event",
-            (RequestKind::Drop, None) => "Drop all matching events",
-            (RequestKind::RedeliverDead, Some(_)) => "Replay the dead letter",
-            (RequestKind::RedeliverDead, None) => "Replay all dead letters of the sink",
-            (RequestKind::DropDead, Some(_)) => "Drop the dead letter",
-            (RequestKind::DropDead, None) => "Drop all dead letters of the sink",
-            (RequestKind::Redeliver, _) => "Replay the event",
-            (RequestKind::Pause, _) => "Pause",
-            (RequestKind::Resume, _) => "Resume",
-            (RequestKind::Acknowledge, _) => "Acknowledge the loss",
-            (RequestKind::Reload, _) => "Reload the configuration",
+            (Action::Retry, Some(_)) => "Retry the quarantined event",
+            (Action::Retry, None) => "Retry all matching events",
+            (Action::Drop, Some(_)) => "Drop the quarantined event",
+            (Action::Drop, None) => "Drop all matching events",
+            (Action::RedeliverDead, Some(_)) => "Replay the dead letter",
+            (Action::RedeliverDead, None) => "Replay all dead letters of the sink",
+            (Action::DropDead, Some(_)) => "Drop the dead letter",
+            (Action::DropDead, None) => "Drop all dead letters of the sink",
+            (Action::Redeliver, _) => "Replay the event",
+            (Action::Pause, _) => "Pause",
+            (Action::Resume, _) => "Resume",
+            (Action::Acknowledge, _) => "Acknowledge the loss",
+            (Action::Reload, _) => "Reload the configuration",
         }
     }
 
-    /// Describes the effect, in one or two sentences per paragraph.
+    /// Describes the effect of the change. Each element is a paragraph.
     pub(super) fn effects(&self) -> Vec<Markup> {
         let which = |one: &str, all: &str| {
             html! {
@@ -123,48 +119,48 @@ impl OperatorRequest {
         };
         let sink = html! { "sink " (text(&self.sink)) };
         match self.what {
-            RequestKind::Retry => vec![
+            Action::Retry => vec![
                 html! { (which("Event", "Every event")) @if self.offset.is_none() { " that was rejected for " code { (text(&self.reason)) } }
                 " is verified again with the currently configured signers." },
                 html! { "Events that pass verification are delivered to the channel's sinks as late deliveries. Other events stay in the quarantine." },
             ],
-            RequestKind::Drop => vec![
+            Action::Drop => vec![
                 html! { (which("Event", "Every event")) @if self.offset.is_none() { " that was rejected for " code { (text(&self.reason)) } }
                 " is removed from the quarantine, including its bytes. " strong { "This cannot be undone." } },
                 html! { "A dropped event is not delivered to any sink." },
             ],
-            RequestKind::RedeliverDead => vec![
+            Action::RedeliverDead => vec![
                 html! { (which("Event", "Every dead letter")) " is sent to " (sink) " again, with the same event id." },
                 html! { "The daemon first verifies the event again. If the sink keeps refusing the event, it becomes a dead letter again." },
             ],
-            RequestKind::DropDead => {
+            Action::DropDead => {
                 vec![html! { (which("Dead letter", "Every dead letter")) " at " (sink) " is removed. "
                 strong { "This cannot be undone in the console. " }
                 code { "channeld replay" } " can read the event from the service again." }]
             }
-            RequestKind::Redeliver => vec![
+            Action::Redeliver => vec![
                 html! { (which("Event", "Every event")) " is delivered to " (sink) " again, with the same event id. A sink "
                 "that deduplicates by id stores the event once. Other sinks receive a duplicate." },
                 html! { "The daemon first verifies the event again. The sink's cursor does not change. An event that the sink's filter \
                 excludes is not delivered." },
             ],
-            RequestKind::Pause if self.sink.is_empty() => vec![
+            Action::Pause if self.sink.is_empty() => vec![
                 html! { "Channel " (text(&self.channel)) " is no longer polled, and its events are not delivered. The current batch is finished first. No events are lost: "
                 "reading continues at the cursor when the channel is resumed." },
                 html! { "The pause survives a restart of the daemon." },
             ],
-            RequestKind::Pause => vec![
+            Action::Pause => vec![
                 html! { "Events of channel " (text(&self.channel)) " are not delivered to " (sink) ". Other sinks continue. Delivery "
                 "continues at the sink's cursor when the sink is resumed." },
             ],
-            RequestKind::Resume => vec![
+            Action::Resume => vec![
                 html! { "Channel " (text(&self.channel)) @if !self.sink.is_empty() { ", " (sink) "," } " continues at its cursor. "
                 "A sink that refuses events is retried immediately." },
             ],
-            RequestKind::Acknowledge => vec![
+            Action::Acknowledge => vec![
                 html! { "This confirms that you know about the loss that a damaged state caused. The loss then no longer prevents the daemon from being ready." },
             ],
-            RequestKind::Reload => vec![
+            Action::Reload => vec![
                 html! { "The daemon reloads its configuration and secrets, either completely or not at all. Channels and sinks whose settings did not change keep running." },
             ],
         }
@@ -172,22 +168,20 @@ impl OperatorRequest {
 
     /// Whether the change removes data permanently.
     pub(super) fn is_final(&self) -> bool {
-        matches!(self.what, RequestKind::Drop | RequestKind::DropDead)
+        matches!(self.what, Action::Drop | Action::DropDead)
     }
 
     pub(super) fn takes_time(&self) -> bool {
-        self.what == RequestKind::Pause
+        self.what == Action::Pause
     }
 
     /// The page that offers the change.
     pub(super) fn back(&self) -> String {
         match (self.what, self.offset) {
-            (RequestKind::Redeliver, Some(offset)) if self.channel_id.parse::<ChannelId>().is_ok() => {
+            (Action::Redeliver, Some(offset)) if self.channel_id.parse::<ChannelId>().is_ok() => {
                 format!("/event/{}/{offset}", self.channel_id)
             }
-            (RequestKind::Pause | RequestKind::Resume | RequestKind::Acknowledge | RequestKind::Reload, _) => {
-                "/daemon".to_owned()
-            }
+            (Action::Pause | Action::Resume | Action::Acknowledge | Action::Reload, _) => "/daemon".to_owned(),
             _ => "/held".to_owned(),
         }
     }
@@ -204,29 +198,29 @@ impl OperatorRequest {
         };
         let daemon = &state.daemon;
         match self.what {
-            RequestKind::Retry => {
+            Action::Retry => {
                 let reason = Some(reason.clone()).filter(|reason| !reason.is_empty());
                 let request = RetryQuarantined { channel: channel.clone(), offsets, all: false, reason };
                 describe_retries(&daemon.ask_for(browser, &request).await?)
             }
-            RequestKind::Drop => {
+            Action::Drop => {
                 let reason = Some(reason.clone()).filter(|_| offset.is_none());
                 let request = DropQuarantined { channel: channel.clone(), offsets, reason, all: false };
                 let dropped = daemon.ask_for(browser, &request).await?.len() as u64;
                 Ok(format!("Dropped: {}.", events(dropped)))
             }
-            RequestKind::RedeliverDead => {
+            Action::RedeliverDead => {
                 let since = Timestamp::now();
                 let sent = daemon.ask_for(browser, &ReplayDeadLetters { which: which() }).await?;
                 self.sent(state, &sent, since).await
             }
-            RequestKind::DropDead => {
+            Action::DropDead => {
                 let dropped = daemon.ask_for(browser, &DropDeadLetters { which: which() }).await?.len() as u64;
                 Ok(format!("Dropped: {}.", events(dropped)))
             }
-            RequestKind::Redeliver => self.redeliver(state, browser).await,
-            RequestKind::Pause | RequestKind::Resume => {
-                let paused = self.what == RequestKind::Pause;
+            Action::Redeliver => self.redeliver(state, browser).await,
+            Action::Pause | Action::Resume => {
+                let paused = self.what == Action::Pause;
                 let only = Some(sink.clone()).filter(|sink| !sink.is_empty());
                 let until = self.until.filter(|_| paused);
                 let request = SetPaused { channel: channel.clone(), sink: only, paused, until };
@@ -235,11 +229,11 @@ impl OperatorRequest {
                 let what = if sink.is_empty() { channel.clone() } else { format!("{channel}, sink {sink}") };
                 Ok(format!("{what}: {}{now}.", if changed { "" } else { "already " }))
             }
-            RequestKind::Acknowledge => {
+            Action::Acknowledge => {
                 let lost = daemon.ask_for(browser, &AcknowledgeLost {}).await?;
                 Ok(if lost.is_some() { "Acknowledged." } else { "No loss to acknowledge." }.to_owned())
             }
-            RequestKind::Reload => {
+            Action::Reload => {
                 let changes = daemon.ask_for(browser, &Reload {}).await?;
                 let warnings: Vec<_> = changes.warnings.iter().map(|warning| format!(" Warning: {warning}")).collect();
                 let lanes: Vec<_> = changes.lanes.iter().map(|lane| format!(" {lane}")).collect();
@@ -286,7 +280,7 @@ impl OperatorRequest {
 
 /// The result for an event that was sent to the sink again at `since`; `None` while it is queued.
 fn arrival(journey: &Journey, sink: &str, since: Timestamp) -> Option<Result<String, String>> {
-    // The daemon's times are in milliseconds.
+    // The daemon rounds its times down to milliseconds.
     let is_new = |at: Timestamp| at.as_millisecond() >= since.as_millisecond();
     if let Some(late) = journey.delivered_late.iter().find(|late| *late.sink == *sink && is_new(late.at)) {
         return Some(Ok(format!("Replayed to {sink} at {} UTC.", late.at.strftime("%H:%M:%S"))));
@@ -306,15 +300,11 @@ fn arrival(journey: &Journey, sink: &str, since: Timestamp) -> Option<Result<Str
 /// Describes the results for events that were verified again.
 fn describe_retries(retried: &[RetriedEvent]) -> Result<String, String> {
     let count = |is: fn(&Fate) -> bool| retried.iter().filter(|one| is(&one.fate)).count();
-    let delivering = count(|fate| matches!(fate, Fate::Delivering));
-    let waiting = count(|fate| matches!(fate, Fate::Waiting));
-    let in_order = count(|fate| matches!(fate, Fate::ReadInOrder));
-    let kept = count(|fate| matches!(fate, Fate::Kept { .. }));
     let results = [
-        (delivering, "verified and queued for delivery"),
-        (waiting, "pending: the proof has not arrived yet"),
-        (in_order, "verified and will be read again in order"),
-        (kept, "still rejected and kept in the quarantine"),
+        (count(|fate| matches!(fate, Fate::Delivering)), "verified and queued for delivery"),
+        (count(|fate| matches!(fate, Fate::Waiting)), "pending: the proof has not arrived yet"),
+        (count(|fate| matches!(fate, Fate::ReadInOrder)), "verified and will be read again in order"),
+        (count(|fate| matches!(fate, Fate::Kept { .. })), "still rejected and kept in the quarantine"),
     ];
     let said = results.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
     let said = said.collect::<Vec<_>>().join("; ");
@@ -322,11 +312,13 @@ fn describe_retries(retried: &[RetriedEvent]) -> Result<String, String> {
         return Err("No quarantined event matches.".to_owned());
     }
     let why = retried.iter().find_map(|one| match &one.fate {
-        Fate::Kept { detail, .. } => Some(format!(" ({detail})")),
+        Fate::Kept { detail, .. } => Some(detail),
         _ => None,
     });
-    let text = format!("Retried: {said}{}.", why.unwrap_or_default());
-    if kept > 0 { Err(text) } else { Ok(text) }
+    match why {
+        Some(detail) => Err(format!("Retried: {said} ({detail}).")),
+        None => Ok(format!("Retried: {said}.")),
+    }
 }
 
 #[cfg(test)]
@@ -336,7 +328,7 @@ mod tests {
     use ledger::PendingEvent;
 
     #[test]
-    fn an_operator_request_needs_its_subject() {
+    fn an_operator_request_without_a_target_is_refused() {
         for (what, members, is_one) in [
             ("retry", "channel=c0&offset=7", true),
             ("retry", "channel=c0&reason=too-few-signatures", true),

@@ -1,9 +1,9 @@
 //! The history of an event, step by step, with the recorded times. A time that is not recorded is not guessed.
 
 use jiff::Timestamp;
-use maud::{Markup, html};
+use maud::{Markup, Render, html};
 
-use crate::page::{ago, segment, time};
+use crate::page::{segment, time};
 use crate::text::text;
 use channel::{LaneStatus, span};
 use operator::api::{DeadLetter, Journey};
@@ -14,7 +14,6 @@ mod tests;
 /// How many seconds the clocks of the network and of this machine may differ.
 const SKEW: i64 = 5;
 
-/// A step: its time, its title and its details.
 #[derive(Debug)]
 pub(super) struct HistoryStep {
     when: StepTime,
@@ -40,8 +39,8 @@ impl From<Option<Timestamp>> for StepTime {
 }
 
 impl HistoryStep {
-    pub(super) fn new(when: impl Into<StepTime>, what: Markup, detail: Markup) -> Self {
-        Self { when: when.into(), what, detail, is_good: true }
+    pub(super) fn new(when: impl Into<StepTime>, what: impl Render, detail: impl Render) -> Self {
+        Self { when: when.into(), what: what.render(), detail: detail.render(), is_good: true }
     }
 
     /// Marks the step as one that needs an operator's attention.
@@ -73,7 +72,7 @@ pub(super) fn show(steps: &[HistoryStep]) -> Markup {
 /// How the event was created and read, and when its proof was made.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EventOrigin {
-    /// The event's own time.
+    /// The time that the event itself states.
     pub(super) created: Option<Timestamp>,
     /// When channeld first read the event, if it has read it.
     pub(super) received: Option<Timestamp>,
@@ -86,25 +85,20 @@ impl EventOrigin {
     /// The steps, in the order of their times.
     pub(super) fn steps(self) -> Vec<HistoryStep> {
         let Self { created, received, was_read, proved } = self;
-        let mut steps =
-            vec![HistoryStep::new(created, html! { "Created" }, html! { "according to the event's timestamp" })];
+        let mut steps = vec![HistoryStep::new(created, "Created", "according to the event's timestamp")];
         if was_read {
-            steps.push(HistoryStep::new(received, html! { "Received" }, html! { "by channeld, from the service" }));
+            steps.push(HistoryStep::new(received, "Received", "by channeld, from the service"));
         }
         if let Some(proved) = proved {
-            let made = HistoryStep::new(
-                StepTime::At(proved),
-                html! { "Proof made" },
-                html! { "by the network, according to its report" },
-            );
+            let made = HistoryStep::new(Some(proved), "Proof made", "by the network, according to its report");
             let is_before_reading = received.is_none_or(|received| proved <= received);
             steps.insert(if is_before_reading { 1 } else { steps.len() }, made);
         }
         steps
     }
 
-    /// The wait for a late proof. `followed` is the earliest delivery of the later events, and `delivered` is the
-    /// delivery of this event.
+    /// The step for a late delivery; `None` if the event was delivered in time. `delivered` is the time at which this event
+    /// was delivered, and `followed` the time at which the first later event was delivered.
     pub(super) fn wait(self, delivered: Option<Timestamp>, followed: Option<Timestamp>) -> Option<HistoryStep> {
         let after = self.proved.zip(self.received).map(|(proved, read)| proved.as_second() - read.as_second());
         let after = after.filter(|seconds| *seconds > 0).and_then(|seconds| u64::try_from(seconds).ok());
@@ -115,21 +109,21 @@ impl EventOrigin {
         match (after, passed) {
             (Some(after), passed) if passed.is_some() || after > SKEW.unsigned_abs() => Some(HistoryStep::new(
                 StepTime::NotRecorded,
-                html! { "Pending until the proof arrived" },
+                "Pending until the proof arrived",
                 html! { "The network made the proof " (span(after)) " after the event was read." (later) },
             )),
             (_, Some(passed)) => Some(HistoryStep::new(
                 StepTime::At(passed),
-                html! { "Late delivery: later events were delivered first" },
-                html! { "The proof arrived late, the event was retried from the quarantine, or an operator replayed it. The cause is \
-                not recorded." },
+                "Late delivery: later events were delivered first",
+                "The proof arrived late, the event was retried from the quarantine, or an operator replayed it. The cause is \
+                 not recorded.",
             )),
             _ => None,
         }
     }
 }
 
-/// The ledger's entries for an event that is not delivered everywhere.
+/// The steps that the ledger records: the event is pending, due for a late delivery, or quarantined.
 pub(super) fn ledger_steps(channel: &str, offset: i64, journey: &Journey, is_pending: bool) -> Vec<HistoryStep> {
     let mut steps = Vec::new();
     if let Some(late) = &journey.late {
@@ -138,22 +132,21 @@ pub(super) fn ledger_steps(channel: &str, offset: i64, journey: &Journey, is_pen
         steps.push(if is_pending {
             let detail =
                 html! { "The daemon requests the event by its id until the proof arrives. Not delivered to " (text(&sinks)) "." };
-            HistoryStep::new(began, html! { "Proof pending" }, detail).bad()
+            HistoryStep::new(began, "Proof pending", detail).bad()
         } else {
             let detail = html! { "to " (text(&sinks)) ", after events with higher offsets." };
-            HistoryStep::new(began, html! { "Late delivery queued" }, detail)
+            HistoryStep::new(began, "Late delivery queued", detail)
         });
     }
     if let Some(facts) = &journey.quarantined {
         let detail = html! {
             (text(&facts.reason)) ". " a href={ "/held/quarantine/" (segment(channel)) "/" (offset) } { "Show the reason" }
         };
-        steps.push(HistoryStep::new(Timestamp::from_second(facts.at).ok(), html! { "Quarantined" }, detail).bad());
+        steps.push(HistoryStep::new(Timestamp::from_second(facts.at).ok(), "Quarantined", detail).bad());
     }
     steps
 }
 
-/// The state of the event at each sink.
 pub(super) fn sink_steps<'l>(
     lanes: impl Iterator<Item = &'l LaneStatus>,
     channel: &str,
@@ -184,14 +177,14 @@ fn at_sink(lane: &LaneStatus, channel: &str, offset: i64, journey: &Journey) -> 
     }]
 }
 
-/// The event's history at a sink after the sink's cursor passed it.
+/// The event's history at a sink after the sink's cursor passed the event.
 pub(super) fn steps_after_cursor(lane: &LaneStatus, channel: &str, offset: i64, journey: &Journey) -> Vec<HistoryStep> {
     let sink = &*lane.sink;
     let late = journey.delivered_late.iter().filter(|late| *late.sink == *sink);
     let mut steps: Vec<_> = late
         .map(|late| {
             let why = if late.is_asked_for { "requested by an operator" } else { "late delivery" };
-            HistoryStep::new(StepTime::At(late.at), html! { "Delivered to " (text(sink)) }, html! { (why) })
+            HistoryStep::new(StepTime::At(late.at), html! { "Delivered to " (text(sink)) }, why)
         })
         .collect();
     if let Some(DeadLetter { facts, .. }) = journey.dead_letters.iter().find(|letter| letter.sink == *sink) {
@@ -210,10 +203,4 @@ pub(super) fn steps_after_cursor(lane: &LaneStatus, channel: &str, offset: i64, 
         steps.push(HistoryStep::new(StepTime::Now, html! { "Not yet delivered to " (text(sink)) }, detail).bad());
     }
     steps
-}
-
-/// How often a sink was tried, and since when.
-pub(super) fn attempts(attempts: u32, since: Option<Timestamp>) -> String {
-    let since = since.map_or_else(String::new, |since| format!(", the first {}", ago(since)));
-    format!("{attempts} attempts{since}")
 }

@@ -7,12 +7,12 @@ use bytes::Bytes;
 use maud::html;
 use tokio::task::spawn_blocking;
 
-use super::history::{HistoryStep, StepTime, ledger_steps, sink_steps, steps_after_cursor};
+use super::history::{EventOrigin, HistoryStep, StepTime, ledger_steps, sink_steps, steps_after_cursor};
 use super::show::show;
 use super::shown_event::{ShownEvent, created, lanes};
 use crate::page::{Badge, PageRequest, form};
 use crate::state::State;
-use crate::tables::{FullRow, Row, Source, Table, TableError};
+use crate::tables::{FullRow, Row, Source, Table};
 use crate::text::text;
 use channel::span;
 use net::Chain;
@@ -21,7 +21,6 @@ use operator::api::{GetJourney, Journey};
 use operator::verifier_of;
 use proof::event::{ChannelId, EventId, Offset};
 
-/// Shows an event of the table.
 pub(crate) async fn delivered(request: PageRequest, Path((channel, offset)): Path<(ChannelId, i64)>) -> Response {
     let state = &request.state;
     let (table, full_row) = match of_table(state, channel, offset).await {
@@ -30,25 +29,18 @@ pub(crate) async fn delivered(request: PageRequest, Path((channel, offset)): Pat
     };
     let (report, mut recorded) = (state.daemon.recent_report().await, recorded(state, channel, offset).await);
     let row = &full_row.row;
-    // For an event whose proof came late, the row contains the time of the delivery into this table.
+    // The row itself records a late delivery to this table. Only deliveries that an operator requested are further steps.
     recorded.delivered_late.retain(|late| late.is_asked_for || *late.sink != *table.sink);
     let sinks = || report.iter().flat_map(|report| lanes(report, channel));
     let here = sinks().filter(|lane| *lane.sink == *table.sink);
     let here = here.flat_map(|lane| steps_after_cursor(lane, &row.channel, offset, &recorded));
     let elsewhere = sink_steps(sinks().filter(|lane| *lane.sink != *table.sink), &row.channel, offset, &recorded);
-    let mut history = vec![
-        if row.verification == "verified" {
-            HistoryStep::new(
-                StepTime::Between,
-                html! { "Verified" },
-                html! { "after it was received and before any delivery" },
-            )
-        } else {
-            let detail = "events of this type never have a proof; delivered and marked as unsigned";
-            HistoryStep::new(StepTime::Between, html! { "Unsigned" }, html! { (detail) })
-        },
-        delivery(row, &table.sink),
-    ];
+    let (verdict, detail) = if row.verification == "verified" {
+        ("Verified", "after it was received and before any delivery")
+    } else {
+        ("Unsigned", "events of this type never have a proof; delivered and marked as unsigned")
+    };
+    let mut history = vec![HistoryStep::new(StepTime::Between, verdict, detail), delivery(row, &table.sink)];
     history.extend(ledger_steps(&row.channel, offset, &recorded, false));
     history.extend(here);
     history.extend(elsewhere);
@@ -67,8 +59,7 @@ pub(crate) async fn delivered(request: PageRequest, Path((channel, offset)): Pat
     let found = ShownEvent {
         event_id: row.event_id.clone(),
         event,
-        created: row.time,
-        received: row.received,
+        origin: EventOrigin { created: row.time, received: row.received, was_read: true, proved: None },
         delivered: row.delivered,
         followed,
         stored_verdict_intro: "At delivery, the verdict was ",
@@ -105,18 +96,16 @@ async fn recorded(state: &State, channel: ChannelId, offset: i64) -> Journey {
 }
 
 /// Returns only the service's event, as a file.
-pub(crate) async fn delivered_raw(request: PageRequest, Path((channel, offset)): Path<(ChannelId, i64)>) -> Response {
-    match of_table(&request.state, channel, offset).await {
-        Ok((_, found)) => {
-            let event = found.event().map_or_else(|| found.record.clone(), str::to_owned);
-            let name = format!("attachment; filename=\"event-{offset}.json\"");
-            ([(header::CONTENT_TYPE, "application/json"), (header::CONTENT_DISPOSITION, &*name)], event).into_response()
-        }
-        Err((status, why)) => (status, why).into_response(),
-    }
+pub(crate) async fn delivered_raw(
+    request: PageRequest,
+    Path((channel, offset)): Path<(ChannelId, i64)>,
+) -> Result<Response, (StatusCode, String)> {
+    let (_, found) = of_table(&request.state, channel, offset).await?;
+    let event = found.event().map_or_else(|| found.record.clone(), str::to_owned);
+    let name = format!("attachment; filename=\"event-{offset}.json\"");
+    Ok(([(header::CONTENT_TYPE, "application/json"), (header::CONTENT_DISPOSITION, &*name)], event).into_response())
 }
 
-/// Returns the row and its table.
 pub(crate) async fn of_table(
     state: &State,
     channel: ChannelId,
@@ -130,10 +119,7 @@ pub(crate) async fn of_table(
         Ok(None) => {
             Err((StatusCode::NOT_FOUND, format!("The table does not contain event {offset} of channel {channel}.")))
         }
-        Err(TableError::Failed(why)) => Err((StatusCode::SERVICE_UNAVAILABLE, why)),
-        Err(TableError::TimedOut) => {
-            Err((StatusCode::SERVICE_UNAVAILABLE, "The table did not respond in time.".to_owned()))
-        }
+        Err(error) => Err((StatusCode::SERVICE_UNAVAILABLE, error.to_string())),
     }
 }
 
@@ -149,16 +135,14 @@ pub(crate) async fn at_service(request: PageRequest, Path((channel, event)): Pat
     };
     let offset = raw.offset.get();
     let (report, recorded) = (state.daemon.recent_report().await, recorded(state, channel, offset).await);
-    let verifier = verifier_of(&state.channels, &channel.to_string()).ok().map(|(_, verifier)| verifier);
-    let verdict = match verifier {
-        Some(verifier) => {
+    let (name, verdict) = match verifier_of(&state.channels, &channel.to_string()) {
+        Ok((known, verifier)) => {
             let raw = raw.clone();
-            Badge::of(joined(spawn_blocking(move || verifier.verify(raw)).await).await.name())
+            let verdict = joined(spawn_blocking(move || verifier.verify(raw)).await).await;
+            (known.name.to_string(), Badge::of(verdict.name()))
         }
-        None => Badge::Rejected,
+        Err(_) => (channel.to_string(), Badge::Rejected),
     };
-    let known = state.channels.iter().find(|known| known.channel.id == channel);
-    let name = known.map_or_else(|| channel.to_string(), |known| known.channel.name.to_string());
     let mut history = ledger_steps(&name, offset, &recorded, verdict == Badge::Pending);
     let sinks = report.iter().flat_map(|report| lanes(report, channel));
     history.extend(sink_steps(sinks, &name, offset, &recorded));
@@ -167,9 +151,7 @@ pub(crate) async fn at_service(request: PageRequest, Path((channel, event)): Pat
     let found = ShownEvent {
         event_id: raw.id.map(|id| id.to_string()),
         event: Some(raw.json.clone()),
-        created: created(&raw.json),
-        received,
-        was_read: received.is_some(),
+        origin: EventOrigin { created: created(&raw.json), received, was_read: received.is_some(), proved: None },
         stored_verdict_intro: "A moment ago, the verdict was ",
         history,
         notice: html! {

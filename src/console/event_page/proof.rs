@@ -13,7 +13,6 @@ use proof::verify::{Address, Report};
 /// The largest number of signatures on the page.
 pub(super) const MOST_SIGNATURES: usize = 64;
 
-/// How a signature counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SignatureStatus {
     Yes,
@@ -26,10 +25,10 @@ enum SignatureStatus {
 }
 
 impl SignatureStatus {
-    /// The text of the column. `is_of_it` says whether the report is about this event.
-    fn label(self, is_of_it: bool) -> &'static str {
+    /// The text of the column. `is_of_event` says whether the report is about this event.
+    fn label(self, is_of_event: bool) -> &'static str {
         match self {
-            Self::Yes if !is_of_it => "signed other content",
+            Self::Yes if !is_of_event => "signed other content",
             Self::Yes => "counted",
             Self::Twice => "duplicate, not counted",
             Self::Stranger => "not in the signer set",
@@ -71,16 +70,16 @@ fn counts(makers: &[Option<Address>], members: &[Address], required: usize) -> V
     each.collect()
 }
 
-/// Summarizes the signatures, both for a valid and for a rejected event. `is_of_it` says whether the report is about this
-/// event and this owner.
-fn summary(verdict: Badge, counted: usize, required: usize, members: usize, is_of_it: bool) -> Markup {
+/// Summarizes the signatures, both for a valid and for a rejected event. `is_of_event` says whether the report is about
+/// this event and this owner.
+fn summary(verdict: Badge, counted: usize, required: usize, members: usize, is_of_event: bool) -> Markup {
     let of =
         "The signatures cover the report. The report contains the workflow owner and the hash of the signed content.";
     match verdict {
         Badge::Verified => html! {
             p.sub { (counted) " of " (required) " required signatures are valid. The signer set has " (members) " members. " (of) }
         },
-        _ if counted >= required && is_of_it => html! {
+        _ if counted >= required && is_of_event => html! {
             p.notice.bad { "The signatures are valid for the signed content. The event is rejected for the reason above." }
         },
         _ if counted >= required => html! {
@@ -107,7 +106,7 @@ pub(super) fn show(examined: &Verification, verdict: Badge, names: &SignerNames)
     let event_hash = event.payload.signed.as_deref().map(proof::verify::event_hash);
     let expected_hash = event_hash
         .map_or_else(|| "a hash of signed content, which this event does not have".to_owned(), |hash| hash.to_string());
-    let is_of_it = report
+    let is_of_event = report
         .as_ref()
         .zip(event_hash)
         .is_some_and(|(report, hash)| report.workflow_owner == owner && hash.0[..] == *report.payload);
@@ -119,13 +118,13 @@ pub(super) fn show(examined: &Verification, verdict: Badge, names: &SignerNames)
             html! { (at + 1) },
             signer,
             html! { details.inline { summary.mono { (text(&shortened(signature))) } span.mono.long { (whole(signature)) } } },
-            html! { span class=(counts.class(verdict)) { (counts.label(is_of_it)) } },
+            html! { span class=(counts.class(verdict)) { (counts.label(is_of_event)) } },
         ]
     });
     html! {
         section aria-labelledby="proof" {
             h2 #proof { "Proof" }
-            (summary(verdict, counted, required, members.len(), is_of_it))
+            (summary(verdict, counted, required, members.len(), is_of_event))
             (table("Signatures", "signers", &columns, rows))
             @if ocr.signatures.len() > dissected.makers.len() {
                 p.note { "Showing the first " (dissected.makers.len()) " of " (ocr.signatures.len()) " signatures." }

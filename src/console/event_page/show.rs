@@ -86,37 +86,24 @@ fn examine(json: &Bytes, verifier: Verifier) -> Verification {
 
 /// The verifier's verdict as a sentence.
 fn verdict_box(examined: &Verification, is_again: bool, stored: Option<(&str, Badge)>) -> Markup {
-    let (badge, sentence) = match (&examined.verdict, examined.outcome.reason) {
-        (Some(Verdict::Verified(verified)), None) => {
-            let proof = verified.proof();
-            (
-                Badge::Verified,
-                format!(
-                    "The proof is valid: {} of {} required signatures cover this content and your workflow owner. The signer set has {} members.",
-                    proof.signers.len(),
-                    proof.required,
-                    examined.verifier.signers().addresses().len()
-                ),
-            )
-        }
-        (Some(Verdict::Unsigned(_)), None) => (
-            Badge::Unsigned,
+    let badge = Badge::of(examined.outcome.status);
+    let sentence = match (&examined.verdict, examined.outcome.reason) {
+        (Some(Verdict::Verified(verified)), None) => format!(
+            "The proof is valid: {} of {} required signatures cover this content and your workflow owner. The signer set has {} members.",
+            verified.proof().signers.len(),
+            verified.proof().required,
+            examined.verifier.signers().addresses().len()
+        ),
+        (Some(Verdict::Unsigned(_)), None) => {
             "Events of this type are never signed. The content comes from the service and cannot be verified."
-                .to_owned(),
-        ),
-        (Some(Verdict::Pending(_)), None) => {
-            (Badge::Pending, "The proof of this event has not arrived yet.".to_owned())
+                .to_owned()
         }
-        (Some(Verdict::Rejected(_, reason)), _) => (Badge::Rejected, format!("The proof is invalid: {reason}.")),
-        (_, Some("record-mismatch")) => (
-            Badge::Rejected,
-            "The record's fields differ from the event that it contains: the row was changed after delivery."
-                .to_owned(),
-        ),
-        (_, reason) => (
-            Badge::Rejected,
-            format!("The event cannot be verified: {}.", reason.unwrap_or("the record contains no event")),
-        ),
+        (Some(Verdict::Pending(_)), None) => "The proof of this event has not arrived yet.".to_owned(),
+        (Some(Verdict::Rejected(_, reason)), _) => format!("The proof is invalid: {reason}."),
+        (_, Some("record-mismatch")) => {
+            "The record's fields differ from the event that it contains: the row was changed after delivery.".to_owned()
+        }
+        (_, reason) => format!("The event cannot be verified: {}.", reason.unwrap_or("the record contains no event")),
     };
     html! {
         div #verdict .verdict.{ (examined.outcome.status) } role=[is_again.then_some("status")] {

@@ -11,7 +11,6 @@ use proof::event::{ChannelId, Event};
 use proof::verify::{Dissected, Report, Verdict, Verifier};
 use record::ObjectVerdict;
 
-/// An event as the page shows it, independent of where it was found.
 pub(super) struct ShownEvent {
     /// The list that contains the event: address and name.
     pub(super) list: (&'static str, &'static str),
@@ -29,22 +28,18 @@ pub(super) struct ShownEvent {
     /// verdict.
     pub(super) stored_verdict: Badge,
     pub(super) stored_verdict_intro: &'static str,
-    pub(super) created: Option<Timestamp>,
-    pub(super) received: Option<Timestamp>,
-    /// Whether channeld has read the event, as far as is known.
-    pub(super) was_read: bool,
+    /// `proved` is not set, because only the verifier knows this time.
+    pub(super) origin: EventOrigin,
     pub(super) delivered: Option<Timestamp>,
     /// The earliest delivery of the events that follow this one.
     pub(super) followed: Option<Timestamp>,
     /// The later steps of the event's history.
     pub(super) history: Vec<HistoryStep>,
-    /// The actions that the page offers.
     pub(super) actions: Markup,
     /// A notice above the content.
     pub(super) notice: Markup,
 }
 
-/// The verifier's findings.
 pub(super) struct Verification {
     pub(super) outcome: ObjectVerdict,
     pub(super) verdict: Option<Verdict>,
@@ -68,9 +63,7 @@ impl ShownEvent {
             raw: String::new(),
             stored_verdict,
             stored_verdict_intro: "",
-            created: None,
-            received: None,
-            was_read: true,
+            origin: EventOrigin { was_read: true, ..EventOrigin::default() },
             delivered: None,
             followed: None,
             history: Vec::new(),
@@ -81,10 +74,9 @@ impl ShownEvent {
 
     /// The complete history. `proved` is the time at which the network made the proof, if the proof is valid.
     pub(super) fn full_history(&mut self, proved: Option<Timestamp>) -> Vec<HistoryStep> {
-        let Self { created, received, was_read, delivered, followed, .. } = *self;
-        let origin = EventOrigin { created, received, was_read, proved };
+        let origin = EventOrigin { proved, ..self.origin };
         let mut steps = origin.steps();
-        steps.extend(origin.wait(delivered, followed));
+        steps.extend(origin.wait(self.delivered, self.followed));
         steps.append(&mut self.history);
         steps
     }
@@ -105,7 +97,6 @@ pub(super) fn created(event: &Bytes) -> Option<Timestamp> {
     Timestamp::from_second(second).ok()
 }
 
-/// The lanes of a channel.
 pub(super) fn lanes(report: &operator::Report, channel: ChannelId) -> impl Iterator<Item = &LaneStatus> {
     let known = report.channels.iter().filter(move |known| known.channel_id == channel);
     known.flat_map(|known| &known.lanes)

@@ -9,17 +9,16 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use maud::html;
 
-use super::history::{HistoryStep, StepTime, attempts, sink_steps};
+use super::history::{EventOrigin, HistoryStep, StepTime, sink_steps};
 use super::show::show;
 use super::shown_event::{ShownEvent, created, lanes};
-use crate::page::{Badge, PageRequest, advice, form};
+use crate::page::{Badge, PageRequest, advice, ago, form};
 use crate::text::text;
 use channel::RejectionReason;
 use ledger::{DeadLetterFacts, Quarantined};
 use operator::api::{ChannelEntry, DeadLetterEvent, GetJourney, QuarantinedEvent, ShowDeadLetter, ShowQuarantined};
 use proof::event::{Event, Offset, Proofs};
 
-/// Shows a quarantined event.
 pub(crate) async fn quarantined(request: PageRequest, Path((channel, offset)): Path<(String, i64)>) -> Response {
     let Some(offset) = Offset::new(offset) else {
         return request.problem(StatusCode::NOT_FOUND, "The offset is invalid.").await;
@@ -38,7 +37,6 @@ pub(crate) async fn quarantined(request: PageRequest, Path((channel, offset)): P
     let place = [("channel", &*entry.channel), ("offset", &offset.to_string()), ("reason", &*facts.reason)];
     let found = ShownEvent {
         event_id: facts.event_id.map(|id| id.to_string()),
-        received: facts.received,
         stored_verdict_intro: "A valid proof is not sufficient. For the reason above, the verdict is ",
         history: rejection(facts),
         actions: html! {
@@ -57,24 +55,22 @@ pub(crate) async fn quarantined(request: PageRequest, Path((channel, offset)): P
                 (advice(&facts.reason))
             }
         },
-        ..of_daemon(&entry, offset, json, Badge::Rejected)
+        ..of_daemon(&entry, offset, json, facts.received, Badge::Rejected)
     };
     show(&request, found).await
 }
 
 fn rejection(facts: &Quarantined) -> Vec<HistoryStep> {
     let waited = (facts.reason == RejectionReason::ProofTimeout.name()).then(|| {
-        let detail = html! { "The daemon requested the event by its id until the proof timeout. No proof arrived." };
-        HistoryStep::new(StepTime::NotRecorded, html! { "Pending until the proof timeout" }, detail).bad()
+        let detail = "The daemon requested the event by its id until the proof timeout. No proof arrived.";
+        HistoryStep::new(StepTime::NotRecorded, "Pending until the proof timeout", detail).bad()
     });
     let why = html! { (text(&facts.reason)) ": " (text(&facts.detail)) };
-    let rejected = HistoryStep::new(Timestamp::from_second(facts.at).ok(), html! { "Rejected" }, why).bad();
-    let quarantined =
-        HistoryStep::new(StepTime::Now, html! { "In the quarantine" }, html! { "not delivered to any sink" }).bad();
+    let rejected = HistoryStep::new(Timestamp::from_second(facts.at).ok(), "Rejected", why).bad();
+    let quarantined = HistoryStep::new(StepTime::Now, "In the quarantine", "not delivered to any sink").bad();
     waited.into_iter().chain([rejected, quarantined]).collect()
 }
 
-/// Shows a dead letter.
 pub(crate) async fn dead_letter(
     request: PageRequest,
     Path((channel, sink, offset)): Path<(String, String, i64)>,
@@ -99,7 +95,6 @@ pub(crate) async fn dead_letter(
     let place = [("channel", &*entry.channel), ("sink", &*sink), ("offset", &*offset_text)];
     let found = ShownEvent {
         event_id: facts.event_id.map(|id| id.to_string()),
-        received: facts.received,
         stored_verdict_intro: "When the event was first sent to the sink, the verdict was ",
         history,
         actions: html! {
@@ -113,23 +108,31 @@ pub(crate) async fn dead_letter(
                 p { strong { "Sink " (text(&sink)) " refused this event for too long. " } "Last response: " (text(&facts.reason)) "." }
             }
         },
-        ..of_daemon(&entry, offset, json, if signed { Badge::Verified } else { Badge::Unsigned })
+        ..of_daemon(&entry, offset, json, facts.received, if signed { Badge::Verified } else { Badge::Unsigned })
     };
     show(&request, found).await
 }
 
 fn refusals(facts: &DeadLetterFacts, sink: &str) -> Vec<HistoryStep> {
     let since = Timestamp::from_second(facts.since).ok();
-    let tried = attempts(facts.attempts, since);
-    let why = html! { (tried) "; last response: " (text(&facts.reason)) };
+    let why = html! {
+        (facts.attempts) " attempts" @if let Some(since) = since { ", the first " (ago(since)) } "; last response: " (text(&facts.reason))
+    };
     vec![
-        HistoryStep::new(since, html! { "First refused by " (text(sink)) }, html! {}).bad(),
+        HistoryStep::new(since, html! { "First refused by " (text(sink)) }, "").bad(),
         HistoryStep::new(Timestamp::from_second(facts.at).ok(), html! { "Dead letter at " (text(sink)) }, why).bad(),
     ]
 }
 
 /// A stored event with its original bytes.
-fn of_daemon<T>(entry: &ChannelEntry<T>, offset: Offset, json: Bytes, verdict: Badge) -> ShownEvent {
+fn of_daemon<T>(
+    entry: &ChannelEntry<T>,
+    offset: Offset,
+    json: Bytes,
+    received: Option<Timestamp>,
+    verdict: Badge,
+) -> ShownEvent {
+    let origin = EventOrigin { created: created(&json), received, was_read: true, proved: None };
     let found = ShownEvent::new(&entry.channel, entry.channel_id, offset.get(), json.clone(), verdict);
-    ShownEvent { list: ("/held", "Quarantine and dead letters"), created: created(&json), event: Some(json), ..found }
+    ShownEvent { list: ("/held", "Quarantine and dead letters"), origin, event: Some(json), ..found }
 }

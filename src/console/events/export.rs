@@ -6,18 +6,8 @@ use serde_json::value::RawValue;
 use super::query::Query;
 use crate::tables::{MOST_ROWS, PagePosition, Row, Table};
 
-/// The first line of a CSV file.
-const CSV_HEAD: &str =
+pub(super) const CSV_HEAD: &str =
     "verdict,type,name,source,service,network,status,time,received,delivered,channel,channel_id,offset,event_id\r\n";
-
-/// The content type of a file, its name, and its beginning.
-pub(super) fn kind(is_csv: bool) -> (&'static str, &'static str, &'static str) {
-    if is_csv {
-        ("text/csv; charset=utf-8", "attachment; filename=\"events.csv\"", CSV_HEAD)
-    } else {
-        ("application/x-ndjson", "attachment; filename=\"events.jsonl\"", "")
-    }
-}
 
 /// The lines of a page, and the position at which the next page begins.
 pub(super) async fn page(
@@ -42,18 +32,17 @@ pub(super) async fn page(
     (lines, next)
 }
 
-/// The columns of a list as a line.
+/// Formats the columns of a list as one line of the file.
 pub(super) fn line(row: &Row, is_csv: bool) -> String {
-    if is_csv { csv(row) } else { plain(row) + "\n" }
-}
-
-fn plain(row: &Row) -> String {
-    json!({
+    if is_csv {
+        return csv(row);
+    }
+    let json = json!({
         "channel": row.channel, "channel_id": row.channel_id, "offset": row.offset, "event_id": row.event_id, "type": row.kind,
         "name": row.name, "source": row.source, "service": row.service, "network": row.network,
         "time": row.time.map(|time| time.to_string()), "status": row.status, "verification": { "status": row.verification },
-    })
-    .to_string()
+    });
+    format!("{json}\n")
 }
 
 fn csv(row: &Row) -> String {
@@ -91,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn csv_cells_are_escaped_and_no_formula() {
+    fn csv_cells_are_escaped_and_never_formulas() {
         for (cell, expected) in
             [("plain", "plain"), ("=1+1", "'=1+1"), ("a,b", "\"a,b\""), ("a\"b", "\"a\"\"b\""), ("-1,", "\"'-1,\"")]
         {

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use strum::VariantArray;
 
-use super::query::{Query, ROWS, title};
+use super::query::{Query, ROWS};
 use crate::page::{self, Badge, PageRequest, time};
 use crate::tables::{Excerpt, Facet, OnlyWhole, Page, PagePosition, Row, Sample, Search};
 use crate::text::{id, marked, or_dash, text};
@@ -25,7 +25,10 @@ pub(super) fn heading(said: &str, request: &PageRequest, query: &Query) -> Marku
                     form method="post" action="/poll" {
                         (request.form_token())
                         input type="hidden" name="back" value=(query.without_position());
-                        button type="submit" title="Poll all channels now" { (poll_icon()) "Poll now" }
+                        button type="submit" title="Poll all channels now" {
+                            svg.icon viewBox="0 0 16 16" aria-hidden="true" { path d="M13 8a5 5 0 1 1-1.500-3.600M13 2v3h-3" {} }
+                            "Poll now"
+                        }
                     }
                 }
                 details.menu {
@@ -40,13 +43,6 @@ pub(super) fn heading(said: &str, request: &PageRequest, query: &Query) -> Marku
     }
 }
 
-fn poll_icon() -> Markup {
-    html! {
-        svg.icon viewBox="0 0 16 16" aria-hidden="true" { path d="M13 8a5 5 0 1 1-1.500-3.600M13 2v3h-3" {} }
-    }
-}
-
-/// The form for the filter.
 pub(super) fn filters(query: &Query, sample: &Sample, search: Option<Search>) -> Markup {
     html! {
         form.filters role="search" method="get" action="/" {
@@ -78,7 +74,7 @@ pub(super) fn filters(query: &Query, sample: &Sample, search: Option<Search>) ->
 
 /// The menu of a column's values: the values in the sample and the chosen values.
 fn choices(facet: Facet, query: &Query, sample: &Sample) -> Markup {
-    let word: &str = facet.into();
+    let parameter = facet.parameter();
     let chosen = query.filter.chosen.get(&facet).map_or(&[][..], Vec::as_slice);
     let mut values = sample.values(facet);
     let is_single = facet == Facet::Channel && values.len() < 2 && chosen.is_empty();
@@ -92,15 +88,15 @@ fn choices(facet: Facet, query: &Query, sample: &Sample) -> Markup {
         @if !is_single {
             details.menu {
                 summary.button.chosen[!chosen.is_empty()] {
-                    (title(facet))
+                    (facet.heading())
                     @if !chosen.is_empty() { " " span.count { (chosen.len()) } }
                 }
                 div.panel {
                     fieldset {
-                        legend { (title(facet)) }
+                        legend { (facet.heading()) }
                         @for (value, count) in &values {
                             label.choice {
-                                input type="checkbox" name=(word) value=(value) checked[chosen.contains(value)];
+                                input type="checkbox" name=(parameter) value=(value) checked[chosen.contains(value)];
                                 span { (text(value)) }
                                 @if *count > 0 { span.often { (grouped(*count as u64)) } }
                             }
@@ -108,7 +104,7 @@ fn choices(facet: Facet, query: &Query, sample: &Sample) -> Markup {
                         @if values.is_empty() { p.note { "No values yet." } }
                         label.other {
                             span { "Other value" }
-                            input type="text" name=(word) autocomplete="off" spellcheck="false";
+                            input type="text" name=(parameter) autocomplete="off" spellcheck="false";
                         }
                         @if facet == Facet::Verdict {
                             p.note { "Rejected events are not delivered. They are in the " a href="/held" { "quarantine" } "." }
@@ -190,7 +186,7 @@ pub(super) fn rows(rows: &[Row]) -> Markup {
 
 /// The name of an event with a link to it, and why it matches a search. An event without a name is listed by its type.
 fn name(row: &Row) -> Markup {
-    // An event that is not in a table is shown as the service has it.
+    // The page of an event that is not in a table shows the service's current response.
     let href = match &row.event_id {
         Some(id) if row.delivered.is_none() => format!("/at-service/{}/{id}", row.channel_id),
         _ => format!("/event/{}/{}", row.channel_id, row.offset),
@@ -201,17 +197,11 @@ fn name(row: &Row) -> Markup {
             @if let Some(name) = named { (text(name)) } @else { (text(&row.kind)) span.hidden { " at offset " (row.offset) } }
         }
         span.where { (text(&row.channel)) " · " (row.offset) }
-        @if let Some(excerpt) = &row.excerpt { (why(excerpt)) }
-    }
-}
-
-/// Why a row matches the search.
-fn why(excerpt: &Excerpt) -> Markup {
-    let Excerpt { field, before, word, after } = excerpt;
-    html! {
-        span.why {
-            @if !field.is_empty() { (text(field)) ": " }
-            (marked(before, word, after))
+        @if let Some(Excerpt { field, before, word, after }) = &row.excerpt {
+            span.why {
+                @if !field.is_empty() { (text(field)) ": " }
+                (marked(before, word, after))
+            }
         }
     }
 }

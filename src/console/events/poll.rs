@@ -15,10 +15,10 @@ use operator::api::PollNow;
 /// How long to wait until every channel has polled.
 const POLLED: Duration = Duration::from_secs(4);
 
-/// How often the daemon is asked during this time.
+/// The interval between two requests for the daemon's report during this time.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Makes every channel poll, and waits until it has.
+/// Makes every channel poll, and waits until each of them has polled.
 pub(crate) async fn poll(PageRequest { state, visitor, .. }: PageRequest, body: String) -> Redirect {
     let back = page::member(body.as_bytes(), "back").unwrap_or_default();
     state.access.notify(&visitor, polled(&state, &visitor).await);

@@ -18,10 +18,9 @@ const LONGEST: usize = 300;
 /// The number of rows on a page, unless another number is requested.
 pub(super) const ROWS: usize = 100;
 
-/// The parsed query of a list's address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Query {
-    /// These three texts are as the user wrote them.
+    /// The text that the user entered, like `from` and `to`.
     pub(crate) words: String,
     pub(crate) from: String,
     pub(crate) to: String,
@@ -80,7 +79,6 @@ impl Query {
         self.wrong.clone()
     }
 
-    /// Whether the list is restricted.
     pub(super) fn is_restricted(&self) -> bool {
         !self.words.is_empty() || !self.from.is_empty() || !self.to.is_empty() || !self.filter.chosen.is_empty()
     }
@@ -94,7 +92,7 @@ impl Query {
         }
         for (facet, values) in &self.filter.chosen {
             for value in values {
-                query.append_pair(facet.into(), value);
+                query.append_pair(&facet.parameter(), value);
             }
         }
         if self.rows != ROWS {
@@ -107,7 +105,6 @@ impl Query {
         query.finish()
     }
 
-    /// The same query without the position.
     pub(super) fn without_position(&self) -> String {
         self.write(None, &[])
     }
@@ -133,42 +130,20 @@ impl Query {
         Self { from: from.to_owned(), to: String::new(), ..self.clone() }.first_page()
     }
 
-    /// Each chosen value: its kind, its text, and the address of the list without it.
+    /// Each chosen value: the name of its field, its text, and the address of the list without this value.
     pub(super) fn chips(&self) -> Vec<(&'static str, String, String)> {
-        let mut chips = Vec::new();
-        if !self.words.is_empty() {
-            chips.push(("Words", self.words.clone(), Self { words: String::new(), ..self.clone() }.first_page()));
-        }
+        let mut chips = vec![("Words", &self.words, Self { words: String::new(), ..self.clone() })];
         for (facet, values) in &self.filter.chosen {
             for value in values {
                 let mut without = self.clone();
-                if let Some(chosen) = without.filter.chosen.get_mut(facet) {
-                    chosen.retain(|other| other != value);
-                }
-                chips.push((title(*facet), value.clone(), without.first_page()));
+                without.filter.chosen.entry(*facet).or_default().retain(|other| other != value);
+                chips.push((facet.heading(), value, without));
             }
         }
-        if !self.from.is_empty() {
-            chips.push(("From", self.from.clone(), Self { from: String::new(), ..self.clone() }.first_page()));
-        }
-        if !self.to.is_empty() {
-            chips.push(("To", self.to.clone(), Self { to: String::new(), ..self.clone() }.first_page()));
-        }
-        chips
-    }
-}
-
-/// The heading of a column.
-pub(super) fn title(facet: Facet) -> &'static str {
-    match facet {
-        Facet::Verdict => "Verdict",
-        Facet::Type => "Type",
-        Facet::Name => "Name",
-        Facet::Source => "Source",
-        Facet::Service => "Service",
-        Facet::Network => "Network",
-        Facet::Status => "Status",
-        Facet::Channel => "Channel",
+        chips.push(("From", &self.from, Self { from: String::new(), ..self.clone() }));
+        chips.push(("To", &self.to, Self { to: String::new(), ..self.clone() }));
+        let chosen = chips.into_iter().filter(|(_, value, _)| !value.is_empty());
+        chosen.map(|(name, value, without)| (name, value.clone(), without.first_page())).collect()
     }
 }
 

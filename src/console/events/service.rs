@@ -44,12 +44,10 @@ pub(super) async fn list(request: &PageRequest, query: &Query, why: &str) -> Mar
     }
 }
 
-/// The rows of the list.
+/// The rows of the list; none if the channel is unknown or the request fails.
 pub(super) async fn found(state: &State, query: &Query) -> Vec<Row> {
-    match channel(state, query) {
-        Some(known) => search(state, query, known).await.unwrap_or_default(),
-        None => Vec::new(),
-    }
+    let Some(known) = channel(state, query) else { return Vec::new() };
+    search(state, query, known).await.unwrap_or_default()
 }
 
 /// The channel that was requested; without a request, the first channel.
@@ -60,7 +58,7 @@ fn channel<'s>(state: &'s State, query: &Query) -> Option<&'s ConfiguredChannel>
     }
 }
 
-/// The values that the service knows, for the filter menus.
+/// The values that the filter menus offer: the event types and the configured channels.
 fn sample(state: &State) -> Sample {
     let types = ["watcher.event", "watcher.status", "operation.status", "wallet.status", "query.status"];
     let of_type = types.map(|kind| Row { kind: kind.to_owned(), ..Row::default() });

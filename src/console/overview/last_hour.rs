@@ -14,38 +14,28 @@ const HEIGHT: f64 = 44.0;
 /// An hour counts as complete if its first sample is at most this many seconds late.
 const WHOLE: i64 = 120;
 
-/// The quantity in one chart.
-struct ChartSpec {
-    title: &'static str,
-    of: fn(&Sample) -> Option<f64>,
-    shown: fn(f64) -> String,
-}
+/// The quantity that a chart shows, in a sample.
+type Quantity = fn(&Sample) -> Option<f64>;
 
-const CHARTS: [ChartSpec; 3] = [
-    ChartSpec {
-        title: "Lag, events",
-        of: |sample| sample.lag_events.map(f64::from),
-        shown: |value| format!("{value:.0}"),
-    },
-    ChartSpec {
-        title: "Delivered per second",
-        of: |sample| sample.events_per_second.map(f64::from),
-        shown: |value| format!("{value:.1}"),
-    },
-    ChartSpec { title: "Delivery latency", of: |sample| sample.delivery_seconds.map(f64::from), shown: seconds },
-];
+const LAG: Quantity = |sample| sample.lag_events.map(f64::from);
+const RATE: Quantity = |sample| sample.events_per_second.map(f64::from);
+const LATENCY: Quantity = |sample| sample.delivery_seconds.map(f64::from);
 
 fn seconds(value: f64) -> String {
     if value < 1.0 { format!("{:.0} ms", value * 1_000.0) } else { format!("{value:.1} s") }
 }
 
 /// Draws the quantities over the hour before `now`, in Unix seconds. If the samples do not cover the whole hour, the text
-/// says since when they exist.
+/// states the time of the first sample.
 pub(super) fn charts(samples: &[Sample], now: i64) -> Markup {
     let since = samples.first().map_or(now, |first| first.at);
     let is_whole = since <= now - HOUR + WHOLE;
     html! {
-        div.sparks { @for spec in &CHARTS { (chart(spec, samples, now)) } }
+        div.sparks {
+            (chart("Lag, events", LAG, |value| format!("{value:.0}"), samples, now))
+            (chart("Delivered per second", RATE, |value| format!("{value:.1}"), samples, now))
+            (chart("Delivery latency", LATENCY, seconds, samples, now))
+        }
         p.sub.since {
             @if is_whole { "The last hour." }
             @else { "The last hour. Recorded since " (time(Timestamp::from_second(since).ok())) " UTC." }
@@ -54,7 +44,7 @@ pub(super) fn charts(samples: &[Sample], now: i64) -> Markup {
 }
 
 /// Draws the line of one quantity, with its last and its highest value in words. Without samples, no line is drawn.
-fn chart(ChartSpec { title, of, shown }: &ChartSpec, samples: &[Sample], now: i64) -> Markup {
+fn chart(title: &str, of: Quantity, shown: fn(f64) -> String, samples: &[Sample], now: i64) -> Markup {
     let values = || samples.iter().filter_map(of);
     let (highest, last) = (values().fold(0.0, f64::max), values().next_back());
     let said = match last {
@@ -71,7 +61,7 @@ fn chart(ChartSpec { title, of, shown }: &ChartSpec, samples: &[Sample], now: i6
             svg viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) preserveAspectRatio="none" role="img" aria-label=(said) {
                 path.base.unknown d=(format!("M0 {0} H{begins:.1}", HEIGHT - 0.5)) {}
                 path.base d=(format!("M{begins:.1} {} H{WIDTH}", HEIGHT - 0.5)) {}
-                @for run in runs(samples, *of, now, highest) {
+                @for run in runs(samples, of, now, highest) {
                     path.area d=(format!("{run} V{HEIGHT} H{} Z", start(&run))) {}
                     path.trend d=(run) {}
                 }
@@ -94,7 +84,7 @@ fn start(path: &str) -> &str {
 }
 
 /// One path for each run of samples without a gap.
-fn runs(samples: &[Sample], of: fn(&Sample) -> Option<f64>, now: i64, highest: f64) -> Vec<String> {
+fn runs(samples: &[Sample], of: Quantity, now: i64, highest: f64) -> Vec<String> {
     let mut runs: Vec<String> = Vec::new();
     let mut before: Option<i64> = None;
     for sample in samples {
@@ -128,7 +118,7 @@ mod tests {
     #[test]
     fn a_chart_has_a_gap_without_samples() {
         let samples = [sample(3_000, 4), sample(2_940, 2), sample(120, 0), sample(60, 4), sample(0, 1)];
-        let runs = runs(&samples, CHARTS[0].of, NOW, 4.0);
+        let runs = runs(&samples, LAG, NOW, 4.0);
         assert_eq!(runs, ["M40.0 4.0 L44.0 23.5", "M232.0 43.0 L236.0 4.0 L240.0 33.2"]);
     }
 

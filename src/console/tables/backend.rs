@@ -1,4 +1,4 @@
-//! The queries that a database answers about a table.
+//! The queries about a table that each database implements.
 
 use std::time::{Duration, Instant};
 
@@ -14,16 +14,15 @@ pub(crate) const MOST_NEW: usize = 1_000;
 /// The highest number of hits of a word search that is counted.
 pub(super) const MOST_HITS: usize = 1_000;
 
-/// Why a table could not be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why a table could not be read, in words for the operator.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TableError {
-    /// The query did not finish within its time limit.
+    #[error("The table did not respond in time.")]
     TimedOut,
-    /// The reason in words, for the operator.
+    #[error("{0}")]
     Failed(String),
 }
 
-/// A page of rows.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
     pub(crate) rows: Vec<Row>,
@@ -35,7 +34,6 @@ pub(crate) struct Page {
     pub(crate) only_whole: Option<OnlyWhole>,
     /// How many rows of the table match the search, if that is known.
     pub(crate) count: Option<HitCount>,
-    /// How long it took.
     pub(crate) took: Duration,
 }
 
@@ -65,13 +63,10 @@ impl HitCount {
     }
 }
 
-/// The request for a page.
 #[derive(Clone, Copy)]
 pub(crate) struct PageQuery<'a> {
     pub(super) filter: &'a Filter,
-    /// Only rows below this position.
     pub(super) below: Option<&'a PagePosition>,
-    /// The largest number of rows to return.
     pub(super) limit: usize,
     pub(super) deadline: Instant,
 }
@@ -87,9 +82,6 @@ pub(crate) struct QueryResult {
 /// A database that contains a table.
 #[async_trait]
 pub(crate) trait Backend: Send + Sync {
-    /// The name of the database.
-    fn name(&self) -> &'static str;
-
     fn dialect(&self) -> Dialect;
 
     /// The name of the table in a statement.
@@ -98,13 +90,13 @@ pub(crate) trait Backend: Send + Sync {
     /// Runs a query until the deadline.
     async fn query(&self, deadline: Instant, sql: String, values: Vec<String>) -> Result<QueryResult, TableError>;
 
-    /// Returns the first rows, and for a search for nothing but words the number of hits.
+    /// Returns the first rows of a page. If the filter consists only of words, also counts the rows that contain them.
     async fn page(&self, page_query: PageQuery<'_>) -> Result<Page, TableError>;
 
     /// A query for the approximate number of rows.
     fn total(&self) -> String;
 
-    /// A query for the number from which [`arrived`](Self::arrived) counts the rows that arrive from now on.
+    /// A query for the number that marks the newest row, for [`arrived`](Self::arrived).
     fn mark(&self) -> String;
 
     /// Counts the rows that arrived after the mark, up to [`MOST_NEW`].

@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! * **Bounded.** Only the first [`SEARCHED_CHARACTERS`] characters of each text are searched, and an excerpt has at most
-//!   [`LONGEST`].
+//!   [`LONGEST`] characters.
 //! * **Untrusted text.** An excerpt is unchanged text of the event. The page that shows it escapes it.
 
 use std::ops::Range;
@@ -70,7 +70,6 @@ enum Fit {
     Within,
 }
 
-/// A text that is searched.
 #[derive(Clone, Copy)]
 struct Field<'t> {
     /// Empty if the text itself is a name.
@@ -96,7 +95,7 @@ pub(super) fn excerpt(words: &[String], search: Search, texts: &[String]) -> Opt
     not_shown.find_map(|word| best(&hidden, word, search)).map(|(field, word)| field.cut(word))
 }
 
-/// The names and values of a content. A value in an array gets the array's name.
+/// The names and values of the members of a JSON text. A value in an array gets the array's name.
 fn members(json: &str) -> Vec<Field<'_>> {
     let (mut members, mut around, mut name) = (Vec::new(), Vec::new(), "");
     for (_, token) in Tokens::of(json) {

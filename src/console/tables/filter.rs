@@ -13,9 +13,9 @@ use proof::event::{ChannelId, EventId};
 /// How many of the newest rows provide the values of the filter menus.
 pub(super) const SAMPLED: usize = 2_000;
 
-/// A column whose values the user can choose.
+/// A column whose values the user can choose. The name of the variant is the heading of the column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, EnumString, IntoStaticStr, VariantArray)]
-#[strum(serialize_all = "snake_case")]
+#[strum(ascii_case_insensitive)]
 pub(crate) enum Facet {
     Verdict,
     Type,
@@ -36,7 +36,7 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// Creates a sample from rows that are not in a table.
+    /// Creates a sample of all rows that exist.
     pub(crate) fn of(rows: Vec<Row>) -> Self {
         Self { total: rows.len() as u64, rows }
     }
@@ -74,20 +74,25 @@ pub(crate) struct PagePosition {
     pub(crate) time: Option<Timestamp>,
     pub(crate) offset: i64,
     pub(crate) channel: ChannelId,
-    /// Two events can have the same offset. The nil id if the event has none.
+    /// Distinguishes events with the same offset. The nil id if the event has no id.
     pub(crate) event: EventId,
 }
 
 impl Facet {
-    /// The name of the column.
-    pub(super) fn column(self) -> &'static str {
-        match self {
-            Self::Verdict => "verification",
-            other => other.into(),
-        }
+    pub(crate) fn heading(self) -> &'static str {
+        self.into()
     }
 
-    /// The value in a row.
+    /// The name of the column in the query of an address.
+    pub(crate) fn parameter(self) -> String {
+        self.heading().to_ascii_lowercase()
+    }
+
+    /// The name of the column in the table.
+    pub(super) fn column(self) -> String {
+        if self == Self::Verdict { "verification".to_owned() } else { self.parameter() }
+    }
+
     pub(super) fn of(self, row: &Row) -> Option<&str> {
         match self {
             Self::Verdict => Some(&row.verification),

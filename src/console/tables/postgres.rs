@@ -24,15 +24,16 @@ use sink::{PostgresSettings, Search};
 /// The largest number of idle connections.
 const IDLE: usize = 2;
 
-/// How many of the newest rows of each channel show how dense the table is.
+/// How many of the newest rows of each channel are read to estimate how many rows the table has per unit of time.
 const NEWEST: usize = 20;
 
-/// A page searches for its rows in time ranges. The first range is as wide as the newest rows of the densest channel, but
-/// at least [`NARROWEST`]. Each further range is wider by the factor [`WIDER`].
+/// A page searches for its rows in time ranges. The first range is as long as the time between the newest rows of the
+/// densest channel, but at least [`NARROWEST`]. Each further range is longer by the factor [`WIDER`].
 const NARROWEST: SignedDuration = SignedDuration::from_secs(10);
 const WIDER: i32 = 16;
 
-/// The largest number of time ranges before the whole table is searched. With a word index, that is not expensive.
+/// The largest number of time ranges before the whole table is searched. It is smaller with a word index, because searching
+/// the whole table is then not expensive.
 const RANGES: usize = 7;
 const RANGES_WITH_INDEX: usize = 3;
 
@@ -83,7 +84,7 @@ impl Postgres {
         TableError::Failed(format!("{}.", advised(error, &self.settings.server, &self.at)))
     }
 
-    /// Adds the condition on the words. Within a time range the word index is not used: it would read all hits of the table.
+    /// Adds the condition on the words. In a time range, the word index is not used: it would read all hits of the table.
     fn with_words(&self, statement: &mut Statement, words: &[String], range: TableRange) {
         let search = if matches!(range, TableRange::Since(_)) { "(search || '')" } else { "search" };
         match self.settings.search {
@@ -93,9 +94,8 @@ impl Postgres {
                 let text = statement.text(&words.join(" "));
                 let query = format!("plainto_tsquery('simple', {text})::text");
                 // The last word can be the beginning of a longer word.
-                statement
-                    .conditions
-                    .push(format!("{search} @@ (case when {query} = '' then '' else {query} || ':*' end)::tsquery"));
+                let query = format!("(case when {query} = '' then '' else {query} || ':*' end)::tsquery");
+                statement.conditions.push(format!("{search} @@ {query}"));
             }
             Search::Trigrams => {
                 for word in words {
@@ -106,7 +106,8 @@ impl Postgres {
         }
     }
 
-    /// The beginning of a query for the newest rows of each channel, read from the channel's end of the key.
+    /// The `with` clause of a query: `newest` contains the `each` newest rows of each channel, which the index on the key
+    /// finds at once.
     fn newest(&self, each: usize) -> String {
         let table = self.table();
         format!(
@@ -156,10 +157,6 @@ impl Postgres {
 
 #[async_trait]
 impl Backend for Postgres {
-    fn name(&self) -> &'static str {
-        "PostgreSQL"
-    }
-
     fn dialect(&self) -> Dialect {
         Dialect::Postgres
     }
@@ -197,7 +194,7 @@ impl Backend for Postgres {
         for range in table_ranges(top, filter.from, width, ranges) {
             match self.rows_within(range, page_query).await {
                 Ok(rows) if range == TableRange::Timeless => page.rows.extend(rows),
-                // It contains the rows that were found before.
+                // This range contains the earlier, shorter ranges and their rows.
                 Ok(rows) => page.rows = rows,
                 Err(TableError::TimedOut) => page.is_stopped = true,
                 Err(failed) => return Err(failed),
@@ -237,8 +234,9 @@ impl Backend for Postgres {
     }
 }
 
-/// The ranges of the table in which a page searches for its rows, one after another. The index on the time only tells which
-/// blocks have rows of a time range, so a query that begins with a short range does not sort the whole table.
+/// The ranges of the table in which a page searches for its rows, one after another. The index on the time (BRIN) finds the
+/// blocks of a range but returns no sorted rows. A query must sort all rows of its range, so short ranges are searched
+/// first.
 fn table_ranges(
     top: Timestamp,
     from: Option<Timestamp>,

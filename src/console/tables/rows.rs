@@ -78,7 +78,6 @@ impl Row {
     }
 }
 
-/// A row together with its record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FullRow {
     pub(crate) row: Row,
@@ -108,7 +107,8 @@ impl FullRow {
             headers: Option<&'a RawValue>,
         }
         let mut json = self.record.as_str();
-        // A record, or a CloudEvents event around a record or around the service's event, or only the service's event.
+        // The JSON is a record, a CloudEvents event that contains a record or the service's event, or only the service's
+        // event.
         for _ in 0..3 {
             let record: Record<'_> = serde_json::from_str(json).ok()?;
             json = match record {

@@ -1,4 +1,4 @@
-//! SQL statements over a table, for both databases: conditions and their parameters.
+//! Conditions and parameters of SQL statements about a table, for both databases.
 //!
 //! # Invariants
 //!
@@ -12,9 +12,11 @@ use super::filter::{Filter, PagePosition};
 use super::rows::LISTED;
 use proof::event::ChannelId;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 pub(crate) enum Dialect {
+    #[strum(serialize = "SQLite")]
     Sqlite,
+    #[strum(serialize = "PostgreSQL")]
     Postgres,
 }
 
@@ -25,12 +27,10 @@ pub(super) struct Statement {
     pub(super) values: Vec<String>,
 }
 
-/// A range of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TableRange {
     /// The rows later than a time.
     Since(Timestamp),
-    /// The rows with a time.
     Timed,
     /// The rows without a time. They are listed last.
     Timeless,
@@ -39,7 +39,6 @@ pub(super) enum TableRange {
 /// The columns that identify a row. Two events can have the same offset, and an event can lack an id.
 pub(super) const KEY: &str = "event_offset, channel_id, coalesce(event_id, '00000000-0000-0000-0000-000000000000')";
 
-/// The order of rows.
 pub(super) const NEWEST_FIRST: &str = "\"time\" desc, event_offset desc, channel_id desc, \
     coalesce(event_id, '00000000-0000-0000-0000-000000000000') desc";
 
@@ -75,17 +74,15 @@ impl Statement {
             let values: Vec<_> = values.iter().map(|value| self.text(value)).collect();
             self.conditions.push(format!("\"{}\" in ({})", facet.column(), values.join(", ")));
         }
-        if let Some(from) = filter.from {
-            let from = self.time(from);
-            self.conditions.push(format!("\"time\" >= {from}"));
-        }
-        if let Some(to) = filter.to {
-            let to = self.time(to);
-            self.conditions.push(format!("\"time\" <= {to}"));
+        for (limit, comparison) in [(filter.from, ">="), (filter.to, "<=")] {
+            if let Some(limit) = limit {
+                let limit = self.time(limit);
+                self.conditions.push(format!("\"time\" {comparison} {limit}"));
+            }
         }
     }
 
-    /// Restricts the statement to a range of the table, and there to rows below a position.
+    /// Restricts the statement to the rows of a range that are below a position.
     pub(super) fn within(&mut self, range: TableRange, below: Option<&PagePosition>) {
         match range {
             TableRange::Since(since) => {
@@ -97,11 +94,11 @@ impl Statement {
         }
         let Some(below) = below else { return };
         match (range, below.time) {
-            // No row with a time is below a row without one.
+            // Rows without a time are listed last: nothing with a time is below them.
             (TableRange::Since(_) | TableRange::Timed, None) => self.conditions.push("false".to_owned()),
             (TableRange::Since(_) | TableRange::Timed, Some(time)) => {
                 let (time, key) = (self.time(time), self.key(below));
-                // The first condition is implied by the second one, but an index on the time serves only the first one.
+                // The second condition implies the first one, but only the first one can use the index on the time.
                 self.conditions.push(format!("\"time\" <= {time} and (\"time\", {KEY}) < ({time}, {key})"));
             }
             (TableRange::Timeless, None) => {
@@ -135,8 +132,8 @@ impl Statement {
     }
 }
 
-/// The columns [`LISTED`] of a table or a subquery. PostgreSQL selects each as text, under another name, because the rows are
-/// sorted by the column itself.
+/// The columns [`LISTED`] as texts. In PostgreSQL, each text gets another name than its column, because the rows are sorted
+/// by the column.
 pub(super) fn columns(dialect: Dialect) -> String {
     let column = |name: &str| match (dialect, name) {
         (Dialect::Sqlite, name) => format!("\"{name}\""),

@@ -3,10 +3,10 @@
 //! The list is read in the order of the index on the time. A word search is read in the order of the word index, which is
 //! the order in which the rows were written: the index returns the newest hits at once, no matter how many there are.
 //!
-//! A search for the beginning of a word is more expensive, because it merges all words with this beginning, and therefore
-//! every row that contains one of them. The whole word is therefore counted first. If many rows contain it, only the whole
-//! word is searched. A `*` after the word requests more. If the time limit is reached before the prefixes are merged, the
-//! page shows the rows with the whole word.
+//! A search for a prefix is more expensive, because the index first merges the rows of all words with this prefix. The
+//! search therefore counts the rows that contain the whole word first. If many rows contain it, only the whole word is
+//! searched, unless a `*` after the word requests the prefix. If the prefix search exceeds the time limit, the page shows
+//! the rows that contain the whole word.
 //!
 //! # Cancellation
 //!
@@ -31,17 +31,12 @@ use sink::{Search, SqliteSettings};
 /// How long a query waits if another program has locked the file.
 const BUSY: Duration = Duration::from_secs(1);
 
-/// A table in a SQLite file.
 pub(super) struct Sqlite {
     pub(super) settings: SqliteSettings,
 }
 
 #[async_trait]
 impl Backend for Sqlite {
-    fn name(&self) -> &'static str {
-        "SQLite"
-    }
-
     fn dialect(&self) -> Dialect {
         Dialect::Sqlite
     }
@@ -90,7 +85,7 @@ impl Backend for Sqlite {
     }
 
     fn total(&self) -> String {
-        // Ids are assigned in ascending order, and only the oldest rows are ever deleted.
+        // Ids are assigned in ascending order, and only the oldest rows are deleted, so the ids have almost no gaps.
         let table = self.table();
         format!("select (select max(id) from {table}) - (select min(id) from {table}) + 1")
     }
@@ -120,7 +115,6 @@ impl Backend for Sqlite {
 }
 
 impl Sqlite {
-    /// Finds rows with the word index.
     async fn search(&self, page_query: PageQuery<'_>) -> Result<Page, TableError> {
         let (whole, query) =
             (fts(&page_query.filter.words), self.index_query(&page_query.filter.words, page_query.deadline).await?);
@@ -146,7 +140,7 @@ impl Sqlite {
         statement.conditions.push(format!("{search} match {matches}"));
         statement.filtered(filter);
         if let Some(below) = below {
-            // If the row was deleted, all older rows were deleted as well.
+            // If the row at the position was deleted, all older rows were deleted as well.
             let key = statement.key(below);
             statement.conditions.push(format!("{search}.rowid < (select id from {table} where ({KEY}) = ({key}))"));
         }
@@ -168,7 +162,8 @@ impl Sqlite {
         Ok(Page { rows, is_stopped, count, ..Page::default() })
     }
 
-    /// Chooses the query of the word index: for the words, or also for longer words that begin with the last one.
+    /// Returns the query of the word index for these words. If few rows contain the words, or if the last word ends with
+    /// `*`, the query also finds longer words that begin with the last word.
     async fn index_query(&self, words: &[String], deadline: Instant) -> Result<String, TableError> {
         let whole = fts(words);
         if self.settings.search == Search::Trigrams {
@@ -181,7 +176,6 @@ impl Sqlite {
         Ok(if is_many { whole } else { whole + "*" })
     }
 
-    /// Counts the rows that match a query of the word index.
     async fn counted(&self, query: String, deadline: Instant) -> Result<HitCount, TableError> {
         let (search, limit) = (self.search_table(), MOST_HITS + 1);
         let sql = format!("select count(*) from (select 1 from {search} where {search} match ?1 limit {limit})");
@@ -232,7 +226,7 @@ fn beginning(words: &[String]) -> Option<Vec<String>> {
     Some(others.iter().cloned().chain([last.to_owned()]).collect())
 }
 
-/// Opens the file that is at the path now.
+/// Opens the file that currently has this path.
 fn open(path: PathBuf) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;

@@ -147,7 +147,7 @@ async fn words_are_found_with_and_without_an_index() {
 }
 
 #[tokio::test]
-async fn a_word_that_many_events_hold_is_found_whole_and_that_is_said() {
+async fn a_frequent_word_is_searched_only_as_a_whole_and_the_page_says_so() {
     let directory = tempfile::tempdir().unwrap();
     let table = table(directory.path(), Search::Words, 3_600);
     let page = async |words: &str| {

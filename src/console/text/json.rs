@@ -1,11 +1,10 @@
-//! Splits a JSON text into its tokens, in their order and as they are written: numbers keep their digits, and texts their
-//! escapes.
+//! Splits a JSON text into its tokens. Each token is an unchanged part of the text: numbers keep their digits, and strings
+//! keep their escapes.
 //!
 //! # Invariants
 //!
-//! * **Any text has tokens.** A text that is cut off or is not JSON is split as far as possible, and nothing fails.
+//! * **Never fails.** A text that is truncated or is not JSON is split as far as possible.
 
-/// A token of a JSON text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Token<'a> {
     /// `{` or `[`.
@@ -14,15 +13,15 @@ pub(crate) enum Token<'a> {
     Close(char),
     Comma,
     Colon,
-    /// The name of a member, in its quotes.
+    /// The name of a member, with its quotes.
     Name(&'a str),
-    /// A text that is a value, in its quotes.
+    /// A string that is a value, with its quotes.
     Text(&'a str),
     /// A number, `true`, `false` or `null`.
     Word(&'a str),
 }
 
-/// The tokens of a text, each with the byte at which it begins.
+/// Iterates over the tokens of a text, each with the index of its first byte.
 pub(crate) struct Tokens<'a> {
     json: &'a str,
     at: usize,
@@ -33,7 +32,7 @@ impl<'a> Tokens<'a> {
         Self { json, at: 0 }
     }
 
-    /// The text in quotes that begins here.
+    /// The string that begins at the current position, with its quotes.
     fn string(&self) -> &'a str {
         let (json, bytes) = (self.json, self.json.as_bytes());
         let mut end = self.at + 1;
@@ -47,7 +46,7 @@ impl<'a> Tokens<'a> {
         &json[self.at..end]
     }
 
-    /// The number or word that begins here.
+    /// The number or word that begins at the current position.
     fn word(&self) -> &'a str {
         let rest = &self.json[self.at..];
         let end = rest.find(|c: char| c.is_ascii_whitespace() || "{}[],:\"".contains(c));

@@ -1,4 +1,4 @@
-//! The changes between two configurations, and the way in which the daemon is asked to read its configuration again.
+//! The changes between two configurations, and the request that makes the daemon read its configuration again.
 
 use std::fmt;
 

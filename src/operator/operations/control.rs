@@ -12,7 +12,7 @@ use ledger::{LostEntries, Pause, SinkName};
 use telemetry::ALWAYS;
 
 impl Operations {
-    /// Requests a reload from the daemon. If it fails, the daemon keeps its configuration.
+    /// Makes the daemon reload its configuration. If the reload fails, the daemon keeps its configuration.
     pub(crate) async fn reload(&self, _: &Reload) -> Result<Changes, Refusal> {
         let offline =
             || Refusal::Failed("no daemon is running; the next one reads the configuration when it starts".to_owned());
@@ -23,7 +23,7 @@ impl Operations {
         answer.await.map_err(|_| ending())?
     }
 
-    /// Wakes the channel if it is waiting for its next poll.
+    /// Wakes the channel if it waits for its next poll.
     pub(crate) async fn poll_now(&self, request: &PollNow) -> Result<Timestamp, Refusal> {
         let channel = self.find(&request.channel)?;
         // If another instance owns the channel, the request is forwarded to it.
@@ -50,8 +50,7 @@ impl Operations {
         let SetPaused { channel, sink, paused, until } = request;
         let channel = self.find(channel)?;
         let known = self.known(channel.id).ok_or_else(|| {
-            let name = &channel.name;
-            Refusal::Usage(format!("the channel {name} is not configured, so it cannot be paused or resumed"))
+            Refusal::Usage(format!("the channel {} is not configured, so it cannot be paused or resumed", channel.name))
         })?;
         if let Some(sink) = sink {
             check_sink(&channel.name, sink, &known.sinks)?;

@@ -12,7 +12,7 @@ use record::ChannelRef;
 use telemetry::ALWAYS;
 
 impl Operations {
-    /// Includes the cursors of lanes that are no longer configured.
+    /// Returns the cursors, including the cursors of lanes that are no longer configured.
     pub(crate) async fn list_cursors(
         &self,
         request: &ListCursors,
@@ -44,14 +44,14 @@ impl Operations {
             ))
         })?;
         let set = |one: &CursorMove| Change::SetCursor { sink: SinkName::from(&*one.sink), to: one.to };
-        // Setting a cursor marks it as chosen, so a cursor that stays is not set.
+        // Setting a cursor clears the position that its sink has confirmed, so a cursor that does not move is not set.
         let set = moves.iter().filter(|one| !request.only_back || one.from != one.to).map(set);
         let above = request.to.through;
         let changes = set.chain([Change::AcceptHistory { above }]);
         owned.leased.commit(Commit(changes.collect())).await?;
         self.recent.forget_above(channel.id, above);
         for CursorMove { sink, from, to, .. } in &moves {
-            // A sink without a position waits for this call.
+            // A sink that is blocked because its position is missing waits for this call.
             self.handles.of(channel.id).sink_is_another(sink);
             let [from, to] = [*from, *to].map(|cursor| cursor.through.map(Offset::get));
             warn!(target: ALWAYS, channel = %name, %sink, from, to, "cursor set by an operator");
@@ -69,8 +69,7 @@ impl Operations {
             sinks.retain(|known| **known == **sink);
         }
         if sinks.is_empty() {
-            let name = &channel.name;
-            return Err(Refusal::Usage(format!("the channel {name} is not configured and has no cursor")));
+            return Err(Refusal::Usage(format!("the channel {} is not configured and has no cursor", channel.name)));
         }
         let from = |sink: &SinkName| ledger.cursor(sink).unwrap_or_default();
         let to = |from: Cursor| if request.only_back { from.min(request.to) } else { request.to };
@@ -80,7 +79,7 @@ impl Operations {
 
 impl CursorMove {
     fn between(sink: &str, from: Cursor, to: Cursor) -> Self {
-        // The start counts as the offset below offset 0.
+        // A cursor before the first event counts as offset -1.
         let offset = |cursor: Cursor| cursor.through.map_or(-1, Offset::get);
         let distance = offset(to).abs_diff(offset(from));
         let (repeated, passed_over) = if to < from { (distance, 0) } else { (0, distance) };

@@ -1,4 +1,4 @@
-//! Lists, shows, drops and replays dead letters. Replays past events in the same way.
+//! Lists, shows, drops and replays dead letters. Also replays past events.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -67,7 +67,7 @@ impl Operations {
         Ok(offsets)
     }
 
-    /// Makes dead letters late events again, each with its original id.
+    /// Records dead letters as late deliveries to their sink. Each event keeps its original id.
     pub(crate) async fn replay_dead_letters(&self, request: &ReplayDeadLetters) -> Result<Vec<Offset>, Refusal> {
         let which = &request.which;
         let (channel, sink) = self.lane(&which.channel, &which.sink)?;
@@ -92,7 +92,7 @@ impl Operations {
         Ok(finish_replay(&channel, &sink, &owned, replayed))
     }
 
-    /// Makes past events late for one sink. The sink's cursor does not move.
+    /// Records past events as late deliveries to one sink. The sink's cursor does not move.
     pub(crate) async fn replay(&self, request: &ReplayEvents) -> Result<Vec<Offset>, Refusal> {
         let (channel, sink) = self.lane(&request.channel, &request.sink)?;
         let owned = self.owned(&channel).await?;
@@ -160,15 +160,15 @@ fn check_room(channel: &ChannelRef, owned: &LeasedChannel, events: usize) -> Res
     }
     let name = &channel.name;
     Err(Refusal::Failed(format!(
-        "{events} events are more than channel {name} has room for now ({room}): take fewer at a time; `status` shows the pending events"
+        "{events} events are more than channel {name} has room for now ({room}): replay fewer events at a time; `status` shows the pending events"
     )))
 }
 
-/// Wakes the channel, if it runs, and logs the events that are delivered again.
+/// Wakes the channel, if it runs, and logs the replayed events.
 fn finish_replay(channel: &ChannelRef, sink: &str, owned: &LeasedChannel, offsets: Vec<Offset>) -> Vec<Offset> {
     owned.released.notify_one();
     let (events, first, last) = summary(&offsets);
-    warn!(target: ALWAYS, channel = %channel.name, sink, events, first, last, "redelivered by an operator");
+    warn!(target: ALWAYS, channel = %channel.name, sink, events, first, last, "replay requested by an operator");
     offsets
 }
 

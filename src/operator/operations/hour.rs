@@ -1,4 +1,4 @@
-//! Records a sample of each channel every minute, and shows the last hour to clients that draw it.
+//! Records a sample of each channel every minute, and returns the samples of the last hour to clients that draw charts.
 //!
 //! # Invariants
 //!
@@ -6,7 +6,7 @@
 //!
 //! # Cancellation
 //!
-//! At any point.
+//! Every function can be dropped at any point.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

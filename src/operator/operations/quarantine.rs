@@ -40,7 +40,7 @@ impl Operations {
         Ok(QuarantinedEvent { entry: ChannelEntry::of(&channel, facts), text, bytes_base64: STANDARD.encode(&body) })
     }
 
-    /// Drops all of the events. If one of them is not in the quarantine, drops none.
+    /// Drops the selected events. If one of the named offsets is not in the quarantine, no event is dropped.
     pub(crate) async fn drop_quarantined(&self, request: &DropQuarantined) -> Result<Vec<Offset>, Refusal> {
         let channel = self.find(&request.channel)?;
         let owned = self.owned(&channel).await?;
@@ -66,7 +66,8 @@ impl Operations {
         Ok(chosen.iter().map(|facts| facts.offset).collect())
     }
 
-    /// Verifies with the signers that are configured now. An event is released if its proof is valid or may still arrive.
+    /// Verifies the events with the currently configured signers. An event is released if its proof is valid or can still
+    /// arrive.
     pub(crate) async fn retry_quarantined(&self, request: &RetryQuarantined) -> Result<Vec<RetriedEvent>, Refusal> {
         let channel = self.find(&request.channel)?;
         let known = self.configured(&channel)?;
@@ -143,7 +144,7 @@ fn not_quarantined(channel: &ChannelRef, offset: Offset) -> Refusal {
 }
 
 impl RetryQuarantined {
-    /// Returns the outcome of the named events that are not verified again, and the events that are.
+    /// Returns the outcomes of the named events that are not verified again, and then the events to verify again.
     fn choose(&self, ledger: &Ledger) -> (Vec<RetriedEvent>, Vec<Quarantined>) {
         let mut not_verified = Vec::new();
         for offset in &self.offsets {

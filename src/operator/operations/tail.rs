@@ -23,7 +23,7 @@ const WAIT: Duration = Duration::from_secs(1);
 const AT_ONCE: usize = 500;
 
 impl Operations {
-    /// Returns the deliveries since the last request. Without any, waits a short time for the first one.
+    /// Returns the deliveries since the last request. If no delivery is new, waits a short time for the next one.
     pub(crate) async fn watch_tail(&self, request: &WatchTail) -> Result<TailedDeliveries, Refusal> {
         if self.daemon.is_none() {
             return Err(Refusal::Failed("no daemon is running here: nothing is delivered".to_owned()));

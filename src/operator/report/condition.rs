@@ -1,4 +1,4 @@
-//! Decides the condition of each channel and each lane. Every view of the status shows this one.
+//! Determines the condition of each channel and each lane. Every view of the status shows this condition.
 
 use super::not_ready::{NotReady, reasons_by_channel};
 use channel::{Activity, ChannelStatus, Condition, LaneState, LaneStatus, NOTEWORTHY};
@@ -16,7 +16,7 @@ pub(super) fn set(channels: &mut [ChannelStatus], not_ready: &[NotReady]) {
     }
 }
 
-/// Returns the best condition that something with or without a reason not to be ready can have.
+/// Returns the best condition that a channel or a lane can have, with or without a reason not to be ready.
 fn least(has_reason: bool) -> Condition {
     if has_reason { Condition::NotReady } else { Condition::Ok }
 }

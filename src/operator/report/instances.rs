@@ -17,7 +17,7 @@ use proof::event::ChannelId;
 pub struct Cluster {
     /// The living instances.
     pub instances: Vec<InstanceStatus>,
-    /// Every channel that any of them configures, or that has recorded data.
+    /// Every channel that any living instance configures, or that has recorded data.
     pub channels: Vec<ChannelOwner>,
     /// Why the latest heartbeat failed, so `instances` and `channels` are out of date. `None` if it succeeded.
     pub heartbeat_error: Option<String>,
@@ -35,7 +35,7 @@ pub struct InstanceStatus {
     pub is_self: bool,
     /// How many channels the instance owns.
     pub channels: usize,
-    /// The channels that another instance configures and this one does not.
+    /// The channels that another instance configures and that this instance does not configure.
     pub not_configured: Vec<String>,
 }
 
@@ -58,11 +58,8 @@ impl Operations {
     /// Returns the instances and the owners of the channels.
     #[expect(clippy::unused_async, reason = "every operation is async")]
     pub(crate) async fn cluster(&self, _: &GetCluster) -> Result<Cluster, Refusal> {
-        let peers = self.cluster.as_ref().ok_or_else(|| {
-            Refusal::Usage(
-                "the state belongs to one process: instances exist only with state.backend = \"postgres\"".to_owned(),
-            )
-        })?;
+        let alone = "the state belongs to one process: instances exist only with state.backend = \"postgres\"";
+        let peers = self.cluster.as_ref().ok_or_else(|| Refusal::Usage(alone.to_owned()))?;
         let seen = peers.seen.borrow().clone();
         let owner = |(id, ownership): (&ChannelId, &Ownership)| {
             let (instance, since) = match ownership {
@@ -84,7 +81,6 @@ impl Operations {
     }
 }
 
-/// Returns the living instances.
 pub(crate) fn instances(seen: &ClusterState, me: InstanceId, configured: &[ConfiguredChannel]) -> Vec<InstanceStatus> {
     let owned = seen.view.counts();
     let sharing = || seen.view.instances.iter().filter(|(_, instance)| instance.shares());

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * **Typed first.** Code branches on the kind of a reason and on the names in it. The sentence is for people: it is made
-//!   last and never parsed.
+//! * **Typed.** Code branches on the kind of a reason and on the names in its fields. The sentence is for people and is
+//!   never parsed.
 //! * **Stable names.** The names of the kinds are part of the API. The runbook explains each.
 
 use std::collections::HashMap;
@@ -16,15 +16,15 @@ use strum::{IntoStaticStr, VariantArray};
 /// A reason why the daemon is not ready. Its [`Display`](fmt::Display) is the sentence that people read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotReady {
-    /// Its kind.
+    /// The kind of the reason.
     pub kind: NotReadyKind,
-    /// The instance that reports it, if that is not the instance that answers.
+    /// The instance that reports the reason. `None` if the instance that answers reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
-    /// The channel that it is about. `None` if it is about the whole process.
+    /// The channel that the reason is about. `None` if the reason is about the whole process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel: Option<Arc<str>>,
-    /// The sink of the channel that it is about. `None` if it is about the channel itself.
+    /// The sink of the channel that the reason is about. `None` if the reason is about the channel itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sink: Option<Arc<str>>,
     /// The problem in words, without these names.
@@ -67,7 +67,7 @@ pub enum NotReadyKind {
     SinkLostData,
     SinkAhead,
     EventsMissing,
-    /// A reason of an instance of another version.
+    /// A kind that this version does not know, reported by an instance of another version.
     #[serde(other)]
     Unknown,
 }

@@ -13,10 +13,9 @@ use cluster::ClusterState;
 use ledger::store::shared::Ownership;
 use ledger::{Contradiction, Cursor, LostEntries};
 
-/// A channel that has had no owner for less than this time is moving from one owner to another.
+/// A channel that has had no owner for less than this time is regarded as moving from one owner to another.
 const MAY_BE_ORPHANED: Duration = Duration::from_secs(10);
 
-/// Returns the reasons that concern the state of the process.
 pub(super) fn of_state(error: Option<&str>, lost: Option<&LostEntries>) -> Vec<NotReady> {
     let mut reasons = Vec::new();
     if let Some(error) = error {
@@ -73,7 +72,7 @@ fn of_reading(channel: &ChannelStatus) -> Vec<NotReady> {
     let mut reasons = Vec::from_iter(of_activity(activity));
     let mut because = |kind, detail: String| reasons.push(NotReady::new(kind, detail));
     let runs_here = !matches!(activity, Activity::Paused | Activity::Elsewhere { .. });
-    // Skipped if the error of reading is a reason itself.
+    // Skipped if the activity itself is a reason.
     if of_activity(activity).is_none() {
         if last_poll.is_none() && runs_here {
             because(Kind::NotReadYet, "has not been read yet".to_owned());
@@ -115,7 +114,7 @@ fn of_reading(channel: &ChannelStatus) -> Vec<NotReady> {
     reasons
 }
 
-/// Returns the problems with the events that a channel keeps: its quarantine, its dead letters and its late events.
+/// Returns the problems with the stored events of a channel: its quarantine, its dead letters and its pending events.
 fn of_kept(channel: &ChannelStatus) -> Vec<NotReady> {
     let ChannelStatus { quarantine, dead_letters, .. } = channel;
     let mut reasons = Vec::new();
@@ -140,7 +139,6 @@ fn of_kept(channel: &ChannelStatus) -> Vec<NotReady> {
     reasons
 }
 
-/// Returns the problems with a lane.
 fn of_lane(channel: &str, lane: &LaneStatus) -> Vec<NotReady> {
     let stopped = match (&lane.error, &lane.reading) {
         (Some(error), _) if lane.state == LaneState::Blocked => Some(of_problem(error, Kind::SinkBlocked)),
@@ -185,7 +183,7 @@ fn of_activity(activity: &Activity) -> Option<NotReady> {
         Activity::Gone => Some(NotReady::new(Kind::ChannelGone, "does not exist or is archived")),
         Activity::InDoubt { error, .. } => Some(NotReady::new(Kind::InDoubt, &*error.message)),
         Activity::Waiting { error } if error.needs_attention => Some(of_problem(error, Kind::ReadingBlocked)),
-        // The caller reports these cases itself, with numbers.
+        // These activities are no problem, or `of_reading` or `of_kept` reports the problem with its numbers.
         Activity::QuarantineFull
         | Activity::TooManyLate
         | Activity::Waiting { .. }

@@ -1,12 +1,12 @@
-//! Reports proofs and workflows that appeared in two channels. A proof belongs to at most one of them. A workflow can belong
-//! to both.
+//! Reports proofs and workflows that appeared in two channels. A proof belongs to at most one channel. A workflow can
+//! belong to both channels.
 
 use crate::configured::{ConfiguredChannel, by_id};
-use channel::{ChannelStatus, RecentEvents, RejectionReason, SharedProofs, SharedWorkflow, SignedField};
+use channel::{ChannelStatus, RejectionReason, SharedProofs, SharedWorkflow, SignedField};
 use ledger::{Ledger, QuarantinedDuplicates};
 use proof::verify::Hash;
 
-/// Returns the workflows of a channel that another channel showed first and that the operator did not expect here.
+/// Returns the workflows of a channel that appeared in another channel first and that the channel's `expect` does not list.
 pub(super) fn shared_workflows(
     channel: &ConfiguredChannel,
     ledger: &Ledger,
@@ -23,17 +23,8 @@ pub(super) fn shared_workflows(
     workflows.filter(|shared| !is_expected(&shared.workflow_id)).collect()
 }
 
-/// Returns the quarantined events of a channel whose proofs another channel showed too: one entry per other channel.
-pub(super) fn quarantined_duplicates(
-    channel: &ConfiguredChannel,
-    ledger: &Ledger,
-    recent: &RecentEvents,
-) -> Vec<QuarantinedDuplicates> {
-    ledger.held_back(|digest| recent.shown_in(digest).filter(|place| place.channel_id != channel.channel.id))
-}
-
-/// Reports the duplicates of each channel to this channel and to the other one. If a channel runs elsewhere, the
-/// instance there reports them.
+/// Adds the duplicates of each channel to the status of this channel and of the other channel. If a channel runs in another
+/// instance, that instance reports them.
 pub(super) fn report(
     known: &[ConfiguredChannel],
     duplicates: Vec<Vec<QuarantinedDuplicates>>,
@@ -68,20 +59,21 @@ pub(super) fn reason(channel: &str, shared: &SharedProofs) -> String {
     let first = format!("first offset {offset}, there {other_offset}, proof {digest}");
     if *held_back && reason != RejectionReason::ProofOfChannel.name() {
         return format!(
-            "{events} of its events were delivered in channel {other} too ({first}), and are quarantined here ({reason}): \
-             where that is right, `channeld quarantine drop {channel} --reason {reason}`; where they are this channel's, \
-             correct `[channels.{channel}.expect]`, reload, and `channeld quarantine retry {channel} --all \
-             --reason {reason}`"
+            "{events} of its events were also delivered in channel {other} ({first}), and are quarantined here ({reason}): \
+             if they belong to channel {other}, run `channeld quarantine drop {channel} --reason {reason}`; if they belong \
+             to this channel, correct `[channels.{channel}.expect]`, reload the configuration, and run `channeld \
+             quarantine retry {channel} --all --reason {reason}`"
         );
     }
     if *held_back {
         return format!(
-            "{events} of its events have a proof that channel {other} showed before ({first}), and are quarantined: where they \
-             are this channel's, `channeld channels pin {channel}`, and with `--apply` once its values are right; where not, `channeld quarantine drop {channel} --reason proof-of-channel`"
+            "{events} of its events have a proof that appeared in channel {other} before ({first}), and are quarantined: if \
+             they belong to this channel, run `channeld channels pin {channel}`, check the values, and run it again with \
+             `--apply`; otherwise run `channeld quarantine drop {channel} --reason proof-of-channel`"
         );
     }
     format!(
-        "{events} of its events have a proof that channel {other} showed too ({first}), where they are quarantined: decide \
-         whose they are, in channel {other}"
+        "{events} of its events have a proof that also appeared in channel {other} ({first}), where they are quarantined: \
+         decide in channel {other} which channel they belong to"
     )
 }

@@ -1,6 +1,6 @@
-//! Reads the Markdown of the runbook, and fills its paragraphs to a width.
+//! Parses the Markdown of the runbook, and wraps its paragraphs.
 
-/// Fills the paragraphs and the list items of Markdown to `width` columns. Code and tables stay as they are.
+/// Wraps the paragraphs and the list items of Markdown at `width` columns. Code and tables do not change.
 pub fn filled(markdown: &str, width: usize) -> String {
     let mut blocks: Vec<(bool, String)> = Vec::new();
     let (mut is_code, mut continues) = (false, false);
@@ -31,12 +31,11 @@ fn marker(line: &str) -> Option<usize> {
     if line.starts_with("* ") { Some(2) } else { is_numbered.then_some(number + 2) }
 }
 
-/// The cells of a row.
 pub(super) fn cells(row: &str) -> Vec<&str> {
     row.trim().trim_matches('|').split('|').map(str::trim).collect()
 }
 
-/// A text without Markdown marks. Of a link, the label is left.
+/// Removes the marks of Markdown from a text. A link is replaced by its label.
 pub(super) fn inline(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * **Only the configuration in force.** The counts of a channel or sink that is no longer configured are kept, in case it
-//!   is configured again, but they are not shown.
+//! * **Only the current configuration.** If a channel or sink is no longer configured, its counts are kept, because it can
+//!   be configured again, but the scrape omits them.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use ledger::Pause;
 use proof::event::Offset;
 use telemetry::metrics::{self, Metrics};
 
-/// Deprecated names, which remain for one version, and the metrics that they repeat.
+/// Deprecated names, which remain for one version, and the current names of the same metrics.
 const DEPRECATED: [(&str, &str); 4] = [
     ("channeld_channel_late_full", "channeld_channel_pending_full"),
     ("channeld_claims_lost_total", "channeld_leases_lost_total"),
@@ -26,7 +26,6 @@ const DEPRECATED: [(&str, &str); 4] = [
     ("channeld_late_proofs", "channeld_pending_events"),
 ];
 
-/// Returns the whole text.
 pub(super) fn text(metrics: &Metrics, report: &Report, live: bool) -> prometheus::Result<String> {
     let configured = report.channels.iter().map(|channel| (&*channel.channel, channel)).collect();
     let mut families = metrics.registry.gather();
@@ -50,7 +49,6 @@ pub(super) fn text(metrics: &Metrics, report: &Report, live: bool) -> prometheus
     TextEncoder::new().encode_to_string(&families)
 }
 
-/// Repeats a metric under its deprecated name.
 fn repeated(name: &str, current: &str, families: &[MetricFamily]) -> Option<MetricFamily> {
     let mut family = families.iter().find(|family| family.name() == current)?.clone();
     family.set_name(name.to_owned());
@@ -136,7 +134,7 @@ fn of_lane(gauges: &mut Gauges, channel: &str, lane: &LaneStatus) {
     }
 }
 
-/// At least one second if the channel or sink is paused.
+/// The duration of a pause in seconds, at least 1; 0 without a pause.
 fn paused_seconds(pause: Option<Pause>) -> i64 {
     pause.map_or(0, |pause| (Timestamp::now().as_second() - pause.since.as_second()).max(1))
 }

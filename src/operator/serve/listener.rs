@@ -11,7 +11,7 @@
 //!
 //! # Cancellation
 //!
-//! Dropping [`Listener`] ends the thread at once, whatever its clients do.
+//! Dropping [`Listener`] ends the thread at once. It does not wait for clients.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -77,7 +77,7 @@ impl Listener {
         let serve = move || {
             let accept = async || listener.accept().await.map(|(client, _)| client);
             runtime.block_on(stopped.run_until_cancelled(server::serve(accept, router, BOUNDS)));
-            // A report may still be waiting for the state. Its client has gone.
+            // A report may still wait for the state. Its client is no longer connected.
             runtime.shutdown_background();
         };
         let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(serve)?;

@@ -1,8 +1,8 @@
 //! Checks whether the process makes progress, for `/livez` and for the service manager's watchdog.
 //!
-//! A process that cannot make progress must not look alive, for example if no async thread runs or no signature is checked.
-//! A restart helps in these cases. An outage elsewhere must not look like a hang, because a restart would not help: a
-//! service that does not answer, a sink that refuses, a proof that does not arrive.
+//! A process that makes no progress must not look alive, for example if no async thread runs or no signature is checked. A
+//! restart helps in these cases. A restart does not help if the problem is outside the process: the service does not
+//! answer, a sink refuses events, or a proof does not arrive. The process must look alive during these problems.
 //!
 //! # Invariants
 //!
@@ -68,9 +68,9 @@ impl Liveness {
         Self { limits: LIMITS, runtime, blocking, checking, processors, writes }
     }
 
-    /// Runs the heartbeat of the runtime. It never ends. It must be a separate task on the runtime of the channels.
+    /// Runs the heartbeats forever. Must be a separate task on the runtime of the channels.
     pub async fn beat(self) {
-        // If the runtime shuts down and refuses work, that does not count.
+        // If the runtime shuts down, it refuses the task, and no progress is noted.
         let blocking = || async { tokio::task::spawn_blocking(|| ()).await.is_ok() };
         let checking = || async {
             self.processors.turn().await;

@@ -87,10 +87,7 @@ async fn livez(State(state): State<RouterState>) -> Response {
 }
 
 async fn readyz(State(state): State<RouterState>, headers: HeaderMap) -> Response {
-    let not_ready = match state.report().await {
-        Ok(report) => report.not_ready,
-        Err(why) => vec![why],
-    };
+    let not_ready = state.report().await.map_or_else(|why| vec![why], |report| report.not_ready);
     let ready = not_ready.is_empty();
     let reasons: Vec<_> = not_ready.iter().map(ToString::to_string).collect();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };

@@ -32,15 +32,13 @@ use ledger::{LostEntries, Quarantined};
 use proof::event::Offset;
 use telemetry::ALWAYS;
 
-/// The operations of the current configuration.
 type CurrentOperations = watch::Receiver<Arc<Operations>>;
 
-/// The sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestSender {
     /// An operator. If another instance owns the channel, the request is forwarded to it.
     Operator,
-    /// Another instance. It finds the right instance itself.
+    /// Another instance. It forwards the requests of its operators to the right instance itself.
     Instance,
 }
 
@@ -60,7 +58,6 @@ macro_rules! requests {
             }
         )*
 
-        /// Serves all requests.
         pub(crate) fn routes(operations: CurrentOperations, sender: RequestSender) -> Router {
             Router::new()$(.route($path, route::<$request>()))*.with_state((operations, sender))
         }
@@ -104,7 +101,8 @@ fn route<R: Request>() -> MethodRouter<RouteState> {
     }
 }
 
-/// Logs who asks for a change, if the request names a person. The lines about the change follow. Bodies are not logged.
+/// Logs who requests a change, if the request names a person. The operation then logs the change itself. Bodies of events
+/// are not logged.
 fn note<R: Request>(headers: &HeaderMap, request: &R) {
     let Some(by) = headers.get(BY).and_then(|by| by.to_str().ok()) else { return };
     let said = serde_json::to_value(request).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! HTTP/1.1 connections, bounded in every way that a slow or hostile client could stretch them.
+//! Serves HTTP/1.1 connections. Every resource that a slow or hostile client can use is bounded.
 //!
 //! # Invariants
 //!
@@ -80,7 +80,7 @@ where
 /// A client that has not sent a whole request yet.
 struct IdleClient {
     task: AbortHandle,
-    /// Set when the connection is decided: by its request, which is then carried out, or by its eviction.
+    /// Set when the whole request has arrived, which is then carried out, or when the connection is evicted.
     asked: Arc<AtomicBool>,
 }
 
@@ -89,7 +89,7 @@ impl IdleClient {
         !self.asked.load(Ordering::Relaxed) && !self.task.is_finished()
     }
 
-    /// Ends the connection, unless its request has arrived meanwhile.
+    /// Ends the connection, unless its request has arrived meanwhile. Returns whether the connection was ended.
     fn evict(self) -> bool {
         let has_asked = self.asked.swap(true, Ordering::Relaxed);
         if !has_asked {
@@ -144,7 +144,7 @@ async fn answer(
     match timeout(bounds.each_step, to_bytes(Body::new(body), bounds.body)).await {
         Ok(Ok(body)) => {
             if asked.swap(true, Ordering::Relaxed) {
-                // Evicted at this moment: this task is aborted at its next await.
+                // The connection was evicted at this moment, so this task is aborted at its next await.
                 return pending().await;
             }
             let answer = router.call(Request::from_parts(head, Body::from(body))).await;

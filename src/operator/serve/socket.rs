@@ -4,7 +4,7 @@
 //!
 //! * **Only the owner can connect.** The socket has mode 0600 before it gets its name.
 //! * **Bounded:** see [`BOUNDS`].
-//! * **Optional.** A daemon whose state path is too long for a socket runs without one, and says so.
+//! * **Optional.** A daemon whose state path is too long for a socket runs without a socket and logs the reason.
 //!
 //! # Cancellation
 //!
@@ -42,7 +42,7 @@ const MAX_PATH: usize = 107;
 
 const BOUNDS: Bounds = Bounds { clients: 16, body: 1024 * 1024, each_step: Duration::from_secs(10) };
 
-/// A listening socket. Its file is removed when it is dropped.
+/// A listening socket. Dropping it removes its file.
 #[derive(Debug)]
 pub struct Socket {
     listener: UnixListener,

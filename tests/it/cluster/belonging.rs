@@ -83,8 +83,8 @@ impl Pair {
 
     /// Waits until both channels report the shared proofs as a reason, once each.
     async fn until_both_say_so(&self) {
-        let held_back = "of its events have a proof that channel c0 showed before";
-        let first = "of its events have a proof that channel c1 showed too";
+        let held_back = "of its events have a proof that appeared in channel c0 before";
+        let first = "of its events have a proof that also appeared in channel c1";
         self.until_they_say_so([("c1", held_back), ("c0", first)]).await;
     }
 
@@ -142,8 +142,8 @@ async fn events_first_seen_by_another_instance_are_delivered_once_a_pin_decides(
     assert_eq!(pair.tell(&["resume", "c0"]).await, Some(0));
     pair.publish(1);
     pair.until_delivered([vec![6], (1..=5).collect()]).await;
-    let held_back = "5 of its events have a proof that channel c1 showed before";
-    let first = "5 of its events have a proof that channel c0 showed too";
+    let held_back = "5 of its events have a proof that appeared in channel c1 before";
+    let first = "5 of its events have a proof that also appeared in channel c0";
     pair.until_they_say_so([("c0", held_back), ("c1", first)]).await;
     assert_eq!(pair.tell(&["quarantine", "retry", "c0", "--all"]).await, Some(1), "nothing says whose they are");
 

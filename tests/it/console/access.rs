@@ -28,7 +28,7 @@ async fn a_one_time_address_admits_one_browser_once() {
     let stolen = stranger.get(&path).await;
     assert_eq!((stolen.status, stolen.headers.get(SET_COOKIE)), (StatusCode::FORBIDDEN, None));
     assert!(stolen.body.contains("already used"), "{stolen:?}");
-    assert_eq!(visitor.get("/").await.status, StatusCode::OK, "who was first stays in");
+    assert_eq!(visitor.get("/").await.status, StatusCode::OK, "the first browser stays signed in");
 
     // A second browser enters with an address that the first browser requests.
     let invited = visitor.submit("/invite", "/invite", &[]).await;
@@ -108,7 +108,7 @@ async fn foreign_hosts_origins_and_forms_are_refused() {
 }
 
 #[tokio::test]
-async fn a_read_only_console_changes_nothing_and_offers_nothing() {
+async fn a_read_only_console_changes_nothing_and_offers_no_change() {
     let (_simulator, setup) = with_table(3).await;
     let daemon = super::daemon_with_rows(&setup, 3).await;
     let console = setup.console(&["--read-only"]).await;

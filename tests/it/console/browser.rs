@@ -24,7 +24,7 @@ async fn a_newcomer_finds_verifies_and_replays_an_event() {
     let decoded: serde_json::Value = serde_json::from_str(&decoded).unwrap();
     browser.fill("#search", decoded["chain_event"]["tx_hash"].as_str().unwrap()).await;
     browser.press("Search").await;
-    browser.until("one is found", "return document.querySelectorAll('a.open').length == 1").await;
+    browser.until("one event is listed", "return document.querySelectorAll('a.open').length == 1").await;
     assert_eq!(browser.offsets().await, [offset]);
     // The list shows which field matched.
     let why = browser.run("return document.querySelector('.why').innerText").await;
@@ -32,17 +32,23 @@ async fn a_newcomer_finds_verifies_and_replays_an_event() {
     let marked = browser.run("return document.querySelector('.why mark').innerText").await;
     assert_eq!(marked, decoded["chain_event"]["tx_hash"]);
     browser.click("a.open").await;
-    browser.until("it is shown", "return !!document.querySelector('.side.signed')").await;
+    browser.until("the page of the event is shown", "return !!document.querySelector('.side.signed')").await;
     browser.press("Verify again").await;
-    browser.until("it is verified", "return document.body.innerText.includes('Verified again at')").await;
+    browser.until("the event is verified again", "return document.body.innerText.includes('Verified again at')").await;
     let text = browser.text().await;
     assert!(text.contains("The proof is valid: 4 of 4") && text.contains("Signed by the network"), "{text}");
     browser.run("scrollTo(0, 0)").await;
     browser.press("Replay to").await;
-    browser.until("it is asked", "return document.body.innerText.includes('Replay the event?')").await;
+    browser
+        .until("the console asks for confirmation", "return document.body.innerText.includes('Replay the event?')")
+        .await;
     browser.press("Replay the event").await;
-    browser.until("it has arrived", "return document.body.innerText.includes('Replayed to local at')").await;
-    browser.until("its history says so", "return document.body.innerText.includes('requested by an operator')").await;
+    browser
+        .until("the replayed event arrives", "return document.body.innerText.includes('Replayed to local at')")
+        .await;
+    browser
+        .until("the history shows the replay", "return document.body.innerText.includes('requested by an operator')")
+        .await;
     daemon.stop().await;
 }
 
@@ -58,21 +64,21 @@ async fn filters_are_kept_in_the_url() {
         browser.click(&format!("input[name={facet}][value='{value}']")).await;
         browser.run(&format!("document.querySelector('input[name={facet}]').closest('form').requestSubmit()")).await;
         let chosen = format!("return new URLSearchParams(location.search).getAll('{facet}').join() == '{value}'");
-        browser.until("it is chosen", &chosen).await;
+        browser.until("the value is in the address", &chosen).await;
     }
     let offsets = browser.offsets().await;
     assert!(!offsets.is_empty() && offsets.len() < 60, "{offsets:?}");
     let address = browser.run("return location.href").await;
     browser.go(address.as_str().unwrap()).await;
-    assert_eq!(browser.offsets().await, offsets, "the address says it all");
+    assert_eq!(browser.offsets().await, offsets, "the address contains all filters");
     let others =
         "return [...document.querySelectorAll('td[data-label=Type]')].every(cell => cell.innerText == 'watcher.event')";
-    browser.until("only those", others).await;
+    browser.until("only events of the chosen type are listed", others).await;
     // The key `j` moves to the next event.
     browser.run("document.activeElement.blur()").await;
     browser.type_keys("jj").await;
     let second = "return document.activeElement === document.querySelectorAll('a.open')[1]";
-    browser.until("the second is chosen", second).await;
+    browser.until("the second event has the focus", second).await;
     daemon.stop().await;
 }
 
@@ -89,11 +95,14 @@ async fn new_events_do_not_move_the_page_being_read() {
     let place = "return [scrollY, Math.round(document.querySelectorAll('a.open')[40].getBoundingClientRect().top)]";
     let stood = browser.run(place).await;
     simulator.publish(0, 7);
-    browser.until("they are announced", "const bar = document.getElementById('arrived'); return !bar.hidden && bar.innerText.includes('7 new events')").await;
-    assert_eq!((browser.offsets().await, browser.run(place).await), (before, stood), "nothing has moved");
+    browser.until("the new events are announced", "const bar = document.getElementById('arrived'); return !bar.hidden && bar.innerText.includes('7 new events')").await;
+    assert_eq!((browser.offsets().await, browser.run(place).await), (before, stood), "the list has not moved");
     browser.click("#arrived a").await;
     browser
-        .until("they are shown", "return [...document.querySelectorAll('a.open')].some(a => a.href.endsWith('/107'))")
+        .until(
+            "the new events are listed",
+            "return [...document.querySelectorAll('a.open')].some(a => a.href.endsWith('/107'))",
+        )
         .await;
     daemon.stop().await;
 }
@@ -112,21 +121,28 @@ async fn polling_retrying_and_dropping_are_labeled_buttons() {
     browser.enter(&console.address).await;
     simulator.publish(0, 1);
     browser.press("Poll now").await;
-    browser.until("it is said", "return document.body.innerText.includes('new events arrived')").await;
+    browser.until("the page reports new events", "return document.body.innerText.includes('new events arrived')").await;
 
     browser.press("Show the quarantine").await;
     browser.click("a.open").await;
-    browser.until("it is shown", "return document.body.innerText.includes('Unverified content')").await;
+    browser
+        .until("the quarantined event is shown", "return document.body.innerText.includes('Unverified content')")
+        .await;
     browser.press("Retry").await;
     browser.press("Retry the quarantined event").await;
     browser
-        .until("it is kept", "return document.body.innerText.includes('still rejected and kept in the quarantine')")
+        .until(
+            "the event stays in the quarantine",
+            "return document.body.innerText.includes('still rejected and kept in the quarantine')",
+        )
         .await;
     browser.click("a.open").await;
     browser.press("Drop").await;
-    browser.until("it is asked", "return document.body.innerText.includes('cannot be undone')").await;
+    browser
+        .until("the console asks for confirmation", "return document.body.innerText.includes('cannot be undone')")
+        .await;
     browser.press("Drop the quarantined event").await;
-    browser.until("it is gone", "return document.body.innerText.includes('The quarantine is empty')").await;
+    browser.until("the event is dropped", "return document.body.innerText.includes('The quarantine is empty')").await;
     daemon.stop().await;
 }
 
@@ -140,25 +156,39 @@ async fn two_browsers_survive_a_restart_of_the_daemon() {
     browser.enter(&console.address).await;
     // An address works only once.
     other.go(&console.address).await;
-    other.until("it is refused", "return document.body.innerText.includes('already used')").await;
+    other
+        .until("the second use of the address is refused", "return document.body.innerText.includes('already used')")
+        .await;
     browser.press("Open in another browser").await;
     browser.press("Create an address").await;
-    browser.until("there is one", "return !!document.querySelector('.copied input')").await;
+    browser.until("the page shows an address", "return !!document.querySelector('.copied input')").await;
     let invited = browser.run("return document.querySelector('.copied input').value").await;
     other.enter(invited.as_str().unwrap()).await;
     assert_eq!(other.offsets().await.len(), 3);
 
     for browser in [&browser, &other] {
         browser.go(&format!("{}/daemon", console.base())).await;
-        browser.until("it is there", "return document.body.innerText.includes('Channels and their sinks')").await;
+        browser
+            .until("the page shows the daemon", "return document.body.innerText.includes('Channels and their sinks')")
+            .await;
     }
     daemon.stop().await;
     for browser in [&browser, &other] {
-        browser.until("it is away", "return document.body.innerText.includes('The daemon is unreachable')").await;
+        browser
+            .until(
+                "the page reports that the daemon is unreachable",
+                "return document.body.innerText.includes('The daemon is unreachable')",
+            )
+            .await;
     }
     let daemon = setup.start();
     for browser in [&browser, &other] {
-        browser.until("it is back", "return document.body.innerText.includes('Channels and their sinks')").await;
+        browser
+            .until(
+                "the page shows the daemon again",
+                "return document.body.innerText.includes('Channels and their sinks')",
+            )
+            .await;
     }
     daemon.stop().await;
 }
@@ -176,15 +206,15 @@ async fn event_text_never_runs_as_script() {
     let console = setup.console(&[]).await;
     browser.enter(&console.address).await;
     let is_text = "return document.body.innerText.includes('<script>') && !document.title.startsWith('pwned') && document.images.length == 0";
-    browser.until("it is a text in the list", is_text).await;
+    browser.until("the markup is shown as text in the list", is_text).await;
     browser.click("a.open").await;
     browser
         .until(
-            "it is a text on its own page",
+            "the markup is shown as text on the page of the event",
             &format!("if (!document.querySelector('.side')) return false; {is_text}"),
         )
         .await;
-    // A script does not run even if it gets into a page.
+    // The content policy blocks a script even if a page contains one.
     browser.run("const script = document.createElement('script'); script.textContent = 'document.title = \"pwned\"'; document.body.append(script)").await;
     assert_ne!(browser.run("return document.title").await, json!("pwned"));
     daemon.stop().await;
@@ -198,7 +228,7 @@ async fn pages_pass_accessibility_rules_in_every_theme_and_width() {
     browser.go(console.base()).await;
     browser
         .until(
-            "there are events",
+            "events are listed",
             "if (document.querySelectorAll('a.open').length > 3) return true; location.reload(); return false",
         )
         .await;
@@ -230,7 +260,7 @@ async fn pages_pass_accessibility_rules_in_every_theme_and_width() {
             let marks = browser.run("return document.querySelectorAll('.why mark').length > 0").await;
             assert_eq!(marks, json!(page == "/?q=chain_event"), "{page} {scheme} {width}");
             let fits = browser.run("return document.documentElement.scrollWidth <= innerWidth").await;
-            assert_eq!(fits, json!(true), "{page} {scheme} {width}: it is wider than the screen");
+            assert_eq!(fits, json!(true), "{page} {scheme} {width}: the page is wider than the screen");
         }
     }
 }

@@ -19,7 +19,9 @@ async fn a_forged_event_shows_its_reason_and_can_be_retried_or_dropped() {
     let daemon = super::daemon_with_rows(&setup, 2).await;
     let console = setup.console(&[]).await;
     let visitor = console.enter().await;
-    let held = visitor.until("/held", "it is quarantined", |page| page.body.contains("/held/quarantine/c0/2")).await;
+    let held = visitor
+        .until("/held", "the forged event is quarantined", |page| page.body.contains("/held/quarantine/c0/2"))
+        .await;
     assert!(held.body.contains("event-hash-mismatch"), "{held:?}");
     let one = visitor.get("/held/quarantine/c0/2").await;
     for said in ["Not delivered.", "Unverified content", "The proof is invalid", "not as expected", "do not act on it"]
@@ -39,7 +41,10 @@ async fn a_forged_event_shows_its_reason_and_can_be_retried_or_dropped() {
 
     let confirm = visitor.get("/do/drop?channel=c0&offset=2").await;
     assert!(confirm.body.contains("cannot be undone"), "{confirm:?}");
-    assert!(visitor.get("/held").await.body.contains("/held/quarantine/c0/2"), "nothing is changed by looking");
+    assert!(
+        visitor.get("/held").await.body.contains("/held/quarantine/c0/2"),
+        "showing the description changes nothing"
+    );
     visitor.submit("/do/drop?channel=c0&offset=2", "/do/drop", &[("channel", "c0"), ("offset", "2")]).await;
     let held = visitor.get("/held").await;
     assert!(held.body.contains("Dropped: 1 event.") && held.body.contains("The quarantine is empty"), "{held:?}");
@@ -70,14 +75,14 @@ async fn dead_letters_are_replayed_and_sinks_paused_and_resumed() {
     receiver.always(None);
     let place = [("channel", "c0"), ("sink", "hook"), ("offset", "2")];
     visitor.submit("/do/redeliver-dead?channel=c0&sink=hook&offset=2", "/do/redeliver-dead", &place).await;
-    eventually("it arrives", || (receiver.received() == 1).then_some(())).await;
+    eventually("the dead letter arrives", || (receiver.received() == 1).then_some(())).await;
     let dropped = [("channel", "c0"), ("sink", "hook"), ("offset", "1")];
     visitor.submit("/do/drop-dead?channel=c0&sink=hook&offset=1", "/do/drop-dead", &dropped).await;
     let held = visitor.get("/held").await;
     assert!(held.body.contains("Dropped: 1 event.") && held.body.contains("/held/dead/c0/hook/3"), "{held:?}");
     assert!(!held.body.contains("/held/dead/c0/hook/1\"") && !held.body.contains("/held/dead/c0/hook/2\""), "{held:?}");
 
-    // Deliver an event of the table again, from its own page.
+    // Replay an event of the table from its own page.
     let list = visitor.get("/").await;
     let path = list.link("class=\"open\" href=\"").unwrap();
     let page = visitor.get(&path).await;
@@ -87,7 +92,7 @@ async fn dead_letters_are_replayed_and_sinks_paused_and_resumed() {
     let members: Vec<_> = members.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let sent = visitor.submit(&format!("/do/redeliver?{to}"), "/do/redeliver", &members).await;
     assert_eq!(&sent.headers["location"], &path.parse::<reqwest::header::HeaderValue>().unwrap());
-    assert_eq!(receiver.received(), 2, "the answer waits for it");
+    assert_eq!(receiver.received(), 2, "the answer waits until the event has arrived");
     let page = visitor.get(&path).await;
     assert!(page.body.contains("Replayed to hook at"), "{page:?}");
     assert!(page.body.contains("requested by an operator"), "{page:?}");
@@ -111,7 +116,9 @@ async fn dead_letters_are_replayed_and_sinks_paused_and_resumed() {
     assert!(page.body.contains("still pending") && !page.body.contains("<html"), "{page:?}");
     assert_eq!(receiver.received(), 2, "the paused sink receives nothing");
     visitor.submit("/do/resume?channel=c0&sink=hook", "/do/resume", &[("channel", "c0"), ("sink", "hook")]).await;
-    visitor.until(&history, "it has arrived", |page| page.body.matches("requested by an operator").count() == 2).await;
+    visitor
+        .until(&history, "the event has arrived", |page| page.body.matches("requested by an operator").count() == 2)
+        .await;
     eventually("the resumed sink receives events", || (receiver.received() == 4).then_some(())).await;
     let log = daemon.stop().await;
     assert_eq!(log.lines("requested by an operator").len(), 6);
@@ -126,7 +133,7 @@ async fn the_daemon_page_shows_problems_with_remedies_and_outlives_the_daemon() 
     let daemon = super::daemon_with_rows(&setup, 3).await;
     let console = setup.console(&[]).await;
     let visitor = console.enter().await;
-    let page = visitor.until("/daemon", "it is blocked", |page| page.body.contains("blocked")).await;
+    let page = visitor.until("/daemon", "the sink is blocked", |page| page.body.contains("blocked")).await;
     for said in ["not ready", "class=\"runbook\"", "Signers", "Lag, events", "Delivered per second", "Delivery latency"]
     {
         assert!(page.body.contains(said), "{said}: {page:?}");
@@ -135,9 +142,15 @@ async fn the_daemon_page_shows_problems_with_remedies_and_outlives_the_daemon() 
         assert!(page.body.contains(&signer.to_string()), "{signer}");
     }
     daemon.stop().await;
-    visitor.until("/daemon/now", "it is away", |page| page.body.contains("The daemon is unreachable")).await;
-    assert_eq!(visitor.get("/").await.offsets().len(), 3, "the table is read without it");
+    visitor
+        .until("/daemon/now", "the page reports that the daemon is unreachable", |page| {
+            page.body.contains("The daemon is unreachable")
+        })
+        .await;
+    assert_eq!(visitor.get("/").await.offsets().len(), 3, "the table is read without a daemon");
     let daemon = setup.start();
-    visitor.until("/daemon/now", "it is back", |page| page.body.contains("Channels and their sinks")).await;
+    visitor
+        .until("/daemon/now", "the page shows the daemon again", |page| page.body.contains("Channels and their sinks"))
+        .await;
     daemon.stop().await;
 }

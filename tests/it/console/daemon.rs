@@ -7,7 +7,8 @@ use crate::support::{Admin, Answer, Answered, Database, Setup};
 
 /// The time at which the daemon started to record the history, according to the page.
 fn since(page: &Answer) -> String {
-    page.link("Recorded since <time datetime=\"").unwrap_or_else(|| panic!("it does not say since when: {page:?}"))
+    page.link("Recorded since <time datetime=\"")
+        .unwrap_or_else(|| panic!("the page does not state the time of the first sample: {page:?}"))
 }
 
 /// The number of trend lines on the page.
@@ -24,14 +25,14 @@ async fn a_reopened_console_shows_the_last_hour() {
     let visitor = first.enter().await;
     simulator.publish(0, 7);
     let drawn = |page: &Answer| page.body.contains("Recorded since") && lines(page) >= 2;
-    let page = visitor.until("/daemon", "the first sample is there", drawn).await;
+    let page = visitor.until("/daemon", "the charts show the first samples", drawn).await;
     let noted = since(&page);
     drop(first);
 
     let second = setup.console(&[]).await;
     let visitor = second.enter().await;
     let page = visitor.get("/daemon").await;
-    assert_eq!(since(&page), noted, "the console begins nothing anew");
+    assert_eq!(since(&page), noted, "a new console shows the same history");
     assert!(lines(&page) >= 2, "{page:?}");
 
     let admin = Admin::of(&mut daemon).await;
@@ -49,7 +50,7 @@ async fn a_reopened_console_shows_the_last_hour() {
     // A new process starts a new history.
     let mut daemon = setup.start();
     daemon.until_logged("channeld starts").await;
-    let page = visitor.until("/daemon", "it is back", |page| page.body.contains("Recorded since")).await;
+    let page = visitor.until("/daemon", "the daemon runs again", |page| page.body.contains("Recorded since")).await;
     assert_ne!(since(&page), noted);
     daemon.stop().await;
 }
@@ -74,17 +75,21 @@ async fn the_page_of_one_instance_shows_all_instances_and_owners() {
     let console = setups[0].console(&[]).await;
     let visitor = console.enter().await;
     let shared = |page: &Answer| ["north", "south"].map(|owner| owned(page, owner)) == [2, 2];
-    let page = visitor.until("/daemon", "each owns two", shared).await;
+    let page = visitor.until("/daemon", "each instance owns two channels", shared).await;
     for said in
         ["Instances", "north", "south", "Owners of channels", "this instance", "Runs in instance <bdi>south</bdi>"]
     {
         assert!(page.body.contains(said), "{said}: {page:?}");
     }
     let drawn = |page: &Answer| page.body.matches("aria-label=\"Lag, events: now 0").count() == 4;
-    visitor.until("/daemon", "the other instance's hours are drawn as well", drawn).await;
+    visitor.until("/daemon", "the charts of the other instance are drawn as well", drawn).await;
 
     south.stop().await;
-    visitor.until("/daemon", "one owns all", |page| owned(page, "north") == 4 && owned(page, "south") == 0).await;
+    visitor
+        .until("/daemon", "one instance owns all channels", |page| {
+            owned(page, "north") == 4 && owned(page, "south") == 0
+        })
+        .await;
     north.stop().await;
 }
 
@@ -110,7 +115,7 @@ async fn the_history_of_a_late_delivery_is_shown_while_pending_and_afterwards() 
     simulator.prove(0, 1);
     let console = setup.console(&[]).await;
     let visitor = console.enter().await;
-    let page = visitor.until("/", "it is delivered", |page| page.offsets().len() == 2).await;
+    let page = visitor.until("/", "the late event is delivered", |page| page.offsets().len() == 2).await;
     let id = simulator.announcement().channels[0];
     let late = visitor.get(&format!("/event/{id}/1")).await;
     assert!(
@@ -132,7 +137,8 @@ async fn service_page(setup: &Setup) -> Answer {
     setup.write_but("channels.c0.sinks", vec!["file"]);
     let console = setup.console(&[]).await;
     let visitor = console.enter().await;
-    let list = visitor.until("/", "the service shows it", |page| page.body.contains("/at-service/")).await;
+    let list =
+        visitor.until("/", "the list shows the events of the service", |page| page.body.contains("/at-service/")).await;
     setup.write();
     for link in list.body.split("href=\"/at-service/").skip(1) {
         let page = visitor.get(&format!("/at-service/{}", link.split_once('"').unwrap().0)).await;
@@ -140,5 +146,5 @@ async fn service_page(setup: &Setup) -> Answer {
             return page;
         }
     }
-    panic!("the service does not show it: {list:?}");
+    panic!("the service does not return the event: {list:?}");
 }

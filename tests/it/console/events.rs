@@ -18,7 +18,7 @@ async fn all(visitor: &Visitor, first: &str) -> Vec<i64> {
         assert_eq!(page.status, StatusCode::OK, "{page:?}");
         offsets.extend(page.offsets());
         next = page.link("rel=\"next\" href=\"");
-        assert!(offsets.len() < 10_000, "it does not end");
+        assert!(offsets.len() < 10_000, "the pages do not end");
     }
     offsets
 }
@@ -84,7 +84,7 @@ async fn pages_list_every_event_once_and_filters_apply() {
     let (begun, rest) = word.split_at(20);
     for (searched, shown) in [(word, format!("<mark>{word}</mark>")), (begun, format!("<mark>{begun}</mark>{rest}"))] {
         let page = visitor.get(&format!("/?q={}", searched.to_uppercase())).await;
-        assert!(page.body.contains(&format!("<bdi>tx_hash</bdi>: <bdi>{shown}")), "why it is a hit: {page:?}");
+        assert!(page.body.contains(&format!("<bdi>tx_hash</bdi>: <bdi>{shown}")), "the matching field: {page:?}");
     }
     assert!(!visitor.get("/").await.body.contains("<mark>"), "nothing was searched");
     // The page shows the total number of hits, even if it cannot list all of them.
@@ -129,7 +129,7 @@ async fn a_manual_poll_is_immediate_and_counts_new_events() {
     daemon.until_logged("batch recorded").await;
     let console = setup.console(&[]).await;
     let visitor = console.enter().await;
-    let page = visitor.until("/", "they are there", |page| page.offsets().len() == 5).await;
+    let page = visitor.until("/", "all events are listed", |page| page.offsets().len() == 5).await;
     let new = format!("/new?mark={}", page.attribute("data-mark"));
     assert_eq!(visitor.get(&new).await.body, r#"{"count":0,"most":false}"#);
 
@@ -141,9 +141,9 @@ async fn a_manual_poll_is_immediate_and_counts_new_events() {
     );
     let page = visitor.get("/").await;
     assert!(page.body.contains("new events arrived"), "{page:?}");
-    visitor.until(&new, "they are counted", |new| new.body == r#"{"count":3,"most":false}"#).await;
+    visitor.until(&new, "the new events are counted", |new| new.body == r#"{"count":3,"most":false}"#).await;
     assert_eq!(visitor.get("/").await.offsets().len(), 8);
-    assert!(!visitor.get("/").await.body.contains("new events arrived"), "it is said once");
+    assert!(!visitor.get("/").await.body.contains("new events arrived"), "the notice is shown once");
 
     visitor.submit("/", "/poll", &[]).await;
     assert!(visitor.get("/").await.body.contains("no new events"));
@@ -211,7 +211,7 @@ async fn event_text_is_shown_as_text() {
     let daemon = daemon_with_rows(&setup, 1).await;
     let console = setup.console(&[]).await;
     let visitor = console.enter().await;
-    let list = visitor.until("/", "it is shown", |page| page.offsets() == [1]).await;
+    let list = visitor.until("/", "the event is listed", |page| page.offsets() == [1]).await;
     let one = visitor.get(&list.link("class=\"open\" href=\"").unwrap()).await;
     let search = visitor.get("/?q=%3Cscript%3E%22%27&type=%3Cscript%3E").await;
     let found = visitor.get("/?q=only").await;

@@ -12,7 +12,7 @@ async fn offsets(visitor: &Visitor, path: &str) -> Vec<i64> {
         assert!(!page.body.contains("notice bad"), "{path}: {page:?}");
         offsets.extend(page.offsets());
         next = page.link("rel=\"next\" href=\"");
-        assert!(offsets.len() < 1_000, "it does not end");
+        assert!(offsets.len() < 1_000, "the pages do not end");
     }
     offsets
 }
@@ -32,7 +32,7 @@ async fn a_table_in_postgresql_is_listed_searched_and_counted() {
         let daemon = setup.start();
         let console = setup.console(&["--from", "warehouse"]).await;
         let visitor = console.enter().await;
-        visitor.until("/export?as=csv", "all are there", |sheet| sheet.body.lines().count() == 181).await;
+        visitor.until("/export?as=csv", "all events are in the table", |sheet| sheet.body.lines().count() == 181).await;
         let listed = offsets(&visitor, "/?rows=50").await;
         assert_eq!(listed.len(), 180, "{search}");
         let of_one = offsets(&visitor, "/?channel=c1&verdict=verified&verdict=unsigned").await;
@@ -59,9 +59,9 @@ async fn a_table_in_postgresql_is_listed_searched_and_counted() {
         simulator.publish(1, 4);
         let count =
             |new: &crate::support::Answer| serde_json::from_str::<Value>(&new.body).is_ok_and(|new| new["count"] == 4);
-        visitor.until(&new, "they are counted", count).await;
+        visitor.until(&new, "the new events are counted", count).await;
         // On a busy machine, the time of a page can run out before its first row.
-        let list = visitor.until("/", "it lists them", |page| !page.offsets().is_empty()).await;
+        let list = visitor.until("/", "the page lists events", |page| !page.offsets().is_empty()).await;
         let path = list.link("class=\"open\" href=\"").unwrap();
         let one = visitor.get(&path).await;
         assert!(one.body.contains("Delivered to"), "{search}: {one:?}");

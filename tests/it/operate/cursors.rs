@@ -9,7 +9,7 @@ async fn a_cursor_moved_back_repeats_the_announced_events_on_that_sink_only() {
     let receiver = Receiver::start().await;
     let setup = Setup::reading(&simulator).with_webhook("hook", &receiver);
     let mut daemon = setup.start();
-    daemon.until("all arrive", |_| setup.lines() == 6 && receiver.received() == 6).await;
+    daemon.until("all events arrive", |_| setup.lines() == 6 && receiver.received() == 6).await;
     daemon.stop().await;
     assert_eq!(setup.tell(&["cursor", "show", "--json"]).await.each("cursor"), [6, 6]);
 
@@ -24,10 +24,14 @@ async fn a_cursor_moved_back_repeats_the_announced_events_on_that_sink_only() {
     assert_eq!(setup.tell(&["cursor", "show", "--json"]).await.each("cursor"), [6, 4]);
     let back = setup.tell(&["cursor", "set", "c0", "--back-to", "5", "--yes", "--json"]).await;
     assert_eq!((back.each("repeated"), back.each("passed_over")), (vec![1.into(), 0.into()], vec![0.into(), 0.into()]));
-    assert_eq!(setup.tell(&["cursor", "show", "--json"]).await.each("cursor"), [5, 4], "4 stays");
+    assert_eq!(
+        setup.tell(&["cursor", "show", "--json"]).await.each("cursor"),
+        [5, 4],
+        "a cursor below the target does not move"
+    );
 
     let mut daemon = setup.start();
-    daemon.until("they arrive again", |_| receiver.received() == 8).await;
+    daemon.until("the repeated events arrive", |_| receiver.received() == 8).await;
     daemon.stop().await;
     assert_eq!(offsets(&receiver.delivered()), [1, 2, 3, 4, 5, 6, 5, 6]);
     assert_eq!(setup.offsets("c0"), [1, 2, 3, 4, 5, 6]);

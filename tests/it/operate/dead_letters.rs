@@ -25,7 +25,7 @@ async fn an_event_refused_too_long_becomes_a_dead_letter_and_keeps_its_id_on_rep
     receiver.always(Some(Reply::Refuse(422, None)));
     let mut daemon = setup.start();
     daemon.until("all events become dead letters", |daemon| daemon.log().lines(GIVEN_UP).len() == 3).await;
-    assert_eq!((setup.lines(), receiver.received()), (3, 0), "the other sink has them");
+    assert_eq!((setup.lines(), receiver.received()), (3, 0), "the other sink has the events");
 
     let listed = setup.tell(&["dead-letters", "list", "--json"]).await;
     assert_eq!(listed.each("offset"), [1, 2, 3]);
@@ -37,21 +37,25 @@ async fn an_event_refused_too_long_becomes_a_dead_letter_and_keeps_its_id_on_rep
     assert!(String::from_utf8(shown.out).unwrap().contains(&truth[&2]));
     let report = setup.tell(&["status", "--json"]).await.json().remove(0);
     assert_eq!(report["dead_letters"]["events"], 3);
-    assert_eq!(report["channels"][0]["lanes"][1]["cursor"], 3, "the lane has gone on");
+    assert_eq!(report["channels"][0]["lanes"][1]["cursor"], 3, "the cursor has passed the dead letters");
 
     receiver.always(None);
     let replay = ["dead-letters", "replay", "c0", "--sink", "hook"];
     assert_eq!(setup.tell(&[&replay[..], &["2"]].concat()).await.code, Some(0));
-    daemon.until("it arrives", |_| receiver.received() == 1).await;
+    daemon.until("the replayed event arrives", |_| receiver.received() == 1).await;
     assert_eq!(setup.tell(&["dead-letters", "list", "--json"]).await.each("offset"), [1, 3]);
     assert_eq!(setup.tell(&[&replay[..], &["--since", "2020-01-01T00:00:00Z"]].concat()).await.code, Some(0));
-    daemon.until("all arrive", |_| receiver.received() == 3).await;
+    daemon.until("all events arrive", |_| receiver.received() == 3).await;
     daemon.stop().await;
 
     assert_eq!(offsets(&receiver.delivered()), [2, 1, 3]);
     let received =
         |of: &[Delivered]| of.iter().map(|one| (one.offset, one.received.clone())).collect::<BTreeMap<_, _>>();
-    assert_eq!(received(&receiver.delivered()), received(&setup.delivered()), "when they were first read");
+    assert_eq!(
+        received(&receiver.delivered()),
+        received(&setup.delivered()),
+        "the times at which the events were first read"
+    );
     assert_eq!(receiver.ids(), [&ids[1], &ids[0], &ids[2]].map(|id| id.as_str().unwrap()));
     assert!(setup.tell(&["dead-letters", "list", "--json"]).await.json().is_empty());
 }
@@ -64,7 +68,7 @@ async fn an_always_refused_event_delays_no_other_and_is_dropped_only_on_confirma
     let poison = id_of(&simulator, 2).await;
     receiver.refuse(Some(Box::new(move |body| body.contains(&poison))));
     let mut daemon = setup.start();
-    daemon.until("the others arrive", |_| receiver.received() == 2).await;
+    daemon.until("the other events arrive", |_| receiver.received() == 2).await;
     daemon.stop().await;
     assert_eq!(offsets(&receiver.delivered()), [1, 3]);
 
@@ -76,7 +80,7 @@ async fn an_always_refused_event_delays_no_other_and_is_dropped_only_on_confirma
     assert!(setup.tell(&["dead-letters", "list", "--json"]).await.json().is_empty());
 }
 
-/// Fills the dead letters of a channel, so that no other one fits.
+/// Fills the dead letters of a channel completely.
 async fn fill_dead_letters(setup: &Setup, channel: ChannelId) {
     let (offset, reason) = (Offset::new(FILLER).unwrap(), "a test".to_owned());
     let facts =

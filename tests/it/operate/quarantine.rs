@@ -26,7 +26,7 @@ fn correct(setup: &mut Setup, simulator: &Simulator) {
 async fn run_until_quarantined(setup: &Setup, events: usize) {
     let mut daemon = setup.start();
     let rejected = "event rejected: not delivered";
-    daemon.until("it is rejected", |daemon| daemon.log().lines(rejected).len() == events).await;
+    daemon.until("the events are rejected", |daemon| daemon.log().lines(rejected).len() == events).await;
     daemon.until_logged("batch recorded").await;
     daemon.stop().await;
 }
@@ -46,9 +46,9 @@ async fn without_a_daemon_quarantined_events_are_listed_shown_and_dropped_on_con
     assert_eq!(setup.tell(&["quarantine", "show", "c0", "3"]).await.code, Some(64));
 
     let retried = setup.tell(&["quarantine", "retry", "c0", "--all"]).await;
-    assert_eq!(retried.code, Some(1), "it still does not hold: {retried:?}");
+    assert_eq!(retried.code, Some(1), "the events are still rejected: {retried:?}");
     assert_eq!(setup.tell(&["quarantine", "drop", "c0", "2"]).await.code, Some(64));
-    assert_eq!(setup.tell(&["quarantine", "list", "--json"]).await.json().len(), 2, "nothing was dropped yet");
+    assert_eq!(setup.tell(&["quarantine", "list", "--json"]).await.json().len(), 2, "nothing is dropped without --yes");
     assert_eq!(setup.tell(&["quarantine", "drop", "c0", "2", "--yes"]).await.code, Some(0));
     assert_eq!(setup.tell(&["quarantine", "list", "c0", "--json"]).await.each("offset"), [4]);
 }
@@ -72,7 +72,7 @@ async fn a_missed_signer_rotation_is_recovered_with_a_stopped_daemon() {
     daemon.stop().await;
 
     let first_read = setup.delivered().iter().filter(|delivered| delivered.received < rejected).count();
-    assert_eq!(first_read, 3, "but for the new one");
+    assert_eq!(first_read, 3, "all events except the new one");
     let sorted = |mut offsets: Vec<i64>| {
         offsets.sort_unstable();
         offsets
@@ -88,7 +88,7 @@ async fn a_missed_signer_rotation_is_recovered_while_the_daemon_runs() {
     let receiver = Receiver::start().await;
     let mut setup = with_signers_of_yesterday(&simulator).with_webhook("hook", &receiver);
     let mut daemon = setup.start();
-    daemon.until("both have passed them", |daemon| daemon.log().lines("batch recorded").len() == 2).await;
+    daemon.until("both sinks have passed the events", |daemon| daemon.log().lines("batch recorded").len() == 2).await;
     let retry = ["quarantine", "retry", "c0", "--all"];
     let too_early = setup.tell(&retry).await;
     assert_eq!(too_early.code, Some(1), "{too_early:?}");
@@ -97,11 +97,13 @@ async fn a_missed_signer_rotation_is_recovered_while_the_daemon_runs() {
     daemon.signal(rustix::process::Signal::HUP);
     daemon.until_logged("configuration reloaded").await;
     let retried = setup.tell(&retry).await;
-    assert_eq!(retried.code, Some(1), "the forged one is kept: {retried:?}");
+    assert_eq!(retried.code, Some(1), "the forged event stays in the quarantine: {retried:?}");
     simulator.publish_one(0, PROVED);
     daemon.until("the valid events arrive", |_| setup.lines() == 4 && receiver.received() == 4).await;
     daemon
-        .until("it is recorded", |daemon| daemon.log().lines("event delivered as an operator asked").len() == 6)
+        .until("the late deliveries are logged", |daemon| {
+            daemon.log().lines("event delivered as an operator asked").len() == 6
+        })
         .await;
     assert_eq!(setup.tell(&["quarantine", "list", "--json"]).await.each("offset"), [3]);
     daemon.kill().await;
@@ -137,9 +139,9 @@ async fn a_full_quarantine_stops_only_its_channel_until_there_is_room() {
     assert!(said && reasons.len() == 1, "{report:#}");
     let dropped = setup.tell(&["quarantine", "drop", "c0", &FILLER.to_string(), "--yes"]).await;
     assert_eq!(dropped.code, Some(0), "{dropped:?}");
-    daemon.until("reading goes on", |_| setup.lines() == 4).await;
+    daemon.until("the channel reads again", |_| setup.lines() == 4).await;
     assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0));
-    assert_eq!(daemon.stop().await.lines(full).len(), 1, "it is said once");
+    assert_eq!(daemon.stop().await.lines(full).len(), 1, "the message is logged once");
     let kept = setup.tell(&["quarantine", "list", "c0", "--json"]).await.json();
     let forged = kept.iter().find(|kept| kept["offset"] == 2).unwrap();
     assert_eq!((kept.len(), &forged["reason"]), (1000, &"event-hash-mismatch".into()), "{forged}");
@@ -157,8 +159,8 @@ async fn a_pending_event_with_a_bad_proof_waits_while_the_quarantine_is_full() {
     setup.set("verification.min_required_signatures", 1);
 
     let (mut daemon, asked) = (setup.start(), simulator.requests().event);
-    // An event whose proof does not hold is fetched once more before it is rejected.
-    daemon.until("it is asked for again", |_| simulator.requests().event >= asked + 3).await;
+    // An event with an invalid proof is requested a second time before it is rejected.
+    daemon.until("the event is requested again", |_| simulator.requests().event >= asked + 3).await;
     let report = setup.tell(&["status", "--json"]).await.json().remove(0);
     let shown = &report["channels"][0];
     assert_eq!((&shown["late"], &shown["quarantined"]), (&1.into(), &1000.into()), "{report:#}");
@@ -167,7 +169,7 @@ async fn a_pending_event_with_a_bad_proof_waits_while_the_quarantine_is_full() {
     assert_eq!(dropped.code, Some(0), "{dropped:?}");
     let mirror = setup.path("state/cursors.json");
     let is_settled = || std::fs::read_to_string(&mirror).unwrap().contains(r#""late_events": 0"#);
-    daemon.until("it is quarantined", |_| is_settled()).await;
+    daemon.until("the event is quarantined", |_| is_settled()).await;
     daemon.stop().await;
     assert_eq!(setup.quarantined(channel, Offset::new(1).unwrap()).await.reason, "too-few-signatures");
 }

@@ -22,7 +22,7 @@ async fn a_running_daemon_answers_at_a_socket_only_its_owner_can_use() {
     let simulator = service(&[PROVED, FORGED, PROVED, FORGED]).await;
     let setup = Setup::reading(&simulator);
     let mut daemon = setup.start();
-    daemon.until("the good ones arrive", |_| setup.lines() == 2).await;
+    daemon.until("the valid events arrive", |_| setup.lines() == 2).await;
     daemon.until_logged("batch recorded").await;
 
     let socket = setup.path("state/control.sock");
@@ -53,7 +53,7 @@ async fn a_state_path_too_long_for_a_socket_does_not_stop_the_daemon() {
     let mut setup = Setup::reading(&simulator);
     setup.set("state.path", setup.path(&"long".repeat(30)).display().to_string());
     let mut daemon = setup.start();
-    daemon.until("it arrives", |_| setup.lines() == 1).await;
+    daemon.until("the event arrives", |_| setup.lines() == 1).await;
     assert_eq!(setup.tell(&["cursor", "show"]).await.code, Some(1));
     let said = daemon.stop().await.at("WARN");
     assert!(said.len() == 1 && said[0]["error"].as_str().unwrap().contains("shorter state.path"), "{said:?}");
@@ -64,7 +64,7 @@ async fn state_commands_need_no_secrets() {
     let simulator = Simulator::start(Options { events: 3, ..Options::default() }).await.unwrap();
     let mut setup = Setup::reading(&simulator);
     let mut daemon = setup.start();
-    daemon.until("the backlog arrives", |_| setup.lines() == 3).await;
+    daemon.until("all events arrive", |_| setup.lines() == 3).await;
     daemon.stop().await;
     setup.remove("api.api_key");
     setup.set("api.api_key_file", "/nowhere/at/all");

@@ -60,7 +60,7 @@ fn wait_for_end(plug: &Receiver<()>) {
 fn a_stuck_runtime_and_its_recovery_are_noticed() {
     let (runtime, liveness) = (runtime(1), watched());
     runtime.spawn(liveness.clone().beat());
-    until(&liveness, "it turns", Result::is_ok);
+    until(&liveness, "the runtime runs", Result::is_ok);
     let (mut plugs, stuck) = (Vec::new(), Arc::new(Barrier::new(WORKERS + 1)));
     for _ in 0..WORKERS {
         let (open, plug) = plug();
@@ -72,9 +72,9 @@ fn a_stuck_runtime_and_its_recovery_are_noticed() {
         });
     }
     stuck.wait();
-    until(&liveness, "it is stuck", says("the async runtime has made no progress for "));
+    until(&liveness, "the runtime is stuck", says("the async runtime has made no progress for "));
     drop(plugs);
-    until(&liveness, "it turns again", Result::is_ok);
+    until(&liveness, "the runtime runs again", Result::is_ok);
 }
 
 #[test]
@@ -83,9 +83,9 @@ fn stuck_blocking_threads_are_noticed() {
     runtime.spawn(liveness.clone().beat());
     let (open, plug) = plug();
     runtime.spawn_blocking(move || wait_for_end(&plug));
-    until(&liveness, "they are stuck", says("no blocking task has finished for "));
+    until(&liveness, "the blocking threads are stuck", says("no blocking task has finished for "));
     drop(open);
-    until(&liveness, "they work again", Result::is_ok);
+    until(&liveness, "the blocking threads work again", Result::is_ok);
 }
 
 #[test]
@@ -98,14 +98,14 @@ fn stuck_verification_threads_make_the_process_not_live() {
     };
     let (mut plugs, number) = (Vec::new(), liveness.processors.number());
     for _ in 0..number {
-        until(&liveness, "a thread is left", Result::is_ok);
+        until(&liveness, "a verification thread is free", Result::is_ok);
         let (open, plug) = plug();
         plugs.push(open);
         work(plug);
     }
-    until(&liveness, "none is left", says("no signature has been checked for "));
+    until(&liveness, "no verification thread is free", says("no signature has been checked for "));
     plugs.truncate(number - 1);
-    until(&liveness, "one works again", Result::is_ok);
+    until(&liveness, "a verification thread works again", Result::is_ok);
 }
 
 #[test]
@@ -115,13 +115,13 @@ fn a_write_that_hangs_is_noticed_and_named() {
     let (open, plug) = plug();
     let (writes, handle) = (liveness.writes.clone(), runtime.handle().clone());
     let writing = std::thread::spawn(move || handle.block_on(writes.during(async { wait_for_end(&plug) })));
-    until(&liveness, "it hangs", says("a write of the state has been in progress for "));
+    until(&liveness, "the write hangs", says("a write of the state has been in progress for "));
     drop(open);
     writing.join().unwrap();
-    until(&liveness, "it is over", Result::is_ok);
+    until(&liveness, "the write has ended", Result::is_ok);
 }
 
 #[test]
 fn without_heartbeats_a_process_is_not_live() {
-    until(&watched(), "nothing beats", says("the async runtime has made no progress for "));
+    until(&watched(), "no heartbeat runs", says("the async runtime has made no progress for "));
 }

@@ -76,7 +76,7 @@ async fn idle_slow_and_oversized_requests_are_refused() {
             (request("/answer/1", 11) + "12345678901", "HTTP/1.1 413 "),
             (request("/answer/1", 10) + "1234567890", "HTTP/1.1 200 "),
         ] {
-            let answer = timeout(MAX_WAIT, client.ask(&sent)).await.expect("it is bounded");
+            let answer = timeout(MAX_WAIT, client.ask(&sent)).await.expect("the time is bounded");
             assert!(answer.starts_with(answered) && answer.is_empty() == answered.is_empty(), "{sent}: {answer}");
         }
     })
@@ -87,7 +87,7 @@ async fn idle_slow_and_oversized_requests_are_refused() {
 async fn a_client_that_does_not_read_its_answer_is_dropped() {
     served(async |client| {
         let _deaf = client.connect(&request(&format!("/answer/{LARGE}"), 0)).await;
-        let next = timeout(MAX_WAIT, client.ask(&request("/answer/1", 0))).await.expect("it is bounded");
+        let next = timeout(MAX_WAIT, client.ask(&request("/answer/1", 0))).await.expect("the time is bounded");
         assert!(next.starts_with("HTTP/1.1 200 "), "{next}");
     })
     .await;
@@ -97,7 +97,7 @@ async fn a_client_that_does_not_read_its_answer_is_dropped() {
 async fn a_request_is_executed_although_its_client_has_left() {
     served(async |client| {
         drop(client.connect(&request("/work", 0)).await);
-        timeout(MAX_WAIT, client.worked.notified()).await.expect("it is carried out");
+        timeout(MAX_WAIT, client.worked.notified()).await.expect("the request is carried out");
     })
     .await;
 }
