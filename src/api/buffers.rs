@@ -1,11 +1,11 @@
 //! Reusable buffers for bodies.
 //!
-//! A page has the length of hundreds of events, and each page is a little longer or shorter than the last. A new
-//! allocation for each page fragments the heap, and memory then grows while a channel catches up.
+//! A page is as long as hundreds of events, and each page is a little longer or shorter than the last. A new allocation
+//! for each page fragments the heap, and memory then grows while a channel catches up.
 //!
-//! Measured at 50,000 events behind: at most 39 MiB with these buffers and the reused lines of a batch, 44 MiB without
-//! both. At 100,000, mimalloc 2 and 3 use 118 to 129 MiB without both, and mimalloc 3 uses 125 MiB with both. jemalloc
-//! needs `make` to build, which a machine with a Rust toolchain and a C compiler may not have.
+//! Measured with a lag of 50,000 events: at most 39 MiB with these buffers and the shared memory of `record::Lines`, and
+//! 44 MiB without both. With a lag of 100,000 events, mimalloc 2 and 3 use 118 to 129 MiB without both, and mimalloc 3 uses
+//! 125 MiB with both. jemalloc needs `make` to build, which a machine with a Rust toolchain and a C compiler may not have.
 
 use std::mem;
 use std::sync::{Arc, Mutex};
@@ -19,10 +19,11 @@ use net::tasks::lock;
 /// A body of this size is long. A shorter body is copied into its own allocation.
 const LONG: usize = 64 << 10;
 
-/// The number of unused buffers that are kept. A channel that catches up is receiving one page and processing two or
-/// three.
+/// The number of unused buffers that are kept. A channel that catches up receives one page while it processes two or three
+/// others.
 const KEPT: usize = 4;
 
+/// A buffer above this size is not kept.
 const LARGEST: usize = 2 << 20;
 
 #[derive(Debug, Default)]

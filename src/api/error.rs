@@ -150,7 +150,7 @@ pub enum TransientError {
     /// The connection failed because of the name, the network, the port or TLS.
     #[error("the service could not be reached")]
     Connect(#[source] reqwest::Error),
-    /// The connection broke.
+    /// The connection broke before the answer was complete.
     #[error("the connection to the service was lost")]
     Network(#[source] reqwest::Error),
 }
@@ -162,20 +162,17 @@ pub struct InvalidResponse(pub Cow<'static, str>);
 
 /// Settings that no client can work with.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages describe the variants")]
 pub enum SettingsError {
-    /// The base URL is not an `http` or `https` address without user, query and fragment.
     #[error("the base URL must be http:// or https:// with a host, and no user, query or fragment")]
     BaseUrl,
-    /// The key is empty.
     #[error("the API key is empty")]
     NoKey,
-    /// The key contains characters that are not allowed in an HTTP header.
     #[error("the API key has characters that cannot be sent in an HTTP header, such as a line break")]
     KeyCharacters,
     /// TLS cannot work here. The usual cause is that the system's certificates are not installed.
     #[error("TLS could not be initialized: are the system's CA certificates installed?")]
     Tls(#[source] SetupError),
-    /// The HTTP client could not be created.
     #[error("the HTTP client could not be created")]
     Http(#[source] reqwest::Error),
 }

@@ -49,7 +49,7 @@ pub struct Filter {
     /// The chain query's id (query.status).
     #[arg(long, value_parser = text())]
     pub query_id: Option<String>,
-    /// By the time the service created the event: close to the payload's time, not promised equal.
+    /// Bounds on the time at which the service created the event. The payload's own time can differ a little.
     #[command(flatten)]
     pub created: Created,
 }
@@ -110,9 +110,9 @@ impl Filter {
     /// Checks that every filter applies to at least one of the searched types. Without types all filters apply, and the
     /// service decides about types that are unknown here.
     ///
-    /// The documentation does not say whether a filter must apply to all of several types. A filter that applies to one
-    /// of them is accepted here. If the service refuses it, the caller sees the reason. The caller could not work around
-    /// a refusal here.
+    /// The service's documentation does not say whether a filter must apply to all of several types. This check accepts a
+    /// filter that applies to one of them. If the service refuses the filter, the caller sees the reason. If this check
+    /// refused it by mistake, the caller could not use it at all.
     ///
     /// # Errors
     /// Names the first filter that does not apply, and the types that it applies to.

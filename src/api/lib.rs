@@ -13,7 +13,7 @@
 //!   tasks at intervals.
 //! * **Bytes are preserved.** A [`RawEvent`] contains the service's original bytes, whether they are valid UTF-8 or
 //!   not.
-//! * **No retries.** The caller waits and retries: [`ApiError`] tells what to do next.
+//! * **No retries.** The caller waits and retries. The variants of [`ApiError`] state the next step.
 //!
 //! # Cancellation
 //!
@@ -87,7 +87,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// Two clients are equal if they access the same service in the same way.
+/// Two clients are equal if their settings are equal.
 impl PartialEq for Client {
     fn eq(&self, other: &Self) -> bool {
         self.settings == other.settings

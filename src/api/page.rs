@@ -25,8 +25,8 @@ use proof::event::{EventId, RawEvent};
 /// The largest page that the service returns.
 pub const MAX_PAGE: u16 = 200;
 
-/// A page with more records than this is refused. The service's own maximum is [`MAX_PAGE`]. A page with more records than were
-/// requested is accepted.
+/// A page with more records than this is refused. The service's own maximum is [`MAX_PAGE`]. A page that has more records than
+/// were requested, but not more than this, is accepted.
 pub const MAX_RECORDS: usize = 10_000;
 
 /// A page of poll or search.

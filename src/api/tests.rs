@@ -449,6 +449,6 @@ fn reading_a_long_page_yields_to_other_tasks() {
             page = page::read(page.into()) => assert_eq!(offsets(&page.unwrap()), [5]),
             () = another => {}
         }
-        assert_eq!(busy.await.unwrap(), Ok(()), "the other task had its turn");
+        assert_eq!(busy.await.unwrap(), Ok(()), "the other task has run");
     });
 }

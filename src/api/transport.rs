@@ -35,7 +35,7 @@ const NO_TLS: &str = "the server there does not use TLS: should api.base_url beg
 const TLS: &str =
     "the server there does not use plain HTTP: should api.base_url begin with https://, or is the port wrong?";
 
-/// After this many bytes of a body, other tasks get a turn. Decompressing them takes less than a millisecond.
+/// After this many bytes of a body, other tasks get a turn. Decompressing this many bytes takes less than a millisecond.
 const GIVE_WAY: usize = 256 << 10;
 
 impl Client {
@@ -183,7 +183,7 @@ fn base(mut url: Url) -> Result<Url, SettingsError> {
 }
 
 fn broken(error: reqwest::Error) -> ApiError {
-    // The operator knows the address, and the address would hide the cause in a long line.
+    // The operator knows the address. In the message it would only hide the cause in a long line.
     let is_plain = error.url().is_some_and(|url| url.scheme() == "http");
     let error = error.without_url();
     if error.is_decode() && http::find::<io::Error>(&error).is_some_and(|it| it.kind() == io::ErrorKind::InvalidData) {

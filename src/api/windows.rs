@@ -18,7 +18,8 @@ use std::collections::{BTreeMap, VecDeque};
 use super::Page;
 use proof::event::{Offset, RawEvent};
 
-/// How many seconds an event's `created` may lie before that of an event with a lower offset.
+/// How far the order of `created` may differ from the order of offsets: an event may be created at most this many seconds
+/// before an event with a lower offset.
 pub const SKEW: i64 = 60;
 
 /// No event is created in this Unix second or later.
@@ -27,7 +28,7 @@ pub const END_OF_TIME: i64 = 1 << 33;
 /// No event is created in this Unix second or earlier.
 pub const BEFORE_TIME: i64 = -1;
 
-/// If more bytes than this are held back, an eighth of [`SKEW`] is used.
+/// If the events that are held back have more bytes than this, an eighth of [`SKEW`] is used instead of the whole.
 const HELD_BYTES: usize = 24 * 1024 * 1024;
 
 /// The direction of a walk in time.
@@ -52,13 +53,13 @@ pub struct Window {
 /// Why a walk cannot continue without the risk of missing an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InDoubt {
-    /// More events were created in one second than a page holds.
+    /// More events were created in one second than fit into a page.
     Crowded,
     /// The order of `created` differs from the order of offsets by more than [`SKEW`].
     Disordered,
 }
 
-/// A walk, with the events that it holds back.
+/// A walk, and the events that it has read but not returned yet.
 #[derive(Debug)]
 pub struct Windows {
     direction: Direction,
@@ -131,7 +132,7 @@ impl Windows {
         if span == 1 { Err(InDoubt::Crowded) } else { Ok(()) }
     }
 
-    /// Accepts the page of a window and stores the `wanted` events. Returns `false` if the page is cut off: nothing was
+    /// Accepts the page of a window and stores the `wanted` events. Returns `false` if the page is cut off: then nothing is
     /// stored, and the next window is shorter.
     ///
     /// # Errors
@@ -218,8 +219,8 @@ impl Windows {
         ready
     }
 
-    /// The end of the offsets that the walk has completely covered. Ascending, no event up to it is missing.
-    /// Descending, no event down to it is missing.
+    /// The end of the offsets that the walk has completely covered: no event is missing between the start of the walk and
+    /// this offset.
     pub fn settled(&self) -> Option<Offset> {
         Offset::new(self.settled?.abs())
     }

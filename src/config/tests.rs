@@ -279,9 +279,9 @@ fn unset_keys_have_their_defaults() {
     assert_eq!((config.api.page_limit, config.api.idle_wait), (200, Duration::from_secs(5)));
     assert_eq!(config.listen.map(|listen| listen.to_string()).as_deref(), Some("127.0.0.1:9464"));
     assert_eq!((channel.start, &*channel.channel.name), (Start::Earliest, "a"));
-    let signers = channel.verification.verifier.signers();
+    let signers = &channel.verification.verifier.signers;
     assert_eq!((signers.required(), signers.addresses().len()), (4, 10));
-    assert_eq!(channel.verification.verifier.workflow_owner(), proof::verify::workflow_owner("org_1", "1"));
+    assert_eq!(channel.verification.verifier.workflow_owner, proof::verify::workflow_owner("org_1", "1"));
     assert!(config.notes.is_empty());
 }
 
@@ -300,7 +300,7 @@ fn values_are_read_in_every_accepted_notation() {
     assert_eq!(admin.listen, None);
     assert_eq!(Some(start.channels[0].start), proof::event::Offset::new(15520).map(Start::Offset));
     assert_eq!(sinks.channels[0].sinks, ["hook", "out"]);
-    let owner = tenant.channels[0].verification.verifier.workflow_owner();
+    let owner = tenant.channels[0].verification.verifier.workflow_owner;
     assert_eq!(owner, proof::verify::workflow_owner("org_1", "7"));
 }
 
@@ -310,12 +310,12 @@ fn a_channel_overrides_verification_key_by_key() {
     let text = with("channels.a.verification", "workflow_owner", &format!("{owner:?}"));
     let config = load(&format!("{text}unsigned = \"drop\"\n"), &[]).expect("one owner a level");
     let verification = &config.channels[0].verification;
-    assert_eq!(verification.verifier.workflow_owner().to_string(), owner);
+    assert_eq!(verification.verifier.workflow_owner.to_string(), owner);
     assert_eq!((verification.unsigned, verification.ordering), (UnsignedPolicy::Drop, Ordering::Available));
 
     let text = GOOD.replace("org_id = \"org_1\"", &format!("workflow_owner = {owner:?}"));
     let config = load(&format!("{text}[channels.a.verification]\norg_id = \"org_2\"\n"), &[]).expect("the other way");
-    let found = config.channels[0].verification.verifier.workflow_owner();
+    let found = config.channels[0].verification.verifier.workflow_owner;
     assert_eq!(found, proof::verify::workflow_owner("org_2", "1"));
 }
 

@@ -186,19 +186,19 @@ fn newly_rejected(before: &Verifier, after: &Verifier, seen: &[SignerStatus]) ->
     if seen.is_empty() {
         return rejected;
     }
-    let (owner, new_owner) = (before.workflow_owner(), after.workflow_owner());
+    let (owner, new_owner) = (before.workflow_owner, after.workflow_owner);
     if owner != new_owner {
         rejected.push(format!(
             "the workflow owner is now {new_owner}, but all events verified recently belong to {owner}: further events of that owner will be rejected (wrong-owner)"
         ));
     }
-    let (required, newly_required) = (before.signers().required(), after.signers().required());
+    let (required, newly_required) = (before.signers.required(), after.signers.required());
     if newly_required > required {
         rejected.push(format!(
             "{newly_required} signatures are now required instead of {required}: events with fewer than {newly_required} will be rejected (too-few-signatures)"
         ));
     }
-    let is_gone = |signer: &&SignerStatus| !after.signers().addresses().contains(&signer.signer);
+    let is_gone = |signer: &&SignerStatus| !after.signers.addresses().contains(&signer.signer);
     let gone: Vec<_> = seen.iter().filter(is_gone).map(|gone| gone.signer.to_string()).collect();
     if !gone.is_empty() {
         rejected.push(format!(

@@ -11,7 +11,7 @@ pub enum StateError {
         "{path} is in use by another channeld (process {holder}): stop that one, or give this one its own state.path"
     )]
     InUse { path: String, holder: String },
-    /// The state cannot be used in its present form. The text says why, and gives a remedy.
+    /// The state cannot be used in its present form. The text contains the reason and a remedy.
     #[error("{0}")]
     Unusable(String),
     /// The file system or the database reported an error. `doing` names the failed operation and its target.
@@ -20,13 +20,12 @@ pub enum StateError {
     /// The database server cannot be reached, or rejects the request.
     #[error("the state's database cannot be used")]
     Database(#[source] Arc<dyn std::error::Error + Send + Sync>),
-    /// The database itself is damaged. It is replaced if a mirror exists.
+    /// The sled database is damaged. If the mirror `cursors.json` can be read, a new database starts from it.
     #[error("the state database is damaged: {0}")]
     DamagedDatabase(String),
     /// A stored entry or the mirror cannot be read.
     #[error("the state is damaged: {0}")]
     Damaged(String),
-    /// The state is being closed.
     #[error("the state is closed")]
     Closed,
 }

@@ -10,8 +10,8 @@
 //!
 //! # Cancellation
 //!
-//! Dropping the future of a started commit does not undo the commit. Neither does dropping the [`LeasedLedger`]: the channel
-//! can be claimed again when the commit is written.
+//! Dropping the future of a started commit does not undo the commit. Dropping the [`LeasedLedger`] does not undo it either:
+//! the channel can be claimed again only after the commit has been written.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -63,14 +63,14 @@ pub struct Ledgers {
     pub leases_taken: IntCounter,
     /// Leases that this process has lost.
     pub leases_lost: IntCounter,
-    /// The tasks that write. They end when this is dropped.
+    /// The tasks that write. They end when this value is dropped.
     tasks: JoinSet<()>,
 }
 
 /// A leased ledger, and the remembered proofs of its channel, oldest first.
 pub type LedgerAndProofs = (LeasedLedger, Vec<Proof>);
 
-/// The ledger of a channel, with the channel's lease, which is released when this is dropped.
+/// The ledger and the lease of a channel. The lease is released after this value has been dropped.
 #[derive(Debug)]
 pub struct LeasedLedger {
     /// The right to run the channel.
@@ -79,8 +79,8 @@ pub struct LeasedLedger {
     pub ledger: Arc<Mutex<Ledger>>,
     store: Arc<dyn Store>,
     commits: mpsc::Sender<Request>,
-    /// Wakes the tasks that wait for room in the order in which they began to wait, so that a test run can be
-    /// reproduced exactly.
+    /// Wakes the tasks that wait for a change of the ledger, in the order in which they began to wait. The fixed order
+    /// makes test runs reproducible.
     changed: Notify,
     owner: Arc<Owner>,
 }
@@ -227,8 +227,7 @@ impl LeasedLedger {
             // were applied.
             let mut ledger = self.ledger();
             let effects = ledger.apply(commit)?;
-            let answer = CommitWaiter { _owner: self.owner.clone(), done };
-            room.send(Request { lease: self.lease.clone(), effects, answer });
+            room.send((effects, CommitWaiter { owner: self.owner.clone(), done }));
         }
         self.changed.notify_waiters();
         written.await.map_err(|_| StateError::Closed)?

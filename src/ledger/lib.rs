@@ -1,10 +1,18 @@
 //! The state of one channel: the cursor of each lane, the pending events, the quarantined events, the dead letters, the
-//! proofs that were delivered recently, and the workflows that the channel has shown.
+//! proofs that were delivered recently, and the workflows that appeared in the channel's events.
 //!
-//! * `rules`: a [`Ledger`] is kept in memory. It is loaded when the channel is claimed. Only [`Ledger::apply`] interprets a
-//!   [`Commit`]: it returns the [`Effects`] that a [`Store`] must persist, or refuses the commit.
+//! * `rules`: a [`Ledger`] is the state in memory. It is loaded when the lease of the channel is acquired. Only
+//!   [`Ledger::apply`] interprets a [`Commit`]: it returns the [`Effects`] that a [`Store`] must persist, or refuses the
+//!   commit.
 //! * `ledgers`: a [`LeasedLedger`] is the right to change a channel's ledger. The ledger cannot be changed without it.
 //! * [`store`]: persists effects and does not interpret them.
+//!
+//! # Terms
+//!
+//! * To *claim* a channel is to acquire its lease and to load its ledger.
+//! * A channel *shows* a proof or a workflow if the service returns an event of the channel that contains it.
+//! * A lane has *passed* an event if its cursor is at the offset of the event or above.
+//! * In the names of items, `late` means pending. A pending event is `owed` to the lanes that have passed it.
 //!
 //! # Invariants
 //!

@@ -39,8 +39,8 @@ pub struct Ledger {
     proofs: Chunks,
     workflows: BTreeMap<WorkflowId, ShownWorkflow>,
     version: u64,
-    /// The quarantined events that [`held_back`](Self::held_back) finds from the quarantine alone. The store shows them
-    /// to other instances.
+    /// The result of [`held_back`](Self::held_back) for the events whose original location is recorded in the quarantine.
+    /// The store publishes it to other instances.
     shown_before: Vec<QuarantinedDuplicates>,
 }
 
@@ -257,8 +257,8 @@ impl Ledger {
         self.quarantined.insert(key, facts);
     }
 
-    /// A quarantined event becomes pending for the lanes that have passed it. If no lane has passed it and it is not
-    /// pending already, it stays in the quarantine, because the lanes will read it in order.
+    /// Makes a quarantined event pending for the lanes that have passed it. If no lane has passed the event and the event
+    /// is not pending already, it stays in the quarantine, because every lane will still read it in order.
     fn release(&mut self, key: EventKey, mut late: PendingEvent, sinks: &[SinkName], changes: &mut Changes) {
         let Some(facts) = self.quarantined.get(&key) else { return };
         (late.bytes, late.received) = (facts.bytes, facts.received);
@@ -377,8 +377,7 @@ impl Ledger {
         Room::of(self.dead_letters.values().map(|event| event.bytes))
     }
 
-    /// The position that a sink has confirmed. `None` if the cursor was set and has not been reached by delivering
-    /// since.
+    /// The position that a sink has confirmed. `None` if the cursor was set and the sink has confirmed nothing since.
     pub fn confirmed(&self, sink: &str) -> Option<Confirmed> {
         self.confirmed.get(sink).copied()
     }
@@ -388,8 +387,8 @@ impl Ledger {
         &self.history
     }
 
-    /// The recorded time that the channel has run and polled the service, in seconds. Waits for proofs are measured
-    /// with this clock, because it does not depend on the time of day and does not advance while the daemon is stopped.
+    /// The total time, in seconds, during which the channel has polled the service. Waits for proofs are measured with
+    /// this clock, because it does not depend on the time of day and does not advance while the daemon is stopped.
     pub fn asked(&self) -> u64 {
         self.asked
     }

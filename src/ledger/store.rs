@@ -36,7 +36,7 @@ pub use sled::Sled;
 
 use shared::{LeaseTerm, Membership};
 
-/// Runs work that blocks on a thread of its own.
+/// Runs blocking work on a separate thread.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StateError> + Send + 'static,
 ) -> Result<T, StateError> {
@@ -53,7 +53,7 @@ pub struct Lease {
     pub epoch: u64,
     /// Fires when another instance has taken over the channel.
     pub lost: CancellationToken,
-    /// The time until which the lease is in force. `None`: it never ends.
+    /// The time until which the lease is in force. `None` if the lease never ends.
     pub(crate) term: Option<Arc<LeaseTerm>>,
 }
 
@@ -63,7 +63,7 @@ impl Lease {
         Self { channel, epoch: 0, lost: CancellationToken::new(), term: None }
     }
 
-    /// Whether another instance can own the channel at some time.
+    /// Whether other instances share the store, so that one of them can take over the channel.
     pub fn is_shared(&self) -> bool {
         self.term.is_some()
     }
@@ -89,22 +89,21 @@ pub enum CommitOutcome {
     Fatal(StateError),
 }
 
-/// Why nothing may be written under a lease anymore. The channel must be claimed and loaded again.
+/// Why nothing more may be written under a lease. The channel must be claimed and loaded again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages name each field")]
 pub enum Loss {
     /// The lease has ended, or another instance has taken over the channel.
     #[error("this instance's lease of the channel has ended")]
     Ended,
-    /// Another instance owns the channel.
     #[error("another instance owns the channel")]
     Overtaken,
     /// After a failover, or after a backup was restored, the store has an older state of the channel than it
     /// acknowledged.
     #[error("the database has lost commits: it has version {stored} of the channel, after it acknowledged {recorded}")]
     Behind { stored: u64, recorded: u64 },
-    /// The store has a newer state of the channel than its only writer. This is a defect, or another program changed the
-    /// store.
+    /// The store has a newer state of the channel than this instance, which is its only writer. This is a defect, or another
+    /// program changed the store.
     #[error("the database has version {stored} of the channel, and its only writer is at {version}")]
     Ahead { stored: u64, version: u64 },
 }
@@ -124,7 +123,7 @@ pub struct LostEntries {
     pub kept: Option<String>,
 }
 
-/// A place that stores ledgers. A method fails if the store cannot be read or written.
+/// Stores ledgers. A method fails if the store cannot be read or written.
 #[async_trait]
 pub trait Store: Send + Sync + fmt::Debug {
     /// Claims a channel and returns all its entries. Bodies are represented by their size only. `None` if another

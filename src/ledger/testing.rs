@@ -17,7 +17,7 @@ pub struct Disk {
     entries: Mutex<BTreeMap<(ChannelId, Key), Bytes>>,
     /// The version of each channel's ledger.
     versions: Mutex<BTreeMap<ChannelId, u64>>,
-    /// Commits that are executed after the next one, each with the version that its sender knew.
+    /// Delayed commits, which are executed after the next one. Each has the last version that its sender knew.
     late: Mutex<Vec<(Lease, Effects, u64)>>,
 }
 
@@ -119,7 +119,10 @@ impl Store for InMemory {
         }
         if matches!(write, Write::Done | Write::Unsynced) {
             for (lease, effects) in &*group {
-                assert!(self.disk.execute(lease, effects, recorded(lease.channel)), "a commit is no late copy");
+                assert!(
+                    self.disk.execute(lease, effects, recorded(lease.channel)),
+                    "this commit is not a delayed copy"
+                );
                 lock(&self.acknowledged).insert(lease.channel, effects.summary.version);
             }
             for (lease, effects, recorded) in std::mem::take(&mut *lock(&self.disk.late)) {

@@ -49,7 +49,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(20);
 pub struct Connection {
     /// The authorities that TLS trusts instead of the system's.
     pub authorities: Option<Authorities>,
-    /// The client's certificate, for servers that ask for one.
+    /// The client's certificate, for servers that request one.
     pub identity: Option<Identity>,
     /// Whether to use a proxy.
     pub proxy: Proxy,
@@ -61,21 +61,17 @@ pub struct Connection {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the texts describe the fields")]
 pub enum Proxy {
-    /// As the environment variables say: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`.
+    /// The proxy that the environment variables select: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`.
     #[default]
     Environment,
     /// No proxy, regardless of the environment.
     Direct,
-    /// Always this proxy, regardless of the environment. For an https server the client asks the proxy for a tunnel
-    /// (CONNECT). The proxy sees the requests to an http server. The URL is http or https, without credentials.
+    /// Always this proxy, regardless of the environment. The URL is http or https, without credentials. For an https server
+    /// the client requests a tunnel (CONNECT) from the proxy. For an http server the proxy sees the requests.
     Named { url: Url, authorization: Option<HeaderValue> },
 }
 
 impl Proxy {
-    fn speaks_tls(&self) -> bool {
-        matches!(self, Self::Named { url, .. } if url.scheme() == "https")
-    }
-
     fn apply(&self, client: ClientBuilder) -> Result<ClientBuilder, reqwest::Error> {
         Ok(match self {
             Self::Environment => client,
@@ -102,8 +98,8 @@ pub fn client_for(url: &Url) -> Result<ClientBuilder, SetupError> {
     client_by(url, &Connection::default(), Arc::default())
 }
 
-/// Returns a client builder for `url` with these settings. `asked` becomes true when the server asks for a client
-/// certificate. A server that refuses a certificate often just closes the connection, and `asked` then explains why.
+/// Returns a client builder for `url` with these settings. `asked` becomes true when the server requests a client
+/// certificate. A server that refuses a certificate often just closes the connection. `asked` then helps to explain this.
 ///
 /// # Errors
 /// [`SetupError`].
@@ -113,7 +109,7 @@ pub fn client_by(url: &Url, connection: &Connection, asked: Arc<AtomicBool>) -> 
         check_public(url)?;
     }
     // A client of plain http needs no certificates, so it works on systems without any.
-    let is_used = url.scheme() == "https" || proxy.speaks_tls();
+    let is_used = url.scheme() == "https" || matches!(proxy, Proxy::Named { url, .. } if url.scheme() == "https");
     let mut tls = tls(authorities.as_ref(), identity.as_ref(), is_used, asked)?;
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let mut client = reqwest::Client::builder()
@@ -131,7 +127,7 @@ pub fn client_by(url: &Url, connection: &Connection, asked: Arc<AtomicBool>) -> 
 
 /// Configures TLS with ring, for one client and not for the whole process. If `is_used` is true, the server's
 /// certificate is checked against `authorities`, or against the system's authorities if `authorities` is `None`. `asked`
-/// becomes true when the server asks for the client's certificate.
+/// becomes true when the server requests the client's certificate.
 ///
 /// # Errors
 /// If the certificates cannot be used.

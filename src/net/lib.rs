@@ -1,14 +1,4 @@
-//! Network access and helpers for channeld's clients and tasks.
-//!
-//! | module | contents |
-//! |---|---|
-//! | [`secret`] | a text that is never shown |
-//! | [`http`] | TLS, proxies and headers of every client |
-//! | [`postgres`] | connecting to a PostgreSQL server: the state's database and the databases of sinks |
-//! | [`tasks`] | waiting for a newer value, joining a task, locking |
-//! | [`memory`] | the memory limit of all channels together, and of each |
-//! | [`retry`] | waits that grow |
-//! | [`time`] | a time as an operator writes it |
+//! Code that channeld's clients and tasks share. The head of each module states its contents.
 
 #![forbid(unsafe_code)]
 

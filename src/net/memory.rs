@@ -1,7 +1,7 @@
 //! Bounds the memory of all channels together: pages, events in progress, and events that wait for sinks.
 //!
-//! The limit covers the bodies of the service's responses, the lines of records, and the copies of events that are set
-//! aside or quarantined. Each byte counts twice. A reservation returns its bytes when it is dropped.
+//! The limit covers the bodies of the service's responses, the lines of records, and the copies of events that are pending
+//! or quarantined. Each byte counts twice. A reservation returns its bytes when it is dropped.
 //!
 //! # Invariants
 //!
@@ -31,7 +31,8 @@ const COPIES: usize = 2;
 /// The largest floor, in bytes.
 const FLOOR: usize = 1 << 20;
 
-/// How long a channel waits until it has freed its own memory, and how long other channels wait for it when it is next.
+/// How long a channel waits for memory that it has to free itself. Also how long the other channels wait for a channel that is
+/// next in line.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 
 /// The number of shares of the common memory. Each channel may use one.
@@ -85,13 +86,16 @@ struct ReservedBytes {
     common: usize,
 }
 
-/// Who waits for memory in a channel, and when the last wait ended.
+/// The waits of a channel for memory.
 #[derive(Debug, Default)]
 struct Waits {
+    /// The number of tasks that wait now.
     now: usize,
+    /// When the last wait ended.
     ended: Option<Instant>,
 }
 
+/// Calls the function when it is dropped.
 struct OnDrop<F: Fn()>(F);
 
 impl<F: Fn()> Drop for OnDrop<F> {
@@ -131,7 +135,7 @@ impl Memory {
         self.freed_for_next.notify_waiters();
     }
 
-    /// Begins the turn of a channel that waits for common memory. It ends when the result is dropped.
+    /// Begins the turn of a channel that waits for common memory. The turn ends when the result is dropped.
     fn awaited(&self) -> OnDrop<impl Fn()> {
         lock(&self.bounds).awaited = true;
         OnDrop(|| {
@@ -171,8 +175,8 @@ impl ChannelMemory {
         let _waiting = self.waiting();
         let mut free = self.free();
         loop {
-            // First wait for the channel's own common memory. A sink that refuses records can keep it for long, so other
-            // channels go first.
+            // First wait until the channel has freed enough of its own common memory. This can take long, for example if a
+            // sink refuses records, so other channels go first.
             let mine = async {
                 loop {
                     let (mine, any) = (self.freed.notified(), self.all.freed.notified());
@@ -209,7 +213,7 @@ impl ChannelMemory {
         reserved
     }
 
-    /// Begins a wait for memory. It ends when the result is dropped.
+    /// Begins a wait for memory. The wait ends when the result is dropped.
     fn waiting(&self) -> OnDrop<impl Fn()> {
         lock(&self.waits).now += 1;
         OnDrop(|| {

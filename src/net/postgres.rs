@@ -2,9 +2,9 @@
 //!
 //! # Invariants
 //!
-//! * **TLS is checked.** With TLS, the server must present a certificate of the system's authorities or, if the operator
-//!   names authorities, of these alone. If the operator names authorities or a client certificate, no data crosses a
-//!   network without TLS, unless the address says `sslmode=disable`.
+//! * **TLS is checked.** With TLS, the server must present a certificate of the system's authorities or, if the
+//!   operator names authorities, of these alone. If the operator names authorities or a client certificate, no data
+//!   crosses a network without TLS, unless the address contains `sslmode=disable`.
 //! * **Silence is an error.** A server that does not answer within [`ANSWER_TIMEOUT`] counts as unreachable.
 //! * **Secrets are silent.** No error and no `Debug` output shows a password or a key.
 //!
@@ -33,11 +33,11 @@ pub struct ServerSettings {
     pub config: Address,
     /// `ca_file`: the authorities that TLS trusts instead of the system's.
     pub authorities: Option<Authorities>,
-    /// `client_certificate_file` and `client_key_file`, for servers that ask for a certificate.
+    /// `client_certificate_file` and `client_key_file`, for servers that request a certificate.
     pub identity: Option<Identity>,
 }
 
-/// The address of a server in a program that was built without PostgreSQL. It only shows whether one is configured.
+/// The address of a server, in a program without PostgreSQL. It only records whether an address is configured.
 #[cfg(not(feature = "postgres"))]
 mod absent {
     use std::convert::Infallible;

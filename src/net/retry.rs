@@ -1,7 +1,7 @@
 //! The wait before a retry: growing, jittered and bounded.
 //!
-//! Only this file uses the `backoff` crate. This file corrects two behaviors of the crate: by default, the crate stops
-//! retrying after fifteen minutes, and its jitter can exceed the maximum.
+//! Only this file uses the `backoff` crate. It corrects two behaviors of the crate, which by default stops retrying after
+//! fifteen minutes, and whose jitter can exceed the maximum.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ impl Retry {
         Self { policy, waits, attempt: 0 }
     }
 
-    /// Returns the next wait. It is within the policy's bounds, or longer if the other side `asked` for a longer wait.
+    /// Returns the next wait: within the policy's bounds, unless the other side requested a longer wait with `asked`.
     pub fn next_wait(&mut self, asked: Option<Duration>) -> Duration {
         self.attempt = self.attempt.saturating_add(1);
         let wait = self.waits.next_backoff().unwrap_or(self.policy.max_wait);

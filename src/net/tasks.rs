@@ -1,4 +1,4 @@
-//! Waiting for a task's result, for a newer value, and for a lock.
+//! Helpers that wait for a task's result, for a newer value, or for a lock.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

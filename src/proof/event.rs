@@ -108,23 +108,21 @@ impl EventType {
 
 /// The type of an event, from the service's `headers.type`.
 ///
-/// New types appear over time. An unknown type keeps its name and is treated as a notice, which is never signed.
+/// New types appear over time. An unknown type keeps its name and is treated as a notice, which is never signed. The
+/// `*Status` types report a new state.
+#[expect(missing_docs, reason = "the names of the service describe the variants")]
 #[derive(Clone, Debug, PartialEq, Eq, AsRefStr, Display, EnumString, Deserialize)]
 #[serde(from = "String")]
 pub enum EventType {
     /// An event emitted by a watched contract.
     #[strum(serialize = "watcher.event")]
     WatcherEvent,
-    /// A watcher's state changed.
     #[strum(serialize = "watcher.status")]
     WatcherStatus,
-    /// An operation's state changed.
     #[strum(serialize = "operation.status")]
     OperationStatus,
-    /// A wallet's state changed.
     #[strum(serialize = "wallet.status")]
     WalletStatus,
-    /// A chain query's state changed.
     #[strum(serialize = "query.status")]
     QueryStatus,
     /// A type that this version does not know.
@@ -245,8 +243,8 @@ impl Event {
         Ok(Self { raw: RawEvent { offset, id, json }, kind, proofs, payload })
     }
 
-    /// Whether this event must have a proof. If so, a missing proof means "not yet" instead of "never" (spec/wire.md,
-    /// "Which events carry a proof").
+    /// Whether this event must have a proof. A missing proof of such an event has not arrived yet (spec/wire.md, "Which events
+    /// carry a proof").
     pub fn proof_is_due(&self) -> bool {
         match (&self.kind, self.payload.status.as_deref()) {
             (EventType::WatcherEvent, _)
@@ -283,8 +281,8 @@ pub struct OcrProof {
     pub report: Box<str>,
     /// `0x` and the bytes that are hashed with the report.
     pub context: Box<str>,
-    /// `0x` and 65 bytes for each signature. `None` represents `null`. A `null` makes the proof malformed only if
-    /// verification reaches that signature.
+    /// `0x` and 65 bytes for each signature. `None` represents `null`, which makes the proof malformed only if the verifier
+    /// reaches that signature.
     pub signatures: Vec<Option<Box<str>>>,
 }
 

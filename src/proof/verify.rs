@@ -23,14 +23,14 @@
 //!
 //! 1. `prepared` keeps a key that was recovered often enough. [`Verifier::prepare`] computes its `multiples`, a table that
 //!    turns a product into the sum of some thirty points.
-//! 2. From then on `batch` asks the opposite question: did this member make this signature? This is the equation that
-//!    recovery solves, with the key inserted. Members are asked one after another, in the `order` in which the network
-//!    lists its signatures. The proofs of many events ask at the same time, so that `sums` adds many points at once.
+//! 2. From then on `batch` tests whether this member made a signature. The test is the equation that recovery solves, with the
+//!    member's key inserted. Members are tested one after another, in the `order` in which the network lists its
+//!    signatures. The proofs of many events are tested at the same time, so that `sums` adds many points at once.
 //! 3. If no member made a signature, its key is recovered. Only recovery finds strangers, repeats and malformed signatures.
 //!
-//! A "yes" in the second step can be trusted: the member's key comes from recovery, and `batch` explains why recovery
-//! would find it again. A "no" is never a verdict. Without the feature every key is recovered. The vectors, the mutations
-//! and a comparison with k256 run in both builds.
+//! A positive test can be trusted: the member's key comes from recovery, and `batch` explains why recovery would find it
+//! again. A negative test is never a verdict. Without the feature every key is recovered. The tests with the reference's
+//! vectors, with mutated proofs and against k256 run in both builds.
 
 use serde::Serialize;
 
@@ -128,11 +128,13 @@ pub struct Proof {
     pub execution_id: Hash,
 }
 
-/// The signers that count, and the owner of the events.
+/// Verifies events of one workflow owner against one signer set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verifier {
-    signers: SignerSet,
-    workflow_owner: Address,
+    /// The signers that count.
+    pub signers: SignerSet,
+    /// The workflow owner that each report must name.
+    pub workflow_owner: Address,
 }
 
 impl Verifier {
@@ -141,24 +143,14 @@ impl Verifier {
         Self { signers, workflow_owner }
     }
 
-    /// The signer set.
-    pub fn signers(&self) -> &SignerSet {
-        &self.signers
-    }
-
-    /// The workflow owner of the events.
-    pub fn workflow_owner(&self) -> Address {
-        self.workflow_owner
-    }
-
     /// Whether [`prepare`](Self::prepare) has work to do. This check is very cheap.
     pub fn wants_preparing(&self) -> bool {
         self.signers.known.prepared.wants_preparing()
     }
 
     /// Precomputes tables for the signers that have signed often, so that their signatures are checked faster. No verdict
-    /// depends on it. It takes some milliseconds per signer, once. Run it off the async threads, while further events are
-    /// verified.
+    /// depends on the tables. A table takes some milliseconds per signer, once. Must be called off the async threads.
+    /// Further events can be verified at the same time.
     pub fn prepare(&self) {
         self.signers.known.prepared.prepare();
     }
@@ -168,8 +160,8 @@ impl Verifier {
         self.verify_all(vec![raw]).remove(0)
     }
 
-    /// Verifies records independently and returns one verdict for each. It recovers at most one key per signature, up to
-    /// the threshold. Run it off the async threads, and call [`prepare`](Self::prepare) from time to time.
+    /// Verifies records independently and returns one verdict for each. Recovers at most one key per signature, up to the
+    /// threshold. Must be called off the async threads. Call [`prepare`](Self::prepare) from time to time.
     pub fn verify_all(&self, records: Vec<RawEvent>) -> Vec<Verdict> {
         let read: Vec<_> = records.into_iter().map(|raw| self.read(raw)).collect();
         let proofs: Vec<_> = read.iter().filter_map(PartialVerdict::signatures).collect();
@@ -195,8 +187,8 @@ impl Verifier {
         })
     }
 
-    /// Returns the facts that the report binds, if the report names this event and owner. The signatures are not
-    /// checked yet.
+    /// Returns the facts that the report states about the event, or the reason if the report does not name this event and the
+    /// expected owner. The signatures are not checked yet.
     fn bound(&self, event: &Event, ocr: &OcrProof) -> Result<Proof, Reason> {
         let report_bytes = hash::bytes_of(&ocr.report).ok_or(Reason::MalformedReport)?;
         let report = Report::parse(&report_bytes).ok_or(Reason::MalformedReport)?;
@@ -237,7 +229,7 @@ pub struct Dissected {
 
 impl Dissected {
     /// Splits a proof and recovers the addresses for its first `most` signatures. Returns `None` if the report or context
-    /// cannot be read. It recovers one key per signature, so run it off the async threads.
+    /// cannot be read. Must be called off the async threads, because it recovers one key per signature.
     pub fn of(ocr: &OcrProof, most: usize) -> Option<Self> {
         let (report, context) = (hash::bytes_of(&ocr.report)?, hash::bytes_of(&ocr.context)?);
         let digest = signed_digest(&report, &context);

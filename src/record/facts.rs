@@ -1,4 +1,5 @@
-//! The facts of an event, for filters and for keeping the order of each subject, and filters.
+//! The facts of an event, and filters over these facts. Facts also determine the subject of an event, whose events a sink
+//! delivers in order.
 //!
 //! A verified event's signed text takes precedence over the unsigned payload.
 
@@ -15,38 +16,26 @@ const OWN_SERVICE: &str = "_crec";
 /// One kind of fact. Its name in the configuration is the name of the variant in snake case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
+#[expect(missing_docs, reason = "the service defines these names")]
 pub enum Field {
     /// `headers.type`.
     Type,
     /// `payload.status`.
     Status,
-    /// The watched event's name.
     EventName,
-    /// The watcher's service.
     Service,
     /// The chain, identified by its selector.
     ChainSelector,
-    /// The contract or wallet.
     Address,
-    /// The watcher.
     WatcherId,
-    /// The wallet.
     WalletId,
     /// The operation, identified by the service's id.
     OperationId,
     /// The operation, identified by its id in its wallet.
     WalletOperationId,
-    /// The chain query.
     QueryId,
     /// `verified` or `unsigned`.
     Verification,
-}
-
-impl Field {
-    /// Whether its values are compared without regard to case.
-    pub fn ignores_case(self) -> bool {
-        matches!(self, Self::Address | Self::WatcherId | Self::WalletId | Self::OperationId | Self::QueryId)
-    }
 }
 
 /// The facts of one event: the fields that it has.
@@ -58,7 +47,8 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Reads the facts of an event. A field that cannot be read is absent: only the choice of sinks depends on it.
+    /// Reads the facts of an event. A field that cannot be read is absent. This is harmless: only the choice of sinks depends
+    /// on facts.
     pub(super) fn of(record: &Record) -> Self {
         let mut facts = Self::default();
         if let Ok(event) = Object::read(&record.event())
@@ -88,7 +78,7 @@ impl Facts {
         if text(decoded, "service").as_deref() != Some(OWN_SERVICE) {
             return;
         }
-        // The service's own events: their signed content names the type. A status that contradicts it is removed.
+        // The signed content of the service's own events names their type. A status that contradicts the type is removed.
         match self.get(Field::EventName) {
             Some("OperationConfirmed") => {
                 self.put(Field::Type, Some("operation.status".into()));
@@ -173,10 +163,10 @@ impl Filter {
 }
 
 fn has_one_of(facts: &Facts, field: Field, values: &[String]) -> bool {
+    use Field::{Address, OperationId, QueryId, WalletId, WatcherId};
+    let ignores_case = matches!(field, Address | WatcherId | WalletId | OperationId | QueryId);
     facts.get(field).is_some_and(|fact| {
-        let is_fact =
-            |value: &String| if field.ignores_case() { value.eq_ignore_ascii_case(fact) } else { value == fact };
-        values.iter().any(is_fact)
+        values.iter().any(|value| if ignores_case { value.eq_ignore_ascii_case(fact) } else { value == fact })
     })
 }
 

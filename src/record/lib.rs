@@ -128,7 +128,7 @@ impl Record {
         }
     }
 
-    /// Whether the event has a valid proof. Otherwise it is a notice, which is never signed.
+    /// Whether the event has a valid proof. An event without one is a notice, which is never signed.
     pub fn is_verified(&self) -> bool {
         self.digest.is_some()
     }
@@ -178,7 +178,7 @@ impl Record {
         serde_json::to_vec(&proof).expect("a proof is made of texts")
     }
 
-    /// The event's facts. The JSON is parsed for them once per record.
+    /// The event's facts. The JSON is parsed only once per record.
     pub fn facts(&self) -> &Facts {
         self.facts.get_or_init(|| Box::new(Facts::of(self)))
     }

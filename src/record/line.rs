@@ -2,7 +2,7 @@
 //!
 //! A line is allocated on one thread and freed on another, and it outlives the rest of its event. One allocation per line
 //! fragments the heap: memory then grows for as long as a channel catches up. Other allocators do not help. The
-//! measurements are in `src/api/buffers.rs`, which allocates the buffers for bodies.
+//! measurements are in the head of `src/api/buffers.rs`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,6 +26,7 @@ pub const UNSIGNED: &str = "unsigned";
 /// The approximate length of the members before `decoded` and `event`, without the signers.
 const HEAD: usize = 800;
 
+/// The length of the address of a signer in JSON.
 const SIGNER: usize = 45;
 
 /// The most memory, in bytes, that is allocated in advance for later lines.
@@ -80,7 +81,7 @@ pub(super) struct MemberRanges {
     pub(super) event: Range<usize>,
 }
 
-/// Writes a record into `json`, which must be empty.
+/// Writes a record into `json`, which must be empty. `event` is `None` if the record of the service is malformed.
 pub(super) fn render(
     json: &mut Vec<u8>,
     channel: &ChannelRef,
@@ -138,8 +139,8 @@ fn member(json: &mut Vec<u8>, name: &str, value: &[u8]) -> Range<usize> {
 pub(super) fn decoded(signed: &str) -> Option<Vec<u8>> {
     // JSON that is too deep for the readers of the record appears only inside `event`.
     let mut decoded = STANDARD.decode(signed).ok().filter(|decoded| !is_nested_too_deeply(decoded))?;
-    // Check the JSON before line breaks are replaced. A line break inside a string makes it invalid and must not be
-    // repaired.
+    // Check the JSON before line breaks are replaced. A line break inside a string makes the JSON invalid, and
+    // replacing it would hide this.
     let length = serde_json::from_slice::<&RawValue>(&decoded).ok()?.get().len();
     let space = decoded.len() - decoded.trim_ascii_start().len();
     decoded.drain(..space);
@@ -148,12 +149,12 @@ pub(super) fn decoded(signed: &str) -> Option<Vec<u8>> {
     Some(decoded)
 }
 
-/// Formats a time. Returns `None` if it is outside the calendar. The event's own field still contains it.
+/// Formats a time. Returns `None` if the time is outside the calendar. The member `event` still contains it.
 pub fn rfc3339(unix_seconds: i64) -> Option<String> {
     jiff::Timestamp::from_second(unix_seconds).ok().map(|time| time.to_string())
 }
 
-/// Replaces line breaks with spaces. In JSON a raw line break occurs only between tokens, and a space means the same.
+/// Replaces line breaks with spaces, which have the same meaning: in JSON a raw line break occurs only between tokens.
 fn put_on_one_line(json: &mut [u8]) {
     for byte in json {
         // The store is unconditional so that the compiler vectorizes the loop.

@@ -31,8 +31,8 @@ pub struct ObjectVerdict {
 impl ObjectVerdict {
     /// Verifies objects. Each is an event of the service or a delivered record, alone or inside a CloudEvents event.
     ///
-    /// An object with a member `event` is treated as a record, whatever else it contains, and the `data` of an object with a
-    /// `specversion` is verified instead of the object, because a consumer would read these members.
+    /// An object with a member `event` is treated as a record, whatever else it contains. The `data` of an object with a
+    /// `specversion` is verified instead of the object. Both are necessary because a consumer would read these members.
     #[expect(clippy::missing_panics_doc, reason = "each event has a verdict")]
     pub fn of_all(objects: &[Bytes], verifier: &Verifier) -> Vec<Self> {
         let located: Vec<_> = objects.iter().map(LocatedEvent::read).collect();
@@ -66,7 +66,8 @@ struct LocatedEvent<'a> {
 }
 
 impl<'a> LocatedEvent<'a> {
-    /// Finds the event in an object, unless it has none, or the attributes of a CloudEvents event differ from its content.
+    /// Finds the event in an object. Returns a rejection if the object has no event, or if the attributes of a CloudEvents
+    /// event differ from its content.
     fn read(json: &'a Bytes) -> Result<Self, ObjectVerdict> {
         Self::find(json).unwrap_or_else(|_| Err(ObjectVerdict::rejected(None, "malformed")))
     }
@@ -116,7 +117,7 @@ fn differs(envelope: &Object<'_>, data: &Object<'_>, event_id: Option<EventId>) 
 }
 
 /// Whether a field that the record repeats from its event differs from the value that channeld would write. Values are
-/// compared by meaning: a record may have been reformatted on its way.
+/// compared by meaning, because a record may have been reformatted since it was delivered.
 fn contradicts(record: &Object<'_>, verdict: &Verdict) -> bool {
     let channel = ChannelRef { name: "".into(), id: ChannelId(Uuid::nil()) };
     let expected = verdict_json(&channel, verdict);
@@ -165,7 +166,10 @@ fn meaning(json: &str, depth: usize) -> Option<JsonMeaning<'_>> {
     Some(match json.as_bytes().first()? {
         b'{' => {
             let object = Object::read(json.as_bytes()).ok()?;
-            let members = object.sorted().into_iter();
+            let mut members: Vec<_> = object.members().collect();
+            // A stable sort: members with the same name keep their order.
+            members.sort_by_key(|&(name, _)| name);
+            let members = members.into_iter();
             let members = members.map(|(name, value)| Some((name.to_owned(), meaning(value.get(), depth)?)));
             JsonMeaning::Object(members.collect::<Option<_>>()?)
         }
@@ -199,7 +203,7 @@ mod tests {
             assert_eq!(same(one, other), expected, "{one} {other}");
         }
         let deep = "[".repeat(1000) + &"]".repeat(1000);
-        assert!(same(&deep, &deep), "to the letter");
+        assert!(same(&deep, &deep), "identical texts are equal at any depth");
         assert!(!same(&deep, &format!("{deep} ")), "too deep to be compared");
     }
 }

@@ -11,7 +11,11 @@ fn a_record_contains_the_event_byte_for_byte_except_line_breaks() {
     let event = Event::parse(json.into()).unwrap();
     let record = assembled(&event, line::UNSIGNED);
     assert_eq!(record.event(), json.replace('\n', " "));
-    assert_eq!(record.key(), "00000000-0000-0000-0000-000000000001:5", "without an id, its place");
+    assert_eq!(
+        record.key(),
+        "00000000-0000-0000-0000-000000000001:5",
+        "without an id, the key is the channel and the offset"
+    );
 }
 
 #[test]

@@ -30,8 +30,7 @@ pub(super) fn on_one_line() -> impl for<'w> FormatFields<'w> + 'static {
 fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::Result {
     match field.name() {
         "message" => {}
-        // The source location of a line of the `log` crate. It is omitted because the lines are clear enough without
-        // it.
+        // The fields that the bridge from the `log` crate adds: the target and the source location.
         name if name.starts_with("log.") => return Ok(()),
         name if writer.has_ansi_escapes() => write!(writer, "{NAME}{name}={NAME:#}")?,
         name => write!(writer, "{name}=")?,

@@ -59,8 +59,8 @@ pub use limit::{ALWAYS, Limit};
 
 use format::{Json, Prefixed, directives, on_one_line};
 
-/// Prefixes of libraries whose lines only repeat channeld's own lines in less clear words. `log.level` can enable each
-/// of them.
+/// Directives that silence libraries, because their lines only repeat channeld's own lines in less clear words. `log.level`
+/// can enable each library.
 const QUIET: &str =
     "sled=off,hyper=off,h2=off,reqwest=off,rustls=off,opentelemetry=off,async_nats=off,rdkafka=off,librdkafka=off";
 
@@ -75,7 +75,7 @@ pub struct Log {
     pub format: LogFormat,
 }
 
-/// A level, or levels by module, in the syntax of [`EnvFilter`], which accepts it without an error.
+/// A level, or levels by module, in the syntax of [`EnvFilter`]. It is checked when it is parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogLevel(Box<str>);
 

@@ -1,4 +1,4 @@
-//! Limits repeated log lines to twenty of each kind per minute. Then logs how many more were suppressed.
+//! Limits repeated log lines to twenty of each kind per minute, and logs afterwards how many lines were suppressed.
 //!
 //! The limit is for flapping problems: a sink that alternates between success and failure, a service that fails every
 //! second request, or thousands of forged events.
@@ -9,7 +9,7 @@
 //!   name.
 //! * **The number of suppressed lines is logged,** at the end of each window and when the program ends.
 //! * **Lines with the target [`ALWAYS`] are always written:** the daemon's life cycle and the actions of operators.
-//!   `debug` and `trace` lines are also always written, because they are enabled to see everything.
+//!   `debug` and `trace` lines are also always written: an operator enables them to see everything.
 //! * **Memory is bounded** by [`MAX_KINDS`].
 //!
 //! # Cancellation
@@ -37,11 +37,13 @@ pub const ALWAYS: &str = "channeld::always";
 /// The time window in which the lines of a kind are counted.
 const WINDOW: Duration = Duration::from_secs(60);
 
+/// The number of lines of a kind that are written in a window.
 const LINES: u32 = 20;
 
 /// The number of kinds that are counted separately. Above this number, all lines of one place in the code are one kind.
 const MAX_KINDS: usize = 10_000;
 
+/// How often to look for windows that have ended.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Decides which lines are written. Clones share their counts.
@@ -84,7 +86,7 @@ impl Limit {
 
     /// Removes the windows that have ended, and logs how many of their lines were suppressed.
     fn report(&self, is_over: impl Fn(&Window) -> bool) {
-        // Logged after the lock is released, because this layer also processes the lines that are logged here.
+        // Log only after the lock has been released, because this layer also processes the lines that are logged here.
         let over: Vec<_> = lock(&self.0).extract_if(|_, window| is_over(window)).collect();
         over.into_iter()
             .filter(|(_, window)| window.unwritten > 0)
@@ -120,7 +122,7 @@ impl<S: Subscriber> Layer<S> for Limit {
         if *metadata.level() > Level::INFO || metadata.target() == ALWAYS {
             return true;
         }
-        // Computed before the lock is taken, because formatting a field runs code of the caller.
+        // Format the fields before the lock is taken, because formatting runs code of the caller.
         let kind = Kind { place: metadata.callsite(), channel: None, sink: None };
         let mut line = Line { kind, message: String::new() };
         event.record(&mut line);

@@ -2,7 +2,7 @@
 //! renamed.
 //!
 //! Counters and histograms are stored here and updated in place with [`ChannelMetrics`]. Gauges show the state at the
-//! time of the scrape. They are computed from the report that `channeld status` shows.
+//! time of the scrape. They are computed from the same report as the output of `channeld status`.
 //!
 //! # Invariants
 //!

@@ -25,7 +25,7 @@ use std::fmt;
 use std::ops::Range;
 use std::time::SystemTime;
 
-use opentelemetry::trace::{FutureExt, Span, SpanBuilder, Status, TraceContextExt, TracerProvider};
+use opentelemetry::trace::{FutureExt, Span, SpanBuilder, SpanKind, Status, TraceContextExt, TracerProvider};
 use opentelemetry::{Context, KeyValue, Value};
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider, TracerProviderBuilder};
 
@@ -37,14 +37,12 @@ use record::ChannelRef;
 
 #[cfg(feature = "otlp")]
 mod export;
-mod request;
 
 #[cfg(not(feature = "otlp"))]
 pub use absent::Export;
 #[cfg(feature = "otlp")]
 pub use export::Export;
 pub use opentelemetry::trace::TraceId;
-pub use request::RequestSpan;
 
 /// Whether this program was built with the export of traces.
 pub const HAS_OTLP: bool = cfg!(feature = "otlp");
@@ -92,18 +90,14 @@ impl Traces {
 pub struct Trace {
     tracer: SdkTracer,
     batch: Context,
-    since: SystemTime,
+    /// When the trace started.
+    pub since: SystemTime,
 }
 
 impl Trace {
     /// The id in the format of W3C Trace Context.
     pub fn id(&self) -> TraceId {
         self.batch.span().span_context().trace_id()
-    }
-
-    /// When the trace started.
-    pub fn since(&self) -> SystemTime {
-        self.since
     }
 
     /// Sets attributes of the batch. They are computed only if traces are exported.
@@ -161,11 +155,60 @@ impl ChildSpan {
     }
 }
 
-/// The export of traces in a program that was built without it. The program cannot export, and says so.
+/// The span of an HTTP request within the current span. It follows OpenTelemetry's conventions for HTTP clients, and ends
+/// when it is dropped.
+#[derive(Debug, Default)]
+#[must_use = "it ends when it is dropped"]
+pub struct RequestSpan(Context);
+
+impl RequestSpan {
+    /// Starts the span if traces are exported. `shown` is the address without secrets. `resends` is the number of
+    /// earlier attempts.
+    pub fn begin(method: &'static str, url: &Url, shown: impl FnOnce() -> String, resends: u32) -> Self {
+        let current = Context::current();
+        let Some(tracer) = current.get::<SdkTracer>().filter(|_| current.span().is_recording()) else {
+            return Self::default();
+        };
+        let mut attributes = vec![
+            KeyValue::new("http.request.method", method),
+            KeyValue::new("server.address", url.host_str().unwrap_or_default().to_owned()),
+            KeyValue::new("server.port", i64::from(url.port_or_known_default().unwrap_or_default())),
+            KeyValue::new("url.full", shown()),
+        ];
+        if resends > 0 {
+            attributes.push(KeyValue::new("http.request.resend_count", i64::from(resends)));
+        }
+        let span = SpanBuilder::from_name(method).with_kind(SpanKind::Client).with_attributes(attributes);
+        let span = span.start_with_context(tracer, &current);
+        Self(current.with_span(span))
+    }
+
+    /// The value of the `traceparent` header (W3C Trace Context). `None` if traces are not exported.
+    pub fn traceparent(&self) -> Option<String> {
+        let span = self.0.span();
+        let at = span.span_context();
+        at.is_valid().then(|| format!("00-{}-{}-{:02x}", at.trace_id(), at.span_id(), at.trace_flags().to_u8()))
+    }
+
+    /// Records the response status.
+    pub fn answered(&self, status: u16) {
+        self.0.span().set_attribute(KeyValue::new("http.response.status_code", i64::from(status)));
+        if status >= 400 {
+            self.failed(&status.to_string());
+        }
+    }
+
+    /// Records a failure. `kind` is a word or a status.
+    pub fn failed(&self, kind: &str) {
+        let span = self.0.span();
+        span.set_attribute(KeyValue::new("error.type", kind.to_owned()));
+        span.set_status(Status::error(""));
+    }
+}
+
+/// The export of traces in a program that was built without it: creating it returns an error.
 #[cfg(not(feature = "otlp"))]
 mod absent {
-    use std::convert::Infallible;
-
     use net::http::SetupError;
     use prometheus::IntCounter;
     use tokio::sync::watch;
@@ -173,9 +216,9 @@ mod absent {
 
     use super::{Otlp, Traces};
 
-    /// There is none.
+    /// No value of this type can exist.
     #[derive(Debug)]
-    pub struct Export(Infallible);
+    pub enum Export {}
 
     impl Export {
         /// Does not export.
@@ -189,7 +232,7 @@ mod absent {
         /// Never called: `new` always fails.
         #[expect(clippy::unused_async, reason = "as with the export")]
         pub async fn run(self, _stop: CancellationToken) {
-            match self.0 {}
+            match self {}
         }
     }
 }

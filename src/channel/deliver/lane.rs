@@ -141,7 +141,7 @@ impl Lane {
             self.ready(stop).await?;
             let offered = &waiting[..waiting.len().min(self.settings.sink.at_once())];
             let trace = batch.trace_at(offered[0].offset());
-            self.trace = Some((trace.id(), trace.since()));
+            self.trace = Some((trace.id(), trace.since));
             let (count, last) = (offered.len(), offered[offered.len() - 1].offset());
             let through = if count == waiting.len() { batch.through } else { last };
             let Err(Undelivered { delivered, beyond, error }) = self.offer(offered, through).await else {
@@ -194,7 +194,7 @@ impl Lane {
             return Ok(self.settle(key, Some(record), None).await?);
         }
         self.ready(stop).await?;
-        self.trace = Some((trace.id(), trace.since()));
+        self.trace = Some((trace.id(), trace.since));
         self.delivery = self.part(trace, "deliver");
         let message = [Message::new(record, &self.settings.shape)];
         let through = self.through.unwrap_or(offset);

@@ -145,7 +145,7 @@ impl Board {
         self.status.rejected_in_a_row = 0;
         self.expect = settings.verification.expect.clone();
         self.may_be_silent = 3 * settings.idle_wait + settings.retry.wait;
-        let signers = settings.verification.verifier.signers();
+        let signers = &settings.verification.verifier.signers;
         let known = std::mem::take(&mut self.status.signers);
         let last_seen = |signer: &Address| known.iter().find(|known| known.signer == *signer)?.last_seen;
         let signer = |signer: &Address| SignerStatus { signer: *signer, last_seen: last_seen(signer) };

@@ -39,7 +39,7 @@ impl Channel {
     /// Describes the channel for `channeld check`.
     pub fn shown(&self) -> SettingsList {
         let Self { channel, sinks, start, verification, .. } = self;
-        let signers = verification.verifier.signers();
+        let signers = &verification.verifier.signers;
         let expect = verification.expect.lists().map(|(what, values)| (<&str>::from(what), values));
         let start = match start {
             Start::Earliest => json!("earliest"),
@@ -51,7 +51,7 @@ impl Channel {
             ("id", json!(channel.id)),
             ("start", start),
             ("sinks", json!(sinks)),
-            ("workflow_owner", json!(verification.verifier.workflow_owner())),
+            ("workflow_owner", json!(verification.verifier.workflow_owner)),
             ("min_required_signatures", json!(signers.required())),
             ("valid_signers", json!(signers.addresses())),
             ("expect", json!(expect.collect::<BTreeMap<_, _>>())),

@@ -17,7 +17,7 @@ fn variables_override_the_file_and_stay_text() {
     assert_eq!((config.shutdown_grace, config.listen), (Duration::ZERO, None));
     assert_eq!(config.channels[0].sinks, ["out"]);
     assert_eq!(config.notes, ["sinks.hook: no channel uses this sink"]);
-    let owner = config.channels[0].verification.verifier.workflow_owner();
+    let owner = config.channels[0].verification.verifier.workflow_owner;
     assert_eq!(owner, proof::verify::workflow_owner("org_1", "01"));
 }
 
@@ -94,7 +94,7 @@ fn a_variable_that_is_not_text_is_named_and_not_shown() {
 fn the_environment_wins_between_exclusive_keys() {
     let owner = "0x00000000000000000000000000000000000000aa";
     let config = good(&[("CHANNELD_VERIFICATION__WORKFLOW_OWNER", owner)]);
-    assert_eq!(config.channels[0].verification.verifier.workflow_owner().to_string(), owner);
+    assert_eq!(config.channels[0].verification.verifier.workflow_owner.to_string(), owner);
 
     let both = [("CHANNELD_VERIFICATION__WORKFLOW_OWNER", owner), ("CHANNELD_VERIFICATION__ORG_ID", "org_2")];
     assert_eq!(keys_of(&load(GOOD, &both).expect_err("both")), ["verification.org_id"]);

@@ -98,11 +98,11 @@ pub(super) fn show(examined: &Verification, verdict: Badge, names: &SignerNames)
     let Some(dissected) = &examined.dissected else {
         return html! { section { h2 { "Proof" } p.notice.bad { "The report or its context is malformed." } } };
     };
-    let (members, required) = (examined.verifier.signers().addresses(), examined.verifier.signers().required());
+    let (members, required) = (examined.verifier.signers.addresses(), examined.verifier.signers.required());
     let counts = counts(&dissected.makers, members, required);
     let counted = counts.iter().filter(|counts| **counts == SignatureStatus::Yes).count();
     let report = Report::parse(&dissected.report);
-    let owner = examined.verifier.workflow_owner();
+    let owner = examined.verifier.workflow_owner;
     let event_hash = event.payload.signed.as_deref().map(proof::verify::event_hash);
     let expected_hash = event_hash
         .map_or_else(|| "a hash of signed content, which this event does not have".to_owned(), |hash| hash.to_string());

@@ -92,7 +92,7 @@ fn verdict_box(examined: &Verification, is_again: bool, stored: Option<(&str, Ba
             "The proof is valid: {} of {} required signatures cover this content and your workflow owner. The signer set has {} members.",
             verified.proof().signers.len(),
             verified.proof().required,
-            examined.verifier.signers().addresses().len()
+            examined.verifier.signers.addresses().len()
         ),
         (Some(Verdict::Unsigned(_)), None) => {
             "Events of this type are never signed. The content comes from the service and cannot be verified."

@@ -3,9 +3,9 @@
 //!
 //! # Invariants
 //!
-//! * **In order.** A channel's effects are written in the order in which they arrived. Effects that had to wait come
-//!   first.
-//! * **Nothing after a fatal write.** Every later commit is answered with the same error.
+//! * **In order.** A channel's effects are written in the order in which they arrived. Effects that could not be written
+//!   yet come before newer ones.
+//! * **Nothing is written after a fatal error.** Every later commit is answered with the same error.
 
 use std::mem::take;
 use std::sync::Arc;
@@ -23,10 +23,11 @@ use crate::{Effects, Refusal, StateError};
 use net::Chain;
 use telemetry::metrics;
 
+/// The largest number of commits that are added to a write.
 const GROUP: usize = 64;
 
-/// The size in bytes from which no more commits are added to a write, because the store keeps several copies of them
-/// while it writes.
+/// When a write has this many bytes, no more commits are added to it: the store keeps several copies of the bytes while
+/// it writes.
 const GROUP_BYTES: usize = 8 << 20;
 
 /// The number of commits that may wait for the current write.
@@ -52,22 +53,18 @@ pub enum CommitError {
     State(#[from] StateError),
 }
 
-/// The effects of a commit, and the channel for the answer.
-#[derive(Debug)]
-pub(super) struct Request {
-    pub(super) lease: Lease,
-    pub(super) effects: Effects,
-    pub(super) answer: CommitWaiter,
-}
+/// The effects of a commit, and the code that waits for it.
+pub(super) type Request = (Effects, CommitWaiter);
 
 #[derive(Debug)]
 pub(super) struct CommitWaiter {
-    /// Keeps the channel claimed in this process until its effects are written, because the next claim reads them.
-    pub(super) _owner: Arc<Owner>,
+    /// Keeps the channel claimed in this process until the effects are written, because the next claim reads them.
+    pub(super) owner: Arc<Owner>,
     pub(super) done: oneshot::Sender<Result<(), CommitError>>,
 }
 
-/// Keeps a channel claimed in this process. When its last commit is written, the lease is released at the store.
+/// Keeps a channel claimed in this process. It is dropped after the last commit of the lease has been written. The store
+/// then releases the lease.
 #[derive(Debug)]
 pub(super) struct Owner {
     pub(super) lease: Lease,
@@ -81,20 +78,20 @@ impl Drop for Owner {
         if self.lease.is_lost() {
             self.lost.inc();
         }
-        // When the process ends, the receiver is gone, and channels are not released one by one.
+        // Sending fails only if the process is ending. The leases are then not released one by one.
         let _ = self.releases.send(self.lease.clone());
     }
 }
 
-/// The effects to write, merged to one element per channel, each with the commits to answer.
+/// The effects to write, merged into one element per channel, and the commits to answer for each element.
 #[derive(Debug, Default)]
 struct Group {
     effects: Vec<(Lease, Effects)>,
     answers: Vec<Vec<CommitWaiter>>,
 }
 
-/// Starts the tasks that write to a store, check it, and release the leases of owners that have ended. They end with
-/// `tasks`.
+/// Starts the tasks that write to a store, check it, and release the leases of owners that have ended. The tasks end when
+/// `tasks` is dropped.
 pub(super) fn start(
     store: &Arc<dyn Store>,
     writes: &Arc<Writes>,
@@ -141,15 +138,16 @@ impl Group {
         changes.filter_map(|(_, value)| value.as_ref()).map(Bytes::len).sum()
     }
 
-    fn add(&mut self, Request { lease, effects, answer }: Request) {
+    fn add(&mut self, (effects, waiter): Request) {
+        let lease = &waiter.owner.lease;
         if let Some(at) = self.effects.iter().position(|(known, _)| known.channel == lease.channel) {
             let known = &mut self.effects[at].1;
             known.changes.extend(effects.changes);
             known.summary = effects.summary;
-            self.answers[at].push(answer);
+            self.answers[at].push(waiter);
         } else {
-            self.effects.push((lease, effects));
-            self.answers.push(vec![answer]);
+            self.effects.push((lease.clone(), effects));
+            self.answers.push(vec![waiter]);
         }
     }
 
@@ -182,8 +180,8 @@ impl Group {
     }
 }
 
-/// Logs why a lease is lost. Between instances this is normal. It is not normal if a store differs from the state that
-/// it acknowledged.
+/// Logs why a lease was lost. It is normal that another instance takes over a channel. It is not normal that a store
+/// differs from the state that it acknowledged.
 fn report(lease: &Lease, loss: Loss) {
     let channel = lease.channel;
     match loss {
@@ -244,7 +242,7 @@ impl Writes {
         self.refused.borrow().clone().or_else(|| self.trouble.borrow().clone())
     }
 
-    /// Records whether commits can be written. The store can refuse commits although it answers.
+    /// Records whether commits can be written. They can fail even while [`Store::check`] succeeds.
     fn note(&self, outcomes: &[CommitOutcome]) {
         let refused = outcomes.iter().find_map(|outcome| match outcome {
             CommitOutcome::Unavailable(error) => Some(Chain(error).to_string()),

@@ -37,7 +37,7 @@ async fn a_channel_is_claimed_again_only_after_earlier_commits_are_written() {
     owner.abort();
     assert!(owner.await.unwrap_err().is_cancelled());
 
-    assert!(ledgers.try_claim(CHANNEL, 0).await.unwrap().is_none(), "the commit is not written");
+    assert!(ledgers.try_claim(CHANNEL, 0).await.unwrap().is_none(), "the earlier commit is not written yet");
     door.open.add_permits(1);
     let (claim, _) = ledgers.claim(CHANNEL, 0).await.unwrap().unwrap();
     assert_eq!(claim.ledger().cursor("one"), Some(at(5)));

@@ -29,8 +29,8 @@ pub enum Change {
     SetCursor { sink: SinkName, to: Cursor },
     /// A sink has confirmed its position.
     Confirm { sink: SinkName, confirmed: Confirmed },
-    /// The time that the service has been polled, in seconds: see [`Ledger::asked`](crate::Ledger::asked). Waits that
-    /// begin later in the same commit are measured from this value.
+    /// The total time, in seconds, during which the service has been polled: see [`Ledger::asked`](crate::Ledger::asked).
+    /// Waits that begin later in the same commit are measured from this value.
     Asked(u64),
     /// Events that were read, in ascending order. Events at or below the highest cursor of all lanes are ignored,
     /// because the ledger already has them.
@@ -131,8 +131,8 @@ pub struct Effects {
     pub summary: Summary,
 }
 
-/// A small summary of a ledger. It is enough to notice later that a store has lost entries, and to continue without
-/// them.
+/// A small summary of a ledger. A later start uses it to notice that a store has lost entries, and to continue without
+/// these entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
     /// Every lane's cursor.
@@ -143,7 +143,7 @@ pub struct Summary {
     /// The pauses that an operator set. A damaged store must not end a pause.
     #[serde(default, skip_serializing_if = "Paused::is_empty")]
     pub paused: Paused,
-    /// The lowest pending offset. If the cursors are below it, no pending event is lost.
+    /// The lowest pending offset. If all cursors are set below it, every pending event is read again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_from: Option<Offset>,
     /// The number of pending events.

@@ -1,4 +1,4 @@
-//! The values that a ledger keeps in the store. They are JSON, so a plain dump of the store is readable.
+//! The values of a ledger's entries in the store. They are JSON, so a dump of the store is readable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -38,7 +38,7 @@ impl fmt::Display for Cursor {
 pub struct PendingEvent {
     /// The id by which the event is read again. Only an event that left the quarantine may have none.
     pub event_id: Option<EventId>,
-    /// When the wait started, in Unix seconds. Shown to operators. See also `asked_at`.
+    /// When the wait started, in Unix seconds. Only shown to operators: timeouts use `asked_at`.
     pub first_seen: i64,
     /// When the wait started, on the channel's [`asked`](crate::Ledger::asked) clock. States of version 0.1 do not have
     /// it.
@@ -58,8 +58,8 @@ pub struct PendingEvent {
     pub bytes: u64,
 }
 
-/// The position that a sink has confirmed for a lane. Nothing is recorded while the cursor comes from `start` or an
-/// operator and the sink has not confirmed it yet.
+/// The position that a sink has confirmed for a lane. It is missing while the cursor comes from `start` or from an operator
+/// and the sink has not confirmed it yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confirmed {
     /// The sink's own position. The cursor can be higher, because events that are not sent to the sink move only the
@@ -104,8 +104,8 @@ pub struct Quarantined {
     /// The location where the event's proof or its other content was delivered before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub original: Option<EventLocation>,
-    /// The event's proof, if another channel has shown it before, or if the event refers to something that does not
-    /// belong to this channel.
+    /// The digest of the event's proof. Set only if another channel has shown the proof before, or if the signed content
+    /// does not belong to this channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
     /// The size of the body.
@@ -120,11 +120,11 @@ pub struct QuarantinedDuplicates {
     pub events: u64,
     /// The offset of the first event.
     pub offset: Offset,
-    /// The other location where its proof was shown.
+    /// The other location where the proof of the first event was shown.
     pub original: EventLocation,
-    /// The reason for its quarantine.
+    /// The reason why the first event is quarantined.
     pub reason: String,
-    /// The proof of the first event.
+    /// The digest of that proof.
     pub digest: String,
 }
 
@@ -166,7 +166,7 @@ pub struct Paused {
 pub struct Blocker {
     /// The offset of the event.
     pub offset: Offset,
-    /// When it was first seen, in Unix seconds. Shown to operators.
+    /// When it was first seen, in Unix seconds. Only shown to operators: timeouts use `asked_at`.
     pub first_seen: i64,
     /// When it was first seen, on the channel's [`asked`](crate::Ledger::asked) clock. States of version 0.1 do not
     /// have it.
@@ -185,9 +185,9 @@ pub struct DeadLetterFacts {
     pub reason: String,
     /// How often the event was offered to the sink.
     pub attempts: u32,
-    /// When it was first refused, Unix seconds.
+    /// When the sink first refused the event, in Unix seconds.
     pub since: i64,
-    /// When the sink gave up the event, in Unix seconds.
+    /// When the sink gave up on the event, in Unix seconds.
     pub at: i64,
     /// When the event was first read, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -217,8 +217,8 @@ impl Paused {
         *self == Self::default()
     }
 
-    /// Pauses a sink or, if `sink` is `None`, the channel. If `pause` is `None`, resumes it. A second pause keeps the
-    /// start time of the first.
+    /// Pauses a sink or, if `sink` is `None`, the channel. If `pause` is `None`, resumes it. If it is already paused,
+    /// the start time stays the same.
     pub fn set(&mut self, sink: Option<SinkName>, pause: Option<Pause>) {
         let since =
             |before: &Option<Pause>, pause: Pause| Pause { since: before.map_or(pause.since, |it| it.since), ..pause };

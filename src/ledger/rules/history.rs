@@ -1,9 +1,9 @@
 //! The newest events of a channel in the form in which they were read, and the recently delivered proofs. Both are
 //! remembered across restarts.
 //!
-//! The service can be restored from a backup. It then returns different events at offsets that were read before, and
-//! its answers do not say so. The newest events are therefore remembered by offset, id and proof, and compared with the
-//! service's history.
+//! The service can be restored from a backup. It then returns other events at offsets that were read before, and its
+//! answers contain no sign of the restoration. The newest events are therefore remembered by offset, id and proof, and
+//! compared with the service's history.
 //!
 //! The proofs of a commit are stored as one entry. If the number of proofs exceeds the capacity, the oldest entries are
 //! removed.
@@ -21,10 +21,10 @@ use proof::event::{EventId, EventKey, Offset};
 /// The number of remembered events of a channel.
 pub const HISTORY: usize = 64;
 
-/// An offset, the offset before it, an id and a digest.
+/// The packed length of an event: an offset, the offset before it, an id and a digest.
 const LENGTH: usize = 8 + 8 + 16 + 16;
 
-/// Means that an offset is absent. No offset is negative.
+/// Represents an absent offset. No offset is negative.
 const NO_OFFSET: i64 = -1;
 
 /// An event that was read.
@@ -42,7 +42,7 @@ pub struct KnownEvent {
 /// The service's history differs from the events that were read. New events are quarantined until an operator decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contradiction {
-    /// The offset at which it differs.
+    /// The offset at which the two differ.
     pub offset: Offset,
     /// The event that was read there.
     pub known: Option<EventId>,
@@ -51,7 +51,7 @@ pub struct Contradiction {
     /// The highest remembered offset at which the service still has the same event. `None` if it has none of the
     /// remembered events.
     pub agrees_through: Option<Offset>,
-    /// When it was found, Unix seconds.
+    /// When the difference was found, in Unix seconds.
     pub since: i64,
 }
 
@@ -113,6 +113,7 @@ fn unpack_event(packed: &[u8; LENGTH]) -> Option<(EventKey, KnownEvent)> {
     Some((key, KnownEvent { key, previous: Offset::new(i64::from_be_bytes(*previous)), digest }))
 }
 
+/// The packed length of a proof: a digest and an offset.
 const PROOF_LENGTH: usize = 16 + 8;
 
 /// Identifies a proof: the first 16 bytes of the signed digest. A collision by chance is practically impossible.
@@ -134,6 +135,7 @@ pub struct Proof {
     pub offset: Offset,
 }
 
+/// The stored entries of delivered proofs: one entry for each commit that delivered any.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Chunks {
     /// The numbers of the entries, oldest first, each with its number of proofs.

@@ -2,7 +2,7 @@
 //!
 //! Most values are JSON. Bodies are the original bytes of the events, and proofs are packed.
 //!
-//! In version 0.1 the keys of events were offsets. The new keys also contain the events' ids, and [`rekey`] migrates.
+//! In version 0.1 the keys of events were offsets. The new keys also contain the events' ids. [`rekey`] migrates old keys.
 
 use std::collections::BTreeMap;
 
@@ -56,16 +56,13 @@ pub enum Key {
     #[strum_discriminants(strum(serialize = "summaries"))]
     Summary,
     /// [`Confirmed`](crate::Confirmed).
-    #[strum_discriminants(strum(serialize = "confirmed"))]
     Confirmed(SinkName),
     /// [`History`](crate::History), packed.
-    #[strum_discriminants(strum(serialize = "history"))]
     History,
     /// [`Contradiction`](crate::Contradiction).
     #[strum_discriminants(strum(serialize = "contradictions"))]
     Contradiction,
     /// [`Ledger::asked`](crate::Ledger::asked).
-    #[strum_discriminants(strum(serialize = "asked"))]
     Asked,
 }
 
@@ -177,7 +174,8 @@ fn event_and_sink(bytes: &[u8]) -> Option<(EventKey, SinkName)> {
     Some((EventKey { offset: offset(number)?, id }, sink(name)?))
 }
 
-/// An entry that is stored under an offset only, although its event has an id, together with the entry of its body.
+/// An entry that version 0.1 stored under an offset only, although its event has an id, and the entry of its body. Each
+/// pair of keys is the old key and the new key.
 #[derive(Debug)]
 pub(crate) struct MovedEntry {
     entry: (Key, Key),
@@ -185,7 +183,7 @@ pub(crate) struct MovedEntry {
     pub(crate) body: (Key, Key),
 }
 
-/// Gives such entries their new keys, and returns the entries that the store must move.
+/// Replaces the keys of version 0.1 in `entries`, and returns the entries that the store must move.
 pub(crate) fn rekey(entries: &mut Entries) -> Result<Vec<MovedEntry>, StateError> {
     let mut moves = Vec::new();
     for (key, value) in &*entries {

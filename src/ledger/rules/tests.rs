@@ -172,11 +172,11 @@ fn a_commit_that_would_decrease_a_cursor_changes_nothing() {
     assert_eq!(
         kept.commit([advance("a", 7), advance("a", 6)]),
         Err(Refusal { sink: "a".into(), from: at(7), to: at(6) }),
-        "nor within a commit"
+        "a cursor must not move back within a commit either"
     );
     assert_eq!(format!("{:?}", kept.ledger), before);
     kept.commit([Change::SetCursor { sink: "a".into(), to: at(2) }]).unwrap();
-    assert_eq!(kept.ledger.cursor("a"), Some(at(2)), "an operator may");
+    assert_eq!(kept.ledger.cursor("a"), Some(at(2)), "an operator may move it back");
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn counts_and_bytes_stay_correct_through_every_change() {
     kept.commit([quarantine(3, b"{1}"), quarantine(4, b"{22}")]).unwrap();
     assert_eq!(kept.ledger.quarantine_room(), Room { events: 2, bytes: 7 });
     kept.commit([quarantine(4, b"{333}")]).unwrap();
-    assert_eq!(kept.ledger.quarantine_room(), Room { events: 2, bytes: 8 }, "the same event once more");
+    assert_eq!(kept.ledger.quarantine_room(), Room { events: 2, bytes: 8 }, "the same event again");
     kept.commit([advance("a", 3), release(3)]).unwrap();
     assert_eq!(kept.ledger.quarantine_room(), Room { events: 1, bytes: 5 });
     assert_eq!(kept.ledger.late_room(), Room { events: 1, bytes: 3 });

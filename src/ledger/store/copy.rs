@@ -21,9 +21,10 @@ use crate::rules::Changes;
 use crate::{Entries, Key, Ledger, PROOFS, StateError, Summary, Value};
 use proof::event::ChannelId;
 
+/// The largest number of entries in a write.
 const AT_ONCE: usize = 1_000;
 
-/// The size in bytes after which no more entries are added to a write.
+/// When a write has this many bytes, no more entries are added to it.
 const BYTES_AT_ONCE: usize = 8 << 20;
 
 /// The result of a copy.
@@ -67,9 +68,7 @@ pub async fn copy(
         let entries = content(entries);
         let (target, _) = claim(to, channel).await?;
         write(from, to, &target, ledger.summary(), &entries).await?;
-        if to.is_shared() {
-            to.show(channel, &proofs).await?;
-        }
+        to.show(channel, &proofs).await?;
         to.release(target).await;
         verify(from, to, channel, &entries).await?;
         from.release(source).await;
@@ -113,7 +112,7 @@ async fn write(
         if changes.len() >= AT_ONCE || bytes >= BYTES_AT_ONCE {
             commit(to, lease, &summary, take(&mut changes)).await?;
             bytes = 0;
-            // Like every commit, it has its own version.
+            // Each commit needs its own version.
             summary.version += 1;
         }
     }

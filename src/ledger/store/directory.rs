@@ -1,5 +1,5 @@
-//! The state directory: its lock, its ownership checks, and `state.json`, which records which states the owner of the
-//! directory has used. A state that has disappeared is therefore not mistaken for a new one.
+//! The state directory: its lock, its ownership checks, and `state.json`, which records the states that the owner of the
+//! directory has used. If a recorded state has disappeared, the daemon therefore does not start with an empty state.
 //!
 //! # Invariants
 //!
@@ -21,7 +21,7 @@ use crate::StateError;
 
 pub(super) const DATABASE: &str = "sled";
 pub(super) const MIRROR: &str = "cursors.json";
-/// The next mirror, until it is complete and on disk. If the process is killed, the next write replaces this file.
+/// The next mirror, until it is complete and on disk. If the process is killed before that, the next write replaces it.
 pub(super) const MIRROR_NEXT: &str = "cursors.json.new";
 const USED: &str = "state.json";
 const USED_NEXT: &str = "state.json.new";
@@ -29,7 +29,7 @@ const LOCK: &str = "lock";
 
 const ROOT: u32 = 0;
 
-pub(super) const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
 
 /// The locked directory. The operating system releases the lock when the process ends, even after a crash.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl Directory {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Used {
-    /// Whether this directory has contained a state of its own.
+    /// Whether this directory has contained a sled database.
     #[serde(default)]
     pub(super) sled: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -145,17 +145,27 @@ impl Used {
 pub(super) fn replace(directory: &Path, name: &str, next: &str, value: &impl Serialize) -> Result<(), StateError> {
     let (path, next) = (directory.join(name), directory.join(next));
     let replaced = || -> io::Result<()> {
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600).custom_flags(NO_FOLLOW);
-        let mut file = options.open(&next)?;
         let mut json = serde_json::to_vec_pretty(value)?;
         json.push(b'\n');
-        file.write_all(&json)?;
-        file.sync_all()?;
-        fs::rename(&next, &path)?;
-        File::open(directory)?.sync_all()
+        write(&path, &next, &json)?;
+        sync_directory(directory)
     };
     replaced().map_err(|error| StateError::io(format!("writing {}", path.display()), error))
+}
+
+/// Writes the content to the file `next`, syncs it, and renames it to `path`. The renaming is on disk after the directory
+/// has been synced too.
+pub(super) fn write(path: &Path, next: &Path, content: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600).custom_flags(NO_FOLLOW);
+    let mut file = options.open(next)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(next, path)
+}
+
+pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
 }
 
 /// Reads a file. `None` if it does not exist.

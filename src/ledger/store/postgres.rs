@@ -3,18 +3,18 @@
 //! # Invariants
 //!
 //! * **Fenced in the statement.** A commit is one statement. It changes a channel's entries only if the channel's row
-//!   still has our owner and epoch, and a version between the recorded version and the commit's version. The statement
-//!   locks that row, and so does a claim.
-//! * **No transaction stays open.** Each statement is its own transaction and uses no session state. It therefore works
-//!   through a pooler, and a process that is stopped in the middle locks nothing.
+//!   still names this instance and the lease's epoch, and has a version between the recorded version and the commit's
+//!   version. The statement locks that row, and so does a claim.
+//! * **No transaction stays open.** Each statement is its own transaction and uses no session state. The store therefore
+//!   works through a pooler, and a process that is stopped in the middle locks nothing.
 //! * **An unknown outcome is resolved by repetition.** If the answer to a commit is lost, the same effects are written
 //!   again. This changes nothing if they are already stored. If a failover has lost effects, the stored version is
 //!   behind, and the channel is loaded again.
-//! * **A delayed copy does no harm.** A statement that was abandoned may be executed later, after newer statements.
-//!   Each statement's file explains why that is harmless.
+//! * **A delayed copy does no harm.** A statement that was abandoned may be executed later, after newer statements. Each
+//!   statement's file explains why this is harmless.
 //! * **A proof belongs to the first channel that shows it.** Proofs are recorded durably before they are delivered. If
-//!   two channels show the same proof, on any instances, only one of them delivers it. The database knows at least the
-//!   newest [`PROOFS`] proofs, and the newest [`PROOFS_OF_A_CHANNEL`] of each channel.
+//!   two channels show the same proof, on any instances, only one of them delivers it. The database contains at least
+//!   the newest [`PROOFS`] proofs, and the newest [`PROOFS_OF_A_CHANNEL`] of each channel.
 //! * **A state is not replaced silently.** An instance works only with the state that it has used before, and only with
 //!   a complete state. See [`schema`].
 //! * **An unavailable database is waited for.** No database error ends the process.
@@ -60,7 +60,7 @@ const FORGET_AFTER: usize = PROOFS / 20;
 /// The number of proofs that are examined at once. It is larger than [`FORGET_AFTER`], so that a backlog is reduced.
 const FORGET_AT_ONCE: usize = 10 * FORGET_AFTER;
 
-/// How often a commit is sent in a row if another copy was executed at the same time.
+/// How often a commit is sent in a row if an earlier copy is executed at the same time.
 const TRIES: usize = 3;
 
 #[derive(Debug)]
@@ -82,7 +82,7 @@ struct Postgres {
     configurations: Mutex<BTreeMap<Vec<u8>, Arc<BTreeSet<ChannelId>>>>,
     /// The requests that this instance received recently, and when. They are not taken again.
     received: Mutex<BTreeMap<RequestId, Instant>>,
-    /// The runtime directory that must remember the state that a copy creates here.
+    /// The runtime directory in which the id of the state is recorded after `channeld state copy` has created it here.
     remember_in: Option<PathBuf>,
     /// The last field, because the runtime directory must stay locked until everything else is closed. `None` if
     /// another process owns the directory.
@@ -97,8 +97,8 @@ struct LeasedVersion {
 }
 
 impl PostgresSettings {
-    /// Opens the store. Locks the runtime directory at `path`, if one is given, which remembers the state that was used.
-    /// Connects to the database only when a connection is needed. Blocks.
+    /// Opens the store. If `path` is given, locks this runtime directory, which remembers the state that was used
+    /// before. Connects to the database only when a connection is needed. Blocks.
     ///
     /// # Errors
     /// If the directory is in use or cannot be used, or certificates cannot be verified.
@@ -175,7 +175,8 @@ impl Postgres {
         })));
     }
 
-    /// Writes a group once. The result is `None` for a channel that another copy has changed at the same time.
+    /// Writes a group once. The outcome is `None` for a channel that another copy of the commit has changed at the same
+    /// time.
     async fn commit_once(&self, group: &[(Lease, Effects)]) -> Result<Vec<Option<CommitOutcome>>, StateError> {
         let recorded = |lease: &Lease| {
             let claimed = lock(&self.claimed);
@@ -188,7 +189,7 @@ impl Postgres {
         let outcome = |(lease, effects): &(Lease, Effects)| {
             let version = effects.summary.version;
             let ours = claimed.get_mut(&lease.channel).filter(|claimed| claimed.lease.epoch == lease.epoch);
-            // The lease was lost before the commit, so it was not sent, or the lease was lost in the meantime.
+            // Either the lease was lost before, so these effects were not sent, or it was lost in the meantime.
             let (Some(row), Some(claimed)) = (found.get(&lease.channel.0), ours) else {
                 return Some(CommitOutcome::Lost(Loss::Ended));
             };
@@ -323,7 +324,7 @@ impl Store for Postgres {
     }
 
     async fn check(&self) -> Result<(), StateError> {
-        // The heartbeats already show whether the database can be used.
+        // The heartbeats already report whether the database can be used.
         self.directory.as_ref().map_or(Ok(()), Directory::check)
     }
 
@@ -357,7 +358,7 @@ impl Store for Postgres {
     }
 }
 
-/// Keeps the original error and adds no text of its own.
+/// Keeps the original error as the source, without an additional text.
 impl From<DatabaseError> for StateError {
     fn from(error: DatabaseError) -> Self {
         Self::Database(match error {

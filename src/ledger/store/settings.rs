@@ -1,5 +1,5 @@
-//! The location of the state, and how it is opened. A build can leave the client of the shared database out, by the
-//! feature `postgres`.
+//! The location of the state, and how it is opened. Without the feature `postgres`, the program has no client for a shared
+//! database.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl StateSettings {
     }
 }
 
-/// A program without the client of the database cannot use it, and says so.
+/// The functions of the shared database in a program without its client: each returns an error.
 #[cfg(not(feature = "postgres"))]
 mod absent {
     use std::path::Path;
@@ -70,7 +70,7 @@ mod absent {
         missing_docs,
         clippy::missing_errors_doc,
         clippy::unused_async,
-        reason = "the client has the same functions"
+        reason = "the same functions as with the client"
     )]
     impl PostgresSettings {
         pub fn open(self, _directory: Option<&Path>) -> Result<Arc<dyn Store>, StateError> {

@@ -1,10 +1,10 @@
-//! A store that several instances share. It knows which instances are alive and which instance owns each channel.
+//! A store that several instances share. It records which instances are alive and which instance owns each channel.
 //!
 //! # Invariants
 //!
 //! * **Never two owners.** An instance is considered dead when its lease ends on the store's clock. The instance itself
 //!   stops earlier: its [`LeaseTerm`] ends [`MARGIN`] before that, measured from the time before the heartbeat was sent.
-//! * **Suspended time counts.** A machine that was suspended long enough wakes without its channels.
+//! * **Suspended time counts.** A machine that was suspended for longer than the lease has no lease when it wakes.
 //! * **At most once.** A request is taken once, by the instance that it is addressed to. If it was withdrawn before, it is
 //!   never taken.
 
@@ -21,7 +21,7 @@ use uuid::Uuid;
 use crate::{QuarantinedDuplicates, StateError};
 use proof::event::ChannelId;
 
-/// How much earlier an instance stops than other instances take over.
+/// An instance stops its channels this long before other instances can take them over.
 pub const MARGIN: Duration = Duration::from_secs(1);
 
 /// Identifies a process while it runs. After a restart the process is a different instance.
@@ -75,7 +75,7 @@ impl ClusterView {
 /// A live instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// The name, for display.
+    /// The name that `cluster.instance` configures.
     pub name: String,
     /// The configured channels.
     pub channels: Arc<BTreeSet<ChannelId>>,
@@ -101,23 +101,20 @@ pub enum Ownership {
 /// Identifies a request while its sender waits for the answer.
 pub type RequestId = i64;
 
-/// A request with the parts of an HTTP request.
+/// A request with the parts of an HTTP request. The path includes the query.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "HTTP defines these names")]
 pub struct ForwardedRequest {
-    /// The method.
     pub method: String,
-    /// The path with the query.
     pub path: String,
-    /// The body.
     pub body: Vec<u8>,
 }
 
 /// An answer with the parts of an HTTP response.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "HTTP defines these names")]
 pub struct ForwardedResponse {
-    /// The status.
     pub status: u16,
-    /// The body.
     pub body: Vec<u8>,
 }
 
@@ -144,7 +141,7 @@ pub trait Membership: Send + Sync + fmt::Debug {
     /// How long an instance is considered alive after a heartbeat.
     fn lease(&self) -> Duration;
 
-    /// How long the leases of this instance are valid.
+    /// The time until which this instance may run its channels.
     fn term(&self) -> &LeaseTerm;
 
     /// Reports that this instance is alive and configures these channels, and returns the state of the others. Prolongs
@@ -161,7 +158,7 @@ pub trait Membership: Send + Sync + fmt::Debug {
     /// Cancels every lease. No new work starts.
     fn lose_all(&self);
 
-    /// Reports that this instance has ended and owns nothing. This is best effort: otherwise the others notice when its
+    /// Reports that this instance has ended and owns nothing. If the report fails, the other instances take over when the
     /// lease ends.
     async fn leave(&self);
 
@@ -178,15 +175,16 @@ pub trait Membership: Send + Sync + fmt::Debug {
     async fn answer(&self, request: RequestId, answer: &ForwardedResponse) -> Result<(), StateError>;
 }
 
-/// The time until which an instance may run its channels, on a clock that includes suspended time.
+/// The time until which an instance may run its channels. It is measured with the boot-time clock, which includes suspended
+/// time.
 #[derive(Debug, Default)]
 pub struct LeaseTerm {
-    /// Nanoseconds of that clock. 0 before the first heartbeat.
+    /// The end in nanoseconds of the boot-time clock. 0 before the first heartbeat.
     until: AtomicU64,
 }
 
 impl LeaseTerm {
-    /// The current time of that clock.
+    /// The current time of the boot-time clock.
     pub fn now() -> Duration {
         let now = clock_gettime(ClockId::Boottime);
         Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or_default())
@@ -203,7 +201,7 @@ impl LeaseTerm {
         Duration::from_nanos(self.until.load(Ordering::Acquire)).saturating_sub(Self::now())
     }
 
-    /// Ends it.
+    /// Ends the lease term now.
     pub fn end(&self) {
         self.until.store(0, Ordering::Release);
     }

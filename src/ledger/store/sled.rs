@@ -54,8 +54,7 @@ impl Sled {
     /// [`StateError`]: the daemon does not start on a state that may be wrong.
     pub fn open(path: &Path) -> Result<Self, StateError> {
         let directory = Directory::lock(path)?;
-        let mirrored = Mirror::read(path);
-        recovery::check(path, mirrored.as_ref().ok().and_then(Option::as_ref), !matches!(mirrored, Ok(None)))?;
+        recovery::check(path)?;
         Self::open_locked(directory)
     }
 
@@ -80,10 +79,7 @@ impl Sled {
     /// Describes what [`open`](Self::open) would find or create at `path`. Does not create or open anything.
     pub(super) fn examine(path: &Path) -> Result<String, StateError> {
         let found = Directory::examine(path)?;
-        // An unreadable mirror is not reported here: `open` either reports it or works without it.
-        if let Ok(mirrored) = Mirror::read(path) {
-            recovery::check(path, mirrored.as_ref(), mirrored.is_some())?;
-        }
+        recovery::check(path)?;
         Ok(found)
     }
 

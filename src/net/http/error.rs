@@ -6,7 +6,7 @@ use std::iter::successors;
 
 use rustls::CertificateError;
 
-/// The TLS library's name for this error: a server uses an authority's certificate as its own.
+/// The TLS library's name for the error that a server uses the certificate of an authority as its own.
 const OF_AUTHORITY: &str = "CaUsedAsEndEntity";
 
 /// Finds the first error of type `T` among an error and its sources. An I/O error can wrap another error that is not its

@@ -1,13 +1,16 @@
-//! The beginning of a response body, for an operator who asks for it.
+//! The beginning of a response body, which a command shows to an operator.
 
 use std::time::Duration;
 
 use reqwest::Response;
 
+/// The number of bytes of the body that are read.
 const READ: usize = 4 * 1024;
 
+/// The longest wait for these bytes.
 const READING: Duration = Duration::from_secs(2);
 
+/// The longest excerpt, in characters.
 const SHOWN: usize = 400;
 
 const REDACTED: &str = "[secret]";

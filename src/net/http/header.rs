@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::header::{HeaderMap, HeaderValue, RETRY_AFTER};
 
-/// The longest wait. A longer wait is shortened to this, because the service may recover earlier.
+/// The longest wait that a response can request. A longer wait is shortened to this, because the server may recover earlier.
 pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(60 * 60);
 
 /// Returns a header value that is not shown, or `None` if `value` is not legal in a header.
@@ -24,7 +24,7 @@ pub fn basic(username: &str, password: &str) -> HeaderValue {
     sensitive(&format!("Basic {encoded}")).unwrap_or_else(|| unreachable!("a word and base64 are legal in a header"))
 }
 
-/// The wait that a response asks for, counted from now and at most [`MAX_RETRY_AFTER`]. `None` without a readable header.
+/// The wait that a response requests, counted from now and at most [`MAX_RETRY_AFTER`]. `None` without a readable header.
 pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     read(headers.get(RETRY_AFTER)?.to_str().ok()?, SystemTime::now())
 }
@@ -37,7 +37,7 @@ fn read(text: &str, now: SystemTime) -> Option<Duration> {
         return Some(seconds.min(MAX_RETRY_AFTER));
     }
     let date = httpdate::parse_http_date(text).ok()?;
-    // A date in the past asks for no wait.
+    // A date in the past means no wait.
     Some(date.duration_since(now).unwrap_or_default().min(MAX_RETRY_AFTER))
 }
 

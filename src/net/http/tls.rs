@@ -24,19 +24,16 @@ use crate::secret::Secret;
 /// The number of characters per line of PEM.
 const LINE: usize = 64;
 
-/// Why a PEM text cannot be used. The message continues the sentence "the file …".
+/// Why a PEM text cannot be used. The message is a predicate: the caller puts the name of the file before it.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages describe the variants")]
 pub enum PemError {
-    /// The text contains no certificate.
     #[error("holds no certificate in PEM (-----BEGIN CERTIFICATE-----)")]
     NoCertificate,
-    /// The text contains no private key, or the key is encrypted.
     #[error("holds no private key in PEM (PKCS#8, PKCS#1 or SEC1, and not encrypted)")]
     NoKey,
-    /// The PEM encoding is damaged.
     #[error("is not complete PEM")]
     Damaged,
-    /// The PEM encoding is intact, but its contents cannot be used.
     #[error("cannot be used: {0}")]
     Unusable(rustls::Error),
 }

@@ -57,7 +57,7 @@ fn a_channel_is_generous_until_half_of_its_share_is_used() {
     assert!(!channels[0].is_half_free());
     assert!(channels[1].is_half_free());
     let _others: Vec<_> = channels[2..].iter().map(|channel| holds(channel, 25 + 20)).collect();
-    assert!(!channels[1].is_half_free(), "it holds nothing, and the others hold too much");
+    assert!(!channels[1].is_half_free(), "it uses nothing, but the others use too much");
 }
 
 #[tokio::test]
@@ -70,8 +70,8 @@ async fn waiting_channels_get_memory_first_and_in_order() {
     assert!(second.as_mut().now_or_never().is_none());
     assert!(third.as_mut().now_or_never().is_none());
     drop(holder);
-    assert!(!channels[3].free().grow(50 + 1), "it is the second's");
-    assert!(channels[3].free().grow(50), "but for the floor");
+    assert!(!channels[3].free().grow(50 + 1), "the second channel is next in line for it");
+    assert!(channels[3].free().grow(50), "the floor is always available");
     assert!(third.as_mut().now_or_never().is_none(), "not before the second");
     let second = second.await;
     assert!(third.as_mut().now_or_never().is_none());

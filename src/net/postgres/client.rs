@@ -164,7 +164,7 @@ fn advice_on_refusal(code: &SqlState, server: &ServerSettings, at: &str) -> Stri
         SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
             let certificate = match server.identity {
                 None => format!("if it asks for a client certificate, set {at}.client_certificate_file"),
-                Some(_) => format!("if it asks for a client certificate, that must be one of the name {role}"),
+                Some(_) => format!("if it asks for a client certificate, the certificate must name {role}"),
             };
             format!("let role {role} log in from here: create role, pg_hba.conf; {certificate}")
         }

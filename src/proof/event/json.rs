@@ -13,8 +13,8 @@ pub(super) const MAX_DEPTH: usize = 120;
 
 /// Why a record is not a well-formed event. It names the field but never its value, because bodies are not logged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages describe the variants")]
 pub enum Malformed {
-    /// The record is not a JSON object.
     #[error("the record is not a JSON object")]
     NotAnObject,
     /// The record is nested too deeply for some readers.
@@ -23,13 +23,10 @@ pub enum Malformed {
     /// Some readers cannot read half of a surrogate pair.
     #[error("the record has one half of a surrogate pair (such as \\ud800), which is no character")]
     HalfSurrogate,
-    /// A field that every event has is missing.
     #[error("`{0}` is missing")]
     Missing(&'static str),
-    /// A known field has another shape.
     #[error("`{0}` has the wrong shape")]
     Shape(&'static str),
-    /// A field occurs twice, or in another case.
     #[error("`{0}` is ambiguous: it occurs twice, or in different letter cases")]
     Ambiguous(&'static str),
 }
@@ -90,13 +87,6 @@ impl<'a> Object<'a> {
     pub fn members(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
         self.0.iter().map(|(name, value)| (name.as_ref(), *value))
     }
-
-    /// Returns all members sorted by name. Members with the same name keep their order.
-    pub fn sorted(&self) -> Vec<(&str, &'a RawValue)> {
-        let mut members: Vec<_> = self.members().collect();
-        members.sort_by_key(|&(name, _)| name);
-        members
-    }
 }
 
 impl<'de> Deserialize<'de> for Object<'de> {
@@ -135,7 +125,7 @@ pub(super) fn last<'a, const N: usize>(json: &'a str, names: [&str; N]) -> Optio
 #[serde(transparent)]
 pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
-/// Whether a case-insensitive reader, such as the reference, takes `key` for `name`. `name` is lower-case ASCII.
+/// Whether a case-insensitive reader, such as the reference, considers `key` equal to `name`. `name` is lower-case ASCII.
 ///
 /// Two characters outside ASCII fold to ASCII letters: the long s and the Kelvin sign.
 fn folds_to(key: &str, name: &str) -> bool {

@@ -63,14 +63,14 @@ const STRICTER: [(&str, &str); 40] = [
     ("report/len4096-junk-then-hash", "the hash must directly follow the report's header"),
 ];
 
-const ANOTHER_CASE: &str = "a known name in another case: other readers do not see it";
+const ANOTHER_CASE: &str = "a known name in another case: other readers ignore it";
 const EVERY_PROOF_COUNTS: &str = "every item of proofs counts as a proof";
 const HALF_A_PAIR: &str = "half a surrogate pair: readers replace it differently";
 const NOT_UTF8: &str = "not UTF-8: readers replace the bytes differently";
-const NO_OWNER: &str = "an owner that is not an address is refused as configuration, not guessed at";
+const NO_OWNER: &str = "an owner that is not an address is a configuration error";
 const NO_PREFIX: &str = "text without 0x is not read as bytes";
-const TOO_DEEP: &str = "nested deeper than many readers of a record read";
-const TWICE: &str = "a known name twice: readers differ in which they take";
+const TOO_DEEP: &str = "nested deeper than many readers accept";
+const TWICE: &str = "a known name twice: readers differ in which occurrence they use";
 
 #[derive(Deserialize)]
 struct Verdicts<'a> {
@@ -146,7 +146,7 @@ impl Case<'_> {
         }
     }
 
-    /// Whether the case asks for another verify step than the event's type requires.
+    /// Whether the case calls another verification method of the reference than the event's type requires.
     fn asks_for_another_step(&self) -> bool {
         let step = match Event::parse(self.bytes()).map(|event| event.kind) {
             Ok(EventType::WatcherEvent) => "Verify",
@@ -255,7 +255,7 @@ fn a_proof_of_a_real_network_verifies() {
     let owner = recorded.workflow_owner.parse().unwrap();
     let verifier = verifier(&recorded.signers, recorded.min_required, owner).unwrap();
     let Some(Verdict::Verified(event)) = verdict(&verifier, recorded.event.to_string().into()) else {
-        panic!("the recorded proof does not hold");
+        panic!("the recorded proof is not valid");
     };
     let signers: Vec<Address> = recorded.signers.iter().map(|signer| signer.parse().unwrap()).collect();
     assert!(event.proof().signers.iter().all(|signer| signers.contains(signer)));

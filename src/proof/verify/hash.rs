@@ -14,7 +14,7 @@ pub struct Hash(pub [u8; 32]);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address(pub [u8; 20]);
 
-/// The text is not the hex of an address or a hash, or has the wrong length.
+/// The error that a text is not the hex of an address or a hash, or has the wrong length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not {what}: 0x and {digits} hexadecimal digits")]
 pub struct NotHex {
@@ -38,17 +38,13 @@ pub(super) fn bytes_of(text: &str) -> Option<Vec<u8>> {
     base16ct::mixed::decode_vec(digits_of(text)?).ok()
 }
 
-/// Like [`bytes_of`], but returns `None` for any length other than `LENGTH`.
-pub(super) fn exact_bytes_of<const LENGTH: usize>(text: &str) -> Option<[u8; LENGTH]> {
-    exact(digits_of(text)?)
-}
-
-fn digits_of(text: &str) -> Option<&str> {
+/// The text after the prefix `0x` or `0X`. `None` if the text has no prefix.
+pub(super) fn digits_of(text: &str) -> Option<&str> {
     text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))
 }
 
 /// Decodes exactly `LENGTH` bytes. The length is checked because shorter input would leave the rest of the array at zero.
-fn exact<const LENGTH: usize>(digits: &str) -> Option<[u8; LENGTH]> {
+pub(super) fn exact<const LENGTH: usize>(digits: &str) -> Option<[u8; LENGTH]> {
     let mut bytes = [0; LENGTH];
     let decoded = base16ct::mixed::decode(digits, &mut bytes).is_ok_and(|decoded| decoded.len() == LENGTH);
     decoded.then_some(bytes)

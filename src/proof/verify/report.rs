@@ -74,7 +74,7 @@ pub fn signed_digest(report: &[u8], context: &[u8]) -> Hash {
 const DOMAIN: &[u8] = b"Chainlink Runtime Environment GenerateWorkflowOwnerAddress\0";
 const PADDING: [u8; 84] = [0; 84];
 
-/// An empty tenant id means this tenant.
+/// The tenant if the tenant id is empty.
 const DEFAULT_TENANT: &str = "1";
 
 /// Derives the owner that reports name for an organization's workflows (spec/wire.md, "Workflow owner").

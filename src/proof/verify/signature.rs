@@ -2,7 +2,7 @@
 
 use k256::ecdsa::{RecoveryId, Signature, VerifyingKey};
 
-use super::hash::{Address, Hash, exact_bytes_of, keccak256};
+use super::hash::{Address, Hash, digits_of, exact, keccak256};
 
 const LENGTH: usize = 65;
 
@@ -15,7 +15,7 @@ pub(super) struct RecoverableSignature {
 impl RecoverableSignature {
     /// Parses `0x r || s || v` with v in {0, 1, 27, 28}. Returns `None` if the text is not a signature.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let bytes: [u8; LENGTH] = exact_bytes_of(text)?;
+        let bytes: [u8; LENGTH] = exact(digits_of(text)?)?;
         let recovery = match bytes[LENGTH - 1] {
             v @ (0 | 1) => v,
             v @ (27 | 28) => v - 27,

@@ -30,7 +30,6 @@ pub enum SignerSetError {
     /// More signatures are required than the set has signers, so no event could ever be verified.
     #[error("{required} signatures are required, but only {signers} signers are listed")]
     TooManyRequired { required: usize, signers: usize },
-    /// An address occurs twice.
     #[error("the signer {0} is listed twice")]
     Duplicate(Address),
 }

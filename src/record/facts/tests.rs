@@ -82,8 +82,8 @@ fn one_value_of_each_field_must_match() {
     let takes = |rule: Rule| Filter(vec![rule]).takes(record.facts());
     assert!(takes(Rule::default()));
     assert!(takes(rule(Field::EventName, &["Mint", "Transfer"])));
-    assert!(!takes(rule(Field::EventName, &["transfer"])), "names are told apart by case");
-    assert!(takes(rule(Field::Address, &["0xAB"])), "addresses are not");
+    assert!(!takes(rule(Field::EventName, &["transfer"])), "the case of names matters");
+    assert!(takes(rule(Field::Address, &["0xAB"])), "the case of addresses does not matter");
     let mut both = rule(Field::EventName, &["Transfer"]);
     both.append(&mut rule(Field::WatcherId, &["V"]));
     assert!(!takes(both));

@@ -1,6 +1,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use serde_json::json;
+
 use super::*;
 use crate::line::{self, Verification};
 use crate::testing::{channel, proved};
@@ -105,6 +107,38 @@ fn the_documented_template_renders_json_for_each_sample() {
     assert_eq!(template.try_samples(false, |_| true), Vec::<String>::new());
 }
 
+/// Removes the markup of manual pages.
+fn plain(text: &str) -> String {
+    let line = |line: &str| match line.split_once(' ') {
+        Some((".B", rest)) => rest.to_owned(),
+        // roff prints these parts without a space between them.
+        Some((".BR", rest)) => rest.replace(' ', ""),
+        _ => line.to_owned(),
+    };
+    let text = text.lines().map(line).collect::<Vec<_>>().join(" ");
+    text.replace("\\fB", "").replace("\\fR", "").replace("\\-", "-")
+}
+
+/// Collects the schema of each property, including nested properties, by its path.
+fn properties(schema: &Value, before: &str, into: &mut BTreeMap<String, Value>) {
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        properties(property, &format!("{before}{name}."), into);
+        into.insert(format!("{before}{name}"), property.clone());
+    }
+}
+
+#[test]
+fn the_schema_describes_each_field_in_the_words_of_the_manual() {
+    let section = MANUAL.split("\n.SH ").find(|text| text.starts_with("FIELDS")).unwrap();
+    let paragraphs = section.split("\n.TP\n.B ").skip(1).map(|paragraph| paragraph.split_once('\n').unwrap());
+    let documented: BTreeMap<_, _> = paragraphs.map(|(term, text)| (term.to_owned(), plain(text))).collect();
+    let mut described = BTreeMap::new();
+    properties(&schema(), "", &mut described);
+    let described =
+        described.into_iter().map(|(path, field)| (path, field["description"].as_str().unwrap().to_owned()));
+    assert_eq!(described.collect::<BTreeMap<_, _>>(), documented);
+}
+
 #[test]
 fn every_field_has_a_type_and_optional_fields_are_not_required() {
     let schema = schema();
@@ -112,7 +146,9 @@ fn every_field_has_a_type_and_optional_fields_are_not_required() {
     assert_eq!(schema["properties"]["verification"]["required"], json!(["status", "covers"]));
     assert_eq!(schema["properties"]["proof"]["required"], json!(["report", "context", "signatures"]));
     assert_eq!(schema["properties"]["event_id"]["type"], json!(["string", "null"]));
-    for field in fields().iter().filter(|field| field.name != "decoded") {
-        assert!(!field.schema["type"].is_null(), "{} has no type", field.name);
+    let mut fields = BTreeMap::new();
+    properties(&schema, "", &mut fields);
+    for (path, field) in fields.iter().filter(|(path, _)| *path != "decoded") {
+        assert!(!field["type"].is_null(), "{path} has no type");
     }
 }

@@ -92,8 +92,8 @@ pub fn printable(text: &str) -> String {
     text.replace(is_unsafe, "\u{fffd}")
 }
 
-/// Cuts a text to at most `limit` UTF-16 units. No target's own way of counting gives a larger number. A cut text ends with
-/// `…`.
+/// Cuts a text to at most `limit` UTF-16 units. No target counts more characters in a text than the text has UTF-16 units. A
+/// cut text ends with `…`.
 pub(super) fn limited(text: &str, limit: usize) -> String {
     if text.len() <= limit || text.encode_utf16().count() <= limit {
         return text.to_owned();
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(limited("abcd", 3), "ab…");
         assert_eq!(limited("😀😀😀", 6), "😀😀😀");
         assert_eq!(limited("😀😀😀", 5), "😀😀…");
-        assert_eq!(limited("a😀b", 3), "a…", "no half of a character, and nothing behind it");
+        assert_eq!(limited("a😀b", 3), "a…", "no half of a character, and no text after the cut");
         assert_eq!(limited("abc", 0), "");
     }
 }

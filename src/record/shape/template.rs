@@ -6,9 +6,9 @@
 //! # Invariants
 //!
 //! * **Strict.** A name without a value is an error, and so is an unknown filter.
-//! * **JSON is JSON.** If the target takes JSON, each value is written as JSON, and a string gets its quotes. The output is
-//!   parsed, and output that is not JSON is not delivered. No filter passes a text through unescaped.
-//! * **No text from outside becomes markup or a line of its own** if the target takes text: control characters are
+//! * **JSON is JSON.** If the target accepts JSON, each value is written as JSON, and a string gets its quotes. The
+//!   output is parsed, and output that is not JSON is not delivered. No filter passes a text through unescaped.
+//! * **No text from outside becomes markup or a line of its own** if the target accepts text: control characters are
 //!   replaced.
 //! * **Bounded,** in steps and in bytes.
 //! * **Nothing leaks.** No error contains a value of the event or of the operator.
@@ -37,7 +37,7 @@ pub(super) use values::Origin;
 use alert::Alert;
 use values::Map;
 
-/// The names, filters and tests that a template has in addition to Jinja's, described for an operator.
+/// The names and filters that a template has in addition to Jinja's, described for an operator.
 pub const VOCABULARY: &str = "the members of the record (channel, channel_id, offset, event_id, type, time, received, \
                               verification, decoded, event), alert (severity, key, resolves, title, reason, facts, \
                               details, line) and values; the filters limit(N), slack and markdown";
@@ -45,12 +45,13 @@ pub const VOCABULARY: &str = "the members of the record (channel, channel_id, of
 /// The largest body, in bytes.
 const MAX_BODY: usize = 8 << 20;
 
+/// The most steps that rendering a template may take.
 const MAX_STEPS: u64 = 1_000_000;
 
 /// The name of the only template in an environment.
 const NAME: &str = "template";
 
-/// The longest part of a template that an error shows, in UTF-16 units.
+/// The longest part of a template that an error quotes, in UTF-16 units.
 const SHOWN: usize = 80;
 
 /// The media type of JSON.
@@ -131,7 +132,7 @@ impl Template {
     }
 
     /// Renders sample events and returns one sentence for each mistake. Uses only the samples that `takes` accepts. If
-    /// several samples show the same mistake, it is returned once.
+    /// several samples lead to the same message, it is returned once.
     pub fn try_samples(&self, include_proof: bool, takes: impl Fn(&Facts) -> bool) -> Vec<String> {
         let samples = samples::all().into_iter().filter(|(_, record)| takes(record.facts()));
         let mut said = BTreeSet::new();
@@ -211,7 +212,7 @@ impl Source {
 pub enum BuiltInTarget {
     /// An incoming webhook of Slack.
     Slack,
-    /// A workflow of Microsoft Teams that takes Adaptive Cards.
+    /// A workflow of Microsoft Teams that accepts Adaptive Cards.
     Teams,
     /// A webhook of a Discord channel.
     Discord,
@@ -255,8 +256,8 @@ fn explained(error: &Error, source: &str, values: &BTreeMap<String, Secret>) -> 
                 "no value for{part}: is it spelled correctly? Test for optional values with {{% if … is defined %}}"
             )
         }
-        ErrorKind::OutOfFuel => format!("takes more than {MAX_STEPS} steps"),
-        ErrorKind::WriteFailure => format!("makes more than {} MiB", MAX_BODY >> 20),
+        ErrorKind::OutOfFuel => format!("rendering takes more than {MAX_STEPS} steps"),
+        ErrorKind::WriteFailure => format!("the output has more than {} MiB", MAX_BODY >> 20),
         // For these kinds the library quotes only the template, never a value.
         ErrorKind::SyntaxError
         | ErrorKind::UnknownFilter

@@ -191,7 +191,7 @@ impl ChannelMetrics {
         let (ages, after) = (&self.metrics.delivered_age, &self.metrics.delivered_after);
         let (ages, after) = (ages.with_label_values(&labels), after.with_label_values(&labels));
         let now = SystemTime::now();
-        // The time can be in the future, because clocks differ and can be set back.
+        // `then` can be in the future, because clocks differ and can be set back.
         let since = |then| now.duration_since(then).unwrap_or_default().as_secs_f64();
         for time in times {
             if let Some(time) = time.and_then(|time| u64::try_from(time).ok()) {

@@ -2,13 +2,15 @@
 
 use prometheus::{HistogramOpts, Opts};
 
-/// From half a millisecond, a typical file write, to half a minute, the default timeout of a request.
+/// The buckets of durations in seconds, from half a millisecond, a typical file write, to half a minute, the default timeout
+/// of a request.
 const SECONDS: [f64; 15] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
-/// For the age of events, from a tenth of a second to a day.
+/// The buckets of the age of events in seconds, from a tenth of a second to a day.
 const AGES: [f64; 15] =
     [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 43_200.0, 86_400.0];
 
+/// The metrics that measure the age of events.
 const AGED: [&str; 2] = ["channeld_delivered_event_age_seconds", "channeld_delivered_after_reading_seconds"];
 
 /// The result of an operation that fails only on malformed names, labels or buckets, or if a name is registered twice.

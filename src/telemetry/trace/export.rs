@@ -9,14 +9,14 @@
 //! # Why not the SDK's batch processor
 //!
 //! `BatchSpanProcessor` of `opentelemetry_sdk` 0.33 drives the exporter on a thread without a Tokio runtime. With this
-//! crate's HTTP client its worker panicked at the first export, and none of 2,000 spans was sent or counted as lost. Its
-//! experimental variant for Tokio ignores the timeout of a shutdown, and neither variant tells how many spans it lost to
-//! a full queue.
+//! crate's HTTP client its worker panicked at the first export, and none of 2,000 spans was sent or counted as lost.
+//! Its experimental variant for Tokio ignores the timeout of a shutdown, and neither variant reports how many spans it
+//! lost because of a full queue.
 //!
 //! # Cancellation
 //!
-//! After `stop` fires, the export ends when the queue is empty. It may be dropped at any point. The remaining spans are
-//! then lost.
+//! After `stop` fires, the export ends when the queue is empty. The export may be dropped at any point. The remaining spans
+//! are then lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,6 +40,7 @@ use net::http::{self, Connection, SetupError};
 /// The capacity of the queue: the spans of a busy minute, at about ten spans per batch.
 const QUEUED: usize = 8_192;
 
+/// The largest number of spans in a request.
 const AT_ONCE: usize = 512;
 
 /// How long a span waits for other spans of the same request.
@@ -64,7 +65,8 @@ pub struct Export {
 }
 
 impl Export {
-    /// Sends nothing yet. Lost spans are counted in `lost`. The headers may change later.
+    /// Creates the export. It sends nothing until [`run`](Self::run) is called. Lost spans are counted in `lost`. The
+    /// settings may change later.
     ///
     /// # Errors
     /// If the client of the collector cannot be made.

@@ -1,4 +1,4 @@
-//! `channeld health` reports the same as the probes.
+//! `channeld health` reports the same as the probes of the listener.
 
 use std::net::TcpListener;
 
@@ -12,6 +12,7 @@ fn listen() -> String {
     format!("0.0.0.0:{}", free.local_addr().unwrap().port())
 }
 
+/// The exit code and the output of a command.
 fn said(told: &Told) -> (Option<i32>, &str) {
     (told.code, std::str::from_utf8(&told.out).unwrap())
 }
@@ -30,7 +31,7 @@ async fn health_asks_the_daemon_even_if_its_configuration_file_changed() {
     let mut daemon = setup.start();
     daemon.until_logged("health, metrics and status are served").await;
     assert_eq!(said(&setup.tell(&["health"]).await), (Some(0), "ok\n"));
-    daemon.until("the sink is offered something", |_| receiver.requests() > 1).await;
+    daemon.until("the sink is retried", |_| receiver.requests() > 1).await;
     let troubled = setup.tell(&["health", "--ready"]).await;
     let reason = "channel c0, sink hook: answered 404";
     assert!(troubled.code == Some(1) && said(&troubled).1.starts_with(reason), "{troubled:?}");
@@ -45,7 +46,7 @@ async fn health_asks_the_daemon_even_if_its_configuration_file_changed() {
         assert!(since.elapsed() < LONGEST_WAIT, "{last:?}");
         last = Some(setup.tell(&["health", "--ready"]).await);
     }
-    eventually("all arrive", || (receiver.received() == 3).then_some(())).await;
+    eventually("all events arrive", || (receiver.received() == 3).then_some(())).await;
     daemon.stop().await;
 }
 

@@ -57,7 +57,7 @@ async fn refused_and_rejected_events_can_be_traced_to_their_page() {
         let lines = daemon.log().lines("batch recorded");
         lines.iter().any(|line| line["sink"] == sink && line["offset"] == last)
     };
-    daemon.until("all is recorded", |daemon| recorded(daemon, "file") && recorded(daemon, "hook")).await;
+    daemon.until("everything is recorded", |daemon| recorded(daemon, "file") && recorded(daemon, "hook")).await;
     let log = daemon.stop().await;
 
     let pages = log.lines("batch verified");
@@ -96,7 +96,7 @@ async fn a_json_log_line_has_its_target_and_typed_fields_and_no_source_paths() {
     let mut daemon = setup.start();
     daemon.until("the proved events arrive", |_| setup.lines() == 4 && receiver.received() == 4).await;
     simulator.prove(0, 5);
-    daemon.until("the late one arrives", |_| setup.lines() == 5 && receiver.received() == 5).await;
+    daemon.until("the pending event arrives", |_| setup.lines() == 5 && receiver.received() == 5).await;
     setup.set("sinks.hook.secret", "whsec_YW5vdGhlciBzZWNyZXQgb2YgdGhpcyB0ZXN0ICAgICA=");
     setup.write();
     assert_eq!(setup.tell(&["reload"]).await.code, Some(0));
@@ -119,7 +119,7 @@ async fn a_json_log_line_has_its_target_and_typed_fields_and_no_source_paths() {
     }
 }
 
-/// Runs the daemon until its channel has started or it has exited, and returns its log. Standard error is a file.
+/// Runs the daemon until its channel has started or the daemon has exited, and returns its log. Standard error is a file.
 /// `is_named` decides whether the environment names this file as the stream of the journal.
 async fn written_to_journal(setup: &Setup, is_named: bool) -> String {
     let (config, path) = (setup.write(), setup.path("stderr"));

@@ -26,14 +26,14 @@ async fn until(admin: &Admin, daemon: &mut Daemon, sample: &str, expected: f64) 
     admin.until(daemon, "/metrics", &format!("{sample} {expected}"), holds).await.text
 }
 
-/// A daemon that has processed verified, unsigned, late and rejected events.
+/// Starts a daemon and waits until it has processed verified, unsigned, pending and rejected events ([`SEASON`]).
 async fn seasoned(simulator: &Simulator, setup: &Setup) -> (Daemon, Admin) {
     let mut daemon = setup.start();
     let admin = Admin::of(&mut daemon).await;
-    daemon.until("what holds arrives", |_| setup.lines() == 4).await;
+    daemon.until("the deliverable events arrive", |_| setup.lines() == 4).await;
     until(&admin, &mut daemon, r#"channeld_processed_offset{channel="c0"}"#, 7.0).await;
     simulator.prove(0, 6);
-    daemon.until("the late one arrives", |_| setup.lines() == 5).await;
+    daemon.until("the pending event arrives", |_| setup.lines() == 5).await;
     until(&admin, &mut daemon, r#"channeld_late_proofs{channel="c0"}"#, 0.0).await;
     (daemon, admin)
 }
@@ -174,7 +174,7 @@ async fn counters_survive_a_reload_and_removed_parts_disappear() {
         .filter(|line| line.starts_with(r#"channeld_events_total{channel="c0""#))
         .map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap())
         .sum();
-    assert!((verdicts - 15.0).abs() < 0.5, "each event once: {verdicts}");
+    assert!((verdicts - 15.0).abs() < 0.5, "each event is counted once: {verdicts}");
     daemon.stop().await;
 }
 
@@ -232,7 +232,7 @@ async fn prometheus_scrapes_the_number_of_delivered_events() {
     let setup = Setup::reading(&simulator).with_admin();
     let mut daemon = setup.start();
     let admin = Admin::of(&mut daemon).await;
-    daemon.until("all arrive", |_| setup.lines() == 30).await;
+    daemon.until("all events arrive", |_| setup.lines() == 30).await;
     let prometheus = Prometheus::scraping(&setup, &admin);
     for (query, expected) in [
         (r#"channeld_events_delivered_total{channel="c0",sink="file"}"#, "30"),

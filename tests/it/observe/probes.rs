@@ -62,7 +62,7 @@ async fn the_listener_agrees_with_status_and_accepts_no_commands() {
         assert_eq!(admin.get(path).await.status, 404, "{path}");
     }
     daemon.stop().await;
-    assert!(TcpStream::connect(admin.address).is_err(), "it listens no more");
+    assert!(TcpStream::connect(admin.address).is_err(), "the listener is closed");
 }
 
 #[tokio::test]
@@ -89,7 +89,7 @@ async fn each_problem_makes_the_daemon_not_ready_but_still_live() {
             let reasons = report["reasons"].as_array().unwrap();
             report["ready"] == false && reasons.iter().any(|reason| reason.as_str().unwrap().starts_with(said))
         };
-        admin.until(&mut daemon, "/status", "so does the status", so_is_status).await;
+        admin.until(&mut daemon, "/status", "the status has the same reason", so_is_status).await;
         assert_eq!(admin.sample("channeld_ready").await, Some(0.0), "{said}");
         assert_eq!(admin.get("/livez").await.text, "ok\n", "{said}");
         assert_eq!(admin.sample("channeld_live").await, Some(1.0), "{said}");
@@ -231,8 +231,8 @@ async fn a_channel_without_recent_verified_events_is_not_ready() {
     let setup = Setup::reading(&simulator).with_admin();
     let (mut daemon, admin) = start(&setup).await;
     let quarantined = |answer: &Answered| answer.json()["channels"][0]["quarantined"] == 2 * FEW;
-    admin.until(&mut daemon, "/status", "the forged ones are quarantined", quarantined).await;
-    assert_eq!(admin.get("/readyz").await.text, "ready\n", "one of the last 15 was verified");
+    admin.until(&mut daemon, "/status", "the forged events are quarantined", quarantined).await;
+    assert_eq!(admin.get("/readyz").await.text, "ready\n", "one of the last 15 events is verified");
     publish(1, 0);
     let said = "channel c0: 15 of the last 15 rejected (too-few-signatures): check valid_signers";
     let is_said = |answer: &Answered| answer.status == 503 && answer.text.starts_with(said);
@@ -265,9 +265,9 @@ async fn a_service_that_went_back_is_not_ready_until_the_cursor_is_set() {
         daemon.until("it runs", |_| true).await;
     }
     assert_eq!(setup.tell(&["resume", "c0"]).await.code, Some(0));
-    admin.until(&mut daemon, "/status", "it goes on", state("idle")).await;
+    admin.until(&mut daemon, "/status", "it continues", state("idle")).await;
     assert_eq!(admin.get("/readyz").await.text, "ready\n");
-    daemon.until("the events that use offsets again arrive", |_| setup.lines() == 12).await;
+    daemon.until("the events at reused offsets arrive", |_| setup.lines() == 12).await;
     let log = daemon.stop().await;
     assert_eq!(log.lines("event rejected: not delivered"), [] as [Value; 0]);
     assert_eq!(setup.offsets("c0"), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 7, 8]);
@@ -284,7 +284,7 @@ async fn a_full_quarantine_concerns_only_its_channel() {
                                                                bytes): reading stops before the next event that would \
                                                                be rejected"])
     };
-    admin.until(&mut daemon, "/readyz", "that is the only reason", is_said).await;
+    admin.until(&mut daemon, "/readyz", "the quarantine of c1 is the only reason", is_said).await;
     for (sample, expected) in [
         (r#"channeld_channel_quarantine_full{channel="c0"}"#, 0.0),
         (r#"channeld_channel_quarantine_full{channel="c1"}"#, 1.0),
@@ -314,7 +314,7 @@ async fn a_removed_state_directory_is_not_ready_but_live() {
     );
     std::fs::remove_dir_all(setup.path("state")).unwrap();
     let is_said = |answer: &Answered| answer.text.starts_with("the state cannot be written: ");
-    admin.until(&mut daemon, "/readyz", "the directory has gone", is_said).await;
+    admin.until(&mut daemon, "/readyz", "the directory is gone", is_said).await;
     assert_eq!(admin.sample("channeld_state_writable").await, Some(0.0));
     assert_eq!(admin.get("/livez").await.text, "ok\n");
     daemon.kill().await;
@@ -395,7 +395,7 @@ async fn an_address_in_use_is_reported_with_its_key_and_nothing_starts() {
     let address = taken.local_addr().unwrap().to_string();
     let setup = Setup::reading(&simulator).with("admin.listen", address.as_str());
     let ended = setup.start().ended().await;
-    assert_eq!(ended.code, Some(1), "the address may become free again, but a wrong configuration stays wrong");
+    assert_eq!(ended.code, Some(1), "not the code of a wrong configuration, because the address may become free again");
     let said = ended.log.lines("channeld could not start").remove(0)["error"].as_str().unwrap().to_owned();
     assert!(said.contains("admin.listen") && said.contains(&address) && said.contains("in use"), "{said}");
     assert_eq!((setup.lines(), simulator.requests().poll), (0, 0));
@@ -450,7 +450,12 @@ async fn thousands_of_silent_connections_do_not_delay_an_answer_by_a_second() {
     for path in ["/livez", "/readyz", "/metrics"] {
         let asked = Instant::now();
         assert_eq!(admin.get(path).await.status, 200);
-        assert!(asked.elapsed() < Duration::from_secs(1), "{path}: {:?} beside {}", asked.elapsed(), silent.len());
+        assert!(
+            asked.elapsed() < Duration::from_secs(1),
+            "{path}: {:?} with {} silent connections",
+            asked.elapsed(),
+            silent.len()
+        );
     }
 
     let socket = setup.path("state/control.sock");
@@ -461,7 +466,7 @@ async fn thousands_of_silent_connections_do_not_delay_an_answer_by_a_second() {
     let mut answer = String::new();
     client.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    assert!(asked.elapsed() < Duration::from_secs(1), "{:?} beside {}", asked.elapsed(), silent.len());
-    assert_eq!(setup.tell(&["status"]).await.code, Some(0), "so is a command");
+    assert!(asked.elapsed() < Duration::from_secs(1), "{:?} with {} silent connections", asked.elapsed(), silent.len());
+    assert_eq!(setup.tell(&["status"]).await.code, Some(0), "a command is not delayed either");
     daemon.stop().await;
 }

@@ -15,7 +15,7 @@ use tokio::process::{Child, Command};
 use crate::support::{Setup, eventually, signal};
 
 /// The escape sequence that leaves the alternate screen.
-const GIVEN_BACK: &str = "\u{1b}[?1049l";
+const LEAVES_SCREEN: &str = "\u{1b}[?1049l";
 
 /// A program on its own pseudo-terminal.
 struct OnTerminal {
@@ -85,16 +85,16 @@ impl OnTerminal {
     /// Waits until the program has exited and has restored the terminal. Returns the exit code.
     async fn ended(mut self) -> Option<i32> {
         let code = self.child.wait().await.unwrap().code();
-        self.gives_back().await;
+        self.restores_terminal().await;
         code
     }
 
     /// Waits until the program has left the alternate screen, and asserts that the terminal has its original settings.
-    async fn gives_back(&self) {
-        eventually("the terminal is given back", || {
+    async fn restores_terminal(&self) {
+        eventually("the program leaves the alternate screen", || {
             let mut written = self.written.lock().unwrap();
-            let is_given_back = String::from_utf8_lossy(&written).contains(GIVEN_BACK);
-            is_given_back.then(|| written.clear())
+            let has_left = String::from_utf8_lossy(&written).contains(LEAVES_SCREEN);
+            has_left.then(|| written.clear())
         })
         .await;
         assert_eq!(settings(&self.terminal), self.settings, "the terminal's settings are restored");
@@ -166,7 +166,7 @@ async fn ctrl_z_restores_the_terminal_and_fg_redraws_the_screen() {
             stat.rsplit(") ").next().unwrap().starts_with('T').then_some(())
         })
         .await;
-        screen.gives_back().await;
+        screen.restores_terminal().await;
         signal(&screen.child, rustix::process::Signal::CONT);
     }
     // The column heading is written again only if the whole screen is redrawn.
@@ -185,7 +185,7 @@ async fn events_fit_the_terminal_and_have_colors_if_it_wants_them() {
         let arguments = ["tail", "--from-service", "--events", "8"];
         let mut tail = OnTerminal::start_in(&setup, &arguments, variables);
         assert_eq!(tail.child.wait().await.unwrap().code(), Some(0));
-        let text = eventually("it has written all", || {
+        let text = eventually("all events are written", || {
             let written = String::from_utf8_lossy(&tail.written.lock().unwrap()).into_owned();
             (written.matches("verified").count() + written.matches("unsigned").count() >= 8).then_some(written)
         })

@@ -88,7 +88,7 @@ async fn a_refusing_sink_is_retrying_or_blocked_and_others_are_ok() {
     );
 
     receiver.always(None);
-    let report = until(&setup, &mut daemon, "it is accepted", state("ok")).await;
+    let report = until(&setup, &mut daemon, "the events are accepted", state("ok")).await;
     assert_eq!(lane(&report, 1)["error"], Value::Null);
     daemon.stop().await;
 }

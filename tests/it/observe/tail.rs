@@ -72,10 +72,10 @@ async fn tail_shows_each_delivered_event_once() {
         .await;
     let offsets: Vec<_> = shown.iter().map(|record| record["offset"].as_i64().unwrap()).collect();
     let delivered: Vec<_> = setup.offsets("c0").into_iter().filter(|offset| *offset >= offsets[0]).collect();
-    assert_eq!(offsets, delivered, "each event once, in order, and no forged event");
+    assert_eq!(offsets, delivered, "tail shows each delivered event once, in order, and no forged event");
     let line = std::fs::read_to_string(setup.path("audit.jsonl")).unwrap();
     let line: Value = serde_json::from_str(line.lines().last().unwrap()).unwrap();
-    assert_eq!(shown.last(), Some(&line), "the record itself");
+    assert_eq!(shown.last(), Some(&line), "tail shows the record itself");
 
     let mut filtered = Tail::start(&setup, &["--type", "wallet.status", "--sink", "audit", "--events", "1"]);
     let publish = async {
@@ -88,7 +88,7 @@ async fn tail_shows_each_delivered_event_once() {
     let line = tokio::select! { line = filtered.next() => line, () = publish => unreachable!("it does not end") };
     assert!(line.starts_with("unsigned c0 ") && line.contains("wallet.status"), "{line}");
     assert!(!line.contains('\u{1b}'), "colours are for terminals: {line:?}");
-    assert_eq!(filtered.lines.next_line().await.unwrap(), None, "it was to end after one");
+    assert_eq!(filtered.lines.next_line().await.unwrap(), None, "tail ends after one event");
     daemon.stop().await;
 }
 
@@ -119,13 +119,13 @@ async fn with_a_daemon_tail_can_first_show_the_newest_events() {
     let simulator = Simulator::start(Options { events: 5, ..Options::default() }).await.unwrap();
     let setup = Setup::reading(&simulator);
     let mut daemon = setup.start();
-    daemon.until("all is delivered", |_| setup.offsets("c0") == [1, 2, 3, 4, 5]).await;
+    daemon.until("everything is delivered", |_| setup.offsets("c0") == [1, 2, 3, 4, 5]).await;
 
     let mut tail = Tail::start(&setup, &["--last", "2", "--events", "3", "--json"]);
     assert_eq!([tail.json().await["offset"].clone(), tail.json().await["offset"].clone()], [4, 5]);
     simulator.publish(0, 1);
-    assert_eq!(tail.json().await["offset"], 6, "the daemon kept what it delivered in the meantime");
-    assert_eq!(tail.lines.next_line().await.unwrap(), None, "it ends after three");
+    assert_eq!(tail.json().await["offset"], 6, "no event is missing between the old events and the new ones");
+    assert_eq!(tail.lines.next_line().await.unwrap(), None, "tail ends after three events");
     daemon.stop().await;
 }
 

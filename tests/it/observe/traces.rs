@@ -66,7 +66,11 @@ async fn each_batch_is_a_trace_from_the_service_to_each_sink() {
     let statuses: Vec<_> = requests.iter().map(|request| &*request.attributes["http.response.status_code"]).collect();
     assert_eq!(statuses, ["503", "204", "204", "204", "204"]);
     let facts = ["http.request.method", "server.address", "url.full"].map(|fact| &*requests[1].attributes[fact]);
-    assert_eq!(facts, ["POST", "127.0.0.1", receiver.url().as_str()], "without the token in the query");
+    assert_eq!(
+        facts,
+        ["POST", "127.0.0.1", receiver.url().as_str()],
+        "the URL is shown without the token in its query"
+    );
     assert_eq!((&*requests[0].attributes["error.type"], requests[1].attributes.get("error.type")), ("503", None));
     let told = receiver.posts().into_iter().map(|post| post.headers["traceparent"].to_str().unwrap().to_owned());
     let expected = requests[1..].iter().map(|request| format!("00-{}-{}-01", request.trace, request.id));
@@ -97,7 +101,7 @@ async fn a_refusing_collector_loses_only_spans_and_is_used_again() {
     collector.becomes(Manner::Takes);
     simulator.publish(0, 1);
     daemon.until_logged("traces are exported again").await;
-    daemon.until("the next arrives", |_| setup.offsets("c0") == deliverable(&simulator, 0)).await;
+    daemon.until("the next event arrives", |_| setup.offsets("c0") == deliverable(&simulator, 0)).await;
     daemon.stop().await;
     assert_eq!(named(&collector.spans(), "batch").len(), 1);
 }
@@ -110,7 +114,7 @@ async fn a_hanging_collector_delays_neither_events_nor_the_stop() {
     daemon.until("all arrive", |_| setup.lines() == 20).await;
     daemon.until("the collector hangs", |_| !collector.headers().is_empty()).await;
     simulator.publish(0, 20);
-    daemon.until("more arrive", |_| setup.lines() == 40).await;
+    daemon.until("more events arrive", |_| setup.lines() == 40).await;
     let began = Instant::now();
     let log = daemon.stop().await;
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
@@ -129,7 +133,7 @@ async fn a_reload_changes_the_collectors_headers_but_not_its_address() {
     daemon.signal(Signal::HUP);
     daemon.until_logged("configuration reloaded").await;
     simulator.publish(0, 1);
-    daemon.until("another arrives", |_| collector.headers().last().unwrap()["x-tenant"] == "two").await;
+    daemon.until("another trace arrives", |_| collector.headers().last().unwrap()["x-tenant"] == "two").await;
     setup.write_but("log.otlp_endpoint", "http://127.0.0.1:1");
     daemon.signal(Signal::HUP);
     daemon.until_logged("configuration rejected: the previous one stays in force").await;
@@ -162,9 +166,9 @@ async fn a_late_delivery_has_its_own_trace() {
     let receiver = Receiver::start().await;
     let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("log.otlp_endpoint", collector.url());
     let mut daemon = setup.start();
-    daemon.until("the other arrives", |_| receiver.received() == 1 && setup.lines() == 1).await;
+    daemon.until("the other event arrives", |_| receiver.received() == 1 && setup.lines() == 1).await;
     simulator.prove(0, 1);
-    daemon.until("the late one arrives", |_| receiver.received() == 2 && setup.lines() == 2).await;
+    daemon.until("the pending event arrives", |_| receiver.received() == 2 && setup.lines() == 2).await;
     daemon.stop().await;
     let spans = collector.spans();
     let [late] = named(&spans, "late")[..] else { panic!("{spans:?}") };
@@ -194,7 +198,7 @@ async fn opentelemetry_variables_apply_if_no_key_is_set() {
     simulator.publish(0, 1);
     let before = collector.spans().len();
     let mut daemon = setup.start();
-    daemon.until("a trace arrives where the key says", |_| !other.spans().is_empty()).await;
+    daemon.until("a trace arrives at the configured collector", |_| !other.spans().is_empty()).await;
     daemon.stop().await;
     assert_eq!(collector.spans().len(), before);
 }

@@ -6,9 +6,9 @@ use simulator::{Fault, Options, Route, Simulator};
 
 use crate::support::{Authority, Daemon, Receiver, Setup, deliverable};
 
-const HEALS: &str = "failed: retrying; logged once until it changes";
-const SOMEBODY_MUST_ACT: &str = "failed: an operator must act; retrying";
-const OVER: &str = "works again";
+const RETRYING: &str = "failed: retrying; logged once until it changes";
+const OPERATOR_MUST_ACT: &str = "failed: an operator must act; retrying";
+const RECOVERED: &str = "works again";
 
 async fn service(events: u64) -> Simulator {
     Simulator::start(Options { events, unsigned: 0.2, ..Options::default() }).await.unwrap()
@@ -18,24 +18,24 @@ async fn service(events: u64) -> Simulator {
 async fn each_service_fault_is_survived_without_loss() {
     let limited = |retry_after: &str| Fault::RateLimited { retry_after: Some(retry_after.to_owned()) };
     for (fault, message, kind) in [
-        (Fault::Status(400), SOMEBODY_MUST_ACT, "refused"),
-        (Fault::Status(401), SOMEBODY_MUST_ACT, "refused"),
-        (Fault::Status(403), SOMEBODY_MUST_ACT, "refused"),
-        (Fault::RateLimited { retry_after: None }, HEALS, "rate-limited"),
-        (limited("0"), HEALS, "rate-limited"),
-        (limited("soon"), HEALS, "rate-limited"),
-        (Fault::Status(500), HEALS, "transient"),
-        (Fault::Status(503), HEALS, "transient"),
-        (Fault::Html(502), HEALS, "transient"),
-        (Fault::Html(200), HEALS, "malformed"),
-        (Fault::EmptyBody, HEALS, "malformed"),
-        (Fault::TruncatedJson, HEALS, "malformed"),
-        (Fault::WrongShape, HEALS, "malformed"),
-        (Fault::NotDescending, HEALS, "malformed"),
-        (Fault::WithoutOffset, HEALS, "malformed"),
-        (Fault::Reset, HEALS, "transient"),
-        (Fault::ResetMidway, HEALS, "transient"),
-        (Fault::Slow(Duration::from_secs(8)), HEALS, "transient"),
+        (Fault::Status(400), OPERATOR_MUST_ACT, "refused"),
+        (Fault::Status(401), OPERATOR_MUST_ACT, "refused"),
+        (Fault::Status(403), OPERATOR_MUST_ACT, "refused"),
+        (Fault::RateLimited { retry_after: None }, RETRYING, "rate-limited"),
+        (limited("0"), RETRYING, "rate-limited"),
+        (limited("soon"), RETRYING, "rate-limited"),
+        (Fault::Status(500), RETRYING, "transient"),
+        (Fault::Status(503), RETRYING, "transient"),
+        (Fault::Html(502), RETRYING, "transient"),
+        (Fault::Html(200), RETRYING, "malformed"),
+        (Fault::EmptyBody, RETRYING, "malformed"),
+        (Fault::TruncatedJson, RETRYING, "malformed"),
+        (Fault::WrongShape, RETRYING, "malformed"),
+        (Fault::NotDescending, RETRYING, "malformed"),
+        (Fault::WithoutOffset, RETRYING, "malformed"),
+        (Fault::Reset, RETRYING, "transient"),
+        (Fault::ResetMidway, RETRYING, "transient"),
+        (Fault::Slow(Duration::from_secs(8)), RETRYING, "transient"),
     ] {
         let simulator = service(40).await;
         let mut setup = Setup::reading(&simulator).with("api.page_limit", 15);
@@ -50,7 +50,7 @@ async fn each_service_fault_is_survived_without_loss() {
         simulator.publish(0, 20);
         daemon
             .until("everything arrives and works again", |daemon| {
-                setup.lines() == 60 && daemon.log().lines(OVER).len() >= 2
+                setup.lines() == 60 && daemon.log().lines(RECOVERED).len() >= 2
             })
             .await;
         let log = daemon.stop().await;
@@ -83,12 +83,12 @@ async fn a_wrong_key_is_reported_once_and_never_printed() {
     simulator.set_api_key("the-key-that-the-service-wants");
     setup.keep_secret("the-key-that-the-service-wants");
     let mut daemon = setup.start();
-    daemon.until("it is tried again and again", |_| simulator.requests().poll > 20).await;
+    daemon.until("the request is retried often", |_| simulator.requests().poll > 20).await;
 
     simulator.set_api_key(&key);
 
     daemon.until("everything arrives", |_| setup.lines() == 10).await;
-    daemon.until_logged(OVER).await;
+    daemon.until_logged(RECOVERED).await;
     let log = daemon.stop().await;
     let said = log.at("ERROR");
     assert_eq!(said.len(), 1, "{said:?}");
@@ -118,7 +118,7 @@ async fn run_and_check_report_a_wrong_address_or_key_in_the_same_words() {
         let mut daemon = setup.start();
         let said = |said: &str| said.contains(words) && !said.contains("check api.base_url");
         let is_logged = |daemon: &Daemon| {
-            let lines = [daemon.log().lines(HEALS), daemon.log().lines(SOMEBODY_MUST_ACT)].concat();
+            let lines = [daemon.log().lines(RETRYING), daemon.log().lines(OPERATOR_MUST_ACT)].concat();
             lines.first().is_some_and(|line| said(line["error"].as_str().unwrap()))
         };
         daemon.until(words, is_logged).await;
@@ -137,7 +137,7 @@ async fn an_unreachable_service_is_retried_at_the_start() {
     let listen = first.announcement().base_url.trim_start_matches("http://").trim_end_matches("/v1").parse().unwrap();
     first.stop().await;
     let mut daemon = setup.start();
-    daemon.until_logged(HEALS).await;
+    daemon.until_logged(RETRYING).await;
 
     let options = Options { listen, events: 10, ..Options::default() };
     let _second = Simulator::start(options).await.unwrap();

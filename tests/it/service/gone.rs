@@ -14,10 +14,12 @@ async fn a_deleted_channel_stops_alone() {
     let setup = Setup::reading(&simulator);
     simulator.archive(1);
     let mut daemon = setup.start();
-    daemon.until("the others arrive", |daemon| setup.lines() == 20 && daemon.has_logged(GONE)).await;
+    daemon
+        .until("the events of the other channels arrive", |daemon| setup.lines() == 20 && daemon.has_logged(GONE))
+        .await;
 
     simulator.archive(2);
-    daemon.until("another is gone", |daemon| daemon.log().lines(GONE).len() == 2).await;
+    daemon.until("another channel is gone", |daemon| daemon.log().lines(GONE).len() == 2).await;
     simulator.publish(0, 5);
     daemon.until("the last channel continues", |_| setup.lines() == 25).await;
     let log = daemon.stop().await;
@@ -47,7 +49,7 @@ async fn a_404_from_something_else_is_retried_and_explained() {
     simulator.fail_next(Fault::Html(404), 5);
     let setup = Setup::reading(&simulator);
     let mut daemon = setup.start();
-    daemon.until("it is named", |daemon| daemon.log().0.contains("and not from the service itself")).await;
+    daemon.until("the cause is logged", |daemon| daemon.log().0.contains("and not from the service itself")).await;
     daemon.until("the event arrives", |_| setup.lines() == 1).await;
     daemon.stop().await;
 }

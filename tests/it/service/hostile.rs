@@ -13,7 +13,8 @@ use uuid::Uuid;
 
 use crate::support::{Daemon, Scripted, Setup, deliverable};
 
-/// An answer has at most 64 MiB and is read into a buffer that grows by doubling. The rest is reserve.
+/// The largest memory of the daemon. An answer has at most 64 MiB and is read into a buffer that grows by doubling. The rest
+/// is for other memory.
 const MOST_MEMORY_KB: u64 = 256 * 1024;
 
 fn notice(offset: i64) -> String {
@@ -55,10 +56,10 @@ async fn an_endless_answer_is_refused_in_bounded_memory() {
     simulator.misbehave(0, Some(Misbehaviour::EndlessBody));
     let setup = Setup::reading(&simulator).with("log.level", "info");
     let mut daemon = setup.start();
-    daemon.until("it is refused, and asked again", |_| simulator.requests().poll >= 3).await;
+    daemon.until("the answer is refused, and requested again", |_| simulator.requests().poll >= 3).await;
     let said = "the answer is longer than 64 MiB, the fixed limit for one answer";
-    daemon.until("it is said", |daemon| daemon.log().0.contains(said)).await;
-    assert!(!daemon.log().0.contains("limits.memory"), "there is enough");
+    daemon.until("the refusal is logged", |daemon| daemon.log().0.contains(said)).await;
+    assert!(!daemon.log().0.contains("limits.memory"), "the memory limit is not the reason");
     assert!(most_memory_kb(&daemon) < MOST_MEMORY_KB, "{} kB", most_memory_kb(&daemon));
 
     simulator.misbehave(0, None);
@@ -78,7 +79,7 @@ async fn unreadable_json_is_quarantined_in_bounded_memory() {
     .await;
     let setup = reading(&service);
     let mut daemon = setup.start();
-    daemon.until("the good one arrives", |_| setup.lines() == 1).await;
+    daemon.until("the readable event arrives", |_| setup.lines() == 1).await;
     daemon.until_logged("batch recorded").await;
     assert!(most_memory_kb(&daemon) < 64 * 1024, "{} kB", most_memory_kb(&daemon));
     let kept = setup.tell(&["quarantine", "list", "--json"]).await;
@@ -164,7 +165,11 @@ async fn nonsense_far_above_the_newest_offset_loses_no_later_event() {
     let mut daemon = setup.start();
     daemon.until("the backlog arrives", |_| setup.lines() == 3).await;
     daemon.until_logged("event rejected: not delivered").await;
-    assert_eq!(setup.tell(&["status", "--json"]).await.json()[0]["channels"][0]["newest"], 3, "it is not believed");
+    assert_eq!(
+        setup.tell(&["status", "--json"]).await.json()[0]["channels"][0]["newest"],
+        3,
+        "the offset is not credible"
+    );
     let (began, before) = (Instant::now(), service.requests());
     daemon.until("it idles", |_| service.requests() >= before + 12).await;
     // One poll can take up to five requests: a page of nonsense contains no known event, so the daemon also requests
@@ -175,7 +180,7 @@ async fn nonsense_far_above_the_newest_offset_loses_no_later_event() {
     daemon.until("the later events arrive", |_| setup.lines() == 6).await;
     let ended = daemon.stop().await;
     let said = ended.lines("event rejected: not delivered");
-    assert_eq!(said.len(), 1, "said once: {said:?}");
+    assert_eq!(said.len(), 1, "it is logged once: {said:?}");
 }
 
 #[tokio::test]
@@ -206,7 +211,7 @@ async fn one_event_far_above_all_others_does_not_move_the_cursor() {
     daemon.until_logged("works again").await;
     // A second event at such an offset confirms the first one.
     far.store(FAR + 1, Ordering::Relaxed);
-    daemon.until("they arrive", |_| setup.lines() == 8).await;
+    daemon.until("both far events arrive", |_| setup.lines() == 8).await;
     daemon.stop().await;
     assert_eq!(setup.offsets("c0"), [1, 2, 3, 4, 5, 6, FAR, FAR + 1]);
 }

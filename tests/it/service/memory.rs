@@ -44,7 +44,7 @@ async fn large_pages_use_and_release_their_memory_share() {
         assert!(peak < LIMIT + REST, "{how:?}: {peak} bytes");
         (1..=8).for_each(|other| simulator.misbehave(other, None));
         // `RssAnon` excludes the pages of the executable, which is large in a debug build.
-        daemon.until("memory is given back", |daemon| memory(daemon, "RssAnon") < REST).await;
+        daemon.until("the memory is released", |daemon| memory(daemon, "RssAnon") < REST).await;
         daemon.stop().await;
         assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0), "{how:?}");
     }
@@ -61,7 +61,7 @@ async fn blocked_channels_release_memory_that_others_need() {
         let mut daemon = setup.start();
         daemon.until("the others are read", |_| simulator.requests().poll > 40).await;
         let before = setup.lines();
-        daemon.until("large events arrive all the time", |_| setup.lines() > before + 4).await;
+        daemon.until("large events keep arriving", |_| setup.lines() > before + 4).await;
         daemon.stop().await;
     }
 }

@@ -28,12 +28,12 @@ async fn an_ambiguous_range_is_reported_as_in_doubt_and_never_skipped() {
     let (simulator, setup, mut daemon) = crowded_second().await;
     let before = simulator.requests().search;
     daemon
-        .until("it is said, and tried again", |daemon| {
+        .until("the doubt is logged, and the range is read again", |daemon| {
             daemon.has_logged(READ_FAILED) && simulator.requests().search > before + 100
         })
         .await;
     let said = daemon.stop().await.lines(READ_FAILED);
-    assert_eq!(said.len(), 1, "said once: {said:?}");
+    assert_eq!(said.len(), 1, "it is logged once: {said:?}");
     assert_eq!((&said[0]["level"], &said[0]["kind"]), (&"ERROR".into(), &"range-in-doubt".into()));
     let delivered = setup.offsets("c0");
     assert!(delivered.iter().copied().eq(1..=i64::try_from(delivered.len()).unwrap()), "{delivered:?}");

@@ -90,13 +90,17 @@ async fn a_pinned_channel_rejects_foreign_events_and_their_own_channel_delivers_
 
     let own: Vec<_> = (1..=20).map(|number| 2 * number).collect();
     assert_eq!((setup.offsets("c0"), setup.offsets("c1")), ((1..=20).collect(), own));
-    assert_eq!(quarantined(&setup, &simulator, 0).await, [], "the rejected copies are no first showing");
+    assert_eq!(
+        quarantined(&setup, &simulator, 0).await,
+        [],
+        "the rejected copies do not count as the first appearance of the proofs"
+    );
     let stolen = quarantined(&setup, &simulator, 1).await;
     assert!(stolen.iter().map(|(offset, _)| *offset).eq((1..=20).map(|number| 2 * number - 1)), "{stolen:?}");
     assert!(stolen.iter().all(|(_, reason)| reason == "unexpected-workflow"));
     let facts = setup.quarantined(simulator.announcement().channels[1], Offset::new(1).unwrap()).await;
     for value in [&setup.delivered()[20].verification["workflow_id"], &workflows(&simulator, 1)[0].clone().into()] {
-        assert!(facts.detail.contains(value.as_str().unwrap()), "both values: {}", facts.detail);
+        assert!(facts.detail.contains(value.as_str().unwrap()), "the detail contains both values: {}", facts.detail);
     }
 }
 
@@ -189,7 +193,7 @@ async fn proposed_lists_contain_the_channels_own_events_and_watchers_only() {
 
     let shown = setup.tell(&["channels", "pin", "c0"]).await;
     assert_eq!(shown.code, Some(0), "{shown:?}");
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), before, "nothing is written before it is said");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), before, "without --write, the file stays unchanged");
     let told = setup.tell(&["channels", "pin", "c0", "--write", "--json"]).await.json().remove(0);
     let rejected = told["rejected"].as_array().unwrap();
     assert_eq!((rejected.len(), rejected[0]["offset"].clone()), (1, stolen.into()), "{told}");

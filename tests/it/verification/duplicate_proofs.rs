@@ -10,7 +10,7 @@ use crate::support::{Daemon, Receiver, Reply, Setup, deliverable, offsets};
 
 const NOTICE: EventSpec = EventSpec::Honest(Kind::WalletStatus);
 const REJECTED: &str = "event rejected: not delivered";
-const OVERTAKEN: &str = "an event that was delivered earlier is a duplicate of this one";
+const EARLIER_DUPLICATE: &str = "an event that was delivered earlier is a duplicate of this one";
 
 async fn service(channels: usize) -> Simulator {
     Simulator::start(Options { channels, ..Options::default() }).await.unwrap()
@@ -77,7 +77,7 @@ async fn a_proof_repeated_at_another_offset_is_quarantined_and_delays_nothing() 
         assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0));
         let expected = [(1, 3), (2, 5), (1, 6)].map(|(of, at)| duplicate_of(&simulator, 0, of, at));
         assert_eq!(quarantined(&setup, &simulator, 0).await, expected);
-        assert_eq!(log.lines(REJECTED).len(), 3, "each is said once");
+        assert_eq!(log.lines(REJECTED).len(), 3, "each is logged once");
     }
 }
 
@@ -116,7 +116,9 @@ async fn a_duplicate_proof_at_the_newest_offset_does_not_stop_the_cursor() {
     simulator.replay(0, 1, 0, ReplayedId::New);
     let mut daemon = setup.start();
     daemon.until_logged(REJECTED).await;
-    daemon.until("the cursor is behind it", |daemon| daemon.log().0.matches("batch recorded").count() > 0).await;
+    daemon
+        .until("the cursor has passed the duplicate", |daemon| daemon.log().0.matches("batch recorded").count() > 0)
+        .await;
     daemon.stop().await;
     let ledger = setup.ledger(simulator.announcement().channels[0]).await;
     assert_eq!(ledger.cursor("file").unwrap().through, Offset::new(2));
@@ -165,7 +167,7 @@ async fn changed_content_at_a_processed_offset_is_quarantined_for_a_slower_lane(
     // The service is consistent again, so new events are read as usual.
     simulator.prove(0, 31);
     simulator.publish_one(0, PROVED);
-    daemon.until("all keep up", |_| behind.received() == 39 && setup.lines() == 41).await;
+    daemon.until("both sinks receive the new event", |_| behind.received() == 39 && setup.lines() == 41).await;
     daemon.stop().await;
 
     let expected: Vec<_> = (1..=41).filter(|offset| ![31, 36].contains(offset)).collect();
@@ -199,7 +201,7 @@ async fn events_repeated_by_the_service_lanes_or_restarts_are_not_duplicates() {
         let second = daemon.stop().await;
 
         for log in [first, second] {
-            assert_eq!((log.lines(REJECTED).len(), log.lines(OVERTAKEN).len()), (0, 0));
+            assert_eq!((log.lines(REJECTED).len(), log.lines(EARLIER_DUPLICATE).len()), (0, 0));
         }
         assert_eq!(quarantined(&setup, &simulator, 0).await, []);
     }
@@ -222,7 +224,7 @@ async fn a_pending_event_is_delivered_although_its_duplicate_arrived_first() {
     let log = daemon.stop().await;
 
     assert_eq!(setup.offsets("c0"), [2, 1, 4]);
-    assert_eq!(log.lines(OVERTAKEN).len(), 1);
+    assert_eq!(log.lines(EARLIER_DUPLICATE).len(), 1);
     assert_eq!(quarantined(&setup, &simulator, 0).await, [duplicate_of(&simulator, 0, 1, 3)]);
 }
 
@@ -243,7 +245,7 @@ async fn after_a_restart_a_slower_lane_still_accepts_the_original() {
     let mut daemon = setup.start();
     until_lines(&mut daemon, 31, &setup).await;
     behind.always(None);
-    daemon.until("the other catches up", |_| offsets(&behind.delivered()).contains(&32)).await;
+    daemon.until("the other lane catches up", |_| offsets(&behind.delivered()).contains(&32)).await;
     daemon.stop().await;
 
     let expected: Vec<_> = (1..=30).chain([32]).collect();
@@ -275,15 +277,19 @@ async fn a_delivered_proof_is_a_duplicate_after_a_restart_and_retry_keeps_it_qua
     let told = log.lines(
         "a proof of this channel was shown in another channel too: one of them was shown an event that is not its own",
     );
-    assert_eq!(told.len(), 1, "the first channel is told too");
+    assert_eq!(told.len(), 1, "it is logged for the first channel too");
 
     let facts = setup.quarantined(simulator.announcement().channels[1], Offset::new(1).unwrap()).await;
-    assert_eq!(facts.original.map(|place| place.offset.get()), Some(1), "with the original's place");
+    assert_eq!(facts.original.map(|place| place.offset.get()), Some(1), "the entry has the location of the original");
     let retried = setup.tell(&["quarantine", "retry", "c0", "--all", "--json"]).await;
     assert!(retried.out.is_empty(), "{retried:?}");
     let named = setup.tell(&["quarantine", "retry", "c0", "--all", "--reason", "duplicate-proof", "--json"]).await;
     let fates = String::from_utf8(named.out).unwrap();
-    assert_eq!(fates.matches(r#""fate":"kept","reason":"duplicate-proof""#).count(), 2, "it is still one: {fates}");
+    assert_eq!(
+        fates.matches(r#""fate":"kept","reason":"duplicate-proof""#).count(),
+        2,
+        "they are still duplicates: {fates}"
+    );
     setup.run_until_lines(4).await;
     assert_eq!((setup.offsets("c0"), setup.offsets("c1")), (vec![1, 2, 5], vec![2]));
 }

@@ -7,7 +7,7 @@ use proof::event::Offset;
 use simulator::{Options, Simulator};
 
 const SETTLED_LATE: &str = "pending event delivered";
-const HELD: &str = "proof is pending: later events wait for it";
+const BLOCKED: &str = "proof is pending: later events wait for it";
 
 async fn service() -> Simulator {
     Simulator::start(Options::default()).await.unwrap()
@@ -22,17 +22,17 @@ async fn a_pending_event_is_delivered_late_and_delays_nothing() {
         simulator.publish_one(0, spec);
     }
     let mut daemon = setup.start();
-    daemon.until("those with a proof arrive", |_| setup.lines() == 3 && receiver.received() == 3).await;
+    daemon.until("the events with a proof arrive", |_| setup.lines() == 3 && receiver.received() == 3).await;
 
     let set_aside = jiff::Timestamp::now();
     simulator.prove(0, 2);
-    daemon.until("the late one arrives", |_| setup.lines() == 4 && receiver.received() == 4).await;
+    daemon.until("the pending event arrives", |_| setup.lines() == 4 && receiver.received() == 4).await;
     // The next process continues to wait for the proof of event 4.
     daemon.stop().await;
     simulator.prove(0, 4);
     simulator.publish_one(0, PROVED);
     let mut daemon = setup.start();
-    daemon.until("all have arrived", |_| setup.lines() == 6 && receiver.received() == 6).await;
+    daemon.until("all events have arrived", |_| setup.lines() == 6 && receiver.received() == 6).await;
     daemon.until("it is recorded", |daemon| daemon.log().lines(SETTLED_LATE).len() == 2).await;
     daemon.stop().await;
 
@@ -58,8 +58,8 @@ async fn in_strict_order_everything_waits_for_a_pending_event_even_across_restar
         let asked = simulator.requests().event;
         let mut daemon = setup.start();
         daemon
-            .until("the proof is waited for", |daemon| {
-                daemon.has_logged(HELD) && simulator.requests().event > asked && setup.lines() == 1
+            .until("the channel waits for the proof", |daemon| {
+                daemon.has_logged(BLOCKED) && simulator.requests().event > asked && setup.lines() == 1
             })
             .await;
         daemon.stop().await;
@@ -81,7 +81,7 @@ async fn in_strict_order_a_restart_does_not_restart_the_timeout() {
         simulator.publish_one(0, spec);
     }
     let mut daemon = setup.start();
-    daemon.until("the proof is waited for", |daemon| daemon.has_logged(HELD) && setup.lines() == 1).await;
+    daemon.until("the channel waits for the proof", |daemon| daemon.has_logged(BLOCKED) && setup.lines() == 1).await;
     daemon.stop().await;
 
     // Simulate that the proof has been requested for two hours, which is longer than the timeout.
@@ -109,7 +109,7 @@ async fn a_proof_that_never_arrives_affects_only_its_own_event() {
         daemon.until("the event is rejected", |daemon| daemon.has_logged(rejected) && setup.lines() == 2).await;
         // The rejection is logged before it is recorded.
         let mirror = || std::fs::read_to_string(setup.path("state/cursors.json")).unwrap_or_default();
-        daemon.until("that is recorded", |_| mirror().contains(r#""quarantined": 1"#)).await;
+        daemon.until("the rejection is recorded", |_| mirror().contains(r#""quarantined": 1"#)).await;
         daemon.stop().await;
 
         assert_eq!(setup.offsets("c0"), [1, 3], "{ordering}");

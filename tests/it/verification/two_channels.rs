@@ -19,7 +19,7 @@ async fn reasons(setup: &Setup) -> Vec<String> {
     seen["reasons"].as_array().unwrap().iter().map(|reason| reason.as_str().unwrap().to_owned()).collect()
 }
 
-/// Waits until the reasons satisfy the condition. A delivered event is recorded a moment later, so the first status can
+/// Waits until the reasons satisfy the condition. An event is recorded a moment after its delivery, so the first status can
 /// be too early.
 async fn until_reasons(setup: &Setup, what: &str, hold: impl Fn(&[String]) -> bool) {
     let deadline = Instant::now() + LONGEST_WAIT;
@@ -43,7 +43,7 @@ async fn until_both_say_so(setup: &Setup, digest: &Value) {
     let both = |reasons: &[String]| {
         [("c0", "c1"), ("c1", "c0")].into_iter().all(|(one, other)| reasons.iter().any(|it| says(it, one, other)))
     };
-    until_reasons(setup, "both say so", both).await;
+    until_reasons(setup, "both channels report the proof", both).await;
 }
 
 async fn until_ready(setup: &Setup) {
@@ -74,7 +74,7 @@ async fn an_event_first_seen_in_another_channel_is_quarantined_until_a_pin_decid
     until_lines(&mut daemon, 21, &setup).await;
     until_both_say_so(&setup, &digest).await;
     let kept = setup.tell(&["quarantine", "retry", "c0", "--all", "--json"]).await;
-    assert_eq!(kept.code, Some(1), "nothing says whose they are: {kept:?}");
+    assert_eq!(kept.code, Some(1), "it is not known to which channel they belong: {kept:?}");
     daemon.stop().await;
     let expected: Vec<_> = (1..=20).map(|offset| (offset, "proof-of-channel".to_owned())).collect();
     assert_eq!(quarantined(&setup, &simulator, 0).await, expected);
@@ -139,9 +139,13 @@ async fn an_event_copied_after_its_channel_read_it_is_quarantined_until_acknowle
     simulator.publish_one(1, PROVED);
     until_lines(&mut daemon, 6, &setup).await;
     until_both_say_so(&setup, &setup.delivered()[0].verification["digest"]).await;
-    assert_eq!(setup.tell(&["quarantine", "retry", "c1", "--all"]).await.code, Some(1), "they are not this channel's");
+    assert_eq!(
+        setup.tell(&["quarantine", "retry", "c1", "--all"]).await.code,
+        Some(1),
+        "the events do not belong to this channel"
+    );
     let drop = ["quarantine", "drop", "c1", "--reason", "proof-of-channel"];
-    assert_eq!(setup.tell(&drop).await.code, Some(64), "not without --yes");
+    assert_eq!(setup.tell(&drop).await.code, Some(64), "the command needs --yes");
     assert_eq!(setup.tell(&[&drop[..], &["--yes"]].concat()).await.code, Some(0));
     until_ready(&setup).await;
     daemon.stop().await;
@@ -219,13 +223,13 @@ async fn a_workflow_in_two_channels_is_reported_once_until_a_pin_decides() {
     let mut daemon = setup.start();
     until_lines(&mut daemon, 60, &setup).await;
     let seen = status(&setup).await;
-    assert_eq!((notices(&seen), seen["ready"].clone()), (3, json!(true)), "one a watcher: {seen}");
+    assert_eq!((notices(&seen), seen["ready"].clone()), (3, json!(true)), "one notice per watcher: {seen}");
     assert_eq!(daemon.stop().await.lines(SHARED).len(), 3);
 
     let mut daemon = setup.start();
     simulator.publish_one(0, PROVED);
     until_lines(&mut daemon, 61, &setup).await;
-    assert_eq!(notices(&status(&setup).await), 3, "also after a restart");
+    assert_eq!(notices(&status(&setup).await), 3, "the notices stay after a restart");
     for name in ["c0", "c1"] {
         setup.set(&format!("channels.{name}.expect.workflow_id"), workflows(&simulator, 0));
     }
@@ -233,5 +237,5 @@ async fn a_workflow_in_two_channels_is_reported_once_until_a_pin_decides() {
     assert_eq!(setup.tell(&["reload"]).await.code, Some(0));
     let seen = status(&setup).await;
     assert_eq!((notices(&seen), seen["channels"][0]["pinned"].clone()), (0, json!(["workflow_id"])));
-    assert_eq!(daemon.stop().await.lines(SHARED).len(), 0, "it was said");
+    assert_eq!(daemon.stop().await.lines(SHARED).len(), 0, "it was logged before");
 }

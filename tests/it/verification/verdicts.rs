@@ -36,7 +36,7 @@ async fn forged_and_malformed_events_are_quarantined_with_their_bytes_and_never_
     }
 
     let mut daemon = setup.start();
-    daemon.until("the good ones arrive", |_| setup.lines() == 10 && receiver.received() == 10).await;
+    daemon.until("the valid events arrive", |_| setup.lines() == 10 && receiver.received() == 10).await;
     let log = daemon.stop().await;
 
     let good = deliverable(&simulator, 0);
@@ -52,7 +52,7 @@ async fn forged_and_malformed_events_are_quarantined_with_their_bytes_and_never_
         let kept = setup.body(channel, Offset::new(offset).unwrap()).await.unwrap();
         assert_eq!(kept, truth[&offset].as_bytes(), "{reason}");
     }
-    assert_eq!(log.lines("event rejected: not delivered").len(), 10, "each is said once");
+    assert_eq!(log.lines("event rejected: not delivered").len(), 10, "each is logged once");
 }
 
 #[tokio::test]
@@ -95,7 +95,7 @@ async fn an_event_without_an_id_is_delivered_under_its_offset() {
     simulator.publish_one(0, PROVED);
 
     let mut daemon = setup.start();
-    daemon.until("both arrive", |_| setup.lines() == 2 && receiver.received() == 2).await;
+    daemon.until("both events arrive", |_| setup.lines() == 2 && receiver.received() == 2).await;
     daemon.stop().await;
 
     assert_eq!(receiver.ids()[0], format!("{}:1", simulator.announcement().channels[0]));

@@ -263,8 +263,8 @@ fn impossible_signers_are_a_usage_error() {
 #[test]
 fn an_organization_is_enough_with_the_published_signers() {
     let by_org = Line::try_parse_from(["verify", "--org-id", "crec-test-org"]).unwrap().args.verifier(None).unwrap();
-    assert_eq!(by_org.workflow_owner(), "0x338B7FFF03D7389ae1bA601b13eB342ce0705D6E".parse().unwrap());
-    assert_eq!(by_org.signers().addresses().len(), 10);
+    assert_eq!(by_org.workflow_owner, "0x338B7FFF03D7389ae1bA601b13eB342ce0705D6E".parse().unwrap());
+    assert_eq!(by_org.signers.addresses().len(), 10);
 }
 
 #[test]
@@ -288,9 +288,9 @@ fn only_the_verification_tables_are_needed() {
     let file = directory.path().join("channeld.toml");
     let by = |text: &str, flags: &[&str]| {
         std::fs::write(&file, text).unwrap();
-        args(flags).verifier(Some(&file)).map(|verifier| verifier.workflow_owner())
+        args(flags).verifier(Some(&file)).map(|verifier| verifier.workflow_owner)
     };
-    let [one, other] = ["org_1", "org_2"].map(|id| args(&["--org-id", id]).verifier(None).unwrap().workflow_owner());
+    let [one, other] = ["org_1", "org_2"].map(|id| args(&["--org-id", id]).verifier(None).unwrap().workflow_owner);
     let shared = "[verification]\norg_id = \"org_1\"\n";
     assert_eq!(by(shared, &[]).unwrap(), one);
     let broken = format!("{shared}[api]\nbase_url = 7\nunknown = 1\n[channels.a]\nid = 7\n[channels.b]\nid = 8\n");

@@ -12,6 +12,7 @@
 use std::error::Error;
 use std::path::Path;
 
+use serde::Deserialize;
 use tokio_postgres::types::Type;
 
 use super::schema::{MIGRATIONS, NAMED_SINCE, Schema, connector, gone, incomplete, remedy, replaced};
@@ -21,13 +22,16 @@ use net::postgres::{Connector, advice_on_standby, advised, answered};
 /// The oldest server version that supports these statements, in the format of `server_version_num`.
 const OLDEST: i32 = 130_000;
 
-#[expect(clippy::struct_excessive_bools, reason = "each is a column of an answer")]
-#[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a member of an answer")]
+#[derive(Clone, Debug, Deserialize)]
 struct DatabaseProperties {
     number: i32,
     version: String,
     is_read_only: bool,
     forgets: bool,
+    /// The server process that answered.
+    process: i32,
+    #[serde(skip)]
     is_pooled: bool,
     /// The role and the database, as quoted in SQL.
     role: String,
@@ -37,9 +41,12 @@ struct DatabaseProperties {
     may_use: bool,
     may_make_tables: bool,
     may_change_tables: bool,
+    has_migrations: bool,
     /// The number of applied migrations. `None` if it cannot be read or no migration was applied.
+    #[serde(skip)]
     applied: Option<i32>,
     /// The state's id, and whether it is an incomplete copy. `None` if no state exists or it has no id yet.
+    #[serde(skip)]
     state: Option<(Uuid, bool)>,
 }
 
@@ -63,32 +70,18 @@ impl PostgresSettings {
     }
 }
 
-/// Examines the database with two connections at once, because an instance uses two.
+/// Examines the database with two connections at once, because an instance needs more than one. Two connections also reveal
+/// a pooler.
 async fn look(connector: &Connector, name: &str) -> Result<DatabaseProperties, StateError> {
     let (one, other) = (connector.connect().await?, connector.connect().await?);
     let schema = Schema::new(name);
     let row = answered(one.client.query_typed(sql::EXAMINE, &[(&name as _, Type::TEXT)])).await?.pop();
-    let row = row.ok_or_else(|| StateError::Damaged("it says nothing of itself".to_owned()))?;
+    let seen = row.and_then(|row| serde_json::from_str::<DatabaseProperties>(row.get(0)).ok());
+    let mut seen = seen.ok_or_else(|| StateError::Damaged("the server did not describe itself".to_owned()))?;
     let process = answered(other.client.query_typed("select pg_backend_pid()", &[])).await?;
-    let process = process.first().map(|row| row.get::<_, i32>(0));
-    let mut seen = DatabaseProperties {
-        number: row.get(0),
-        version: row.get(1),
-        is_read_only: row.get(2),
-        forgets: row.get(3),
-        // If a pooler is in between, two open connections can share one server process. Without a pooler they cannot.
-        is_pooled: process == Some(row.get(4)),
-        role: row.get(5),
-        database: row.get(6),
-        may_make_schema: row.get(7),
-        has_schema: row.get(8),
-        may_use: row.get(9),
-        may_make_tables: row.get(10),
-        may_change_tables: row.get(12),
-        applied: None,
-        state: None,
-    };
-    if row.get(11) && seen.may_use && seen.may_change_tables {
+    // If a pooler is in between, two open connections can share one server process. Without a pooler they cannot.
+    seen.is_pooled = process.first().map(|row| row.get::<_, i32>(0)) == Some(seen.process);
+    if seen.has_migrations && seen.may_use && seen.may_change_tables {
         let rows = answered(one.client.query_typed(&schema.statement(sql::APPLIED), &[])).await?;
         seen.applied = rows.first().map(|row| row.get(0));
         if seen.applied() >= NAMED_SINCE {
@@ -102,10 +95,7 @@ async fn look(connector: &Connector, name: &str) -> Result<DatabaseProperties, S
 impl DatabaseProperties {
     /// Describes what `run` will do with the database. The error says why `run` cannot work, and gives the remedy.
     fn assess(&self, schema: &str) -> Result<String, String> {
-        match self.refusal().or_else(|| self.missing_right(schema)).or_else(|| self.newer(schema)) {
-            Some(why) => Err(why),
-            None => Ok(self.said(schema)),
-        }
+        self.refusal(schema).or_else(|| self.missing_right(schema)).map_or_else(|| Ok(self.said(schema)), Err)
     }
 
     fn applied(&self) -> usize {
@@ -117,10 +107,16 @@ impl DatabaseProperties {
         MIGRATIONS.len().saturating_sub(self.applied())
     }
 
-    fn refusal(&self) -> Option<String> {
+    fn refusal(&self, schema: &str) -> Option<String> {
         if self.number < OLDEST {
             let (version, oldest) = (&self.version, OLDEST / 10_000);
             return Some(format!("PostgreSQL {version} is too old: channeld needs {oldest} or newer"));
+        }
+        let (applied, known) = (self.applied(), MIGRATIONS.len());
+        if applied > known {
+            return Some(format!(
+                "schema {schema} has {applied} migrations, but this channeld knows only {known}: run the version that wrote it, or a newer one"
+            ));
         }
         self.is_read_only.then(|| {
             format!("it accepts no writes, for example because it is a standby: {}", advice_on_standby("state"))
@@ -148,16 +144,7 @@ impl DatabaseProperties {
         Some(format!("role {role} {what}: as the owner of the database or a superuser run: {sql};"))
     }
 
-    fn newer(&self, schema: &str) -> Option<String> {
-        let (applied, known) = (self.applied(), MIGRATIONS.len());
-        (applied > known).then(|| {
-            format!(
-                "schema {schema} has {applied} migrations, but this channeld knows only {known}: run the version that wrote it, or a newer one"
-            )
-        })
-    }
-
-    /// The problem that the state differs from the state that was used, or is incomplete.
+    /// Why the state cannot be used: it is missing, is not the state that was used before, or is incomplete.
     fn other_state(&self, schema: &str, known: Option<Uuid>, remedy: &str) -> Option<String> {
         match (self.state, known) {
             (None, Some(_)) if self.applied() == 0 => Some(gone(schema, remedy)),
@@ -204,6 +191,7 @@ mod tests {
             version: "15.8".to_owned(),
             is_read_only: false,
             forgets: false,
+            process: 7,
             is_pooled: false,
             role: "channeld".to_owned(),
             database: "state".to_owned(),
@@ -212,6 +200,7 @@ mod tests {
             may_use: true,
             may_make_tables: true,
             may_change_tables: true,
+            has_migrations: true,
             applied: Some(i32::try_from(MIGRATIONS.len()).unwrap()),
             state: Some((Uuid::from_u128(7), false)),
         }

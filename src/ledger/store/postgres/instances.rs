@@ -23,7 +23,7 @@ use net::postgres::bigint;
 use net::tasks::lock;
 use proof::event::ChannelId;
 
-/// How long received requests are remembered. This is longer than a request can be taken.
+/// How long received requests are remembered. A request can be taken only in the first minute after it was sent.
 const REMEMBERED: Duration = Duration::from_secs(120);
 
 #[async_trait]
@@ -220,11 +220,8 @@ impl Postgres {
 }
 
 fn digest(channels: &BTreeSet<ChannelId>) -> Vec<u8> {
-    let mut digest = Sha256::new();
-    for channel in channels {
-        digest.update(channel.0.as_bytes());
-    }
-    digest.finalize().to_vec()
+    let ids: Vec<u8> = channels.iter().flat_map(|channel| *channel.0.as_bytes()).collect();
+    Sha256::digest(ids).to_vec()
 }
 
 fn answer_of(row: &Row) -> Option<ForwardedResponse> {

@@ -1,8 +1,8 @@
-//! The tables, the migrations that create them, the state that they contain, and connections to it.
+//! The tables, the migrations that create them, the state that they contain, and connections to the database.
 //!
 //! An instance must not continue with an empty, different or incomplete state. The id of the state is stored in the
-//! database. The instance remembers it in its runtime directory and in memory. If it has no directory, or the file was
-//! lost, it accepts the first state that it finds. This is normal for a container without a volume.
+//! database. The instance remembers the id in its runtime directory and in memory. If the instance has no directory, or the
+//! file was lost, it accepts the first state that it finds. This is normal for a container without a volume.
 //!
 //! A connection is opened when it is needed, and opened again after any error. Statements are unnamed, and each is its own
 //! transaction, because a pooler may send each of them to a different server process.
@@ -10,7 +10,7 @@
 //! # Cancellation
 //!
 //! A statement whose future is dropped may still be executed. The same is true for a statement that timed out, although
-//! the server is asked to cancel it. Every statement explains why a delayed copy does no harm.
+//! the server is asked to cancel it.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,7 +51,7 @@ pub(super) struct Schema {
     known: Mutex<Option<Uuid>>,
     /// The directory that remembers the state, and a description of the database.
     remembered: Option<(PathBuf, String)>,
-    /// A copy opens an incomplete state. Nothing else does.
+    /// Whether `channeld state copy` uses this schema. Only this command may open an incomplete state.
     is_copying: bool,
 }
 
@@ -60,13 +60,13 @@ impl Schema {
         Self { name: name.to_owned(), ..Self::default() }
     }
 
-    /// Remembers the state in the runtime directory, which may know it already. `database` describes the database.
+    /// Remembers the state in the runtime directory, which may contain its id already. `database` describes the database.
     pub(super) fn remembered_in(self, directory: &Path, database: String) -> Result<Self, StateError> {
         let known = Used::read(directory)?.database.map(|database| database.id);
         Ok(Self { known: Mutex::new(known), remembered: Some((directory.to_owned(), database)), ..self })
     }
 
-    /// For a copy from or to a state. `known` is the required state, if it is known.
+    /// Prepares a copy from or to this schema. `known` is the id that the state must have, if it is known.
     pub(super) fn of_copy(self, known: Option<Uuid>) -> Self {
         Self { known: Mutex::new(known), is_copying: true, ..self }
     }
@@ -97,7 +97,7 @@ impl Schema {
         self.check(row.get(0), row.get(1)).await
     }
 
-    /// Checks that the state with this id may be used. It may have been replaced while a connection was open.
+    /// Checks that the state with this id may be used. The state may have been replaced while a connection was open.
     pub(super) async fn check(&self, id: Uuid, is_incomplete: bool) -> Result<(), StateError> {
         let replaced = || unusable(replaced(&self.name, &self.remedy()));
         if self.known().is_some_and(|known| known != id) {
@@ -121,7 +121,8 @@ impl Schema {
         remedy(self.remembered.as_ref().map(|(directory, _)| &**directory))
     }
 
-    /// Only one instance migrates at a time. The others wait for its lock and then find that no migration is missing.
+    /// Returns the statement that applies the missing migrations. Only one instance migrates at a time. The others wait for
+    /// its lock and then find that no migration is missing.
     ///
     /// The migrations are one statement, so nothing stays locked if this process stops in the middle. A delayed copy
     /// finds everything applied, or fails because a newer version has applied more.
@@ -164,7 +165,7 @@ pub(super) fn incomplete(schema: &str) -> String {
     )
 }
 
-/// How to continue. If a directory is given, the file in it remembers the state.
+/// Tells an operator how to continue. If a directory is given, a file in it contains the id of the state.
 pub(super) fn remedy(directory: Option<&Path>) -> String {
     let anew = directory.map_or_else(
         || "start this instance again".to_owned(),
@@ -175,8 +176,8 @@ pub(super) fn remedy(directory: Option<&Path>) -> String {
     )
 }
 
-/// Makes it an error of the database, which is waited for like an unavailable database: an operator may restore the
-/// state in the meantime.
+/// Wraps the reason as an error of the database. The store then retries, as if the database were unavailable, because an
+/// operator may restore the state in the meantime.
 fn unusable(why: String) -> StateError {
     StateError::Database(Arc::new(StateError::Unusable(why)))
 }

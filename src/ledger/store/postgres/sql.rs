@@ -1,4 +1,7 @@
 //! The statements. `{schema}` is the quoted name of the schema.
+//!
+//! The files explain why a *delayed copy* is harmless: a statement that the server executes although its sender has
+//! abandoned it, possibly after newer statements.
 
 pub(super) const APPLIED: &str = "select coalesce(max(number), 0) from {schema}.migrations";
 pub(super) const WHICH: &str = "select id, incomplete, changes from {schema}.state";

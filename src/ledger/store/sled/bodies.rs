@@ -1,26 +1,26 @@
 //! Large bodies. Each is stored in a separate file, and the database contains a marker.
 //!
 //! sled keeps written values in memory. It evicts an entry only after some thousand other entries, and it never evicts
-//! a leaf that is too large for its log. 64 MiB of quarantined events of 200 kB each used the same amount of memory, in
-//! each channel.
+//! a leaf that is too large for its log. In the database, 64 MiB of quarantined events of 200 kB each used 64 MiB of memory
+//! in each channel.
 //!
 //! # Invariants
 //!
-//! * **The file is on disk before its marker,** and is removed after it. Its length is part of its name, so another
-//!   body of the same event has another file. The next start removes files without a marker, which a crash can leave.
+//! * **A file is on disk before its marker,** and is removed after its marker. The length of the body is part of the file's
+//!   name, so another body of the same event has another file. The next start removes files without a marker, which a
+//!   crash can leave.
 //! * **Complete or missing.** A file is written under another name, synced, and renamed. A file counts as missing if
 //!   its length differs from the length in its marker.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::io;
+use std::path::PathBuf;
 use std::sync::Mutex;
 
 use bytes::Bytes;
 
-use crate::store::directory::NO_FOLLOW;
+use crate::store::directory::{sync_directory, write};
 use net::tasks::lock;
 
 /// Bodies up to this size are stored in the database: sixteen of them make a leaf that fits into sled's log.
@@ -51,7 +51,7 @@ pub(super) fn file_name(event: &str, length: u64) -> String {
 }
 
 impl Bodies {
-    /// Opens the files in `path`. Removes those without a marker.
+    /// Opens the files in `path`. Removes files that are not in `marked`.
     pub(super) fn open(path: PathBuf, marked: &BTreeSet<String>) -> io::Result<Self> {
         fs::create_dir_all(&path)?;
         let mut names = BTreeSet::new();
@@ -84,12 +84,7 @@ impl Bodies {
         let mut written = BTreeSet::new();
         for (event, body) in bodies {
             let name = file_name(event, body.len() as u64);
-            let unfinished = self.path.join(format!("{name}.new"));
-            let mut options = OpenOptions::new();
-            let mut file = options.write(true).create(true).truncate(true).custom_flags(NO_FOLLOW).open(&unfinished)?;
-            file.write_all(body)?;
-            file.sync_data()?;
-            fs::rename(&unfinished, self.path.join(&name))?;
+            write(&self.path.join(&name), &self.path.join(format!("{name}.new")), body)?;
             written.insert(name);
         }
         if !written.is_empty() {
@@ -120,8 +115,4 @@ impl Bodies {
         }
         Ok(())
     }
-}
-
-pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
 }

@@ -19,8 +19,9 @@ use sled::transaction::{ConflictableTransactionError, TransactionError};
 use strum::IntoEnumIterator;
 use uuid::Uuid;
 
-use super::bodies::{self, Bodies, sync_directory};
+use super::bodies::{self, Bodies};
 use crate::store::Lease;
+use crate::store::directory::sync_directory;
 use crate::{Effects, Entries, Key, StateError, Table, Value};
 use net::tasks::lock;
 use proof::event::ChannelId;
@@ -67,7 +68,7 @@ impl Database {
                     );
                 }
             }
-            // This is a system error and not damage to the database.
+            // An error of the file system is not damage to the database.
             let bodies =
                 Bodies::open(path.join("bodies"), &marked).map_err(|error| sled::Error::Io(io::Error::other(error)))?;
             Ok(Self { path: path.to_owned(), db, trees, synced_blobs: Mutex::default(), bodies })
@@ -84,9 +85,9 @@ impl Database {
         caught(|| work(self), || self.abandon())
     }
 
-    /// Leaves the database unchanged for good. When it is dropped, sled would try to write once more, and would panic
-    /// if that fails too. The process is about to end, and events that were not recorded are read again from the
-    /// service.
+    /// Leaves the database unchanged from now on, by never dropping it: when it is dropped, sled tries to write once more,
+    /// and panics if that fails too. The process is about to end, and events that were not recorded are read again from
+    /// the service.
     pub(super) fn abandon(&self) {
         std::mem::forget((self.db.clone(), self.trees.clone()));
     }
@@ -200,7 +201,7 @@ impl Database {
             .inspect_err(|_| self.abandon())
     }
 
-    /// Hands all writes to the operating system.
+    /// Passes all writes to the operating system.
     ///
     /// If a write on one of sled's own threads fails, sled records the error but may not wake the waiting flush, which
     /// then waits forever. A second flush finds the recorded error and wakes the first.

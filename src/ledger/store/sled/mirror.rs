@@ -28,8 +28,7 @@ pub(super) struct Mirror {
     /// The losses from damage that no operator has acknowledged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) lost: Option<LostEntries>,
-    /// Whether a copy to this state was started and not completed. The state then contains only part of what
-    /// was to be copied.
+    /// Whether a copy to this state was started and not completed. The state then contains only a part of the source.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) incomplete: bool,
 }
@@ -55,7 +54,7 @@ impl Mirror {
         Ok(Some(mirror))
     }
 
-    /// Format 1 lists every late event by its offset. Counts them.
+    /// Counts the pending events, which format 1 lists by offset.
     fn count_late_of_format_1(&mut self, json: &serde_json::Value) {
         self.format = FORMAT;
         for (channel, summary) in &mut self.channels {

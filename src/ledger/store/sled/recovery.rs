@@ -18,21 +18,21 @@ use crate::{Cursor, Effects, Entries, Key, Ledger, LostEntries, StateError, Summ
 use net::Chain;
 use proof::event::ChannelId;
 
-/// The copy of the database that is made before sled opens it, because sled truncates a log that it cannot read. The
-/// copy stays until a start succeeds, because the next start may find a database that is already truncated.
+/// The copy of the database that is made before sled opens the database, because sled truncates a log that it cannot read.
+/// The copy stays until a start succeeds, because the next start may find a database that is already truncated.
 const COPY: &str = "sled.as-found";
 const UNFINISHED: &str = "sled.as-found.new";
 
-/// Refuses an incomplete copy, and a directory whose state has disappeared. `mirrored` is the mirror of the directory
-/// if it can be read.
-pub(super) fn check(path: &Path, mirrored: Option<&Mirror>, has_mirror: bool) -> Result<(), StateError> {
-    let shown = path.display();
-    if mirrored.is_some_and(|mirrored| mirrored.incomplete) {
+/// Refuses an incomplete copy, and a directory whose state has disappeared. A mirror that cannot be read is no reason here:
+/// [`open`] either reports it or works without it.
+pub(super) fn check(path: &Path) -> Result<(), StateError> {
+    let (shown, mirrored) = (path.display(), Mirror::read(path));
+    if let Ok(Some(Mirror { incomplete: true, .. })) = mirrored {
         return Err(StateError::Unusable(format!(
             "the state in {shown} is an incomplete copy: run `channeld state copy --to sled` again, which starts over, or use the other backend"
         )));
     }
-    if !has_mirror && !path.join(DATABASE).exists() && Used::read(path)?.sled {
+    if matches!(mirrored, Ok(None)) && !path.join(DATABASE).exists() && Used::read(path)?.sled {
         return Err(StateError::Unusable(format!(
             "the state that was in {shown} is gone: restore the directory from a backup; or, to start over with every channel at its `start`, remove {}",
             Used::file(path).display()
@@ -55,8 +55,8 @@ pub(super) fn open(directory: &Directory) -> Result<(Database, Mirror), StateErr
     let is_new = !path.exists();
     let mirrored = match Mirror::read(&directory.path) {
         Ok(None) if is_new => {
-            // This mirror says that nothing was ever recorded. If the daemon crashes while it creates the database, the
-            // next start does not mistake the leftovers for a database that had cursors.
+            // The empty mirror records that the database has no cursors yet. If the daemon crashes while it creates the
+            // database, the next start therefore does not consider the leftovers a damaged database.
             Mirror::default().write(&directory.path)?;
             Some(Mirror::default())
         }
@@ -132,7 +132,8 @@ fn found_in(database: &Database) -> Result<(Mirror, Vec<(ChannelId, Summary)>), 
     Ok((found, noted))
 }
 
-/// Whether entries of a channel are missing. If the database has a later version than the mirror, nothing is missing.
+/// Whether entries of a channel are missing in the database. If the database has a later version than the mirror, nothing
+/// is missing.
 fn is_behind(found: &Summary, mirrored: &Summary) -> bool {
     if found.version > mirrored.version {
         return false;

@@ -157,7 +157,7 @@ async fn a_damaged_database_loses_no_event_and_counts_lost_evidence() {
 
         let ledgers = fixture.open().await;
         let claimed = claim(&ledgers, CHANNEL).await;
-        assert_eq!(claimed.ledger().cursor("a"), Some(at(2)), "{damage}: below what it is owed");
+        assert_eq!(claimed.ledger().cursor("a"), Some(at(2)), "{damage}: below the pending event");
         assert_eq!(claimed.ledger().cursor("b"), Some(at(2)), "{damage}");
         assert!(claimed.ledger().paused().sinks.contains_key("a"), "{damage}: it does not resume automatically");
         let lost = ledgers.store.lost().unwrap();
@@ -168,7 +168,7 @@ async fn a_damaged_database_loses_no_event_and_counts_lost_evidence() {
 
         let ledgers = fixture.open().await;
         assert_eq!(claim(&ledgers, CHANNEL).await.ledger().cursor("a"), Some(at(6)), "{damage}");
-        assert_eq!(ledgers.store.lost(), Some(lost.clone()), "{damage}: until it is acknowledged");
+        assert_eq!(ledgers.store.lost(), Some(lost.clone()), "{damage}: the loss is kept until it is acknowledged");
         assert_eq!(ledgers.store.acknowledge_lost().await.unwrap(), Some(lost), "{damage}");
         ledgers.close().await;
         assert_eq!(fixture.open().await.store.lost(), None, "{damage}");
@@ -214,8 +214,8 @@ async fn a_flipped_bit_loses_nothing_silently() {
     assert!(told > 5, "{told} told, {unharmed} unharmed");
 }
 
-/// Regression: each start truncated the database again and overwrote the copy, so the last start took the rest for the
-/// complete database.
+/// Regression: each start truncated the database again and overwrote the copy. The last start then accepted the rest as
+/// the complete database.
 #[tokio::test]
 async fn failed_starts_keep_the_loss_count_and_the_damaged_database() {
     for (damage, spoil) in DAMAGES {
@@ -260,7 +260,7 @@ async fn losses_in_a_database_newer_than_the_mirror_are_noticed() {
         let ledgers = fixture.open().await;
         let lost = ledgers.store.lost().unwrap();
         assert_eq!((lost.late, lost.quarantined, lost.dead_letters), (1, 1, 0));
-        assert_eq!(claim(&ledgers, CHANNEL).await.ledger().cursor("a"), Some(at(3)), "below what it is owed");
+        assert_eq!(claim(&ledgers, CHANNEL).await.ledger().cursor("a"), Some(at(3)), "below the pending event");
     }
 }
 
@@ -297,7 +297,7 @@ async fn missing_newest_commits_lose_no_pending_event() {
     fs::write(fixture.path("sled/db"), older).unwrap();
 
     let ledgers = fixture.open().await;
-    assert_eq!(claim(&ledgers, CHANNEL).await.ledger().cursor("a"), Some(at(6)), "below what it is owed");
+    assert_eq!(claim(&ledgers, CHANNEL).await.ledger().cursor("a"), Some(at(6)), "below the pending event");
     assert!(ledgers.store.lost().is_some());
 }
 
@@ -388,7 +388,7 @@ async fn after_a_failed_write_nothing_more_is_written() {
     assert!(matches!(failed, Err(CommitError::State(StateError::Io { .. }))), "{failed:?}");
     fs::rename(fixture.path("sled/aside"), fixture.path("sled/blobs")).unwrap();
     let failed = claim.commit(Commit(vec![advance("a", 7)])).await;
-    assert!(matches!(failed, Err(CommitError::State(StateError::Io { .. }))), "it heals by a restart only");
+    assert!(matches!(failed, Err(CommitError::State(StateError::Io { .. }))), "only a restart helps");
     assert_eq!(mirror(), before, "the mirror is never ahead of the database");
 }
 
@@ -399,7 +399,7 @@ async fn the_mirrors_size_depends_on_lanes_and_not_on_pending_events() {
     let few = fs::metadata(fixture.path("cursors.json")).unwrap().len();
     fixture.commit((2..=5_000).map(|value| owe("a", value)).chain([advance("a", 5_000)])).await;
     let many = fs::metadata(fixture.path("cursors.json")).unwrap().len();
-    assert!(many <= few + 20, "{few} bytes with one late event, {many} with 5,000");
+    assert!(many <= few + 20, "{few} bytes with one pending event, {many} with 5,000");
 }
 
 /// Each problem with the directory gives the operator its own error message.
@@ -440,7 +440,7 @@ async fn a_removed_directory_is_noticed() {
     fs::rename(fixture.state(), &elsewhere).unwrap();
     assert!(sled.check().await.unwrap_err().to_string().contains("is gone"));
     fs::create_dir(fixture.state()).unwrap();
-    assert!(sled.check().await.unwrap_err().to_string().contains("is gone"), "another one in its place");
+    assert!(sled.check().await.unwrap_err().to_string().contains("is gone"), "a new directory does not count");
     fs::remove_dir(fixture.state()).unwrap();
     fs::rename(&elsewhere, fixture.state()).unwrap();
     sled.check().await.unwrap();

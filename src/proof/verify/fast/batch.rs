@@ -6,8 +6,8 @@
 //! the first coordinate of R and whether the second is odd. Both are compared with the sum, so R itself need not be
 //! computed.
 //!
-//! A signature does not name its key, so members are tested one after another. Each test costs some thirty additions. All
-//! proofs test at the same time, so that their additions share inversions and vectors (see [`sums`](super::sums)).
+//! Each test costs some thirty additions. All proofs are tested at the same time, so that their additions share inversions
+//! and vectors (see [`sums`](super::sums)).
 //!
 //! # Invariants
 //!
@@ -31,7 +31,7 @@ use crate::verify::signature::RecoverableSignature;
 #[cfg(test)]
 mod tests;
 
-/// How many signatures are prepared together. A larger number would make the memory that each thread keeps large.
+/// How many signatures are prepared together. With a larger number, each thread would keep more memory.
 const TOGETHER: usize = 48;
 
 thread_local! {

@@ -1,8 +1,8 @@
 //! Precomputed multiples of a point. A product with a scalar is then the sum of a few of them.
 //!
-//! An odd scalar is written with odd digits of a few bits each, positive or negative. Its bits are one or minus one, so
-//! it can be written in exactly one way. The table contains d·2^(w·i) times the point for every position i and every
-//! positive odd digit d. A negative multiple costs nothing. A product is therefore the sum of exactly one point per
+//! An odd scalar is written with odd digits of w bits each, positive or negative. Each bit counts as one or minus one, so
+//! exactly one such notation exists. The table contains d·2^(w·i) times the point for every position i and every
+//! positive odd digit d. The negative of a point costs nothing. A product is therefore the sum of exactly one point per
 //! position. An even scalar is replaced with its negative, which is odd because the group's order is odd.
 //!
 //! # Invariants
@@ -92,8 +92,8 @@ impl Multiples {
         let is_negative: bool = scalar.is_even().into();
         let odd = if is_negative { -scalar } else { *scalar };
         let digits = digits(words_from(&odd.to_bytes()), self.window);
-        // First copy the entries from the table in one pass. Most are far from the processor, and it can fetch many at the
-        // same time.
+        // First copy the entries from the table in one pass. Most of them are not in the processor's cache, and the processor
+        // can fetch many at the same time.
         let terms: ArrayVec<(Point, bool), MOST_PLACES> = digits
             .enumerate()
             .map(|(place, (half, is_below_zero))| (self.points[place * self.window.digits() + half], is_below_zero))

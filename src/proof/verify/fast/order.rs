@@ -1,5 +1,5 @@
-//! The order in which a network lists its signatures, learned from its proofs. It tells which member to test first for a
-//! signature.
+//! The order in which a network lists its signatures, learned from its proofs. The order determines which member is
+//! tested first for a signature.
 //!
 //! For each member, and for the start of a proof, the members that came next are counted. If the network lists its
 //! signatures in a fixed order, members are tested in that order. If it does not, any order is equally good.
@@ -68,7 +68,8 @@ impl Snapshot {
         asked.checked_div(times).unwrap_or_default()
     }
 
-    /// Returns the member to test as number `turn` for the signature after the signatures of the members `found`.
+    /// Returns the member to test after `turn` other members, for the signature that follows the signatures of the members
+    /// `found`.
     pub(super) fn likely(&self, found: &[usize], turn: usize) -> Option<usize> {
         let row = &self.0[found.last().copied().unwrap_or(self.0.len() - 1)];
         row.get(turn).map(|(member, _)| *member)

@@ -19,8 +19,8 @@ use super::order::Order;
 mod tests;
 
 /// The most bytes for the multiples of a set, including the generator's multiples, which all sets share. For ten members, 5
-/// MiB would save 10 % of the additions but only 6 % of the time (measured), because more of the points are then far from
-/// the processor.
+/// MiB would save 10 % of the additions but only 6 % of the time (measured), because fewer of the points then fit into the
+/// processor's cache.
 const MEMORY: usize = 3 << 20;
 
 /// A key that was recovered this often gets multiples, because its signer will probably sign again. Computing the multiples
@@ -77,13 +77,13 @@ impl Prepared {
         }
     }
 
-    /// Whether any member was recovered often enough and has no multiples yet.
+    /// Whether the key of any member was recovered often enough and has no multiples yet.
     pub(crate) fn wants_preparing(&self) -> bool {
         self.members.iter().any(Member::wants_multiples)
     }
 
-    /// Computes the missing multiples for the members that were recovered often enough. It takes some milliseconds for
-    /// each.
+    /// Computes the missing multiples for the members whose keys were recovered often enough. This takes some milliseconds
+    /// per member.
     pub(crate) fn prepare(&self) {
         let Some(window) = self.window else { return };
         for member in self.members.iter().filter(|member| member.wants_multiples()) {

@@ -5,16 +5,16 @@
 //! inversion and has no exceptions, but it takes twelve products. Each list is summed as a tree, and all lists advance
 //! level by level. This needs few inversions even for few lists: five for a list of 32.
 //!
-//! On a processor with AVX2 [`four`] lists are added side by side, in a third of the time. On other processors the
-//! lists are added one after another ([`single`]), with k256's field arithmetic.
+//! On a processor with AVX2, [`four`] adds four lists side by side, in a third of the time. On other processors, [`single`]
+//! adds one list after another, with k256's field arithmetic.
 //!
 //! The sum of two points overwrites the first of them, and all batches reuse the same memory. With separate memory for
 //! each level, the daemon took 14 to 27 % more processor time (measured, with single lists).
 //!
 //! # Invariants
 //!
-//! * **Exceptional additions give no sum.** This method cannot add a point to itself or to its negative. Only the
-//!   owner of a key can cause this, with signatures by that key. Then no list of the batch has a sum, and the caller
+//! * **Exceptional additions have no sum.** This method cannot add a point to itself or to its negative. Only the owner of
+//!   a key can cause such an addition, with signatures by that key. Then no list of the batch has a sum, and the caller
 //!   works without sums.
 
 #[cfg(target_arch = "x86_64")]

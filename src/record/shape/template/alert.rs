@@ -77,8 +77,8 @@ impl Alert {
     }
 }
 
-/// The severity of an event, and whether nothing is wrong with the subject after it. A failed watcher sends no more events,
-/// and without an alert the failure is not noticed. An expired operation or query can be sent again.
+/// The severity of an event, and whether its subject has no problem after it. The failure of a watcher is critical, because a
+/// failed watcher sends no more events. An expired operation or query is only a warning, because it can be sent again.
 fn severity(kind: &str, status: &str) -> (&'static str, bool) {
     match (kind, status) {
         ("watcher.status", "failed") => ("critical", false),

@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 
 use proof::event::Object;
 
-/// The members whose names the operator's contracts define. A sample cannot know these names.
+/// The members whose names the operator's contracts define. A sample cannot contain these names.
 const OPEN: [&str; 2] = ["params", "data"];
 
 /// The value of a name that the sample does not contain.

@@ -1,14 +1,15 @@
--- What operators ask an instance through another one, and its answers, for as long as they are waited for.
+-- Requests of operators that one instance forwards to another, and the answers. Each row stays until its sender has read
+-- the answer or stops waiting.
 create table {schema}.requests (
     id bigint generated always as identity primary key,
-    -- The instance that is asked.
+    -- The instance that must answer.
     instance uuid not null,
     method text not null,
-    -- With the query.
+    -- The path with the query.
     path text not null,
     body bytea not null,
     asked timestamptz not null default clock_timestamp(),
-    -- Since when it is being carried out.
+    -- When the instance received the request.
     taken timestamptz,
     answered timestamptz,
     status int,

@@ -1,12 +1,13 @@
--- The channel that showed a proof first, for the proofs that any channel has shown lately.
+-- The channel that showed a proof first, for all proofs that were shown recently in any channel.
 create table {schema}.proofs (
-    -- The first 16 bytes of what was signed.
+    -- The first 16 bytes of the signed digest.
     digest uuid primary key,
     channel_id uuid not null,
     event_offset bigint not null,
-    -- Grows: the oldest are forgotten.
+    -- A larger number is newer. The oldest proofs are removed.
     number bigint generated always as identity
 );
 create index on {schema}.proofs (number);
--- What of the channel's quarantine was shown in other channels before, as JSON: those are not ready either.
+-- A JSON list of the channel's quarantined events whose proofs other channels showed first. These other channels are not
+-- ready either.
 alter table {schema}.channels add held_back bytea;

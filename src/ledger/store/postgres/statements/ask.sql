@@ -1,6 +1,8 @@
--- Asks an instance. The request is not carried out before its sender has read its number and looks for the answer
--- (`look.sql`). A late copy is therefore never carried out: an operator who was told that there was no answer may have asked
--- for something else meanwhile. Requests are removed after a minute.
+-- Sends a request to an instance, and removes requests that are older than a minute. The instance takes the request only
+-- after the sender has read its number and has looked for the answer (`look.sql`).
+--
+-- A request that a delayed copy inserts is therefore never taken. This matters, because an operator who got no answer may
+-- have requested something else in the meantime.
 with forgotten as (
     delete from {schema}.requests where asked < clock_timestamp() - interval '1 minute'
 )

@@ -1,7 +1,8 @@
--- This instance lives, and configures what it did before. No row is returned if it is not known, or configured something else.
+-- The heartbeat of an instance whose configured channels have not changed. Returns no row if the instance is not
+-- registered, or is registered with other channels. Also removes instances that died long ago.
 --
--- A late copy prolongs the time that others take the instance for alive by one lease at most, see `join.sql`. It does not
--- bring back an instance that has left: it inserts nothing.
+-- A delayed copy can prolong the time for which the others consider the instance alive, by at most one lease (see
+-- `join.sql`). It does not bring back an instance that has left, because it inserts nothing.
 with forgotten as (
     delete from {schema}.instances where heartbeat + 100 * lease < clock_timestamp() and id <> $1
 )

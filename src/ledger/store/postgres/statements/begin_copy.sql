@@ -1,6 +1,8 @@
--- Marks the state as incomplete, and removes what an interrupted copy has left. Nothing is done to a state that is complete and
--- has channels. It is bound to the number of changes that was seen before ($1): a late copy of this statement does not empty a
--- state that was completed meanwhile.
+-- Marks the state as incomplete, and removes the leftovers of an interrupted copy. Does nothing, and returns no row, if the
+-- state is complete and has channels.
+--
+-- The statement requires the number of changes that its sender has read ($1). A delayed copy therefore does not empty a
+-- state that was completed in the meantime.
 with begun as (
     update {schema}.state set incomplete = true, changes = changes + 1
     where changes = $1 and (incomplete or not exists (select from {schema}.channels where epoch > 0))

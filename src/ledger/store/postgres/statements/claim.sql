@@ -1,9 +1,10 @@
--- Claims a channel that no living instance owns. The epoch grows also if a failover has lost the last claim: it follows the
--- clock.
+-- Claims a channel that no live instance owns. The new epoch follows the clock, so it is larger than the last one even if a
+-- failover has lost the last claim.
 --
--- A claim is bound to the epoch that the instance saw before ($3). Without that, a late copy of an earlier claim would end
--- the claim that the same instance works under now, or take a channel that it has released. An instance whose lease is over,
--- or that has left, claims nothing: a late copy would give it channels that nobody works.
+-- A claim requires the epoch that the instance has read before ($3). Without this condition, a delayed copy of an earlier
+-- claim could replace the current lease of the same instance, or claim a channel that the instance has released. An
+-- instance whose lease has ended, or that has left, cannot claim: a delayed copy would give it channels that it does not
+-- run.
 with free as (
     select c.channel_id from {schema}.channels c
     where c.channel_id = $1 and c.epoch = $3 and (c.owner is null or c.owner = $2 or not exists (

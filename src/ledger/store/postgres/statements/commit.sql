@@ -1,17 +1,20 @@
--- Writes the effects of several channels. Each channel is answered with whether its effects were written, whether this
--- instance owns it under the given epoch, and the version that the database had before.
+-- Writes the effects of several channels. Returns for each channel whether its effects were written, whether this instance
+-- owns the channel under the given epoch, and the version that the database had before.
 --
--- A server may execute a statement long after its sender gave up waiting and sent the same effects again, or newer ones.
--- `recorded` is the last version that was acknowledged to this instance, `version` the one that these effects lead to.
--- * version < recorded: the database has lost acknowledged commits, for example in a failover.
--- * version = recorded: nothing newer was written. The effects are.
--- * recorded < version <= given: an earlier copy was executed whose answer was lost. This statement contains all of its
---   changes, because a retry repeats them and adds newer ones behind them. Writing them again changes nothing.
--- * version > given: this is a late copy. Newer effects were written since, and the older ones must not replace them.
+-- A server may execute a statement long after its sender has stopped waiting and has sent the same effects again, or newer
+-- effects. `given.recorded` is the last version that was acknowledged to this instance. `given.version` is the version after
+-- these effects. The version in the database decides:
+-- * below `given.recorded`: the database has lost acknowledged commits, for example in a failover. Nothing is written.
+-- * equal to `given.recorded`: nothing newer was written. The effects are written.
+-- * above `given.recorded`, up to `given.version`: an earlier copy was executed, and its answer was lost. This statement
+--   contains all changes of that copy, because a retry repeats them and appends newer changes. Writing them again changes
+--   nothing.
+-- * above `given.version`: this is a delayed copy. Newer effects were written since then, and must not be replaced.
 --
--- Two copies may also be executed at the same time. The second one waits for the lock on the channel's row, but its
--- snapshot is older than the first one's changes: it would not see, and not delete, an entry that the first one has just
--- inserted. Therefore nothing is written if the version is not the one in the snapshot; the client sends the statement again.
+-- Two copies may also be executed at the same time. The second copy waits for the lock on the channel's row, but its
+-- snapshot is older than the changes of the first copy: it would not see, and therefore not delete, an entry that the first
+-- copy has just inserted. The second copy therefore writes nothing if the row's version differs from the version in the
+-- snapshot. The client then sends the statement again.
 with given as materialized (
     select * from unnest($2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[], $13::bytea[])
         as given (channel_id, epoch, recorded, version, held_back)

@@ -1,4 +1,6 @@
--- The state is complete. It is bound to the number of changes that its beginning returned ($1): a late copy of this statement
--- does not complete another copy.
+-- Marks the state as complete.
+--
+-- The statement requires the number of changes that its sender has read ($1). A delayed copy therefore does not complete a
+-- later `channeld state copy`.
 update {schema}.state set incomplete = false, changes = changes + 1 where changes = $1 and incomplete
 returning changes

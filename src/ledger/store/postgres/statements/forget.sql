@@ -1,10 +1,13 @@
--- Forgets proofs that are neither among the newest $1 of all channels nor among the newest $2 of their own channel. Rows are
--- counted: numbers have gaps, because each conflict uses one up.
+-- Removes proofs that are neither among the newest $1 of all channels nor among the newest $2 of their own channel. Rows are
+-- counted, because the numbers have gaps: each conflict uses up a number.
 --
--- Each row is examined once, when it is no longer among the newest $1: `examined` is the number up to which this was done, and
--- one statement examines at most $3 rows. A channel that such a row belongs to is trimmed. Trimming counts up to $2 rows, so a
--- channel with few such rows is trimmed for one in 64 of them, chosen by a hash: it keeps a few rows more. Instances take turns:
--- while one forgets, the others do nothing. A late copy forgets by what it finds.
+-- Each row is examined once, when it is no longer among the newest $1 of all channels. `examined` is the number of the last
+-- examined row, and one statement examines at most $3 rows. If a channel has examined rows, its oldest rows are removed
+-- until $2 rows remain. This counts up to $2 rows of the channel. It is therefore always done for a channel with at least 32
+-- examined rows, but only for one in 64 of the other examined rows, chosen by a hash. Such a channel has a few rows more
+-- than $2. While one instance removes proofs, the statement does nothing for the others.
+--
+-- A delayed copy is harmless, because it decides by the rows that it finds.
 with hand as materialized (
     select examined from {schema}.state limit 1 for update skip locked
 ), boundary as materialized (

@@ -1,8 +1,10 @@
--- This instance lives, and configures these channels, if this is still the state that it knows ($6). Without a row, it is not.
+-- Registers this instance and its configured channels. Returns no row if this is no longer the state that the instance has
+-- used before ($6).
 --
--- A late copy may name an earlier configuration: the next heartbeat finds that and joins again. It may prolong the time
--- that a dead instance is taken for alive by one lease, as a late heartbeat may. This delays its replacement, but the instance
--- cannot record anything: it claims with the epoch that it has seen, and counts its lease from before it sent the statement.
+-- A delayed copy may register an earlier configuration. The next heartbeat notices this, and the instance registers again.
+-- A delayed copy may also prolong, by one lease, the time for which the others consider a dead instance alive. This delays
+-- its replacement, but the dead instance cannot record anything: it claims with the epoch that it has read, and it counts
+-- its lease from a time before it sent the statement.
 with here as (
     select from {schema}.state where id = $6
 ), known as (

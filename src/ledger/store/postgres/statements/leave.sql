@@ -1,5 +1,6 @@
--- This instance ends. A late copy changes nothing that is still needed: the id belongs to one process, which claims nothing
--- after this.
+-- Releases all channels of this instance, which ends, and removes the instance.
+--
+-- A delayed copy is harmless: the id belongs to one process, and this process claims nothing after this statement.
 with released as (
     update {schema}.channels set owner = null, released = clock_timestamp() where owner = $1
 )

@@ -1,8 +1,9 @@
--- How a request stands, and whether its instance is dead. From the first look on, it is wanted and may be taken.
+-- Returns the state of a request, and whether its instance is dead. The first execution marks the request as wanted: from
+-- then on it may be taken.
 --
--- The answer stays in place, so that it can be read again if this statement's answer is lost. The sender withdraws the request
--- when it has the answer, or stops waiting. A late copy finds nothing after that. If the withdrawal did not arrive either, the
--- sender was told that the fate of the request is unknown, and it is not taken later than a minute after it was asked.
+-- The answer stays in the table, so that it can be read again if the result of this statement is lost. The sender withdraws
+-- the request when it has the answer or stops waiting. A delayed copy finds nothing after that. If the withdrawal was lost
+-- too, the sender has reported that the outcome is unknown. The request is not taken later than a minute after it was sent.
 with wanted as (
     update {schema}.requests set wanted = true where id = $1 and not wanted
 )

@@ -1,5 +1,7 @@
--- The epoch of a channel, which is added if it is not known, and which state this is. A claim replaces the epoch that it was
--- told here. A late copy adds a channel that an instance has configured: nothing else changes.
+-- Returns the epoch of a channel and the id of the state. Adds the channel if it is new. The next claim requires the epoch
+-- that is returned here.
+--
+-- A delayed copy only adds a channel that an instance has configured.
 with known as (
     insert into {schema}.channels (channel_id) values ($1) on conflict do nothing
     returning epoch

@@ -1,5 +1,6 @@
--- Who owns each channel and, where no living instance does, since how many seconds; and what it holds back. It is asked often,
--- of all channels: what needs a look at another row is asked only of those without an owner.
+-- Returns for each channel its live owner, or for how many seconds it has had none, and the quarantined events that other
+-- channels showed first. The statement runs often and reads all channels, so it reads the last owner's row only for
+-- channels without a live owner.
 with live as materialized (
     select id from {schema}.instances where heartbeat + lease > clock_timestamp()
 )

@@ -1,5 +1,6 @@
--- Gives channels up that are still the instance's under these epochs. A late copy changes nothing: an epoch is never used
--- again, and a channel that was released has no owner.
+-- Releases the channels that this instance still owns under these epochs.
+--
+-- A delayed copy changes nothing: an epoch is never used again, and a released channel has no owner.
 update {schema}.channels c
 set owner = null, released = clock_timestamp()
 from unnest($2::uuid[], $3::bigint[]) as given (channel_id, epoch)

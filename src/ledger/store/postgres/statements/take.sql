@@ -1,6 +1,8 @@
--- The requests to an instance. Requests that it has received before ($2) are left out. Requests that were taken by a
--- statement whose answer was lost, or by a late copy of one, are returned again: the instance knows which it has received, and
--- carries out each of them once. A request is not waited for after a minute.
+-- Takes the requests to an instance, except the requests that it has received before ($2). Requests that are older than a
+-- minute are not taken, because their senders no longer wait.
+--
+-- A delayed copy, or a statement whose result is lost, takes requests that the instance does not receive. The next statement
+-- returns them again. The instance executes each request once, because it knows which requests it has received.
 update {schema}.requests set taken = clock_timestamp()
 where id in (
     select id from {schema}.requests

@@ -1,3 +1,5 @@
--- Ends a request, and returns how it stood. A late copy finds nothing: numbers are not used again.
+-- Removes a request, and returns its state.
+--
+-- A delayed copy finds nothing, because numbers are not used again.
 delete from {schema}.requests where id = $1
 returning taken is not null, status, answer
