@@ -66,7 +66,8 @@ impl Channel {
         Self { identity: plan.settings.channel.clone(), plan: watch::Sender::new(plan), handle, metrics, parts }
     }
 
-    /// Returns an event as pending from now on. Its bytes are copied, because a slice would keep its whole page in memory.
+    /// Makes an event a pending event that was first seen now. The bytes are copied, because a slice would keep the whole page
+    /// in memory.
     pub(crate) fn pending(&self, event: &RawEvent, received: Timestamp, appeared: bool) -> Pending {
         let (first_seen, json) = (self.parts.machine.now(), self.handle.memory.copy(&event.json));
         Pending { offset: event.offset, event_id: event.id, first_seen, received: Some(received), appeared, json }

@@ -4,8 +4,9 @@
 //! For each piece of the history:
 //!
 //! 1. [`add`](Comparison::add): each event is verified, and filtered for each sink, in the same way as in the channel.
-//! 2. `look`: each sink is asked which of the events it has. The ledger accounts for others.
-//! 3. `look_again`: the remaining events are looked up again, with the current ledger. Those not found now are missing.
+//! 2. `look`: each sink is asked which of the events it has. The ledger explains why others are not in the sink.
+//! 3. `look_again`: the remaining events are looked up again, with the current ledger. Events that are still not found are
+//!    missing.
 //!
 //! # Invariants
 //!
@@ -22,7 +23,7 @@ use tokio::time::Instant;
 
 use crate::channel::settings::{LaneSettings, Settings};
 use crate::status::Compared;
-use crate::verify::Checked;
+use crate::verify::{CheckParameters, Checked};
 use ledger::{Cursor, Ledger};
 use net::tasks::joined;
 use proof::event::{ChannelId, EventKey, EventType, Offset, RawEvent};
@@ -32,7 +33,7 @@ pub(super) mod daily;
 #[cfg(test)]
 mod tests;
 
-/// The missing events of a sink that are listed. The others are only counted.
+/// The maximum number of missing events of a sink that are listed. The others are only counted.
 const MOST_LISTED: usize = 10_000;
 
 /// The maximum number of offsets in a log line and in the status.
@@ -43,7 +44,7 @@ const NAMED: usize = 5;
 pub struct Accounts {
     quarantined: BTreeSet<EventKey>,
     sinks: BTreeMap<String, SinkAccounts>,
-    /// Offsets above the first and below the second of a pair are searched again. A found event is delivered late.
+    /// Pairs of offsets. Events between the two are still searched, and delivered late if they are found.
     gaps: Vec<(Option<Offset>, Offset)>,
 }
 
@@ -91,8 +92,8 @@ pub struct ExpectedEvent {
     pub time: Option<i64>,
     /// Whether it has a valid proof. Otherwise it is a notice, which never has a proof.
     pub is_verified: bool,
-    /// Its index in the history. Consecutive events have consecutive indexes.
-    place: u64,
+    /// Its index in the compared history, counted from zero.
+    index: u64,
 }
 
 /// The start of a comparison.
@@ -110,16 +111,18 @@ pub struct Scope {
 #[derive(Debug, thiserror::Error)]
 pub enum NotCompared {
     /// The sink stores no events that can be read.
-    #[error("a sink of this type cannot say which events it holds")]
+    #[error("a sink of this type cannot list its events")]
     CannotSay,
     /// Each instance has its own files.
-    #[error("it is on this machine, and other instances that share the channels have their own: no copy is complete")]
+    #[error("the sink is on this machine, and each other instance has its own: none of them has all events")]
     Local,
     /// The sink has no event of this channel, and may never have had one.
-    #[error("it holds no event of this channel, so nothing says where to begin: --from OFFSET does")]
+    #[error(
+        "the sink has no event of this channel, so the start of the comparison is unknown: set it with --from OFFSET"
+    )]
     HoldsNothing,
     /// The sink could not be read.
-    #[error("it could not be read")]
+    #[error("the sink could not be read")]
     Failed(#[source] SinkError),
 }
 
@@ -135,7 +138,7 @@ pub struct SinkComparison {
     pub tally: Tally,
     /// The first missing events, ascending.
     pub missing: Vec<ExpectedEvent>,
-    /// The events of the current piece that should be in the sink, except the events that a look has found.
+    /// The events of the current piece that should be in the sink and were not found yet.
     expected: Vec<ExpectedEvent>,
 }
 
@@ -145,7 +148,7 @@ pub struct Comparison {
     settings: Arc<Settings>,
     /// The comparison of each sink.
     pub sinks: Vec<SinkComparison>,
-    /// The number of expected events of a sink that triggers a lookup.
+    /// A piece ends when a sink has this many expected events.
     piece_limit: usize,
     accounts: Accounts,
     events: u64,
@@ -210,18 +213,18 @@ impl SinkComparison {
     pub fn ranges(&self) -> Vec<(Offset, Offset)> {
         let mut ranges: Vec<(Offset, Offset)> = Vec::new();
         let mut previous = None;
-        for ExpectedEvent { key, place, .. } in &self.missing {
+        for ExpectedEvent { key, index, .. } in &self.missing {
             match ranges.last_mut() {
-                Some((_, to)) if previous == place.checked_sub(1) => *to = key.offset,
+                Some((_, to)) if previous == index.checked_sub(1) => *to = key.offset,
                 _ => ranges.push((key.offset, key.offset)),
             }
-            previous = Some(*place);
+            previous = Some(*index);
         }
         ranges
     }
 
     /// Remembers the next event if it should be in the sink. Otherwise it is counted.
-    fn add(&mut self, checked: &Checked, accounts: &Accounts, place: u64) {
+    fn add(&mut self, checked: &Checked, accounts: &Accounts, index: u64) {
         let Self { lane_settings, from, cursor, tally, expected, .. } = self;
         let key = checked.event_key();
         if !matches!(from, Ok(from) if *from <= key.offset) {
@@ -232,7 +235,7 @@ impl SinkComparison {
             _ if Some(key.offset) > cursor.through => tally.above_cursor += 1,
             Checked::Verified(_, _, record) | Checked::Unsigned(_, Some(record)) if lane_settings.takes(record) => {
                 let (kind, time, is_verified) = (record.kind.clone(), record.time, record.is_verified());
-                expected.push(ExpectedEvent { key, kind, time, is_verified, place });
+                expected.push(ExpectedEvent { key, kind, time, is_verified, index });
             }
             Checked::Verified(..) | Checked::Unsigned(..) => tally.excluded += 1,
             _ if accounts.count(&lane_settings.name, &key, tally) => {}
@@ -275,7 +278,7 @@ async fn beginning(lane_settings: &LaneSettings, channel: ChannelId, scope: Scop
 }
 
 impl Comparison {
-    /// Compares these sinks up to their cursors, based on the current ledger. Looks up this many events at once.
+    /// Compares these sinks up to their cursors, based on the current ledger. `piece_limit` is the number of events per lookup.
     pub fn new(
         settings: Arc<Settings>,
         mut sinks: Vec<SinkComparison>,
@@ -299,8 +302,8 @@ impl Comparison {
 
     /// Adds the next events of the history, ascending, after verifying them.
     pub async fn add(&mut self, events: Vec<RawEvent>) {
-        let settings = self.settings.clone();
-        let check = move || Checked::all(&settings, Timestamp::now(), events, Arc::default());
+        let (settings, received, memory) = (self.settings.clone(), Timestamp::now(), Arc::default());
+        let check = move || Checked::all(&CheckParameters { settings, received, memory }, events);
         let checked = joined(tokio::task::spawn_blocking(check).await).await;
         self.add_checked(checked);
     }

@@ -104,22 +104,3 @@ impl ReadError {
         matches!(self, Self::Api(error) if !matches!(error, ApiError::Refused(_) | ApiError::ChannelGone(_)))
     }
 }
-
-/// Why a step that reads has no result.
-#[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-pub(crate) enum NotRead {
-    /// The step must be repeated.
-    Again(#[from] ReadError),
-    /// The channel ends.
-    Ended(#[from] ChannelError),
-}
-
-impl From<ApiError> for NotRead {
-    fn from(error: ApiError) -> Self {
-        match error {
-            ApiError::ChannelGone(_) => Self::Ended(ChannelError::Gone),
-            error => Self::Again(error.into()),
-        }
-    }
-}

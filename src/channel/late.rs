@@ -5,9 +5,9 @@
 //!
 //! # Invariants
 //!
-//! * **Durable.** Every event of this queue is in the ledger. The queue itself only stores when to request each event. It is
-//!   therefore safe to cancel at any point.
-//! * **In lane order.** A late event goes through the lane's queue, and so after the batch that set it aside.
+//! * **Durable.** Every event of this queue is in the ledger. The queue itself only stores when to request each event, so this
+//!   task is safe to cancel at any point.
+//! * **In lane order.** A late event passes through the lane's queue, so it is delivered after the batch that set it aside.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -42,7 +42,7 @@ pub(super) async fn room(shared: &RunContext, reporter: &StatusReporter) {
         if !is_full(shared) {
             return;
         }
-        reporter.says(Activity::TooManyLate);
+        reporter.report(Activity::TooManyLate);
         removed.await;
     }
 }
@@ -99,7 +99,7 @@ struct ProofRequestResult<'a> {
     /// `None` if the service did not answer.
     outcome: Option<Disposition>,
     cause: Cause,
-    /// Whether the event had already timed out: without a proof it is rejected.
+    /// Whether the event had already timed out. It is then rejected if the answer has no proof.
     is_last: bool,
 }
 
@@ -119,7 +119,7 @@ async fn ask<'a>(
     let stage = Stage { read_plan, reporter, received, trace: None };
     let mut asked = ProofRequestResult { since, stage, outcome: None, cause: Cause::Proof, is_last };
     if known.is_none() {
-        // No lane has yet to deliver it.
+        // The event is no longer late.
         return Ok(asked);
     }
     // Stored bytes exist if the event appeared late, or if an operator released it or ordered a replay.
@@ -169,7 +169,7 @@ async fn take(
             return Ok(());
         }
         Some(Disposition::Rejected(event) | Disposition::Unconfirmed(event)) => vec![Change::Quarantine(event)],
-        // The event is now a notice, and the configuration drops notices. No lane has yet to deliver it.
+        // The event is now a notice, and the configuration drops notices: no lane has to deliver it any more.
         Some(Disposition::Dropped(_) | Disposition::Pending(_)) => {
             facts.owed.iter().map(|sink| Change::Settle { sink: sink.clone(), key }).collect()
         }

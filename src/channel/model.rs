@@ -1,7 +1,7 @@
 //! Tests the whole channel against a model: random histories of a service, sinks and a machine in memory. In each history
 //! every lane must receive the events that the model requires.
 //!
-//! A history runs in virtual time, on one thread, and without chance, so that it repeats exactly. Every answer of the
+//! A history runs in virtual time, on one thread, and without random values, so that it repeats exactly. Every answer of the
 //! service, every offer to a sink and every write is a numbered step, at which a run can end. See [`history`] for the
 //! possible events and [`expect`] for the required results.
 
@@ -191,7 +191,7 @@ impl Life {
         Channel::with_plan(plan, handle, metrics, SharedParts::on(self.world.clone(), ledgers.clone()))
     }
 
-    /// Waits until everything is settled, in a run that no step ends; otherwise until the time limit.
+    /// Waits until everything is settled if no step ends the run. Otherwise waits until the time limit.
     async fn enough(&self, run: Option<Run>) {
         let ends_by_itself = !matches!(run, None | Some(Run { ends: End::WriteFails(_), .. }));
         let (began, time_limit) = (Instant::now(), self.world.history.time_limit());
@@ -202,7 +202,7 @@ impl Life {
         }
     }
 
-    /// Whether a run ended as it should.
+    /// Checks that a run ended as the history requires.
     fn check_run_end(&self, run: Option<Run>, ended: Result<(), ChannelError>) -> Result<Ended, String> {
         match ended {
             Ok(()) => Ok(Ended::InOrder),

@@ -28,11 +28,11 @@ pub(crate) mod tasks;
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// The number of slots between two polls.
+/// The number of slots into which the time between two polls is divided.
 const SLOTS: u32 = 50;
 
 impl Channel {
-    /// Claims the channel, and runs until `stop` fires or an error ends the channel, and every lane has finished its
+    /// Claims the channel, and runs it until `stop` fires or an error ends it. Returns after every lane has finished its
     /// current batch. While the channel is paused, it neither reads nor delivers. After a resume, it begins from its
     /// cursors.
     ///
@@ -52,7 +52,7 @@ impl Channel {
         let lease = &owned.leased.lease;
         if lease.is_shared() {
             if let Err(ChannelError::Gone) = ended {
-                // Keep the lease: otherwise every other instance claims the channel, only to find out that it is gone.
+                // Keep the lease: otherwise each other instance claims the channel in turn, and finds that it is gone.
                 stop.run_until_cancelled(lease.lost.cancelled()).await;
             }
             self.handle.board().ledger = None;
@@ -117,7 +117,7 @@ impl Channel {
         if let Err(ChannelError::Gone) = ended {
             let (channel, channel_id) = (&self.identity.name, self.identity.id);
             error!(%channel, %channel_id, "channel does not exist or is archived: stopped; the others continue");
-            self.handle.board().says(Activity::Gone);
+            self.handle.board().report(Activity::Gone);
         } else {
             // This also stops the other lanes if one lane ended: they must not wait for their sinks.
             stop.cancel();
@@ -135,7 +135,7 @@ async fn read(shared: &Arc<RunContext>, stop: &CancellationToken) -> Result<(), 
         ended = shared.by_plan(|read_plan| feed(shared, read_plan)) => ended,
         ended = late::settle(shared) => ended,
         ended = gap_search::watch(shared) => ended.map(|never| match never {}),
-        ended = shared.by_plan(|read_plan| daily::watch(shared, read_plan)) => ended.map(|never| match never {}),
+        never = shared.by_plan(|read_plan| daily::watch(shared, read_plan)) => match never {},
     }
 }
 
@@ -151,8 +151,8 @@ async fn feed(shared: &Arc<RunContext>, read_plan: Arc<ReadPlan>) -> Result<(), 
             let _ = timeout(LOOK_AHEAD_TIMEOUT, look_ahead(shared, &*source, &mut next_look)).await;
         }
         if let Some(batch) = batch {
-            let handing_on = async {
-                intake.during(shared.hub.hand_on(batch)).await;
+            let passing_on = async {
+                intake.during(shared.hub.pass_on(batch)).await;
                 if late::is_full(shared) {
                     intake.forget();
                     late::room(shared, &intake.reporter).await;
@@ -163,7 +163,7 @@ async fn feed(shared: &Arc<RunContext>, read_plan: Arc<ReadPlan>) -> Result<(), 
                     look_ahead(shared, &*source, &mut next_look).await;
                 }
             };
-            tokio::select! { biased; () = handing_on => {}, () = looking_ahead => {} }
+            tokio::select! { biased; () = passing_on => {}, () = looking_ahead => {} }
         } else {
             let next = sleep(until_next_poll(identity.id, parts.machine.began(), every));
             tokio::select! { biased; () = shared.channel.handle.polls.notified() => {}, () = next => {} }

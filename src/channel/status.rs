@@ -114,7 +114,7 @@ pub struct ChannelStatus {
     /// The names of its `expect` lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pinned: Vec<String>,
-    /// Proofs of this channel that another one showed too. Until an operator decides, they are valid in at most one.
+    /// Proofs of this channel that another channel showed too. Until an operator decides, at most one channel delivers them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared_proofs: Vec<SharedProofs>,
     /// Workflows that another channel showed first and that are on no list of this channel. They may be legitimate.
@@ -148,7 +148,7 @@ pub struct SharedProofs {
     pub other_offset: Offset,
     /// The digest of the first of them.
     pub digest: String,
-    /// Whether they are in this channel's quarantine: this channel showed them later, or their content is not its own.
+    /// Whether they are in this channel's quarantine. This channel showed them later, or their content belongs to another.
     pub held_back: bool,
     /// Why they are quarantined.
     pub reason: String,
@@ -397,10 +397,4 @@ pub struct Pauses {
     pub(crate) gone: BTreeMap<String, Problem>,
     /// How often an operator has resumed each sink.
     pub(crate) resumed: BTreeMap<String, u64>,
-}
-
-impl Pauses {
-    pub(crate) fn sink_goes_on(&self, sink: &str) -> bool {
-        !self.paused.sinks.contains_key(sink) && !self.gone.contains_key(sink)
-    }
 }

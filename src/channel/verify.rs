@@ -3,14 +3,15 @@
 //! # Invariants
 //!
 //! * **No rejection after one reading.** A proxy may have damaged the event, so it is read again by its id, and the second
-//!   answer counts. While the service does not answer, the stage waits. The same applies to the alarms of [`recent`].
+//!   answer counts. While the service does not answer, the stage waits. An event that raises an alarm of [`recent`] is read
+//!   again in the same way.
 //! * **Admitted in order.** An event is compared with the recent events after every earlier event of its range is settled.
 //!   If two events have the same proof, the first is delivered.
-//! * **Known to all before admitted.** If instances share the state, a proof that is new here is first recorded there. If
-//!   two channels show it, only one of them delivers it, regardless of the instances that run them.
+//! * **Known to all before admitted.** If instances share the state, a new proof is recorded in the shared state before its
+//!   event is admitted. If two channels show the same proof, only one of them delivers it, even on different instances.
 //! * **Off the async threads.** Signatures are checked on separate threads, see [`machine`](super::run::machine).
-//! * **Safe to cancel** at any point: the same events are read and verified again. Of all this, only the proofs that are
-//!   recorded in a shared state are durable. If they are shown again, they belong to the channel.
+//! * **Safe to cancel** at any point: the same events are read and verified again. Only the proofs in a shared state are
+//!   durable. When the channel shows them again, they still belong to it.
 
 use std::slice;
 use std::sync::Arc;
@@ -41,7 +42,7 @@ pub(super) mod reason;
 pub(super) mod recent;
 mod workflows;
 
-pub(super) use checked::Checked;
+pub(super) use checked::{CheckParameters, Checked};
 pub(super) use reason::{Rejection, RejectionReason};
 
 use expect::SignedField;
@@ -53,7 +54,8 @@ const MAX_LOGGED: usize = 10_000;
 /// The number of rejected events of one range that are read again at the same time.
 const SECOND_LOOKS: usize = 8;
 
-/// How often to wait for an answer about one event. After that, it counts as unconfirmed and does not block its channel.
+/// How often to wait for an answer about one event. After that, the event may count as unconfirmed, so that it does not block
+/// its channel.
 const MAX_WAITS: u32 = 3;
 
 #[derive(Clone, Debug)]
@@ -120,7 +122,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Returns the outcome after the second look. A duplicate or a contradiction is read again too.
+    /// Returns the outcome of an event that had its second look. A duplicate or a contradiction is read again.
     async fn admit(&self, checked: Checked) -> Disposition {
         let (raw, alarm) = match self.settle(checked) {
             Ok(outcome) => return outcome,
@@ -192,7 +194,8 @@ impl Stage<'_> {
         }
     }
 
-    /// Accepts a released proof that another channel has shown first, if the `expect` lists assign it to this channel.
+    /// Accepts a released event whose proof another channel has shown first, if the `expect` lists of both channels assign the
+    /// proof to this channel.
     fn claim(&self, raw: &RawEvent, proof: &Proof, record: &Record) {
         let Channel { identity, parts, .. } = &*self.read_plan.channel;
         let expect = &self.read_plan.settings.verification.expect;
@@ -287,9 +290,8 @@ impl Stage<'_> {
     fn set_aside(&self, raw: RawEvent) -> Disposition {
         if raw.id.is_none() {
             let detail = "a proof is due, but the event has no event_id by which to request it";
-            return Disposition::Rejected(
-                self.quarantine(raw, Rejection::new(RejectionReason::PendingWithoutId, detail)),
-            );
+            let rejection = Rejection::new(RejectionReason::PendingWithoutId, detail);
+            return Disposition::Rejected(self.quarantine(raw, rejection));
         }
         Disposition::Pending(self.read_plan.channel.pending(&raw, self.received, false))
     }

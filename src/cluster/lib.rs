@@ -3,7 +3,7 @@
 //!
 //! # Invariants
 //!
-//! * **Given, never stolen.** A channel moves to another instance only after its owner has released it, or after the
+//! * **Released, never stolen.** A channel moves to another instance only after its owner has released it, or after the
 //!   owner's lease has ended.
 //! * **No work without a lease.** If the store has accepted no heartbeat for too long, this instance loses all its
 //!   channels at once.
@@ -22,6 +22,7 @@ use tracing::{debug, info, warn};
 
 use ledger::store::shared::{ClusterView, InstanceId, Membership};
 use net::Chain;
+use plan::{Plan, plan};
 use proof::event::ChannelId;
 use telemetry::ALWAYS;
 
@@ -29,12 +30,11 @@ mod peers;
 mod plan;
 
 pub use peers::{Peers, Unanswered, answer};
-pub use plan::{MOST_GIVEN, ORPHANED_LEASES, Plan, plan};
 
 /// The number of heartbeats per lease duration.
 const BEATS: u32 = 3;
 
-/// How long the set of live instances must be unchanged before a channel is given to another instance.
+/// How long the set of live instances must be unchanged before a channel is released to another instance.
 const STABLE: Duration = Duration::from_secs(10);
 
 /// This instance as a member of the cluster.
@@ -44,7 +44,7 @@ pub struct Member {
     configured: watch::Receiver<Arc<BTreeSet<ChannelId>>>,
     seen: watch::Sender<ClusterState>,
     /// The channels that this instance is releasing.
-    giving: BTreeSet<ChannelId>,
+    releasing: BTreeSet<ChannelId>,
     /// Channels that this instance owns under these epochs but does not run: they were lost, or releasing them failed.
     unworked: BTreeMap<ChannelId, u64>,
     /// The live instances, and since when this set is unchanged.
@@ -58,19 +58,19 @@ pub struct ClusterState {
     pub work: BTreeSet<ChannelId>,
     /// All instances and channels at the last heartbeat.
     pub view: Arc<ClusterView>,
-    /// Why no heartbeat has succeeded since `view` was taken.
+    /// Why no heartbeat has succeeded since `view`. `None` if the last one succeeded.
     pub trouble: Option<String>,
 }
 
 impl Member {
-    /// The instance becomes a member when [`run`](Self::run) is called.
+    /// Creates a member for this instance, which joins when [`run`](Self::run) is called.
     pub fn new(membership: Arc<dyn Membership>, configured: watch::Receiver<Arc<BTreeSet<ChannelId>>>) -> Self {
         let live = (Vec::new(), Instant::now());
-        let (giving, unworked) = (BTreeSet::new(), BTreeMap::new());
-        Self { membership, configured, seen: watch::Sender::default(), giving, unworked, live }
+        let (releasing, unworked) = (BTreeSet::new(), BTreeMap::new());
+        Self { membership, configured, seen: watch::Sender::default(), releasing, unworked, live }
     }
 
-    /// The current and future states of the cluster.
+    /// Returns a receiver of the current and future states of the cluster.
     pub fn seen(&self) -> watch::Receiver<ClusterState> {
         self.seen.subscribe()
     }
@@ -111,7 +111,7 @@ impl Member {
 
     fn lose_all(&mut self) {
         self.membership.lose_all();
-        self.giving.clear();
+        self.releasing.clear();
         let lost = self.seen.send_if_modified(|seen| !std::mem::take(&mut seen.work).is_empty());
         if lost {
             warn!(target: ALWAYS, "no heartbeat was accepted for too long: every channel stops until one is accepted");
@@ -143,7 +143,8 @@ impl Member {
         }
     }
 
-    /// Decides which channels to run from now on. Returns the owned channels that are not claimed and should not run.
+    /// Decides which channels to run from now on. Returns the channels that this instance owns, but that none of its tasks has
+    /// claimed and that it should not run.
     fn look(
         &mut self,
         view: ClusterView,
@@ -162,18 +163,18 @@ impl Member {
             self.live = (live, Instant::now());
         }
         let owned: BTreeSet<_> = view.owned_by(me).collect();
-        self.giving.retain(|channel| owned.contains(channel));
+        self.releasing.retain(|channel| owned.contains(channel));
         let mut work: BTreeSet<_> = owned.intersection(configured).copied().collect();
         if !is_stopping {
             let is_stable = self.live.1.elapsed() >= STABLE;
-            let Plan { claim, give } = plan(&view, me, &self.giving, is_stable, self.membership.lease());
-            if !claim.is_empty() || !give.is_empty() {
-                info!(target: ALWAYS, claims = claim.len(), gives = give.len(), "channels change hands");
+            let Plan { claim, release } = plan(&view, me, &self.releasing, is_stable, self.membership.lease());
+            if !claim.is_empty() || !release.is_empty() {
+                info!(target: ALWAYS, claims = claim.len(), gives = release.len(), "channels change hands");
             }
             work.extend(claim);
-            self.giving.extend(give);
+            self.releasing.extend(release);
         }
-        work.retain(|channel| !self.giving.contains(channel));
+        work.retain(|channel| !self.releasing.contains(channel));
         let is_unworked = |channel: &ChannelId| !work.contains(channel) && !self.membership.has_claimed(*channel);
         let unworked = view.epochs_of(me).filter(|(channel, _)| is_unworked(channel)).collect();
         self.seen.send_replace(ClusterState { work, view: Arc::new(view), trouble: None });
@@ -182,7 +183,7 @@ impl Member {
 }
 
 impl ClusterState {
-    /// Whether this instance does not know a channel's current state, because it does not run the channel. A command
+    /// Returns whether this instance does not know a channel's current state, because it does not run the channel. A command
     /// without a daemon reads the recorded state, which is current if no instance owns the channel.
     pub fn is_elsewhere(&self, channel: ChannelId, is_daemon: bool) -> bool {
         !self.work.contains(&channel) && (is_daemon || self.view.owner(channel).is_some())

@@ -1,5 +1,5 @@
-//! Sends requests to the other instances and answers their requests. A request may be executed even if its answer is no longer
-//! awaited. If answering is cancelled, an answer in progress is aborted.
+//! Sends requests to the other instances and answers their requests. A request may be executed even if the sender no longer
+//! waits for the answer. If [`answer`] is cancelled, it aborts the requests that it is executing.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -82,7 +82,7 @@ impl Peers {
         }
     }
 
-    /// The id and name of the instance that owns a channel, if it is another instance.
+    /// Returns the id and the name of the instance that owns a channel, if it is another instance.
     pub fn owner(&self, channel: ChannelId) -> Option<(InstanceId, String)> {
         let seen = self.seen.borrow();
         let (id, owner) = seen.view.owner(channel).filter(|_| !seen.work.contains(&channel))?;

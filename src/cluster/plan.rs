@@ -5,7 +5,7 @@
 //! * **Converges.** If the set of instances does not change, every channel has an owner after some rounds. After that
 //!   no channel moves, because a channel moves only to an instance that owns at least two fewer channels.
 //! * **Even.** After that, instances with the same configured channels differ by at most one owned channel.
-//! * **Given to an instance.** A channel is released only if an instance that owns fewer channels configures it.
+//! * **Released to an instance.** A channel is released only if an instance that owns fewer channels configures it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,41 +14,42 @@ use ledger::store::shared::{ClusterView, InstanceId, Ownership};
 use proof::event::ChannelId;
 
 /// The maximum number of channels that are released in one round.
-pub const MOST_GIVEN: usize = 16;
+const MOST_RELEASED: usize = 16;
 
 /// After this many leases without an owner, any instance that configures a channel claims it, because the preferred
 /// instance may be unable to claim it.
-pub const ORPHANED_LEASES: u32 = 3;
+const ORPHANED_LEASES: u32 = 3;
 
 /// The number of channels that each instance owns.
 type Counts = BTreeMap<InstanceId, usize>;
 
 /// The next actions of an instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
+pub(super) struct Plan {
     /// The channels to claim.
-    pub claim: Vec<ChannelId>,
+    pub(super) claim: Vec<ChannelId>,
     /// The channels to release.
-    pub give: Vec<ChannelId>,
+    pub(super) release: Vec<ChannelId>,
 }
 
-/// The channels that `me` should claim and release. `giving` contains the channels that it is already releasing.
+/// Returns the channels that `me` should claim and release. `releasing` contains the channels that it is already releasing.
 /// Channels are released only if `is_stable`: the set of instances has been unchanged for some time.
-pub fn plan(
+pub(super) fn plan(
     view: &ClusterView,
     me: InstanceId,
-    giving: &BTreeSet<ChannelId>,
+    releasing: &BTreeSet<ChannelId>,
     is_stable: bool,
     lease: Duration,
 ) -> Plan {
     let mut owned = view.counts();
-    owned.entry(me).and_modify(|owned| *owned -= giving.len().min(*owned));
+    owned.entry(me).and_modify(|owned| *owned -= releasing.len().min(*owned));
     let claim = claims(view, me, &mut owned, lease * ORPHANED_LEASES);
-    let give = if is_stable && giving.is_empty() { gifts(view, me, &mut owned) } else { Vec::new() };
-    Plan { claim, give }
+    let release = if is_stable && releasing.is_empty() { releases(view, me, &mut owned) } else { Vec::new() };
+    Plan { claim, release }
 }
 
-/// Assigns each orphaned channel to the instance with the fewest channels. All instances with the same view agree.
+/// Assigns each orphaned channel to the instance with the fewest channels, and returns the channels that `me` should claim.
+/// All instances with the same view make the same assignment.
 fn claims(view: &ClusterView, me: InstanceId, owned: &mut Counts, too_long: Duration) -> Vec<ChannelId> {
     let mut claims = Vec::new();
     for (channel, owner) in &view.channels {
@@ -63,21 +64,21 @@ fn claims(view: &ClusterView, me: InstanceId, owned: &mut Counts, too_long: Dura
     claims
 }
 
-fn gifts(view: &ClusterView, me: InstanceId, owned: &mut Counts) -> Vec<ChannelId> {
-    let mut gifts = Vec::new();
+fn releases(view: &ClusterView, me: InstanceId, owned: &mut Counts) -> Vec<ChannelId> {
+    let mut releases = Vec::new();
     for channel in view.owned_by(me) {
         let Some(next) = fewest(owned, view, &channel) else { continue };
-        if gifts.len() < MOST_GIVEN && owned[&next] + 2 <= owned[&me] {
+        if releases.len() < MOST_RELEASED && owned[&next] + 2 <= owned[&me] {
             *owned.entry(next).or_default() += 1;
             owned.entry(me).and_modify(|owned| *owned -= 1);
-            gifts.push(channel);
+            releases.push(channel);
         }
     }
-    gifts
+    releases
 }
 
-/// The instance with the fewest channels among the instances that configure this channel. Ties are broken differently
-/// for each channel.
+/// Returns the instance with the fewest channels among the instances that configure this channel. Ties are broken
+/// differently for each channel.
 fn fewest(owned: &Counts, view: &ClusterView, channel: &ChannelId) -> Option<InstanceId> {
     let candidates = view.instances.iter().filter(|(_, it)| it.channels.contains(channel)).map(|(id, _)| *id);
     candidates.min_by_key(|id| (owned[id], id.as_u128() ^ channel.0.as_u128()))

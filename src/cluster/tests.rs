@@ -35,7 +35,7 @@ impl Shared {
         Arc::new(Self { view: Mutex::new(view), claimed, term: LeaseTerm::default() })
     }
 
-    /// The number of channels that this instance owns after some time.
+    /// Runs the membership for some time. Returns the number of channels that this instance then owns.
     async fn owned_after(self: &Arc<Self>, time: Duration) -> usize {
         let (_configured, configured) = watch::channel(channels());
         let member = Member::new(self.clone(), configured);
@@ -85,11 +85,11 @@ impl Membership for Shared {
     async fn leave(&self) {}
 
     async fn ask(&self, _: InstanceId, _: &ForwardedRequest) -> Result<RequestId, StateError> {
-        unreachable!("nothing is asked")
+        unreachable!("no request is sent")
     }
 
     async fn look(&self, _: RequestId, _: bool) -> Result<RequestState, StateError> {
-        unreachable!("nothing is asked")
+        unreachable!("no request is sent")
     }
 
     async fn take(&self) -> Result<Vec<(RequestId, ForwardedRequest)>, StateError> {
@@ -97,7 +97,7 @@ impl Membership for Shared {
     }
 
     async fn answer(&self, _: RequestId, _: &ForwardedResponse) -> Result<(), StateError> {
-        unreachable!("nothing is asked")
+        unreachable!("no request is sent")
     }
 }
 
@@ -105,11 +105,11 @@ impl Membership for Shared {
 async fn the_heartbeat_releases_idle_channels_that_others_should_own() {
     // The channels were lost while the database was unavailable, and no task has claimed them since.
     let shared = Shared::new(BTreeSet::new());
-    assert_eq!(shared.owned_after(STABLE + LEASE).await, 2, "the other has its share");
+    assert_eq!(shared.owned_after(STABLE + LEASE).await, 2, "the other instance owns its share");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_running_channel_is_released_by_its_own_task() {
     let shared = Shared::new((*channels()).clone());
-    assert_eq!(shared.owned_after(STABLE + LEASE).await, 4, "the task gives it up when its batch is recorded");
+    assert_eq!(shared.owned_after(STABLE + LEASE).await, 4, "the heartbeat releases none of them");
 }

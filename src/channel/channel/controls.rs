@@ -21,7 +21,7 @@ use net::tasks::lock;
 use proof::event::ChannelId;
 use record::ChannelRef;
 
-/// The longest delay of the end of a pause after the clock was set or the machine slept.
+/// How late a pause can end if the clock was set or the machine slept.
 const LOOK_AT_CLOCK: Duration = Duration::from_secs(10);
 
 /// An operator's access to one channel. It outlives the channel's runs and configurations.
@@ -35,7 +35,7 @@ pub struct Handle {
     pub(crate) memory: Arc<ChannelMemory>,
 }
 
-/// A channel whose lease this process has, for its own task and for operators' commands.
+/// A channel whose lease this process has. The channel's task and operators' commands share it.
 #[derive(Debug)]
 pub struct LeasedChannel {
     /// The right to change the channel's ledger.
@@ -61,8 +61,8 @@ impl Handle {
         self.pauses.borrow().clone()
     }
 
-    /// Pauses or resumes the whole channel or a sink. Returns `false` if this changes nothing. Resuming also applies to a
-    /// sink that is gone, and a refusing sink is retried immediately. Not durable: see [`LeasedChannel::pause`].
+    /// Pauses or resumes the whole channel or a sink. Returns `false` if nothing changes. A resumed sink no longer counts as
+    /// gone, and is retried immediately if it refuses. Not durable: see [`LeasedChannel::pause`].
     pub(crate) fn set_paused(&self, sink: Option<SinkName>, pause: Option<Pause>) -> bool {
         let mut has_changed = false;
         self.pauses.send_modify(|pauses| {
@@ -81,7 +81,7 @@ impl Handle {
         self.pauses.send_modify(|pauses| drop(pauses.gone.insert(sink.to_owned(), why)));
     }
 
-    /// Records that a sink has changed. It is offered events again, even if it was gone.
+    /// Records that the configuration of a sink has changed. The sink is offered events again, even if it was gone.
     pub fn sink_is_another(&self, sink: &str) {
         self.pauses.send_if_modified(|pauses| pauses.gone.remove(sink).is_some());
     }
@@ -94,24 +94,24 @@ impl Handle {
         let _ = pauses.wait_for(|pauses| pauses.resumed.get(sink).copied() != before).await;
     }
 
-    /// Returns `false` if `stop` fired before `holds` returned true.
+    /// Waits until `holds` accepts the pauses. Returns `false` if `stop` fires first.
     pub(crate) async fn until(&self, holds: impl FnMut(&Pauses) -> bool, stop: &CancellationToken) -> bool {
         let mut pauses = self.pauses.subscribe();
         tokio::select! { biased; () = stop.cancelled() => false, held = pauses.wait_for(holds) => held.is_ok() }
     }
 
-    /// Polls now if the channel waits for its next poll. A channel that is reading anyway is not affected.
+    /// Polls now if the channel waits for its next poll. Does nothing if the channel is reading.
     pub fn poll_now(&self) {
         self.polls.notify_waiters();
     }
 
-    /// Returns the owned channel, or `None` if this process does not own it.
+    /// Returns the leased channel, or `None` if this process does not have the lease.
     pub fn owned(&self) -> Option<Arc<LeasedChannel>> {
         lock(&self.owned).upgrade()
     }
 
     /// Takes over a channel whose lease was acquired. Makes its delivered proofs known to all other channels, its ledger
-    /// readable, and the channel reachable for operators' commands.
+    /// readable on the board, and the leased channel available to operators' commands.
     pub fn own(
         &self,
         channel: &ChannelRef,
@@ -181,7 +181,7 @@ pub struct Handles {
 }
 
 impl Handles {
-    /// Returns the handle of a channel. It is always the same one.
+    /// Returns the handle of a channel. Every call for the channel returns the same handle.
     pub fn of(&self, channel: ChannelId) -> Arc<Handle> {
         let new = || Arc::new(Handle::of(ChannelMemory::of(&self.memory)));
         lock(&self.each).entry(channel).or_insert_with(new).clone()

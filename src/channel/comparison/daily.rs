@@ -20,7 +20,7 @@ use tracing::{debug, error, info, warn};
 
 use super::{Accounts, Comparison, Comparisons, LastComparison, NAMED, NotCompared, Scope, SinkComparison};
 use crate::channel::controls::Handle;
-use crate::error::{ChannelError, NotRead, ReadError};
+use crate::error::ReadError;
 use crate::read::reader::{History, first_since};
 use crate::read::service::Service;
 use crate::read::source::Source;
@@ -49,7 +49,7 @@ impl Handle {
 }
 
 /// Compares the channel whenever a comparison is due.
-pub(crate) async fn watch(shared: &RunContext, read_plan: Arc<ReadPlan>) -> Result<Infallible, ChannelError> {
+pub(crate) async fn watch(shared: &RunContext, read_plan: Arc<ReadPlan>) -> Infallible {
     let handle = &shared.channel.handle;
     let Some(every) = read_plan.settings.compare else {
         handle.board().comparisons = Comparisons::default();
@@ -60,28 +60,24 @@ pub(crate) async fn watch(shared: &RunContext, read_plan: Arc<ReadPlan>) -> Resu
         // The interval may have become shorter.
         sleep_until(due.min(Instant::now() + every)).await;
         let began = Instant::now();
-        let is_complete = match compare(shared, &read_plan, every).await {
-            Ok(all_were_read) => all_were_read,
-            Err(NotRead::Ended(error)) => return Err(error),
-            Err(NotRead::Again(error)) => {
-                let channel = &shared.channel.identity.name;
-                warn!(%channel, error = %Chain(&error), "the history could not be compared with the sinks: retrying");
-                false
-            }
-        };
+        let is_complete = compare(shared, &read_plan, every).await.unwrap_or_else(|error| {
+            let channel = &shared.channel.identity.name;
+            warn!(%channel, error = %Chain(&error), "the history could not be compared with the sinks: retrying");
+            false
+        });
         let comparisons = &mut handle.board().comparisons;
         comparisons.last = if is_complete { Some(began) } else { comparisons.last };
         comparisons.due = Some(began + if is_complete { every } else { RETRY.min(every) });
     }
 }
 
-/// Returns `false` if a sink could not be read, which was logged.
-async fn compare(shared: &RunContext, read_plan: &ReadPlan, every: Duration) -> Result<bool, NotRead> {
+/// Compares once. Returns `false` if a sink could not be read, which was logged.
+async fn compare(shared: &RunContext, read_plan: &ReadPlan, every: Duration) -> Result<bool, ReadError> {
     let (channel, settings) = (&shared.channel, &read_plan.settings);
     let source = quiet(shared, read_plan);
     let covered = channel.handle.board().comparisons.last.map_or(every, |last| last.elapsed()) + every;
     let since = channel.parts.machine.now().saturating_sub_unsigned(covered.as_secs());
-    let since = first_since(&*source, since).await.map_err(ReadError::from)?;
+    let since = first_since(&*source, since).await?;
     let lanes = channel.plan.borrow().lanes.clone();
     let mut sinks = Vec::with_capacity(lanes.len());
     for lane_settings in lanes {
@@ -90,7 +86,7 @@ async fn compare(shared: &RunContext, read_plan: &ReadPlan, every: Duration) -> 
         let scope = Scope { from: None, since, is_shared: channel.parts.ledgers.store.is_shared() };
         sinks.push(SinkComparison::begin(lane_settings, settings.channel.id, scope).await);
     }
-    let accounts = || async { Ok::<_, NotRead>(channel.handle.accounts(&shared.owned.leased.ledger).await) };
+    let accounts = || async { Ok::<_, ReadError>(channel.handle.accounts(&shared.owned.leased.ledger).await) };
     let mut comparison = Comparison::new(settings.clone(), sinks, accounts().await?, PIECE);
     if let Some((from, to)) = comparison.range() {
         let mut history = History::of(source, from, to, settings.page_limit);
@@ -108,7 +104,7 @@ async fn compare(shared: &RunContext, read_plan: &ReadPlan, every: Duration) -> 
     Ok(report(shared, comparison))
 }
 
-/// Returns the channel's source, without reporting its answers as answers to polls: they concern past events.
+/// Returns the channel's source, but does not report its answers on the board, because they concern past events.
 fn quiet(shared: &RunContext, read_plan: &ReadPlan) -> Arc<dyn Source> {
     let Some(client) = read_plan.source.client() else { return read_plan.source.clone() };
     let handle = Arc::new(Handle::of(shared.channel.handle.memory.clone()));

@@ -24,10 +24,10 @@ pub(crate) enum Disposition {
     Unconfirmed(QuarantinedEvent),
 }
 
-/// A lane's input.
+/// A lane's input. In the lane's queue, `B` is a batch that the lanes share. After that, it is prepared for the lane's sink.
 #[derive(Clone, Debug)]
-pub(crate) enum Work {
-    Batch(Arc<Batch>),
+pub(crate) enum Work<B = Arc<Batch>> {
+    Batch(B),
     /// An event whose proof arrived after the lane had passed it.
     Late(LateRecord),
     /// The lane has fallen behind, and reads for itself. Never in a queue.
@@ -78,7 +78,7 @@ impl Batch {
         self.through = next.through;
     }
 
-    /// Removes the events above an offset. Returns whether there may have been some.
+    /// Removes the events above an offset. Returns whether the batch extended above the offset.
     pub(crate) fn end_at(&mut self, end: Offset) -> bool {
         if self.through <= end {
             return false;
@@ -135,7 +135,8 @@ impl Disposition {
         matches!(self, Self::Rejected(_) | Self::Unconfirmed(_))
     }
 
-    /// Returns what is remembered of the event, if the service confirmed its offset. A rejected event is known without its id.
+    /// Returns the key and the digest to remember, if the service confirmed the event's offset. The id of a rejected event is
+    /// not remembered.
     fn known(&self) -> Option<(EventKey, Option<Digest>)> {
         match self {
             Self::Deliver(record) => Some((record.event_key(), record.digest.as_ref().map(digest_of))),

@@ -62,7 +62,7 @@ pub(crate) struct LaneInput {
     pub(super) ready: Arc<AtomicUsize>,
 }
 
-/// Counts the batches that wait for a lane's sink.
+/// The queue of a lane, for counting the batches that wait for its sink.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     queue: mpsc::WeakSender<Work>,
@@ -93,34 +93,35 @@ impl Hub {
         (LaneInput { hub: self.clone(), sink: sink.clone(), queue, ready: waiting.ready.clone() }, waiting)
     }
 
-    /// Passes a batch to every attached lane, as soon as one of them has room.
-    pub(crate) async fn hand_on(&self, batch: Batch) {
+    /// Passes a batch to every attached lane. Waits until all of them have room. Once one of them has room, waits at most
+    /// [`MAX_WAIT`] for the others.
+    pub(crate) async fn pass_on(&self, batch: Batch) {
         // The time after which lanes without room are no longer waited for.
-        let mut give_up = None;
+        let mut deadline = None;
         loop {
             {
                 let mut inner = lock(&self.inner);
                 let rooms: Vec<_> = inner.attached().map(|(_, lane)| lane.queue.capacity() > 0).collect();
                 if rooms.contains(&true) {
-                    let give_up = *give_up.get_or_insert_with(|| Instant::now() + MAX_WAIT);
-                    if !rooms.contains(&false) || Instant::now() >= give_up {
-                        self.hand_to_attached(&mut inner, batch);
+                    let deadline = *deadline.get_or_insert_with(|| Instant::now() + MAX_WAIT);
+                    if !rooms.contains(&false) || Instant::now() >= deadline {
+                        self.pass_to_attached(&mut inner, batch);
                         return;
                     }
                 } else {
-                    give_up = None;
+                    deadline = None;
                 }
             }
             tokio::select! {
                 biased;
                 () = self.changed.notified() => {}
-                () = sleep_until(give_up.unwrap_or_else(Instant::now)), if give_up.is_some() => {}
+                () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {}
             }
         }
     }
 
     /// Passes a batch to the attached lanes that have room, and detaches the others.
-    fn hand_to_attached(&self, inner: &mut Inner, batch: Batch) {
+    fn pass_to_attached(&self, inner: &mut Inner, batch: Batch) {
         let (through, trace_id) = (batch.through, batch.trace_at(batch.through).id());
         inner.position = Some(through);
         let work = Work::Batch(Arc::new(batch));

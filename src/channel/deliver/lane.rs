@@ -22,8 +22,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use crate::channel::settings::LaneSettings;
-use crate::deliver::batch::{Batch, Cause, LateRecord};
-use crate::deliver::upcoming::{NextWork, PreparedBatch, Upcoming};
+use crate::deliver::batch::{Batch, Cause, LateRecord, Work};
+use crate::deliver::upcoming::{PreparedBatch, Upcoming};
 use crate::error::ChannelError;
 use crate::late;
 use crate::read::intake::Intake;
@@ -56,9 +56,9 @@ pub(crate) struct Lane {
     retry: Retry,
     /// The event that the sink last refused.
     last_refused: Option<DeadLetterFacts>,
-    /// The events above the cursor that the sink already had at the begin. They are offered again, and the sink skips them.
+    /// The events above the cursor that the sink already has. They are offered again, and the sink skips them.
     held: BTreeSet<Offset>,
-    /// The trace of the current events, and its start. Its spans end without waiting for the next events.
+    /// The id and the start of the current events' trace. Keeping the trace itself would delay the end of its spans.
     trace: Option<(TraceId, SystemTime)>,
     /// The delivery of the current events, as a part of their trace.
     delivery: ChildSpan,
@@ -124,9 +124,9 @@ impl Lane {
                 next = upcoming.next() => next,
             };
             done = match next {
-                Some(NextWork::Batch(prepared)) => upcoming.during(self.batch(prepared, stop)).await,
-                Some(NextWork::Late(late)) => upcoming.during(self.late(&late, stop)).await,
-                Some(NextWork::CatchUp) => self.catch_up(stop).await,
+                Some(Work::Batch(prepared)) => upcoming.during(self.batch(prepared, stop)).await,
+                Some(Work::Late(late)) => upcoming.during(self.late(&late, stop)).await,
+                Some(Work::CatchUp) => self.catch_up(stop).await,
                 None => return Ok(()),
             };
         }
@@ -185,8 +185,8 @@ impl Lane {
             return Ok(());
         }
         if !self.has_passed(offset) || !self.held.is_empty() {
-            // Either an operator moved the cursor back: the event is delivered with its batch or, if the service no longer
-            // has it, later. Or the sink has events that are not recorded, and no event may be delivered after them yet.
+            // Two cases: if an operator moved the cursor back, the event is delivered with its batch or, if the service no
+            // longer has it, later. If the sink has events that are not recorded, no other event may be delivered yet.
             self.shared.late.insert([key]);
             return Ok(());
         }
@@ -206,7 +206,7 @@ impl Lane {
                 return Ok(self.settle(key, None, Some(letter)).await?);
             }
             self.refused(error, stop).await?;
-            // If the sink turns out to have the event, it is settled.
+            // If the sink turns out to have the event, this settles it.
             self.ready(stop).await?;
         }
         self.accepted();
@@ -250,7 +250,7 @@ impl Lane {
                 };
                 match batch {
                     Some(mut batch) => {
-                        // Never read beyond the hub: its reader records the gaps in which events may appear for every lane.
+                        // Never read beyond the hub's position: only its intake records the gaps in which events may appear.
                         let is_cut = self.shared.hub.position().is_some_and(|position| batch.end_at(position));
                         let mut prepared = PreparedBatch::of(Arc::new(batch));
                         prepared.shape(&self.settings, self.through).await;

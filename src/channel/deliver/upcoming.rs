@@ -1,7 +1,7 @@
 //! Prepares a lane's next batch while its sink is busy.
 //!
 //! ```text
-//! queue ──► batch, of several joined ──► messages      one for each event that the sink receives, encoded in its shape
+//! queue ──► joined batch ──► messages      one for each event that the sink receives, encoded in the lane's shape
 //! ```
 //!
 //! # Invariants
@@ -20,7 +20,7 @@ use tokio::sync::mpsc::error::TryRecvError;
 use tokio::time::{Instant, timeout_at};
 
 use crate::channel::settings::LaneSettings;
-use crate::deliver::batch::{Batch, LateRecord, Work};
+use crate::deliver::batch::{Batch, Work};
 use crate::deliver::hub::LaneInput;
 use net::memory::ChannelMemory;
 use proof::event::Offset;
@@ -29,7 +29,7 @@ use record::Message;
 /// The maximum number of batches that share one commit. If each batch is a full page, this is two thousand events.
 pub(crate) const MAX_JOINED: usize = 10;
 
-/// No batch is joined to a batch that already stores this many bytes in one commit: events to set aside and to quarantine.
+/// No batch is joined to a batch whose pending and rejected events have this many bytes, because one commit stores them all.
 const MAX_KEPT_BYTES: usize = 4 << 20;
 
 /// The number of messages that are built before other tasks run. It is small because the sink's future runs in the same
@@ -46,13 +46,7 @@ pub(crate) struct Upcoming {
     /// When the first of the joined batches was taken from the queue.
     since: Instant,
     /// Work that was taken from the queue after the batch. While it is set, no batch is joined.
-    behind: Option<NextWork>,
-}
-
-pub(super) enum NextWork {
-    Batch(PreparedBatch),
-    Late(LateRecord),
-    CatchUp,
+    behind: Option<Work<PreparedBatch>>,
 }
 
 /// A batch, and the messages for the events that the sink receives.
@@ -75,7 +69,7 @@ impl Upcoming {
 
     /// Waits for the next work. If a batch has fewer messages than the sink accepts at once, also waits for the sink's
     /// linger time. Returns `None` when the queue is closed and empty.
-    pub(super) async fn next(&mut self) -> Option<NextWork> {
+    pub(super) async fn next(&mut self) -> Option<Work<PreparedBatch>> {
         if self.batch.is_none() && self.behind.is_none() {
             let work = self.input.next().await?;
             self.take(work);
@@ -97,7 +91,7 @@ impl Upcoming {
             self.take(work);
         }
         self.input.ready.store(0, Ordering::Relaxed);
-        self.batch.take().map(NextWork::Batch).or_else(|| self.behind.take())
+        self.batch.take().map(Work::Batch).or_else(|| self.behind.take())
     }
 
     /// Runs `work`, and prepares the next batch until it completes.
@@ -137,8 +131,8 @@ impl Upcoming {
                 }
                 self.input.ready.fetch_add(1, Ordering::Relaxed);
             }
-            Work::Late(late) => self.behind = Some(NextWork::Late(late)),
-            Work::CatchUp => self.behind = Some(NextWork::CatchUp),
+            Work::Late(late) => self.behind = Some(Work::Late(late)),
+            Work::CatchUp => self.behind = Some(Work::CatchUp),
         }
     }
 

@@ -28,7 +28,7 @@ pub(super) enum Fate {
     Either,
 }
 
-/// Whether the cursor passes an event that nothing follows.
+/// Whether the cursor passes an event that no other event follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Placed {
     Yes,
@@ -79,7 +79,9 @@ impl World {
         let mut inner = self.lock();
         let ledger = read(disk);
         match ledger.contradiction() {
-            Some(contradiction) if inner.accepted => return Err(format!("it was accepted: {contradiction:?}")),
+            Some(contradiction) if inner.accepted => {
+                return Err(format!("still after it was accepted: {contradiction:?}"));
+            }
             // The operator acts next.
             Some(_) => return Ok(()),
             None => {}
@@ -107,7 +109,7 @@ impl World {
             for (number, lane) in inner.lanes.iter().enumerate() {
                 let wanted = matches!(fate, Fate::Delivered | Fate::Either);
                 if wanted && !quarantined && !inner.has(lane, at, offset) {
-                    return Err(format!("sink {number} was never given offset {offset}: {fate:?}"));
+                    return Err(format!("sink {number} never received offset {offset}: {fate:?}"));
                 }
             }
         }
@@ -119,8 +121,8 @@ impl World {
         Ok(())
     }
 
-    /// Returns an error if the state between two runs is wrong. `in_order` says whether the previous run ended in order.
-    /// Events that a sink has taken and that are not recorded can be delivered again.
+    /// Returns an error if the state between two runs is wrong. `in_order` tells whether the previous run ended in order.
+    /// Events that a sink has accepted and that are not recorded can be delivered again.
     pub(super) fn check_between(&self, disk: &Disk, in_order: bool) -> Result<(), String> {
         let mut inner = self.lock();
         let ledger = read(disk);
@@ -150,7 +152,7 @@ impl World {
             let new = in_hand.iter().filter(|offset| !known(offset)).count();
             let bound = self.history.sinks[number].at_once.min(self.most_in_hand(through));
             if new > if in_order { 0 } else { bound } {
-                return Err(format!("sink {number} has taken {in_hand:?}, which is not recorded"));
+                return Err(format!("sink {number} has accepted {in_hand:?}, which is not recorded"));
             }
             let lane = &mut inner.lanes[number];
             lane.may_repeat = in_hand.into_iter().map(|offset| (offset, 1)).collect();

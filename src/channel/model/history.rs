@@ -14,7 +14,7 @@ pub(super) struct History {
     /// `offset` includes the event at this offset.
     pub(super) inclusive: bool,
     pub(super) has_more: HasMore,
-    /// How many events one request asks for.
+    /// The maximum number of events in one request.
     pub(super) page: u16,
     /// The offset of the first event.
     pub(super) first: i64,
@@ -168,7 +168,7 @@ pub(super) struct SinkPlan {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SinkTrouble {
-    /// It takes this number of events, and refuses the rest.
+    /// It accepts this number of events, and refuses the rest.
     Takes(usize),
     /// It refuses everything for this number of seconds.
     Refuses(u64),
@@ -251,7 +251,7 @@ impl History {
 
     /// Every event's offset.
     pub(super) fn offsets(&self) -> Vec<Offset> {
-        // Otherwise it is not guaranteed to work: see the reader.
+        // Otherwise the reader is not guaranteed to find the event at offset 0, see `read::reader`.
         let zero_is_found = self.inclusive || self.events.len() < self.limits().0;
         let mut next = if self.first == 0 && !zero_is_found { 1 } else { self.first };
         let offset = |(at, event): (usize, &Event)| {

@@ -1,17 +1,13 @@
-//! The machine: a clock that can jump, no chance, verdicts at once, and a disk whose writes are steps.
-
-use std::sync::Arc;
+//! The machine: a clock that can jump, waits without jitter, immediate verdicts, and a disk whose writes are steps.
 
 use async_trait::async_trait;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::channel::settings::Settings;
 use crate::run::machine::Machine;
-use crate::verify::Checked;
+use crate::verify::{CheckParameters, Checked};
 use ledger::testing::{Gate, Write};
 use ledger::{Effects, Key, Lease, Quarantined};
-use net::memory::ChannelMemory;
 use net::retry::{Retry, RetryPolicy};
 use proof::event::RawEvent;
 use record::Lines;
@@ -33,15 +29,10 @@ impl Machine for World {
         Retry::with_jitter(policy, 0.0)
     }
 
-    async fn check(
-        &self,
-        settings: &Arc<Settings>,
-        received: Timestamp,
-        events: Vec<RawEvent>,
-        _: &Arc<ChannelMemory>,
-    ) -> Vec<Checked> {
+    async fn check(&self, parameters: CheckParameters, events: Vec<RawEvent>) -> Vec<Checked> {
+        let CheckParameters { settings, received, .. } = parameters;
         let mut lines = Lines::of(events.len()).received(received);
-        events.into_iter().map(|raw| Checked::new(settings, pool::verdict(raw), &mut lines)).collect()
+        events.into_iter().map(|raw| Checked::new(&settings, pool::verdict(raw), &mut lines)).collect()
     }
 }
 
@@ -81,7 +72,7 @@ impl World {
         // The duration of the requests for an event is kept in whole seconds, which can be one second too long.
         let early = bare.is_none_or(|bare| facts.at - bare + 1 < self.history.proof_timeout.cast_signed());
         if early && self.history.clock.is_empty() {
-            self.fail(|| format!("offset {}: its time was not up", facts.offset));
+            self.fail(|| format!("offset {} was rejected before its proof timeout", facts.offset));
         }
     }
 }

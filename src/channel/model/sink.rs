@@ -170,7 +170,7 @@ impl Sink for RecordingSink {
         if self.plan().keeps && self.world.lock().lanes[self.lane].position != Some(Cursor { through: delivery.after })
         {
             self.world.lock().lanes[self.lane].busy = false;
-            return Err(Undelivered::after(0, SinkError::Displaced("its position is another".to_owned())));
+            return Err(Undelivered::after(0, SinkError::Displaced("its position has changed".to_owned())));
         }
         let (first, second) = batch[..takes].split_at(takes / 2);
         if !first.is_empty() {
@@ -257,7 +257,7 @@ impl RecordingSink {
     fn take_one(&self, record: &Message) {
         let offset = record.offset();
         if let Err(what) = self.world.is_deliverable(record) {
-            self.fail(|| format!("was given {offset}, {what}"));
+            self.fail(|| format!("received {offset}, {what}"));
         }
         let mut inner = self.world.lock();
         inner.totals.deliveries += 1;
@@ -279,7 +279,7 @@ impl RecordingSink {
         if *times > 1 {
             match taken.may_repeat.get_mut(&offset).filter(|times| **times > 0) {
                 Some(times) => *times -= 1,
-                None => wrong = Some("again, although it was recorded or nothing broke off"),
+                None => wrong = Some("again, although it was recorded or no run broke off"),
             }
             inner.totals.duplicates += 1;
         } else if late || anew {
@@ -293,7 +293,7 @@ impl RecordingSink {
         drop(inner);
         self.world.log(|| format!("sink {} takes {offset}", self.lane));
         if let Some(wrong) = wrong {
-            self.fail(|| format!("was given {offset} {wrong}"));
+            self.fail(|| format!("received {offset} {wrong}"));
         }
     }
 }
@@ -302,7 +302,7 @@ impl World {
     /// Checks that a sink can receive this record, and in this form.
     fn is_deliverable(&self, record: &Message) -> Result<(), &'static str> {
         let offset = record.offset();
-        let at = self.offsets.binary_search(&offset).map_err(|_| "which is no event")?;
+        let at = self.offsets.binary_search(&offset).map_err(|_| "which does not exist")?;
         let first = self.history.start.and_then(|start| self.offsets.get(start));
         if first.is_some_and(|first| offset < *first) {
             return Err("from before the start");

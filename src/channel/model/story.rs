@@ -1,4 +1,4 @@
-//! Formats a history for people: one fact per line, without the plain values.
+//! Formats a history for people: one fact per line, without the values that every plain history has.
 
 use std::fmt;
 

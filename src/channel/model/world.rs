@@ -205,7 +205,7 @@ impl World {
         let pauses: Vec<_> = self.history.pauses.iter().filter(|(when, ..)| due(*when)).collect();
         let reloads: Vec<_> = self.history.reloads.iter().filter(|(when, _)| due(*when)).collect();
         inner.totals.reloads += reloads.len() as u64;
-        let handle = inner.run.handle.clone().expect("it was begun");
+        let handle = inner.run.handle.clone().expect("a run has begun");
         let channel = inner.run.channel.clone();
         match inner.run.ends {
             Some(Run { step, ends: End::Stop }) if step == at => inner.run.stop.cancel(),
@@ -290,7 +290,7 @@ impl World {
         }
     }
 
-    /// Restores the service if the history says so.
+    /// Restores the service if the history does so at this request. Returns whether it was restored.
     fn restore(&self, request: usize) -> bool {
         let Some(restored) = self.history.restored.filter(|restored| restored.request == request) else { return false };
         let mut inner = self.lock();
@@ -298,7 +298,7 @@ impl World {
         inner.restored = Some((first, Instant::now() + Duration::from_secs(restored.seconds)));
         inner.totals.restored += 1;
         drop(inner);
-        self.log(|| format!("the service is restored: from event {first} on it has others"));
+        self.log(|| format!("the service is restored: from event {first} on, it has different events"));
         true
     }
 

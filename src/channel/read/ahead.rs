@@ -5,11 +5,11 @@
 //!
 //! # Invariants
 //!
-//! * **Two ahead.** At most one range is being verified or waits, verified, to be taken. At most one more has been requested
-//!   or has arrived behind it.
+//! * **Two ahead.** At most one range is being verified, or is verified and was not taken yet. Behind it, at most one more
+//!   range is requested or has arrived.
 //! * **Only a matching range is used.** If reading continues at another offset than the end of the previous range, the
 //!   ranges that were read ahead are discarded. The reader is discarded too, because it has advanced.
-//! * **Safe to cancel** at any point: the task keeps the ranges until they are taken, or is dropped with the [`Ahead`].
+//! * **Safe to cancel** at any point: the task keeps the ranges until they are taken, or until [`Ahead`] is dropped.
 
 use std::ops::Range as Span;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub(crate) struct ReadRange {
     pub(crate) range: Range,
     /// Its last offset, or `None` if it is empty.
     pub(crate) last: Option<Offset>,
-    /// Whether it was read ahead. In that case `more` was correct when the range was read, and may have changed since.
+    /// Whether it was read ahead. `range.more` was then correct when the range was read, but may be outdated.
     pub(crate) early: bool,
     /// The time from the first request to the last answer.
     pub(crate) took: Span<SystemTime>,
@@ -61,7 +61,7 @@ impl Ahead {
         Self { read_plan, reader: None, task: None }
     }
 
-    /// Returns the next events above `last`, possibly none. `last` is the end of the previous range, as far as delivered.
+    /// Returns the next events above `last`, possibly none.
     pub(crate) async fn next(&mut self, last: Option<Offset>) -> Result<ReadRange, ReadError> {
         if self.task.as_ref().is_some_and(|task| task.above != last) {
             self.forget();
@@ -76,7 +76,7 @@ impl Ahead {
         });
         let Some(range) = task.ranges.recv().await else {
             joined((&mut task.task).await).await;
-            unreachable!("the task ends after a range that does not lead on, and is then forgotten")
+            unreachable!("the task ends only after a range without more events, and is then forgotten")
         };
         task.above = leads_to(&range);
         if task.above.is_none() {

@@ -1,12 +1,14 @@
 //! Compares the service's history with the events that were read before.
 //!
 //! The service can be restored from a backup and use offsets again. Its answers do not say so: only the events at known
-//! offsets differ. Each page overlaps what was read, and the overlap is compared with the newest events that were read. The
-//! ledger remembers the recorded ones. After a start, an error or an outage nothing is read before that comparison.
+//! offsets differ. Each page therefore overlaps the events that were already read, and the overlap is compared with the newest
+//! of these events. The ledger stores the newest recorded events, so a restart can compare too. After a start, an error or an
+//! outage, no event is passed on before the comparison.
 //!
 //! A difference is a [`Contradiction`]: the channel is not ready, and new events are quarantined until an operator accepts the
-//! service's history (`channeld cursor set`). Nothing is skipped, because that begins where the histories agree. A proxy can
-//! damage a page, so the service is asked again first. Safe to cancel: a difference that was not committed is found again.
+//! service's history (`channeld cursor set`). No event is skipped, because reading then continues where the two histories
+//! agree. A proxy can damage a page, so the service is asked a second time before a difference is recorded. Safe to cancel: a
+//! difference that was not committed is found again.
 
 use std::time::Duration;
 
@@ -14,7 +16,6 @@ use tokio::time::sleep;
 use tracing::error;
 
 use crate::deliver::batch::Disposition;
-use crate::error::NotRead;
 use crate::run::context::{ReadPlan, RunContext};
 use crate::verify::{Rejection, Stage};
 use api::{ApiError, Page, SMALLEST_PAGE};
@@ -22,27 +23,28 @@ use ledger::{Change, Contradiction, History, KnownEvent};
 use net::tasks::lock;
 use proof::event::{EventId, EventKey, Offset, RawEvent};
 
-/// An event counts as gone if it is not found by its id this often, with these waits in between: the service can be behind.
+/// The wait after each failed lookup of an event by its id. After the last one, the event counts as gone. One lookup is not
+/// enough, because the service's answer can be outdated.
 const BETWEEN_LOOKUPS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::ZERO];
 
 #[derive(Debug, PartialEq, Eq)]
 enum EventMatch {
     Same,
-    /// Another event, if it has an id.
+    /// The event with this id, or no event.
     Other(Option<EventId>),
 }
 
-/// Compares events that were shown again with the remembered events. With `thorough`, the newest event that is known up to
-/// `position` is compared even if it was not shown.
+/// Compares events that were shown again with the remembered events. With `thorough`, the newest remembered event up to
+/// `position` is compared even if it was not shown. Returns a new difference with the changes that record it.
 pub(crate) async fn compare(
     shared: &RunContext,
     stage: &Stage<'_>,
     overlap: &[RawEvent],
     position: Option<Offset>,
     thorough: bool,
-) -> Result<(), NotRead> {
+) -> Result<Option<(Contradiction, Vec<Change>)>, ApiError> {
     if (overlap.is_empty() && !thorough) || shared.look(|ledger| ledger.contradiction().is_some()) {
-        return Ok(());
+        return Ok(None);
     }
     let (known, suspect): (Vec<KnownEvent>, _) = {
         let read = lock(&shared.read);
@@ -51,13 +53,13 @@ pub(crate) async fn compare(
         let newest = known.clone().next_back().map(|newest| newest.key.offset);
         let newest = newest.filter(|newest| thorough && !is_shown(*newest));
         let shown = overlap.iter().find(|event| differs(&read, event)).map(|event| event.offset);
-        let Some(suspect) = shown.or(newest) else { return Ok(()) };
+        let Some(suspect) = shown.or(newest) else { return Ok(None) };
         (known.copied().collect(), suspect)
     };
     // Read a second time, because a proxy can have damaged the page.
-    let Some(event) = known.iter().find(|event| event.key.offset == suspect) else { return Ok(()) };
-    let EventMatch::Other(found) = find(&stage.read_plan, event).await? else { return Ok(()) };
-    contradict(shared, stage, &known, event, found).await
+    let Some(event) = known.iter().find(|event| event.key.offset == suspect) else { return Ok(None) };
+    let EventMatch::Other(found) = find(&stage.read_plan, event).await? else { return Ok(None) };
+    contradict(shared, stage, &known, event, found).await.map(Some)
 }
 
 /// Returns whether the service shows another event at a known offset.
@@ -95,16 +97,16 @@ async fn find(read_plan: &ReadPlan, known: &KnownEvent) -> Result<EventMatch, Ap
     Ok(EventMatch::Other(None))
 }
 
-/// Records the contradiction, with the highest known event up to which the histories agree.
+/// Returns the contradiction, with the highest known event up to which the histories agree, and the changes that record it.
 async fn contradict(
     shared: &RunContext,
     stage: &Stage<'_>,
     known: &[KnownEvent],
     event: &KnownEvent,
     mut found: Option<EventId>,
-) -> Result<(), NotRead> {
+) -> Result<(Contradiction, Vec<Change>), ApiError> {
     let (mut agree, mut differ) = (0, known.partition_point(|other| other.key.offset < event.key.offset));
-    // The histories agree below every event that is the same in both.
+    // A binary search: if an event is the same in both histories, they agree on every event below it.
     while agree < differ {
         let middle = agree + (differ - agree) / 2;
         match find(&stage.read_plan, &known[middle]).await? {
@@ -122,13 +124,16 @@ async fn contradict(
     {
         changes.push(Change::Quarantine(stage.quarantine(raw, Rejection::contradicted(contradiction))));
     }
-    shared.commit(changes).await?;
-    let (known, found) = (first.key.id.map(tracing::field::display), found.map(tracing::field::display));
-    error!(channel = %shared.channel.identity.name, offset = offset.get(), known, found, agrees_through = agrees_through.map(Offset::get), "the service has a different event at a known offset: it was probably restored from a backup; new events are quarantined until an operator accepts its history, see `channeld status`");
-    Ok(())
+    Ok((contradiction, changes))
 }
 
-/// Quarantines the events above the offset up to which both histories agree. Lanes that are behind continue up to there.
+/// Logs a contradiction that was recorded.
+pub(crate) fn log(shared: &RunContext, Contradiction { offset, known, found, agrees_through, .. }: Contradiction) {
+    let (known, found) = (known.map(tracing::field::display), found.map(tracing::field::display));
+    error!(channel = %shared.channel.identity.name, offset = offset.get(), known, found, agrees_through = agrees_through.map(Offset::get), "the service has a different event at a known offset: it was probably restored from a backup; new events are quarantined until an operator accepts its history, see `channeld status`");
+}
+
+/// Quarantines the events above the offset up to which both histories agree. Lanes that are behind still deliver the others.
 pub(crate) fn quarantined(
     stage: &Stage<'_>,
     contradiction: Contradiction,

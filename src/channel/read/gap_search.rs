@@ -1,12 +1,12 @@
 //! Searches for events that become visible at skipped offsets, below events that were already read.
 //!
-//! A service that takes offsets from a database sequence and commits in parallel can show offset 12 before offset 11. For
-//! [`settle`](crate::Settings::settle) after offset 12 was read, this module therefore searches for offset 11 again. If it
-//! finds the event, it is delivered late. Events that appear even later are found by `channeld check --history`.
+//! A service that takes offsets from a database sequence and commits in parallel can show offset 12 before offset 11. This
+//! module therefore searches for offset 11 during the time [`settle`](crate::Settings::settle) after offset 12 was read. An
+//! event that it finds is delivered late. Events that appear even later are found by `channeld check --history`.
 //!
 //! # Invariants
 //!
-//! * **Few requests.** Without a gap, none is sent. Otherwise one per [`INTERVAL`], regardless of the number of gaps.
+//! * **Few requests.** Without a gap, none is sent. Otherwise one search runs per [`INTERVAL`], regardless of the number of gaps.
 //! * **Found once.** The commit that makes an event late adds it to the ledger's history, from which a restart derives the
 //!   gaps. If the commit is cancelled, the event is found again.
 //! * **Bounded.** Only the newest gaps are searched, see [`Gaps`](super::gaps::Gaps).
@@ -30,10 +30,11 @@ use record::Record;
 
 pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 
-/// The expected difference between `created` and an event's own time, in seconds. The service does not promise equality.
+/// The largest expected difference between `created` and an event's own time, in seconds. The service does not promise that
+/// they are equal.
 const CREATED_DIFFERS: i64 = 60;
 
-/// A range in which every visible event is known: between the first offset and the last, which is included.
+/// A range in which every visible event is known. It begins above the first offset, and includes the last.
 type Whole = (Option<Offset>, Offset);
 
 pub(crate) async fn watch(shared: &RunContext) -> Result<Infallible, ChannelError> {
@@ -44,7 +45,7 @@ pub(crate) async fn watch(shared: &RunContext) -> Result<Infallible, ChannelErro
     }
 }
 
-/// Searches once. A plan change only repeats the request: events that were found are recorded and passed on.
+/// Searches once. If the plan changes meanwhile, the request is repeated. Events that were found are recorded in any case.
 async fn look(shared: &RunContext) -> Result<(), ChannelError> {
     let (gap, at) = (shared.gaps.lowest().await, Instant::now());
     let waits = |ledger: &Ledger| ledger.contradiction().is_some() || ledger.late_room().is_full(LATE);
@@ -96,7 +97,7 @@ async fn shown(read_plan: &ReadPlan, gap: Gap) -> Result<(Vec<RawEvent>, Option<
     Ok((events, reaches.then_some((gap.above, gap.below))))
 }
 
-/// Makes events late for every lane. A lane that has not passed an event yet settles it when it reads the event.
+/// Makes events late for every lane. A lane whose cursor is still below such an event settles it when it reads the event.
 async fn appear(shared: &RunContext, found: &[RawEvent]) -> Result<(), ChannelError> {
     let _closing = shared.gaps.closing.lock().await;
     let found: Vec<&RawEvent> = found.iter().filter(|event| shared.gaps.take(event.offset)).collect();
@@ -104,7 +105,7 @@ async fn appear(shared: &RunContext, found: &[RawEvent]) -> Result<(), ChannelEr
     shared.commit(changes).await
 }
 
-/// Returns changes that make the events that a lane, reading for itself, has found in gaps late for the other lanes.
+/// Returns the changes for the events that a lane has found in gaps while it read for itself: they are late for the others.
 pub(crate) fn found_by(shared: &RunContext, sink: &str, records: &[&Arc<Record>]) -> Vec<Change> {
     let in_gap = records.iter().filter(|record| shared.gaps.take(record.offset));
     let raw = |record: &Record| RawEvent { offset: record.offset, id: record.event_id, json: record.event() };
@@ -114,8 +115,8 @@ pub(crate) fn found_by(shared: &RunContext, sink: &str, records: &[&Arc<Record>]
 /// Returns the changes that make an event late for every lane except the lane that already has it.
 fn appeared(shared: &RunContext, event: &RawEvent, has_it: Option<&str>) -> Vec<Change> {
     let mut changes = vec![Change::Asked(shared.asked())];
-    // A lane that a reload has ended has a cursor too. It may continue from there later, perhaps with a batch that was read
-    // before the event was visible.
+    // A lane that a reload has ended has a cursor too. The lane may return and continue at this cursor, perhaps with a batch
+    // that was read before the event was visible.
     let sinks: Vec<SinkName> = shared.look(|ledger| ledger.cursors().keys().cloned().collect());
     let pending = shared.channel.pending(event, shared.channel.parts.machine.time(), true);
     let others = sinks.into_iter().filter(|sink| Some(&**sink) != has_it);

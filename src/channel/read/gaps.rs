@@ -66,7 +66,8 @@ impl Gap {
 }
 
 impl Gaps {
-    /// Adds the gaps below events that were read, ascending, each with its time. The first follows `previous`.
+    /// Adds the gap between `previous` and the first of these events, and the gaps between the events. The events were read
+    /// with these offsets, ascending, and with these times.
     pub(crate) fn note(
         &self,
         mut previous: Option<Offset>,
@@ -107,7 +108,7 @@ impl Gaps {
         *lock(&self.confirmed)
     }
 
-    /// Adds the gaps that an earlier run may have left, up to an offset.
+    /// Adds the gaps up to an offset that an earlier run may not have searched to the end.
     pub(crate) fn begin(&self, history: &History, through: Option<Offset>, settle: Duration) {
         if settle.is_zero() {
             return;
@@ -154,7 +155,8 @@ impl Gaps {
         is_open
     }
 
-    /// Records that everything between two offsets was searched. A gap is searched a last time after its time is over.
+    /// Records that a search that began at `at` covered everything between two offsets. Removes the gaps whose search time had
+    /// ended by then, so each gap is searched a last time after its search time.
     pub(super) fn looked_at(&self, at: Instant, from: Option<Offset>, to: Offset) {
         let mut gaps = lock(&self.open);
         let (mut later, mut looked_at) = (VecDeque::new(), Vec::new());
@@ -173,7 +175,7 @@ impl Gaps {
         *gaps = later;
     }
 
-    /// Moves a gap that could not be searched behind the others.
+    /// Moves the first gap, which could not be searched, behind the others. Removes it if its search time has ended.
     pub(super) fn put_off(&self, at: Instant) {
         let mut gaps = lock(&self.open);
         if let Some(gap) = gaps.pop_front().filter(|gap| gap.until > at) {

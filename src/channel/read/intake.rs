@@ -1,15 +1,15 @@
-//! Reading and verifying, one batch after another: for every lane that keeps up, or for one that has fallen behind.
+//! Reads and verifies one batch after another, either for every lane that keeps up or for one lane that has fallen behind.
 //!
 //! # Invariants
 //!
 //! * **Contiguous.** Each batch begins where the one before it ended.
 //! * **Nothing overtakes in strict ordering.** An event without its proof ends a batch, and the next batch begins with the
-//!   event's outcome. The state records since when the event is awaited: a restart does not begin the wait again.
+//!   event's outcome. The ledger records when the wait for the proof began, so a restart does not begin the wait again.
 //! * **An unconfirmed offset does not move the position.** An event that the service does not confirm is quarantined.
-//!   Reading continues above it only if a confirmed event is above it: in the same range, or above the range and seen
-//!   before the range was read again. An event that appeared below in the meantime would then be in the range.
-//! * **No event goes far ahead alone.** A confirmed event that is more than [`FAR`] above every other is not passed on
-//!   before another follows it. Otherwise the position would skip all events that may still appear below it.
+//!   Reading continues above it only if a confirmed event follows, in the same range or later. If the confirmed event follows
+//!   later, the range is read again first, because other events may have appeared in it meanwhile.
+//! * **No event goes far ahead alone.** A confirmed event that is more than [`FAR`] above every other event is not passed on
+//!   before another event follows it. Otherwise the position would skip all events that may still appear below it.
 //! * **No rejected event is dropped for lack of room.** While the quarantine is full, no range with a rejected event is
 //!   passed on: it is read again later. Events that were already read are still quarantined, so the quarantine may exceed
 //!   its bounds by a few pages.
@@ -26,7 +26,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::channel::settings::{Ordering, Settings};
 use crate::deliver::batch::{Batch, Disposition};
-use crate::error::{ChannelError, NotRead, ReadError};
+use crate::error::{ChannelError, ReadError};
 use crate::late::queue::PROOF_RETRY;
 use crate::read::ahead::{Ahead, ReadRange};
 use crate::read::compare;
@@ -41,16 +41,18 @@ use net::tasks::{joined, lock};
 use proof::event::Offset;
 use telemetry::trace::Trace;
 
-/// After this wait for the lanes, the pages read ahead are dropped and read again later: others may need their memory.
+/// After this wait for the lanes, the pages read ahead are dropped and read again later, because other channels may need the
+/// memory.
 const KEPT_AHEAD: Duration = Duration::from_secs(5);
 
 /// An offset that is this far above the previous one may be a fault of the service.
 const FAR: i64 = 1 << 40;
 
-/// How often the service is asked for its newest event. Pages may not show it. It also shows that the service has gone back.
+/// How often the service is asked for its newest event. The pages that are read may not contain it. The answer also reveals
+/// that the newest event is below the events that were already read.
 pub(crate) const LOOK_AHEAD: Duration = Duration::from_secs(10);
 
-/// How long reading waits for that answer. Then it continues without it.
+/// How long reading waits for the newest event before it continues without an answer.
 pub(crate) const LOOK_AHEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) struct Intake {
@@ -59,19 +61,19 @@ pub(crate) struct Intake {
     ahead: Ahead,
     /// The last offset of the previous batch.
     position: Option<Offset>,
-    /// The last offset, up to `position`, at which the service confirms an event. Events may be missing after it.
+    /// The last offset up to `position` at which the service confirmed an event. The next gap begins there.
     confirmed: Option<Offset>,
-    /// The next read begins above this: the position, or unconfirmed events that follow it.
+    /// The offset above which the next read begins: `position`, or the last of the unconfirmed events that follow it.
     above: Option<Offset>,
     /// Outcomes that are not passed on yet.
     waiting: Vec<Disposition>,
-    /// The trace of their range, while one of them waits.
+    /// The trace of the range of `waiting` and `held`, while one of them is not empty.
     trace: Option<Trace>,
-    /// In strict ordering, the event whose proof they wait for.
+    /// In strict ordering, the event whose proof must arrive before `waiting` is passed on.
     held: Option<Pending>,
     /// A confirmed event was seen above this offset.
     shown_above: Option<Offset>,
-    /// The last page was the end: wait before the next poll.
+    /// The last page was the end of the channel, so the next poll comes after a wait.
     caught_up: bool,
     /// Whether the service's history was compared since the last start or error. Nothing is passed on before.
     is_compared: bool,
@@ -88,7 +90,7 @@ impl Intake {
         part: LoopPart,
     ) -> Self {
         let reporter = StatusReporter { handle: shared.channel.handle.clone(), part };
-        // Events that were read but not passed on are read again.
+        // Events above `position` were read but not passed on, so they are read again.
         let is_behind = |confirmed: &Offset| Some(*confirmed) <= position;
         let confirmed = shared.gaps.confirmed().filter(|confirmed| reporter.reads_first() && is_behind(confirmed));
         let confirmed = confirmed.or(position);
@@ -112,7 +114,7 @@ impl Intake {
 
     /// Returns the next batch, or `None` if the service has no more events for now. Retries after errors of the service.
     pub(crate) async fn next(&mut self) -> Result<Option<Batch>, ChannelError> {
-        self.reporter.says(Activity::Reading);
+        self.reporter.report(Activity::Reading);
         loop {
             if let Some(pending) = self.held.take() {
                 self.ahead.forget();
@@ -121,10 +123,12 @@ impl Intake {
             }
             if self.waiting.is_empty() {
                 if std::mem::take(&mut self.caught_up) || !self.read().await? {
-                    // If no confirmed event follows unconfirmed events, the next poll shows them again.
+                    // If no confirmed event follows unconfirmed events, the next poll requests them again.
                     self.above = self.position;
-                    self.reporter.has_read_all();
-                    self.reporter.says(Activity::Idle);
+                    if self.reporter.reads_first() {
+                        self.reporter.handle.board().newest.nothing_above();
+                    }
+                    self.reporter.report(Activity::Idle);
                     return Ok(None);
                 }
                 continue;
@@ -137,7 +141,7 @@ impl Intake {
                 continue;
             }
             if let Some(batch) = self.sort().await? {
-                self.reporter.says(Activity::Delivering);
+                self.reporter.report(Activity::Delivering);
                 return Ok(Some(batch));
             }
         }
@@ -164,8 +168,9 @@ impl Intake {
         warn!(channel = %self.shared.channel.identity.name, trace_id, offset = offset.get(), "proof is pending: later events wait for it");
         let mut retry = self.shared.channel.parts.machine.retry(PROOF_RETRY);
         loop {
-            self.reporter.says(Activity::AwaitingProof { offset });
-            // It may have timed out while it waited behind another event. Its proof may exist: request it before rejecting.
+            self.reporter.report(Activity::AwaitingProof { offset });
+            // The event may have timed out while it waited behind another event. Its proof may exist, so it is requested once
+            // more before the event is rejected.
             let is_timed_out = || self.shared.is_timed_out(&self.read_plan, asked_at);
             if !is_timed_out() {
                 sleep(retry.next_wait(None)).await;
@@ -183,7 +188,7 @@ impl Intake {
         }
     }
 
-    /// Waits until the lanes have accepted a batch. If that takes long, drops the pages read ahead.
+    /// Runs `taking`, in which the lanes accept a batch. If it takes longer than [`KEPT_AHEAD`], drops the pages read ahead.
     pub(crate) async fn during<T>(&mut self, taking: impl Future<Output = T>) -> T {
         let mut taking = Box::pin(taking);
         if let Ok(taken) = timeout(KEPT_AHEAD, &mut taking).await {
@@ -202,7 +207,7 @@ impl Intake {
 
     async fn room(&self) {
         let taken = self.shared.look(Ledger::quarantine_room);
-        self.reporter.says(Activity::QuarantineFull);
+        self.reporter.report(Activity::QuarantineFull);
         let (channel, events, bytes) = (&self.shared.channel.identity.name, taken.events, taken.bytes);
         error!(%channel, events, bytes, "the channel's quarantine is full: reading stops, because rejected events would be lost; examine them with `channeld quarantine list`, then retry or drop them");
         self.shared.owned.leased.until(|ledger| !ledger.quarantine_room().is_full(QUARANTINE)).await;
@@ -254,7 +259,7 @@ impl Intake {
             self.confirmed = previous;
             (self.position, self.above) = (Some(batch.through), Some(batch.through));
         } else if self.held.is_none() {
-            // Reading searches above them for a confirmed event.
+            // Reading then searches above the unconfirmed events for a confirmed one.
             self.above = top;
         }
         Ok(batch)
@@ -272,13 +277,19 @@ impl Intake {
             }
         };
         let ReadRange { range, last, .. } = &read;
-        // New events without the last known event. A walk was compared when it began.
+        // The page has new events but not the last known event. A walk was compared when it began.
         let is_apart = range.overlap.is_empty() && !range.is_walked && (last.is_some() || range.more);
         let (stage, thorough) = (self.stage(None, None), !self.is_compared || is_apart);
         match compare::compare(&self.shared, &stage, &range.overlap, self.position, thorough).await {
-            Ok(()) => self.is_compared = true,
-            Err(NotRead::Ended(error)) => return Err(error),
-            Err(NotRead::Again(error)) => {
+            Ok(difference) => {
+                if let Some((contradiction, changes)) = difference {
+                    self.shared.commit(changes).await?;
+                    compare::log(&self.shared, contradiction);
+                }
+                self.is_compared = true;
+            }
+            Err(ApiError::ChannelGone(_)) => return Err(ChannelError::Gone),
+            Err(error) => {
                 self.ahead.forget();
                 self.trouble.wait_out("comparing the service's history", error).await;
                 return Ok(true);
@@ -315,8 +326,8 @@ impl Intake {
         self.trouble.over();
         let confirmed = outcomes.iter().any(|outcome| !matches!(outcome, Disposition::Unconfirmed(_)));
         if self.above != self.position && confirmed {
-            // The unconfirmed events are passed after their range was read again. The pages read ahead are older than the
-            // confirmed event.
+            // A confirmed event follows the unconfirmed events. They are passed after their range was read again, because the
+            // pages read ahead are older than the confirmed event.
             (self.shown_above, self.above) = (self.above, self.position);
             self.ahead.forget();
             return Ok(true);

@@ -81,7 +81,8 @@ impl Reader {
             }
             // The walk restarts after an error for lack of memory, because its events use memory that others may wait for.
             // It also restarts if search lacks an event that polling returned: the service may have lost the event.
-            if matches!(next, Ok(_) | Err(ReadError::Api(ApiError::TooLong { .. }))) || walk.is_over() {
+            let is_over = walk.windows.next().is_none();
+            if matches!(next, Ok(_) | Err(ReadError::Api(ApiError::TooLong { .. }))) || is_over {
                 self.walk = None;
             }
             next?;
@@ -168,14 +169,13 @@ impl Reader {
     }
 }
 
-/// Reads a range upward that polling does not show, up to and including the lowest event that polling has shown. The range is
-/// read in [`windows`](api::windows) of `created`.
+/// Reads a range that polling does not return, ascending, up to and including the lowest event that polling has returned. The
+/// range is read in [`windows`](api::windows) of `created`.
 ///
-/// * **From below the range.** The walk begins at a second up to which the service shows no event above the last offset
-///   read.
+/// * **From below the range.** The walk begins at a second before which no event above the last offset read was created.
 /// * **Events from before and after an error are not joined.** The service may have been restored meanwhile.
-/// * **In doubt until the service shows otherwise.** A window that is in doubt is requested again by the next call. A call
-///   that is cancelled loses no event.
+/// * **In doubt until a later answer is complete.** The next call requests a window that is in doubt again. A call that is
+///   cancelled loses no event.
 #[derive(Debug)]
 struct Walk {
     /// Events up to this offset are not part of the range.
@@ -221,10 +221,6 @@ impl Walk {
             let in_range = |offset| Some(offset) > self.above && offset <= self.top;
             self.windows.read(window, page, in_range).map_err(|_| self.in_doubt())?;
         }
-    }
-
-    fn is_over(&self) -> bool {
-        self.windows.next().is_none()
     }
 
     fn in_doubt(&self) -> ReadError {

@@ -12,7 +12,7 @@ use proof::event::{ChannelId, EventId, Offset, RawEvent};
 use record::ChannelRef;
 use telemetry::metrics::{ChannelMetrics, Endpoint, Metrics};
 
-/// The real service. Counts the requests, and shows the answers on the channel's board.
+/// The real service. Counts the requests, and reports the answers on the channel's board.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) api: Client,
@@ -21,19 +21,7 @@ pub(crate) struct Service {
     pub(crate) metrics: Arc<ChannelMetrics>,
 }
 
-/// A poll in progress, on the board until it is dropped.
-struct Polling<'a> {
-    handle: &'a Handle,
-    asked: Instant,
-}
-
-impl Drop for Polling<'_> {
-    fn drop(&mut self) {
-        self.handle.board().poll_ends(self.asked);
-    }
-}
-
-/// A source that shows and counts nothing, for use without a running channel.
+/// Returns a source that reports and counts nothing, for use without a running channel.
 pub fn unobserved(api: Client, channel: ChannelId) -> Arc<dyn Source> {
     let metrics = Metrics::default().channel(&ChannelRef { name: "".into(), id: channel });
     Arc::new(Service { api, channel, handle: Arc::default(), metrics: Arc::new(metrics) })
@@ -55,13 +43,14 @@ impl Service {
 #[async_trait]
 impl Source for Service {
     async fn poll(&self, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError> {
-        let polling = Polling { handle: &self.handle, asked: Instant::now() };
-        self.handle.board().asked.push(polling.asked);
+        // The board counts the poll as unanswered until this is dropped: at its end, or when it is cancelled.
+        let asked = Arc::new(Instant::now());
+        self.handle.board().poll_begins(&asked);
         let page = self.counted(Endpoint::Poll, self.api.poll(self.channel, offset, limit)).await;
         let page = page.inspect_err(|error| {
             // The service did answer if only the memory for the answer was missing.
             if !matches!(error, ApiError::TooLong { .. }) {
-                self.handle.board().not_answered(polling.asked);
+                self.handle.board().not_answered(*asked);
             }
         })?;
         self.handle.board().polled(offset, &page);

@@ -1,18 +1,17 @@
-//! Determines where lanes begin: at their cursors. A lane without a cursor begins at its sink's position or, if it has none, at
-//! the `start` setting. A channel without any state is new only if no sink has events of the channel. Safe to cancel at any
-//! point: the next run finds a cursor that was recorded.
+//! Determines where lanes begin: at their cursors. A lane without a cursor begins at its sink's position or, if the sink has
+//! none, at the `start` setting. A channel without any state is new only if no sink has events of the channel. Safe to cancel
+//! at any point: the next run finds the cursors that were recorded.
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
 use crate::channel::settings::{LaneSettings, Start};
 use crate::error::ChannelError;
 use crate::run::context::{ReadPlan, RunContext};
-use crate::status::reporter::{ErrorReporter, LoopPart, MANY_TIMES, StatusReporter};
-use crate::status::{Activity, Problem};
+use crate::status::Activity;
+use crate::status::reporter::{ErrorReporter, LoopPart, StatusReporter, report_refusal};
 use api::ApiError;
 use ledger::{Change, Cursor};
 use net::Chain;
@@ -20,7 +19,7 @@ use proof::event::Offset;
 use sink::{LaneRef, Position, SinkError};
 
 /// Returns the cursors of all lanes, and starts the hub at the highest. A lane whose sink cannot report its position now has
-/// `None` and begins later. If this applies to all lanes, waits for the last one.
+/// `None` and begins later. If no sink can, waits until the last lane's sink can.
 pub(crate) async fn positions(
     shared: &RunContext,
     lanes: &[LaneSettings],
@@ -73,12 +72,13 @@ async fn cursor(
     } else {
         Cursor { through: shared.by_plan(start).await? }
     };
-    // The cursor was chosen, not reached by delivering, so the sink takes it over.
+    // The cursor was not reached by delivering, so it is set, and the sink adopts it as its position.
     shared.commit(vec![Change::SetCursor { sink: sink.clone(), to }]).await?;
     Ok(to)
 }
 
-/// Requests a sink's own position once. Returns `None` if it has none or stores none, or if its cursor is recorded.
+/// Requests a sink's own position once. Returns `None` if the sink has no position, if it stores none, or if the lane's cursor
+/// is recorded.
 async fn ask(shared: &RunContext, lane_settings: &LaneSettings) -> Result<Option<Cursor>, SinkError> {
     let is_known = shared.look(|ledger| ledger.cursor(&lane_settings.name).is_some());
     if is_known || shared.owned.leased.lease.is_shared() && lane_settings.sink.is_local() {
@@ -96,11 +96,10 @@ async fn sink_position(shared: &RunContext, lane_settings: &LaneSettings) -> Opt
     let (channel, sink) = (&shared.channel.identity, &lane_settings.name);
     let reporter = StatusReporter { handle: shared.channel.handle.clone(), part: LoopPart::Lane(sink.clone()) };
     let mut retry = shared.channel.parts.machine.retry(lane_settings.retry);
-    let mut since = None;
     loop {
         let error = match ask(shared, lane_settings).await {
             Ok(position) => {
-                if since.is_some() {
+                if retry.attempt() > 0 {
                     info!(channel = %channel.name, %sink, "sink accepts events again");
                     shared.channel.handle.board().lane(sink).status.error = None;
                 }
@@ -109,17 +108,13 @@ async fn sink_position(shared: &RunContext, lane_settings: &LaneSettings) -> Opt
             Err(error) => error,
         };
         let (wait, times) = (retry.next_wait(None), retry.attempt());
-        let message = Chain(&error).to_string();
         if times == 1 {
             warn!(channel = %channel.name, %sink, error = %Chain(&error), "sink refused: its events wait and will be offered again");
         } else {
             debug!(channel = %channel.name, %sink, times, error = %Chain(&error), "sink refused again");
         }
-        let (kind, needs_attention) = (error.kind().to_owned(), error.needs_attention() || times >= MANY_TIMES);
-        let since = *since.get_or_insert_with(Timestamp::now);
-        let problem = Problem { kind, message, since, times, needs_attention };
-        shared.channel.handle.board().lane(sink).status.error = Some(problem.clone());
-        reporter.says(Activity::Waiting { error: problem });
+        let problem = report_refusal(&reporter.handle, sink, &error, times);
+        reporter.report(Activity::Waiting { error: problem });
         sleep(wait).await;
     }
 }

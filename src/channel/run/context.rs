@@ -16,7 +16,7 @@ use crate::error::ChannelError;
 use crate::late::queue::LateQueue;
 use crate::read::gaps::Gaps;
 use crate::read::source::Source;
-use crate::verify::{Checked, RejectionReason};
+use crate::verify::{CheckParameters, Checked, RejectionReason};
 use ledger::{Change, Commit, History, Ledger};
 use net::tasks::lock;
 use proof::event::{Offset, RawEvent};
@@ -42,7 +42,8 @@ pub(crate) struct ReadPlan {
     pub(crate) channel: Arc<Channel>,
     pub(crate) settings: Arc<Settings>,
     pub(crate) source: Arc<dyn Source>,
-    /// The offsets of rejected events that have been logged, because some are read and rejected repeatedly.
+    /// The offsets of the rejected events that have been logged. Some events are read and rejected repeatedly, but each is
+    /// logged once.
     pub(crate) logged: Mutex<BTreeSet<Offset>>,
     /// Cancelled when another plan replaces this one. A token wakes its waiters in order, but a `watch` channel wakes them
     /// in random order, and a test history must repeat exactly.
@@ -71,8 +72,8 @@ impl RunContext {
         }
     }
 
-    /// Changes the ledger, and returns when the change is durable. Events that become late are then requested. This is
-    /// also the case if the future is dropped, because a started commit is not undone.
+    /// Changes the ledger, and returns when the change is durable. Then queues the events that the change makes late. They are
+    /// also queued if the future is dropped, because a started commit is not undone.
     pub(crate) async fn commit(&self, changes: Vec<Change>) -> Result<(), ChannelError> {
         let _added = self.late.add_after(&changes);
         Ok(self.owned.leased.commit(Commit(changes)).await?)
@@ -110,7 +111,7 @@ impl RunContext {
         }
     }
 
-    /// Adopts a newer plan. If it changes how to read, each reading part restarts at its current position.
+    /// Adopts a newer plan. If the plan changes how to read, each reading part restarts at its current position.
     pub(crate) fn follow(&self, newer: &Plan) {
         let older = self.read_plan();
         let reads_alike = Arc::ptr_eq(&newer.source, &older.source)
@@ -121,7 +122,7 @@ impl RunContext {
         }
     }
 
-    /// Requests the late events that a lane has yet to deliver, unless they are already requested.
+    /// Queues the late events that a lane has yet to deliver, unless they are already queued.
     pub(crate) fn ask_for_owed(&self, sink: &str) {
         let owed: Vec<_> = self.look(|ledger| ledger.owed(sink).map(|(key, _)| *key).collect());
         self.late.insert(owed);
@@ -138,6 +139,7 @@ impl ReadPlan {
 
     pub(crate) async fn check(&self, received: Timestamp, events: Vec<RawEvent>) -> Vec<Checked> {
         let Channel { parts, handle, .. } = &*self.channel;
-        parts.machine.check(&self.settings, received, events, &handle.memory).await
+        let (settings, memory) = (self.settings.clone(), handle.memory.clone());
+        parts.machine.check(CheckParameters { settings, received, memory }, events).await
     }
 }

@@ -1,5 +1,5 @@
-//! The resources that the loop takes from the machine: the time of day, random waits, and processors for signatures. They
-//! are a trait, so that tests can run the loop on a machine that they control.
+//! The resources of the machine that the loop uses: the time of day, random waits, and processors for signatures. A trait
+//! provides them, so that tests can run the loop on a machine that they control.
 
 use std::fmt;
 use std::num::NonZero;
@@ -18,25 +18,23 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::channel::settings::Settings;
-use crate::verify::Checked;
-use net::memory::ChannelMemory;
+use crate::verify::{CheckParameters, Checked};
 use net::retry::{Retry, RetryPolicy};
 use net::tasks::lock;
 use proof::event::RawEvent;
 use proof::verify::Verifier;
 
-/// How many events a processor checks at a time: few, so that a page is divided among processors and no other channel waits
-/// long, but enough, because the signatures of a share are checked together.
+/// How many events a processor checks at a time. The maximum is low, so that a page is divided among the processors and no
+/// other channel waits long. The minimum exists because the signatures of one share are checked together, which is faster.
 const SHARE_SIZES: RangeInclusive<usize> = 50..=100;
 
-/// How much the priority of these threads is lowered (`nice`) against the process's other threads, which deliver the checked
-/// events. With equal priority, a database's answer waits until a share is checked before the next rows are sent.
+/// How much the priority of the checking threads is lowered (`nice`). The process's other threads deliver the checked events.
+/// With equal priority, they would read a database's answer and send the next rows only after a share is checked.
 const NICENESS: i32 = 5;
 
 #[async_trait]
 pub(crate) trait Machine: Send + Sync + fmt::Debug {
-    /// Returns the time, in milliseconds. It goes back if the clock is set back.
+    /// Returns the time of day, to the millisecond. It goes back if the clock is set back.
     fn time(&self) -> Timestamp;
 
     /// Returns the same time in Unix seconds.
@@ -52,14 +50,8 @@ pub(crate) trait Machine: Send + Sync + fmt::Debug {
         Retry::new(policy)
     }
 
-    /// Checks events outside the async threads, and charges their records to `memory`. The results have the same order.
-    async fn check(
-        &self,
-        settings: &Arc<Settings>,
-        received: Timestamp,
-        events: Vec<RawEvent>,
-        memory: &Arc<ChannelMemory>,
-    ) -> Vec<Checked>;
+    /// Checks events outside the async threads. The results have the same order.
+    async fn check(&self, parameters: CheckParameters, events: Vec<RawEvent>) -> Vec<Checked>;
 }
 
 /// The threads that check events, one for each processor. All channels share them. Work is done in the order of its arrival.
@@ -111,7 +103,7 @@ impl Processors {
     }
 }
 
-/// Lowers the priority of this thread. If that is not permitted, the priority stays unchanged and only time is lost.
+/// Lowers the priority of this thread. If that is not permitted, the priority stays unchanged, and deliveries are slower.
 fn give_way() {
     if let Err(error) = setpriority_process(Some(gettid()), NICENESS) {
         debug!(%error, "priority of a verify thread not lowered");
@@ -131,7 +123,8 @@ impl ThisMachine {
         Self { began: Instant::now(), processors, preparing: Mutex::default() }
     }
 
-    /// Prepares the verifier if it wants to be prepared and no preparation is running. If one has panicked, panics too.
+    /// Prepares the verifier if it wants to be prepared and no preparation is running. Panics if an earlier preparation has
+    /// panicked.
     fn prepare(&self, verifier: &Arc<Verifier>) {
         let mut preparing = lock(&self.preparing);
         while let Some(prepared) = preparing.try_join_next() {
@@ -155,21 +148,15 @@ impl Machine for ThisMachine {
         self.began
     }
 
-    async fn check(
-        &self,
-        settings: &Arc<Settings>,
-        received: Timestamp,
-        events: Vec<RawEvent>,
-        memory: &Arc<ChannelMemory>,
-    ) -> Vec<Checked> {
+    async fn check(&self, parameters: CheckParameters, events: Vec<RawEvent>) -> Vec<Checked> {
         let size = events.len().div_ceil(self.processors.number()).clamp(*SHARE_SIZES.start(), *SHARE_SIZES.end());
         let (shares, mut events) = (events.len().div_ceil(size), events.into_iter());
         let shares = (0..shares).map(|_| {
-            let (settings, share, memory) = (settings.clone(), events.by_ref().take(size).collect(), memory.clone());
-            self.processors.run(move || Checked::all(&settings, received, share, memory))
+            let (parameters, share) = (parameters.clone(), events.by_ref().take(size).collect());
+            self.processors.run(move || Checked::all(&parameters, share))
         });
         let checked = join_all(shares).await.into_iter().flatten().collect();
-        self.prepare(&settings.verification.verifier);
+        self.prepare(&parameters.settings.verification.verifier);
         checked
     }
 }

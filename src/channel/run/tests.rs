@@ -18,12 +18,11 @@ use crate::deliver::upcoming::MAX_JOINED;
 use crate::read::source::Source;
 use crate::run::machine::{Machine, ThisMachine};
 use crate::status::reporter::RunOnBoard;
-use crate::verify::Checked;
+use crate::verify::{CheckParameters, Checked};
 use crate::*;
 use api::{ApiError, Page};
 use ledger::testing::{Disk, Gate, Write};
 use ledger::{Effects, Lease, Ledger, Ledgers};
-use net::memory::ChannelMemory;
 use net::retry::RetryPolicy;
 use proof::event::{ChannelId, EventId, Offset, RawEvent};
 use proof::verify::{Address, SignerSet, Verifier};
@@ -138,14 +137,8 @@ impl Machine for TestMachine {
         self.began
     }
 
-    async fn check(
-        &self,
-        settings: &Arc<Settings>,
-        received: Timestamp,
-        events: Vec<RawEvent>,
-        memory: &Arc<ChannelMemory>,
-    ) -> Vec<Checked> {
-        Checked::all(settings, received, events, memory.clone())
+    async fn check(&self, parameters: CheckParameters, events: Vec<RawEvent>) -> Vec<Checked> {
+        Checked::all(&parameters, events)
     }
 }
 
@@ -213,7 +206,7 @@ async fn the_newest_offset_is_known_although_no_page_shows_it() {
 async fn run_for(channel: &Arc<Channel>, time: Duration, stop: &CancellationToken) {
     tokio::select! {
         () = sleep(time) => {}
-        ended = channel.run(stop) => panic!("it ended: {ended:?}"),
+        ended = channel.run(stop) => panic!("the channel ended: {ended:?}"),
     }
 }
 
@@ -242,10 +235,11 @@ async fn events_read_during_a_delivery_form_the_next_batch() {
 
 #[tokio::test]
 async fn a_page_is_verified_in_parallel_and_keeps_its_order() {
-    let settings = Arc::new(settings());
+    let (settings, memory) = (Arc::new(settings()), Arc::default());
     let events = (1..=1000).map(notice).collect();
     let machine = ThisMachine::new(Arc::default());
-    let checked = machine.check(&settings, Timestamp::UNIX_EPOCH, events, &Arc::default()).await;
+    let parameters = CheckParameters { settings, received: Timestamp::UNIX_EPOCH, memory };
+    let checked = machine.check(parameters, events).await;
     let offsets = checked.iter().map(|checked| match checked {
         Checked::Unsigned(notice, _) => notice.event().raw.offset.get(),
         other => panic!("{other:?}"),
@@ -254,7 +248,7 @@ async fn a_page_is_verified_in_parallel_and_keeps_its_order() {
 }
 
 #[tokio::test]
-async fn a_channel_that_waits_for_memory_says_so() {
+async fn a_channel_that_waits_for_memory_reports_it() {
     let handles = Handles::default();
     handles.memory.share_among(8 << 20, 2);
     let [handle, other] = [7, 8].map(|id| handles.of(ChannelId(Uuid::from_u128(id))));

@@ -55,8 +55,8 @@ pub struct Board {
     may_be_silent: Duration,
     /// The last answer to a poll for the latest events was empty, although it reported more events.
     latest_is_empty: bool,
-    /// When each poll without an answer was sent.
-    pub(crate) asked: Vec<Instant>,
+    /// When each poll without an answer was sent. The polls own these times.
+    asked: Vec<Weak<Instant>>,
     memory: Arc<ChannelMemory>,
     pub(crate) lanes: BTreeMap<Arc<str>, LaneBoard>,
 }
@@ -123,7 +123,7 @@ impl Board {
 
     /// Returns how long the service has not answered a poll, if that is longer than three idle waits and a retry.
     fn silence(&self) -> Option<Duration> {
-        let hanging = self.asked.iter().min().filter(|asked| asked.elapsed() > HANGS);
+        let hanging = self.asked.iter().filter_map(Weak::upgrade).min().filter(|asked| asked.elapsed() > HANGS);
         let hangs_since = hanging.map(|asked| self.silent_since(*asked));
         self.unanswered.or(hangs_since).map(|since| since.elapsed()).filter(|silence| *silence > self.may_be_silent)
     }
@@ -140,7 +140,7 @@ impl Board {
         }
     }
 
-    /// Shows the signers of these settings from now on, and keeps the known times of their signatures.
+    /// Adopts the signers and the `expect` lists of these settings. Keeps the known times of the signers' signatures.
     pub(crate) fn begin_plan(&mut self, settings: &Settings) {
         self.status.rejected_in_a_row = 0;
         self.expect = settings.verification.expect.clone();
@@ -219,10 +219,9 @@ impl Board {
         self.status.newest_below = read;
     }
 
-    pub(crate) fn poll_ends(&mut self, asked: Instant) {
-        if let Some(at) = self.asked.iter().position(|other| *other == asked) {
-            self.asked.swap_remove(at);
-        }
+    pub(crate) fn poll_begins(&mut self, asked: &Arc<Instant>) {
+        self.asked.retain(|earlier| earlier.strong_count() > 0);
+        self.asked.push(Arc::downgrade(asked));
     }
 
     pub(crate) fn not_answered(&mut self, asked: Instant) {
@@ -265,8 +264,9 @@ impl Board {
         let since = lane.and_then(|lane| lane.offers).or_else(|| self.newest.since(cursor));
         let age = since.map(|since| Timestamp::now().as_second() - since.as_second());
         let age = age.map_or(0, |age| u64::try_from(age).unwrap_or(0));
-        let goes_on = matches!(state, LaneState::Ok | LaneState::Behind | LaneState::Retrying) && lag_events > Some(0);
-        let pace = lane.filter(|_| goes_on).map(|lane| &lane.pace);
+        let is_active =
+            matches!(state, LaneState::Ok | LaneState::Behind | LaneState::Retrying) && lag_events > Some(0);
+        let pace = lane.filter(|_| is_active).map(|lane| &lane.pace);
         let events_per_second = pace.and_then(|pace| pace.per_second(cursor?, Instant::now()));
         LaneStatus {
             sink: sink.clone(),
@@ -299,7 +299,7 @@ impl Board {
         self.status.polls_in_vain = 0;
     }
 
-    pub(crate) fn says(&mut self, activity: Activity) {
+    pub(crate) fn report(&mut self, activity: Activity) {
         if let Some(problem) = activity.problem() {
             self.status.last_error = Some(problem.clone());
         }

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * **Kept only while watched:** for [`WATCHED`] after the last request. Otherwise a delivery costs a lane one lock.
+//! * **Kept only while watched:** for [`WATCHED`] after the last request. At other times, a delivery only takes one lock.
 //! * **Bounded** by [`MAX_EVENTS`] and [`MAX_BYTES`]. Each reader learns how many older deliveries it missed.
 //! * **No lane waits.** Kept records are copies, so that they do not keep a page in memory.
 
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 use net::tasks::lock;
 use proof::event::{ChannelId, Offset};
@@ -34,7 +34,8 @@ const KEPT: usize = 64;
 #[derive(Debug, Default)]
 pub struct DeliveryTail {
     kept: Mutex<RecentDeliveries>,
-    changed: Notify,
+    /// The number of the next delivery, for readers that wait for it.
+    next: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -85,8 +86,7 @@ impl DeliveryTail {
         for (message, is_late) in taken {
             kept.push(sink, message.record(), is_late);
         }
-        drop(kept);
-        self.changed.notify_waiters();
+        self.next.send_replace(kept.next);
     }
 
     /// Returns at most `limit` deliveries, beginning with the number `from`. Without a number, returns only the number at
@@ -99,19 +99,8 @@ impl DeliveryTail {
 
     /// Waits until a delivery has this number or a higher one, but at most for `wait`.
     pub async fn reaches(&self, number: u64, wait: Duration) {
-        let reached = async {
-            loop {
-                let changed = self.changed.notified();
-                tokio::pin!(changed);
-                // Enable before the check, so that a delivery after the check is noticed.
-                changed.as_mut().enable();
-                if lock(&self.kept).next > number {
-                    return;
-                }
-                changed.await;
-            }
-        };
-        let _ = tokio::time::timeout(wait, reached).await;
+        let mut next = self.next.subscribe();
+        let _ = tokio::time::timeout(wait, next.wait_for(|next| *next > number)).await;
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * **An unconfirmed offset counts briefly:** until it has been verified, and never again.
+//! * **An unconfirmed offset counts briefly.** It counts from the page that shows it until the service does not confirm its
+//!   event. After that it never counts again.
 //! * **An offset that is no longer shown is forgotten** after everything that the service shows has been read.
 //! * **Bounded** by [`MAX_MARKS`] and [`MAX_UNCONFIRMED`].
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use proof::event::Offset;
 
 /// The rate is averaged over this window. With a shorter window, a single page would look like a burst. With a longer
-/// one, a stop would show too late.
+/// window, a stop would be visible too late.
 const WINDOW: Duration = Duration::from_secs(15);
 
 /// The minimum interval between two samples.

@@ -14,10 +14,11 @@ use crate::run::context::ReadPlan;
 use crate::status::{Activity, Problem};
 use net::Chain;
 use net::retry::Retry;
+use sink::SinkError;
 use telemetry::trace::TraceId;
 
 /// If a transient error occurs this many times in a row, it needs an operator's attention.
-pub(crate) const MANY_TIMES: u32 = 20;
+const MANY_TIMES: u32 = 20;
 
 /// The connection of one part to the board.
 #[derive(Clone, Debug)]
@@ -37,10 +38,10 @@ pub(crate) enum LoopPart {
 }
 
 impl StatusReporter {
-    pub(crate) fn says(&self, activity: Activity) {
+    pub(crate) fn report(&self, activity: Activity) {
         let mut board = self.handle.board();
         match &self.part {
-            LoopPart::Channel => board.says(activity),
+            LoopPart::Channel => board.report(activity),
             LoopPart::Lane(sink) => board.lane(sink).status.reading = Some(activity),
             LoopPart::Late => board.status.late_error = activity.problem().cloned(),
         }
@@ -49,12 +50,6 @@ impl StatusReporter {
     /// Returns whether the part reads events for the first time, and not again for a lane that is behind.
     pub(crate) fn reads_first(&self) -> bool {
         matches!(self.part, LoopPart::Channel)
-    }
-
-    pub(crate) fn has_read_all(&self) {
-        if self.reads_first() {
-            self.handle.board().newest.nothing_above();
-        }
     }
 }
 
@@ -105,7 +100,7 @@ impl ErrorReporter {
             ReadError::InDoubt { above, below } => Activity::InDoubt { above: *above, below: *below, error: problem },
             _ => Activity::Waiting { error: problem },
         };
-        self.reporter.says(activity);
+        self.reporter.report(activity);
         if times == MANY_TIMES && error.heals() {
             error!(%channel, trace_id, doing, kind, wait_ms, error = %chain, "has failed many times in a row: an operator must look; retrying");
         } else if times > 1 {
@@ -121,10 +116,20 @@ impl ErrorReporter {
     pub(crate) fn over(&mut self) {
         self.retry.reset();
         if let Some(Problem { kind, .. }) = self.last.take() {
-            self.reporter.says(Activity::Reading);
+            self.reporter.report(Activity::Reading);
             info!(channel = %self.channel, trace_id = self.trace.map(display), kind, "works again");
         }
     }
+}
+
+/// Reports on the board that a lane's sink has refused events this many times in a row. Returns the reported problem.
+pub(crate) fn report_refusal(handle: &Handle, sink: &Arc<str>, error: &SinkError, times: u32) -> Problem {
+    let (kind, message) = (error.kind().to_owned(), Chain(error).to_string());
+    let needs_attention = error.needs_attention() || times >= MANY_TIMES;
+    let mut board = handle.board();
+    let shown = &mut board.lane(sink).status.error;
+    let since = shown.as_ref().map_or_else(Timestamp::now, |earlier| earlier.since);
+    shown.insert(Problem { kind, message, since, times, needs_attention }).clone()
 }
 
 /// A run of a channel. When it is dropped, the board shows that the run has ended.
@@ -134,7 +139,7 @@ impl<'a> RunOnBoard<'a> {
     pub(crate) fn begin(handle: &'a Handle, name: &Arc<str>) -> Self {
         let mut board = handle.board();
         board.status.channel = name.clone();
-        board.says(Activity::Reading);
+        board.report(Activity::Reading);
         Self(handle)
     }
 }

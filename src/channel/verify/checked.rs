@@ -11,12 +11,12 @@ use proof::event::{EventKey, RawEvent};
 use proof::verify::{Proof, Unsigned, Verdict};
 use record::{Lines, Record};
 
-/// An event by verdict. If it may be delivered, the record is included. It is made once for all sinks.
+/// An event with its verdict and, if it may be delivered, its record. The record is made once for all sinks.
 #[derive(Debug)]
 pub(crate) enum Checked {
-    /// Includes enough of the event to read it again.
+    /// The raw event is included, so that the event can be read again by its id.
     Verified(RawEvent, Proof, Record),
-    /// Without a record if the configuration drops notices.
+    /// Has no record if the configuration drops notices.
     Unsigned(Unsigned, Option<Record>),
     Pending(RawEvent),
     Rejected(RawEvent, Rejection),
@@ -24,15 +24,21 @@ pub(crate) enum Checked {
     Unconfirmed(RawEvent, Rejection),
 }
 
+/// The parameters of a check, which are the same for all events of a range.
+#[derive(Clone, Debug)]
+pub(crate) struct CheckParameters {
+    pub(crate) settings: Arc<Settings>,
+    /// When the events were first read.
+    pub(crate) received: Timestamp,
+    /// The account that the records are charged to.
+    pub(crate) memory: Arc<ChannelMemory>,
+}
+
 impl Checked {
-    /// Checks consecutive events that were first read at `received`, and returns them in order. Blocks.
-    pub(crate) fn all(
-        settings: &Settings,
-        received: Timestamp,
-        events: Vec<RawEvent>,
-        memory: Arc<ChannelMemory>,
-    ) -> Vec<Self> {
-        let mut lines = Lines::of(events.len()).received(received).counted_by(memory);
+    /// Checks consecutive events, and returns them in order. Blocks.
+    pub(crate) fn all(parameters: &CheckParameters, events: Vec<RawEvent>) -> Vec<Self> {
+        let CheckParameters { settings, received, memory } = parameters;
+        let mut lines = Lines::of(events.len()).received(*received).counted_by(memory.clone());
         let verdicts = settings.verification.verifier.verify_all(events).into_iter();
         verdicts.map(|verdict| Self::new(settings, verdict, &mut lines)).collect()
     }
@@ -53,7 +59,7 @@ impl Checked {
         }
     }
 
-    /// Adds the record to a verdict.
+    /// Checks the `expect` lists, and adds the record to the verdict.
     pub(crate) fn new(settings: &Settings, verdict: Verdict, lines: &mut Lines) -> Self {
         let Settings { channel, verification, .. } = settings;
         match verdict {

@@ -1,7 +1,7 @@
 //! Every reason for which an event is rejected, and the facts about a rejection that are recorded.
 //!
 //! The verifier defines its own reasons, see [`proof::verify::Reason`]. The channel adds the reasons that need more than the
-//! event: its place, the time, the events read before, and the operator's lists. A ledger stores the name of a reason.
+//! event's content: its offset, the time, the events read before, or the operator's lists. A ledger stores a reason's name.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use strum::VariantArray;
@@ -26,7 +26,7 @@ pub enum RejectionReason {
     Replayed,
     /// An event of another channel had the same proof.
     ProofOfChannel,
-    /// The place had another event before, or the event had other content.
+    /// The offset had another event before, or the event had other content.
     Contradiction,
     /// A query's result names another channel.
     OtherChannel,
@@ -39,7 +39,7 @@ pub enum RejectionReason {
 pub enum RejectionSeverity {
     /// The event has no proof, or its form is unknown.
     Unproved,
-    /// The event has a proof that does not belong to this channel or to this place.
+    /// The event has a proof that does not belong to this channel or to this offset.
     Misplaced,
     /// The content or the signatures are wrong, or the content has changed: perhaps a forgery.
     Suspect,
@@ -67,7 +67,7 @@ impl RejectionReason {
         of_proof.chain(of_channel).chain(SignedField::VARIANTS.iter().copied().map(Self::Unexpected))
     }
 
-    /// Returns the reason with this name. Returns `None` if no version of the program before this one had it.
+    /// Returns the reason with this name. Returns `None` if neither this version of the program nor an earlier one has it.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::all().find(|reason| reason.name() == name)
     }
@@ -144,7 +144,7 @@ impl RejectionReason {
     }
 
     /// Returns whether an operator may verify the event again without naming this reason. A duplicate or a contradiction has
-    /// a valid proof, and to deliver it may be to act twice on one event.
+    /// a valid proof, so delivering it can mean that a receiver acts twice on one event.
     pub fn may_retry_unnamed(self) -> bool {
         !matches!(self, Self::DuplicateProof | Self::Replayed | Self::Contradiction)
     }
@@ -183,7 +183,7 @@ impl From<Alarm> for RejectionReason {
 pub(crate) struct Rejection {
     pub(super) reason: RejectionReason,
     pub(super) detail: String,
-    /// The place that showed its proof, or other content at its offset, before.
+    /// The location at which its proof, or other content, was shown before.
     pub(super) original: Option<EventLocation>,
     /// The proof's digest, if another channel has shown the proof or may show it.
     pub(super) digest: Option<Hash>,
@@ -223,13 +223,13 @@ impl From<Alarm> for Rejection {
     }
 }
 
-/// As its name, or an empty text for `None`.
+/// Writes a reason as its name, and `None` as an empty text.
 #[expect(clippy::ref_option, clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 pub(crate) fn serialize<S: Serializer>(reason: &Option<RejectionReason>, serializer: S) -> Result<S::Ok, S::Error> {
     reason.map_or("", RejectionReason::name).serialize(serializer)
 }
 
-/// From its name. A name of another version is `None`.
+/// Reads a reason from its name. A name that this version does not know is `None`.
 pub(crate) fn deserialize<'de, D: Deserializer<'de>>(name: D) -> Result<Option<RejectionReason>, D::Error> {
     Ok(RejectionReason::from_name(&String::deserialize(name)?))
 }

@@ -1,7 +1,8 @@
-//! Remembers recent events, to detect a proof that is shown again elsewhere, and a place whose content changes.
+//! Remembers recent events, to detect a proof that is shown again elsewhere, and a location whose content changes. A location
+//! is an offset in a channel.
 //!
 //! The network signs a text and nothing else. The id, the offset and the channel of an event are only the service's claim
-//! (spec/wire.md, "The decoded content"). So a valid proof may be an old proof in a new place.
+//! (spec/wire.md, "The decoded content"). A valid proof can therefore be an old proof at a new location.
 //!
 //! * **Duplicate proof**: the same signed report and context under another offset or in another channel. The text does not
 //!   identify a proof: several events may legitimately have the same text with different reports.
@@ -9,22 +10,25 @@
 //!   and its signed text, so a new proof or an additional field in the record is no contradiction. The content of a notice
 //!   is its id, type, status and the members of its payload, in any order.
 //!
-//! The event that was read first is the original, with two exceptions. If one channel shows the same proof at two offsets,
-//! the lower offset is the original, even if it was read later: the reader may be behind, or the proof may have arrived
-//! late. And a notice may become a verified event with the same id when its proof arrives. Between channels only the order
-//! of reading decides, until an operator decides: the [`expect`](super::expect) lists of both channels may show which
-//! channel has the proof.
+//! The event that was read first is the original, with two exceptions:
+//!
+//! * If one channel shows the same proof at two offsets, the event at the lower offset is the original, even if it was read
+//!   later: the reader may be behind, or the proof may have arrived late.
+//! * A notice may become a verified event with the same id when its proof arrives.
+//!
+//! Between channels, the order of reading decides. An operator can decide otherwise with the [`expect`](super::expect) lists
+//! of both channels, if the lists show which channel the proof belongs to.
 //!
 //! # Invariants
 //!
 //! * **Reading an event again raises no alarm,** whether for another lane, a restart, a second look or an operator's retry.
 //! * **Only admitted events are remembered.** A forged event cannot cause the rejection of the genuine one.
-//! * **Bounded per channel.** [`PROOFS`] proofs and the same number of places are shared among the channels. Each channel
+//! * **Bounded per channel.** [`PROOFS`] proofs and the same number of locations are shared among the channels. Each channel
 //!   keeps at least its last [`PROOFS_OF_A_CHANNEL`](ledger::PROOFS_OF_A_CHANNEL). At a start, delivered proofs are loaded
-//!   from the ledger, but places are not.
+//!   from the ledger, but locations are not.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -68,7 +72,7 @@ pub enum Alarm {
         /// The proof's digest.
         digest: Hash256,
     },
-    /// The place had another event before, or the event had other content.
+    /// Another event, or other content of the event, was shown before at this location.
     #[error("a different event, or different content, was shown before at {0}")]
     Contradiction(EventLocation),
 }
@@ -76,7 +80,7 @@ pub enum Alarm {
 /// An event that is neither a duplicate nor a contradiction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Admitted {
-    /// The later place at which its proof was already admitted. That event was a duplicate of this one.
+    /// The higher offset at which its proof was already admitted. That event is a duplicate of this one.
     pub(crate) duplicate_at: Option<EventLocation>,
     /// Whether it was not admitted with this content before, as far as is remembered.
     pub(crate) is_news: bool,
@@ -89,7 +93,7 @@ type ProofKey = u64;
 struct EventIndex {
     /// Not a `HashMap`: a full map whose entries are constantly replaced uses three times the memory.
     proofs: BTreeMap<ProofKey, CompactLocation>,
-    /// Further places at which an operator allowed the delivery of a proof. At most [`PROOFS`].
+    /// Further locations at which an operator allowed the delivery of a proof. At most [`PROOFS`].
     shared: BTreeSet<(ProofKey, EventLocation)>,
     channels: IndexMap<ChannelId, ChannelEvents>,
 }
@@ -124,31 +128,31 @@ impl RecentEvents {
         self.channels.store(channels, Ordering::Relaxed);
     }
 
-    /// Returns how many proofs, and how many places, are remembered per channel.
+    /// Returns how many proofs, and how many locations, are remembered per channel.
     pub fn proofs_each(&self) -> usize {
         ledger::proofs_each(self.channels.load(Ordering::Relaxed))
     }
 
     /// Remembers delivered proofs of a channel's ledger. For each proof that another channel has also shown, returns
-    /// the proof's offset and its place in that channel.
+    /// the proof's offset and its location in that channel.
     pub(crate) fn remember(&self, channel: ChannelId, proofs: &[ledger::Proof]) -> Vec<(Offset, EventLocation)> {
         let (mut index, capacity) = (self.lock(), self.proofs_each());
         let mut shown_elsewhere = Vec::new();
         for proof in proofs {
-            let place = EventLocation { channel_id: channel, offset: proof.offset };
+            let location = EventLocation { channel_id: channel, offset: proof.offset };
             let print = print_of(&proof.digest);
-            match index.place_of(print) {
+            match index.location_of(print) {
                 Some(known) if known.channel_id != channel => {
                     shown_elsewhere.push((proof.offset, known));
-                    index.share(print, place);
+                    index.share(print, location);
                 }
-                _ => index.add_proof(print, place, capacity),
+                _ => index.add_proof(print, location, capacity),
             }
         }
         shown_elsewhere
     }
 
-    /// Returns the proof of a verified event, unless the proof is known here or the event contradicts a known one.
+    /// Returns the proof of a verified event, unless this process knows the proof or the event contradicts a known one.
     pub(crate) fn unknown(&self, channel: ChannelId, event: &RawEvent, proof: &Proof) -> Option<ledger::Proof> {
         let content = self.content(event, self.prints.hash_one(proof.event_hash), true);
         let (digest, index) = (digest_of(&proof.digest), self.lock());
@@ -160,16 +164,16 @@ impl RecentEvents {
 
     /// Returns where a proof was shown first, as far as is known.
     pub fn shown_in(&self, digest: &Digest) -> Option<EventLocation> {
-        self.lock().place_of(print_of(digest))
+        self.lock().location_of(print_of(digest))
     }
 
-    /// Remembers the proofs that channels of other instances have shown, except the proofs that are known here.
+    /// Remembers the proofs that channels of other instances have shown, except the proofs that this process knows.
     pub(crate) fn learn(&self, shown: &[(Digest, EventLocation)]) {
         let (mut index, capacity) = (self.lock(), self.proofs_each());
-        for (digest, place) in shown {
+        for (digest, location) in shown {
             let print = print_of(digest);
             if !index.proofs.contains_key(&print) {
-                index.add_proof(print, *place, capacity);
+                index.add_proof(print, *location, capacity);
             }
         }
     }
@@ -178,13 +182,13 @@ impl RecentEvents {
     pub(crate) fn verified(&self, channel: ChannelId, event: &RawEvent, proof: &Proof) -> Result<Admitted, Alarm> {
         let content = self.content(event, self.prints.hash_one(proof.event_hash), true);
         let admitted =
-            self.lock().admit(place(channel, event), content, Some(print_of(&proof.digest.0)), self.proofs_each());
+            self.lock().admit(location(channel, event), content, Some(print_of(&proof.digest.0)), self.proofs_each());
         admitted.map_err(|alarm| alarm.seen_from(channel, proof))
     }
 
-    /// Allows an event although another channel has shown its proof first, because an operator decided so.
+    /// Allows an event although another channel has shown its proof first, because an operator decided that it belongs here.
     pub(crate) fn accept(&self, channel: ChannelId, event: &RawEvent, proof: &Proof) {
-        self.lock().share(print_of(&proof.digest.0), place(channel, event));
+        self.lock().share(print_of(&proof.digest.0), location(channel, event));
     }
 
     /// Remembers a verified event in addition to another one at its offset, because an operator decided that it is correct.
@@ -195,7 +199,7 @@ impl RecentEvents {
 
     pub(crate) fn accept_notice(&self, channel: ChannelId, notice: &Unsigned) {
         let event = notice.event();
-        let content = self.content(&event.raw, self.prints.hash_one(NoticeContent::of(event)), false);
+        let content = self.content(&event.raw, self.notice_text(event), false);
         self.lock().channels.entry(channel).or_default().accept(event.raw.offset, content);
     }
 
@@ -209,13 +213,15 @@ impl RecentEvents {
     /// Admits and remembers a notice, or returns an alarm.
     pub(crate) fn notice(&self, channel: ChannelId, notice: &Unsigned) -> Result<Admitted, Alarm> {
         let event = notice.event();
-        let content = self.content(&event.raw, self.prints.hash_one(NoticeContent::of(event)), false);
-        self.lock().admit(place(channel, &event.raw), content, None, self.proofs_each())
+        let content = self.content(&event.raw, self.notice_text(event), false);
+        self.lock().admit(location(channel, &event.raw), content, None, self.proofs_each())
     }
 
-    /// Checks that a verified event that an operator released may be delivered. Returns the place of another channel that has
-    /// shown its proof first, if the lists of both channels assign it to this channel. `signed` is its signed text, `expect`
-    /// contains its channel's lists, and `of_other` returns the lists of another channel.
+    /// Checks that a verified event that an operator released may be delivered. If another channel has shown the proof first,
+    /// but the lists of both channels assign it to this channel, returns the location in the other channel.
+    ///
+    /// `signed` is the event's signed text, `expect` contains its channel's lists, and `of_other` returns the lists of another
+    /// channel.
     ///
     /// # Errors
     /// The alarm that keeps the event in the quarantine: its proof belongs to another event, or to another channel.
@@ -228,9 +234,9 @@ impl RecentEvents {
         expect: &Expect,
         of_other: impl FnOnce(ChannelId) -> Option<Arc<Expect>>,
     ) -> Result<Option<EventLocation>, Alarm> {
-        let place = place(channel, event);
-        let known = self.lock().elsewhere(print_of(&proof.digest.0), place);
-        let Some(known) = known.filter(|known| is_duplicate(place, *known)) else { return Ok(None) };
+        let location = location(channel, event);
+        let known = self.lock().elsewhere(print_of(&proof.digest.0), location);
+        let Some(known) = known.filter(|known| is_duplicate(location, *known)) else { return Ok(None) };
         let alarm = Alarm::DuplicateProof(known).seen_from(channel, proof);
         let Alarm::ProofOfChannel { original, .. } = alarm else { return Err(alarm) };
         let other = of_other(original.channel_id);
@@ -240,7 +246,24 @@ impl RecentEvents {
     }
 
     fn content(&self, event: &RawEvent, text: u64, is_signed: bool) -> ContentHash {
+        let half = |hash: u64| (hash >> 32) as u32;
         ContentHash { id: half(self.prints.hash_one(event.id)), text: half(text) << 1 | u32::from(is_signed) }
+    }
+
+    /// Returns a hash of a notice's type, status, and payload. Each member of the payload is hashed as written, so that no
+    /// number is rounded. If the payload is not an object, the whole record is hashed.
+    fn notice_text(&self, event: &Event) -> u64 {
+        #[derive(Deserialize)]
+        struct Notice<'n> {
+            #[serde(borrow)]
+            payload: BTreeMap<String, &'n RawValue>,
+        }
+        let kind: &str = event.kind.as_ref();
+        let json = &event.raw.json[..];
+        let payload = serde_json::from_slice::<Notice<'_>>(json).ok().map(|notice| notice.payload);
+        let otherwise = payload.is_none().then_some(json);
+        let members: Vec<_> = payload.into_iter().flatten().map(|(name, value)| (name, value.get())).collect();
+        self.prints.hash_one((kind, event.payload.status.as_deref(), members, otherwise))
     }
 
     fn lock(&self) -> MutexGuard<'_, EventIndex> {
@@ -257,66 +280,62 @@ pub(crate) fn digest_of(digest: &Hash256) -> Digest {
     *digest.0.first_chunk().expect("a hash is longer")
 }
 
-fn place(channel: ChannelId, event: &RawEvent) -> EventLocation {
+fn location(channel: ChannelId, event: &RawEvent) -> EventLocation {
     EventLocation { channel_id: channel, offset: event.offset }
 }
 
-/// Returns whether a proof at `place` is a duplicate of the same proof at `known`.
-fn is_duplicate(place: EventLocation, known: EventLocation) -> bool {
-    known != place && !(place.channel_id == known.channel_id && place.offset < known.offset)
-}
-
-fn half(hash: u64) -> u32 {
-    (hash >> 32) as u32
+/// Returns whether a proof at `location` is a duplicate of the same proof at `known`.
+fn is_duplicate(location: EventLocation, known: EventLocation) -> bool {
+    known != location && !(location.channel_id == known.channel_id && location.offset < known.offset)
 }
 
 impl EventIndex {
     fn admit(
         &mut self,
-        place: EventLocation,
+        location: EventLocation,
         content: ContentHash,
         proof: Option<ProofKey>,
         capacity: usize,
     ) -> Result<Admitted, Alarm> {
-        let elsewhere = proof.and_then(|proof| self.elsewhere(proof, place));
-        if let Some(known) = elsewhere.filter(|known| is_duplicate(place, *known)) {
+        let elsewhere = proof.and_then(|proof| self.elsewhere(proof, location));
+        if let Some(known) = elsewhere.filter(|known| is_duplicate(location, *known)) {
             return Err(Alarm::DuplicateProof(known));
         }
-        let recent = self.channels.entry(place.channel_id).or_default();
-        let known = recent.remember(place.offset, content).map_err(|()| Alarm::Contradiction(place))?;
+        let recent = self.channels.entry(location.channel_id).or_default();
+        let known = recent.remember(location.offset, content).map_err(|()| Alarm::Contradiction(location))?;
         while recent.contents.len() > capacity {
             recent.contents.pop_front();
         }
-        if let Some(proof) = proof.filter(|proof| !self.shared.contains(&(*proof, place))) {
-            self.add_proof(proof, place, capacity);
+        if let Some(proof) = proof.filter(|proof| !self.shared.contains(&(*proof, location))) {
+            self.add_proof(proof, location, capacity);
         }
         Ok(Admitted { duplicate_at: elsewhere, is_news: known != Some(content) })
     }
 
-    fn place_of(&self, print: ProofKey) -> Option<EventLocation> {
+    fn location_of(&self, print: ProofKey) -> Option<EventLocation> {
         let CompactLocation { channel, offset } = self.proofs.get(&print)?;
         let (channel_id, _) = self.channels.get_index(*channel as usize)?;
         Some(EventLocation { channel_id: *channel_id, offset: Offset::new(i64::from_ne_bytes(*offset))? })
     }
 
-    /// Returns the place where a proof is known, unless the proof is known or allowed at `place`.
-    fn elsewhere(&self, proof: ProofKey, place: EventLocation) -> Option<EventLocation> {
-        let known = self.place_of(proof).filter(|known| *known != place);
-        known.filter(|_| !self.shared.contains(&(proof, place)))
+    /// Returns the location where a proof is known, unless the proof is known or allowed at `location`.
+    fn elsewhere(&self, proof: ProofKey, location: EventLocation) -> Option<EventLocation> {
+        let known = self.location_of(proof).filter(|known| *known != location);
+        known.filter(|_| !self.shared.contains(&(proof, location)))
     }
 
-    fn share(&mut self, proof: ProofKey, place: EventLocation) {
-        self.shared.insert((proof, place));
+    fn share(&mut self, proof: ProofKey, location: EventLocation) {
+        self.shared.insert((proof, location));
         if self.shared.len() > PROOFS {
             self.shared.pop_first();
         }
     }
 
-    fn add_proof(&mut self, print: ProofKey, place: EventLocation, capacity: usize) {
-        let entry = self.channels.entry(place.channel_id);
+    fn add_proof(&mut self, print: ProofKey, location: EventLocation, capacity: usize) {
+        let entry = self.channels.entry(location.channel_id);
         let channel = u32::try_from(entry.index()).expect("fewer than 2^32 channels are configured");
         let recent = entry.or_default();
-        let shown = CompactLocation { channel, offset: place.offset.get().to_ne_bytes() };
+        let shown = CompactLocation { channel, offset: location.offset.get().to_ne_bytes() };
         if self.proofs.insert(print, shown).is_none() {
             recent.proofs.push_back(print);
         }
@@ -329,31 +348,26 @@ impl EventIndex {
 }
 
 impl ChannelEvents {
-    /// Returns the index range of an offset's contents: none, one, or several if an operator has accepted them.
+    /// Returns the index range of an offset's contents. The range has several contents only if an operator accepted them.
     fn at(&self, offset: Offset) -> Range<usize> {
         let begin = self.contents.partition_point(|(known, _)| *known < offset);
         let count = self.contents.range(begin..).take_while(|(known, _)| *known == offset).count();
         begin..begin + count
     }
 
-    /// Returns the known content of an offset that can have become this content.
-    fn known(&mut self, offset: Offset, content: ContentHash) -> Option<&mut ContentHash> {
-        let at = self.at(offset);
-        self.contents.range_mut(at).map(|(_, known)| known).find(|known| known.may_become(content))
-    }
-
-    /// Returns whether an offset has only contents that cannot have become this content.
+    /// Returns whether an offset has contents, but none that may have changed to this content.
     fn contradicts(&self, offset: Offset, content: ContentHash) -> bool {
         let at = self.at(offset);
         !at.is_empty() && !self.contents.range(at).any(|(_, known)| known.may_become(content))
     }
 
-    /// Remembers the content of an offset, and returns its known content. Refuses a contradicting content.
+    /// Remembers the content of an offset, and returns the known content that changed to it. Refuses a contradicting content.
     fn remember(&mut self, offset: Offset, content: ContentHash) -> Result<Option<ContentHash>, ()> {
-        if let Some(known) = self.known(offset, content) {
+        let at = self.at(offset);
+        let mut contents = self.contents.range_mut(at.clone()).map(|(_, known)| known);
+        if let Some(known) = contents.find(|known| known.may_become(content)) {
             return Ok(Some(std::mem::replace(known, content)));
         }
-        let at = self.at(offset);
         if !at.is_empty() {
             return Err(());
         }
@@ -389,36 +403,6 @@ impl Alarm {
                 Self::ProofOfChannel { original, digest: proof.digest }
             }
             other => other,
-        }
-    }
-}
-
-#[derive(Hash)]
-struct NoticeContent<'a> {
-    kind: &'a str,
-    status: Option<&'a str>,
-    /// Each member as written, so that no number is rounded.
-    payload: BTreeMap<String, &'a str>,
-    /// The whole record, if its payload is not an object.
-    otherwise: Option<&'a [u8]>,
-}
-
-impl<'a> NoticeContent<'a> {
-    fn of(event: &'a Event) -> Self {
-        #[derive(Deserialize)]
-        struct Notice<'n> {
-            #[serde(borrow)]
-            payload: BTreeMap<String, &'n RawValue>,
-        }
-        let json = &event.raw.json;
-        let payload = serde_json::from_slice::<Notice<'_>>(json).map(|notice| notice.payload);
-        let otherwise = payload.is_err().then_some(&json[..]);
-        let members = payload.into_iter().flatten().map(|(name, value)| (name, value.get()));
-        Self {
-            kind: event.kind.as_ref(),
-            status: event.payload.status.as_deref(),
-            payload: members.collect(),
-            otherwise,
         }
     }
 }

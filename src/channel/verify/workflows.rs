@@ -74,7 +74,7 @@ mod tests {
         let again = Workflows::default();
         again.remember(other, ledger.workflows());
         assert_eq!(again.note(one, [2; 32], || 9), Some(other), "also after a restart");
-        assert_eq!(again.note(other, [1; 32], || 9), None, "it was said");
+        assert_eq!(again.note(other, [1; 32], || 9), None, "it was reported before the restart");
     }
 
     #[test]

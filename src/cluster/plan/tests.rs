@@ -12,7 +12,7 @@ const LEASE: Duration = Duration::from_secs(6);
 #[derive(Debug, Default)]
 struct Cluster {
     view: ClusterView,
-    giving: BTreeMap<InstanceId, BTreeSet<ChannelId>>,
+    releasing: BTreeMap<InstanceId, BTreeSet<ChannelId>>,
     moves: usize,
 }
 
@@ -31,7 +31,7 @@ impl Cluster {
     fn join(&mut self, at: usize, channels: &[usize]) {
         let channels = Arc::new(channels.iter().map(|channel| id(*channel)).collect());
         self.view.instances.insert(instance(at), Instance { name: at.to_string(), channels });
-        self.giving.entry(instance(at)).or_default();
+        self.releasing.entry(instance(at)).or_default();
     }
 
     fn die(&mut self, at: usize) {
@@ -52,15 +52,15 @@ impl Cluster {
             }
         }
         for me in seen.instances.keys() {
-            let giving = self.giving.get_mut(me).unwrap();
+            let releasing = self.releasing.get_mut(me).unwrap();
             // Releases the channels that were planned in the last round.
-            for channel in std::mem::take(giving) {
+            for channel in std::mem::take(releasing) {
                 self.view.channels.insert(channel, Ownership::Orphaned { since: Duration::ZERO });
             }
-            let plan = plan(&seen, *me, giving, true, LEASE);
-            assert!(plan.give.len() <= MOST_GIVEN);
-            self.moves += plan.give.len() + plan.claim.len();
-            giving.extend(plan.give);
+            let plan = plan(&seen, *me, releasing, true, LEASE);
+            assert!(plan.release.len() <= MOST_RELEASED);
+            self.moves += plan.release.len() + plan.claim.len();
+            releasing.extend(plan.release);
             for channel in plan.claim {
                 let owner = self.view.channels.get_mut(&channel).unwrap();
                 if matches!(owner, Ownership::Orphaned { .. }) {
@@ -74,7 +74,7 @@ impl Cluster {
         (0..60).for_each(|_| self.round());
         self.moves = 0;
         (0..12).for_each(|_| self.round());
-        assert_eq!(self.moves, 0, "nothing moves any more");
+        assert_eq!(self.moves, 0, "no channel moves any more");
     }
 
     fn counts(&self) -> Vec<usize> {
@@ -96,7 +96,7 @@ fn everything(channels: usize, instances: usize) -> Vec<Vec<usize>> {
 
 fn assert_even(cluster: &Cluster, channels: usize) {
     let counts = cluster.counts();
-    assert_eq!(counts.iter().sum::<usize>(), channels, "each has an owner");
+    assert_eq!(counts.iter().sum::<usize>(), channels, "each channel has an owner");
     let spread = counts.iter().max().unwrap() - counts.iter().min().unwrap();
     assert!(spread <= 1, "{counts:?}");
 }
@@ -162,6 +162,6 @@ fn nothing_is_released_while_instances_change() {
     let mut cluster = Cluster::of(4, &everything(4, 1));
     cluster.settle();
     cluster.join(1, &[0, 1, 2, 3]);
-    let gives = |is_stable| plan(&cluster.view, instance(0), &BTreeSet::new(), is_stable, LEASE).give.len();
+    let gives = |is_stable| plan(&cluster.view, instance(0), &BTreeSet::new(), is_stable, LEASE).release.len();
     assert_eq!((gives(false), gives(true)), (0, 2));
 }

@@ -1,5 +1,5 @@
-//! A database that was restored from a dump is older than the sink. The events since the dump are delivered again, and
-//! none is lost.
+//! A database that was restored from a dump does not contain the latest deliveries. The events since the dump are delivered
+//! again, and no event is lost.
 
 use std::collections::BTreeSet;
 
@@ -12,12 +12,12 @@ async fn a_restored_dump_of_a_running_state_loses_nothing() {
     let (simulator, receiver) = (service(1, 30).await, Receiver::start().await);
     let setup = instance("only", &simulator, &database, &receiver);
     let mut daemon = setup.start();
-    daemon.until("all is delivered", |_| offsets(&receiver, "c0").len() >= 30).await;
+    daemon.until("all events are delivered", |_| offsets(&receiver, "c0").len() >= 30).await;
     assert_eq!(setup.tell(&["pause", "c0", "--sink", "hook"]).await.code, Some(0));
     database.dump();
     assert_eq!(setup.tell(&["resume", "c0", "--sink", "hook"]).await.code, Some(0));
     simulator.publish(0, 20);
-    daemon.until("the others are delivered", |_| offsets(&receiver, "c0").len() >= 50).await;
+    daemon.until("the later events are delivered", |_| offsets(&receiver, "c0").len() >= 50).await;
     daemon.stop().await;
 
     database.change("drop schema channeld cascade").await;
@@ -30,6 +30,6 @@ async fn a_restored_dump_of_a_running_state_loses_nothing() {
     daemon.until("the events since the dump arrive again, and the new ones arrive", |_| come().len() >= 80).await;
     daemon.stop().await;
     let expected = deliverable(&simulator, 0);
-    assert_eq!(come().into_iter().collect::<BTreeSet<_>>(), expected.iter().copied().collect(), "nothing is lost");
+    assert_eq!(come().into_iter().collect::<BTreeSet<_>>(), expected.iter().copied().collect(), "no event is lost");
     assert!(expected.ends_with(&come()[50..]), "the events since the dump are repeated in order: {:?}", come());
 }

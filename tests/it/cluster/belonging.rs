@@ -38,7 +38,7 @@ impl Pair {
         }
         let pair = Self { database, simulator, receiver, setups, daemons, admins };
         let shares = "select count(*) from channeld.channels where owner is not null group by owner";
-        until(&pair.database, "each works one", shares, &[1, 1]).await;
+        until(&pair.database, "each instance owns one channel", shares, &[1, 1]).await;
         Some(pair)
     }
 
@@ -62,10 +62,10 @@ impl Pair {
     async fn until_delivered(&mut self, expected: [Vec<i64>; 2]) {
         let receiver = &self.receiver;
         let all = |_: &_| ["c0", "c1"].map(|channel| offsets(receiver, channel)) == expected;
-        self.daemons[0].until("these are delivered", all).await;
+        self.daemons[0].until("both channels have delivered these events", all).await;
     }
 
-    /// Waits until `holds` accepts the `/readyz` answers of all instances, joined into one text.
+    /// Waits until `holds` accepts the `/readyz` answers of all instances, concatenated into one text.
     async fn until_reasons(&self, what: &str, holds: impl Fn(&str) -> bool) {
         let deadline = Instant::now() + LONGEST_WAIT;
         loop {
@@ -81,24 +81,27 @@ impl Pair {
         }
     }
 
-    /// Waits until both channels report the shared proofs as a reason, once each.
-    async fn until_both_say_so(&self) {
+    /// Waits until each of the two channels reports the shared proofs exactly once.
+    async fn until_shared_proofs_are_reported(&self) {
         let held_back = "of its events have a proof that appeared in channel c0 before";
         let first = "of its events have a proof that also appeared in channel c1";
-        self.until_they_say_so([("c1", held_back), ("c0", first)]).await;
+        self.until_reasons_of_both([("c1", held_back), ("c0", first)]).await;
     }
 
     /// Waits until each of these channels reports its reason exactly once.
-    async fn until_they_say_so(&self, reasons: [(&str, &str); 2]) {
+    async fn until_reasons_of_both(&self, reasons: [(&str, &str); 2]) {
         let says = |said: &str, (channel, why): (&str, &str)| {
             said.lines().filter(|line| line.contains(&format!("channel {channel}: ")) && line.contains(why)).count()
                 == 1
         };
-        self.until_reasons("both say so", |said| reasons.iter().all(|reason| says(said, *reason))).await;
+        self.until_reasons("both channels report the shared proofs", |said| {
+            reasons.iter().all(|reason| says(said, *reason))
+        })
+        .await;
     }
 
     async fn until_ready(&self) {
-        self.until_reasons("all are ready", |said| !said.contains("channel c")).await;
+        self.until_reasons("no channel reports a reason", |said| !said.contains("channel c")).await;
     }
 
     async fn tell(&self, arguments: &[&str]) -> Option<i32> {
@@ -120,12 +123,16 @@ async fn events_delivered_by_another_instances_channel_are_quarantined_until_ack
     pair.steal(1..=5);
     pair.simulator.publish_one(1, PROVED);
     pair.until_delivered([(1..=5).collect(), vec![6]]).await;
-    pair.until_both_say_so().await;
+    pair.until_shared_proofs_are_reported().await;
     until_status(&pair.setups[0], "each channel names the other", |status| {
         [0, 1].map(|at| status["channels"][at]["shared_proofs"][0]["other"].as_str()) == [Some("c1"), Some("c0")]
     })
     .await;
-    assert_eq!(pair.tell(&["quarantine", "retry", "c1", "--all"]).await, Some(1), "they are not this channel's");
+    assert_eq!(
+        pair.tell(&["quarantine", "retry", "c1", "--all"]).await,
+        Some(1),
+        "the proofs belong to another channel"
+    );
     assert_eq!(pair.tell(&["quarantine", "drop", "c1", "--reason", "proof-of-channel", "--yes"]).await, Some(0));
     pair.until_ready().await;
     assert_eq!(pair.delivered(), [(1..=5).collect(), vec![6]]);
@@ -144,8 +151,12 @@ async fn events_first_seen_by_another_instance_are_delivered_once_a_pin_decides(
     pair.until_delivered([vec![6], (1..=5).collect()]).await;
     let held_back = "5 of its events have a proof that appeared in channel c1 before";
     let first = "5 of its events have a proof that also appeared in channel c0";
-    pair.until_they_say_so([("c0", held_back), ("c1", first)]).await;
-    assert_eq!(pair.tell(&["quarantine", "retry", "c0", "--all"]).await, Some(1), "nothing says whose they are");
+    pair.until_reasons_of_both([("c0", held_back), ("c1", first)]).await;
+    assert_eq!(
+        pair.tell(&["quarantine", "retry", "c0", "--all"]).await,
+        Some(1),
+        "no list assigns the proofs to a channel"
+    );
 
     let workflows: Vec<_> = pair.simulator.workflow_ids(0).iter().map(ToString::to_string).collect();
     for setup in &mut pair.setups {
@@ -198,12 +209,14 @@ async fn a_takeover_keeps_the_quarantine() {
     pair.publish(3);
     pair.until_delivered([(1..=3).collect(), vec![]]).await;
     pair.steal(1..=3);
-    pair.until_both_say_so().await;
+    pair.until_shared_proofs_are_reported().await;
     pair.daemons.pop().unwrap().kill().await;
     pair.admins.pop();
-    pair.until_both_say_so().await;
-    pair.until_reasons("it works both", |said| said.lines().filter(|line| line.contains("channel c")).count() == 2)
-        .await;
+    pair.until_shared_proofs_are_reported().await;
+    pair.until_reasons("the remaining instance reports both channels", |said| {
+        said.lines().filter(|line| line.contains("channel c")).count() == 2
+    })
+    .await;
     assert_eq!(pair.tell(&["quarantine", "retry", "c1", "--all"]).await, Some(1));
     assert_eq!(pair.tell(&["quarantine", "drop", "c1", "--reason", "proof-of-channel", "--yes"]).await, Some(0));
     pair.until_ready().await;

@@ -1,4 +1,5 @@
-//! `channeld state copy` moves the state between sled and PostgreSQL. Nothing is lost, delivered twice or overwritten.
+//! `channeld state copy` copies the state between sled and PostgreSQL. No event is lost or delivered twice, and no existing
+//! state is overwritten.
 
 use serde_json::Value;
 use simulator::{EventSpec, Kind, Options, Simulator, Tampering};
@@ -74,7 +75,7 @@ async fn a_state_copied_to_postgres_and_back_continues() {
     assert_eq!(remembered(&setup).await, before);
     let mut offsets = setup.offsets("c0");
     offsets.sort_unstable();
-    assert_eq!(offsets, [1, 3, 4, 5, 6, 7], "nothing is lost, nothing comes twice");
+    assert_eq!(offsets, [1, 3, 4, 5, 6, 7], "no event is lost or repeated");
 }
 
 /// The number of channels in the tests of an interrupted copy.
@@ -124,7 +125,7 @@ async fn assert_goes_on(simulator: &Simulator, setup: &Setup) {
     for channel in 0..CHANNELS {
         let mut offsets = setup.offsets(&format!("c{channel}"));
         offsets.sort_unstable();
-        assert_eq!(offsets, deliverable(simulator, channel), "nothing is lost, nothing comes twice");
+        assert_eq!(offsets, deliverable(simulator, channel), "no event is lost or repeated");
     }
 }
 
@@ -137,7 +138,9 @@ async fn an_interrupted_copy_to_postgres_is_refused_until_completed() {
     let said = complaint(&setup).await.unwrap_or_default();
     assert!(said.contains("incomplete copy") && said.contains("state copy --to postgres"), "{said}");
     let mut daemon = setup.start();
-    daemon.until("it says so", |daemon| daemon.log().0.contains("is an incomplete copy")).await;
+    daemon
+        .until("the daemon reports the incomplete copy", |daemon| daemon.log().0.contains("is an incomplete copy"))
+        .await;
     assert!(!daemon.has_logged("channel started"));
     daemon.stop().await;
     let refused = setup.tell(&["cursor", "show"]).await;
@@ -159,7 +162,7 @@ async fn an_interrupted_copy_to_sled_is_refused_until_completed() {
     setup.set("state.path", setup.path("another").display().to_string());
     interrupt(&simulator, &relay, &setup, "sled").await;
     setup.set("state.backend", "postgres");
-    assert_eq!(complaint(&setup).await, None, "the source is what it was");
+    assert_eq!(complaint(&setup).await, None, "the source is unchanged");
     setup.set("state.backend", "sled");
     let said = complaint(&setup).await.unwrap_or_default();
     assert!(said.contains("incomplete copy") && said.contains("state copy --to sled"), "{said}");

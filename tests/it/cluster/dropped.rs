@@ -33,7 +33,7 @@ async fn statements_delivered_late_by_the_network_revert_nothing() {
     let mut daemon = setup.start();
     let all =
         |channel: usize| offsets(&receiver, &format!("c{channel}")).len() >= deliverable(&simulator, channel).len();
-    daemon.until("the first are delivered", |_| all(0) && all(1)).await;
+    daemon.until("the first events are delivered", |_| all(0) && all(1)).await;
 
     // Publish all the time, so that a statement is always in flight.
     let began = Instant::now();
@@ -46,12 +46,16 @@ async fn statements_delivered_late_by_the_network_revert_nothing() {
             if is_down { network.drops_packets() } else { network.is_good() }
         }
         sleep(Duration::from_millis(50)).await;
-        daemon.until("it runs", |_| true).await;
+        daemon.until("the daemon runs", |_| true).await;
     }
-    daemon.until("all are delivered", |_| all(0) && all(1)).await;
+    daemon.until("all events are delivered", |_| all(0) && all(1)).await;
     let log = daemon.stop().await;
     for channel in 0..2 {
-        assert_eq!(offsets(&receiver, &format!("c{channel}")), deliverable(&simulator, channel), "each comes once");
+        assert_eq!(
+            offsets(&receiver, &format!("c{channel}")),
+            deliverable(&simulator, channel),
+            "each event exactly once"
+        );
     }
     database.assert_sound().await;
     let away = log.lines("the state cannot be written: channels wait, retrying");

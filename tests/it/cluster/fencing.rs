@@ -1,4 +1,4 @@
-//! An instance that lost a channel writes nothing more for it. A lost answer neither loses nor repeats an event.
+//! An instance that lost a channel commits nothing more for the channel. A lost answer neither loses nor repeats an event.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -83,7 +83,7 @@ async fn a_channel_has_one_owner_and_the_previous_owner_commits_nothing() {
     assert!(matches!(old.advance(&lease, &mut ledger, 1).await, CommitOutcome::Ok));
     old.beat().await;
     new.beat().await;
-    assert!(new.store.claim(CHANNEL).await.unwrap().is_none(), "its owner lives");
+    assert!(new.store.claim(CHANNEL).await.unwrap().is_none(), "the owner is alive");
 
     let (newer, mut loaded) = new.claim().await;
     assert!(newer.epoch > lease.epoch);
@@ -159,7 +159,7 @@ async fn lost_answers_and_connections_lose_and_repeat_nothing() {
             .all(|(channel, expected)| offsets(receiver, &format!("c{channel}")).len() >= expected.len())
     };
     while !all(&receiver) {
-        daemon.until("it runs", |_| true).await;
+        daemon.until("the daemon runs", |_| true).await;
         relay.becomes(if random.random() { Line::CutsAnswers } else { Line::Good });
         sleep(Duration::from_millis(random.random_range(0..50))).await;
         relay.becomes(Line::Good);

@@ -15,14 +15,14 @@ async fn used() -> Option<(Database, Simulator, Receiver, Setup, Daemon)> {
     let (simulator, receiver) = (service(1, 30).await, Receiver::start().await);
     let setup = instance("only", &simulator, &database, &receiver).with_admin();
     let mut daemon = setup.start();
-    daemon.until("all are delivered", |_| offsets(&receiver, "c0").len() >= 30).await;
+    daemon.until("all events are delivered", |_| offsets(&receiver, "c0").len() >= 30).await;
     Some((database, simulator, receiver, setup, daemon))
 }
 
 async fn until_not_ready(daemon: &mut Daemon, why: &str) {
     let admin = Admin::of(daemon).await;
     let says = |answer: &Answered| answer.status == 503 && answer.text.contains(why);
-    admin.until(daemon, "/readyz", "it says why", says).await;
+    admin.until(daemon, "/readyz", "the answer names the reason", says).await;
 }
 
 /// The result of `check --connect` for the database.
@@ -51,7 +51,7 @@ async fn a_dropped_schema_is_not_recreated_and_works_again_once_restored() {
     database.restore();
     simulator.publish(0, 5);
     daemon.until("delivery continues at the cursor", |_| offsets(&receiver, "c0").len() >= 35).await;
-    assert_eq!(offsets(&receiver, "c0"), deliverable(&simulator, 0), "nothing is skipped, nothing comes twice");
+    assert_eq!(offsets(&receiver, "c0"), deliverable(&simulator, 0), "no event is skipped or repeated");
     assert!(examined(&setup).await.0);
     daemon.stop().await;
 }

@@ -133,7 +133,7 @@ impl Instances {
                 (total, since) = (self.arrivals.total(), Instant::now());
             }
             let is_late = since.elapsed() > LONGEST_WAIT;
-            assert!(!is_late, "nothing for {LONGEST_WAIT:?}, and not everything has arrived\n{}", self.shown().await);
+            assert!(!is_late, "no event arrived for {LONGEST_WAIT:?}, but some are missing\n{}", self.shown().await);
             tokio::time::sleep(LOOK_AGAIN).await;
         }
     }
@@ -195,7 +195,7 @@ impl Instances {
     pub(super) async fn look(&mut self) {
         self.arrivals.gather(&self.receiver);
         for daemon in self.all.iter_mut().filter_map(|instance| instance.daemon.as_mut()) {
-            daemon.until("it runs", |_| true).await;
+            daemon.until("the daemon runs", |_| true).await;
         }
     }
 

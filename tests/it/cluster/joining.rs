@@ -54,11 +54,11 @@ async fn instances_with_clocks_two_hours_apart_share_channels_and_take_over() {
     instances.until_live(2).await;
     let owners = "select count(distinct owner) from channeld.channels c join channeld.instances i on i.id = c.owner \
                   where i.heartbeat + i.lease > clock_timestamp()";
-    instances.until_number("they share the channels", owners, 2).await;
+    instances.until_number("both instances own channels", owners, 2).await;
     // Kill the instance whose clock is ahead. If heartbeats used its clock, its last one would be in the future.
     instances.kill(1).await;
     instances.until_live(1).await;
-    instances.until_number("one has all channels", owners, 1).await;
+    instances.until_number("one instance owns all channels", owners, 1).await;
     drop(publishing);
     instances.until_all_arrived().await;
     instances.stop_all().await;
@@ -66,7 +66,7 @@ async fn instances_with_clocks_two_hours_apart_share_channels_and_take_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_down_longer_than_leases_loses_nothing_and_stops_nobody() {
+async fn a_database_down_longer_than_leases_loses_nothing_and_stops_no_instance() {
     let Some(server) = Server::start() else { return skip("PostgreSQL") };
     let mut instances = Instances::new(Database::on(Arc::new(server)).await, 2, options()).await;
     let publishing = instances.publish_every(ONE_EVENT);

@@ -27,7 +27,7 @@ async fn killed_at(point: Point) {
     let Some(database) = Database::new().await else { return };
     let mut instances = Instances::new(database, 2, Options { events: OLD, ..Options::default() }).await;
     instances.start(0);
-    instances.until_number("all is recorded", RECORDED, 20).await;
+    instances.until_number("all events are recorded", RECORDED, 20).await;
     instances.start(1);
     instances.until_live(2).await;
 
@@ -41,15 +41,15 @@ async fn killed_at(point: Point) {
     match point {
         Point::Delivered => {
             let receiver = &instances.receiver;
-            eventually("some are delivered", || (receiver.requests() > requests).then_some(())).await;
+            eventually("some events are delivered", || (receiver.requests() > requests).then_some(())).await;
         }
         Point::Committing => {
             let relay = &instances.get(0).relay;
-            eventually("a commit is on its way", || (relay.held() > 0).then_some(())).await;
+            eventually("the relay holds a commit", || (relay.held() > 0).then_some(())).await;
         }
         Point::Committed => {
             let new = "select count(*) from audit.cursors where through > 20";
-            instances.until_number("a commit is carried out", new, 1).await;
+            instances.until_number("the database has executed a commit", new, 1).await;
         }
     }
     instances.kill(0).await;
@@ -57,12 +57,12 @@ async fn killed_at(point: Point) {
     instances.simulator.publish(0, NEW);
     instances.until_all_arrived().await;
     let last = i64::try_from(OLD + 2 * NEW).unwrap();
-    instances.until_number("all is recorded by the other", RECORDED, last).await;
+    instances.until_number("the other instance has recorded all events", RECORDED, last).await;
 
     // Now the last statements of the dead instance reach the database.
     instances.get(0).relay.becomes(Line::Good);
     let relay = &instances.get(0).relay;
-    eventually("it has arrived", || (relay.connections() == 0).then_some(())).await;
+    eventually("the last statements have arrived", || (relay.connections() == 0).then_some(())).await;
     instances.simulator.publish(0, NEW);
     instances.until_all_arrived().await;
     instances.stop_all().await;
@@ -70,7 +70,7 @@ async fn killed_at(point: Point) {
     let repeats = instances.arrivals.repeats();
     match point {
         Point::Delivered | Point::Committing => assert!((1..=BATCH).contains(&repeats), "{point:?}: {repeats} repeats"),
-        Point::Committed => assert_eq!(repeats, 0, "it was recorded"),
+        Point::Committed => assert_eq!(repeats, 0, "the batch was recorded before the kill"),
     }
 }
 

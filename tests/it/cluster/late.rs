@@ -1,4 +1,4 @@
-//! Statements that the server executes after the client has stopped waiting for them. They must not change newer data.
+//! Statements that the database executes after the instance has stopped waiting for them must not change newer data.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,7 +55,10 @@ async fn a_late_copy_of_a_commit_does_not_replace_newer_ones() {
     assert!(matches!(commit(&instance, &lease, retried).await, CommitOutcome::Ok));
     relay.delivers_late().await;
     assert_eq!(instance.recorded().await, Some(cursor("3")), "the acknowledged commit is not undone");
-    assert!(matches!(instance.advance(&lease, &mut ledger, 4).await, CommitOutcome::Ok), "the channel is still ours");
+    assert!(
+        matches!(instance.advance(&lease, &mut ledger, 4).await, CommitOutcome::Ok),
+        "the instance still owns the channel"
+    );
     assert_eq!(instance.recorded().await, Some(cursor("4")));
 }
 
@@ -98,7 +101,7 @@ async fn a_late_copy_of_a_request_is_not_executed() {
     relay.holds_next(ASK);
     assert!(
         asking.members.ask(to, &request("/first")).await.is_err(),
-        "the operator is told so, and asks for something else"
+        "the request fails, so the operator sends a different one"
     );
     let id = asking.members.ask(to, &request("/second")).await.unwrap();
     assert_eq!(asking.members.look(id, false).await.unwrap(), RequestState::Waiting);
@@ -119,7 +122,7 @@ async fn requests_with_lost_answers_are_executed_once() {
     assert!(asked.members.take().await.is_err());
     relay.becomes(Line::Good);
     assert_eq!(asked.members.take().await.unwrap(), [(id, request)]);
-    assert_eq!(asked.members.take().await.unwrap(), [], "once");
+    assert_eq!(asked.members.take().await.unwrap(), [], "the request is taken once");
 
     let answer = ForwardedResponse { status: 200, body: b"done".to_vec() };
     asked.members.answer(id, &answer).await.unwrap();
@@ -129,7 +132,7 @@ async fn requests_with_lost_answers_are_executed_once() {
     assert!(losing.members.look(id, false).await.is_err());
     relay.becomes(Line::Good);
     assert_eq!(losing.members.look(id, false).await.unwrap(), RequestState::Answered(answer));
-    assert_eq!(database.number("select count(*) from channeld.requests").await, 0, "nothing is left");
+    assert_eq!(database.number("select count(*) from channeld.requests").await, 0, "no request is left");
 }
 
 /// Starts a transaction that executes another copy of a commit, and leaves the transaction open.
@@ -168,13 +171,13 @@ async fn a_retry_removes_rows_that_a_late_copy_inserted() {
     let waiting = async {
         let waits =
             "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
-        until(&database, "the retry waits", waits, &[1]).await;
+        until(&database, "the retry waits for the lock", waits, &[1]).await;
         copy.batch_execute("commit").await.unwrap();
     };
     let (outcome, ()) = tokio::join!(commit(&instance, &lease, retried), waiting);
     assert!(matches!(outcome, CommitOutcome::Ok), "{outcome:?}");
     let left: Vec<Key> = instance.store.entries(CHANNEL).await.unwrap().into_keys().collect();
-    assert_eq!(left, [Key::Cursor("sink".into())], "nothing is owed any more");
+    assert_eq!(left, [Key::Cursor("sink".into())], "no late event is left");
 }
 
 #[tokio::test]
@@ -188,5 +191,5 @@ async fn an_abandoned_statement_does_not_keep_waiting_in_the_server() {
     let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
     until(&database, "nothing waits", waits, &[0]).await;
     locking.batch_execute("rollback").await.unwrap();
-    assert_eq!(instance.recorded().await, None::<Value>, "it was not executed afterwards either");
+    assert_eq!(instance.recorded().await, None::<Value>, "the abandoned commit was not executed later either");
 }

@@ -27,7 +27,7 @@ impl Pair {
         daemons[0].until_logged("these instances live").await;
         let shares = "select count(*) from channeld.channels where owner is not null group by owner";
         until(&database, "the channels are shared evenly", shares, &[1, 1]).await;
-        until_status(&setups[0], "all is known", |status| {
+        until_status(&setups[0], "both channels are idle and both instances are listed", |status| {
             let shares = status["instances"].as_array().unwrap().iter().map(|it| it["channels"].as_u64().unwrap());
             let is_idle = channels(status).iter().all(|channel| channel["state"] == "idle");
             is_idle && status["ready"] == true && shares.eq([1, 1])
@@ -41,7 +41,7 @@ impl Pair {
         let cluster = self.setups[0].tell(&["cluster", "--json"]).await.json().remove(0);
         ["a", "b"].map(|name| {
             let channel = channels(&cluster).iter().find(|channel| channel["owner"] == name).cloned();
-            channel.unwrap_or_else(|| panic!("{name} owns nothing: {cluster:#}"))["channel"]
+            channel.unwrap_or_else(|| panic!("{name} owns no channel: {cluster:#}"))["channel"]
                 .as_str()
                 .unwrap()
                 .to_owned()
@@ -62,7 +62,7 @@ fn channels(report: &Value) -> &[Value] {
 #[tokio::test]
 async fn a_command_reaches_the_channels_owner_from_any_instance() {
     let Some(mut pair) = Pair::start().await else { return };
-    let report = until_status(&pair.setups[0], "both are shown", |_| true).await;
+    let report = until_status(&pair.setups[0], "the status has both channels", |_| true).await;
     let shown: Vec<_> = channels(&report).iter().map(|channel| (&channel["channel"], &channel["lag_events"])).collect();
     assert_eq!(shown, [(&"c0".into(), &0.into()), (&"c1".into(), &0.into())], "{report:#}");
     let table = String::from_utf8(pair.setups[0].tell(&["status"]).await.out).unwrap();
@@ -84,7 +84,7 @@ async fn a_command_reaches_the_channels_owner_from_any_instance() {
     let reached = pair.setups[0].tell(&["quarantine", "drop", &pair.owned().await[1], "7", "--yes"]).await;
     assert!(
         reached.code == Some(64) && reached.errors.contains("event 7 of channel"),
-        "the owner's words: {reached:?}"
+        "the owner's message: {reached:?}"
     );
     assert_eq!(pair.receiver.received(), before);
     for name in ["c0", "c1"] {
@@ -129,12 +129,12 @@ async fn a_hanging_owner_is_reported_and_the_next_owner_runs_the_command() {
     let Some(pair) = Pair::start().await else { return };
     let [_, of_b] = pair.owned().await;
     pair.daemons[1].signal(Signal::STOP);
-    let report = until_status(&pair.setups[0], "it hangs", |_| true).await;
+    let report = until_status(&pair.setups[0], "the instance hangs", |_| true).await;
     let says = |report: &Value| report["reasons"].to_string().contains("instance b: its status is unknown");
     assert!(says(&report), "{report:#}");
     let told = pair.setups[0].tell(&["pause", &of_b]).await;
     assert_eq!(told.code, Some(0), "{told:?}");
-    let report = until_status(&pair.setups[0], "the other is dead", |status| !says(status)).await;
+    let report = until_status(&pair.setups[0], "the hanging instance counts as dead", |status| !says(status)).await;
     let paused = channels(&report).iter().find(|channel| channel["channel"] == *of_b).unwrap();
     assert_eq!(paused["state"], "paused", "{report:#}");
     pair.daemons[1].signal(Signal::CONT);
@@ -175,7 +175,7 @@ async fn instances_with_different_configurations_show_the_differences() {
     let lacking: Vec<_> = instances.as_array().unwrap().iter().map(|it| it["not_configured"].clone()).collect();
     assert_eq!(lacking, [json!([]), json!([]), json!(["c1"])], "{instances:#}");
     let counted = |answer: &Answered| answer.text.contains("channeld_channels_not_configured 1\n");
-    admin.until(&mut daemon, "/metrics", "it counts what it does not configure", counted).await;
+    admin.until(&mut daemon, "/metrics", "the metric counts the channels that are not configured", counted).await;
     daemon.stop().await;
     pair.stop().await;
 }

@@ -1,4 +1,4 @@
-//! A standby is promoted that lacks the last commits and claims.
+//! A standby database that lacks the last commits and claims is promoted. No event is lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,9 +24,9 @@ async fn a_promoted_standby_without_recent_commits_loses_nothing() {
     let publishing = instances.publish_every(Duration::from_secs(1));
     (0..2).for_each(|instance| instances.start(instance));
     let shared = "select count(distinct owner) from channeld.channels";
-    instances.until_number("they share the channels", shared, 2).await;
+    instances.until_number("both instances own channels", shared, 2).await;
     let moves = |arrivals: &Arrivals| (0..CHANNELS).all(|channel| arrivals.count(channel) > 10);
-    instances.until("every channel moves", moves).await;
+    instances.until("every channel delivers", moves).await;
     let primary = instances.database.server.clone();
     primary.is_followed_by(&standby).await;
 
@@ -37,7 +37,9 @@ async fn a_promoted_standby_without_recent_commits_loses_nothing() {
     instances.until_live(1).await;
     let of_a_live_one = "select count(*) from channeld.channels c join channeld.instances i on i.id = c.owner \
                          where i.heartbeat + i.lease > clock_timestamp()";
-    instances.until_number("the other has all channels", of_a_live_one, i64::try_from(CHANNELS).unwrap()).await;
+    instances
+        .until_number("the other instance owns all channels", of_a_live_one, i64::try_from(CHANNELS).unwrap())
+        .await;
     instances.go_on_for(Duration::from_secs(2)).await;
     let highest = "select max(through) from audit.cursors";
     let epochs = "select max(epoch) from audit.channels";
@@ -62,5 +64,5 @@ async fn a_promoted_standby_without_recent_commits_loses_nothing() {
     instances.database.assert_sound().await;
     let older =
         format!("select count(*) from audit.channels where is_commit and epoch > {known_epoch} and epoch <= {epoch}");
-    assert_eq!(instances.database.number(&older).await, 0, "no epoch of a lost claim records");
+    assert_eq!(instances.database.number(&older).await, 0, "no commit has the epoch of a lost claim");
 }

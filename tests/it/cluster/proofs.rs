@@ -42,7 +42,7 @@ async fn each_proof_shown_by_two_channels_at_once_belongs_to_one() {
         let backwards: Vec<_> = all.iter().rev().copied().collect();
         let (one, other) = tokio::join!(stores[0].show(channels[0], &all), stores[1].show(channels[1], &backwards));
         let (one, other) = (one.unwrap(), other.unwrap());
-        assert_eq!(one.len() + other.len(), all.len(), "each was shown by one before the other");
+        assert_eq!(one.len() + other.len(), all.len(), "each proof belongs to exactly one channel");
         assert!(one.iter().all(|(_, place)| place.channel_id == channels[1]));
     }
     let twice = proofs([7, 7, 7].into_iter());
@@ -66,7 +66,7 @@ async fn a_recorded_proof_survives_a_kill_of_the_server() {
     database.server.kill();
     database.server.run();
     let known = store(&database).show(second, &shown).await.unwrap();
-    assert_eq!(known.len(), shown.len(), "they belong to the channel that showed them before the crash");
+    assert_eq!(known.len(), shown.len(), "the proofs belong to the channel that showed them before the crash");
 }
 
 #[tokio::test]
@@ -76,7 +76,7 @@ async fn only_about_the_newest_proofs_of_all_channels_are_remembered() {
     let (all, bound) = (u32::try_from(2 * PROOFS).unwrap(), u32::try_from(PROOFS).unwrap());
     show_all(&store, channels[0], 0..all).await;
     let few = format!("select (count(*) < {})::int::bigint from channeld.proofs", bound + bound / 10);
-    until(&database, "old ones are forgotten", &few, &[1]).await;
+    until(&database, "old proofs are forgotten", &few, &[1]).await;
     let last = proofs(all - bound..all);
     assert_eq!(store.show(channels[1], &last).await.unwrap().len(), PROOFS);
 }
@@ -90,7 +90,7 @@ async fn a_busy_channel_does_not_evict_the_last_thousand_proofs_of_a_quiet_one()
     show_all(&store, quiet, 0..2 * kept).await;
     show_all(&store, busy, 2 * kept..2 * kept + bound + bound / 5).await;
     let left = format!("select count(*) from channeld.proofs where channel_id = '{quiet}'");
-    until(&database, "the quiet channel has its share left", &left, &[i64::from(kept)]).await;
+    until(&database, "the quiet channel keeps its share", &left, &[i64::from(kept)]).await;
     let known = store.show(third, &proofs(kept..2 * kept)).await.unwrap();
     assert!(known.len() == PROOFS_OF_A_CHANNEL && known.iter().all(|(_, place)| place.channel_id == quiet));
 }

@@ -107,7 +107,7 @@ impl Run {
     async fn recover(&mut self) {
         let since = Instant::now();
         self.instances
-            .until("every channel moves", |arrivals| {
+            .until("every channel delivers", |arrivals| {
                 (0..CHANNELS).all(|channel| arrivals.next_after(channel, since).is_some())
             })
             .await;

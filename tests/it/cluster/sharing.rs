@@ -16,17 +16,17 @@ async fn two_instances_share_the_channels_and_one_takes_over_when_the_other_is_k
         (0..CHANNELS)
             .all(|channel| offsets(receiver, &format!("c{channel}")).len() >= deliverable(&simulator, channel).len())
     };
-    one.until("all are delivered", |_| all(&receiver)).await;
+    one.until("all events are delivered", |_| all(&receiver)).await;
     let shares = "select count(*) from channeld.channels where owner is not null group by owner";
     until(&database, "the channels are shared evenly", shares, &[2, 2]).await;
     other.kill().await;
     for channel in 0..CHANNELS {
         simulator.publish(channel, 10);
     }
-    one.until("all are delivered, by one", |_| all(&receiver)).await;
+    one.until("the remaining instance delivers all events", |_| all(&receiver)).await;
     one.stop().await;
     for channel in 0..CHANNELS {
         let found = offsets(&receiver, &format!("c{channel}"));
-        assert_eq!(found, deliverable(&simulator, channel), "nothing is lost, nothing comes twice, and in order");
+        assert_eq!(found, deliverable(&simulator, channel), "no event is lost or repeated, and the order is right");
     }
 }

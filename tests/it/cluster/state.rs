@@ -1,4 +1,4 @@
-//! A single instance with its state in PostgreSQL keeps the same promises as with sled.
+//! A single instance with its state in PostgreSQL continues from its cursor after a kill, as with sled.
 
 use std::collections::BTreeSet;
 
@@ -13,12 +13,12 @@ async fn a_killed_instance_continues_from_its_cursor() {
     let expected: BTreeSet<_> = deliverable(&simulator, 0).into_iter().collect();
 
     let mut daemon = setup.start();
-    daemon.until("some are delivered", |_| receiver.received() > 40).await;
+    daemon.until("some events are delivered", |_| receiver.received() > 40).await;
     daemon.kill().await;
     let before = receiver.received();
     let mut daemon = setup.start();
     let all = |receiver: &Receiver| offsets(receiver, "c0").into_iter().collect::<BTreeSet<_>>() == expected;
-    daemon.until("all are delivered", |_| all(&receiver)).await;
+    daemon.until("all events are delivered", |_| all(&receiver)).await;
     daemon.stop().await;
     assert!(
         receiver.received() <= expected.len() + 8,

@@ -1,4 +1,4 @@
-//! The system clock is stepped back or forward while the daemon runs. The proof timeout does not depend on the clock:
+//! The system clock is stepped back or forward while the daemon runs. The proof timeout does not depend on this clock, so
 //! no event is rejected, lost or delivered twice.
 
 use std::time::SystemTime;
@@ -51,7 +51,9 @@ impl Rig {
         let last = self.simulator.offsets(0).last().unwrap().0;
         let recorded = |mirror: &str| ["file", "hook"].iter().all(|s| mirror.contains(&format!(r#""{s}": {last}"#)));
         let mirror = self.setup.path("state/cursors.json");
-        daemon.until("it is recorded", |_| recorded(&std::fs::read_to_string(&mirror).unwrap_or_default())).await;
+        daemon
+            .until("both cursors are recorded", |_| recorded(&std::fs::read_to_string(&mirror).unwrap_or_default()))
+            .await;
     }
 
     /// Waits until the daemon's log shows a clock that is this number of seconds ahead of the system clock.
@@ -73,7 +75,7 @@ impl Rig {
         for mut delivered in [self.setup.offsets("c0"), offsets(&self.receiver.delivered())] {
             assert!(delivered.iter().filter(|offset| !self.late.contains(offset)).is_sorted(), "{delivered:?}");
             delivered.sort_unstable();
-            assert_eq!(delivered, expected, "everything, and nothing twice");
+            assert_eq!(delivered, expected, "each event exactly once");
         }
         let ledger = self.setup.ledger(self.simulator.announcement().channels[0]).await;
         assert!(ledger.late().is_empty() && ledger.quarantined().is_empty());
@@ -96,7 +98,7 @@ async fn a_clock_set_back_by_a_day_loses_nothing_and_times_nothing_out() {
     rig.until_all(&mut daemon, "events arrive after the step").await;
     rig.until_clock(&mut daemon, -DAY).await;
     rig.prove(0);
-    rig.until_all(&mut daemon, "a proof comes after the step").await;
+    rig.until_all(&mut daemon, "the event whose proof arrives after the step is delivered").await;
     let log = daemon.stop().await;
     assert_eq!(log.lines(REJECTED), [] as [serde_json::Value; 0]);
 
@@ -107,7 +109,7 @@ async fn a_clock_set_back_by_a_day_loses_nothing_and_times_nothing_out() {
     for number in 1..rig.late.len() {
         rig.prove(number);
     }
-    rig.until_all(&mut daemon, "the other proofs come after a restart").await;
+    rig.until_all(&mut daemon, "the events whose proofs arrive after a restart are delivered").await;
     let log = daemon.stop().await;
     assert_eq!(log.lines(REJECTED), [] as [serde_json::Value; 0]);
     rig.assert_whole().await;
@@ -125,19 +127,19 @@ async fn a_clock_set_forward_by_two_days_times_nothing_out() {
     rig.until_all(&mut daemon, "events arrive after the step").await;
     rig.until_clock(&mut daemon, 2 * DAY).await;
     rig.prove(0);
-    rig.until_all(&mut daemon, "a proof comes after the step").await;
+    rig.until_all(&mut daemon, "the event whose proof arrives after the step is delivered").await;
     assert!(daemon.stop().await.lines(REJECTED).is_empty());
 
     // The other late event was first seen when the clock was two days ahead.
     rig.clock.set(0);
     let mut daemon = rig.setup.start();
     rig.publish();
-    rig.until_all(&mut daemon, "events arrive with the clock put right").await;
+    rig.until_all(&mut daemon, "events arrive after the clock was corrected").await;
     rig.until_clock(&mut daemon, 0).await;
     for number in 1..rig.late.len() {
         rig.prove(number);
     }
-    rig.until_all(&mut daemon, "the proofs come").await;
+    rig.until_all(&mut daemon, "the events whose proofs arrive are delivered").await;
     assert!(daemon.stop().await.lines(REJECTED).is_empty());
     rig.assert_whole().await;
 }

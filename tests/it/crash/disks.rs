@@ -34,7 +34,7 @@ async fn a_full_disk_of_the_file_sink_is_retried() {
     let said = log.lines(REFUSED);
     assert!(said[0]["error"].as_str().unwrap().contains("No space left on device"), "{said:?}");
     std::fs::remove_file(filling).unwrap();
-    daemon.until("it has what waited", |_| lines().len() == 60).await;
+    daemon.until("the file has the events that waited", |_| lines().len() == 60).await;
     daemon.stop().await;
 
     assert_eq!(offsets(&lines()), deliverable(&simulator, 0));
@@ -71,7 +71,7 @@ async fn a_state_on_a_full_or_read_only_disk_ends_the_daemon_with_the_reason_and
         assert_eq!(ended.code, Some(1), "{case}: {}", ended.log.0);
         assert!(ended.log.at("ERROR").iter().any(|line| line.to_string().contains(why)), "{case}: {}", ended.log.0);
 
-        // The daemon does not start while the fault lasts, and says why.
+        // While the fault lasts, the daemon does not start, and logs the reason.
         let ended = setup.start().ended().await;
         assert_eq!(ended.code, Some(1), "{case}: {}", ended.log.0);
         assert!(ended.log.at("ERROR").iter().any(|line| line.to_string().contains(why)), "{case}: {}", ended.log.0);
@@ -82,7 +82,7 @@ async fn a_state_on_a_full_or_read_only_disk_ends_the_daemon_with_the_reason_and
         let mut daemon = setup.start();
         daemon.until("everything arrives", |_| setup.lines() >= expected.len()).await;
         daemon
-            .until("everything is posted", |_| {
+            .until("the webhook has every event", |_| {
                 receiver.delivered().last().map(|last| last.offset) == expected.last().copied()
             })
             .await;
@@ -98,12 +98,12 @@ async fn a_state_on_a_full_or_read_only_disk_ends_the_daemon_with_the_reason_and
 }
 
 #[tokio::test]
-async fn a_state_directory_that_is_removed_under_it_ends_it_with_the_reason_and_loses_nothing() {
+async fn a_removed_state_directory_ends_the_daemon_with_the_reason_and_loses_nothing() {
     let simulator = service(20).await;
     let setup = Setup::reading(&simulator).with("api.page_limit", PAGE);
     let mut daemon = setup.start();
     daemon.until("the first events arrive", |_| setup.lines() == 20).await;
-    daemon.until("they are recorded", |_| recorded(&setup, 20)).await;
+    daemon.until("the first events are recorded", |_| recorded(&setup, 20)).await;
 
     std::fs::remove_dir_all(setup.path("state")).unwrap();
     simulator.publish(0, 5);

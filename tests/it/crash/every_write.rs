@@ -152,7 +152,7 @@ impl Rig {
         let ascending = in_time(in_file.clone());
         assert!(ascending.is_sorted(), "{what}: {in_file:?}");
         in_file.sort_unstable();
-        assert_eq!(in_file, expected, "{what}: each exactly once");
+        assert_eq!(in_file, expected, "{what}: each event exactly once");
         let posted = offsets(&self.receiver.delivered());
         assert_eq!(posted.iter().copied().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>(), expected, "{what}");
         let ledger = self.setup.ledger(self.simulator.announcement().channels[0]).await;
@@ -182,7 +182,7 @@ async fn sweep(life: Life, strikes: &[Strike], sample: u64) {
     let rig = Rig::new(life).await;
     let whole = rig.run(None).await;
     assert_eq!(whole.code, Some(0), "{}", whole.log.0);
-    rig.recover("after a run that nothing struck").await;
+    rig.recover("after a run without a strike").await;
 
     for &strike in strikes {
         let points = chosen(whole.points, sample);
@@ -224,12 +224,12 @@ async fn struck(life: Life, point: u64, strike: Strike) -> (bool, usize) {
     match strike {
         Strike::Kill | Strike::KillHalfway => assert_eq!(traces.code.is_none(), struck, "{what}:\n{}", traces.log.0),
         Strike::Freeze(errno) | Strike::Fail(errno) if struck && traces.code != Some(0) => {
-            assert_ne!(traces.code, Some(101), "{what}: it panicked\n{}", traces.log.0);
+            assert_ne!(traces.code, Some(101), "{what}: the daemon panicked\n{}", traces.log.0);
             let troubles = [traces.log.at("ERROR"), traces.log.at("WARN")].concat();
             let why = std::io::Error::from(errno).to_string();
             let why = why.split(" (os").next().unwrap();
             let says = |line: &serde_json::Value| line["error"].as_str().is_some_and(|error| error.contains(why));
-            assert!(troubles.iter().any(says), "{what}: it does not say why\n{}", traces.log.0);
+            assert!(troubles.iter().any(says), "{what}: the log does not contain the reason\n{}", traces.log.0);
         }
         Strike::Freeze(_) | Strike::Fail(_) => {}
     }
@@ -302,7 +302,7 @@ async fn a_late_delivery_before_a_kill_is_not_repeated_two_restarts_later() {
     let mut daemon = setup.start();
     daemon.until_logged("channel started").await;
     daemon
-        .until("it has been settled", |_| {
+        .until("the late event is settled", |_| {
             let mirror = std::fs::read_to_string(setup.path("state/cursors.json")).unwrap_or_default();
             !mirror.contains(&format!(r#""{late}": "#))
         })
@@ -311,5 +311,5 @@ async fn a_late_delivery_before_a_kill_is_not_repeated_two_restarts_later() {
 
     let mut in_file = setup.offsets("c0");
     in_file.sort_unstable();
-    assert_eq!(in_file, deliverable(&simulator, 0), "each exactly once");
+    assert_eq!(in_file, deliverable(&simulator, 0), "each event exactly once");
 }

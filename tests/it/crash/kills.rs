@@ -22,7 +22,7 @@ const IN_HAND: usize = 8;
 const SAMPLE: (usize, usize) = (2_000, 12);
 const FULL: (usize, usize) = (50_000, 60);
 
-/// Every kill whose number is a multiple of this comes while the daemon starts.
+/// A kill whose number is a multiple of this happens while the daemon starts.
 const EARLY: usize = 6;
 const STARTING: Duration = Duration::from_millis(60);
 
@@ -184,7 +184,7 @@ async fn repeated_kills_under_load_lose_nothing_and_repeat_at_most_a_batch_each(
             tokio::time::sleep(after).await;
         }
         daemon
-            .while_it_moves("the moment comes", |_| {
+            .while_it_moves("the moment of the kill comes", |_| {
                 rig.make_trouble();
                 if rig.has_come(moment) { None } else { Some(rig.moved()) }
             })
@@ -211,12 +211,16 @@ async fn repeated_kills_under_load_lose_nothing_and_repeat_at_most_a_batch_each(
     assert!(log.lines("channel failed because of a defect: restarting it").is_empty());
 
     let expected = deliverable(&rig.simulator, 0);
-    assert!(!late.is_empty() && expected.len() < events, "late and forged events were there");
+    assert!(!late.is_empty() && expected.len() < events, "some events were late and some were forged");
     in_the_file(&rig.setup, &expected, &late);
     let repeats = in_the_webhook(&rig.receiver, &expected, &lives);
     let ledger = rig.setup.ledger(rig.simulator.announcement().channels[0]).await;
     let quarantined: Vec<_> = ledger.quarantined().keys().map(|key| key.offset.get()).collect();
-    assert_eq!(quarantined, of(&truth, Honesty::Forged).collect::<Vec<_>>(), "the forged ones, no other");
+    assert_eq!(
+        quarantined,
+        of(&truth, Honesty::Forged).collect::<Vec<_>>(),
+        "exactly the forged events are quarantined"
+    );
     println!("killed at (lines, posts): {at:?}");
     println!(
         "{events} events, {} of them late, {kills} kills, {} repeats at the webhook, at most {} after one kill; {:?}",
@@ -235,9 +239,9 @@ fn of(truth: &[(i64, Honesty)], kind: Honesty) -> impl Iterator<Item = i64> {
 fn in_the_file(setup: &Setup, expected: &[i64], late: &BTreeSet<i64>) {
     let mut in_file = setup.offsets("c0");
     let in_time: Vec<_> = in_file.iter().filter(|offset| !late.contains(*offset)).collect();
-    assert!(in_time.is_sorted(), "ascending apart from late events");
+    assert!(in_time.is_sorted(), "the order is ascending, except for late events");
     in_file.sort_unstable();
-    assert_eq!(in_file, expected, "each exactly once");
+    assert_eq!(in_file, expected, "each event exactly once");
 }
 
 /// Asserts that every event arrived, that each repeat has the original id and comes in a later run, and that each kill
@@ -248,19 +252,19 @@ fn in_the_webhook(receiver: &Receiver, expected: &[i64], lives: &[usize]) -> Vec
     let mut repeats = vec![0; lives.len()];
     for (place, (delivered, id)) in posted.iter().zip(&ids).enumerate() {
         if let Some((first, before)) = seen.insert(delivered.offset, (id, place)) {
-            assert_eq!(first, id, "a repeat has the same id");
+            assert_eq!(first, id, "a repeated event has the same id");
             let life = |place| lives.partition_point(|began| *began <= place);
             let mut life_before = life(before);
             if life_before == life(place) {
                 // A request that was in flight during the kill can be recorded a moment later, as the first request of
                 // the next run.
-                assert_eq!(before, lives[life_before - 1], "twice in one life: {id}");
+                assert_eq!(before, lives[life_before - 1], "delivered twice in one run: {id}");
                 life_before -= 1;
             }
             repeats[life_before] += 1;
         }
     }
-    assert_eq!(seen.into_keys().collect::<Vec<_>>(), expected, "each at least once");
+    assert_eq!(seen.into_keys().collect::<Vec<_>>(), expected, "each event at least once");
     assert!(repeats.iter().all(|repeats| *repeats <= IN_HAND), "more than a batch after a kill: {repeats:?}");
     repeats
 }

@@ -60,7 +60,7 @@ async fn a_missing_or_damaged_database_is_restored_from_its_mirror() {
         daemon.until_logged("channel started").await;
         daemon.until("the backlog arrives", |_| setup.lines() == 45 && receiver.received() == 45).await;
         daemon
-            .until("the late one is set aside", |_| {
+            .until("the late event is set aside", |_| {
                 std::fs::read_to_string(setup.path("state/cursors.json"))
                     .is_ok_and(|json| json.matches("46").count() >= 3)
             })
@@ -74,7 +74,7 @@ async fn a_missing_or_damaged_database_is_restored_from_its_mirror() {
         daemon.until("the rest arrives", |_| setup.lines() >= 51 && receiver.received() >= 51).await;
         let log = daemon.stop().await;
 
-        assert!(log.0.contains("cursors.json"), "{case}: an operator is told");
+        assert!(log.0.contains("cursors.json"), "{case}: the log tells the operator");
         let sorted = |mut offsets: Vec<i64>| {
             offsets.sort_unstable();
             offsets
@@ -95,7 +95,7 @@ async fn a_torn_mirror_is_a_warning_and_without_a_database_an_error() {
     tear();
     let mut daemon = setup.start();
     simulator.publish(0, 1);
-    daemon.until("it goes on", |_| setup.lines() == 46).await;
+    daemon.until("delivery continues", |_| setup.lines() == 46).await;
     assert_eq!(daemon.stop().await.at("WARN").len(), 1);
 
     tear();
@@ -119,7 +119,7 @@ async fn a_state_missing_from_its_directory_is_not_treated_as_new() {
     let checked = setup.tell(&["check"]).await;
     let said = String::from_utf8_lossy(&checked.out);
     assert!(said.contains("is gone") && said.contains("state.json"), "{said}");
-    assert!(!setup.path("state/sled").exists(), "nothing was made");
+    assert!(!setup.path("state/sled").exists(), "no new state was created");
 
     // An operator decides to start with a new state.
     std::fs::remove_file(setup.path("state/state.json")).unwrap();
@@ -127,7 +127,7 @@ async fn a_state_missing_from_its_directory_is_not_treated_as_new() {
     setup.run_until_lines(46).await;
 }
 
-/// Once, a flipped bit made the database drop every entry after it, and the daemon still reported ready.
+/// Earlier, a flipped bit made the database drop every later entry, and the daemon still reported that it was ready.
 #[tokio::test]
 async fn losses_from_a_flipped_bit_are_reported_until_acknowledged() {
     let simulator = service().await;
@@ -147,14 +147,14 @@ async fn losses_from_a_flipped_bit_are_reported_until_acknowledged() {
     let mut daemon = setup.start();
     daemon.until_logged("channel started").await;
     simulator.publish(0, 1);
-    daemon.until("it goes on", |_| setup.lines() == good + 1).await;
+    daemon.until("delivery continues", |_| setup.lines() == good + 1).await;
     let status = setup.tell(&["status", "--json"]).await.json().remove(0);
     let kept = status["channels"][0]["quarantined"].as_u64().unwrap();
     let lost = status["lost"]["quarantined"].as_u64().unwrap();
     assert!(lost > 0 && kept + lost >= 20, "{kept} kept, {lost} lost");
     assert_eq!(status["ready"], false);
     let aside = Path::new(status["lost"]["kept"].as_str().unwrap());
-    assert_eq!(std::fs::read(aside.join("db")).unwrap(), bytes, "as it was found");
+    assert_eq!(std::fs::read(aside.join("db")).unwrap(), bytes, "the damaged file is unchanged");
 
     assert_eq!(setup.tell(&["state", "acknowledge"]).await.code, Some(0));
     let status = setup.tell(&["status", "--json"]).await.json().remove(0);
@@ -181,11 +181,11 @@ async fn a_state_directory_open_to_others_is_refused() {
     let mut daemon = setup.start();
     daemon.until("the backlog arrives", |_| setup.lines() == 45).await;
     let admin = Admin::of(&mut daemon).await;
-    // A commit that is being written when the directory goes ends the daemon.
+    // Wait for the commit: if the directory disappeared during the commit, the daemon would end.
     let is_recorded = |daemon: &Daemon| daemon.log().lines("batch recorded").iter().any(|line| line["offset"] == 45);
     daemon.until("the backlog is recorded", is_recorded).await;
     std::fs::rename(&state, setup.path("elsewhere")).unwrap();
     let noticed = |answer: &Answered| answer.status == 503 && answer.text.contains("is gone");
-    admin.until(&mut daemon, "/readyz", "it is noticed", noticed).await;
+    admin.until(&mut daemon, "/readyz", "the daemon reports the missing directory", noticed).await;
     daemon.stop().await;
 }

@@ -1,4 +1,4 @@
-//! A stop and a restart lose nothing. They repeat nothing, except an event that a hanging sink has not answered.
+//! A stop and a restart lose no event. They repeat no event, except an event that a hanging sink has not answered.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ async fn a_stop_in_the_middle_of_a_batch_lets_it_finish() {
         let setup = webhook_only(&simulator, &receiver).with("api.page_limit", 25);
         receiver.always(Some(Reply::Slow(Duration::from_millis(10))));
         let mut daemon = setup.start();
-        daemon.until("some of a batch has arrived", |_| receiver.received() >= 30).await;
+        daemon.until("a part of the batch has arrived", |_| receiver.received() >= 30).await;
         daemon.signal(signal);
         let ended = daemon.ended().await;
 
@@ -52,10 +52,10 @@ async fn a_stop_does_not_wait_for_a_sink_that_refuses() {
     let receiver = Receiver::start().await;
     let setup = webhook_only(&simulator, &receiver).with("sinks.hook.timeout", "200ms").with("api.page_limit", 25);
     let mut daemon = setup.start();
-    daemon.until("some arrive", |_| receiver.received() >= 30).await;
+    daemon.until("some events arrive", |_| receiver.received() >= 30).await;
     receiver.always(Some(Reply::Refuse(503, Some(3600))));
     let before = receiver.requests();
-    daemon.until("it refuses", |_| receiver.requests() > before).await;
+    daemon.until("the webhook refuses", |_| receiver.requests() > before).await;
     daemon.stop().await;
 
     receiver.always(None);
@@ -71,29 +71,33 @@ async fn a_hanging_sink_delays_a_stop_by_the_grace_period_at_most() {
     let setup = webhook_only(&simulator, &receiver).with("shutdown_grace", "300ms");
     receiver.always(Some(Reply::Hang));
     let mut daemon = setup.start();
-    daemon.until("it hangs", |_| receiver.requests() == 1).await;
+    daemon.until("the webhook has a request and hangs", |_| receiver.requests() == 1).await;
     let asked = Instant::now();
     daemon.signal(Signal::TERM);
     let ended = daemon.ended().await;
 
     assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
-    assert_eq!(ended.code, Some(0), "stopped as asked, and nothing is lost");
+    assert_eq!(ended.code, Some(0), "a requested stop that loses no event");
     assert_eq!(ended.log.at("WARN").len(), 1, "{:?}", ended.log.at("WARN"));
     receiver.always(None);
     let expected = deliverable(&simulator, 0);
     run_to_the_end(&setup, &receiver, &expected).await;
     let (first, rest) = (offsets(&receiver.delivered())[0], offsets(&receiver.delivered())[1..].to_vec());
-    assert_eq!((first, rest), (expected[0], expected), "the one in doubt is repeated, nothing is lost");
+    assert_eq!(
+        (first, rest),
+        (expected[0], expected),
+        "only the event without an answer is repeated, and no event is lost"
+    );
 }
 
 #[tokio::test]
-async fn a_second_signal_ends_it_at_once() {
+async fn a_second_signal_ends_the_daemon_at_once() {
     let simulator = service().await;
     let receiver = Receiver::start().await;
     let setup = webhook_only(&simulator, &receiver);
     receiver.always(Some(Reply::Hang));
     let mut daemon = setup.start();
-    daemon.until("it hangs", |_| receiver.requests() == 1).await;
+    daemon.until("the webhook has a request and hangs", |_| receiver.requests() == 1).await;
     daemon.signal(Signal::TERM);
     daemon.until_logged("stopping: finishing and recording the current batch").await;
     let asked = Instant::now();

@@ -1,6 +1,6 @@
-//! Everything that the daemon counts as processed is on the disk. A kill cannot test this, because the system keeps
-//! unsynced writes. These tests check the recorded writes, syncs and renames: the daemon must never rely on something
-//! that a power loss would undo.
+//! Everything that the daemon counts as processed is on the disk. A kill cannot test this, because the operating system
+//! still writes unsynced data after a kill. These tests trace the daemon's writes, syncs and renames: the daemon must never
+//! rely on a change that a power loss would undo.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -65,7 +65,7 @@ impl Disk {
             Change::Write(path) => {
                 if path == self.path("events.jsonl") {
                     self.is_recorded = false;
-                    self.require("a batch is written before the one before is recorded", Self::is_mirror)?;
+                    self.require("a batch is written before the previous batch is recorded", Self::is_mirror)?;
                 }
                 self.written.insert(path);
             }
@@ -78,7 +78,7 @@ impl Disk {
             }
             Change::Create(path) => {
                 if self.named.contains(&path) && !path.ends_with("..events.jsonl.index.tmp") {
-                    return Err(format!("{} is made anew before it has its other name for good", path.display()));
+                    return Err(format!("{} is created again before its rename is synced", path.display()));
                 }
                 self.named.insert(path);
             }
@@ -146,7 +146,7 @@ async fn changes(setup: &Setup, events: usize) -> Vec<Change> {
 }
 
 #[tokio::test]
-async fn processed_events_are_on_the_disk() {
+async fn processed_events_are_synced_to_the_disk() {
     if !can_trace() {
         return;
     }

@@ -33,7 +33,7 @@ fn put_state(setup: &Setup) {
 }
 
 #[tokio::test]
-async fn a_state_of_format_1_continues_with_everything_it_kept() {
+async fn a_state_of_format_1_continues_with_every_event_that_it_stored() {
     let (simulator, receiver) = (service().await, Receiver::start().await);
     let setup = Setup::reading(&simulator).with_webhook("hook", &receiver);
     put_state(&setup);

@@ -116,7 +116,10 @@ fn assert_proved(delivered: &Delivered, signed: &str, simulator: &Simulator) {
     assert!(workflows.into_iter().any(|id| delivered.verification["workflow_id"] == id.to_string()));
     let execution_id = delivered.verification["execution_id"].as_str().unwrap();
     let report = proof_of(&delivered.event)["ocr_report"].to_string();
-    assert!(execution_id.len() == 2 + 64 && report.contains(&execution_id[2..]), "{execution_id} is of the report");
+    assert!(
+        execution_id.len() == 2 + 64 && report.contains(&execution_id[2..]),
+        "{execution_id} is part of the report"
+    );
 }
 
 fn proof_of(event: &serde_json::value::RawValue) -> Value {

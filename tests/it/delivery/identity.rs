@@ -1,4 +1,4 @@
-//! The history of the service, the sinks and the state are compared before any of them is believed.
+//! The service's history, the contents of the sinks and the state are compared before the daemon relies on any of them.
 
 use std::fs;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -88,7 +88,7 @@ async fn an_event_visible_out_of_order_is_delivered_late_and_once_in_every_readi
             let (setup, receiver) = (&setup, &receiver);
             move |_: &Daemon| setup.lines() == lines && receiver.received() == lines
         };
-        daemon.until("the visible ones arrive", both(14)).await;
+        daemon.until("the visible events arrive", both(14)).await;
         shown.change(|events| events.extend(plain([11, 16, 17])));
         daemon.until("the late event arrives too", both(17)).await;
         let log = daemon.stop().await;
@@ -116,7 +116,7 @@ async fn an_event_that_becomes_visible_while_the_daemon_is_stopped_is_delivered_
 }
 
 #[tokio::test]
-async fn a_service_with_another_history_is_not_believed_until_an_operator_accepts_it() {
+async fn events_of_a_changed_history_are_quarantined_until_an_operator_accepts_it() {
     for inclusive in [false, true] {
         for stopped in [false, true] {
             let shown = Shown::with(plain(1..=5));
@@ -144,15 +144,15 @@ async fn a_service_with_another_history_is_not_believed_until_an_operator_accept
             admin.until(&mut daemon, "/readyz", said, is_said).await;
             let quarantined = ["quarantine", "list", "--json"];
             daemon.until("new events are rejected", |daemon| daemon.log().0.contains(r#""offset":7"#)).await;
-            assert_eq!(setup.lines(), 5, "nothing new is delivered");
+            assert_eq!(setup.lines(), 5, "no new event is delivered");
 
             assert_eq!(setup.tell(&["pause", "c0"]).await.code, Some(0));
             while setup.tell(&["cursor", "set", "c0", "--back-to", "3", "--yes"]).await.code != Some(0) {
-                daemon.until("it runs", |_| true).await;
+                daemon.until("the daemon runs", |_| true).await;
             }
             assert_eq!(setup.tell(&["resume", "c0"]).await.code, Some(0));
             daemon.until("the new history arrives", |_| setup.lines() == 9).await;
-            admin.until(&mut daemon, "/readyz", "it is ready", is_ready).await;
+            admin.until(&mut daemon, "/readyz", "the daemon is ready", is_ready).await;
             assert_eq!(setup.tell(&quarantined).await.json(), [] as [Value; 0], "delivered events are not quarantined");
             daemon.stop().await;
             assert_eq!(setup.offsets("c0"), [1, 2, 3, 4, 5, 4, 5, 6, 7], "inclusive {inclusive}, stopped {stopped}");
@@ -178,9 +178,9 @@ async fn a_restored_file_gets_the_lost_events_again_and_no_event_twice() {
             fs::write(&file, backup).unwrap();
         }
         simulator.publish(0, 1);
-        daemon.until("all are there", |_| setup.lines() == 8).await;
+        daemon.until("the lost events and the new one are in the file", |_| setup.lines() == 8).await;
         let admin = admin_of(&mut daemon).await;
-        admin.until(&mut daemon, "/readyz", "it is ready again", is_ready).await;
+        admin.until(&mut daemon, "/readyz", "the daemon is ready again", is_ready).await;
         let log = daemon.stop().await;
         let lost = log.lines(LOST);
         assert_eq!((lost.len(), &lost[0]["position"], &lost[0]["delivered"]), (1, &3.into(), &7.into()));
@@ -219,7 +219,10 @@ async fn a_channel_without_state_continues_from_its_sinks_position() {
     daemon.until("the events since then arrive", |_| setup.lines() == 10 && receiver.received() == 5).await;
     daemon.stop().await;
     assert_eq!(setup.offsets("c0"), deliverable(&simulator, 0));
-    assert!(offsets(&receiver.delivered()).into_iter().eq(6..=10), "from where the other sink is");
+    assert!(
+        offsets(&receiver.delivered()).into_iter().eq(6..=10),
+        "the new sink begins at the position of the other sink"
+    );
 }
 
 /// Copies a directory recursively.

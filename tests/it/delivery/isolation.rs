@@ -17,8 +17,8 @@ async fn a_sink_that_was_down_and_its_neighbor_lose_nothing() {
         let setup = Setup::reading(&simulator).with_webhook("hook", &receiver).with("api.page_limit", 10);
         receiver.always(Some(refusal));
         let mut daemon = setup.start();
-        daemon.until("it was asked often", |_| receiver.requests() > 10).await;
-        daemon.until("the other has everything meanwhile", |_| setup.lines() == 60).await;
+        daemon.until("the webhook received many requests", |_| receiver.requests() > 10).await;
+        daemon.until("the other sink has every event meanwhile", |_| setup.lines() == 60).await;
         assert_eq!(receiver.received(), 0);
         receiver.always(None);
         let expected = deliverable(&simulator, 0);
@@ -27,7 +27,11 @@ async fn a_sink_that_was_down_and_its_neighbor_lose_nothing() {
 
         assert_eq!(setup.offsets("c0"), expected);
         assert_eq!(offsets(&receiver.delivered()), expected, "{refusal:?}");
-        assert_eq!(log.lines("sink refused: its events wait and will be offered again").len(), 1, "said once");
+        assert_eq!(
+            log.lines("sink refused: its events wait and will be offered again").len(),
+            1,
+            "the refusal is logged once"
+        );
         assert_eq!(log.lines("sink accepts events again").len(), 1);
     }
 }
@@ -55,13 +59,13 @@ async fn a_file_sink_delivers_everything_once_its_directory_exists() {
     let path = setup.path("later").join("events.jsonl");
     setup.set("sinks.file.path", path.display().to_string());
     let mut daemon = setup.start();
-    daemon.until("the other has everything", |_| receiver.received() == 12).await;
+    daemon.until("the other sink has every event", |_| receiver.received() == 12).await;
     daemon.until_logged("sink refused: its events wait and will be offered again").await;
 
     std::fs::create_dir(setup.path("later")).unwrap();
 
     let lines = || std::fs::read_to_string(&path).map_or(0, |text| text.lines().count());
-    daemon.until("the file has everything", |_| lines() == 12).await;
+    daemon.until("the file has every event", |_| lines() == 12).await;
     daemon.stop().await;
     assert_eq!(offsets(&crate::support::Delivered::read(&path)), deliverable(&simulator, 0));
 }
@@ -78,20 +82,22 @@ async fn a_sink_that_was_down_catches_up_while_the_others_continue() {
         .with("api.page_limit", 10);
     dead.always(Some(Reply::Refuse(503, None)));
     let mut daemon = setup.start();
-    daemon.until("the others have everything", |_| setup.lines() == 200 && healthy.received() == 200).await;
+    daemon.until("the other sinks have every event", |_| setup.lines() == 200 && healthy.received() == 200).await;
 
     dead.always(None);
-    daemon.until("it has caught up", |_| dead.received() == 200).await;
+    daemon.until("the sink has caught up", |_| dead.received() == 200).await;
     daemon.until_logged("lane has caught up").await;
     simulator.publish(0, 50);
-    daemon.until("all keep up", |_| setup.lines() == 250 && healthy.received() == 250 && dead.received() == 250).await;
+    daemon
+        .until("all sinks keep up", |_| setup.lines() == 250 && healthy.received() == 250 && dead.received() == 250)
+        .await;
     daemon.stop().await;
 
     let expected = deliverable(&simulator, 0);
     for receiver in [&dead, &healthy] {
         let mut delivered = offsets(&receiver.delivered());
         delivered.sort_unstable();
-        assert_eq!(delivered, expected, "everything, and nothing twice");
+        assert_eq!(delivered, expected, "each event exactly once");
     }
 }
 
@@ -103,13 +109,13 @@ async fn after_a_restart_each_lane_continues_from_its_own_cursor() {
     receiver.reply(Reply::Slow(std::time::Duration::ZERO), 15);
     receiver.always(Some(Reply::Refuse(503, None)));
     let mut daemon = setup.start();
-    daemon.until("one is far ahead", |_| setup.lines() == 100 && receiver.received() == 15).await;
+    daemon.until("one sink is far ahead", |_| setup.lines() == 100 && receiver.received() == 15).await;
     daemon.stop().await;
 
     receiver.always(None);
     simulator.publish(0, 5);
     let mut daemon = setup.start();
-    daemon.until("the other catches up", |_| receiver.received() == 105 && setup.lines() == 105).await;
+    daemon.until("the other sink catches up", |_| receiver.received() == 105 && setup.lines() == 105).await;
     daemon.stop().await;
 
     let expected = deliverable(&simulator, 0);
@@ -119,8 +125,8 @@ async fn after_a_restart_each_lane_continues_from_its_own_cursor() {
 /// How much later the other sinks may receive an event because of a failing sink.
 const BEHIND: Duration = Duration::from_secs(1);
 
-/// The number of attempts. A real delay occurs in every attempt, but a busy machine delays one of the two daemons only
-/// occasionally.
+/// The number of attempts. A delay that the failing sink causes occurs in every attempt. A delay that a busy machine
+/// causes occurs only occasionally.
 const TRIES: usize = 5;
 
 /// The time from publication to delivery of each event, at two healthy webhooks beside a third one with this reply.
@@ -146,9 +152,9 @@ async fn delays(third: Option<Reply>) -> Vec<Duration> {
         let offset = simulator.publish_one(0, EventSpec::Honest(Kind::WatcherEvent));
         published.insert(offset, Instant::now());
     }
-    daemon.until("the healthy ones have all", |_| healthy.iter().all(|sink| sink.received() == EVENTS)).await;
+    daemon.until("the healthy sinks have every event", |_| healthy.iter().all(|sink| sink.received() == EVENTS)).await;
     if third.is_some() {
-        assert!(troubled.requests() > 0, "it was asked");
+        assert!(troubled.requests() > 0, "the third sink received requests");
         // A stop would wait until the hanging request times out.
         daemon.kill().await;
     } else {
@@ -177,8 +183,8 @@ async fn a_sink_that_never_accepts_delays_the_others_by_less_than_a_second() {
     }
 }
 
-/// Once, a flood of forged events filled a quarantine that all channels shared. The other channels then stopped at
-/// their next forged event.
+/// Earlier, all channels shared one quarantine, and a flood of forged events filled it. The other channels then stopped
+/// at their next forged event.
 #[tokio::test]
 async fn a_flood_of_forged_events_fills_only_its_own_channels_quarantine() {
     const FLOOD: usize = 10_050;
@@ -191,7 +197,7 @@ async fn a_flood_of_forged_events_fills_only_its_own_channels_quarantine() {
     let setup = Setup::reading(&simulator);
     let mut daemon = setup.start();
     let full = |daemon: &Daemon| daemon.log().0.contains("the channel's quarantine is full: reading stops");
-    daemon.until("it is full", full).await;
+    daemon.until("the quarantine is full", full).await;
     for spec in [EventSpec::Forged(Tampering::ContentChanged), EventSpec::Honest(Kind::WatcherEvent)] {
         simulator.publish_one(1, spec);
     }

@@ -26,7 +26,7 @@ async fn filtered_events_are_not_delivered_and_move_the_cursor() {
     let setup = setup.with("sinks.hook.filter.type", vec!["wallet.status"]);
     let setup = setup.with("channels.c0.filters.file.verification", vec!["verified"]);
     let mut daemon = setup.start();
-    daemon.until("each has its own", |_| setup.lines() == 3 && receiver.received() == 2).await;
+    daemon.until("each sink has its events", |_| setup.lines() == 3 && receiver.received() == 2).await;
     daemon.stop().await;
     assert_eq!(setup.offsets("c0"), [1, 3, 5]);
     assert_eq!(offsets(&receiver.delivered()), [2, 4]);
@@ -42,7 +42,7 @@ async fn a_pending_event_that_the_filter_excludes_is_dropped_for_its_sink() {
     let mut daemon = setup.start();
     daemon.until("the notice arrives", |_| setup.lines() == 1 && receiver.received() == 1).await;
     simulator.prove(0, 1);
-    daemon.until("the late one arrives", |_| setup.lines() == 2).await;
+    daemon.until("the late event arrives", |_| setup.lines() == 2).await;
     daemon.stop().await;
     assert_eq!(offsets(&receiver.delivered()), [2]);
     assert!(setup.ledger(simulator.announcement().channels[0]).await.late().is_empty());
@@ -62,7 +62,7 @@ async fn each_sink_uses_its_own_format_and_can_include_the_proof() {
     let lines = |name: &str| std::fs::read_to_string(setup.path(name)).unwrap_or_default();
     let mut daemon = setup.start();
     let all = ["events.jsonl", "clouds", "bare"];
-    daemon.until("all have both", |_| all.iter().all(|name| lines(name).lines().count() == 2)).await;
+    daemon.until("all files have both events", |_| all.iter().all(|name| lines(name).lines().count() == 2)).await;
     daemon.stop().await;
 
     let truth = records(&simulator, 0).await;
@@ -75,7 +75,8 @@ async fn each_sink_uses_its_own_format_and_can_include_the_proof() {
         assert_eq!((&cloud["data"]["offset"], &cloud["data"]["proof"]), (&record["offset"], &Value::Null));
     }
     for (line, record) in lines("clouds").lines().zip(&records) {
-        let event: cloudevents::Event = serde_json::from_str(line).expect("the specification's own library reads it");
+        let event: cloudevents::Event =
+            serde_json::from_str(line).expect("the official library of the specification reads the line");
         assert_eq!((event.specversion(), event.ty()), (SpecVersion::V10, record["type"].as_str().unwrap()));
         assert_eq!((event.id(), event.subject().is_some()), (record["event_id"].as_str().unwrap(), true));
         assert_eq!(event.source(), &format!("urn:uuid:{}", record["channel_id"].as_str().unwrap()));
@@ -106,7 +107,7 @@ async fn failures_can_be_routed_to_a_sink_of_their_own() {
     let receiver = Receiver::start().await;
     let setup = Setup::reading(&simulator).with_webhook("alerts", &receiver).with("sinks.alerts.filter", "failures");
     let mut daemon = setup.start();
-    daemon.until("the file has both", |_| setup.lines() == 2).await;
+    daemon.until("the file has both events", |_| setup.lines() == 2).await;
     simulator.publish_one(0, EventSpec::Honest(Kind::OperationFailed));
     daemon.until("the failure arrives", |_| receiver.received() == 1 && setup.lines() == 3).await;
     daemon.stop().await;

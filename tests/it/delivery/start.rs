@@ -40,7 +40,7 @@ async fn start_applies_to_the_first_run_only() {
             setup.run_until_lines(setup.lines() + 3).await;
         }
         let expected: Vec<_> = deliverable(&simulator, 0).into_iter().filter(|offset| *offset >= first).collect();
-        assert_eq!(setup.offsets("c0"), expected, "{start}: a cursor that is there holds");
+        assert_eq!(setup.offsets("c0"), expected, "{start}: an existing cursor takes precedence");
     }
 }
 
@@ -57,11 +57,17 @@ async fn a_sink_added_later_begins_at_start() {
         daemon.until_logged("channel started").await;
         simulator.publish(0, 5);
         let expected: Vec<i64> = expected.collect();
-        daemon.until("both have theirs", |_| setup.lines() == 15 && receiver.received() == expected.len()).await;
+        daemon
+            .until("both sinks have their events", |_| setup.lines() == 15 && receiver.received() == expected.len())
+            .await;
         daemon.stop().await;
 
         assert_eq!(offsets(&receiver.delivered()), expected, "{start}");
-        assert_eq!(setup.offsets("c0"), (1..=15).collect::<Vec<_>>(), "{start}: the older sink gets nothing twice");
+        assert_eq!(
+            setup.offsets("c0"),
+            (1..=15).collect::<Vec<_>>(),
+            "{start}: the older sink receives no event twice"
+        );
     }
 }
 

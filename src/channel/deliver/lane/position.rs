@@ -48,7 +48,7 @@ impl Lane {
     pub(super) async fn ready(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
         // If `stop` fires, this wait ends early, and the next line returns `Stopped`.
         let _ = stop.run_until_cancelled(self.settings.sink.pace()).await;
-        self.goes_on(stop).await?;
+        self.until_active(stop).await?;
         if self.confirmed.is_some() && !self.is_sure {
             self.resume(stop).await?;
         }
@@ -70,8 +70,8 @@ impl Lane {
             Position::At(position) => (position, self.compare(&recorded, position).await?),
             Position::Untracked | Position::Missing(_) => (None, false),
         };
-        // These events are settled before anything new is delivered, because a sink looks back only as far as the record
-        // goes. The position that includes these events is recorded with them.
+        // Settle these events before anything new is delivered: a sink looks for them only beyond the recorded position. Their
+        // commit also records the sink's current position, which includes them.
         for key in held.intersection(&recorded.owed) {
             self.settle(*key, None, None).await?;
         }
@@ -105,7 +105,7 @@ impl Lane {
     async fn compare(&mut self, recorded: &Recorded, position: Option<Offset>) -> Result<bool, Halt> {
         let sink = self.identity.sink.clone();
         let Some(sink::Confirmed { position: before, last }) = recorded.confirmed else {
-            // The cursor was chosen, and the sink has taken it over.
+            // The cursor was set, and the sink has adopted it as its position.
             let confirmed = ledger::Confirmed { position, last: None };
             self.confirmed = Some(confirmed);
             self.shared.commit(vec![Change::Confirm { sink, confirmed }]).await?;
@@ -120,8 +120,8 @@ impl Lane {
         Ok(has_lost)
     }
 
-    /// Moves the cursor back to the sink's position, because the sink has lost data. A sink that was ahead of the cursor may
-    /// still be ahead. In that case the cursor stays, because not everything between the two was recorded.
+    /// Moves the cursor back to the sink's position, because the sink has lost data. If the sink was ahead of the cursor and is
+    /// still ahead, the cursor stays, because not every event between the two was recorded.
     async fn move_back(&mut self, position: Option<Offset>) -> Result<(), Halt> {
         let through = position.min(self.through);
         let (sink, to) = (self.identity.sink.clone(), Cursor { through });
@@ -144,8 +144,8 @@ impl Lane {
         Err(Halt::MovedBack)
     }
 
-    /// Waits until an operator resumes a sink that has no position for this lane although it stores positions. The operator
-    /// accepts the content that it has.
+    /// Waits until an operator resumes a sink that has no position for this lane although it stores positions. By resuming it,
+    /// the operator accepts its content.
     async fn missing(&mut self, place: &str, stop: &CancellationToken) -> Result<(), Halt> {
         let (channel, sink) = (self.identity.channel.name.clone(), self.identity.sink.clone());
         let cursor = Cursor { through: self.through };
@@ -161,8 +161,8 @@ impl Lane {
         let handle = self.shared.channel.handle.clone();
         handle.board().lane(&sink).status.error = Some(problem.clone());
         handle.sink_is_gone(&sink, problem);
-        self.goes_on(stop).await?;
-        // This removes the earlier confirmation, so the sink takes the cursor over.
+        self.until_active(stop).await?;
+        // This removes the earlier confirmation, so the sink adopts the cursor as its position.
         self.shared.commit(vec![Change::SetCursor { sink: sink.clone(), to: cursor }]).await?;
         handle.board().lane(&sink).status.error = None;
         info!(%channel, %sink, cursor = self.through.map(Offset::get), "an operator has accepted the sink's contents");

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::field::{DisplayValue, display};
@@ -10,8 +9,8 @@ use tracing::{debug, error, info, warn};
 
 use crate::deliver::lane::{Halt, Lane};
 use crate::error::ChannelError;
-use crate::status::Problem;
-use crate::status::reporter::MANY_TIMES;
+use crate::status::Pauses;
+use crate::status::reporter::report_refusal;
 use ledger::{DEAD_LETTERS, DeadLetter, DeadLetterFacts};
 use net::Chain;
 use proof::event::EventKey;
@@ -35,22 +34,25 @@ impl Lane {
             | SinkError::Displaced { .. } => None,
         };
         let wait = self.retry.next_wait(retry_after);
-        let problem = self.problem(&error);
-        self.log_refusal(&error, wait);
         let (handle, sink) = (&self.shared.channel.handle, &self.settings.name);
+        let problem = report_refusal(handle, sink, &error, self.retry.attempt());
+        self.log_refusal(&error, wait);
         if let SinkError::Gone { .. } = error {
             handle.sink_is_gone(sink, problem);
         } else {
             // The wait can be an hour. An operator who has repaired the sink can resume it to end the wait.
             tokio::select! { biased; _ = stop.run_until_cancelled(sleep(wait)) => {} () = handle.sink_resumed(sink) => {} }
         }
-        self.goes_on(stop).await
+        self.until_active(stop).await
     }
 
-    pub(super) async fn goes_on(&self, stop: &CancellationToken) -> Result<(), Halt> {
-        let goes_on = self.shared.channel.handle.until(|pauses| pauses.sink_goes_on(&self.settings.name), stop).await;
-        let lost = self.shared.owned.leased.lease.is_lost();
-        if goes_on && !lost { Ok(()) } else { Err(Halt::Stopped) }
+    /// Waits while the sink is paused or gone. Fails if `stop` fires or the lease is lost.
+    pub(super) async fn until_active(&self, stop: &CancellationToken) -> Result<(), Halt> {
+        let sink = &*self.settings.name;
+        let is_active = |pauses: &Pauses| !pauses.paused.sinks.contains_key(sink) && !pauses.gone.contains_key(sink);
+        let is_active = self.shared.channel.handle.until(is_active, stop).await;
+        let is_lost = self.shared.owned.leased.lease.is_lost();
+        if is_active && !is_lost { Ok(()) } else { Err(Halt::Stopped) }
     }
 
     /// Returns the dead letter of an event that was refused for too long, unless the dead letters are full.
@@ -64,14 +66,6 @@ impl Lane {
         self.shared.channel.metrics.gave_up(sink);
         error!(%channel, %sink, trace_id = self.trace_id(), offset = facts.offset.get(), attempts = facts.attempts, reason = facts.reason, "the sink refused the event for too long: it is a dead letter now, see `channeld dead-letters list`");
         Some(letter)
-    }
-    fn problem(&self, error: &SinkError) -> Problem {
-        let (kind, message, times) = (error.kind(), Chain(error).to_string(), self.retry.attempt());
-        let needs_attention = error.needs_attention() || times >= MANY_TIMES;
-        let mut board = self.shared.channel.handle.board();
-        let shown = &mut board.lane(&self.settings.name).status.error;
-        let since = shown.as_ref().map_or_else(Timestamp::now, |earlier| earlier.since);
-        shown.insert(Problem { kind: kind.to_owned(), message, since, times, needs_attention }).clone()
     }
 
     fn log_refusal(&self, error: &SinkError, wait: Duration) {
@@ -100,8 +94,8 @@ impl Lane {
     }
 }
 
-/// Counts a refusal at `now`, in Unix seconds. Returns the dead letter if the event was refused for at least `limit`. Other
-/// errors are not caused by the event and would affect any event, so the event is offered again.
+/// Counts a refusal at `now`, in Unix seconds. Returns the dead letter if the event was refused for at least `limit`. Returns
+/// `None` for an error other than a refusal: it would affect any event, so the event is offered again.
 fn given_up(
     last: &mut Option<DeadLetterFacts>,
     limit: Option<Duration>,

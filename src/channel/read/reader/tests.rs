@@ -113,7 +113,7 @@ impl Source for Memory {
     }
 
     async fn event(&self, _: EventId) -> Result<RawEvent, ApiError> {
-        unreachable!("a reader asks for no single event")
+        unreachable!("a reader never requests a single event")
     }
 
     fn room(&self) -> usize {
@@ -243,7 +243,7 @@ fn a_second_that_fills_a_page_is_in_doubt_and_not_skipped() {
                     read.extend(range.events.iter().map(|event| event.offset));
                     last = range.events.last().map(|event| event.offset).or(last);
                 }
-                Err(doubt) => break doubt,
+                Err(error) => break error,
             }
         };
         assert!(matches!(doubt, ReadError::InDoubt { .. }), "{doubt}");
@@ -286,6 +286,6 @@ fn an_event_far_out_of_time_order_is_in_doubt_while_it_is_shown() {
         }
         assert!(doubts > 500, "it stays in doubt: {doubts}");
         let above = memory.events[300].0;
-        assert!(read.iter().all(|offset| *offset != above), "it was never in its place");
+        assert!(read.iter().all(|offset| *offset != above), "the event cannot be read in order");
     });
 }

@@ -10,7 +10,7 @@ async fn a_panic_reaches_its_caller_and_stops_no_other_work() {
     let processors = Arc::<Processors>::default();
     // More tasks than threads.
     for _ in 0..4 * processors.number() {
-        let panics = processors.run(|| panic!("it is said once"));
+        let panics = processors.run(|| panic!("as the test wants"));
         AssertUnwindSafe(panics).catch_unwind().await.unwrap_err();
     }
     assert_eq!(processors.run(|| 7).await, 7);
@@ -32,7 +32,7 @@ async fn work_whose_caller_was_dropped_does_not_start() {
         let begun = begun.clone();
         processors.run(move || begun.fetch_add(1, SeqCst))
     };
-    assert!(counts().now_or_never().is_none(), "it is queued, and then dropped");
+    assert!(counts().now_or_never().is_none(), "the work is queued, and its caller is then dropped");
     let last = counts();
     drop(hold);
     assert_eq!(last.await, 0);
@@ -48,7 +48,7 @@ async fn any_finished_work_counts_as_progress() {
     let mut busy = Box::pin(join_all(plugs.into_iter().map(work)));
     assert!(busy.as_mut().now_or_never().is_none());
     let mut turn = Box::pin(processors.turn());
-    assert!(turn.as_mut().now_or_never().is_none(), "nothing is finished");
+    assert!(turn.as_mut().now_or_never().is_none(), "no work is finished yet");
     // The first task ends. The next queued task then occupies its thread.
     drop(hold.remove(0));
     turn.await;

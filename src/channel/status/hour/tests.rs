@@ -42,7 +42,7 @@ fn a_sample_counts_deliveries_since_the_previous_one() {
     assert_eq!((second.lag_events, second.events_per_second, second.delivery_seconds), (None, Some(2.5), Some(3.0)));
     hour.note(BEGAN + 120, None);
     let third = hour.samples(BEGAN + 120).last().unwrap();
-    assert_eq!((third.events_per_second, third.delivery_seconds), (Some(0.0), None), "nothing was taken");
+    assert_eq!((third.events_per_second, third.delivery_seconds), (Some(0.0), None), "no event was delivered");
 }
 
 #[test]

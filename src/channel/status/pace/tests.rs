@@ -14,7 +14,7 @@ fn a_rate_covers_the_last_seconds() {
     }
     assert_eq!(pace.per_second(offset(6_000), at(60)), Some(100.0));
     assert!(pace.samples.len() <= 18, "{}", pace.samples.len());
-    // It stands still.
+    // The lane makes no progress from here on.
     assert_eq!(pace.per_second(offset(6_000), at(67)), Some(53.3));
     assert_eq!(pace.per_second(offset(6_000), at(80)), Some(0.0));
     assert_eq!(pace.per_second(offset(6_000), at(8_000)), Some(0.0));
@@ -60,7 +60,7 @@ fn progress_is_one_line() {
 #[test]
 fn a_duration_is_shown_in_its_largest_unit() {
     let cases = [(0, "0 s"), (119, "119 s"), (120, "2 min"), (7_200, "2 h"), (172_800, "2 d")];
-    for (seconds, said) in cases {
-        assert_eq!(span(seconds), said);
+    for (seconds, text) in cases {
+        assert_eq!(span(seconds), text);
     }
 }

@@ -18,11 +18,11 @@ impl Limited {
     /// The later duplicate of an event that is admitted, or the alarm.
     fn admit(
         &mut self,
-        place: EventLocation,
+        location: EventLocation,
         content: ContentHash,
         proof: Option<ProofKey>,
     ) -> Result<Option<EventLocation>, Alarm> {
-        self.0.admit(place, content, proof, self.1).map(|admitted| admitted.duplicate_at)
+        self.0.admit(location, content, proof, self.1).map(|admitted| admitted.duplicate_at)
     }
 }
 
@@ -55,9 +55,13 @@ fn the_same_event_at_the_same_offset_is_no_duplicate() {
 fn a_proof_at_another_offset_is_a_duplicate_and_not_remembered() {
     let mut index = Limited::of(10);
     assert_eq!(index.admit(at(1, 5), signed(5, 50), Some(proof(5))), ADMITTED);
-    for (number, place) in [(6, at(1, 6)), (7, at(2, 5)), (8, at(2, 3))] {
-        assert_eq!(index.admit(place, signed(6, 50), Some(proof(5))), Err(Alarm::DuplicateProof(at(1, 5))));
-        assert_eq!(index.admit(place, signed(7, 70), Some(proof(number))), ADMITTED, "the genuine event of that place");
+    for (number, location) in [(6, at(1, 6)), (7, at(2, 5)), (8, at(2, 3))] {
+        assert_eq!(index.admit(location, signed(6, 50), Some(proof(5))), Err(Alarm::DuplicateProof(at(1, 5))));
+        assert_eq!(
+            index.admit(location, signed(7, 70), Some(proof(number))),
+            ADMITTED,
+            "the genuine event at that location"
+        );
     }
 }
 
