@@ -10,14 +10,14 @@
 //! | `sources` | the defaults, the operator's file, the environment, and the files that they name |
 //! | `reading` | reads the merged sources key by key, and records the keys and the mistakes |
 //! | `tables` | one file for each table: reads its keys, and describes the settings for `channeld check` |
-//! | `partial` | loads a part of the configuration, for commands that need no more |
-//! | `effective`, `settings_list` | the values in effect with their origins; the settings that `channeld check` prints |
+//! | `partial` | loads a part of the configuration, for commands that need only this part |
+//! | `effective`, `settings_list` | the values in effect with their origins; how `channeld check` prints settings |
 //! | `schema`, `edit` | the JSON Schema of the file; changes to the operator's file |
 //!
 //! # Invariants
 //!
 //! * **All or nothing.** A [`Config`] exists only if nothing was wrong, unknown keys included.
-//! * **Secrets are silent.** No problem, note or `Debug` output contains a secret. Malformed secrets are not quoted either.
+//! * **No secret is shown.** No problem, note or `Debug` output contains a secret. Malformed secrets are not quoted either.
 //! * **Read, not watched.** Loading has no side effects and keeps no state or open files. To reload, load again.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -178,13 +178,14 @@ impl Config {
 }
 
 fn difference<T: PartialEq>(before: &BTreeMap<String, T>, after: &BTreeMap<String, T>) -> Difference {
-    let names = |of: &BTreeMap<String, T>, is_meant: &dyn Fn(&String, &T) -> bool| {
-        of.iter().filter(|(name, one)| is_meant(name, one)).map(|(name, _)| name.clone()).collect()
+    let missing = |of: &BTreeMap<String, T>, other: &BTreeMap<String, T>| {
+        of.keys().filter(|name| !other.contains_key(*name)).cloned().collect()
     };
+    let has_changed = |name: &&String| before.get(*name).is_some_and(|one| after.get(*name) != Some(one));
     Difference {
-        added: names(after, &|name, _| !before.contains_key(name)),
-        removed: names(before, &|name, _| !after.contains_key(name)),
-        changed: names(after, &|name, one| before.get(name).is_some_and(|other| other != one)),
+        added: missing(after, before),
+        removed: missing(before, after),
+        changed: after.keys().filter(has_changed).cloned().collect(),
     }
 }
 

@@ -1,7 +1,8 @@
 //! Writes into the operator's file, and preserves its comments and its order.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::Path;
 
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike, Value};
@@ -30,23 +31,16 @@ pub(crate) fn write_expect(file: &Path, channel: &str, expect: &Expect) -> Resul
     let text = with_expect(&fs::read_to_string(&file)?, channel, expect)?;
     let mut written = tempfile::NamedTempFile::new_in(file.parent().unwrap_or(Path::new("/")))?;
     written.write_all(text.as_bytes())?;
-    let before = fs::metadata(&file)?;
+    let (before, now) = (fs::metadata(&file)?, written.as_file().metadata()?);
     written.as_file().set_permissions(before.permissions())?;
-    keep_owner(written.as_file(), &before)?;
+    // Root can edit a file that belongs to another user.
+    if (now.uid(), now.gid()) != (before.uid(), before.gid()) {
+        fchown(written.as_file(), Some(before.uid()), Some(before.gid()))?;
+    }
     Config::load(Some(written.path())).map_err(EditError::Wrong)?;
     written.as_file().sync_all()?;
     written.persist(&file).map_err(|error| error.error)?;
     Ok(())
-}
-
-/// Keeps the owner of the file. Root can edit a file that belongs to another user.
-fn keep_owner(written: &File, before: &fs::Metadata) -> io::Result<()> {
-    use std::os::unix::fs::{MetadataExt, fchown};
-    let now = written.metadata()?;
-    if (now.uid(), now.gid()) == (before.uid(), before.gid()) {
-        return Ok(());
-    }
-    fchown(written, Some(before.uid()), Some(before.gid()))
 }
 
 fn with_expect(text: &str, channel: &str, expect: &Expect) -> Result<String, EditError> {
@@ -55,14 +49,13 @@ fn with_expect(text: &str, channel: &str, expect: &Expect) -> Result<String, Edi
     let table = table.and_then(|channels| channels.get_mut(channel)).filter(|item| item.is_table_like());
     let table = table.ok_or_else(|| EditError::Elsewhere(channel.to_owned()))?;
     if table.get("expect").is_none_or(|item| !item.is_table_like()) {
-        let new = if table.is_inline_table() {
+        table["expect"] = if table.is_inline_table() {
             Item::Value(Value::InlineTable(InlineTable::new()))
         } else {
             let mut new = Table::new();
             new.set_dotted(table.as_table().is_some_and(Table::is_dotted));
             Item::Table(new)
         };
-        table["expect"] = new;
     }
     let lists: &mut dyn TableLike = table["expect"].as_table_like_mut().expect("it was made one");
     for (what, values) in expect.lists() {

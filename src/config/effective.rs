@@ -14,7 +14,6 @@ use url::Url;
 use super::key::Key;
 use super::reading::{KeyUse, Reader};
 
-/// A value in effect.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Setting {
     /// The key as it is written in a file: `channels.settlements.id`.
@@ -30,11 +29,10 @@ pub(crate) struct Setting {
     pub(crate) inherits: Option<String>,
 }
 
-/// The origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "origin", rename_all = "lowercase")]
 pub(crate) enum Origin {
-    /// The value is channeld's default.
+    /// The default of channeld.
     Default,
     /// The operator's file, and the line, from 1.
     File { file: PathBuf, line: Option<usize> },
@@ -45,21 +43,19 @@ pub(crate) enum Origin {
 /// Returns each value in effect, in the order of the keys.
 pub(super) fn settings(reader: &Reader) -> Vec<Setting> {
     let lookups = reader.lookups.borrow();
-    let own = |key: &Key| {
-        let value = match (lookups.keys.get(key)?, key.find_in(&reader.values)) {
+    let setting = |(key, used): (&Key, &KeyUse)| {
+        let (source, inherits) = match used {
+            KeyUse::Inherits(other) => (other, Some(other.to_string())),
+            _ => (key, None),
+        };
+        let value = match (lookups.keys.get(source)?, source.find_in(&reader.values)) {
             (KeyUse::Default(value), _) | (KeyUse::Shown, Some(value)) => json(value),
             (KeyUse::ShownAs(text), Some(_)) => Some(text.as_str().into()),
             (KeyUse::Known | KeyUse::Secret, Some(_)) => None,
             (KeyUse::Inherits(_) | KeyUse::Replaced, _) | (_, None) => return None,
         };
-        let (key, hidden, origin) = (key.to_string(), value.is_none(), origin(reader, key));
-        Some(Setting { key, value, hidden, origin, inherits: None })
-    };
-    let setting = |(key, used): (&Key, &KeyUse)| match used {
-        KeyUse::Inherits(other) => {
-            Some(Setting { key: key.to_string(), inherits: Some(other.to_string()), ..own(other)? })
-        }
-        _ => own(key),
+        let (hidden, origin) = (value.is_none(), origin(reader, source));
+        Some(Setting { key: key.to_string(), value, hidden, origin, inherits })
     };
     lookups.keys.iter().filter_map(setting).collect()
 }

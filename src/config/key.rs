@@ -4,7 +4,7 @@ use std::fmt;
 
 use figment::value::Value;
 
-/// The prefix of all of channeld's variables.
+/// The prefix of channeld's environment variables.
 pub(crate) const PREFIX: &str = "CHANNELD_";
 
 /// The names from the root down to a value or table. The key of the root is empty.
@@ -41,7 +41,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// A name as variables spell it: in lower case, with `_` for `-`.
+/// A name as it is compared with a variable: in lower case, with `_` instead of `-`.
 pub(crate) fn plain(name: &str) -> String {
     name.to_ascii_lowercase().replace('-', "_")
 }

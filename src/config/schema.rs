@@ -48,7 +48,7 @@ struct DocumentedSettings {
     values: Map<String, Value>,
     /// The explanation of each key and table, by its path.
     texts: BTreeMap<String, String>,
-    /// The keys that have a default, with that.
+    /// The keys that have a default, with their defaults.
     defaults: Value,
 }
 
@@ -76,8 +76,8 @@ impl DocumentedSettings {
         Self { values, texts, defaults: Toml::from_str(DEFAULTS).expect("a test reads the file") }
     }
 
-    /// The explanation of a key: its own text or, if a table repeats a key of another table, the text there. The keys in a
-    /// table that the operator fills are examples, and have the text of the table.
+    /// The explanation of a key. If a key without a text of its own also occurs in another table, the text there applies.
+    /// The keys in a table that the operator fills are examples, and have the text of the table.
     fn text(&self, path: &[&str]) -> Option<&str> {
         let (own, name) = (path.join("."), path.last()?);
         let has_examples = NAMED_BY_THE_OPERATOR.contains(name);
@@ -193,7 +193,7 @@ fn key_of(line: &str) -> Option<&str> {
     line.strip_prefix('#').filter(|key| !key.starts_with(' ') && !key.is_empty())
 }
 
-/// The words that a key can be set to, if the list is complete.
+/// The possible values of a key, if they are a fixed list.
 fn words(path: &[&str]) -> Option<&'static [&'static str]> {
     Some(match path {
         ["state", "backend"] => Backend::VARIANTS,

@@ -12,11 +12,11 @@ use serde_json::Value;
 
 use ::record::printable;
 
-/// Settings by name, in the order in which they are printed. The name of a number says its unit: durations end with
-/// `_seconds`, numbers of bytes with `size` or `_bytes`.
+/// Settings by name, in the order in which they are printed. The name of a number contains its unit: names of durations end
+/// with `_seconds`, names of sizes in bytes with `size` or `_bytes`.
 pub type SettingsList = Vec<(&'static str, Value)>;
 
-/// The longest list whose values are printed. Of a longer list, only their number is.
+/// The longest list whose values are printed. For a longer list, only the number of values is printed.
 const LISTED: usize = 5;
 
 /// The settings as a JSON object.

@@ -22,18 +22,15 @@ pub(super) mod files;
 /// The documented keys with their defaults.
 pub(crate) const DEFAULTS: &str = include_str!("../../config/default.toml");
 
-/// Values and their origin. The name of the origin is shown, such as `file /etc/channeld.toml`. Its source is the file or,
-/// for an environment variable, the name of the variable.
+/// Values and their origin. The name of the origin is shown, such as `file /etc/channeld.toml`. The source of the origin
+/// is the file or, for an environment variable, the name of the variable.
 pub(crate) struct Layer {
     origin: Metadata,
     values: Dict,
 }
 
 impl Layer {
-    /// The operator's file.
-    ///
-    /// # Errors
-    /// If it is not TOML.
+    /// The operator's file. Fails if its text is not TOML.
     pub(crate) fn file(path: &Path, text: &str) -> Result<Self, ConfigError> {
         let values = Toml::from_str(text).map_err(|error| {
             let lines = |at: usize| 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count();
@@ -62,7 +59,6 @@ impl Provider for Layer {
     }
 }
 
-/// The defaults.
 pub(crate) fn defaults() -> Figment {
     let values = Toml::from_str(DEFAULTS).expect("a test reads the compiled-in file");
     Figment::from(Layer { origin: Metadata::named("default"), values })

@@ -71,7 +71,7 @@ pub enum Fault {
     LargeError,
     /// 200 with a body of 1 MB that expands to 1 GiB.
     GzipBomb,
-    /// 200 with an empty page that says `has_more`.
+    /// 200 with an empty page whose `has_more` is true.
     EmptyPage,
 }
 

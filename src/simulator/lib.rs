@@ -10,7 +10,7 @@
 //! * **Deterministic.** Everything except the time of day is computed from [`Options::seed`]. Each event is computed
 //!   on its own, without a stored table. A backlog of a million events is therefore available at once.
 //! * **Signed once.** A record that has been made is kept, so that a benchmark measures the client.
-//! * **Honest about itself.** [`Simulator::offsets`] returns the verdict that a correct verifier must reach for each event.
+//! * **The correct verdicts are known.** [`Simulator::offsets`] returns the verdict that a correct verifier must reach for each event.
 //!
 //! # Cancellation
 //!
@@ -156,7 +156,8 @@ impl Simulator {
         self.publish_one(into, EventSpec::Displaced(original))
     }
 
-    /// Puts other content, with a valid proof, under an event's id and offset. [`prove`](Self::prove) undoes it.
+    /// Replaces the content and the proof of an event. Its id and offset do not change, and the new proof is valid.
+    /// [`prove`](Self::prove) restores the original.
     ///
     /// # Panics
     /// If the channel has no event at this offset.

@@ -46,11 +46,11 @@ pub enum Misbehaviour {
     WithheldProofs,
     /// Events with and without proofs, whose JSON is 100,000 levels deep
     DeepJson,
-    /// Pages are empty, but say has_more
+    /// Pages are empty, but has_more is true
     EmptyPages,
-    /// Every page contains the newest events and says has_more
+    /// Every page contains the newest events, and has_more is true
     SamePage,
-    /// Pages contain the events below the offset and say has_more
+    /// Pages contain the events below the offset, and has_more is true
     Backwards,
     /// Requests are answered with this status and the error envelope: 404 means an archived channel, 401 an unknown
     /// organization
@@ -69,7 +69,7 @@ pub struct MisbehavingChannels {
 
 /// The text does not name channels and a misbehaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected how, behind which channels, such as hang, 3:404 or 1-999:all; --help lists the ways")]
+#[error("expected [CHANNELS:]MISBEHAVIOUR, such as hang, 3:404 or 1-999:all; --help lists the misbehaviours")]
 pub struct ParseMisbehaviourError;
 
 impl Misbehaviour {
@@ -98,7 +98,7 @@ impl Misbehaviour {
     /// Returns the shares of unsigned, forged and late events.
     pub(crate) fn shares(self) -> Option<(f64, f64, f64)> {
         Some(match self {
-            // On pages that lead nowhere the events do not matter, and notices cost no signatures.
+            // The events of such pages do not matter, and notices need no signatures.
             Self::LargeNotices | Self::SamePage | Self::Backwards => (1.0, 0.0, 0.0),
             Self::LargeEvents => (0.0, 0.0, 0.0),
             Self::Forged => (0.0, 1.0, 0.0),
@@ -108,7 +108,7 @@ impl Misbehaviour {
         })
     }
 
-    /// Whether none of its proofs is valid or checked. Such proofs contain signatures that were made once.
+    /// Whether no client checks a valid proof of such a channel. The proofs then share signatures that were computed once.
     pub(crate) fn is_unproved(self) -> bool {
         matches!(self, Self::Forged | Self::WithheldProofs | Self::DeepJson)
     }

@@ -224,7 +224,7 @@ pub struct Steal {
 
 /// The text is not two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected the places of two channels, from 0, such as 0:1")]
+#[error("expected the numbers of two channels, counted from 0, such as 0:1")]
 pub struct ParseStealError;
 
 impl FromStr for Steal {

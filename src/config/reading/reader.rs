@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * **Every error is on the list.** A [`Reported`] exists only after its problem was recorded. It is passed on and needs no
-//!   other handling.
+//! * **Every error is on the list.** A [`Reported`] exists only after its problem was recorded. A function that receives a
+//!   [`Reported`] only returns it.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -63,7 +63,7 @@ pub(crate) struct KeyLookups {
     pub(crate) tables: BTreeSet<Key>,
 }
 
-/// How a key is used. A value that is set may be shown only if its use is `Shown` or, as the given text, `ShownAs`.
+/// How a key is used. Its value may be shown only if the use is `Shown`. With `ShownAs`, the given text is shown instead.
 #[derive(Default)]
 pub(crate) enum KeyUse {
     /// The key was looked up, and its value was not read.
@@ -88,10 +88,8 @@ impl Reader {
         Self { layers, values, lines, lookups, files, of_variables, problems, notes }
     }
 
-    /// Creates a reader over the defaults, the operator's text and the variables.
-    ///
-    /// # Errors
-    /// Only if the text is not TOML. No other problem is reported then, because it could be a consequence.
+    /// Creates a reader over the defaults, the operator's text and the variables. Fails only if the text is not TOML. No
+    /// other problem is reported then, because other problems could be consequences.
     pub(crate) fn open(
         text: &Text,
         variables: impl IntoIterator<Item = (OsString, OsString)>,
@@ -106,7 +104,7 @@ impl Reader {
         Ok(Self { lines, of_variables, ..Self::new(layers) })
     }
 
-    /// Records the keys that were never read.
+    /// Records a problem for each key that was never read.
     pub(crate) fn note_unknown(&self) {
         let lookups = self.lookups.borrow();
         for key in self.values.as_dict().map_or(Vec::new(), |values| lookups.unknown_in(&Key::default(), values)) {
@@ -133,8 +131,8 @@ impl Reader {
         kind.find_in(&self.values).filter(|_| sinks == "sinks")?.as_str()
     }
 
-    /// Returns the value if no problem was found. If it `is_part` of the configuration, problems with variables that do
-    /// not concern this part are left out.
+    /// Returns the value if no problem was found. If the value is only a part of the configuration (`is_part`), problems
+    /// with variables for other parts are left out.
     pub(crate) fn finish<T>(&self, value: Result<T, Reported>, is_part: bool) -> Result<T, ConfigError> {
         let counts = |(key, _): &&(Key, Problem)| !is_part || self.lookups.borrow().concerns(key);
         let of_variables = self.of_variables.iter().filter(counts).map(|(_, problem)| problem.clone());
@@ -145,7 +143,6 @@ impl Reader {
         }
     }
 
-    /// Records a problem with a key.
     pub(crate) fn wrong(&self, key: &Key, message: impl Into<String>) -> Reported {
         let line = self.line(key).map_or(String::new(), |line| format!(", line {line}"));
         let origin = self.origin(key).map(|origin| format!("{}{line}", origin.name));
@@ -202,9 +199,9 @@ impl KeyLookups {
         self.keys.keys().chain(tables).any(is_alike)
     }
 
-    /// The known key that the operator probably meant. In this order: a similar name in the same table; the same key,
-    /// if its levels were separated with `_`; the same name in another table. The last rule does not apply to keys of
-    /// a sink: the names of sinks are the operator's choice, and each type has its own keys.
+    /// Returns the known key that the operator probably meant. The rules, in this order: a similar name in the same table;
+    /// the same key, if its levels were separated with `_`; the same name in another table. The last rule does not apply
+    /// to keys of a sink, because operators choose the names of sinks, and each type has its own keys.
     fn closest(&self, unknown: &Key) -> Option<&Key> {
         let (name, table) = unknown.0.split_last()?;
         let most = (name.chars().count() / 3).max(1);

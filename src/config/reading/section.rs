@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * **A key that is read is known.** A key that was never read is unknown. No second list of keys exists that could differ.
+//! * **Known keys are the keys that are read.** No second list of keys exists that could differ.
 //! * **No secret is shown.** A value can be shown only after it was read, and not if it is a secret. A note names keys and
 //!   files, and contains no secret.
 
@@ -29,12 +29,10 @@ pub(crate) struct Section<'r> {
 }
 
 impl<'r> Section<'r> {
-    /// The root table.
     pub(crate) fn root(reader: &'r Reader) -> Self {
         Self { reader, key: Key::default() }
     }
 
-    /// The table `name` in this one.
     pub(crate) fn section(&self, name: &str) -> Self {
         Section { reader: self.reader, key: self.key.at(name) }
     }
@@ -100,8 +98,8 @@ impl<'r> Section<'r> {
         }
     }
 
-    /// Reads the values of the first table, and the secrets in the files that the second table names. Every value is passed
-    /// to `found` with its table and its name, or the mistake in it.
+    /// Reads the values of the first table, and the secrets in the files that the second table names. Each value, or the
+    /// mistake in it, is passed to `found` with its table and its name.
     pub(crate) fn named_values<T>(
         &self,
         [values, files]: [&str; 2],
@@ -148,7 +146,7 @@ impl<'r> Section<'r> {
         Ok(policy)
     }
 
-    /// Records a problem if the name of a channel or sink cannot be used everywhere that names are used.
+    /// Records a problem if a name of a channel or sink cannot be used in metric labels, variables or paths.
     pub(crate) fn check_name(&self, name: &str) {
         let legal = name.len() <= NAME_LIMIT && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
         let framed = !name.is_empty() && !name.starts_with(['-', '_']) && !name.ends_with(['-', '_']);
@@ -185,7 +183,7 @@ impl<'r> Section<'r> {
         })
     }
 
-    /// A list of values that is not empty. `parse` gets the number of each, from 1.
+    /// A list of values that is not empty. `parse` receives each value with its number, from 1.
     pub(crate) fn items<T>(
         &self,
         name: &str,
@@ -201,7 +199,7 @@ impl<'r> Section<'r> {
         read.collect::<Vec<_>>().into_iter().collect::<Result<_, _>>().map(Some)
     }
 
-    /// Returns which of two exclusive keys is set. A key in the environment takes precedence over one in the file.
+    /// Returns which of two exclusive keys is set. A key in the environment takes precedence over a key in the file.
     pub(crate) fn either<'n>(&self, one: &'n str, other: &'n str) -> Reading<&'n str> {
         let is_variable = |name| self.reader.variable(&self.key.at(name)).is_some();
         let (used, replaced) = match (self.find(one)?, self.find(other)?) {
@@ -212,24 +210,17 @@ impl<'r> Section<'r> {
                 let message = format!("is set together with {}; keep one of the two", self.key.at(other));
                 return Err(self.wrong(one, message));
             }
-            (Some(_), Some(_)) => {
-                if is_variable(one) {
-                    (one, other)
-                } else {
-                    (other, one)
-                }
-            }
+            _ if is_variable(one) => (one, other),
+            _ => (other, one),
         };
         self.note_use(replaced, KeyUse::Replaced);
         Ok(Some(used))
     }
 
-    /// Whether a value is set at `name`.
     pub(crate) fn is_set(&self, name: &str) -> bool {
         matches!(self.find(name), Ok(Some(_)))
     }
 
-    /// Whether the value at `name` is a table.
     pub(crate) fn is_table(&self, name: &str) -> bool {
         self.key.at(name).find_in(&self.reader.values).is_some_and(|value| value.as_dict().is_some())
     }
@@ -244,7 +235,6 @@ impl<'r> Section<'r> {
         self.lookups().keys.entry(self.key.clone()).or_default();
     }
 
-    /// Records a problem with a key.
     pub(crate) fn wrong(&self, name: &str, message: impl Into<String>) -> Reported {
         self.reader.wrong(&self.key.at(name), message)
     }

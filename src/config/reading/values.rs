@@ -32,7 +32,6 @@ pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A duration in a range.
 pub(crate) fn duration_in(range: RangeInclusive<Duration>) -> impl Fn(&str) -> Result<Duration, String> {
     move |text| {
         let duration = Some(duration(text)?).filter(|duration| range.contains(duration));
@@ -50,7 +49,7 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// An HTTP address without the parts that could contain a secret.
+/// Parses an HTTP address. An address with a user, a password or a fragment is refused.
 pub(crate) fn http_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text.trim()).map_err(|_| "must be a URL, such as \"https://host.example/path\"")?;
     if !matches!(url.scheme(), "http" | "https") {
@@ -65,10 +64,9 @@ pub(crate) fn http_url(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// Whether an address is on this machine.
 pub(crate) fn is_loopback(url: &Url) -> bool {
     match url.host() {
-        // For a scheme that the library does not know, it parses an IP address as a name.
+        // If the library does not know the scheme, it parses an IP address as a name.
         Some(Host::Domain(name)) => {
             name == "localhost"
                 || name.ends_with(".localhost")
@@ -80,7 +78,6 @@ pub(crate) fn is_loopback(url: &Url) -> bool {
     }
 }
 
-/// A whole number in a range.
 pub(crate) fn whole_number<T: FromStr + PartialOrd + Display>(
     range: RangeInclusive<T>,
 ) -> impl Fn(&str) -> Result<T, String> {
@@ -90,7 +87,6 @@ pub(crate) fn whole_number<T: FromStr + PartialOrd + Display>(
     }
 }
 
-/// A number of bytes in a range.
 pub(crate) fn size_in(range: RangeInclusive<ByteSize>) -> impl Fn(&str) -> Result<u64, String> {
     move |text| {
         let size = Some(size(text)?).filter(|size| range.contains(&ByteSize(*size)));
@@ -100,10 +96,7 @@ pub(crate) fn size_in(range: RangeInclusive<ByteSize>) -> impl Fn(&str) -> Resul
 }
 
 pub(crate) fn path(text: &str) -> Result<PathBuf, String> {
-    match text {
-        "" => Err("is empty; give a path".to_owned()),
-        path => Ok(path.into()),
-    }
+    text_if(!text.is_empty(), text, "is empty; give a path").map(PathBuf::from)
 }
 
 /// Parses a text. An empty text gives `None`, with which an operator turns something off.
@@ -120,12 +113,12 @@ pub(crate) fn visible(text: &str) -> Result<String, String> {
     text_if(legal, text, "must be a string without control characters")
 }
 
-/// The text, if it is `legal`. Otherwise the requirement that it does not meet.
+/// Returns the text if it is `legal`. Otherwise the error is the requirement.
 pub(crate) fn text_if(legal: bool, text: &str, requirement: &str) -> Result<String, String> {
     if legal { Ok(text.to_owned()) } else { Err(requirement.to_owned()) }
 }
 
-/// One of the words of an enum.
+/// Parses the name of a variant.
 pub(crate) fn word<T: FromStr + VariantNames>(text: &str) -> Result<T, String> {
     text.trim().parse().map_err(|_| {
         let words: Vec<_> = T::VARIANTS.iter().map(|word| format!("{word:?}")).collect();

@@ -1,8 +1,8 @@
 //! Reads the environment: variables begin with `CHANNELD_`, and `__` separates levels.
 //!
-//! Variable names are upper-case and are read in lower case, and a shell variable cannot contain a dash. The name of a
-//! channel or sink in the file is therefore matched without regard to case, and with `_` for `-`:
-//! `CHANNELD_CHANNELS__EAST_COAST__START` sets `channels.East-Coast.start`.
+//! A variable is written in upper case, and its name cannot contain a dash. The names of channels and sinks in the file are
+//! therefore compared without regard to case, and with `_` instead of `-`: `CHANNELD_CHANNELS__EAST_COAST__START` sets
+//! `channels.East-Coast.start`.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ use super::{Layer, merged};
 use crate::config::key::{Key, PREFIX, plain};
 use crate::config::problem::Problem;
 
-/// Names the configuration file. The command line uses this variable. It is not a key.
+/// The variable that names the configuration file. The command line reads this variable, and it sets no key.
 pub const FILE_VARIABLE: &str = "CHANNELD_CONFIG";
 
 /// Whether a variable of this process sets a key below a table.
@@ -23,7 +23,7 @@ pub fn is_in_environment() -> bool {
     std::env::vars_os().any(|(name, _)| name.to_str().is_some_and(is_key))
 }
 
-/// OpenTelemetry's own variables, and the keys that they set if nothing else does.
+/// OpenTelemetry's own variables, and the keys that they set if neither the file nor another variable sets the key.
 const TELEMETRY: [(&str, &str); 2] =
     [("OTEL_EXPORTER_OTLP_ENDPOINT", "otlp_endpoint"), ("OTEL_EXPORTER_OTLP_CERTIFICATE", "otlp_ca_file")];
 
@@ -69,22 +69,20 @@ fn origin(variable: &str) -> Metadata {
     Metadata::from(format!("environment variable {variable}"), variable)
 }
 
-/// Returns the key that a variable sets, or a key and its problem.
+/// Returns the key that a variable sets. The error is a key and its problem.
 fn find(levels: &str, written: &Value) -> Result<Key, (Key, String)> {
     let mut key = Key::default();
     for level in levels.split("__").map(str::to_ascii_lowercase) {
+        if level.is_empty() {
+            return Err((key.at(""), "has an empty level; write __ between levels and nowhere else".to_owned()));
+        }
         let table = key.find_in(written).and_then(Value::as_dict);
         let alike = |known: &&String| plain(known) == plain(&level);
         let found: Vec<_> = table.into_iter().flat_map(|table| table.keys()).filter(alike).collect();
-        let message = match found[..] {
-            _ if level.is_empty() => "has an empty level; write __ between levels and nowhere else".to_owned(),
-            [one, other, ..] => format!("is ambiguous ({one} or {other}); set it in the file"),
-            _ => {
-                key = key.at(found.first().map_or(&level, |known| known));
-                continue;
-            }
-        };
-        return Err((key.at(&level), message));
+        if let [one, other, ..] = found[..] {
+            return Err((key.at(&level), format!("is ambiguous ({one} or {other}); set it in the file")));
+        }
+        key = key.at(found.first().map_or(&level, |known| known));
     }
     Ok(key)
 }

@@ -53,7 +53,7 @@ impl Lines {
         Some(Self { document: ImDocument::parse(text.to_owned()).ok()?, ends })
     }
 
-    /// The line of a key, from 1. For a key that is not in the file, the line of the nearest table above it that is.
+    /// The line of a key, from 1. If the key is not in the file, the line of the nearest table above it in the file.
     pub(crate) fn line(&self, key: &Key) -> Option<usize> {
         let (mut table, mut at) = (self.document.as_item(), None);
         for name in &key.0 {
@@ -108,7 +108,7 @@ pub(crate) fn read_up_to(path: &Path, bound: usize) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "is not UTF-8 text".to_owned())
 }
 
-/// Reads a file of at most `bound` bytes whose path, which the error contains, is no secret.
+/// Reads a file of at most `bound` bytes. The path must not be a secret, because the error contains it.
 pub(crate) fn read_named(path: &str, bound: usize) -> Result<String, String> {
     read_shown(path, bound, &format!("the file {path:?}"))
 }

@@ -33,13 +33,10 @@ impl Api {
             let key = api.key.at("api_key");
             api.wrong("api_key", format!("is missing; set it, or {key}_file, or {}", key.variable()))
         };
+        let note_plaintext = |url: &Url| api.note_plaintext("base_url", url, "the API key");
         all!(Self {
             client: all!(api::Settings {
-                base_url: api.required("base_url", base_url).inspect(|url| api.note_plaintext(
-                    "base_url",
-                    url,
-                    "the API key"
-                )),
+                base_url: api.required("base_url", base_url).inspect(note_plaintext),
                 api_key: api
                     .secret("api_key", |text| check_key(text).map(Secret::new))
                     .and_then(|key| key.ok_or_else(no_key)),

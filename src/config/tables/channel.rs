@@ -60,7 +60,7 @@ impl Channel {
         ]
     }
 
-    /// The part that an operator's requests need.
+    /// Returns the part that the requests of operators need.
     pub fn for_operator(&self) -> ConfiguredChannel {
         ConfiguredChannel {
             channel: self.channel.clone(),
@@ -80,7 +80,7 @@ pub(crate) fn read_all(root: &Section<'_>) -> Vec<Channel> {
     }
     let names = names.unwrap_or_default();
     if names.is_empty() {
-        // Report the mistakes of this table even without a channel.
+        // Report mistakes in [verification] even if no channel is configured.
         let _ = Levels::of(root, root).read(Expect::default());
     }
     let mut ids = BTreeMap::new();

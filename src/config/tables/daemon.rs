@@ -50,7 +50,7 @@ pub(crate) fn read_otlp(root: &Section<'_>) -> Reading<Otlp> {
     let authorities = read_authorities(&log, "otlp_ca_file");
     let (endpoint, headers, authorities) = (endpoint?, headers?.unwrap_or_default(), authorities?);
     let Some(endpoint) = endpoint else { return Ok(None) };
-    log.note_plaintext("otlp_endpoint", &endpoint, "what traces say");
+    log.note_plaintext("otlp_endpoint", &endpoint, "the content of traces");
     if !HAS_OTLP {
         let why = built_without("the export of traces", "otlp");
         log.wrong("otlp_endpoint", format!("is set, and {why}"));

@@ -12,15 +12,15 @@ use net::postgres::{Address, ServerSettings};
 /// The largest certificate file, in bytes. A system's complete list of authorities has about a fifth of this size.
 const CERTIFICATES_LIMIT: usize = 1024 * 1024;
 
+/// The longest identifier in PostgreSQL.
+pub(crate) const NAME_LIMIT: usize = 63;
+
 const ADDRESS: &str =
     "must be the address of a PostgreSQL database, such as \"postgresql://channeld@db.internal/channeld\"";
 
-/// Options of libpq that are set in another way here, and the advice for each.
+/// The options of libpq that are restricted in an address, with the advice for each.
 const OPTIONS: [(&str, &str); 4] = [
-    (
-        "sslmode",
-        "must have sslmode disable, prefer or require: where TLS is used, the certificate is always checked in full",
-    ),
+    ("sslmode", "must have sslmode disable, prefer or require: with TLS, the certificate is always checked in full"),
     ("sslrootcert", "must not have sslrootcert; set ca_file"),
     ("sslcert", "must not have sslcert; set client_certificate_file"),
     ("sslkey", "must not have sslkey; set client_key_file"),
@@ -57,7 +57,7 @@ fn explain_pem<T>(parsed: Result<T, PemError>) -> Result<T, String> {
     parsed.map_err(|error| format!("the file {error}"))
 }
 
-/// Reads `url` or `url_file`, and the TLS settings. If neither key is set and that `is_required`, it is a problem.
+/// Reads `url` or `url_file`, and the TLS settings. If neither key is set, this is a problem if the address `is_required`.
 /// Otherwise the result has no hosts.
 pub(crate) fn read_server(section: &Section<'_>, is_required: bool) -> Result<ServerSettings, Reported> {
     all!(ServerSettings {
@@ -76,7 +76,7 @@ fn address(text: &str) -> Result<Address, String> {
     if server.has_host() { Ok(server.config) } else { Err(ADDRESS.to_owned()) }
 }
 
-/// Why an address cannot be used. Of the client's messages, only the messages about an option contain no secret.
+/// Explains why an address cannot be used. Only the client's messages about an option are used: others can contain a secret.
 fn unreadable(error: &(dyn Error + 'static)) -> String {
     let said = root_cause(error);
     let instead = |(option, instead): &(&str, &'static str)| said.ends_with(&format!("`{option}`")).then_some(*instead);

@@ -100,15 +100,13 @@ fn read(sink: &Section<'_>, is_shared: bool) -> Result<Sink, Reported> {
         shape: shape::read(sink, kind),
         filter: filter::read(sink, "filter"),
     });
-    // A sink on one machine gets only a part of the events if several instances share the channels.
+    // If several instances share the channels, a sink on one machine receives only a part of the events.
     if matches!(kind, SinkType::Stdout | SinkType::File | SinkType::Sqlite)
         && !sink.boolean("per_instance", false).unwrap_or(true)
         && is_shared
     {
-        sink.wrong(
-            "type",
-            "belongs to one machine, but with state.backend = \"postgres\" each event goes to the instance that owns its channel; use a sink that all instances can reach, or set per_instance = true if each machine may have a part of the events",
-        );
+        let message = "belongs to one machine, but with state.backend = \"postgres\" each event goes to the instance that owns its channel; use a sink that all instances can reach, or set per_instance = true if each machine may have a part of the events";
+        sink.wrong("type", message);
     }
     read
 }

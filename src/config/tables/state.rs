@@ -15,9 +15,6 @@ use ::ledger::store::{PostgresSettings, StateSettings};
 /// A shorter lease would end at any network pause. A longer lease would leave the channels of a dead instance unattended.
 const LEASE: RangeInclusive<Duration> = Duration::from_secs(3)..=Duration::from_secs(300);
 
-/// The longest identifier of the database.
-const SCHEMA_LIMIT: usize = 63;
-
 /// The value of `backend`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, VariantNames)]
 #[strum(serialize_all = "lowercase")]
@@ -33,7 +30,7 @@ pub(crate) fn read(root: &Section<'_>) -> Result<StateSettings, Reported> {
         state.wrong("backend", why);
     }
     all!(StateSettings {
-        // Read this with every backend, so that its keys are known in any case.
+        // Read these keys with every backend, so that they are always known.
         database: read_database(root, is_shared).map(|database| is_shared.then_some(database)),
         path: state.required("path", path),
     })
@@ -49,7 +46,7 @@ fn read_database(root: &Section<'_>, is_required: bool) -> Result<PostgresSettin
     let (state, cluster) = (root.section("state"), root.section("cluster"));
     all!(PostgresSettings {
         server: server::read_server(&state, is_required),
-        schema: state.required("schema", server::identifier(SCHEMA_LIMIT, "channeld")),
+        schema: state.required("schema", server::identifier(server::NAME_LIMIT, "channeld")),
         instance: cluster
             .required("instance", unless_empty(|name| Ok(name.to_owned())))
             .map(|name| { name.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned()) }),

@@ -1,7 +1,7 @@
 //! The accepted signers, the owner of the events, and the handling of events without a proof.
 //!
 //! `[verification]` applies to every channel. `[channels.NAME.verification]` overrides it key by key. An owner in the
-//! channel's table, set by either of the two keys, replaces the shared owner.
+//! channel's table replaces the shared owner, whichever of the two keys sets it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,8 +22,8 @@ pub(crate) fn signer_names(root: &Section<'_>) -> Result<SignerNames, Reported> 
     for key in table.names()? {
         let signer = address(&key).map_err(|message| table.wrong(&key, message));
         if let (Ok(signer), Ok(Some(name))) = (signer, table.quoted(&key, signer_name)) {
-            // The shipped addresses are lower-case. The same address in another case is the operator's, and it sorts
-            // first.
+            // The addresses in the defaults are lower-case. If the operator writes the same address in upper case, it sorts
+            // first and takes precedence.
             names.entry(signer).or_insert(name);
         }
     }
@@ -109,7 +109,7 @@ impl<'r> Levels<'r> {
 /// The organization in the shipped example files, which does not exist.
 const EXAMPLE_ORG: &str = "org_2abcDEFghiJKLmno";
 
-/// Reads the address of the owner, or the id of the organization that it follows from.
+/// Reads the address of the owner, or computes it from the id of the organization.
 fn read_owner(table: &Section<'_>, tenant_id: &str) -> Reading<Address> {
     match table.either("org_id", "workflow_owner")? {
         None => Ok(None),

@@ -1,12 +1,11 @@
-//! A channel's events in their order: offsets, times, ids, and the intended nature of each event. The content is not part of
-//! it.
+//! A channel's events in order: offsets, times, ids, and the intended nature of each event, but not the content.
 //!
 //! # Invariants
 //!
 //! * **Offsets and times ascend.** An event's index is its position. A later event has a larger offset, and its time is not
 //!   earlier.
-//! * **Nothing is stored that can be drawn.** Only the times of live events, and the events that a test asked for, use
-//!   memory.
+//! * **Nothing is stored that follows from the seed.** Only the times of live events, and the events that a test requested,
+//!   use memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;

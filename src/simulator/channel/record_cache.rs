@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::event::log_entry::RecordCell;
 use crate::misbehaviour::Misbehaviour;
 
-/// How many records all channels keep together, unless they are prepared. Each takes about 2.7 kB. The oldest are dropped
-/// first.
+/// The number of records that all channels together keep, unless all records are prepared. A record has about 2.7 kB. The
+/// oldest records are dropped first.
 pub(crate) const KEPT_RECORDS: usize = 200_000;
 
 /// The values that determine a record: an event's number, and how its channel misbehaves.

@@ -1,11 +1,11 @@
-//! Event ids: UUIDs whose last 48 bits hide the event's index, so that an event can be found by its id without a table.
+//! Event ids: UUIDs whose last 48 bits encode the event's index, so that an event can be found by its id without a table.
 
 use rand::Rng;
 use uuid::Uuid;
 
 use crate::random::{Purpose, draw, uuid};
 
-/// The bits of an id that hide the index.
+/// The bits of an id that encode the index.
 const INDEX_BITS: u64 = (1 << 48) - 1;
 
 /// Returns the id of the event at an index.

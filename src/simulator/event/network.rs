@@ -52,7 +52,7 @@ pub(crate) struct ProofSubject {
     pub(crate) execution_id: [u8; 32],
     /// Determines the subset of signers, and is the round in the context.
     pub(crate) round: u64,
-    /// Whether the signatures can be of other data.
+    /// Whether the signatures may belong to other data.
     pub(crate) is_unproved: bool,
 }
 

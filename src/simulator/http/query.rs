@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * **Strict.** Among the values that are not empty, these are refused: a name that the path does not know, a value of the
+//! * **Strict.** Among the values that are not empty, these are refused: an unknown parameter of the path, a value of the
 //!   wrong shape, a single-value filter that is given twice, and a filter that applies to none of the requested types. A
 //!   client that makes a mistake must notice it.
 

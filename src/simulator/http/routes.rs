@@ -69,7 +69,7 @@ async fn search(State(backend): State<Arc<Backend>>, Path(id): Path<String>, Raw
     let request = query.paging(SEARCH_LIMIT)?;
     let filter = query.filter()?;
     query.finish()?;
-    // A filter that matches few events checks all of them.
+    // If a filter matches few events, all events are checked.
     let searched = Arc::clone(&channel);
     let select = move || searched.select(request, &FilterCondition { channel: &searched, filter: &filter });
     let selection = spawn_blocking(select).await?;

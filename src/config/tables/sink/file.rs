@@ -137,8 +137,8 @@ fn path_of(sink: &Sink) -> Option<&Path> {
     }
 }
 
-/// Returns the key of `file` that conflicts with the file `other`, whose table is `at`, and the reason. Their paths
-/// differ. Files are compared by the targets of their paths. Links can change a target until the file is opened.
+/// Returns the key of `file` that conflicts with the sink `other`, whose table is `at`, and the reason. The two sinks do not
+/// write to the same file. Paths are compared by their targets, which links can change until the files are opened.
 fn conflict(file: &FileSettings, other: &FileSettings, at: &Key) -> Option<(&'static str, String)> {
     let (place, other_place) = (FileLocation::of(&file.path), FileLocation::of(&other.path));
     let overlap = place.is_beside(&other_place) && file.closed_name().overlaps(&other.closed_name());
@@ -162,10 +162,7 @@ fn mode(text: &str) -> Result<u32, String> {
     let octal = (3..=4).contains(&text.len()) && text.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
     match u32::from_str_radix(text, 8) {
         Ok(mode) if octal && mode & !PERMISSIONS == 0 && mode & OWN_PERMISSIONS == OWN_PERMISSIONS => Ok(mode),
-        _ => {
-            Err("must be octal permissions such as \"0640\" that let the owner read and write, and allow no execution"
-                .to_owned())
-        }
+        _ => Err("must be octal permissions such as \"0640\": read and write for the owner, no execution".to_owned()),
     }
 }
 
@@ -173,7 +170,7 @@ fn mode(text: &str) -> Result<u32, String> {
 fn number(name: &str, what: &str, known: impl FnOnce(&str) -> nix::Result<Option<u32>>) -> Result<u32, String> {
     let none = || format!("must be the name or the number of a {what} of this machine");
     match name.trim().parse() {
-        // The highest number means "unchanged" to the system.
+        // The system interprets the highest number as "unchanged".
         Ok(u32::MAX) => Err(none()),
         Ok(number) => Ok(number),
         Err(_) => known(name.trim()).ok().flatten().ok_or_else(none),

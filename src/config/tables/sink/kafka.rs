@@ -13,8 +13,8 @@ use crate::config::tables::server::{read_authorities, read_identity};
 use ::sink::{KafkaSettings, Mechanism, SaslLogin, Security};
 use net::secret::Secret;
 
-/// By default, brokers abort transactions that are open for longer than 15 minutes, and our transactions can wait for three
-/// answers.
+/// By default, brokers abort transactions that are open for longer than 15 minutes, and a transaction of a lane can wait for
+/// three answers.
 const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(5 * 60);
 
 const PARTITIONS: RangeInclusive<u16> = 1..=10_000;
@@ -39,14 +39,12 @@ pub(super) fn read(sink: &Section<'_>) -> Result<KafkaSettings, Reported> {
         timeout: sink.or("timeout", duration_in(TIMEOUTS), "10s"),
     })?;
     if settings.positions_topic == settings.topic {
-        sink.wrong("positions_topic", "must be a different topic than the one of the events, which is not compacted");
+        sink.wrong("positions_topic", "must differ from the topic of events, which is not compacted");
     }
     let is_beyond = settings.brokers.iter().filter_map(|broker| address(broker)).any(|url| !is_loopback(&url));
     if settings.security.login.is_some() && !settings.security.tls && is_beyond {
-        sink.section("security").note(
-            "tls",
-            "false: the login and the events can be read and changed in transit; let the brokers use TLS, and set it to true",
-        );
+        let message = "false: the login and the events can be read and changed in transit; let the brokers use TLS, and set it to true";
+        sink.section("security").note("tls", message);
     }
     Ok(settings)
 }
@@ -54,12 +52,8 @@ pub(super) fn read(sink: &Section<'_>) -> Result<KafkaSettings, Reported> {
 fn read_brokers(sink: &Section<'_>) -> Result<Vec<String>, Reported> {
     let brokers = sink.list("brokers")?.ok_or_else(|| sink.missing("brokers"))?;
     let brokers: Option<Vec<_>> = brokers.iter().map(|text| broker(text.trim())).collect();
-    brokers.filter(|brokers| !brokers.is_empty()).ok_or_else(|| {
-        sink.wrong(
-            "brokers",
-            "must be hosts with their ports, such as [\"kafka-1.internal:9092\", \"kafka-2.internal:9092\"]",
-        )
-    })
+    let message = "must be hosts with their ports, such as [\"kafka-1.internal:9092\", \"kafka-2.internal:9092\"]";
+    brokers.filter(|brokers| !brokers.is_empty()).ok_or_else(|| sink.wrong("brokers", message))
 }
 
 /// Parses a host and its port.

@@ -53,9 +53,7 @@ fn server_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text)
         .map_err(|error| format!("is not a URL ({error}); give addresses such as \"nats://bus.internal:4222\""))?;
     if !matches!(url.scheme(), "nats" | "tls") || url.host_str().is_none_or(str::is_empty) {
-        return Err(
-            "must be addresses such as \"nats://bus.internal:4222\" or \"tls://…\", with commas between".to_owned()
-        );
+        return Err("must be nats:// or tls:// and a host, such as \"nats://bus.internal:4222\"".to_owned());
     }
     if !url.username().is_empty() || url.password().is_some() {
         return Err("must not carry a user, password or token; set user and password, or token".to_owned());
@@ -116,7 +114,7 @@ pub(super) fn shown(settings: &NatsSettings) -> SettingsList {
     ]
 }
 
-/// The kind of login: the key that sets it, or the name of the user.
+/// Describes the login: the key that sets it or, with a password, the name of the user.
 fn login(settings: &NatsSettings) -> Option<&str> {
     match &settings.login {
         Login::None => None,

@@ -24,13 +24,13 @@ pub struct Sink {
     pub give_up_after: Option<Duration>,
     /// The shape of the records.
     pub shape: Shape,
-    /// The events that the sink gets, unless a channel sets another filter. `None`: all events.
+    /// Selects the events for the sink, unless a channel sets another filter. `None`: all events.
     pub filter: Option<Filter>,
 }
 
 /// The settings of a sink, by its type.
 #[derive(Clone, Debug, PartialEq, Eq, EnumDiscriminants)]
-#[strum_discriminants(name(SinkType), doc = "The word that `type` is set to.")]
+#[strum_discriminants(name(SinkType), doc = "The value of `type`.")]
 #[strum_discriminants(derive(EnumString, IntoStaticStr, VariantNames), strum(serialize_all = "lowercase"))]
 pub enum SinkSettings {
     /// Standard output, which has no settings.
@@ -50,10 +50,11 @@ pub enum SinkSettings {
 }
 
 impl SinkSettings {
-    /// Makes the sink of this name. `open` lists the open files of all sinks. Opens nothing and sends nothing yet.
+    /// Creates the sink with this name, but does not open a file or a connection yet. `open` lists the open files of all
+    /// sinks.
     ///
     /// # Errors
-    /// If it cannot be made on this machine.
+    /// If the sink cannot be created on this machine.
     pub fn build(&self, name: &str, open: &OpenFiles, metrics: &Metrics) -> Result<Arc<dyn sink::Sink>, SinkError> {
         Ok(match self {
             Self::Stdout => Arc::new(Stdout::new()?),

@@ -51,7 +51,7 @@ pub(super) fn read(sink: &Section<'_>, kind: SinkType) -> Result<Shape, Reported
             "a file: after a crash, channeld reads the ids of the events from its lines to prevent duplicates, and such lines do not contain ids",
         ),
         SinkType::Postgres | SinkType::Sqlite => {
-            Some("a table, whose column record contains everything without a column of its own")
+            Some("a table, because its column record must contain the data that has no column of its own")
         }
         SinkType::Stdout | SinkType::Webhook | SinkType::Nats | SinkType::Kafka => None,
     };
@@ -120,7 +120,7 @@ fn media_type(text: &str) -> Result<String, String> {
     text_if(legal, text, "must be a media type, such as \"application/json\" or \"text/plain\"")
 }
 
-/// Reads the operator's own values: values that are not secret from one table, and secrets from files.
+/// Reads the operator's own values: values that are not secret from one table, and secrets from the files in the other.
 fn read_values(sink: &Section<'_>) -> Result<BTreeMap<String, Secret>, Reported> {
     let (mut values, mut outcome) = (BTreeMap::new(), Ok(()));
     sink.named_values(

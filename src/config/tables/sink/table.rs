@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::config::reading::values::{path, positive_duration, size, unless_empty, word};
 use crate::config::reading::{Reported, Section, all};
 use crate::config::settings_list::SettingsList;
-use crate::config::tables::server::{identifier, read_server};
+use crate::config::tables::server::{NAME_LIMIT, identifier, read_server};
 use ::sink::{PostgresSettings, Search, SqliteSettings};
 
 /// The default name of the table.
@@ -13,9 +13,6 @@ const TABLE: &str = "events";
 
 /// The longest table name. Other names are derived from it, and PostgreSQL limits names to 63 bytes.
 const TABLE_LIMIT: usize = 48;
-
-/// The longest identifier in PostgreSQL.
-const NAME_LIMIT: usize = 63;
 
 pub(super) fn read_postgres(sink: &Section<'_>) -> Result<PostgresSettings, Reported> {
     all!(PostgresSettings {

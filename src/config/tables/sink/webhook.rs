@@ -120,7 +120,7 @@ fn proxy_url(text: &str) -> Result<Url, String> {
 /// Reads the source of access tokens. Returns `None` without an `oauth2` table.
 fn read_oauth2(sink: &Section<'_>) -> Reading<OAuth2> {
     let table = sink.section("oauth2");
-    // Read these without a table too, so that they are known and can be suggested instead of a misspelt key.
+    // Read these keys without the table too, so that they are known and can be suggested instead of a misspelt key.
     let token_url = table.optional("token_url", http_url);
     let client_id = table.optional("client_id", short);
     let client_secret = table.secret("client_secret", |text| short(text).map(Secret::new));
@@ -141,7 +141,7 @@ fn read_oauth2(sink: &Section<'_>) -> Reading<OAuth2> {
     .map(Some)
 }
 
-/// Records settings that cannot be combined with access tokens.
+/// Records problems with settings that cannot be combined with access tokens.
 fn check_oauth2(sink: &Section<'_>, settings: &WebhookSettings) {
     let Some(oauth2) = &settings.oauth2 else { return };
     if settings.headers.contains_key(AUTHORIZATION) {
@@ -152,7 +152,7 @@ fn check_oauth2(sink: &Section<'_>, settings: &WebhookSettings) {
     }
 }
 
-/// A text for the token endpoint.
+/// A text that is sent to the token endpoint.
 fn short(text: &str) -> Result<Box<str>, String> {
     let legal = !text.is_empty() && text.len() <= OAUTH2_LIMIT && !text.contains(char::is_control);
     text_if(legal, text, "must be a string without control characters, 4 KiB at most").map(Into::into)

@@ -1,4 +1,4 @@
-//! A file system of a few bytes, to be filled.
+//! A small file system that a test can fill.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,13 +6,13 @@ use std::process::Command;
 use super::programs::run;
 use super::skip::skip;
 
-/// A small file system. Unmounted when it is dropped.
+/// A small file system. It is unmounted when it is dropped.
 pub(crate) struct Mount {
     pub(crate) at: PathBuf,
 }
 
 impl Mount {
-    /// `None` where the test is skipped, because no file system can be mounted.
+    /// Returns `None` if no file system can be mounted: the test is skipped.
     pub(crate) fn new(at: PathBuf, size: &str) -> Option<Self> {
         std::fs::create_dir(&at).unwrap();
         let options = format!("size={size}");
@@ -36,7 +36,7 @@ impl Drop for Mount {
     }
 }
 
-/// Fills a file system to the last byte with one file, and gives its path.
+/// Fills a file system to the last byte with one file, and returns the path of the file.
 pub(crate) fn fill(directory: &Path) -> PathBuf {
     let path = directory.join("something-else");
     let mut file = std::fs::File::create(&path).unwrap();

@@ -13,10 +13,10 @@ use super::skip::skip;
 /// An address that no interface has.
 const NOBODY: &str = "02:00:00:00:00:99";
 
-/// The other namespace, and the pair of interfaces. Removed when it is dropped.
+/// The other namespace, and the pair of interfaces. Both are removed when it is dropped.
 pub(crate) struct Network {
     name: String,
-    /// The numbers of this side and of the other one.
+    /// The numbers of the two sides: this namespace and the other.
     sides: [Side; 2],
 }
 
@@ -27,7 +27,7 @@ struct Side {
 }
 
 impl Network {
-    /// `None` if the test is skipped, because no namespace can be made.
+    /// Returns `None` if no namespace can be created: the test is skipped.
     pub(crate) fn new() -> Option<Self> {
         let [a, b, c] = rand::random::<[u8; 3]>();
         let name = format!("channeld-{a:02x}{b:02x}{c:02x}");
@@ -80,13 +80,13 @@ impl Network {
         TcpListener::from_std(listener).unwrap()
     }
 
-    /// Every packet arrives.
+    /// From now on every packet arrives.
     pub(crate) fn is_good(&self) {
         let [here, there] = &self.sides;
         self.sends_to(&there.link, &here.link);
     }
 
-    /// Every packet is lost on its way, in both directions. Neither side notices.
+    /// From now on every packet is lost, in both directions. Neither side receives an error.
     pub(crate) fn drops_packets(&self) {
         self.sends_to(NOBODY, NOBODY);
     }

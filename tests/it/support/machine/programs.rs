@@ -17,7 +17,7 @@ pub(crate) fn programs(names: &[&str]) -> bool {
     missing.is_empty()
 }
 
-/// Runs a program to its good end, and gives what it printed.
+/// Runs a program, asserts that it succeeds, and returns its output.
 pub(crate) fn run(command: &mut Command) -> Vec<u8> {
     let Output { status, stdout, stderr } = command.output().unwrap();
     assert!(status.success(), "{command:?}: {status}\n{}", String::from_utf8_lossy(&stderr));

@@ -3,7 +3,7 @@
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
-/// A generator for one purpose. A test that fails shows the seed, because its output is shown.
+/// A generator for one purpose. It prints the seed, which the output of a failed test then contains.
 pub(crate) fn random(purpose: u64) -> StdRng {
     let seed = seed();
     println!("drawn with CHANNELD_TEST_SEED={seed}");

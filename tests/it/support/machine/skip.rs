@@ -18,11 +18,11 @@ pub(crate) fn skip(needs: &str) {
     list.write_all(format!("{test}: needs {needs}\n").as_bytes()).unwrap();
 }
 
-/// The file that lists what one run has skipped. A run is what one process, usually cargo, has started.
+/// The file that lists the skipped tests of one run. A run is all test processes with the same parent, usually cargo.
 pub(crate) fn list() -> PathBuf {
     let parent = rustix::process::getppid().unwrap();
     let stat = std::fs::read_to_string(format!("/proc/{parent}/stat")).unwrap();
-    // Process ids come again, with another time of start: the 22nd field, the 20th after the name.
+    // Process ids are reused, so the name also has the start time: the 22nd field, the 20th after the name.
     let (_, fields) = stat.rsplit_once(") ").unwrap();
     let started = fields.split(' ').nth(19).unwrap();
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("skipped-{parent}-{started}"))

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-/// How long anything may take. Far more than it does take, so that a busy machine fails no test.
+/// The longest wait. It is much longer than any expected wait, so that tests pass on a busy machine.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// Between two looks.
+/// The wait between two checks of a condition.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Calls `look` until it returns a value.
@@ -32,12 +32,12 @@ pub(crate) async fn until_count(count: usize, come: impl AsyncFn() -> usize) {
         if now > seen {
             (seen, deadline) = (now, Instant::now() + LONGEST_WAIT);
         }
-        assert!(Instant::now() < deadline, "{now} of {count} events, and no more come");
+        assert!(Instant::now() < deadline, "only {now} of {count} events arrived");
         tokio::time::sleep(LOOK_AGAIN).await;
     }
 }
 
-/// Whether everything is to be tried that is otherwise sampled, however long it takes.
+/// Whether tests run every case instead of a sample, which takes hours.
 pub(crate) fn everything() -> bool {
     std::env::var_os("CHANNELD_TEST_FULL").is_some_and(|value| value != "0")
 }

@@ -1,4 +1,4 @@
-//! The admin listener as probes and people ask it.
+//! Requests to the admin listener, as probes and people send them.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use crate::support::{Daemon, LONGEST_WAIT, LOOK_AGAIN, Setup};
 
-/// A listener that a daemon serves.
+/// The admin listener of a daemon.
 pub(crate) struct Admin {
     pub(crate) address: SocketAddr,
     http: reqwest::Client,
 }
 
-/// What was answered.
+/// An answer.
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) status: StatusCode,
@@ -30,14 +30,14 @@ impl Answered {
 }
 
 impl Setup {
-    /// With a listener on a port of the system's choice.
+    /// Adds an admin listener on a port that the system chooses.
     pub(crate) fn with_admin(self) -> Self {
         self.with("admin.listen", "127.0.0.1:0")
     }
 }
 
 impl Admin {
-    /// Of a daemon that has one, once it listens.
+    /// The listener of a daemon. Waits until it listens.
     pub(crate) async fn of(daemon: &mut Daemon) -> Self {
         let listens = "health, metrics and status are served";
         daemon.until_logged(listens).await;
@@ -61,7 +61,7 @@ impl Admin {
         Ok(Answered { status: answer.status(), kind, text: answer.text().await? })
     }
 
-    /// Asks until the answer is as it should be, while the daemon runs.
+    /// Repeats a request until `holds` accepts the answer. Panics if the daemon ends first.
     pub(crate) async fn until(
         &self,
         daemon: &mut Daemon,
@@ -82,7 +82,7 @@ impl Admin {
         }
     }
 
-    /// The value of a sample, by its name and labels as the scrape writes them.
+    /// The value of a sample, by its name and labels as the scrape contains them.
     pub(crate) async fn sample(&self, sample: &str) -> Option<f64> {
         let scrape = self.get("/metrics").await;
         assert_eq!(scrape.status, 200, "{scrape:?}");
@@ -90,7 +90,7 @@ impl Admin {
     }
 }
 
-/// The value of a sample of a scrape.
+/// The value of a sample in a scrape.
 pub(crate) fn value(scrape: &str, sample: &str) -> Option<f64> {
     scrape.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' ')).map(|value| value.parse().unwrap())
 }

@@ -1,4 +1,4 @@
-//! A browser: Debian's Chromium, by its driver.
+//! A browser: Debian's Chromium, controlled by its driver.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -27,7 +27,7 @@ const ARGUMENTS: [&str; 8] = [
     "--window-size=1280,900",
 ];
 
-/// A browser with a profile of its own. It ends with its driver, when it is dropped.
+/// A browser with a profile of its own. The browser and its driver end when it is dropped.
 pub(crate) struct Browser {
     driver: Client,
     address: SocketAddr,
@@ -59,7 +59,7 @@ impl Browser {
             }
             tokio::time::sleep(LOOK_AGAIN * 20).await;
         };
-        let session = driver.session_id().await.unwrap().expect("it has begun one");
+        let session = driver.session_id().await.unwrap().expect("the driver has a session");
         Some(Self { driver, address, session, program, _profile: profile })
     }
 
@@ -78,7 +78,7 @@ impl Browser {
         self.driver.execute(script, Vec::new()).await.unwrap()
     }
 
-    /// Waits until a script returns true. While a page is exchanged for another, none does.
+    /// Waits until a script returns true. While the browser loads another page, no script returns true.
     pub(crate) async fn until(&self, what: &str, script: &str) {
         let deadline = Instant::now() + LONGEST_WAIT;
         loop {
@@ -94,7 +94,7 @@ impl Browser {
         }
     }
 
-    /// Clicks what a selector finds first, once it is there.
+    /// Waits until a selector finds an element, and clicks the first such element.
     pub(crate) async fn click(&self, selector: &str) {
         self.until_clicked(Locator::Css(selector)).await;
     }
@@ -124,7 +124,7 @@ impl Browser {
         field.send_keys(text).await.unwrap();
     }
 
-    /// Presses keys where the page has its focus.
+    /// Sends keys to the element with the focus.
     pub(crate) async fn type_keys(&self, keys: &str) {
         self.driver.active_element().await.unwrap().send_keys(keys).await.unwrap();
     }
@@ -134,7 +134,7 @@ impl Browser {
         self.run("return document.querySelector('main').innerText").await.as_str().unwrap().to_owned()
     }
 
-    /// The offsets in a list, in its order.
+    /// The offsets in a list, in the order of the list.
     pub(crate) async fn offsets(&self) -> Vec<i64> {
         let script = "return [...document.querySelectorAll('a.open')].map(a => Number(a.href.split('/').pop()))";
         serde_json::from_value(self.run(script).await).unwrap()
@@ -154,7 +154,7 @@ impl Browser {
         Some(serde_json::from_value(found).unwrap())
     }
 
-    /// Asks for light or dark pages, so wide.
+    /// Sets the preference for light or dark pages, and the width of the window.
     pub(crate) async fn look(&self, scheme: &str, width: u32) {
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         self.devtools("Emulation.setEmulatedMedia", json!({ "features": features })).await;
@@ -172,7 +172,7 @@ impl Browser {
     }
 }
 
-/// The rules of axe-core; nothing where they are not on this machine, and the test is skipped.
+/// The rules of axe-core. Returns `None` if they are not on this machine: the test is skipped.
 fn rules() -> Option<PathBuf> {
     let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/axe-core/axe.min.js");
     if rules.exists() {
@@ -184,7 +184,7 @@ fn rules() -> Option<PathBuf> {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // The driver ends its browser with the session. Here nothing can be awaited.
+        // The driver ends its browser with the session. `drop` cannot wait for an answer.
         if let Ok(mut stream) = TcpStream::connect(self.address) {
             let request = format!(
                 "DELETE /session/{} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",

@@ -1,5 +1,5 @@
-/* The time of day, moved by as many seconds as a file says: preloaded into a daemon whose clock a test steps. Clocks that
- * only run on, such as CLOCK_MONOTONIC, are left alone, as they are when an operator sets the time. */
+/* Moves the time of day by the number of seconds in a file. The library is preloaded into a daemon whose clock a test steps.
+ * Monotonic clocks, such as CLOCK_MONOTONIC, do not change, as when an operator sets the time. */
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,17 +1,17 @@
-//! A clock that is not the machine's, by a library that is loaded into the daemon.
+//! A clock that differs from the machine's clock: a library in the daemon's process changes the time.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use crate::support::{Setup, skip};
 
-/// A clock of the daemon's own.
+/// The clock of a daemon.
 pub(crate) struct Clock {
     offset: PathBuf,
 }
 
 impl Clock {
-    /// Gives the setup's daemons a clock; `None` where the test is skipped.
+    /// Sets the clock of the setup's daemons. Returns `None` if the test is skipped.
     pub(crate) fn of(setup: &mut Setup) -> Option<Self> {
         let (library, offset) = (setup.path("clock.so"), setup.path("clock"));
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/support/process/clock.c");

@@ -16,7 +16,7 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// Runs the binary. Whatever it does, it never prints a secret.
+    /// Runs the program. Asserts that it prints no secret.
     pub(super) async fn by(arguments: &[&str], config: &Path, secrets: &[String]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_channeld"));
         command.args(arguments).arg("--config").arg(config).env_clear().stdin(Stdio::null()).kill_on_drop(true);
@@ -27,20 +27,20 @@ impl Told {
         Self { code: output.status.code(), out: output.stdout, errors }
     }
 
-    /// The objects that it printed, after a good end.
+    /// The JSON objects in the output. Asserts that the command succeeded.
     pub(crate) fn json(&self) -> Vec<Value> {
         assert_eq!(self.code, Some(0), "{self:?}");
         let text = std::str::from_utf8(&self.out).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// One member of each object that it printed.
+    /// One member of each JSON object in the output.
     pub(crate) fn each(&self, member: &str) -> Vec<Value> {
         self.json().into_iter().map(|mut object| object[member].take()).collect()
     }
 }
 
-/// Sends a signal to a process that runs.
+/// Sends a signal to a running process.
 pub(crate) fn signal(process: &Child, signal: Signal) {
     let pid = Pid::from_raw(i32::try_from(process.id().unwrap()).unwrap()).unwrap();
     kill_process(pid, signal).unwrap();

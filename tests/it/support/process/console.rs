@@ -12,10 +12,10 @@ use tokio::process::{Child, Command};
 
 use crate::support::{LONGEST_WAIT, LOOK_AGAIN, Setup};
 
-/// A running console. Killed when it is dropped.
+/// A running console. It is killed when it is dropped.
 pub(crate) struct Console {
     _child: Child,
-    /// The address that it has printed.
+    /// The address that the console has printed.
     pub(crate) address: String,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Answer {
 }
 
 impl Setup {
-    /// Starts a console with the configuration as it was written last.
+    /// Starts a console with the configuration file that was written last.
     pub(crate) async fn console(&self, arguments: &[&str]) -> Console {
         Console::start(&[&["console"], arguments].concat(), Some(&self.path("channeld.toml"))).await
     }
@@ -47,7 +47,7 @@ impl Console {
         Self::start_with(arguments, config, &[]).await
     }
 
-    /// As [`start`](Self::start), with these variables, though it inherits none.
+    /// Like [`start`](Self::start), with these environment variables. It inherits no others.
     pub(crate) async fn start_with(arguments: &[&str], config: Option<&Path>, variables: &[(&str, &Path)]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_channeld"));
         command.args(arguments).env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -59,19 +59,19 @@ impl Console {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let reading = async {
             loop {
-                let line = lines.next_line().await.unwrap().expect("it prints an address");
+                let line = lines.next_line().await.unwrap().expect("the console prints an address");
                 if let Some(at) = line.find("http://").filter(|_| line.contains("/enter?token=")) {
                     return line[at..].trim().to_owned();
                 }
             }
         };
-        let address = tokio::time::timeout(LONGEST_WAIT, reading).await.expect("it prints an address in time");
+        let address = tokio::time::timeout(LONGEST_WAIT, reading).await.expect("the console prints an address in time");
         // The console continues to write there, so its output must be read.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Self { _child: child, address }
     }
 
-    /// Where it listens.
+    /// The address on which the console listens.
     pub(crate) fn base(&self) -> &str {
         self.address.split_once("/enter").unwrap().0
     }
@@ -94,7 +94,7 @@ impl Visitor {
         Self { http, base: base.to_owned(), cookie: String::new() }
     }
 
-    /// A request, to be changed.
+    /// A request that the test can change before it is sent.
     pub(crate) fn ask(&self, method: Method, path: &str) -> RequestBuilder {
         let request = self.http.request(method, format!("{}{path}", self.base));
         if self.cookie.is_empty() { request } else { request.header(COOKIE, &self.cookie) }
@@ -104,7 +104,7 @@ impl Visitor {
         Answer::of(self.ask(Method::GET, path)).await
     }
 
-    /// Under another name.
+    /// The console's address under another host name.
     pub(crate) async fn get_by(&self, host: &str, path: &str) -> Answer {
         Answer::of(self.ask(Method::GET, path).header(HOST, host)).await
     }
@@ -117,13 +117,13 @@ impl Visitor {
         Answer::of(self.post(to, &form).header(ORIGIN, &self.base)).await
     }
 
-    /// A form, without an origin.
+    /// Sends a form without an `Origin` header.
     pub(crate) fn post(&self, to: &str, form: &str) -> RequestBuilder {
         let request = self.ask(Method::POST, to).header("content-type", "application/x-www-form-urlencoded");
         request.body(form.to_owned())
     }
 
-    /// Looks at a page until it holds.
+    /// Requests a page until `holds` accepts it.
     pub(crate) async fn until(&self, path: &str, what: &str, holds: impl Fn(&Answer) -> bool) -> Answer {
         let deadline = Instant::now() + LONGEST_WAIT;
         loop {
@@ -149,7 +149,7 @@ impl Answer {
         rest.split_once('"').unwrap().0
     }
 
-    /// The offsets of the events in a list, in its order.
+    /// The offsets of the events in a list, in the order of the list.
     pub(crate) fn offsets(&self) -> Vec<i64> {
         let links = self.body.split(r#"class="open" href="/event/"#).skip(1);
         links.map(|rest| rest.split_once('"').unwrap().0.rsplit_once('/').unwrap().1.parse().unwrap()).collect()

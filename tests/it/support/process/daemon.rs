@@ -1,4 +1,4 @@
-//! The daemon as a process: its log, its signals, its end. Whatever it does, it never prints a secret.
+//! The daemon as a process: its log, its signals, its exit. Asserts that the daemon never prints a secret.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -15,10 +15,10 @@ use tokio::task::JoinHandle;
 
 use crate::support::{LONGEST_WAIT, LOOK_AGAIN};
 
-/// How much of a log is shown where a test fails.
+/// The number of log lines that are shown if a test fails.
 const SHOWN_LINES: usize = 40;
 
-/// A running `channeld`. Killed when it is dropped.
+/// A running `channeld`. It is killed when it is dropped.
 pub(crate) struct Daemon {
     child: Child,
     errors: Arc<Mutex<Vec<u8>>>,
@@ -26,9 +26,9 @@ pub(crate) struct Daemon {
     secrets: Vec<String>,
 }
 
-/// How it ended.
+/// How the daemon ended.
 pub(crate) struct Ended {
-    /// `None` where a signal ended it.
+    /// `None` if a signal ended the daemon.
     pub(crate) code: Option<i32>,
     pub(crate) log: Log,
 }
@@ -37,13 +37,13 @@ pub(crate) struct Ended {
 pub(crate) struct Log(pub(crate) String);
 
 impl Log {
-    /// The lines with this message, in their order.
+    /// The lines with this message, in order.
     pub(crate) fn lines(&self, message: &str) -> Vec<Value> {
         let lines = self.0.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         lines.filter(|line| line["message"] == message).collect()
     }
 
-    /// The lines of this level.
+    /// The lines with this level.
     pub(crate) fn at(&self, level: &str) -> Vec<Value> {
         let lines = self.0.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         lines.filter(|line| line["level"] == level).collect()
@@ -56,12 +56,12 @@ impl Log {
 }
 
 impl Daemon {
-    /// Runs the binary. Standard output goes nowhere, or to the pipe that is returned.
+    /// Runs the program and discards its standard output.
     pub(crate) fn run(arguments: &[&str], config: Option<&Path>, secrets: &[String]) -> Self {
         Self::spawn(arguments, config, secrets, &BTreeMap::new(), Stdio::null())
     }
 
-    /// As [`run`](Self::run), with these variables in its environment, which is empty otherwise.
+    /// Like [`run`](Self::run), with these environment variables. Otherwise the environment is empty.
     pub(crate) fn run_in(
         arguments: &[&str],
         config: &Path,
@@ -71,7 +71,7 @@ impl Daemon {
         Self::spawn(arguments, Some(config), secrets, environment, Stdio::null())
     }
 
-    /// As [`run`](Self::run), with a reader of standard output.
+    /// Like [`run`](Self::run), and returns a reader of standard output.
     pub(crate) fn run_piped(arguments: &[&str], config: Option<&Path>, secrets: &[String]) -> (Self, ChildStdout) {
         let mut daemon = Self::spawn(arguments, config, secrets, &BTreeMap::new(), Stdio::piped());
         let stdout = daemon.child.stdout.take().unwrap();
@@ -116,18 +116,18 @@ impl Daemon {
         Log(String::from_utf8_lossy(&self.errors.lock().unwrap_or_else(PoisonError::into_inner)).into_owned())
     }
 
-    /// Whether it has logged this message.
+    /// Whether the daemon has logged this message.
     pub(crate) fn has_logged(&self, message: &str) -> bool {
         self.log().0.contains(&format!(r#""message":"{message}""#))
     }
 
-    /// Waits until `holds`, while the daemon runs.
+    /// Waits until `holds` returns true. Panics if the daemon ends first.
     pub(crate) async fn until(&mut self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
         self.while_it_moves(what, |daemon| if holds(daemon) { None } else { Some(0) }).await;
     }
 
-    /// Waits, while the daemon runs, for as long as it takes and something moves: `come` tells how far, and nothing once
-    /// it is there.
+    /// Waits until `come` returns `None`. The deadline is extended each time `come` returns another number, which is the
+    /// progress. Panics if the daemon ends first.
     pub(crate) async fn while_it_moves(&mut self, what: &str, mut come: impl FnMut(&Self) -> Option<usize>) {
         let (mut furthest, mut deadline) = (None, Instant::now());
         loop {
@@ -137,17 +137,17 @@ impl Daemon {
                 deadline = Instant::now() + LONGEST_WAIT;
             }
             assert!(ended.is_none(), "the daemon ended ({ended:?}) before: {what}\n{}", self.log().tail());
-            assert!(Instant::now() < deadline, "nothing for {LONGEST_WAIT:?}: {what}\n{}", self.log().tail());
+            assert!(Instant::now() < deadline, "no progress within {LONGEST_WAIT:?}: {what}\n{}", self.log().tail());
             tokio::time::sleep(LOOK_AGAIN).await;
         }
     }
 
-    /// Waits until it has logged this message.
+    /// Waits until the daemon has logged this message.
     pub(crate) async fn until_logged(&mut self, message: &str) {
         self.until(&format!("log of {message:?}"), |daemon| daemon.has_logged(message)).await;
     }
 
-    /// SIGTERM, and a clean end.
+    /// Sends SIGTERM, and asserts that the daemon exits with code 0.
     pub(crate) async fn stop(self) -> Log {
         self.signal(Signal::TERM);
         let ended = self.ended().await;
@@ -155,16 +155,16 @@ impl Daemon {
         ended.log
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL.
     pub(crate) async fn kill(self) -> Log {
         self.signal(Signal::KILL);
         self.ended().await.log
     }
 
-    /// Waits for its end.
+    /// Waits until the daemon has ended.
     pub(crate) async fn ended(mut self) -> Ended {
         let waited = tokio::time::timeout(LONGEST_WAIT, self.child.wait()).await;
-        let Ok(status) = waited else { panic!("it does not end:\n{}", self.log().tail()) };
+        let Ok(status) = waited else { panic!("the daemon does not end:\n{}", self.log().tail()) };
         (&mut self.reading).await.unwrap();
         Ended { code: status.unwrap().code(), log: self.log() }
     }

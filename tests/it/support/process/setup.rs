@@ -1,4 +1,4 @@
-//! An operator's machine: a directory with a configuration, a state and the files that events go to.
+//! An operator's machine: a directory with a configuration, a state and the files that receive events.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -18,11 +18,11 @@ use tokio::process::ChildStdout;
 
 use crate::support::{Daemon, Delivered, Receiver, Told, eventually};
 
-/// Secrets are recognised by this, wherever they might show.
+/// Each secret of a test contains this text, so that an output with a secret is recognized.
 const WEBHOOK_SECRET: &str = "whsec_b25seSBhIHRlc3Qga25vd3MgdGhpcyBzZWNyZXQ=";
 
 /// The configuration, by dotted keys, and its directory. Channels are named `c0`, `c1` and so on, in the order of the
-/// service, and go to the file sink `file` until a test says otherwise.
+/// service. Their sink is the file sink `file`, unless a test sets another sink.
 pub(crate) struct Setup {
     directory: TempDir,
     keys: BTreeMap<String, Value>,
@@ -68,13 +68,13 @@ impl Setup {
         setup
     }
 
-    /// With a key set, or changed.
+    /// Adds or changes a key.
     pub(crate) fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.set(key, value);
         self
     }
 
-    /// With a webhook as a further sink of every channel.
+    /// Adds a webhook sink to every channel.
     pub(crate) fn with_webhook(mut self, name: &str, receiver: &Receiver) -> Self {
         self.define_webhook(name, receiver);
         for (key, value) in &mut self.keys {
@@ -100,7 +100,7 @@ impl Setup {
         self.keys.insert(key.to_owned(), value.into());
     }
 
-    /// Without a key, or a table.
+    /// Removes a key or a table.
     pub(crate) fn remove(&mut self, key: &str) {
         let table = format!("{key}.");
         self.keys.retain(|other, _| other != key && !other.starts_with(&table));
@@ -111,7 +111,7 @@ impl Setup {
         self.secrets.push(secret.to_owned());
     }
 
-    /// Gives the daemons that are started from now on a variable, though they inherit none.
+    /// Sets an environment variable for the daemons that are started from now on. They inherit no other variables.
     pub(crate) fn set_environment(&mut self, name: &'static str, value: impl Into<OsString>) {
         self.environment.insert(name, value.into());
     }
@@ -126,14 +126,14 @@ impl Setup {
         self.write_keys(&self.keys)
     }
 
-    /// Writes the configuration file with a key that is otherwise than in this setup.
+    /// Writes the configuration file with another value of one key. The setup does not change.
     pub(crate) fn write_but(&self, key: &str, value: impl Into<Value>) {
         let mut keys = self.keys.clone();
         keys.insert(key.to_owned(), value.into());
         self.write_keys(&keys);
     }
 
-    /// JSON's texts, numbers and lists are TOML's too.
+    /// Texts, numbers and lists have the same form in JSON and TOML.
     fn write_keys(&self, keys: &BTreeMap<String, Value>) -> PathBuf {
         let mut document = String::new();
         for (key, value) in keys {
@@ -150,26 +150,26 @@ impl Setup {
         Daemon::run_in(&["run"], &self.write(), &self.secrets, &self.environment)
     }
 
-    /// As [`start`](Self::start), with a reader of standard output.
+    /// Like [`start`](Self::start), and returns a reader of standard output.
     pub(crate) fn start_piped(&self) -> (Daemon, ChildStdout) {
         Daemon::run_piped(&["run"], Some(&self.write()), &self.secrets)
     }
 
-    /// Runs a command to its end, with the configuration as it was written last.
+    /// Runs a command to its end, with the configuration file that was written last.
     pub(crate) async fn tell(&self, arguments: &[&str]) -> Told {
         Told::by(arguments, &self.path("channeld.toml"), &self.secrets).await
     }
 
-    /// Runs until the file has this number of lines, and stops.
+    /// Runs the daemon until the file has this number of lines, and stops it.
     pub(crate) async fn run_until_lines(&self, lines: usize) {
         let mut daemon = self.start();
-        // Before it has started, a signal ends it as it ends any process.
+        // Until the daemon handles signals, SIGTERM would kill it.
         daemon.until_logged("channel started").await;
         daemon.until(&format!("{lines} lines"), |_| self.lines() >= lines).await;
         daemon.stop().await;
     }
 
-    /// How many lines the file sink has. Cheap, to be asked often.
+    /// The number of lines of the file sink. This is cheap enough for polling.
     pub(crate) fn lines(&self) -> usize {
         lines_of(&self.path("events.jsonl"))
     }
@@ -185,7 +185,7 @@ impl Setup {
         self.delivered().into_iter().filter(of_channel).map(|delivered| delivered.offset).collect()
     }
 
-    /// A channel's ledger, once no daemon has it open.
+    /// A channel's ledger. No daemon may have the state open.
     pub(crate) async fn ledger(&self, channel: ChannelId) -> Ledger {
         let ledgers = self.ledgers().await;
         let claim = ledgers.claim(channel, 1000).await.unwrap().unwrap().0;
@@ -194,7 +194,7 @@ impl Setup {
         ledger
     }
 
-    /// The bytes of an event that waits or is quarantined, once no daemon has the state open.
+    /// The bytes of a pending or quarantined event. No daemon may have the state open.
     pub(crate) async fn body(&self, channel: ChannelId, offset: Offset) -> Option<Vec<u8>> {
         let ledgers = self.ledgers().await;
         let ledger = ledgers.read(channel).await.unwrap();
@@ -210,7 +210,7 @@ impl Setup {
         self.ledger(channel).await.quarantined_at(offset).next().unwrap().clone()
     }
 
-    /// Changes a channel's ledger, once no daemon has it open.
+    /// Changes a channel's ledger. No daemon may have the state open.
     pub(crate) async fn commit(&self, channel: ChannelId, commit: Commit) {
         let ledgers = self.ledgers().await;
         let claim = ledgers.claim(channel, 1000).await.unwrap().unwrap().0;
@@ -218,22 +218,22 @@ impl Setup {
         ledgers.close().await;
     }
 
-    /// The ledgers, once no daemon has them open.
+    /// The ledgers. No daemon may have the state open.
     pub(crate) async fn ledgers(&self) -> Ledgers {
         let opened = eventually("the state is free", || Sled::open(&self.path("state")).ok());
         Ledgers::over(Arc::new(opened.await))
     }
 }
 
-/// How many lines a file has: 0 if the file does not exist.
+/// The number of lines of a file: 0 if the file does not exist.
 fn lines_of(path: &Path) -> usize {
     std::fs::read(path).map_or(0, |bytes| bytes.split(|byte| *byte == b'\n').count() - 1)
 }
 
-/// The first of the events that fill a quarantine: above all that a test has.
+/// The first offset of the events that fill a quarantine. It is above the offsets that tests use.
 pub(crate) const FILLER: i64 = 1_000_001;
 
-/// Leaves no room in a channel's quarantine for anything more.
+/// Fills a channel's quarantine.
 pub(crate) async fn fill_quarantine(setup: &Setup, channel: ChannelId) {
     let event = |number| {
         let offset = Offset::new(number).unwrap();

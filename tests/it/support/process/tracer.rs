@@ -1,9 +1,10 @@
-//! The daemon under a tracer that numbers every change it makes to its files, and strikes at one of them.
+//! Runs the daemon under a tracer, which numbers the daemon's changes to its files and disturbs the daemon at one of
+//! them.
 //!
-//! A point is a system call that changes something below the setup's directory: a write, a sync, a rename, a
-//! truncation, a creation, a link, a removal. They are counted over all threads, in the order in which they begin. The binary is
-//! the real one and knows nothing of this: ptrace stops it before and after each call. `strace --inject` would do the
-//! same, but counts for each thread on its own, and cannot be told of files whose names are drawn.
+//! A point is a system call that changes a file or directory below the setup's directory: a write, a sync, a rename, a
+//! truncation, a creation, a link, a removal. Points are counted over all threads, in the order in which the calls begin.
+//! The program is the real one, without changes: ptrace stops it before and after each call. `strace --inject` is
+//! similar, but it counts separately for each thread, and cannot select files with random names.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -25,7 +26,7 @@ use nix::unistd::Pid;
 
 use crate::support::{Log, Setup};
 
-/// The longest path that is looked at.
+/// The longest path that is read from the daemon's memory.
 const LONGEST_PATH: usize = 4096;
 
 /// How the process is disturbed at a point.
@@ -35,9 +36,9 @@ pub(crate) enum Strike {
     Kill,
     /// The process is killed after the call. A write writes only the first half of its bytes.
     KillHalfway,
-    /// This call fails, and every one after it: the file system is frozen.
+    /// This call and every later point fail: the file system is frozen.
     Freeze(Errno),
-    /// This call fails, and none after it.
+    /// Only this call fails.
     Fail(Errno),
 }
 
@@ -46,7 +47,7 @@ pub(crate) enum Strike {
 pub(crate) enum Change {
     Write(PathBuf),
     Sync(PathBuf),
-    /// The file did not exist before.
+    /// The creation of a file that did not exist before.
     Create(PathBuf),
     Rename {
         from: PathBuf,
@@ -64,7 +65,7 @@ impl Change {
     }
 }
 
-/// A daemon that is being traced.
+/// A traced daemon.
 pub(crate) struct Traced {
     shared: Arc<Shared>,
     tracer: Option<JoinHandle<Option<i32>>>,
@@ -78,11 +79,11 @@ struct Shared {
     changes: Mutex<Vec<Change>>,
 }
 
-/// How it ended.
+/// The result of a run.
 pub(crate) struct Traces {
-    /// `None` where a signal ended it.
+    /// `None` if a signal ended the daemon.
     pub(crate) code: Option<i32>,
-    /// How many points it passed, or reached.
+    /// The number of points that the daemon reached.
     pub(crate) points: u64,
     /// The changes that the points made, in the order in which their calls began.
     pub(crate) changes: Vec<Change>,
@@ -90,13 +91,13 @@ pub(crate) struct Traces {
 }
 
 impl Traced {
-    /// Starts the daemon, to be struck at a point, the first being 1.
+    /// Starts the daemon, with a strike at this point. The first point is 1.
     pub(crate) fn start(setup: &Setup, strike: Option<(u64, Strike)>) -> Self {
         let (config, directory) = (setup.write(), setup.path(""));
         let log = tempfile::tempfile().unwrap();
         let (shared, errors) = (Arc::<Shared>::default(), log.try_clone().unwrap());
         let passed_on = Arc::clone(&shared);
-        // The kernel wants all of ptrace from the thread that began it.
+        // The kernel accepts ptrace calls only from the thread that began to trace.
         let tracer = std::thread::spawn(move || {
             let pid = begin(&config, errors);
             passed_on.pid.store(pid.as_raw(), Ordering::Relaxed);
@@ -127,7 +128,7 @@ impl Traced {
         Log(String::from_utf8_lossy(&log).into_owned())
     }
 
-    /// The result of the run, after it [`has_ended`](Self::has_ended).
+    /// The result of the run, after the daemon [`has_ended`](Self::has_ended).
     pub(crate) fn traces(mut self) -> Traces {
         let code = self.tracer.take().unwrap().join().unwrap();
         let changes = std::mem::take(&mut *self.shared.changes());
@@ -174,14 +175,14 @@ struct Tracer {
 }
 
 impl Tracer {
-    /// Follows every thread to its end, and gives the exit code.
+    /// Traces every thread until it ends, and returns the exit code.
     fn run(mut self) -> Option<i32> {
         let mut code = None;
         loop {
-            // Only what this thread has begun: other tests have children too.
+            // Wait only for processes that this thread traces: other tests have child processes too.
             let go_on = match waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD)) {
                 Ok(WaitStatus::PtraceSyscall(thread)) => {
-                    // A thread that has been killed meanwhile has no registers to be asked for.
+                    // If the thread was killed in the meantime, its registers cannot be read.
                     let _ = self.stopped(thread);
                     ptrace::syscall(thread, None)
                 }
@@ -200,7 +201,7 @@ impl Tracer {
         }
     }
 
-    /// At the beginning or the end of a call.
+    /// Handles the beginning or the end of a call.
     fn stopped(&mut self, thread: Pid) -> nix::Result<()> {
         let mut registers = ptrace::getregs(thread)?;
         match self.fails.remove(&thread) {
@@ -239,9 +240,10 @@ impl Tracer {
         ptrace::setregs(thread, registers)
     }
 
-    /// Leaves about half of the pieces that are to be written, and of the last of them the first half. Gives how many.
+    /// Shortens a vectored write to about half of its pieces, and the last of these to its first half. Returns the
+    /// number of pieces.
     fn halve(&self, pieces: u64, count: u64) -> u64 {
-        // Every second piece is a line break: the last is none.
+        // Every second piece is a line break. With an odd number, the last piece is not a line break.
         let (half, piece) = (count.div_ceil(2) | 1, size_of::<libc::iovec>() as u64);
         let length = pieces + (half - 1) * piece + offset_of!(libc::iovec, iov_len) as u64;
         let memory = File::options().read(true).write(true).open(format!("/proc/{}/mem", self.pid)).unwrap();
@@ -263,7 +265,7 @@ impl Tracer {
             | libc::SYS_ftruncate
             | libc::SYS_fallocate => Change::Write(file()?),
             libc::SYS_fsync | libc::SYS_fdatasync => Change::Sync(file()?),
-            // It says nothing of the file's length, nor of the disk's own memory.
+            // This call syncs neither the length of the file nor the cache of the disk.
             libc::SYS_sync_file_range => Change::Other(file()?),
             libc::SYS_rename => Change::Rename { from: self.path_at(registers.rdi)?, to: self.path_at(registers.rsi)? },
             libc::SYS_renameat | libc::SYS_renameat2 => {

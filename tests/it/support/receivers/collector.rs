@@ -1,4 +1,4 @@
-//! An OpenTelemetry collector: takes traces by OTLP over HTTP, and shows what it was given.
+//! An OpenTelemetry collector: receives traces by OTLP over HTTP, and returns the received spans.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,23 +20,23 @@ use tokio::task::JoinHandle;
 
 use crate::support::{Authority, TlsListener};
 
-/// How it answers.
+/// How the collector answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
     Takes,
     /// 503.
     Refuses,
-    /// Not at all.
+    /// No answer.
     Hangs,
 }
 
-/// A span, as it arrived.
+/// A received span.
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
     pub(crate) name: String,
     pub(crate) trace: String,
     pub(crate) id: String,
-    /// Empty where it has none.
+    /// Empty if the span has no parent.
     pub(crate) parent: String,
     pub(crate) attributes: BTreeMap<String, String>,
     pub(crate) events: Vec<(String, BTreeMap<String, String>)>,
@@ -46,7 +46,7 @@ pub(crate) struct Span {
     pub(crate) resource: BTreeMap<String, String>,
 }
 
-/// Runs on a port of its own until it is dropped.
+/// A running collector with a port of its own. It ends when it is dropped.
 pub(crate) struct Collector {
     inner: Arc<Inner>,
     url: String,
@@ -66,7 +66,7 @@ impl Collector {
         Self::serve(listener, url, manner)
     }
 
-    /// One that has a certificate of that authority.
+    /// A collector with a certificate of this authority.
     pub(crate) async fn start_tls(authority: &Authority) -> Self {
         let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://localhost:{}", tcp.local_addr().unwrap().port());
@@ -93,7 +93,7 @@ impl Collector {
         self.inner.spans.lock().unwrap().clone()
     }
 
-    /// The headers of each request, whatever it was answered.
+    /// The headers of each request, whatever the answer was.
     pub(crate) fn headers(&self) -> Vec<HeaderMap> {
         self.inner.headers.lock().unwrap().clone()
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-/// The files of a sink: the active one, and the closed ones of the default name.
+/// The files of a sink: the active file, and the closed files with the default name.
 pub(crate) struct Files {
     pub(crate) active: PathBuf,
 }
@@ -15,7 +15,7 @@ impl Files {
         Self { active: active.into() }
     }
 
-    /// The closed files in their order. Of one that is there both plain and compressed, the plain one.
+    /// The closed files in order. If a file exists both plain and compressed, the plain file.
     pub(crate) fn closed(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.active.parent().unwrap()).unwrap();
         let ours = |path: &PathBuf| {
@@ -48,14 +48,14 @@ impl Files {
         self.text().bytes().filter(|byte| *byte == b'\n').count()
     }
 
-    /// The offsets of all lines, in their order. Every line is a whole one.
+    /// The offsets of all lines, in order. Asserts that no line is incomplete.
     pub(crate) fn offsets(&self) -> Vec<i64> {
         let text = self.text();
-        assert!(text.is_empty() || text.ends_with('\n'), "the last line is torn");
+        assert!(text.is_empty() || text.ends_with('\n'), "the last line is incomplete");
         text.lines().map(|line| place(line).1).collect()
     }
 
-    /// The offsets of a channel's lines, in their order.
+    /// The offsets of a channel's lines, in order.
     pub(crate) fn offsets_of(&self, channel: &str) -> Vec<i64> {
         let places = self.text().lines().map(place).collect::<Vec<_>>();
         places.into_iter().filter(|(of, _)| of.as_deref() == Some(channel)).map(|(_, offset)| offset).collect()
@@ -69,7 +69,7 @@ fn plain(path: &Path) -> PathBuf {
     }
 }
 
-/// The name of its channel, and the offset, of a line of any format.
+/// The channel's name and the offset in a line of any format.
 pub(crate) fn place(line: &str) -> (Option<String>, i64) {
     let line: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
     let record = if line["specversion"].is_string() { &line["data"] } else { &line };

@@ -10,10 +10,10 @@ use tokio::process::{Child, Command};
 
 use crate::support::{Admin, LONGEST_WAIT, Setup};
 
-/// Between two scrapes, and between two evaluations of the rules.
+/// The interval of scrapes, and of evaluations of the rules.
 const SCRAPES: Duration = Duration::from_millis(200);
 
-/// A Prometheus of its own. Ends when it is dropped.
+/// A Prometheus process. It ends when it is dropped.
 pub(crate) struct Prometheus {
     _process: Child,
     url: String,
@@ -25,7 +25,7 @@ impl Prometheus {
         Self::start(setup, admin, None)
     }
 
-    /// One that evaluates these rules.
+    /// A Prometheus that evaluates these rules.
     pub(crate) fn alerting(setup: &Setup, admin: &Admin, rules: &Path) -> Self {
         Self::start(setup, admin, Some(rules))
     }
@@ -52,17 +52,17 @@ impl Prometheus {
         Self { _process: process, url: format!("http://127.0.0.1:{port}/api/v1"), http }
     }
 
-    /// Asks until a query gives that.
+    /// Repeats a query until it has this value.
     pub(crate) async fn until(&self, query: &str, expected: &str) {
         self.until_some(query, |told| (told == [expected]).then_some(())).await;
     }
 
-    /// Asks until the values of a query are something.
+    /// Repeats a query until `some` accepts its values.
     pub(crate) async fn until_some<T>(&self, query: &str, some: impl Fn(&[String]) -> Option<T>) -> T {
         self.until_data("/query", &[("query", query)], |told| some(&values(told))).await
     }
 
-    /// Asks this path of its API until what it tells is something. A refusal is for good.
+    /// Repeats a request to this path of the API until `some` accepts the answer. Panics if the request is refused.
     pub(crate) async fn until_data<T>(
         &self,
         path: &str,
@@ -91,7 +91,7 @@ impl Prometheus {
     }
 }
 
-/// The values of an instant vector, or the one of a scalar.
+/// The values of an instant vector, or the value of a scalar.
 fn values(told: &Value) -> Vec<String> {
     let value = |sample: &Value| Some(sample["value"][1].as_str()?.to_owned());
     told["result"].as_array().map(|samples| samples.iter().filter_map(value).collect()).unwrap_or_default()

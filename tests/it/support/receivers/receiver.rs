@@ -24,22 +24,22 @@ use crate::support::{Authority, Delivered, TlsListener};
 pub(crate) enum Reply {
     /// This status, with this `Retry-After`. A refused request is not recorded.
     Refuse(u16, Option<u64>),
-    /// 204, after this delay. The request is recorded at once.
+    /// 204, after this delay. The request is recorded immediately.
     Slow(Duration),
-    /// No answer. The request is recorded at once.
+    /// No answer. The request is recorded immediately.
     Hang,
 }
 
-/// A request that was written down.
+/// A recorded request.
 #[derive(Clone)]
 pub(crate) struct Post {
     pub(crate) version: Version,
     /// The path, and the query if the request has one.
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
-    /// Decompressed.
+    /// The decompressed body.
     pub(crate) body: String,
-    /// As it came.
+    /// The body as it was received.
     pub(crate) bytes: usize,
     pub(crate) at: Instant,
 }
@@ -59,7 +59,7 @@ impl Post {
     }
 }
 
-/// Which requests are refused: those whose body is such.
+/// Selects the requests to refuse, by their body.
 type Refused = Box<dyn Fn(&str) -> bool + Send>;
 
 /// A running endpoint.
@@ -82,7 +82,7 @@ struct Book {
 /// The state of the token endpoint, `/token`.
 #[derive(Default)]
 struct Tokens {
-    /// How long each token lives.
+    /// The lifetime of each token, in seconds.
     seconds: u64,
     /// The requests for a token: headers and form.
     asked: Vec<(HeaderMap, String)>,
@@ -99,17 +99,17 @@ impl Receiver {
         Self::serve(listener, url)
     }
 
-    /// One that has a certificate of that authority, and lets in clients that have one too.
+    /// An endpoint with a certificate of this authority. It accepts only clients with a certificate of this authority.
     pub(crate) async fn start_tls(authority: &Authority) -> Self {
         Self::serve_tls(authority.server()).await
     }
 
-    /// One that asks for a certificate, and lets in clients without one.
+    /// An endpoint that requests a client certificate, and also accepts clients without a certificate.
     pub(crate) async fn start_asking(authority: &Authority) -> Self {
         Self::serve_tls(authority.asking_server()).await
     }
 
-    /// One that shows the certificate of that authority as its own.
+    /// An endpoint that presents the certificate of this authority as its own.
     pub(crate) async fn start_as(authority: &Authority) -> Self {
         Self::serve_tls(authority.own_server()).await
     }
@@ -148,67 +148,67 @@ impl Receiver {
         self.lock().tokens.as_mut().unwrap().refusal = refusal;
     }
 
-    /// No longer accepts the current token.
+    /// Refuses the current token from now on.
     pub(crate) fn revoke_token(&self) {
         self.lock().tokens.as_mut().unwrap().current = None;
     }
 
-    /// Who asked for a token, and how.
+    /// The requests for a token: headers and form.
     pub(crate) fn asked_for_tokens(&self) -> Vec<(HeaderMap, String)> {
         self.lock().tokens.as_ref().unwrap().asked.clone()
     }
 
-    /// Refuses with 503 those requests whose body is such; with `None` no longer.
+    /// Refuses the requests whose body is selected, with status 503. `None` ends the refusal.
     pub(crate) fn refuse(&self, refused: Option<Refused>) {
         self.lock().refused = refused.map(|refused| (503, refused));
     }
 
-    /// Refuses so those requests whose body is such.
+    /// Refuses the requests whose body is selected, with this status.
     pub(crate) fn refuse_with(&self, status: u16, refused: impl Fn(&str) -> bool + Send + 'static) {
         self.lock().refused = Some((status, Box::new(refused)));
     }
 
-    /// Replies so to the next requests.
+    /// Gives this reply to the next requests.
     pub(crate) fn reply(&self, reply: Reply, times: usize) {
         self.lock().script.extend(std::iter::repeat_n(reply, times));
     }
 
-    /// Replies so to every request from now on; `None` is 204.
+    /// Gives this reply to every request from now on. `None` means 204.
     pub(crate) fn always(&self, reply: Option<Reply>) {
         self.lock().always = reply;
     }
 
-    /// How many requests came.
+    /// The number of requests, including refused requests.
     pub(crate) fn requests(&self) -> usize {
         self.lock().requests
     }
 
-    /// How many requests were written down.
+    /// The number of recorded requests.
     pub(crate) fn received(&self) -> usize {
         self.lock().accepted.len()
     }
 
-    /// The `webhook-id` of each, in their order.
+    /// The `webhook-id` of each recorded request, in order.
     pub(crate) fn ids(&self) -> Vec<String> {
         self.lock().accepted.iter().map(|post| post.id().to_owned()).collect()
     }
 
-    /// When each came, in their order.
+    /// The time of each recorded request, in order.
     pub(crate) fn arrivals(&self) -> Vec<Instant> {
         self.lock().accepted.iter().map(|post| post.at).collect()
     }
 
-    /// Each, in their order.
+    /// The recorded requests, in order.
     pub(crate) fn posts(&self) -> Vec<Post> {
         self.lock().accepted.clone()
     }
 
-    /// Each that has come since the last time, in their order. They are not kept.
+    /// Removes the recorded requests and returns them, in order.
     pub(crate) fn drain(&self) -> Vec<Post> {
         std::mem::take(&mut self.lock().accepted)
     }
 
-    /// The records in each, in their order.
+    /// The records in the recorded requests, in order.
     pub(crate) fn delivered(&self) -> Vec<Delivered> {
         self.lock().accepted.iter().flat_map(Post::delivered).collect()
     }

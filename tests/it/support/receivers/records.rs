@@ -21,7 +21,7 @@ pub(crate) struct Delivered {
     pub(crate) verification: Value,
     pub(crate) decoded: Option<Box<RawValue>>,
     pub(crate) event: Box<RawValue>,
-    /// The record's own text.
+    /// The text of the record.
     #[serde(skip)]
     pub(crate) json: String,
 }
@@ -34,10 +34,10 @@ impl Delivered {
         delivered
     }
 
-    /// The records in a file. Every line is a whole one.
+    /// The records in a file. Asserts that no line is incomplete.
     pub(crate) fn read(path: &Path) -> Vec<Self> {
         let text = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(text.is_empty() || text.ends_with('\n'), "the last line is torn");
+        assert!(text.is_empty() || text.ends_with('\n'), "the last line is incomplete");
         text.lines().map(Self::parse).collect()
     }
 
@@ -46,7 +46,7 @@ impl Delivered {
         self.verification["status"].as_str().unwrap()
     }
 
-    /// The names of the record's members, in their order.
+    /// The names of the record's members, in order.
     pub(crate) fn names(&self) -> Vec<String> {
         struct Names(Vec<String>);
         impl<'de> Deserialize<'de> for Names {

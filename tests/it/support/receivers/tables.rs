@@ -1,4 +1,4 @@
-//! Tables that sinks write, read by the clients that others have.
+//! Tables that sinks write, read with the usual clients of the databases.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,8 +18,8 @@ pub(crate) struct Tables {
 }
 
 impl Setup {
-    /// With every event in a table of the database, by the sink `warehouse`, and in one of a file, by the sink `local`. The
-    /// sink `file` is there and is not used.
+    /// Adds two sinks that receive every event: `warehouse` writes to a table of the database, and `local` to a table
+    /// in a file. The sink `file` exists and is not used.
     pub(crate) fn with_tables(mut self, database: Database) -> (Self, Tables) {
         let file = self.path("events.db");
         self.set("sinks.warehouse.type", "postgres");
@@ -37,13 +37,13 @@ impl Tables {
         [self.database.psql(query), sqlite(&self.file, query)]
     }
 
-    /// Carries out statements on both.
+    /// Executes statements on both tables.
     pub(crate) async fn change(&self, statements: &str) {
         self.database.change(statements).await;
         rusqlite::Connection::open(&self.file).unwrap().execute_batch(statements).unwrap();
     }
 
-    /// How many rows each has; none where it is not there.
+    /// The number of rows of each table: 0 if the table does not exist.
     pub(crate) async fn rows(&self) -> [i64; 2] {
         let rows = self.database.try_query("select count(*) from events").await;
         [rows.map_or(0, |rows| rows[0].get(0)), rows_of(&self.file)]
@@ -72,7 +72,7 @@ impl Tables {
     }
 }
 
-/// How many rows the table in a file has: 0 if the table does not exist.
+/// The number of rows of the table in a file: 0 if the table does not exist.
 pub(crate) fn rows_of(file: &Path) -> i64 {
     let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
     let reader = rusqlite::Connection::open_with_flags(file, flags);

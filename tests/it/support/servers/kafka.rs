@@ -1,4 +1,4 @@
-//! A Kafka broker of the tests' own, in a temporary directory, and topics on it.
+//! A Kafka broker for tests, in a temporary directory, and its topics.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -35,11 +35,11 @@ pub(crate) struct Broker {
     authority: Authority,
 }
 
-/// Where it listens.
+/// The addresses on which the broker listens.
 #[derive(Clone, Copy, Debug)]
 struct Ports {
     plain: SocketAddr,
-    /// By TLS, for clients with a certificate.
+    /// With TLS, for clients with a certificate.
     tls: SocketAddr,
     /// For clients that log in.
     login: SocketAddr,
@@ -48,7 +48,7 @@ struct Ports {
     controller: SocketAddr,
 }
 
-/// A topic of one test, and the topic of its positions. Neither is made by this.
+/// A topic of one test, and the topic of its positions. Neither topic exists yet.
 pub(crate) struct Topic {
     pub(crate) broker: Arc<Broker>,
     pub(crate) name: String,
@@ -64,7 +64,7 @@ struct Reader {
     records: Arc<Mutex<Vec<Record>>>,
 }
 
-/// A record that is committed, as another client than ours reads it.
+/// A committed record, as the tests' own client reads it.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Record {
     pub(crate) partition: i32,
@@ -83,14 +83,14 @@ fn tools() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools")
 }
 
-/// The client; without the library that it uses it cannot be run.
+/// The path of the client. `None` if the library of the client is missing.
 fn python() -> Command {
     let mut python = Command::new(tools().join("bin/python"));
     python.env_clear();
     python
 }
 
-/// Whether everything is there. Otherwise the test is skipped.
+/// Whether all requirements are met. Otherwise the test is skipped.
 fn is_there() -> bool {
     let java = Command::new("java").arg("-version").output().is_ok_and(|output| output.status.success());
     let jars = fs::read_dir(tools().join("kafka")).is_ok_and(|mut jars| jars.next().is_some());
@@ -145,7 +145,7 @@ impl Broker {
         fs::write(path("server.properties"), properties(&directory, ports, relay.unwrap_or(ports.relayed))).unwrap();
         fs::write(path("log4j.properties"), LOG).unwrap();
         let broker = Self { directory, temporary: own, ports, keeper: Mutex::default(), authority };
-        // With its name before it: one in 64 begins with a hyphen.
+        // The option and its value are one argument, because one id in 64 begins with a hyphen.
         let id = format!("--cluster-id={}", URL_SAFE_NO_PAD.encode(rand::random::<[u8; 16]>()));
         let login = format!("[name={USER},password={PASSWORD}]");
         let scram = ["SCRAM-SHA-256", "SCRAM-SHA-512"].map(|mechanism| format!("{mechanism}={login}"));
@@ -164,11 +164,12 @@ impl Broker {
         java
     }
 
-    /// Starts it on the data that is there, and waits until it listens.
+    /// Starts the broker with the existing data, and waits until it listens.
     pub(crate) fn run(&self) {
         let java = self.java("kafka.Kafka");
         let mut keeper = Command::new("sh");
-        // The broker ends with its keeper's input, which ends with this process, however that ends.
+        // The shell stops the broker when the shell's input ends. The input ends with this process, even if the
+        // process is killed.
         let script =
             "own=$1; shift; \"$@\" & read -r end; kill -KILL $!; wait; if [ \"$own\" ]; then rm -rf \"$own\"; fi";
         let own = if self.temporary.is_some() { Path::new("") } else { &self.directory };
@@ -185,7 +186,7 @@ impl Broker {
         }
     }
 
-    /// Kills it.
+    /// Kills the broker.
     pub(crate) fn kill(&self) {
         let Some(mut keeper) = self.keeper.lock().unwrap().take() else { return };
         drop(keeper.stdin.take());
@@ -196,7 +197,7 @@ impl Broker {
         self.ports.plain
     }
 
-    /// Where clients with a certificate are let in: `localhost`, as the broker's own certificate says.
+    /// The address for clients with a certificate. Its host is `localhost`, the name in the broker's own certificate.
     pub(crate) fn tls(&self) -> String {
         format!("localhost:{}", self.ports.tls.port())
     }
@@ -205,7 +206,7 @@ impl Broker {
         self.ports.login
     }
 
-    /// Whose certificates it shows and takes.
+    /// The authority of the broker's certificate and of the accepted client certificates.
     pub(crate) fn authority(&self) -> (&Authority, PathBuf) {
         (&self.authority, self.directory.join("ca.pem"))
     }
@@ -238,7 +239,7 @@ impl Ports {
 }
 
 impl Topic {
-    /// Makes it, with these settings.
+    /// Creates the topic, with these settings.
     pub(crate) fn make(&self, partitions: u16, settings: &[&str]) {
         self.broker.ask(&[&["make", &self.name, &partitions.to_string()], settings].concat());
     }
@@ -248,7 +249,7 @@ impl Topic {
         format!("{}-positions", self.name)
     }
 
-    /// Makes the topic of positions, with these settings.
+    /// Creates the topic of positions, with these settings.
     pub(crate) fn make_positions(&self, settings: &[&str]) {
         self.broker.ask(&[&["make", &self.positions(), "1"], settings].concat());
     }
@@ -266,12 +267,12 @@ impl Topic {
         self.broker.ask(&["delete", &self.positions()]);
     }
 
-    /// Produces a record to the topic of positions, without a value to delete what the key says.
+    /// Produces a record to the topic of positions. Without a value, the record deletes the position of the key.
     pub(crate) fn put_position(&self, key: &str, value: Option<&str>) {
         self.broker.ask(&[&["put", &self.positions(), key], value.as_slice()].concat());
     }
 
-    /// The committed records of the topic of positions, in their order.
+    /// The committed records of the topic of positions, in order.
     pub(crate) fn all_positions(&self) -> Vec<Record> {
         self.all_of(&self.positions())
     }
@@ -299,7 +300,7 @@ impl Topic {
         reader.get_or_insert_with(start).records.clone()
     }
 
-    /// How many committed records have come.
+    /// The number of committed records until now.
     pub(crate) fn count(&self) -> usize {
         self.come().lock().unwrap().len()
     }
@@ -309,7 +310,7 @@ impl Topic {
         until_count(count, async || self.count()).await;
     }
 
-    /// The committed records. The records of each partition are in their order.
+    /// The committed records. The records of each partition are in order.
     pub(crate) fn all(&self) -> Vec<Record> {
         self.all_of(&self.name)
     }
@@ -319,7 +320,7 @@ impl Topic {
         printed.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(read).collect()
     }
 
-    /// The offsets of the events that are committed, in ascending order.
+    /// The offsets of the committed events, in ascending order.
     pub(crate) fn offsets(&self) -> Vec<i64> {
         let mut offsets: Vec<_> = self.all().iter().map(Record::offset).collect();
         offsets.sort_unstable();
@@ -362,7 +363,7 @@ impl Drop for Held {
 }
 
 impl Setup {
-    /// With the topic as the sink `log`, the only one of every channel, by this address.
+    /// Adds the topic at this address as the sink `log`, which is then the only sink of every channel.
     pub(crate) fn producing(mut self, channels: usize, topic: &Topic, address: &impl ToString) -> Self {
         for channel in 0..channels {
             self.set(&format!("channels.c{channel}.sinks"), vec!["log"]);
@@ -371,7 +372,7 @@ impl Setup {
         self.and_producing(topic, address)
     }
 
-    /// With the topic as the sink `log`, which no channel uses yet.
+    /// Adds the topic as the sink `log`, which no channel uses yet.
     pub(crate) fn and_producing(self, topic: &Topic, address: &impl ToString) -> Self {
         self.with("sinks.log.type", "kafka")
             .with("sinks.log.brokers", vec![address.to_string()])
@@ -384,7 +385,7 @@ impl Setup {
     }
 }
 
-/// Little, and to the standard output.
+/// The log settings of the broker: only important entries, on standard output.
 const LOG: &str = "log4j.rootLogger=WARN, out
 log4j.appender.out=org.apache.log4j.ConsoleAppender
 log4j.appender.out.layout=org.apache.log4j.PatternLayout
@@ -420,7 +421,7 @@ fn properties(directory: &Path, ports: Ports, advertised: SocketAddr) -> String 
         format!("listener.name.login.scram-sha-256.sasl.jaas.config={jaas}.scram.ScramLoginModule required;"),
         format!("listener.name.login.scram-sha-512.sasl.jaas.config={jaas}.scram.ScramLoginModule required;"),
         format!("log.dirs={}", path("data")),
-        // One that was killed is let in again when its session has ended.
+        // A broker that was killed can register again when its session has ended.
         "broker.session.timeout.ms=1500".to_owned(),
         "broker.heartbeat.interval.ms=300".to_owned(),
         "num.network.threads=1".to_owned(),

@@ -1,4 +1,4 @@
-//! NATS servers of the tests' own, in temporary directories: one, or three that keep a stream together.
+//! NATS servers for tests, in temporary directories: a single server, or three servers that replicate a stream.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -27,11 +27,11 @@ const SHORTEST_WINDOW: u64 = 100_000_000;
 /// Servers with JetStream. They end with the test process, or earlier when this is dropped.
 pub(crate) struct Nats {
     servers: Vec<Server>,
-    /// How a client of the tests logs in.
+    /// The login of the tests' client.
     login: Value,
 }
 
-/// A message of a stream, as another client than ours reads it.
+/// A message of a stream, as the tests' own client reads it.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) subject: String,
@@ -61,14 +61,14 @@ impl Nats {
         Self::of(vec![(tempfile::tempdir().unwrap(), lines.to_owned())], login)
     }
 
-    /// With its data in a directory.
+    /// A server with its data in this directory.
     pub(crate) fn start_in(directory: &Path) -> Option<Self> {
         Self::of(vec![(tempfile::tempdir_in(directory).unwrap(), String::new())], json!({}))
     }
 
     /// Three servers, called 0, 1 and 2.
     pub(crate) fn cluster() -> Option<Self> {
-        // On a host of their own: no other test takes these ports before the servers do.
+        // The servers use a loopback address of their own, so that no other test takes these ports first.
         let [a, b, c] = rand::random::<[u8; 3]>();
         let addresses = server::free_addresses(Ipv4Addr::new(127, 1 + a % 254, b, 1 + c % 254), 3);
         let routes: Vec<_> = addresses.iter().map(|address| format!("\"nats://{address}\"")).collect();
@@ -95,7 +95,7 @@ impl Nats {
         self.servers[0].address
     }
 
-    /// The addresses of all, as the sink is told them.
+    /// The addresses of all servers, in the form of the sink's key `url`.
     pub(crate) fn url(&self) -> String {
         let urls: Vec<_> = self.servers.iter().map(|server| format!("nats://{}", server.address)).collect();
         urls.join(",")
@@ -147,7 +147,7 @@ impl Nats {
         }
     }
 
-    /// A connection to a server that lives.
+    /// A connection to a running server.
     async fn connect(&self) -> Option<Client> {
         for server in &self.servers {
             if let Ok(client) = Client::connect(server.address, &self.login).await {
@@ -157,7 +157,7 @@ impl Nats {
         None
     }
 
-    /// Makes the tests' stream, but for these settings.
+    /// Creates the tests' stream, with changes by these settings.
     pub(crate) async fn make(&self, settings: Value) {
         let mut stream = json!({
             "name": STREAM, "subjects": ["channeld.>", "channeld-positions.>"], "retention": "limits", "storage": "file",
@@ -168,13 +168,13 @@ impl Nats {
         assert!(made["error"].is_null(), "{made}");
     }
 
-    /// Has the stream forget the ids of messages as soon as it can, and asserts that all servers keep it.
+    /// Makes the stream forget the ids of messages as soon as possible, and asserts that all servers store the stream.
     pub(crate) async fn forget_ids(&self) {
         let changed = self.change(json!({"duplicate_window": SHORTEST_WINDOW})).await;
         assert_eq!(changed["config"]["num_replicas"], self.servers.len());
     }
 
-    /// Changes these settings of the stream, and gives what it is then.
+    /// Changes these settings of the stream, and returns its new settings.
     pub(crate) async fn change(&self, settings: Value) -> Value {
         let mut config = self.api(&format!("STREAM.INFO.{STREAM}"), json!({})).await["config"].take();
         config.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
@@ -183,7 +183,7 @@ impl Nats {
         changed
     }
 
-    /// How many events the stream holds.
+    /// The number of events in the stream.
     pub(crate) async fn count(&self) -> usize {
         let info = self.api(&format!("STREAM.INFO.{STREAM}"), json!({"subjects_filter": "channeld.>"})).await;
         let subjects = info["state"]["subjects"].as_object();
@@ -196,7 +196,7 @@ impl Nats {
         until_count(count, async || self.count().await).await;
     }
 
-    /// The events in the stream, in their order.
+    /// The events in the stream, in order.
     pub(crate) async fn events(&self) -> Vec<Message> {
         let mut client = self.connect().await.unwrap();
         let (mut events, mut next) = (Vec::new(), 1);
@@ -211,7 +211,7 @@ impl Nats {
         }
     }
 
-    /// Publishes a message as another program than the daemon does, and gives its sequence number.
+    /// Publishes a message as a program other than the daemon, and returns its sequence number.
     pub(crate) async fn publish(&self, subject: &str, headers: &[(String, String)], body: &[u8]) -> u64 {
         let answer = self.connect().await.unwrap().publish(subject, headers, body).await.unwrap();
         let answer: Value = serde_json::from_slice(&answer).unwrap();
@@ -230,28 +230,28 @@ impl Nats {
         assert!(purged["error"].is_null(), "{purged}");
     }
 
-    /// Copies the data of the first server, as it is after the server was killed.
+    /// Copies the data of the first server, which must have been killed before.
     pub(crate) fn save(&self, to: &Path) {
         self.kill();
         self.servers[0].save(to);
         self.run();
     }
 
-    /// Replaces the data of the first server by a copy.
+    /// Replaces the data of the first server with a copy.
     pub(crate) fn restore(&self, from: &Path) {
         self.kill();
         self.servers[0].restore(from);
         self.run();
     }
 
-    /// The offsets of a channel's events in the stream, in their order.
+    /// The offsets of a channel's events in the stream, in order.
     pub(crate) async fn offsets(&self) -> Vec<i64> {
         self.events().await.iter().map(Message::offset).collect()
     }
 }
 
 impl Setup {
-    /// With the stream as the sink `bus`, the only one of every channel, by this address.
+    /// Adds the stream at this address as the sink `bus`, which is then the only sink of every channel.
     pub(crate) fn publishing(mut self, channels: usize, address: SocketAddr) -> Self {
         for channel in 0..channels {
             self.set(&format!("channels.c{channel}.sinks"), vec!["bus"]);
@@ -260,7 +260,7 @@ impl Setup {
         self.and_publishing(address)
     }
 
-    /// With the stream as the sink `bus`, which no channel uses yet.
+    /// Adds the stream as the sink `bus`, which no channel uses yet.
     pub(crate) fn and_publishing(self, address: SocketAddr) -> Self {
         self.with("sinks.bus.type", "nats")
             .with("sinks.bus.url", format!("nats://{address}"))

@@ -1,4 +1,4 @@
-//! A PostgreSQL server of the tests' own, in a temporary directory.
+//! A PostgreSQL server for tests, in a temporary directory.
 
 use std::fs::{self, Permissions};
 use std::io::Write;
@@ -25,10 +25,10 @@ mod tls;
 pub(crate) use pooler::Pooler;
 pub(crate) use tls::ROLE;
 
-/// Where Debian keeps the programs of each version.
+/// The directory in which Debian installs the programs of each version.
 const VERSIONS: &str = "/usr/lib/postgresql";
 
-/// The server does not run as root. Debian's package makes this user.
+/// The server refuses to run as root. Debian's package creates this user.
 const USER: &str = "postgres";
 
 /// The settings of each server, appended to its `postgresql.conf`: the last line of a name takes effect.
@@ -72,28 +72,28 @@ impl Database {
         Self { server, name }
     }
 
-    /// Its address, by the server's socket.
+    /// The address of the database, through the server's socket.
     pub(crate) fn url(&self) -> String {
         self.server.url(&self.name)
     }
 
-    /// Its address, by a relay.
+    /// The address of the database, through a relay.
     pub(crate) fn url_by(&self, relay: SocketAddr) -> String {
         format!("postgresql://{USER}@{relay}/{}?sslmode=disable", self.name)
     }
 
-    /// Its address for another role.
+    /// The address of the database for another role.
     pub(crate) fn url_as(&self, role: &str) -> String {
         self.url().replacen(&format!("{USER}@"), &format!("{role}@"), 1)
     }
 
-    /// Copies our schema into a file of the server's directory.
+    /// Dumps channeld's schema into a file in the server's directory.
     pub(crate) fn dump(&self) {
         let mut dump = self.server.command("pg_dump");
         run(dump.args(["-Fc", "-n", "channeld", "-f"]).arg(self.dumped()).arg(self.url()));
     }
 
-    /// Puts back what was dumped last.
+    /// Restores the last dump.
     pub(crate) fn restore(&self) {
         let mut restore = self.server.command("pg_restore");
         run(restore.args(["--exit-on-error", "-d"]).arg(self.url()).arg(self.dumped()));
@@ -103,7 +103,7 @@ impl Database {
         self.server.data().join(format!("{}.dump", self.name))
     }
 
-    /// Changes it, by statements of a superuser.
+    /// Executes statements as a superuser.
     pub(crate) async fn change(&self, statements: &str) {
         self.server.client(&self.name).await.batch_execute(statements).await.unwrap();
     }
@@ -113,7 +113,7 @@ impl Database {
         self.server.client(&self.name).await.query(query, &[]).await.unwrap()
     }
 
-    /// As [`query`](Self::query), on a server that may be away.
+    /// Like [`query`](Self::query), on a server that may be down.
     pub(crate) async fn try_query(&self, query: &str) -> Result<Vec<Row>, tokio_postgres::Error> {
         let (client, connection) = tokio_postgres::connect(&self.url(), NoTls).await?;
         tokio::spawn(connection);
@@ -127,14 +127,14 @@ impl Database {
         printed_lines(&run(&mut psql))
     }
 
-    /// A number that a query gives.
+    /// The number that a query returns.
     pub(crate) async fn number(&self, query: &str) -> i64 {
         self.query(query).await[0].get(0)
     }
 }
 
 impl Setup {
-    /// With the state in a database, as the instance of this name.
+    /// Puts the state into a database, for the instance with this name.
     pub(crate) fn sharing(self, database: &Database, instance: &str) -> Self {
         self.with("state.backend", "postgres")
             .with("state.url", database.url())
@@ -144,14 +144,14 @@ impl Setup {
 }
 
 impl Server {
-    /// `None` where its programs are not on this machine.
+    /// Returns `None` if the programs are not on this machine.
     pub(crate) fn start() -> Option<Self> {
         let server = Self::with_data()?;
         server.run();
         Some(server)
     }
 
-    /// One that does not run yet.
+    /// A server that does not run yet.
     fn with_data() -> Option<Self> {
         let versions = fs::read_dir(VERSIONS).ok()?.flatten();
         let programs = versions.map(|version| version.path().join("bin")).max()?;
@@ -164,13 +164,13 @@ impl Server {
         Some(server)
     }
 
-    /// Adds lines to its settings, which hold from the next start on.
+    /// Adds lines to the server's settings, which apply from the next start.
     fn set(&self, lines: &str) {
         let mut settings = fs::File::options().append(true).open(self.data().join("postgresql.conf")).unwrap();
         settings.write_all(lines.as_bytes()).unwrap();
     }
 
-    /// One whose directory is empty.
+    /// A server with an empty directory.
     fn without_data(programs: PathBuf) -> Self {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
@@ -183,10 +183,11 @@ impl Server {
         server
     }
 
-    /// Starts it on the data that is there.
+    /// Starts the server with the existing data.
     pub(crate) fn run(&self) {
         let mut keeper = self.command("sh");
-        // The server ends with its keeper's input, which ends with this process, however that ends.
+        // The shell stops the server when the shell's input ends. The input ends with this process, even if the
+        // process is killed.
         let script = "\"$0\" -D \"$1\" -k \"$1\" & read -r end; kill -INT $!; wait";
         keeper.arg("-c").arg(script).arg(self.programs.join("postgres")).arg(self.data());
         let log = fs::File::options().create(true).append(true).open(self.directory.path().join("log")).unwrap();
@@ -199,7 +200,7 @@ impl Server {
         }
     }
 
-    /// Asks a role for its password, by the socket.
+    /// Makes the server require a role's password, on the socket.
     pub(crate) async fn ask_password_of(&self, role: &str) {
         let rules = self.data().join("pg_hba.conf");
         let rest = fs::read_to_string(&rules).unwrap();
@@ -207,7 +208,7 @@ impl Server {
         self.client("postgres").await.batch_execute("select pg_reload_conf()").await.unwrap();
     }
 
-    /// Kills it, as a machine that fails would.
+    /// Kills the server, like the failure of a machine.
     pub(crate) fn kill(&self) {
         let pid = fs::read_to_string(self.data().join("postmaster.pid")).unwrap();
         let pid = rustix::process::Pid::from_raw(pid.lines().next().unwrap().parse().unwrap()).unwrap();
@@ -215,7 +216,7 @@ impl Server {
         self.keeper.lock().unwrap().take().unwrap().wait().unwrap();
     }
 
-    /// Its address, by its socket.
+    /// The address of the server, through its socket.
     pub(crate) fn url(&self, database: &str) -> String {
         let host = self.data().display().to_string().replace('/', "%2F");
         format!("postgresql://{USER}@{host}/{database}?sslmode=disable")
@@ -233,7 +234,7 @@ impl Server {
         }
     }
 
-    /// Where it listens.
+    /// The address on which the server listens.
     pub(crate) fn socket(&self) -> PathBuf {
         self.data().join(".s.PGSQL.5432")
     }
@@ -242,7 +243,7 @@ impl Server {
         self.directory.path().join("data")
     }
 
-    /// One of its programs, or of the system, as a user without rights.
+    /// A command that runs a program of PostgreSQL or of the system, as an unprivileged user.
     pub(crate) fn command_of(&self, program: &str) -> Command {
         self.command(program)
     }
@@ -272,5 +273,5 @@ fn user() -> Option<User> {
     if !nix::unistd::geteuid().is_root() {
         return None;
     }
-    Some(User::from_name(USER).unwrap().expect("its package makes that user"))
+    Some(User::from_name(USER).unwrap().expect("the package creates this user"))
 }

@@ -1,4 +1,4 @@
-//! A forward proxy: it opens tunnels for clients that it knows, and writes down what it was asked.
+//! A forward proxy: it opens tunnels for clients with the right login, and records their requests.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ pub(crate) struct ForwardProxy {
 }
 
 impl ForwardProxy {
-    /// `authorization` is what it asks for.
+    /// `authorization` is the header that the proxy requires.
     pub(crate) async fn start(authorization: &'static str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! A relay before a server, which can lose what is on its way.
+//! A relay in front of a server, which can lose or delay requests and answers.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,12 +18,12 @@ use crate::support::LOOK_AGAIN;
 pub(crate) enum Line {
     /// Both arrive.
     Good,
-    /// Requests arrive; their answers do not, and the connection ends in their place.
+    /// Requests arrive. Instead of the answer, the connection ends.
     CutsAnswers,
-    /// Requests arrive; their answers do not until the line is good again, and nothing ends.
+    /// Requests arrive. Answers arrive only when the line is `Good` again. No connection ends.
     HoldsAnswers,
-    /// Nothing arrives until the line is good again, and nothing ends: not even for the server a connection that the client
-    /// has left.
+    /// Requests and answers arrive only when the line is `Good` again. No connection ends: if a client closes its
+    /// connection, the server does not notice.
     Silent,
 }
 
@@ -51,21 +51,21 @@ struct State {
     line: AtomicU8,
     /// The line's state from the next commit on. `Good` changes nothing.
     at_commit: AtomicU8,
-    /// Connections that are open.
+    /// The number of open connections.
     connections: AtomicUsize,
-    /// Commits that a silent line has held.
+    /// The number of commits that a `Silent` line holds back.
     held: AtomicUsize,
-    /// Pieces of requests and answers that a silent line has held.
+    /// The number of pieces of requests and answers that a `Silent` line holds back.
     withheld: AtomicUsize,
     late: Mutex<Late>,
 }
 
-/// A request that arrives late, on a connection that is silent until then. The others are not.
+/// A request that arrives late. Its connection is silent until then, and other connections are not affected.
 #[derive(Debug, Default)]
 enum Late {
     #[default]
     None,
-    /// The next request with these bytes.
+    /// Waits for the next request that contains these bytes.
     Awaited(Vec<u8>),
     Held,
     Delivered,
@@ -74,17 +74,17 @@ enum Late {
 }
 
 impl Relay {
-    /// Before the server at a socket.
+    /// A relay to the server at a socket.
     pub(crate) async fn before(socket: PathBuf) -> Self {
         Self::to(Target::Socket(socket)).await
     }
 
-    /// Before the server at an address.
+    /// A relay to the server at an address.
     pub(crate) async fn before_address(address: SocketAddr) -> Self {
         Self::to(Target::Address(address)).await
     }
 
-    /// Before the server at a socket, for clients that reach this listener.
+    /// A relay to the server at a socket, for clients of this listener.
     pub(crate) fn listening(listener: TcpListener, socket: PathBuf) -> Self {
         Self::serve(listener, Target::Socket(socket))
     }
@@ -106,7 +106,7 @@ impl Relay {
                 let (state, cut, target) = parts.clone();
                 let target = target.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 connections.spawn(async move {
-                    // A server that is away is a connection that ends.
+                    // If the server is down, the connection ends.
                     let cut = cut.notified();
                     match target {
                         Target::Socket(socket) => {
@@ -146,17 +146,17 @@ impl Relay {
         *self.target.lock().unwrap_or_else(PoisonError::into_inner) = Target::Socket(socket);
     }
 
-    /// How many connections are open.
+    /// The number of open connections.
     pub(crate) fn connections(&self) -> usize {
         self.state.connections.load(Ordering::Relaxed)
     }
 
-    /// How many commits a silent line has held.
+    /// The number of commits that a `Silent` line has held back.
     pub(crate) fn held(&self) -> usize {
         self.state.held.load(Ordering::Relaxed)
     }
 
-    /// How many pieces of requests and answers a silent line has held.
+    /// The number of pieces of requests and answers that a `Silent` line has held back.
     pub(crate) fn withheld(&self) -> usize {
         self.state.withheld.load(Ordering::Relaxed)
     }
@@ -171,7 +171,8 @@ impl Relay {
         matches!(*self.state.late(), Late::Held)
     }
 
-    /// The server executes the request that was held, whether or not its client still waits. Returns when it has answered.
+    /// Forwards the held request to the server, whether or not its client still waits. Returns when the server has
+    /// answered.
     pub(crate) async fn delivers_late(&self) {
         assert!(self.is_holding(), "no request is held");
         *self.state.late() = Late::Delivered;
@@ -191,7 +192,7 @@ impl State {
         self.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether these bytes are what is to arrive late.
+    /// Whether these bytes are part of the request that arrives late.
     fn is_awaited(&self, bytes: &[u8]) -> bool {
         let mut late = self.late();
         let is_awaited = match &*late {

@@ -1,4 +1,4 @@
-//! Certificates made for a test, and a listener that speaks TLS and asks for them.
+//! Certificates for a test, and a TLS listener that requests them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use tokio_rustls::rustls::server::{ClientCertVerifierBuilder, WebPkiClientVerifi
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
-/// A certificate authority that others trust, or do not.
+/// A certificate authority.
 pub(crate) struct Authority {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -33,23 +33,23 @@ impl Authority {
         Self { pem, issuer: Issuer::new(params, key) }
     }
 
-    /// Writes its own certificate.
+    /// Writes the authority's own certificate to a file.
     pub(crate) fn write(&self, path: &Path) -> String {
         std::fs::write(path, &self.pem).unwrap();
         path.display().to_string()
     }
 
-    /// Writes a certificate and its key.
+    /// Writes a certificate and its key to files.
     pub(crate) fn issue(&self, certificate: &Path, key: &Path) -> [String; 2] {
         self.issue_to("channeld", certificate, key)
     }
 
-    /// Writes a certificate of a server called `localhost`, and its key.
+    /// Writes a certificate for a server with the name `localhost`, and its key.
     pub(crate) fn issue_server(&self, certificate: &Path, key: &Path) -> [String; 2] {
         self.issue_to("localhost", certificate, key)
     }
 
-    /// Writes a certificate of this name, and its key.
+    /// Writes a certificate for this name, and its key.
     pub(crate) fn issue_to(&self, name: &str, certificate: &Path, key: &Path) -> [String; 2] {
         let (made, its_key) = self.make(name);
         std::fs::write(certificate, made).unwrap();
@@ -65,13 +65,14 @@ impl Authority {
         (certificate.pem(), key.serialize_pem())
     }
 
-    /// A server called `localhost` that lets in clients with a certificate of this authority.
+    /// A server with the name `localhost` that accepts only clients with a certificate of this authority.
     pub(crate) fn server(&self) -> Arc<ServerConfig> {
         let (certificate, key) = self.make("localhost");
         config(self.clients().build().unwrap(), &certificate, &key)
     }
 
-    /// A server called `localhost` that asks for a certificate, and lets in clients without one.
+    /// A server with the name `localhost` that requests a client certificate, and also accepts clients without a
+    /// certificate.
     pub(crate) fn asking_server(&self) -> Arc<ServerConfig> {
         let (certificate, key) = self.make("localhost");
         config(self.clients().allow_unauthenticated().build().unwrap(), &certificate, &key)
@@ -83,12 +84,12 @@ impl Authority {
         WebPkiClientVerifier::builder_with_provider(Arc::new(known), Arc::new(default_provider()))
     }
 
-    /// A server that shows the authority's own certificate as its own.
+    /// A server that presents the authority's own certificate.
     pub(crate) fn own_server(&self) -> Arc<ServerConfig> {
         config(WebPkiClientVerifier::no_client_auth(), &self.pem, &self.issuer.key().serialize_pem())
     }
 
-    /// A server called `localhost` that accepts every client.
+    /// A server with the name `localhost` that accepts every client.
     pub(crate) fn open_server(&self) -> Arc<ServerConfig> {
         let (certificate, key) = self.make("localhost");
         config(WebPkiClientVerifier::no_client_auth(), &certificate, &key)
@@ -121,7 +122,7 @@ impl Listener for TlsListener {
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         loop {
             let (stream, address) = Listener::accept(&mut self.tcp).await;
-            // It does not wait for a client that it does not let in.
+            // The listener does not wait for a client that it refuses.
             if let Ok(stream) = self.tls.accept(stream).await {
                 return (stream, address);
             }

@@ -16,7 +16,7 @@ pub(crate) struct Asked {
     pub(crate) limit: Option<usize>,
 }
 
-/// A running service. Ends when it is dropped.
+/// A running service. It ends when it is dropped.
 pub(crate) struct Scripted {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<Asked>>>,
@@ -44,7 +44,7 @@ impl Scripted {
         format!("http://{}/v1", self.address)
     }
 
-    /// How many requests came.
+    /// The number of requests.
     pub(crate) fn requests(&self) -> usize {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).len()
     }

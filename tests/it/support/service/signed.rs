@@ -1,4 +1,4 @@
-//! Events with signed content that a test chooses, of a network of one.
+//! Events with signed content that a test chooses, from a network with one signer.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use crate::support::{Scripted, Setup};
 
 const ORGANISATION: &str = "org_of_a_test";
 
-/// Serves a channel of these events, in their order, from offset 1 on.
+/// Serves a channel with these events, in this order, from offset 1.
 pub(crate) async fn serving(events: Vec<String>) -> (Scripted, Setup) {
     let service = Scripted::answering(move |asked| {
         let from = usize::try_from(asked.offset.unwrap_or(0)).unwrap().min(events.len());
@@ -32,7 +32,7 @@ pub(crate) async fn serving(events: Vec<String>) -> (Scripted, Setup) {
     (service, setup)
 }
 
-/// A `watcher.event` whose proof holds and whose signed text is this.
+/// A `watcher.event` with a valid proof and this signed text.
 pub(crate) fn signed(offset: i64, decoded: &str) -> String {
     let text = STANDARD.encode(decoded);
     let owner = workflow_owner(ORGANISATION, "1");

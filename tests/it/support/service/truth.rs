@@ -8,14 +8,14 @@ use simulator::{Honesty, Options, Simulator, Window};
 
 use crate::support::{Daemon, Setup};
 
-/// The offsets that a right daemon delivers now, ascending.
+/// The offsets that a correct daemon delivers now, in ascending order.
 pub(crate) fn deliverable(simulator: &Simulator, channel: usize) -> Vec<i64> {
     let good = |honesty| matches!(honesty, Honesty::Verifiable | Honesty::Unsigned);
     simulator.offsets(channel).into_iter().filter(|(_, honesty)| good(*honesty)).map(|(offset, _)| offset).collect()
 }
 
-/// A daemon that has read one event of a service that shows the newest events first, just when more come in one second than
-/// the service's search gives at once.
+/// Returns a daemon that has read the first event, and publishes more events in one second than a search of the service
+/// returns at once. The service shows the newest events first.
 pub(crate) async fn crowded_second() -> (Simulator, Setup, Daemon) {
     let options = Options { events: 1, window: Window::Newest, ..Options::default() };
     let simulator = Simulator::start(options).await.unwrap();
@@ -26,7 +26,7 @@ pub(crate) async fn crowded_second() -> (Simulator, Setup, Daemon) {
     (simulator, setup, daemon)
 }
 
-/// Every record of a channel as the service gives it, by its offset. For services that show the oldest events first.
+/// Every record of a channel as the service returns it, by offset. The service must show the oldest events first.
 pub(crate) async fn records(simulator: &Simulator, channel: usize) -> BTreeMap<i64, String> {
     #[derive(Deserialize)]
     struct Page<'a> {

@@ -81,11 +81,8 @@ pub(super) fn read_basic(sink: &Section<'_>, username: &str, password: &str) -> 
 }
 
 fn check_username(text: &str) -> Result<String, String> {
-    if text.is_empty() {
-        return Err("is empty; give a name".to_owned());
-    }
-    let legal = !text.contains(|c: char| c == ':' || c.is_control());
-    text_if(legal, text, "must not have a colon or a control character in it")
+    let legal = !text.is_empty() && !text.contains(|c: char| c == ':' || c.is_control());
+    text_if(legal, text, "must be a name without colons and control characters")
 }
 
 fn check_password(text: &str) -> Result<String, String> {

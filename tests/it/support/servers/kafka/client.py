@@ -1,10 +1,10 @@
-"""What the tests of the Kafka sink ask a broker, by another client than the sink's.
+"""Requests of the Kafka sink's tests to a broker, with a client library other than the sink's.
 
-    client.py read ADDRESS TOPIC              prints each record as one JSON object, as it comes, until its input ends
-    client.py all ADDRESS TOPIC               prints each record that is there
+    client.py read ADDRESS TOPIC              prints each record as one JSON object when it arrives, until the input ends
+    client.py all ADDRESS TOPIC               prints each existing record
     client.py make ADDRESS TOPIC PARTITIONS [KEY=VALUE]…
     client.py alter ADDRESS TOPIC [KEY=VALUE]…
-    client.py settings ADDRESS TOPIC          prints them as one JSON object
+    client.py settings ADDRESS TOPIC          prints the settings as one JSON object
     client.py delete ADDRESS TOPIC
     client.py put ADDRESS TOPIC KEY [VALUE]   produces a record to partition 0, a tombstone without a value
     client.py hold ADDRESS TOPIC              begins a transaction with a record in partition 0, prints a line, and commits it when
@@ -35,7 +35,7 @@ def consumer(address):
 
 
 def assigned(reader, topic, waits):
-    """Its partitions, all of them, once there are some."""
+    """Waits until the topic has partitions, and assigns all of them to the reader."""
     while not (partitions := reader.partitions_for_topic(topic)):
         if not waits:
             return []

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::Message;
 
-/// A server that is starting takes requests that it never answers.
+/// The longest wait for an answer. A server that is starting accepts requests that it never answers.
 const ANSWER: Duration = Duration::from_secs(2);
 
 const INBOX: &str = "_INBOX.tests";
@@ -48,7 +48,7 @@ impl Client {
         Ok(line.trim_end().to_owned())
     }
 
-    /// The answer's body; nothing where nothing answers.
+    /// The body of the answer. `None` without an answer.
     pub(super) async fn request(&mut self, subject: &str, body: &str) -> Option<Vec<u8>> {
         timeout(ANSWER, self.answer(subject, body)).await.ok()?.ok().filter(|body| !body.is_empty())
     }
@@ -94,7 +94,7 @@ impl Client {
     }
 }
 
-/// A message as the API gives it.
+/// A message as the API returns it.
 pub(super) fn message(message: &Value) -> Message {
     let bytes = |name: &str| STANDARD.decode(message[name].as_str().unwrap_or_default()).unwrap();
     let headers = String::from_utf8(bytes("hdrs")).unwrap();

@@ -1,4 +1,4 @@
-//! An operator of NATS: its servers know users by tokens (JWT) that it has signed. The tokens have the format of NATS,
+//! An operator of NATS: its servers accept users whose tokens (JWT) it has signed. The tokens have the format of NATS,
 //! version 2.
 
 use base64::Engine;
@@ -49,7 +49,7 @@ impl Operator {
         )
     }
 
-    /// How a client of the tests logs in: as a user who need not sign anything.
+    /// The login of the tests' client: a user that does not have to sign a challenge.
     pub(crate) fn login(&self) -> Value {
         json!({"jwt": self.user(&KeyPair::new_user(), true)})
     }

@@ -19,7 +19,7 @@ pub(super) struct Server {
     keeper: Mutex<Option<Child>>,
 }
 
-/// The program; nothing where it is not on this machine.
+/// The path of the program. `None` if it is not on this machine.
 pub(super) fn program() -> Option<PathBuf> {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/bin/nats-server");
     let found = own.exists().then_some(own);
@@ -34,7 +34,7 @@ pub(super) fn free_addresses(host: Ipv4Addr, count: usize) -> Vec<SocketAddr> {
 }
 
 impl Server {
-    /// One that is not started yet, with further lines of configuration.
+    /// A server that is not started yet, with additional configuration lines.
     pub(super) fn new(directory: TempDir, lines: &str) -> Self {
         let address = free_addresses(Ipv4Addr::LOCALHOST, 1)[0];
         let store = directory.path().join("jetstream").display().to_string();
@@ -43,10 +43,11 @@ impl Server {
         Self { directory, address, keeper: Mutex::default() }
     }
 
-    /// Starts it on the data that is there, and waits until it listens.
+    /// Starts the server with the existing data, and waits until it listens.
     pub(super) fn run(&self) {
         let mut keeper = Command::new("sh");
-        // The server ends with its keeper's input, which ends with this process, however that ends.
+        // The shell stops the server when the shell's input ends. The input ends with this process, even if the
+        // process is killed.
         let script = "\"$0\" -c \"$1\" & read -r end; kill -KILL $!; wait";
         keeper.arg("-c").arg(script).arg(program().unwrap()).arg(self.directory.path().join("nats.conf"));
         let log = fs::File::options().create(true).append(true).open(self.directory.path().join("log")).unwrap();
@@ -59,7 +60,7 @@ impl Server {
         }
     }
 
-    /// Kills it.
+    /// Kills the server.
     pub(super) fn kill(&self) {
         let Some(mut keeper) = self.keeper.lock().unwrap().take() else { return };
         drop(keeper.stdin.take());

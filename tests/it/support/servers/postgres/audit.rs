@@ -6,7 +6,7 @@ use proof::event::ChannelId;
 use super::Database;
 
 impl Database {
-    /// Makes channeld's tables, and writes down every change of them from now on.
+    /// Creates channeld's tables, and records every change of them from now on.
     pub(crate) async fn watch(&self) {
         let settings = PostgresSettings {
             server: self.url().parse().unwrap(),
@@ -18,8 +18,8 @@ impl Database {
         self.change(include_str!("audit.sql")).await;
     }
 
-    /// Asserts that cursors only grew, that no epoch recorded after a later one, and that each epoch of a channel had one
-    /// recording owner.
+    /// Asserts that cursors only increased, that no epoch recorded a commit after a later epoch had, and that only
+    /// one owner recorded commits in each epoch of a channel.
     pub(crate) async fn assert_sound(&self) {
         assert_eq!(self.breaches().await, [] as [String; 0]);
     }
@@ -29,7 +29,7 @@ impl Database {
         self.query("select breach from audit.breaches").await.iter().map(|row| row.get(0)).collect()
     }
 
-    /// How many times a channel was claimed.
+    /// The number of leases that instances took.
     pub(crate) async fn claims(&self, channel: ChannelId) -> usize {
         let claims =
             format!("select count(distinct epoch) from audit.channels where channel = '{channel}' and epoch > 0");

@@ -1,5 +1,5 @@
--- Writes down what instances change of their channels, in the order of the changes of each channel: its row is locked by
--- whatever changes it.
+-- Records the changes that instances make to their channels. The changes of a channel are recorded in order, because each change
+-- locks the row of the channel.
 create schema audit;
 create table audit.channels (
     number bigint generated always as identity primary key,
@@ -8,7 +8,7 @@ create table audit.channels (
     owner uuid,
     epoch bigint not null,
     version bigint not null,
-    -- Whether it is a commit. Others are claims and releases.
+    -- Whether the change is a commit. Other changes take or release a lease.
     is_commit bool not null
 );
 create table audit.cursors (
@@ -39,7 +39,7 @@ create trigger audit after insert or update on channeld.channels
     for each row execute function audit.note_channel();
 create trigger audit after insert or update on channeld.entries
     for each row when (new.kind = 'cursors') execute function audit.note_cursor();
--- What must not be.
+-- The changes that are not allowed.
 create view audit.breaches as
 select 'the cursor went back: ' || told.* as breach
 from (

@@ -1,4 +1,4 @@
-//! pgbouncer.
+//! The connection pooler pgbouncer.
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -12,7 +12,7 @@ use tokio_postgres::NoTls;
 use super::{Database, USER, user};
 use crate::support::{LONGEST_WAIT, LOOK_AGAIN};
 
-/// A pgbouncer before a database, in its transaction mode.
+/// A pgbouncer in front of a database, in transaction mode.
 pub(crate) struct Pooler {
     directory: TempDir,
     database: String,
@@ -20,7 +20,7 @@ pub(crate) struct Pooler {
 }
 
 impl Pooler {
-    /// `None` where the program is not on this machine.
+    /// Returns `None` if the program is not on this machine.
     pub(crate) async fn before(database: &Database) -> Option<Self> {
         let program =
             ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer"].into_iter().find(|path| Path::new(path).exists())?;

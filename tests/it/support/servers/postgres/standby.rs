@@ -1,4 +1,4 @@
-//! A standby, which takes over from a server that is lost.
+//! A standby, which can replace a lost server.
 
 use std::net::SocketAddr;
 
@@ -18,12 +18,12 @@ impl Server {
         standby
     }
 
-    /// Ends following: it is a server of its own from now on.
+    /// Promotes the standby: it is an independent server from now on.
     pub(crate) async fn promote(&self) {
         self.client("postgres").await.batch_execute("select pg_promote()").await.unwrap();
     }
 
-    /// Waits until a standby has applied what this server has written until now.
+    /// Waits until a standby has applied all changes that this server has written until now.
     pub(crate) async fn is_followed_by(&self, standby: &Self) {
         let written = "select pg_current_wal_lsn()::text";
         let written: String = self.client("postgres").await.query_one(written, &[]).await.unwrap().get(0);

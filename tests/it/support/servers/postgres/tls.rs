@@ -1,4 +1,4 @@
-//! A server that is reached by TLS, by clients with a certificate.
+//! A server that accepts clients with a certificate over TLS.
 
 use std::fs::{self, Permissions};
 use std::net::Ipv4Addr;
@@ -7,12 +7,12 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use super::{Database, Server, user};
 use crate::support::Authority;
 
-/// The role that is let in, by a certificate of its name.
+/// The role that may log in, with a certificate for its name.
 pub(crate) const ROLE: &str = "channeld";
 
 impl Server {
-    /// A server called `localhost` that lets [`ROLE`] in by TLS, with a certificate of this authority. It listens at an address of
-    /// the loopback network that is its own, so that it has the usual port as every other.
+    /// A server with the name `localhost` that accepts [`ROLE`] over TLS, with a certificate of this authority. It
+    /// listens on a loopback address of its own, so that it can use the usual port.
     pub(crate) async fn start_tls(authority: &Authority) -> Option<(Self, Ipv4Addr)> {
         let server = Self::with_data()?;
         let path = |name: &str| server.data().join(name);
@@ -37,7 +37,8 @@ impl Server {
 }
 
 impl Database {
-    /// Its address for [`ROLE`], who may do everything in it from now on: by TLS, at the server of this name.
+    /// The address of the database for [`ROLE`], over TLS, with this server name. Grants [`ROLE`] all rights in the
+    /// database.
     pub(crate) async fn url_by_tls(&self, name: &str, address: Ipv4Addr) -> String {
         self.change(&format!("alter database {} owner to {ROLE}", self.name)).await;
         format!("postgresql://{ROLE}@{name}/{}?hostaddr={address}&sslmode=require", self.name)
