@@ -62,7 +62,7 @@ pub use status::deliveries::{DeliveredEvent, DeliveryPage, DeliveryTail, LateDel
 pub use status::hour::{GAP, HOUR, Sample};
 pub use status::pace::{Progress, counted, grouped, rate, span};
 pub use status::{
-    Activity, ChannelStatus, Compared, Condition, LaneState, LaneStatus, Level, NONE_VERIFIED, NOTEWORTHY,
+    Activity, ChannelStatus, Compared, Condition, FormerNames, LaneState, LaneStatus, Level, NONE_VERIFIED, NOTEWORTHY,
     POLLS_IN_VAIN, Pauses, Problem, Refill, SharedProofs, SharedWorkflow, SignerStatus, StoredEvents,
 };
 pub use verify::expect::{Expect, Names, NotOfChannel, SignedField, decoded};

@@ -57,10 +57,10 @@ pub struct ChannelStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Pause>,
     /// The highest offset that every lane has processed. `None` before the first.
-    pub processed: Option<Offset>,
+    pub cursor: Option<Offset>,
     /// The highest known offset of the service since the daemon started. An unconfirmed one counts until it is verified.
     pub newest: Option<Offset>,
-    /// The newest offset minus the processed offset: the most events that can be undelivered. `None` if unknown.
+    /// The newest offset minus the cursor: the most events that can be undelivered. `None` if unknown.
     pub lag_events: Option<u64>,
     /// The age of the oldest event that some lane has not processed, see [`LaneStatus`].
     pub oldest_undelivered_seconds: Option<u64>,
@@ -76,9 +76,10 @@ pub struct ChannelStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unanswered_seconds: Option<u64>,
     /// The number of pending events.
-    pub late: usize,
+    #[serde(default)]
+    pub pending: usize,
     /// The error that prevents requests for late proofs.
-    pub late_error: Option<Problem>,
+    pub pending_error: Option<Problem>,
     /// The last error of its reading since the daemon started, even if it is resolved.
     pub last_error: Option<Problem>,
     /// The offset that was already read, if the service's newest event is below it.
@@ -106,7 +107,8 @@ pub struct ChannelStatus {
     /// The size of the dead letters.
     pub dead_letters: StoredEvents,
     /// Whether the limit of pending events is reached.
-    pub late_full: bool,
+    #[serde(default)]
+    pub pending_full: bool,
     /// The configured signers.
     pub signers: Vec<SignerStatus>,
     /// How many signatures an event needs. 0 before the channel has run.
@@ -122,15 +124,32 @@ pub struct ChannelStatus {
     pub shared_workflows: Vec<SharedWorkflow>,
     /// The lanes, in configuration order.
     pub lanes: Vec<LaneStatus>,
+    /// The former names of some members.
+    #[serde(flatten)]
+    pub former: FormerNames,
+}
+
+/// Members of a status under their former names. They are written for one version, so that scripts can change.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FormerNames {
+    /// `cursor`.
+    pub processed: Option<Offset>,
+    /// `pending`.
+    pub late: usize,
+    /// `pending_error`.
+    pub late_error: Option<Problem>,
+    /// `pending_full`.
+    pub late_full: bool,
 }
 
 impl ChannelStatus {
     /// Returns its progress, if it has a lag.
     pub fn progress(&self) -> Option<Progress> {
         let whole = |offset: Offset| u64::try_from(offset.get()).unwrap_or_default();
-        let Self { processed, newest, lag_events, events_per_second, seconds_left, .. } = self;
+        let Self { cursor, newest, lag_events, events_per_second, seconds_left, .. } = self;
         let newest = newest.filter(|_| *lag_events > Some(0))?;
-        let (done, of) = (processed.map_or(0, whole), whole(newest));
+        let (done, of) = (cursor.map_or(0, whole), whole(newest));
         Some(Progress { done, of, per_second: *events_per_second, seconds_left: *seconds_left })
     }
 }
@@ -149,6 +168,10 @@ pub struct SharedProofs {
     /// The digest of the first of them.
     pub digest: String,
     /// Whether they are in this channel's quarantine. This channel showed them later, or their content belongs to another.
+    #[serde(default)]
+    pub quarantined: bool,
+    /// The former name of the same fact, for one version.
+    #[serde(default)]
     pub held_back: bool,
     /// Why they are quarantined.
     pub reason: String,
@@ -176,7 +199,11 @@ pub struct LaneStatus {
     /// The highest offset that it has processed. `None` before the first.
     pub cursor: Option<Offset>,
     /// The number of late events that it has yet to deliver.
-    pub owed: usize,
+    #[serde(default)]
+    pub late_deliveries: usize,
+    /// The former name of the same number, for one version.
+    #[serde(rename = "owed", default)]
+    pub former_owed: usize,
     /// The newest offset minus the cursor: the most events that can be undelivered.
     pub lag_events: Option<u64>,
     /// The age of the oldest event that it has not processed, or 0 if it has processed all. While the event is being

@@ -166,7 +166,7 @@ pub(crate) fn channel(
             html! { (offset(lane.cursor)) },
             html! { (lane.lag_events.map_or_else(|| "–".to_owned(), grouped)) },
             html! { (oldest(lane.oldest_undelivered_seconds)) },
-            html! { (lane.owed) },
+            html! { (lane.late_deliveries) },
             html! { (paused(lane.paused)) @if let Some(problem) = &lane.error { (trouble(problem)) } },
             pause(name, Some(&lane.sink), lane.paused),
         ]
@@ -181,14 +181,14 @@ pub(crate) fn channel(
             @if let Some(owner) = owner { p.sub.owner { "Runs in instance " (text(owner)) } }
             (paused(known.paused))
             @if let Some(problem) = known.activity.problem() { (trouble(problem)) }
-            @if let Some(problem) = &known.late_error { p.sub { "Pending proofs: " } (trouble(problem)) }
+            @if let Some(problem) = &known.pending_error { p.sub { "Pending proofs: " } (trouble(problem)) }
             dl.numbers {
-                div { dt { "Cursor" } dd { (offset(known.processed)) } }
+                div { dt { "Cursor" } dd { (offset(known.cursor)) } }
                 div { dt { "Newest offset" } dd { (offset(known.newest)) } }
                 div { dt { "Lag" } dd { (known.lag_events.map_or_else(|| "–".to_owned(), grouped)) } }
                 div { dt { "Oldest undelivered" } dd { (oldest(known.oldest_undelivered_seconds)) } }
                 div { dt { "Last poll" } dd { (known.last_poll.map_or_else(|| "–".to_owned(), ago)) } }
-                div { dt { "Pending" } dd { (known.late) } }
+                div { dt { "Pending" } dd { (known.pending) } }
                 div { dt { "Quarantined" } dd { @if known.quarantined > 0 { a href="/held" { (known.quarantined) } } @else { "0" } } }
             }
             @if let Some(hour) = hour { (last_hour::charts(hour, Timestamp::now().as_second())) }

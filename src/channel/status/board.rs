@@ -16,7 +16,7 @@ use crate::status::hour::Hour;
 use crate::status::newest::Newest;
 use crate::status::pace::{Pace, Progress, seconds_left};
 use crate::status::{
-    Activity, ChannelStatus, Condition, LaneState, LaneStatus, POLLS_IN_VAIN, Pauses, SignerStatus, StoredEvents,
+    Activity, ChannelStatus, Condition, FormerNames, LaneState, LaneStatus, POLLS_IN_VAIN, Pauses, SignerStatus, StoredEvents,
 };
 use crate::verify::RejectionReason;
 use crate::verify::expect::Expect;
@@ -86,24 +86,28 @@ impl Board {
         let newest = self.reaches(sinks, ledger);
         let lanes: Vec<_> = sinks.iter().map(|sink| self.lane_status(sink, newest, pauses, ledger)).collect();
         let slowest = lanes.iter().max_by_key(|lane| lane.lag_events);
+        let cursor = lanes.iter().map(|lane| lane.cursor).min().flatten();
+        let (pending, pending_full) = (ledger.late().len(), ledger.late_room().is_full(LATE));
+        let late_error = status.pending_error.clone();
         ChannelStatus {
             channel: channel.name.clone(),
             channel_id: channel.id,
             paused: pauses.paused.channel,
-            processed: lanes.iter().map(|lane| lane.cursor).min().flatten(),
+            cursor,
             newest,
             lag_events: lanes.iter().map(|lane| lane.lag_events).max().flatten(),
             oldest_undelivered_seconds: lanes.iter().map(|lane| lane.oldest_undelivered_seconds).max().flatten(),
             events_per_second: slowest.and_then(|lane| lane.events_per_second),
             seconds_left: slowest.and_then(|lane| lane.seconds_left),
             contradiction: ledger.contradiction(),
-            late: ledger.late().len(),
+            pending,
             quarantined: ledger.quarantined().len(),
             quarantine: StoredEvents::of(ledger.quarantine_room(), QUARANTINE),
             dead_letters: StoredEvents::of(ledger.dead_letter_room(), DEAD_LETTERS),
-            late_full: ledger.late_room().is_full(LATE),
+            pending_full,
             unanswered_seconds: self.silence().map(|silence| silence.as_secs()),
             lanes,
+            former: FormerNames { processed: cursor, late: pending, late_error, late_full: pending_full },
             ..status
         }
     }
@@ -272,7 +276,8 @@ impl Board {
             sink: sink.clone(),
             paused: pauses.paused.sinks.get(sink).copied(),
             cursor,
-            owed: ledger.owed(sink).count(),
+            late_deliveries: ledger.owed(sink).count(),
+            former_owed: ledger.owed(sink).count(),
             lag_events,
             oldest_undelivered_seconds: lag_events.map(|lag| if lag == 0 { 0 } else { age }),
             queued_batches: lane.and_then(|lane| lane.waiting.as_ref()).map_or(0, Waiting::batches),
@@ -293,7 +298,7 @@ impl Board {
             self.status.activity = Activity::Stopped;
         }
         self.lanes.clear();
-        self.status.late_error = None;
+        self.status.pending_error = None;
         self.unanswered = None;
         self.status.newest_below = None;
         self.status.polls_in_vain = 0;

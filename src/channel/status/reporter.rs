@@ -43,7 +43,7 @@ impl StatusReporter {
         match &self.part {
             LoopPart::Channel => board.report(activity),
             LoopPart::Lane(sink) => board.lane(sink).status.reading = Some(activity),
-            LoopPart::Late => board.status.late_error = activity.problem().cloned(),
+            LoopPart::Late => board.status.pending_error = activity.problem().cloned(),
         }
     }
 

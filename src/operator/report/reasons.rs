@@ -130,10 +130,10 @@ fn of_kept(channel: &ChannelStatus) -> Vec<NotReady> {
         let follows = "no event becomes a dead letter until some are delivered or dropped";
         because(Kind::DeadLettersFull, format!("its dead letters are full {numbers}: {follows}"));
     }
-    if channel.late_full {
+    if channel.pending_full {
         because(Kind::LateEventsFull, "its pending events are full: reading waits for their proofs".to_owned());
     }
-    if let Some(error) = channel.late_error.as_ref().filter(|error| error.needs_attention) {
+    if let Some(error) = channel.pending_error.as_ref().filter(|error| error.needs_attention) {
         because(Kind::LateProofsBlocked, format!("pending events cannot be requested: {}", error.message));
     }
     reasons
@@ -283,9 +283,9 @@ mod tests {
                 Kind::DeadLettersFull,
                 "channel c: its dead letters are full (3 events, 5 bytes)",
             ),
-            (&|it| it.late_full = true, Kind::LateEventsFull, "channel c: its pending events are full: reading waits"),
+            (&|it| it.pending_full = true, Kind::LateEventsFull, "channel c: its pending events are full: reading waits"),
             (
-                &|it| it.late_error = Some(problem("", true)),
+                &|it| it.pending_error = Some(problem("", true)),
                 Kind::LateProofsBlocked,
                 "channel c: pending events cannot be requested: why",
             ),

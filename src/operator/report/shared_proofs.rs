@@ -35,11 +35,12 @@ pub(super) fn report(
             let first = by_id(known, original.channel_id);
             let other_offset = original.offset;
             let in_later =
-                SharedProofs { other: first.name, events, offset, other_offset, digest, held_back: true, reason };
+                SharedProofs { other: first.name, events, offset, other_offset, digest, quarantined: true, held_back: true, reason };
             let in_first = SharedProofs {
                 other: later.name.clone(),
                 offset: other_offset,
                 other_offset: offset,
+                quarantined: false,
                 held_back: false,
                 ..in_later.clone()
             };
@@ -55,9 +56,9 @@ pub(super) fn report(
 
 /// Returns the reason why a channel is not ready, and the action to take.
 pub(super) fn reason(channel: &str, shared: &SharedProofs) -> String {
-    let SharedProofs { other, events, offset, other_offset, digest, held_back, reason } = shared;
+    let SharedProofs { other, events, offset, other_offset, digest, quarantined, reason, held_back: _ } = shared;
     let first = format!("first offset {offset}, there {other_offset}, proof {digest}");
-    if *held_back && reason != RejectionReason::ProofOfChannel.name() {
+    if *quarantined && reason != RejectionReason::ProofOfChannel.name() {
         return format!(
             "{events} of its events were also delivered in channel {other} ({first}), and are quarantined here ({reason}): \
              if they belong to channel {other}, run `channeld quarantine drop {channel} --reason {reason}`; if they belong \
@@ -65,7 +66,7 @@ pub(super) fn reason(channel: &str, shared: &SharedProofs) -> String {
              quarantine retry {channel} --all --reason {reason}`"
         );
     }
-    if *held_back {
+    if *quarantined {
         return format!(
             "{events} of its events have a proof that appeared in channel {other} before ({first}), and are quarantined: if \
              they belong to this channel, run `channeld channels pin {channel}`, check the values, and run it again with \

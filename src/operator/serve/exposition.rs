@@ -95,10 +95,10 @@ fn of_channel(gauges: &mut Gauges, channel: &ChannelStatus) {
     let name = &*channel.channel;
     let required = Some(channel.required_signatures).filter(|required| *required > 0);
     gauges.set_known("channeld_newest_offset", &[name], channel.newest.map(Offset::get));
-    gauges.set_known("channeld_processed_offset", &[name], channel.processed.map(Offset::get));
+    gauges.set_known("channeld_processed_offset", &[name], channel.cursor.map(Offset::get));
     gauges.set_known("channeld_lag_events", &[name], channel.lag_events);
     gauges.set_known("channeld_oldest_undelivered_age_seconds", &[name], channel.oldest_undelivered_seconds);
-    gauges.set("channeld_pending_events", &[name], channel.late);
+    gauges.set("channeld_pending_events", &[name], channel.pending);
     gauges.set_known("channeld_required_signatures", &[name], required);
     gauges.set("channeld_quarantined_events", &[name], channel.quarantined);
     gauges.set("channeld_quarantined_bytes", &[name], channel.quarantine.bytes);
@@ -106,7 +106,7 @@ fn of_channel(gauges: &mut Gauges, channel: &ChannelStatus) {
     let shared_proofs: u64 = channel.shared_proofs.iter().map(|shared| shared.events).sum();
     gauges.set("channeld_channel_shared_proofs", &[name], shared_proofs);
     gauges.set("channeld_channel_shared_workflows", &[name], channel.shared_workflows.len());
-    gauges.set("channeld_channel_pending_full", &[name], channel.late_full);
+    gauges.set("channeld_channel_pending_full", &[name], channel.pending_full);
     gauges.set("channeld_channel_dead_letters_full", &[name], channel.dead_letters.full);
     gauges.set("channeld_channel_paused_seconds", &[name], paused_seconds(channel.paused));
     let state: &str = (&channel.activity).into();

@@ -7,7 +7,7 @@ use super::report::OCR_REPORT_LENGTH;
 use crate::event::Malformed;
 
 /// Why an event was rejected.
-#[expect(missing_docs, reason = "the messages describe the variants and their fields")]
+#[expect(missing_docs, reason = "the messages name each field")]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, EnumDiscriminants)]
 #[strum_discriminants(
     name(ReasonKind),
@@ -16,8 +16,10 @@ use crate::event::Malformed;
     doc = "The kind of a [`Reason`], without its values."
 )]
 pub enum Reason {
+    /// The record is not a well-formed event.
     #[error("malformed record: {0}")]
     Malformed(#[from] Malformed),
+    /// The event has more than one proof.
     #[error("more than one proof")]
     MultipleProofs,
     /// The only proof is not an OCR proof or is incomplete.
@@ -26,8 +28,10 @@ pub enum Reason {
     /// The report is not `0x` and hex, or is shorter than its fields.
     #[error("the report is not 0x and at least {OCR_REPORT_LENGTH} bytes of hex")]
     MalformedReport,
+    /// The context is not `0x` and hex.
     #[error("the report's context is not 0x and hex")]
     MalformedContext,
+    /// The event has a proof but no signed text.
     #[error("it has a proof but no signed text")]
     NothingSigned,
     /// The report names another owner, so the event belongs to another organization.

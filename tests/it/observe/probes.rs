@@ -36,7 +36,7 @@ async fn the_listener_agrees_with_status_and_accepts_no_commands() {
 
     let done = |answer: &Answered| {
         let channel = &answer.json()["channels"][0];
-        channel["processed"] == 10 && channel["state"] == "idle"
+        channel["cursor"] == 10 && channel["state"] == "idle"
     };
     let mut served = admin.until(&mut daemon, "/status", "all is processed", done).await.json();
     let mut told = setup.tell(&["status", "--json"]).await.json().remove(0);
@@ -249,7 +249,7 @@ async fn a_service_that_went_back_is_not_ready_until_the_cursor_is_set() {
     simulator.publish(0, 5);
     let setup = Setup::reading(&simulator).with_admin();
     let (mut daemon, admin) = start(&setup).await;
-    let done = |answer: &Answered| answer.json()["channels"][0]["processed"] == 10;
+    let done = |answer: &Answered| answer.json()["channels"][0]["cursor"] == 10;
     admin.until(&mut daemon, "/status", "all is processed", done).await;
     assert_eq!(admin.get("/readyz").await.text, "ready\n");
     simulator.go_back(0, 4);
@@ -304,7 +304,7 @@ async fn a_removed_state_directory_is_not_ready_but_live() {
     let simulator = service(3).await;
     let setup = Setup::reading(&simulator).with_admin();
     let (mut daemon, admin) = start(&setup).await;
-    let processed = |answer: &Answered| answer.json()["channels"][0]["processed"] == 3;
+    let processed = |answer: &Answered| answer.json()["channels"][0]["cursor"] == 3;
     admin.until(&mut daemon, "/status", "all is processed", processed).await;
     // A daemon that still has something to commit would exit. The status can show progress before it is committed.
     daemon.until_logged("batch recorded").await;

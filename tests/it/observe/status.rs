@@ -37,7 +37,7 @@ async fn a_healthy_daemon_is_ready_and_a_stopped_one_shows_its_stored_state() {
     let report = until(&setup, &mut daemon, "it has caught up", |report| {
         let channel = &report["channels"][0];
         let counted = report["quarantine"]["events"] == channel["quarantined"];
-        channel["state"] == "idle" && channel["processed"] == 30 && counted
+        channel["state"] == "idle" && channel["cursor"] == 30 && counted
     })
     .await;
     let forged = report["channels"][0]["quarantined"].as_u64().unwrap();
@@ -48,7 +48,7 @@ async fn a_healthy_daemon_is_ready_and_a_stopped_one_shows_its_stored_state() {
     assert_eq!(
         *lane(&report, 0),
         json!({
-            "sink": "file", "cursor": 30, "owed": 0, "lag_events": 0, "oldest_undelivered_seconds": 0, "queued_batches": 0,
+            "sink": "file", "cursor": 30, "late_deliveries": 0, "owed": 0, "lag_events": 0, "oldest_undelivered_seconds": 0, "queued_batches": 0,
             "condition": "ok", "state": "ok"
         })
     );
@@ -78,7 +78,7 @@ async fn a_refusing_sink_is_retrying_or_blocked_and_others_are_ok() {
     assert_eq!(lane(&report, 1)["error"]["message"], "answered 503");
     let report = until(&setup, &mut daemon, "the other sink continues", |report| lane(report, 0)["cursor"] == 5).await;
     assert_eq!((&report["ready"], &lane(&report, 0)["state"]), (&json!(true), &json!("ok")));
-    assert_eq!((&lane(&report, 1)["cursor"], &report["channels"][0]["processed"]), (&Value::Null, &Value::Null));
+    assert_eq!((&lane(&report, 1)["cursor"], &report["channels"][0]["cursor"]), (&Value::Null, &Value::Null));
 
     receiver.always(Some(Reply::Refuse(404, None)));
     let report = until(&setup, &mut daemon, "it is blocked", state("blocked")).await;
@@ -118,7 +118,7 @@ async fn a_range_in_doubt_is_named() {
     let (channel, ready) = (&report["channels"][0], &report["ready"]);
     assert_eq!((ready, &channel["newest"]), (&json!(false), &json!(5001)));
     let (above, below) = (channel["above"].as_i64().unwrap(), channel["below"].as_i64().unwrap());
-    assert!(channel["processed"].as_i64().unwrap() <= above && above < below && below <= 5001, "{channel:#}");
+    assert!(channel["cursor"].as_i64().unwrap() <= above && above < below && below <= 5001, "{channel:#}");
     assert!(report["reasons"][0].as_str().unwrap().contains("the range is in doubt"), "{report:#}");
     daemon.stop().await;
 }

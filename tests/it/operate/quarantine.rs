@@ -163,7 +163,7 @@ async fn a_pending_event_with_a_bad_proof_waits_while_the_quarantine_is_full() {
     daemon.until("the event is requested again", |_| simulator.requests().event >= asked + 3).await;
     let report = setup.tell(&["status", "--json"]).await.json().remove(0);
     let shown = &report["channels"][0];
-    assert_eq!((&shown["late"], &shown["quarantined"]), (&1.into(), &1000.into()), "{report:#}");
+    assert_eq!((&shown["pending"], &shown["quarantined"]), (&1.into(), &1000.into()), "{report:#}");
 
     let dropped = setup.tell(&["quarantine", "drop", "c0", &FILLER.to_string(), "--yes"]).await;
     assert_eq!(dropped.code, Some(0), "{dropped:?}");

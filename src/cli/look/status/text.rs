@@ -55,7 +55,7 @@ pub(super) fn text(json: bool, report: &Report) -> String {
 
 pub(super) fn instance(InstanceStatus { name, is_self, channels, .. }: &InstanceStatus) -> String {
     let this = if *is_self { "this one, " } else { "" };
-    format!("{} ({this}{})", printable(name), counted(*channels, "channel"))
+    format!("{} ({this}{})", printable(name), counted(*channels as u64, "channel"))
 }
 
 /// One line for each pause of the channel or of its sinks.
@@ -82,16 +82,16 @@ pub(super) fn table(report: &Report, now: Timestamp) -> Table {
         let cells = vec![
             Cell::text(&*channel.channel),
             Cell::new(style(channel.condition.level()), channel.condition.name()),
-            Cell::quantity(channel.processed),
+            Cell::quantity(channel.cursor),
             Cell::quantity(channel.newest),
             Cell::quantity(channel.lag_events),
             Cell::quantity(oldest(channel.oldest_undelivered_seconds)),
             Cell::quantity(channel.last_poll.map(|at| ago(at, now))),
-            Cell::quantity(Some(channel.late)),
+            Cell::quantity(Some(channel.pending)),
             Cell::quantity(Some(channel.quarantined)),
         ];
         rows.push((cells, detail.trim().to_owned()));
-        if let Some(error) = &channel.late_error {
+        if let Some(error) = &channel.pending_error {
             rows.push((vec![Cell::text("  pending")], problem(error, now)));
         }
         rows.extend(channel.lanes.iter().map(|lane| lane_row(lane, channel.lanes.len() > 1, now)));

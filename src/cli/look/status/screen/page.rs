@@ -75,7 +75,7 @@ fn facts(channel: &ChannelStatus, width: usize, now: Timestamp) -> Vec<Line<'sta
         lines.extend(wrapped(&format!("{label:<LABEL$}  "), what, width, style));
     };
     say("reading", &described(&channel.activity, now), PLAIN);
-    let through = channel.processed.map_or_else(|| "nothing yet".to_owned(), |offset| format!("through {offset}"));
+    let through = channel.cursor.map_or_else(|| "nothing yet".to_owned(), |offset| format!("through {offset}"));
     let newest = channel.newest.map_or_else(|| "not known".to_owned(), |offset| offset.to_string());
     let lag = channel.lag_events.map_or_else(String::new, |lag| format!(", lag {}", grouped(lag)));
     let waits = oldest(channel.oldest_undelivered_seconds);
@@ -90,10 +90,10 @@ fn facts(channel: &ChannelStatus, width: usize, now: Timestamp) -> Vec<Line<'sta
         let full = if what.full { ", full" } else { "" };
         format!("{} ({}{full})", grouped(what.events), counted(what.bytes, "byte"))
     };
-    say("pending", &format!("{} without a proof", channel.late), PLAIN);
+    say("pending", &format!("{} without a proof", channel.pending), PLAIN);
     say("quarantine", &kept(&channel.quarantine), PLAIN);
     say("dead letters", &kept(&channel.dead_letters), PLAIN);
-    if let Some(error) = &channel.late_error {
+    if let Some(error) = &channel.pending_error {
         say("pending", &problem(error, now), RED);
     }
     // The last error may be resolved, so it is shown with its age. An error that still applies is part of the activity.
@@ -141,7 +141,7 @@ fn sink(lane: &LaneStatus, names: usize, width: usize) -> Line<'static> {
         or(lane.cursor.map(|cursor| cursor.to_string())),
         or(lane.lag_events.map(|lag| lag.to_string())),
         or(oldest(lane.oldest_undelivered_seconds)),
-        lane.owed,
+        lane.late_deliveries,
         lane.queued_batches,
     );
     let left = width.saturating_sub(names + 1 + 9);

@@ -49,7 +49,7 @@ fn channel(name: &str) -> ChannelStatus {
     ChannelStatus {
         channel: name.into(),
         activity: Activity::Idle,
-        processed: Offset::new(15_520),
+        cursor: Offset::new(15_520),
         newest: Offset::new(15_520),
         lag_events: Some(0),
         last_poll: Some(ago(2)),
@@ -66,7 +66,7 @@ fn report() -> Report {
     channels[996].lanes[1] = lane("hook", 15_000, LaneState::Blocked);
     channels[997].lanes[1] = lane("hook", 15_000, LaneState::Retrying);
     let behind = &mut channels[998];
-    (behind.activity, behind.processed, behind.newest) = (Activity::Reading, Offset::new(69_850), Offset::new(200_028));
+    (behind.activity, behind.cursor, behind.newest) = (Activity::Reading, Offset::new(69_850), Offset::new(200_028));
     (behind.lag_events, behind.events_per_second, behind.seconds_left) = (Some(130_178), Some(4_400.0), Some(30));
     channels[999].activity = Activity::Paused;
     report_of(channels)

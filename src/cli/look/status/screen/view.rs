@@ -137,14 +137,14 @@ struct Column {
 const STATE: usize = 15;
 
 const COLUMNS: [Column; 9] = [
-    Column { heading: "CURSOR", width: 10, from: 60, value: |channel, _| channel.processed.map(|it| it.to_string()) },
+    Column { heading: "CURSOR", width: 10, from: 60, value: |channel, _| channel.cursor.map(|it| it.to_string()) },
     Column { heading: "NEWEST", width: 10, from: 120, value: |channel, _| channel.newest.map(|it| it.to_string()) },
     Column { heading: "LAG", width: 8, from: 40, value: |channel, _| channel.lag_events.map(|it| compact(it, 8)) },
     Column { heading: "RATE", width: 9, from: 110, value: |channel, _| channel.events_per_second.map(rate) },
     Column { heading: "LEFT", width: 6, from: 66, value: |channel, _| channel.seconds_left.map(span) },
     Column { heading: "OLDEST", width: 6, from: 110, value: |channel, _| oldest(channel.oldest_undelivered_seconds) },
     Column { heading: "POLL", width: 6, from: 50, value: |channel, now| channel.last_poll.map(|at| ago(at, now)) },
-    Column { heading: "PEND", width: 5, from: 76, value: |channel, _| some(channel.late) },
+    Column { heading: "PEND", width: 5, from: 76, value: |channel, _| some(channel.pending) },
     Column { heading: "QUAR", width: 5, from: 72, value: |channel, _| some(channel.quarantined) },
 ];
 
