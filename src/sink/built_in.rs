@@ -16,13 +16,13 @@ pub fn is_built_in(kind: &str) -> bool {
     optional.iter().all(|(name, is_built_in)| *name != kind || *is_built_in)
 }
 
-/// Defines the function that makes a sink, or says that the program was built without it.
+/// Defines a function that makes a sink. It fails if the program was built without the sink.
 macro_rules! built_in {
     ($(#[$doc:meta])* $kind:literal $name:ident($($argument:ident: $type:ty),*) => $new:expr) => {
         $(#[$doc])*
         ///
         /// # Errors
-        /// If it cannot be made on this machine, or if this program was built without it.
+        /// If the sink cannot be made on this machine, or if this program was built without it.
         pub fn $name($($argument: $type),*) -> Result<Arc<dyn Sink>, SinkError> {
             #[cfg(feature = $kind)]
             return Ok(Arc::new($new));

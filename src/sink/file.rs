@@ -16,7 +16,7 @@
 //!
 //! * **Synced before `Ok`.** A batch counts as delivered when its bytes are on the disk.
 //! * **Exactly once across crashes.** At [`resume`](Sink::resume) the sink searches the active file and its closed files
-//!   for events that are not recorded, and skips these events when they are offered again.
+//!   for events that are not recorded as delivered, and skips these events when they are offered again.
 //! * **A file that has lost lines is noticed,** at `resume` and before each batch ([`SinkError::Displaced`]): it was replaced,
 //!   or restored from a backup. The lane delivers everything after the newest remaining line again (see `read_back.rs`).
 //! * **Events are compared by offset and id.** Two events at one offset are both written.
@@ -32,9 +32,6 @@
 //! (`delaycompress` avoids this). A program that copies the file and then empties it (`copytruncate`) loses the lines that
 //! are written between the two steps.
 //!
-//! After another program has rotated, the active file is absent, or it is empty, or it has no recorded event of a
-//! channel. The position of the channel does not change because of this.
-//!
 //! # Cancellation
 //!
 //! Work that has started is finished under the lock, even if its future is dropped. No reader sees a half-written batch. If
@@ -47,7 +44,7 @@ use async_trait::async_trait;
 use tokio::sync::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Delivery, LaneRef, Oldest, Position, Recorded, Resumed, Sink, SinkError, Tested, Undelivered, blocking};
+use super::{Delivery, LaneRef, Oldest, Position, Recorded, Resumed, Sink, SinkError, Undelivered, blocking};
 use proof::event::{ChannelId, EventKey};
 use telemetry::metrics::UpkeepFailures;
 
@@ -58,7 +55,6 @@ mod lines;
 mod opening;
 mod read_back;
 mod settings;
-mod system;
 mod upkeep;
 
 pub use closed::name::{ClosedName, Compression};
@@ -76,8 +72,8 @@ pub struct File {
 }
 
 impl File {
-    /// Creates the sink. The file is opened on the first use. It is not opened while it or its closed files could be
-    /// confused with other files in `open`. Until the file can be opened, each use returns [`SinkError::Io`].
+    /// Creates the sink. The file is opened at the first use. It is not opened if it or its closed files could be confused
+    /// with the files of another sink in `open`. Until the file can be opened, each use returns [`SinkError::Io`].
     pub fn new(settings: FileSettings, open: OpenFiles, failures: UpkeepFailures) -> Self {
         let journal = Arc::new(Mutex::new(Journal::new(settings.clone(), open, failures)));
         Self { journal, settings, upkeep: OnceLock::new() }
@@ -139,12 +135,6 @@ impl Sink for File {
     async fn probe(&self) -> Result<String, SinkError> {
         let path = self.settings.path.clone();
         blocking(move || opening::probe(&path)).await
-    }
-
-    /// Writes nothing, because each line of the file is considered an event, and each event must be there only once.
-    async fn test(&self, _: &Delivery<'_>) -> Result<Tested, SinkError> {
-        let seen = self.probe().await?;
-        Ok(Tested::Looked(format!("{seen}; no test event is written, because each line of the file is an event")))
     }
 
     async fn reopen(&self) -> Result<(), SinkError> {

@@ -17,42 +17,41 @@
 //!
 //! A lane *claims* before it produces anything:
 //!
-//! 1. `init_transactions` with its transactional id. The coordinator then ends the transaction of an earlier producer with
-//!    this id: it completes a committed transaction and aborts any other. From then on it refuses that producer, even if
-//!    its requests were delayed in a frozen process or on the network. So the brokers fence older instances.
-//! 2. A transaction with a claim, a record with another key in the topic of positions.
-//! 3. It reads that topic, `read_committed`, until it has read its own claim. So it has read every position that was
-//!    committed before. Reading to the end would not be enough: if a transaction of another lane is open, the stable end is
-//!    before it, and a position of this lane can be after it.
+//! 1. It calls `init_transactions` with its transactional id. The coordinator then ends the transaction of an earlier
+//!    producer with this id: it completes a committed transaction and aborts any other. From then on the coordinator refuses
+//!    that producer, even if its requests were delayed in a frozen process or on the network. So the brokers fence older
+//!    instances.
+//! 2. It commits a transaction with a claim: a record with another key in the topic of positions.
+//! 3. It reads that topic, `read_committed`, until it has read its own claim. The lane has then read every position that was
+//!    committed before. Reading to the stable end would not be enough. If a transaction of another lane is open, the stable
+//!    end is before that transaction, and a position of this lane can be after it.
 //!
-//! All lanes use partition 0 of the topic of positions. A sink reads it once, and afterwards only new records.
+//! All lanes use partition 0 of the topic of positions. A sink reads this partition once, and afterwards only new records.
 //!
 //! # Exactly once
 //!
-//! * *Crash in a transaction:* the next claim, or `transaction.timeout.ms`, aborts it. Readers that are `read_committed`
-//!   never see it.
-//! * *Crash after it:* the position names the events. [`resume`](super::Sink::resume) claims and reads it, and the sink
-//!   skips them.
+//! * *Crash during a transaction:* the next claim, or `transaction.timeout.ms`, aborts the transaction. Readers that are
+//!   `read_committed` never see its records.
+//! * *Crash after a transaction:* the position names the events. [`resume`](super::Sink::resume) claims the lane and reads
+//!   the position, and the sink skips the events.
 //! * *The answer to a commit is lost:* the lane closes its producer, and resumes before it does anything else. The position
 //!   that it then reads shows whether the delivery was committed.
-//! * *An older instance wakes up:* the brokers refuse it. It resumes, finds the claim of another instance in the topic of
-//!   positions, and ends ([`SinkError::Overtaken`]). If it finds its own claim, the coordinator has ended a transaction
-//!   that was open for too long, and the lane claims again.
+//! * *An older instance wakes up:* the brokers refuse it. The lane resumes, finds the claim of another instance in the topic
+//!   of positions, and ends ([`SinkError::Overtaken`]). If it finds no claim after its own, the coordinator has ended a
+//!   transaction that was open for too long, and the lane claims again.
 //!
 //! # Topics that were restored or deleted
 //!
 //! * *Topic of positions restored to an earlier state:* it contains an earlier position, which `resume` returns.
-//! * *Position or a topic deleted:* `resume` returns [`Position::Missing`](Position::Missing) and writes no
-//!   position. A lane without a confirmed position starts with the recorded cursor. If its position was missing before in
-//!   this run, it first searches the topic for its events, which it then skips. A new lane does not, because it would have
-//!   to read the whole topic.
+//! * *Position or a topic deleted:* `resume` returns [`Position::Missing`] and writes no position. If an operator then sets the
+//!   cursor in the same run, the lane searches the whole topic for its events, and skips them. A lane whose position was not
+//!   missing before in this run does not search, because a new lane would have to read the whole topic.
 //! * *Topic of events deleted and created again, or truncated:* the position contains the offset of the lane's last record
 //!   in each partition. If a partition ends before this offset, the position counts as missing. While the daemon runs, a
-//!   transaction whose records get offsets before it is aborted ([`SinkError::Displaced`]). If the topic has grown past
-//!   these offsets again, this is not detected.
-//! * *Events deleted, position kept:* only the position counts. Retention and compaction of the topic of events delete
-//!   records on purpose, so they are not produced again, unless an operator moves the cursor back. The topic of positions
-//!   must be compacted, which keeps the last position of each lane. Any other `cleanup.policy` is refused.
+//!   transaction is aborted if its records get lower offsets than that ([`SinkError::Displaced`]). The change is not detected
+//!   if the topic has grown past these offsets again.
+//! * *Positions deleted by retention:* the topic of positions must be compacted, which keeps the last position of each lane.
+//!   Any other `cleanup.policy` is refused.
 //! * *A position that another program overwrites while the daemon runs* is not detected before the next `resume`: the next
 //!   transaction replaces it.
 //!
@@ -63,8 +62,7 @@
 //! * **Bounded.** A transaction is bounded in events and bytes, and the wait for an answer by the timeout. The number of
 //!   lanes of a sink that are in a transaction at the same time is bounded, because each of them occupies a thread. An
 //!   unused producer is closed.
-//! * **No async thread waits.** The library blocks, so all code that uses it runs on threads that may block: every function
-//!   below `log`.
+//! * **No async thread waits.** The library blocks. All code that uses it is called through `log`, on threads that may block.
 //!
 //! # Cancellation
 //!
@@ -79,7 +77,7 @@ use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::settings::KafkaSettings;
-use crate::stream::{Lane, Lanes, Log as _};
+use crate::stream::{Lane, Lanes};
 use crate::{Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Undelivered, blocking};
 use net::tasks::lock;
 

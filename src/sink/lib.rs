@@ -1,22 +1,24 @@
 //! The destinations of events: one trait, and one module per sink.
 //!
+//! The caller of a sink is a *lane*: one sink of one channel.
+//!
 //! # Invariants
 //!
 //! * **`Ok` means delivered.** The events were written to the pipe, synced to the disk, or answered with 2xx. A sink never
 //!   returns `Ok` earlier.
-//! * **Sinks do not retry.** A sink returns a refusal immediately. The lane decides when to offer the rest again.
+//! * **Sinks do not retry.** A sink returns a refusal immediately. The lane decides when to offer the events again.
 //!
 //! # Adding a sink
 //!
-//! The shortest example is `stdout.rs`; `CONTRIBUTING.md` lists the other files. A sink is a type that implements [`Sink`]
-//! and is built from its settings, which know no configuration keys. Only `deliver` is required. A sink that publishes to a
-//! stream implements `stream::Log`, and `stream::Lane` runs its lanes. The lane handles order, retries, cursors, filters,
-//! formats, dead letters, status and metrics, in the same way for every sink.
+//! The shortest example is `stdout.rs`; `CONTRIBUTING.md` lists the other files. A sink is a type that implements [`Sink`].
+//! It is made from validated settings and does not read the configuration. Only `deliver` is required. A sink that publishes
+//! to a stream implements `stream::Log`, and uses `stream::Lane` for the protocol. The calling lane handles order, retries,
+//! cursors, filters, formats, dead letters, status and metrics, in the same way for every sink.
 //!
 //! # Cancellation
 //!
 //! If the future of a delivery is dropped, the delivery may or may not have happened. The caller must not drop it between
-//! delivering and recording. A sink's lock is held until the work that was started under it has ended.
+//! delivering and recording. Work that a sink has started under a lock keeps the lock until the work has ended.
 
 #![forbid(unsafe_code)]
 
@@ -46,6 +48,7 @@ mod sqlite;
 mod stdout;
 #[cfg(any(feature = "kafka", feature = "nats"))]
 mod stream;
+mod system;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 #[cfg_attr(
     not(all(feature = "postgres", feature = "sqlite")),
@@ -61,55 +64,39 @@ pub mod receivers {}
 
 pub use built_in::{is_built_in, kafka, nats, postgres, sqlite};
 pub use file::{Access, ClosedName, Compression, File, FileLocation, FileSettings, Keep, OpenFiles, Rotation};
-#[cfg(feature = "nats")]
-pub use nats::Nats;
-#[cfg(feature = "postgres")]
-pub use postgres::Postgres;
 pub use settings::{
     KafkaSettings, Login, Mechanism, NatsSettings, Pattern, PostgresSettings, SaslLogin, Search, Security,
     SqliteSettings,
 };
-#[cfg(feature = "sqlite")]
-pub use sqlite::Sqlite;
 pub use stdout::Stdout;
 pub use webhook::{Credentials, Dispatch, OAuth2, Rate, SigningKeys, Webhook, WebhookSettings, has_token};
 
 /// A destination of events. Several lanes may use it at the same time. Each lane makes one call at a time.
+///
+/// A method fails if the sink cannot be used now. The caller then calls it again after a wait.
 #[async_trait]
 pub trait Sink: Send + Sync {
     /// Takes the lane over, so that its earlier owners can no longer write, and compares the sink's own position with the
     /// recorded position. A lane calls this before its first delivery, and after each failed one.
     ///
-    /// A sink that keeps positions adopts [`Recorded::through`] if nothing is confirmed yet. Otherwise it returns its own
-    /// position, or [`Position::Missing`] if it has none, and changes nothing.
-    ///
-    /// # Errors
-    /// If the sink cannot be used now. The lane calls this again.
+    /// If no position is confirmed yet, a sink that keeps positions sets its position to [`Recorded::through`]. Otherwise it
+    /// does not change its position. It returns the position, or [`Position::Missing`] if it has none.
     async fn resume(&self, _recorded: &Recorded) -> Result<Resumed, SinkError> {
         Ok(Resumed::default())
     }
 
     /// The sink's own position of a lane, without taking the lane over. A channel without state starts at this position.
-    ///
-    /// # Errors
-    /// If the sink cannot be used now. The channel calls this again.
     async fn position(&self, _lane: &LaneRef) -> Result<Position, SinkError> {
         Ok(Position::Untracked)
     }
 
     /// The oldest event of a channel that the sink still has, in the order of writing. A comparison with the service starts
     /// at this event. The call changes nothing, and works while a daemon is running.
-    ///
-    /// # Errors
-    /// If the sink cannot be used now.
     async fn oldest(&self, _channel: ChannelId) -> Result<Oldest, SinkError> {
         Ok(Oldest::Unknown)
     }
 
     /// Which of these events of a channel the sink has. Not called if [`oldest`](Self::oldest) is [`Oldest::Unknown`].
-    ///
-    /// # Errors
-    /// If the sink cannot be used now.
     async fn holds(&self, _channel: ChannelId, _keys: &BTreeSet<EventKey>) -> Result<BTreeSet<EventKey>, SinkError> {
         Ok(BTreeSet::new())
     }
@@ -121,20 +108,16 @@ pub trait Sink: Send + Sync {
     }
 
     /// Checks whether the sink can be used, without a delivery. Returns a description for an operator.
-    ///
-    /// # Errors
-    /// If the check shows that the sink cannot be used.
     async fn probe(&self) -> Result<String, SinkError> {
         Ok("not checked: only a delivery can show it".to_owned())
     }
 
     /// Delivers one message that is marked as a test, without a change to the recorded state of lanes. A sink that has each
-    /// event exactly once, or keeps positions in its target, only checks the target.
-    ///
-    /// # Errors
-    /// If the message may not have arrived. The error contains the response of the target.
+    /// event exactly once, or keeps positions in its target, only checks the target. If the message may not have arrived,
+    /// the error contains the response of the target.
     async fn test(&self, _sample: &Delivery<'_>) -> Result<Tested, SinkError> {
-        self.probe().await.map(Tested::Looked)
+        let seen = self.probe().await?;
+        Ok(Tested::Checked(format!("{seen}; no test event is delivered, because the sink has each event exactly once")))
     }
 
     /// An excerpt of the target's response if it refuses a check, for an operator.
@@ -142,10 +125,8 @@ pub trait Sink: Send + Sync {
         None
     }
 
-    /// Reopens files that another program may have moved or replaced. Called on SIGHUP.
-    ///
-    /// # Errors
-    /// If the sink cannot be used now. The error has no consequence: the next delivery tries again.
+    /// Reopens files that another program may have moved or replaced. Called on SIGHUP. If it fails, the next delivery tries
+    /// again.
     async fn reopen(&self) -> Result<(), SinkError> {
         Ok(())
     }
@@ -165,10 +146,8 @@ pub trait Sink: Send + Sync {
     }
 
     /// Delivers events of one lane. `Ok` means that the sink is responsible for all of them: the cursor may move past them.
-    /// After a crash they may be offered again, with the same ids.
-    ///
-    /// # Errors
-    /// If any event may not have arrived. Only the events that [`Undelivered`] lists as arrived are not offered again.
+    /// After a crash they may be offered again, with the same ids. After an error, all events are offered again except those
+    /// that [`Undelivered`] lists as arrived.
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered>;
 }
 
@@ -184,7 +163,7 @@ pub enum Tested {
     /// The message has arrived. Contains the response.
     Delivered(String),
     /// The message was not delivered. Contains the result of the check.
-    Looked(String),
+    Checked(String),
 }
 
 /// One sink of one channel.
@@ -199,7 +178,7 @@ pub struct LaneRef {
 /// Events offered to a sink.
 #[derive(Clone, Copy, Debug)]
 pub struct Delivery<'a> {
-    /// The lane that offers them.
+    /// The lane that offers the events.
     pub lane: &'a LaneRef,
     /// The epoch of the lease. A sink that shares its target with other instances refuses an older epoch.
     pub epoch: u64,
@@ -228,8 +207,8 @@ pub struct Recorded {
     pub epoch: u64,
     /// The lane's cursor. `None` before the first event.
     pub through: Option<Offset>,
-    /// The pending events up to `through`. They were not delivered yet.
-    pub owed: BTreeSet<EventKey>,
+    /// The pending events up to `through`, which were not delivered yet.
+    pub pending: BTreeSet<EventKey>,
     /// The last confirmation of the sink. `None` if `start` or an operator set the cursor, and no delivery has reached it.
     pub confirmed: Option<Confirmed>,
 }
@@ -279,7 +258,7 @@ pub enum Oldest {
 impl Recorded {
     /// Whether an event is recorded as delivered. Such an event is not offered again.
     pub fn covers(&self, key: &EventKey) -> bool {
-        self.through.is_some_and(|through| key.offset <= through) && !self.owed.contains(key)
+        self.through.is_some_and(|through| key.offset <= through) && !self.pending.contains(key)
     }
 }
 
@@ -299,20 +278,14 @@ impl Undelivered {
     pub fn after(delivered: usize, error: SinkError) -> Self {
         Self { delivered, beyond: BTreeSet::new(), error }
     }
-
-    /// Adds `arrived` messages that arrived before this delivery.
-    #[must_use]
-    pub fn behind(self, arrived: usize) -> Self {
-        Self { delivered: arrived + self.delivered, ..self }
-    }
 }
 
-/// The cause of a failed delivery, and so the party that can end it.
+/// Who has caused a failed delivery, and can therefore fix it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// This event: the target refuses it until an operator acts. Another event may be accepted.
     Event,
-    /// The target, for now. It is expected to recover without help.
+    /// The target, temporarily. It is expected to recover without help.
     Target,
     /// The target or its configuration, until an operator acts.
     Operator,
@@ -324,8 +297,8 @@ pub enum Fault {
 #[derive(Clone, Debug, thiserror::Error, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum SinkError {
-    /// The reader has closed its end permanently. The daemon stops cleanly.
-    #[error("the reader has gone")]
+    /// The reader has closed its end of the pipe. The daemon stops cleanly.
+    #[error("the reader has closed the pipe")]
     Closed,
     /// The target refused the event. The same events are offered again after a wait.
     #[error("{message}")]
@@ -337,8 +310,8 @@ pub enum SinkError {
         /// The cause. If it is the target, the problem may be temporary, as with an HTTP status of 503.
         fault: Fault,
     },
-    /// The target cannot be reached or used, whatever the event. No event becomes a dead letter. The same events are
-    /// offered again after a wait.
+    /// The target cannot be reached or used for any event. No event becomes a dead letter. The same events are offered again
+    /// after a wait.
     #[error("{message}")]
     Unavailable {
         /// A description of the failure for an operator. Contains no body and no secret.
@@ -398,7 +371,7 @@ impl SinkError {
         match self {
             Self::Refused { fault, .. } | Self::Unavailable { fault, .. } => *fault,
             Self::Closed | Self::Gone { .. } | Self::Io { .. } => Fault::Operator,
-            // The lane asks for the position again, which ends it.
+            // The lane requests the position again, and then continues without an operator.
             Self::Displaced { .. } => Fault::Target,
             Self::Overtaken { .. } => Fault::Instance,
         }

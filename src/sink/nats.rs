@@ -11,12 +11,12 @@
 //! A lane is one channel at one sink. It has its own subject in the stream, `POSITIONS.CHANNEL-ID.SINK`. The last message
 //! on this subject is the lane's position, which the module `sink::stream` describes, with its invariants.
 //!
-//! A lane *claims* its subject before it sends anything: it reads the position, and publishes it again under its own
-//! name with `Nats-Expected-Last-Subject-Sequence`. The server stores the message only if no other message was stored
-//! on the subject since the position was read. Every later message is sent on a condition: the last message on the
-//! subject must still be the claim, or the newest position that the lane has published since. The next claim breaks
-//! this condition for all earlier messages, even if they were delayed in a frozen process, in a buffer or on the
-//! network. So the server fences older instances.
+//! A lane *claims* its subject before it sends anything: it reads the position, and publishes the same position again with
+//! the id of its own process and the header `Nats-Expected-Last-Subject-Sequence`. The server stores this message, the
+//! claim, only if no other message was stored on the subject since the position was read. Every later message has a
+//! condition: the last message on the subject must still be the claim, or the newest position that the lane has published
+//! since. After the claim of another instance, the condition is not met for any message that was sent before, even if the
+//! message was delayed in a frozen process, in a buffer or on the network. So the server fences older instances.
 //!
 //! # Exactly once in atomic batches
 //!
@@ -25,22 +25,24 @@
 //! or nothing, under the condition on the position.
 //!
 //! * *Crash before the batch is complete:* the server discards it.
-//! * *Crash after it:* the position names the events. [`resume`](Sink::resume) claims and reads it, and the sink skips them.
+//! * *Crash after the batch:* the position names the events. [`resume`](Sink::resume) claims the lane and reads the position,
+//!   and the sink skips the events.
 //! * *The answer is lost:* the lane resumes before it does anything else. It then reads the position. If that position
 //!   includes the batch, the batch was stored. If not, the batch will never be stored, because its condition is no
 //!   longer met.
-//! * *The server stores only a part:* NATS 2.15 does so if its storage fills up within a batch. Two things therefore
-//!   search for events of the lane that come after its last position: every claim, and every delivery for which the
-//!   server reports duplicate ids. The sink skips these events.
-//! * *An older instance wakes up:* the server refuses its messages. It resumes, finds the claim of another instance and ends
-//!   ([`SinkError::Overtaken`]).
+//! * *The server stores only a part:* NATS 2.15 does so if its storage fills up within a batch. Therefore the lane searches
+//!   the stream for its events after its last position, at every claim and whenever the server reports duplicate ids. The
+//!   sink skips the events that it finds.
+//! * *An older instance wakes up:* the server refuses its messages. The lane resumes, finds the claim of another instance and
+//!   ends ([`SinkError::Overtaken`]).
 //!
 //! # Exactly once without batches
 //!
 //! NATS 2.11 and later support this. Each event is published after the previous one was acknowledged, under the condition
 //! that the lane's position message is still the last one (`Nats-Expected-Last-Subject-Sequence-Subject`). Then the new
-//! position is published. After a claim, earlier events can no longer arrive, and the search after the last position finds
-//! the events that have arrived. An older server does not support a condition on another subject, and is refused.
+//! position is published. After a claim, events that were sent before it can no longer arrive. The search after the last
+//! position finds the events that have arrived. An older server does not support a condition on another subject, and is
+//! refused.
 //!
 //! # A stream that was restored, purged or deleted
 //!
@@ -52,15 +54,13 @@
 //! * *Limits:* a stream with `max_age`, or with `max_msgs` or `max_bytes` and `discard: old`, can delete the position of a
 //!   quiet lane. If the stream has deleted messages, the lane writes a missing position again from the recorded one. A
 //!   purge cannot be distinguished from these limits.
-//! * *Events deleted, position kept:* only the position counts. Limits, consumers and `nats stream purge --subject` delete
-//!   events on purpose, so they are not published again, unless an operator moves the cursor back. The retentions
-//!   `workqueue` and `interest` would delete positions too, and are refused.
+//! * *Other retention:* `workqueue` and `interest` would delete positions, and are refused.
 //!
 //! # Duplicates and power loss
 //!
 //! * `Nats-Msg-Id` is the channel's id, the offset and the event's id, so that two events at one offset are both
-//!   stored. The sink does not rely on the server's window for duplicates. If the server already knows an id (an
-//!   operator asks for an event again, or another sink publishes to the same stream), the sink sends the event with a
+//!   stored. The sink does not rely on the server's window for duplicates. The server may already know an id because an
+//!   operator replays an event, or because another sink publishes to the same stream. The sink then sends the event with a
 //!   longer `Nats-Msg-Id`: the usual id, followed by the sequence number of the lane's position.
 //! * JetStream answers when a message is in the server's file, which by default is synced within two minutes. A power loss
 //!   can lose the last messages of a stream without replicas. The stream is then in an earlier state, as after a restore.
@@ -76,7 +76,7 @@ use std::sync::atomic::Ordering;
 use async_trait::async_trait;
 use tokio::sync::OwnedMutexGuard;
 
-use super::stream::{Lane, Lanes, Log as _};
+use super::stream::{Lane, Lanes};
 use super::{Delivery, LaneRef, Position, Recorded, Resumed, Sink, SinkError, Undelivered};
 use crate::settings::NatsSettings;
 
@@ -89,14 +89,14 @@ use log::LaneLog;
 use server::Server;
 
 /// Publishes events to a stream, shared by any number of channels.
-pub struct Nats {
+pub(crate) struct Nats {
     server: Arc<Server>,
     lanes: Lanes<LaneLog>,
 }
 
 impl Nats {
     /// Makes a sink. It connects at the first use.
-    pub fn new(settings: NatsSettings) -> Self {
+    pub(crate) fn new(settings: NatsSettings) -> Self {
         Self { server: Arc::new(Server::new(settings, stream::AT_ONCE)), lanes: Lanes::default() }
     }
 

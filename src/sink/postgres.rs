@@ -13,10 +13,11 @@
 //!   with the durability that the role's `synchronous_commit` specifies. All earlier rows are then at least as durable.
 //! * **Rows and position in one statement.** The statement is its own transaction. So it works through a pooler, and an
 //!   instance that is stopped in the middle locks nothing. If the answer is lost, the lane reads the position again.
-//! * **Compared in the statement.** It writes only if the table has the expected position of the lane and no later claim of
-//!   it. The next statement detects a database that was restored, or a standby that was promoted without the last commits. A
-//!   statement that delivers never adds the lane's row: a missing row is a missing position.
-//! * **An unavailable database is waited for.** Only an error of one event is a refusal, and only this event is refused.
+//! * **The statement compares the position.** It writes only if the table has the expected position of the lane and no later
+//!   claim of the lane. So the next statement detects a database that was restored, or a standby that was promoted without
+//!   the last commits. A statement that delivers never inserts the lane's row: a missing row is a missing position.
+//! * **An unavailable database refuses no event.** Only an error that one event causes is a refusal, and only this event is
+//!   refused.
 //!
 //! # Cancellation
 //!
@@ -29,13 +30,13 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
+use super::settings::PostgresSettings;
 use super::table::{overtaken, with_size, without_row};
 use super::{Delivery, LaneRef, Oldest, Position, Recorded, Resumed, Sink, SinkError, Undelivered};
 use net::postgres::bigint;
 use proof::event::{ChannelId, EventId, EventKey, Offset};
 
 mod cells;
-mod database;
 mod pool;
 mod refusal;
 mod statements;
@@ -44,27 +45,37 @@ mod table;
 mod tests;
 mod writer;
 
-pub use database::Postgres;
-
 use cells::Parameter;
+use pool::Pool;
 use refusal::{Detail, Refusal};
 use statements::Statements;
 use writer::Writer;
 
-/// The most events that one query looks up. It is bounded because a lane must not wait long for the connection.
+/// The most events that one query looks up. The limit exists because a lane must not wait long for the connection.
 const LOOKED_FOR_AT_ONCE: usize = 1_000;
 
-/// The most events in one delivery, which the ledger records as one.
+/// The most events in one delivery, which the ledger records with one commit.
 const AT_ONCE: usize = 2_000;
+
+/// Writes events into a table, shared by any number of channels and instances.
+pub(crate) struct Postgres {
+    pool: Pool,
+}
+
+impl Postgres {
+    /// Makes the sink with this name. It connects at the first use. Fails if no server certificate can be verified.
+    pub(crate) fn new(name: &str, settings: PostgresSettings) -> Result<Self, SinkError> {
+        Ok(Self { pool: Pool::new(name, settings)? })
+    }
+}
 
 #[async_trait]
 impl Sink for Postgres {
-    /// Claims the lane in the table, so that an older claim can no longer write.
     async fn resume(&self, recorded: &Recorded) -> Result<Resumed, SinkError> {
-        let Recorded { lane, epoch, through, owed, confirmed } = recorded;
+        let Recorded { lane, epoch, through, pending, confirmed } = recorded;
         let (channel, sink) = (lane.channel.id.0, &*lane.sink);
         let (through, numbered) = (through.map(Offset::get), bigint(*epoch));
-        let (offsets, ids) = columns(owed);
+        let (offsets, ids) = columns(pending);
         let parameters: [Parameter<'_>; 6] = [
             (&channel as _, Type::UUID),
             (&sink as _, Type::TEXT),
@@ -73,15 +84,17 @@ impl Sink for Postgres {
             (&offsets as _, Type::INT8_ARRAY),
             (&ids as _, Type::UUID_ARRAY),
         ];
-        let Statements { adopt, claim, .. } = &self.statements;
+        let Statements { adopt, claim, .. } = &self.pool.statements;
         let statement = if confirmed.is_some() { claim } else { adopt };
         let rows = self.pool.borrow().await?.query(statement, &parameters).await?;
         let row = rows.first().expect("an aggregate gives one row");
         let (is_ours, is_there): (bool, bool) = (row.get(0), row.get(1));
         let position = match (is_ours, is_there) {
             (true, _) => Position::At(row.get::<_, Option<i64>>(2).and_then(Offset::new)),
-            (false, false) if confirmed.is_some() => Position::Missing(without_row(&self.progress_name())),
-            (false, _) => return Err(overtaken(lane, *epoch, &self.settings.progress())),
+            (false, false) if confirmed.is_some() => {
+                Position::Missing(without_row(&self.pool.settings.progress_name()))
+            }
+            (false, _) => return Err(overtaken(lane, *epoch, &self.pool.settings.progress())),
         };
         let (offsets, ids): (Vec<i64>, Vec<Option<Uuid>>) = (row.get(3), row.get(4));
         Ok(Resumed { position, held: offsets.into_iter().zip(ids).filter_map(key).collect() })
@@ -89,16 +102,18 @@ impl Sink for Postgres {
 
     async fn position(&self, lane: &LaneRef) -> Result<Position, SinkError> {
         let connection = self.pool.borrow_unprepared().await?;
-        match self.row_of(&connection, lane).await {
+        match connection.row_of(lane).await {
             Ok((position, _)) => Ok(position),
-            Err(Refusal { detail: Detail::NoTable, .. }) => Ok(Position::Missing(without_row(&self.progress_name()))),
+            Err(Refusal { detail: Detail::NoTable, .. }) => {
+                Ok(Position::Missing(without_row(&self.pool.settings.progress_name())))
+            }
             Err(refusal) => Err(refusal.error),
         }
     }
 
     async fn oldest(&self, channel: ChannelId) -> Result<Oldest, SinkError> {
         let parameters: [Parameter<'_>; 1] = [(&channel.0 as _, Type::UUID)];
-        match self.pool.borrow_unprepared().await?.query(&self.statements.oldest, &parameters).await {
+        match self.pool.borrow_unprepared().await?.query(&self.pool.statements.oldest, &parameters).await {
             Ok(rows) => Ok(rows.first().and_then(key_of).map_or(Oldest::Nothing, Oldest::Event)),
             Err(Refusal { detail: Detail::NoTable, .. }) => Ok(Oldest::Nothing),
             Err(refusal) => Err(refusal.error),
@@ -112,7 +127,7 @@ impl Sink for Postgres {
             let (offsets, ids) = columns(keys);
             let parameters: [Parameter<'_>; 3] =
                 [(&channel.0 as _, Type::UUID), (&offsets as _, Type::INT8_ARRAY), (&ids as _, Type::UUID_ARRAY)];
-            let rows = self.pool.borrow_unprepared().await?.query(&self.statements.holds, &parameters).await?;
+            let rows = self.pool.borrow_unprepared().await?.query(&self.pool.statements.holds, &parameters).await?;
             held.extend(rows.iter().filter_map(key_of));
         }
         Ok(held)
@@ -128,7 +143,7 @@ impl Sink for Postgres {
 
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
         let connection = self.pool.borrow().await.map_err(|error| Undelivered::after(0, error))?;
-        let written = Writer::new(self, &connection, delivery).write().await;
+        let written = Writer::new(&connection, delivery).write().await;
         written.map_err(|undelivered| with_size(undelivered, delivery.messages))
     }
 }

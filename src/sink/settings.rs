@@ -1,11 +1,12 @@
-//! The settings of the sinks whose clients a build can leave out, already validated. Every build can read them.
+//! The validated settings of the sinks that a build can omit. Every build has the settings, so that it can read every
+//! configuration.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use strum::{Display, EnumString, IntoStaticStr, VariantNames};
+use strum::{EnumString, IntoStaticStr, VariantNames};
 use url::Url;
 
 use net::http::{Authorities, Identity};
@@ -81,7 +82,7 @@ pub enum Mechanism {
 }
 
 impl KafkaSettings {
-    /// The brokers, as messages show them.
+    /// The brokers, for messages.
     pub fn shown_brokers(&self) -> String {
         self.brokers.join(",")
     }
@@ -126,55 +127,39 @@ pub enum Login {
 }
 
 impl NatsSettings {
-    /// The servers, as messages show them.
+    /// The servers, for messages.
     pub fn shown_servers(&self) -> String {
         let servers: Vec<_> = self.servers.iter().map(|url| url.as_str().trim_end_matches('/')).collect();
         servers.join(",")
     }
 }
 
-/// The pattern from which the subject of an event is made.
+/// The pattern from which the subject of an event is made. It may contain `{channel}`, `{channel_id}` and `{type}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pattern(Vec<PatternPart>);
+pub struct Pattern(String);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum PatternPart {
-    /// A literal text, perhaps empty.
-    Text(String),
-    Name(Name),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumString)]
-#[strum(serialize_all = "snake_case")]
-enum Name {
-    Channel,
-    ChannelId,
-    /// The event's type. Its dots separate tokens.
-    Type,
-}
+const CHANNEL: &str = "{channel}";
+const CHANNEL_ID: &str = "{channel_id}";
+/// Replaced with the event's type. Dots in the type separate tokens.
+const TYPE: &str = "{type}";
 
 impl FromStr for Pattern {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const NAMES: &str = "may name {channel}, {channel_id} and {type}, and nothing else in braces";
-        let mut parts = Vec::new();
-        let mut rest = text;
-        while let Some((before, after)) = rest.split_once('{') {
-            let (name, after) = after.split_once('}').ok_or("has a { without its }")?;
-            parts.extend([PatternPart::Text(before.to_owned()), PatternPart::Name(name.parse().map_err(|_| NAMES)?)]);
-            rest = after;
+        let pattern = Self(text.to_owned());
+        let shape = pattern.filled("x", "x", "x");
+        if shape.contains(['{', '}']) {
+            return Err("may name {channel}, {channel_id} and {type}, and must have no other braces");
         }
-        parts.push(PatternPart::Text(rest.to_owned()));
-        let pattern = Self(parts);
-        let shape = pattern.with(|_| "x".to_owned());
-        if !shape.chars().all(|c| c.is_ascii_graphic() && !matches!(c, '*' | '>' | '{' | '}')) {
-            return Err("must be of visible ASCII characters without * and >");
+        if !shape.chars().all(|c| c.is_ascii_graphic() && !matches!(c, '*' | '>')) {
+            return Err("must consist of visible ASCII characters other than * and >");
         }
         if shape.split('.').any(str::is_empty) || text.len() > PATTERN_LIMIT {
-            return Err("must be tokens with one dot between each two, 500 characters at most");
+            return Err("must be tokens separated by single dots, with at most 500 characters");
         }
-        if !matches!(&pattern.0[0], PatternPart::Text(text) if text.contains('.')) || text.starts_with('$') {
+        let start = text.split('{').next().unwrap_or_default();
+        if !start.contains('.') || start.starts_with('$') {
             return Err("must begin with a word and a dot, such as \"channeld.\", and not with $");
         }
         Ok(pattern)
@@ -184,34 +169,29 @@ impl FromStr for Pattern {
 impl Pattern {
     /// The subject of an event. It depends only on the event and its channel.
     pub fn of(&self, record: &Record) -> String {
-        self.with(|name| match name {
-            Name::Type => cleaned(record.kind.as_ref()),
-            name => of_channel(name, &record.channel),
-        })
+        let ChannelRef { name, id } = &record.channel;
+        self.filled(name, &id.to_string(), &cleaned(record.kind.as_ref()))
     }
 
     /// A filter that matches the subjects of all events of a channel.
     pub fn filter(&self, channel: &ChannelRef) -> String {
-        self.wildcard(|name| of_channel(name, channel))
+        self.wildcard(&channel.name, &channel.id.to_string())
     }
 
     /// A filter that matches the subjects of all events.
     pub fn filter_of_all(&self) -> String {
-        self.wildcard(|_| "*".to_owned())
+        self.wildcard("*", "*")
     }
 
     /// The first token.
     pub fn first(&self) -> &str {
-        match self.0.first() {
-            Some(PatternPart::Text(text)) => text.split('.').next().unwrap_or_default(),
-            _ => "",
-        }
+        self.0.split('.').next().unwrap_or_default()
     }
 
-    /// The pattern as a filter. The first type and everything after it become `>`, because a type can have several tokens.
-    fn wildcard(&self, value: impl Fn(Name) -> String) -> String {
-        const TYPE: &str = "\u{1}";
-        let subject = self.with(|name| if name == Name::Type { TYPE.to_owned() } else { value(name) });
+    /// The pattern as a filter. A type can have several tokens, so the first token with a type and all tokens after it
+    /// become `>`.
+    fn wildcard(&self, channel: &str, id: &str) -> String {
+        let subject = self.filled(channel, id, TYPE);
         let mut tokens = Vec::new();
         for token in subject.split('.') {
             if token.contains(TYPE) {
@@ -224,27 +204,20 @@ impl Pattern {
         tokens.join(".")
     }
 
-    fn with(&self, value: impl Fn(Name) -> String) -> String {
-        let text = |part: &PatternPart| match part {
-            PatternPart::Text(text) => text.clone(),
-            PatternPart::Name(name) => value(*name),
-        };
-        self.0.iter().map(text).collect()
+    /// The pattern with these values. The name of the channel is inserted last, because no part of the name is a placeholder.
+    fn filled(&self, channel: &str, id: &str, kind: &str) -> String {
+        self.0.replace(TYPE, kind).replace(CHANNEL_ID, id).replace(CHANNEL, channel)
     }
 }
 
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.with(|name| format!("{{{name}}}")))
+        f.write_str(&self.0)
     }
 }
 
-fn of_channel(name: Name, channel: &ChannelRef) -> String {
-    if name == Name::ChannelId { channel.id.to_string() } else { channel.name.to_string() }
-}
-
-/// A text as a part of a subject. Dots separate tokens. Every other character except letters, digits, - and _ becomes _,
-/// and so does an empty token.
+/// Converts a text to a part of a subject. Dots separate tokens. Every other character except letters, digits, - and _
+/// becomes _. An empty token becomes _ too.
 fn cleaned(text: &str) -> String {
     let legal = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '_' };
     let text: String = text.chars().take(VALUE_LIMIT).map(legal).collect();

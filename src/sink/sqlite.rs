@@ -1,7 +1,7 @@
 //! SQLite: one row for each event, in one file, each event exactly once.
 //!
 //! ```text
-//! deliver ─┐  makes rows while the writer writes earlier ones
+//! deliver ─┐  makes rows while the writer writes earlier rows
 //! resume ──┴─► writer ──► database     one thread and one connection for all lanes: their rows share transactions
 //!                └──────► upkeep       deletes rows that exceed keep_for or keep_size
 //! ```
@@ -9,12 +9,12 @@
 //! # Invariants
 //!
 //! * **Synced before `Ok`.** A batch counts as delivered when its transaction is on the disk: `synchronous = FULL`.
-//! * **Rows and position together.** They are one transaction, which writes only if the table has the expected position of
-//!   the lane. So the next delivery detects a database that was restored. An event that has a row is skipped when it is
-//!   offered again.
+//! * **Rows and position together.** One transaction writes both, and only if the table has the expected position of the
+//!   lane. So the next delivery detects a database that was restored. An event that has a row is skipped when it is offered
+//!   again.
 //! * **Readable while written.** The database uses write-ahead logging: readers and the writer do not block each other.
-//! * **The path leads to the file.** If the file was moved or replaced, the rows in its write-ahead log are first
-//!   written into it and it is closed. Only then is the file at the path opened. See [`files`].
+//! * **The open file is the file at the path.** If the file was moved or replaced, the rows in its write-ahead log are first
+//!   written into it, and it is closed. Only then is the file at the path opened. See [`files`].
 //!
 //! # Cancellation
 //!
@@ -26,7 +26,7 @@ use std::sync::{Arc, OnceLock};
 use async_trait::async_trait;
 
 use super::settings::SqliteSettings;
-use super::table::{Row, RowChunks, with_size};
+use super::table::{Row, next_rows, with_size};
 use super::{Delivery, LaneRef, Oldest, Position, Recorded, Resumed, Sink, SinkError, Undelivered, blocking};
 use proof::event::{ChannelId, EventKey};
 use telemetry::metrics::UpkeepFailures;
@@ -53,7 +53,7 @@ const AT_ONCE: usize = 2_000;
 const ROWS: usize = 500;
 
 /// Writes events into a table, shared by any number of channels.
-pub struct Sqlite {
+pub(crate) struct Sqlite {
     settings: Arc<SqliteSettings>,
     failures: UpkeepFailures,
     /// The writer, started at the first use.
@@ -61,9 +61,9 @@ pub struct Sqlite {
 }
 
 impl Sqlite {
-    /// Makes a sink. It opens the database at the first use, and creates it if it does not exist but its directory
-    /// does. `failures` counts failed upkeep.
-    pub fn new(settings: SqliteSettings, failures: UpkeepFailures) -> Self {
+    /// Makes a sink. At the first use, the sink opens the database, or creates it in an existing directory. `failures` counts
+    /// failed upkeep.
+    pub(crate) fn new(settings: SqliteSettings, failures: UpkeepFailures) -> Self {
         Self { settings: Arc::new(settings), failures, writer: OnceLock::new() }
     }
 
@@ -74,7 +74,6 @@ impl Sqlite {
 
 #[async_trait]
 impl Sink for Sqlite {
-    /// Claims the lane in the table, so that an older claim can no longer write.
     async fn resume(&self, recorded: &Recorded) -> Result<Resumed, SinkError> {
         self.writer().carry_out(Work::Resume(recorded.clone())).await.map_err(|undelivered| undelivered.error)
     }
@@ -112,16 +111,19 @@ impl Sink for Sqlite {
     }
 
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
-        let mut parts = RowChunks::of(delivery.messages, ROWS, Row::of);
-        let mut next = parts.next().await;
+        let messages = delivery.messages;
+        let mut next = next_rows(messages, 0, ROWS, Row::of).await;
         let mut after = delivery.after;
         while let Some((place, rows)) = next {
             let through = delivery.through_part(&place);
             let (lane, epoch) = (delivery.lane.clone(), delivery.epoch);
             let work = Work::Deliver { lane, epoch, after, through, rows };
             // The next part is made while this one is written.
-            let (written, made) = tokio::join!(self.writer().carry_out(work), parts.next());
-            written.map_err(|undelivered| with_size(undelivered.behind(place.start), delivery.messages))?;
+            let making = next_rows(messages, place.end, ROWS, Row::of);
+            let (written, made) = tokio::join!(self.writer().carry_out(work), making);
+            written.map_err(|Undelivered { delivered, error, .. }| {
+                with_size(Undelivered::after(place.start + delivered, error), messages)
+            })?;
             after = after.max(Some(through));
             next = made;
         }

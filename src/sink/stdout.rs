@@ -19,7 +19,6 @@
 //! closing its end, the writing thread blocks: the shutdown of the runtime must not wait for this thread.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
@@ -62,7 +61,8 @@ impl Stdout {
     }
 }
 
-/// Whether this is /dev/null in place of a closed descriptor, and not an output that was chosen on purpose.
+/// Whether `out` is the /dev/null that replaces a closed descriptor. An operator who discards events opens /dev/null for
+/// writing only.
 fn is_substitute(out: &fs::File) -> io::Result<bool> {
     let (metadata, null) = (out.metadata()?, fs::metadata("/dev/null"));
     let is_null = metadata.file_type().is_char_device() && null.is_ok_and(|null| null.rdev() == metadata.rdev());
@@ -74,12 +74,6 @@ impl<W: Write + Send + 'static> Stdout<W> {
     pub fn over(out: W) -> Self {
         let printer = Printer { out, torn: None, finished: HashSet::new() };
         Self { printer: Arc::new(Mutex::new(printer)) }
-    }
-}
-
-impl<W> fmt::Debug for Stdout<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stdout").finish_non_exhaustive()
     }
 }
 
@@ -115,7 +109,7 @@ struct Printer<W> {
 
 impl<W: Write> Printer<W> {
     fn print(&mut self, channel: ChannelId, batch: &[Message]) -> Result<(), Undelivered> {
-        self.finish_torn().map_err(|error| undelivered(0, error))?;
+        self.finish_torn().map_err(|error| Undelivered::after(0, io_error(error)))?;
         let length = batch.iter().map(|message| message.body().len() + 1).sum();
         let (mut lines, mut ends) = (Vec::with_capacity(length), Vec::with_capacity(batch.len()));
         for message in batch {
@@ -135,8 +129,8 @@ impl<W: Write> Printer<W> {
         for message in &batch[..delivered] {
             self.finished.remove(&(channel, message.event_key()));
         }
-        result.map_err(|error| undelivered(if is_closed(&error) { 0 } else { delivered }, error))?;
-        self.out.flush().map_err(|error| undelivered(0, error))
+        result.map_err(|error| Undelivered::after(if is_closed(&error) { 0 } else { delivered }, io_error(error)))?;
+        self.out.flush().map_err(|error| Undelivered::after(0, io_error(error)))
     }
 
     fn finish_torn(&mut self) -> io::Result<()> {
@@ -164,10 +158,6 @@ fn write_counted(out: &mut impl Write, bytes: &[u8]) -> (usize, io::Result<()>) 
         }
     }
     (written, Ok(()))
-}
-
-fn undelivered(delivered: usize, error: io::Error) -> Undelivered {
-    Undelivered::after(delivered, io_error(error))
 }
 
 fn io_error(source: io::Error) -> SinkError {

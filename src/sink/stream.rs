@@ -2,30 +2,29 @@
 //!
 //! # Positions
 //!
-//! A lane writes a [`Position`] together with the events of each delivery. It contains the cursor of the lane, and it names
-//! the events of the last delivery by offset and id. The state records each delivery before the next one begins. So after a
-//! crash only events that the position names, or that follow it, can be in the stream without being recorded.
+//! A lane writes a [`Position`] together with the events of each delivery. The position contains the cursor of the lane, and
+//! names the events of the last delivery by offset and id. The daemon records each delivery before the next one begins.
+//! Therefore, after a crash, an event in the stream that is not recorded is either named by the position or follows it.
 //!
-//! Only the position counts. An event that the position covers is not looked up in the stream, because retention,
-//! compaction or a consumer may have deleted it there on purpose. If an operator has chosen the cursor, the stream itself
-//! counts instead: events above the cursor are looked up, and delivered again if they are not there.
+//! The position decides which events were delivered. An event that the position covers is not looked up in the stream,
+//! because retention, compaction or a consumer may have deleted it there on purpose. After an operator has set the cursor,
+//! the content of the stream decides: events above the cursor are looked up, and delivered again if they are missing.
 //!
-//! A cursor that was moved back is detected because the position counts a higher offset as delivered. The lane then searches
-//! the whole stream for its events and skips them.
+//! If a cursor was moved back, the position still counts a higher offset as delivered. The lane detects this, searches the
+//! whole stream for its events, and skips them.
 //!
 //! Late deliveries do not move the position. If a stream was restored to a state before a late delivery and nothing else is
 //! missing, a restart does not detect it.
 //!
-//! # One lane, several servers
+//! # One protocol, two kinds of servers
 //!
-//! [`Lane`] is the protocol: claim, position, skipped events, and a delivery whose outcome is unknown. A [`Log`] is a server
-//! that it runs on. Clocks are not compared.
+//! [`Lane`] implements the protocol: claims, positions, skipped events, and deliveries whose outcome is unknown. [`Log`] is
+//! the access to a server, with one implementation for NATS and one for Kafka. The protocol compares no clocks.
 //!
 //! # Invariants
 //!
 //! * **In order.** An append begins only after the previous one was answered.
-//! * **Never its neighbors.** If an event is too large, or the stream does not accept it, only this event is refused.
-//! * **Away is not refused.** An event without an answer never becomes a dead letter.
+//! * **No answer is not a refusal.** An event for which no answer arrives never becomes a dead letter.
 //!
 //! # Cancellation
 //!
@@ -43,6 +42,8 @@ use record::Message;
 mod lane;
 mod position;
 
+use position::has_offset;
+
 pub(super) use lane::{Appended, ClaimedPosition, Lane, Lanes, Limits, Log, UnrecordedEvents};
 pub(super) use position::Position;
 
@@ -51,7 +52,7 @@ const EVENT_ID: &str = "Channeld-Event-Id";
 const OFFSET: &str = "Channeld-Offset";
 const SINK: &str = "Channeld-Sink";
 
-/// The headers of an event. A lane finds the event again by them.
+/// The headers of an event. [`key_of`] identifies the event by these headers.
 pub(super) fn headers(lane: &LaneRef, message: &Message) -> Vec<(&'static str, String)> {
     let record = message.record();
     let mut headers = vec![
@@ -83,41 +84,39 @@ pub(super) fn key_of<'h>(channel: ChannelId, sink: &str, value: impl Fn(&str) ->
 pub(super) struct Unrecorded {
     /// Everything above this offset.
     above: Option<Offset>,
-    owed: BTreeSet<EventKey>,
+    pending: BTreeSet<EventKey>,
 }
 
 impl Unrecorded {
     /// If the stream's position is lower than the recorded cursor, the lane continues at the stream's position.
     pub(super) fn new(recorded: &Recorded, position: Option<Offset>) -> Self {
-        Self { above: recorded.through.min(position), owed: recorded.owed.clone() }
+        Self { above: recorded.through.min(position), pending: recorded.pending.clone() }
     }
 
     pub(super) fn contains(&self, key: &EventKey) -> bool {
-        Some(key.offset) > self.above || self.owed.contains(key)
+        Some(key.offset) > self.above || self.pending.contains(key)
     }
 
-    /// Whether the lane has delivered events above the offset at which it continues, because its cursor was moved back: the
-    /// recorded one, or the position itself, by another instance.
+    /// Whether the lane has delivered events above the offset at which it continues. An operator has then moved the recorded
+    /// cursor back, or another instance has moved the position back.
     pub(super) fn is_moved_back(&self, position: &Position) -> bool {
         position.prior > self.above
     }
 
-    /// Whether any event at this offset could be unrecorded.
-    fn reaches(&self, offset: Offset) -> bool {
-        let at_offset = EventKey::first_at(offset)..=EventKey::last_at(offset);
-        Some(offset) > self.above || self.owed.range(at_offset).next().is_some()
-    }
-
-    /// The offsets of events that the position names, but that must be looked up in the stream: their ids are not known, or
-    /// an operator has chosen the cursor, and events that are no longer in the stream must be delivered again.
+    /// The offsets of events that the position names, but that must be looked up in the stream. One reason is that the
+    /// position does not contain their ids. The other is that an operator has set the cursor: events that are no longer in
+    /// the stream must then be delivered again.
     pub(super) fn doubted(&self, position: &Position, recorded: &Recorded) -> BTreeSet<Offset> {
-        let is_in_doubt = recorded.confirmed.is_none() || !position.has_ids();
-        position.offsets().into_iter().filter(|offset| is_in_doubt && self.reaches(*offset)).collect()
+        if recorded.confirmed.is_some() && position.has_ids() {
+            return BTreeSet::new();
+        }
+        let is_unrecorded = |offset: &Offset| Some(*offset) > self.above || has_offset(&self.pending, *offset);
+        position.offsets().into_iter().filter(is_unrecorded).collect()
     }
 
-    /// Compares a position with the record. The stream contains the events that the position names, except for the doubted
-    /// ones, and the events in `found`. The events in `last` belong to the last delivery. Returns the position with which
-    /// the lane continues, and the unrecorded events in the stream.
+    /// Compares a position with the recorded state. The stream contains the events in `found`, and the events that the
+    /// position names, except at the offsets in `doubted`. The events in `last` belong to the last delivery. Returns the
+    /// position with which the lane continues, and the unrecorded events in the stream.
     pub(super) fn compare(
         &self,
         position: &Position,
@@ -130,15 +129,16 @@ impl Unrecorded {
         named.extend(last);
         named.retain(|key| self.contains(key));
         let mut position = position.keeping(&named);
-        // These events are too many to be named. The higher offset makes the lane search for them again after the next crash.
+        // The other events may be too many to be named. The higher `prior` makes the lane search for them again after the
+        // next crash.
         position.prior = found.difference(&named).last().map(|key| key.offset).max(position.prior);
         named.extend(found.iter().filter(|key| self.contains(key)));
         (position, named)
     }
 
-    /// The events among these that will be offered to the sink again. A pending event that is in the stream is settled
-    /// instead, and an operator may ask for it again later.
+    /// The events among these that will be offered to the sink again. A pending event that is in the stream is not offered
+    /// again, unless an operator replays it.
     pub(super) fn offered(&self, there: &BTreeSet<EventKey>) -> BTreeSet<EventKey> {
-        there.iter().filter(|key| !self.owed.contains(key)).copied().collect()
+        there.iter().filter(|key| !self.pending.contains(key)).copied().collect()
     }
 }

@@ -1,4 +1,4 @@
-//! The columns of the sinks that write tables, and how a record becomes a row.
+//! The columns of the sinks that write tables, and the conversion of a record to a row.
 //!
 //! # Invariants
 //!
@@ -21,7 +21,7 @@ use record::{Facts, Field, Message, Record};
 #[cfg(test)]
 mod tests;
 
-/// How many bytes of rows are made before other tasks may run. This takes two or three milliseconds.
+/// After making rows of this many bytes, the task yields to other tasks. Making them takes two or three milliseconds.
 const BYTES_AT_ONCE: usize = 1 << 20;
 
 /// The start of the year 1. Some databases cannot store an earlier time.
@@ -62,7 +62,7 @@ impl Kind {
         }
     }
 
-    /// Its type in SQLite. Ids, times and hashes are texts, written as in the record.
+    /// The type in SQLite. Ids, times and hashes are texts in the same form as in the record.
     pub(super) fn sqlite(self) -> &'static str {
         match self {
             Self::Number => "integer",
@@ -133,16 +133,6 @@ pub(super) enum Cell {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row(pub(super) Vec<Cell>);
 
-/// Makes the rows of messages, one part at a time.
-pub(super) struct RowChunks<'a> {
-    messages: &'a [Message],
-    /// The most rows in a part.
-    most: usize,
-    make: fn(&Message, Timestamp) -> Row,
-    /// How many messages are in the parts that were made.
-    made: usize,
-}
-
 struct Source<'a> {
     message: &'a Message,
     record: &'a Record,
@@ -159,27 +149,25 @@ impl Row {
     }
 }
 
-impl<'a> RowChunks<'a> {
-    pub(super) fn of(messages: &'a [Message], most: usize, make: fn(&Message, Timestamp) -> Row) -> Self {
-        Self { messages, most, make, made: 0 }
-    }
-
-    /// Makes the next part: its range among the messages, and its rows. If events are large, it yields to other tasks in
-    /// between.
-    pub(super) async fn next(&mut self) -> Option<(Range<usize>, Vec<Row>)> {
-        let place = self.made..self.messages.len().min(self.made + self.most);
-        let (mut rows, mut bytes) = (Vec::with_capacity(place.len()), 0);
-        for message in &self.messages[place.clone()] {
-            rows.push((self.make)(message, Timestamp::now()));
-            bytes += message.body().len();
-            if bytes > BYTES_AT_ONCE {
-                bytes = 0;
-                tokio::task::yield_now().await;
-            }
+/// Makes rows of messages with `make`: of at most `most` messages, after the first `made`. Returns their range and the rows,
+/// or `None` if no message is left. Yields to other tasks in between if events are large.
+pub(super) async fn next_rows(
+    messages: &[Message],
+    made: usize,
+    most: usize,
+    make: fn(&Message, Timestamp) -> Row,
+) -> Option<(Range<usize>, Vec<Row>)> {
+    let place = made..messages.len().min(made + most);
+    let (mut rows, mut bytes) = (Vec::with_capacity(place.len()), 0);
+    for message in &messages[place.clone()] {
+        rows.push(make(message, Timestamp::now()));
+        bytes += message.body().len();
+        if bytes > BYTES_AT_ONCE {
+            bytes = 0;
+            tokio::task::yield_now().await;
         }
-        self.made = place.end;
-        (!rows.is_empty()).then_some((place, rows))
     }
+    (!rows.is_empty()).then_some((place, rows))
 }
 
 impl Source<'_> {
@@ -218,7 +206,8 @@ pub(super) fn names() -> String {
     joined(COLUMNS.iter().map(|column| quoted(column.name)), ", ")
 }
 
-/// The columns that a table with the columns `found` lacks. If one of them is needed, the table belongs to another program.
+/// The columns that are missing in a table with the columns `found`. If a needed column is missing, the table belongs to
+/// another program.
 pub(super) fn lacking(found: &[String]) -> impl Iterator<Item = &'static Column> {
     COLUMNS.iter().filter(|column| !found.iter().any(|name| name == column.name))
 }
@@ -263,7 +252,7 @@ pub(super) fn displaced(progress: &str, found: &Position, expected: Option<Offse
             "the lane in table {progress} is {}, expected {expected}: the table was restored, or another program changed it",
             shown(*found)
         ),
-        _ => format!("{}, expected {expected}: the table was restored or made again", without_row(progress)),
+        _ => format!("{}, expected {expected}: the table was restored or created again", without_row(progress)),
     })
 }
 

@@ -1,7 +1,7 @@
 //! Webhooks: each request is a signed POST of one event or of a batch. Requests are sent in order.
 //!
-//! The sink follows Standard Webhooks 1.0 (standardwebhooks.com). `webhook-id` is the id of the event or the batch, the same
-//! at each attempt. `webhook-timestamp` is the time of the attempt. `webhook-signature` has one signature per key.
+//! The sink follows Standard Webhooks 1.0 (standardwebhooks.com). `webhook-id` is the id of the event or the batch, and is the
+//! same at each attempt. `webhook-timestamp` is the time of the attempt. `webhook-signature` has one signature per key.
 //!
 //! # Invariants
 //!
@@ -46,7 +46,8 @@ const AT_ONCE: usize = 8;
 impl Sink for Webhook {
     fn at_once(&self) -> usize {
         match self.settings.dispatch {
-            // Each offer waits for a turn before it starts. A small offer waits for few further turns, so it ends soon.
+            // Each offer waits for a turn of the rate limit before it starts, and each further request waits for another
+            // turn. A small offer therefore ends soon.
             Dispatch::Single { concurrency } if self.pace.is_some() => concurrency,
             Dispatch::Single { concurrency } => AT_ONCE * concurrency,
             Dispatch::Batches { events, .. } => events,

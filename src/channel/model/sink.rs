@@ -130,7 +130,7 @@ impl Sink for RecordingSink {
         let position = taken.position;
         let missing = || Position::Missing("here".to_owned());
         let position = position.map_or_else(missing, |position| Position::At(position.through));
-        let held = recorded.owed.iter().filter(|key| taken.holds(key)).copied().collect();
+        let held = recorded.pending.iter().filter(|key| taken.holds(key)).copied().collect();
         Ok(Resumed { position, held })
     }
 

@@ -16,7 +16,8 @@ use crate::status::hour::Hour;
 use crate::status::newest::Newest;
 use crate::status::pace::{Pace, Progress, seconds_left};
 use crate::status::{
-    Activity, ChannelStatus, Condition, FormerNames, LaneState, LaneStatus, POLLS_IN_VAIN, Pauses, SignerStatus, StoredEvents,
+    Activity, ChannelStatus, Condition, FormerNames, LaneState, LaneStatus, POLLS_IN_VAIN, Pauses, SignerStatus,
+    StoredEvents,
 };
 use crate::verify::RejectionReason;
 use crate::verify::expect::Expect;

@@ -63,7 +63,7 @@ pub(crate) async fn run(Args { name, json }: &Args, cx: &mut Context<'_>) -> Res
     };
     let (delivered, message) = match tested {
         Ok(Tested::Delivered(message)) => (true, message),
-        Ok(Tested::Looked(message)) => (false, message),
+        Ok(Tested::Checked(message)) => (false, message),
         Err(error) => (false, Chain(&error).to_string()),
     };
     let message = sink.shape.template.as_ref().map_or(message.clone(), |template| template.redacted(message));

@@ -283,7 +283,11 @@ mod tests {
                 Kind::DeadLettersFull,
                 "channel c: its dead letters are full (3 events, 5 bytes)",
             ),
-            (&|it| it.pending_full = true, Kind::LateEventsFull, "channel c: its pending events are full: reading waits"),
+            (
+                &|it| it.pending_full = true,
+                Kind::LateEventsFull,
+                "channel c: its pending events are full: reading waits",
+            ),
             (
                 &|it| it.pending_error = Some(problem("", true)),
                 Kind::LateProofsBlocked,

@@ -34,8 +34,16 @@ pub(super) fn report(
         for QuarantinedDuplicates { events, offset, original, reason, digest } in duplicates {
             let first = by_id(known, original.channel_id);
             let other_offset = original.offset;
-            let in_later =
-                SharedProofs { other: first.name, events, offset, other_offset, digest, quarantined: true, held_back: true, reason };
+            let in_later = SharedProofs {
+                other: first.name,
+                events,
+                offset,
+                other_offset,
+                digest,
+                quarantined: true,
+                held_back: true,
+                reason,
+            };
             let in_first = SharedProofs {
                 other: later.name.clone(),
                 offset: other_offset,

@@ -4,8 +4,7 @@
 //!
 //! * **All or nothing.** After a failed write or sync the file is cut back to its earlier length. This happens immediately
 //!   if the system allows it, and otherwise before the next write.
-//! * **A failed sync is a failed write.** The system may have discarded the pages although they can still be read as
-//!   written.
+//! * **A failed sync is a failed write.** After it, the system may discard the written pages, although they can still be read.
 
 use std::fs;
 use std::io::{self, BufWriter, Write};
@@ -101,11 +100,11 @@ pub(super) fn release(file: &fs::File, grown: Range<u64>) {
     let pieces = passed(grown);
     let Some(length) = NonZero::new(pieces.end.saturating_sub(pieces.start)) else { return };
     if let Err(error) = fadvise(file, pieces.start, Some(length), Advice::DontNeed) {
-        tracing::debug!(%error, "the system keeps what was written in memory");
+        tracing::debug!(%error, "the system cannot release the cached pages of a file");
     }
 }
 
-/// The pieces that are no longer part of the cached end after a file has grown.
+/// The range of pieces that are no longer part of the cached end after a file has grown.
 fn passed(grown: Range<u64>) -> Range<u64> {
     let border = |length: u64| length.saturating_sub(CACHED) / PIECE * PIECE;
     border(grown.start)..border(grown.end)

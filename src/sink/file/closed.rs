@@ -22,8 +22,8 @@ use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use super::lines::{EventLine, events};
-use super::system::{IoContext, if_there, lock, rename_new, sync_directory};
 use crate::SinkError;
+use crate::system::{IoContext, if_there, lock, rename_new, sync_directory};
 
 pub(super) mod index;
 pub(super) mod name;
@@ -54,6 +54,7 @@ pub(super) struct ClosedFile {
 }
 
 impl ClosedFile {
+    /// The compression of the compressed form, if that form exists.
     pub(super) fn packed(&self) -> Option<Compression> {
         self.forms.keys().find_map(|form| *form)
     }

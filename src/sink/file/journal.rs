@@ -7,14 +7,14 @@
 //! * **No event is written to a file that the path does not lead to.** Before each batch the path is looked up. If the file
 //!   was deleted while a batch was written, the batch does not count as written.
 //! * **A file is closed only between two batches.** An empty file is never closed.
-//! * **One clock.** The period of the open file is the one in which this process began it. It is never read from the file's
-//!   modification time, which the clock of a file server writes. After a start it is derived from the time at which the
-//!   newest of the last events was received. If the lines do not contain this time, it is the current period.
+//! * **One clock.** The period of the open file is the period in which this process began the file. It is never derived from
+//!   the modification time, which may come from the clock of a file server. After a start, the period is derived from the
+//!   time at which the newest of the last events was received. If the lines do not contain this time, it is the current one.
 //! * **Nothing is appended to a file that another program has changed.** If the file's length differs from the length after
 //!   the last append, or if another file is at the path, each lane gets [`SinkError::Displaced`] until it has compared its
-//!   position with the file ([`Journal::pass_over`]). Files that are absent or empty are excepted: another program rotates.
+//!   position with the file ([`Journal::pass_over`]). An absent or empty file is no such change: another program has rotated.
 //!
-//! A file is closed in these steps. Each step lists the state that a crash after it leaves:
+//! A file is closed in these steps. For each step, the state after a crash is listed:
 //!
 //! 1. The remains of a failed batch are cut off, and the file is synced. *After a crash:* the active file exists, as
 //!    without rotation.
@@ -28,9 +28,9 @@
 //!
 //! If step 4 fails, no active file exists, and the next batch begins with this step.
 //!
-//! After a power loss some file systems show a hole (zeros) in front of lines that did reach the disk. Whole lines
-//! after the hole are kept, so the hole stays, as one line that does not parse. The event that was in its place is
-//! delivered again, after these lines. No event is lost, and no event is in the file twice.
+//! After a power loss, a file may contain a hole (zeros) before lines that did reach the disk. These lines are kept, so the
+//! hole also stays, as one line that does not parse. The event that was in the place of the hole is delivered again, after
+//! these lines. No event is lost, and no event is in the file twice.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -49,8 +49,8 @@ use super::lines::{ends, last_received};
 use super::opening;
 use super::read_back::Snapshot;
 use super::settings::{FileSettings, OpenFiles, Rotation};
-use super::system::{Identity, IoContext, identity, if_there, rename_new, sync_directory};
 use crate::SinkError;
+use crate::system::{Identity, IoContext, identity, if_there, rename_new, sync_directory};
 use proof::event::{ChannelId, EventKey};
 use record::Message;
 use telemetry::metrics::{Upkeep, UpkeepFailures};
@@ -94,7 +94,7 @@ struct Active {
 
 /// The length of a file, and when it was begun: the time of its last events, or the current time if unknown.
 fn extent(file: &fs::File, path: &Path) -> Result<(u64, Timestamp), SinkError> {
-    let length = file.metadata().doing("looking at", path)?.len();
+    let length = file.metadata().doing("examining", path)?.len();
     let (now, received) = (Timestamp::now(), last_received(file, length).doing("reading", path)?);
     Ok((length, received.map_or(now, |received| received.min(now))))
 }
@@ -114,9 +114,9 @@ impl Journal {
     fn active(&mut self) -> Result<&mut Active, SinkError> {
         let path = &*self.settings.path;
         if let Some(active) = &mut self.active {
-            let there = if_there(fs::metadata(path)).doing("looking at", path)?;
-            // A failed batch is offered again. Its remains must not stay in the file, even if the file was moved away.
-            let length = active.appender.settle().doing("cutting back", path)?;
+            let there = if_there(fs::metadata(path)).doing("examining", path)?;
+            // A failed batch is offered again. The remains of its lines must not stay in the file, even if the file was moved.
+            let length = active.appender.settle().doing("truncating", path)?;
             if there.as_ref().map(identity) != Some(active.identity) {
                 tracing::info!(path = %path.display(), "file was moved or removed: continuing in a new one");
                 self.active = None;
@@ -156,8 +156,8 @@ impl Journal {
         Ok(Snapshot { active, length, files, displacements: self.displacements })
     }
 
-    /// Records that a lane has compared its position with a snapshot, which was taken after `compared_at` displacements. The
-    /// events in `held` are skipped when they are offered, each of them once.
+    /// Records that a lane has compared its position with a snapshot that was taken after `compared_at` displacements. Each
+    /// event in `held` is skipped once, when it is offered.
     pub(super) fn pass_over(&mut self, channel: ChannelId, held: BTreeSet<EventKey>, compared_at: u64) {
         if !held.is_empty() {
             tracing::info!(channel_id = %channel, path = %self.settings.path.display(), events = held.len(),
@@ -224,8 +224,8 @@ impl Journal {
 impl Active {
     fn open(settings: &FileSettings, open: &OpenFiles) -> Result<Self, SinkError> {
         let file = opening::open(&settings.path, settings.access)?;
-        let active = fs::canonicalize(&settings.path).doing("looking at", &settings.path)?;
-        let identity = identity(&file.metadata().doing("looking at", &settings.path)?);
+        let active = fs::canonicalize(&settings.path).doing("examining", &settings.path)?;
+        let identity = identity(&file.metadata().doing("examining", &settings.path)?);
         let files = open.claim(ClosedFiles { active, name: settings.closed_name() });
         let files = files.doing("opening", &settings.path)?;
         let (length, begun) = extent(&file, &settings.path)?;
@@ -241,7 +241,7 @@ impl Active {
         self.length += bytes;
         let metadata = self.appender.disk.metadata()?;
         if metadata.nlink() == 0 {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "it was removed in the meantime"));
+            return Err(io::Error::new(io::ErrorKind::NotFound, "it was removed while a batch was written"));
         }
         release(&self.appender.disk, before..metadata.len());
         Ok(())

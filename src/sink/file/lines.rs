@@ -5,11 +5,11 @@
 //! * **Every format is understood, regardless of the configured format.** The format may be changed between a crash and the
 //!   next start. A line is a record, a CloudEvents event whose data is the record, or the service's own event (`raw`).
 //! * **The service cannot choose an event's identity.** Only a raw line has a top-level member `headers`, and it always has
-//!   one. It is checked first: the service chooses the other members of a raw line, and they may look like a record.
-//! * **A raw line does not name its channel.** The configuration allows this format only for a file of one channel, so the
-//!   line counts for every channel that asks. The event id distinguishes it from the events of an earlier channel.
-//! * **Remains are never records.** A line that parses as a JSON object is complete, because no proper prefix of an object
-//!   parses. Readable text that does not begin like a record is not treated as remains either.
+//!   one. `headers` is checked first, because the service chooses the other members, and they may look like a record.
+//! * **A raw line does not name its channel.** The configuration allows this format only for a file of one channel, so a raw
+//!   line counts as an event of any channel that is searched. Its event id distinguishes it from events of an earlier channel.
+//! * **The remains of an interrupted write are never treated as a record.** A line that parses as a JSON object is complete,
+//!   because no proper prefix of an object parses. Readable text that does not begin like a record does not count as remains.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -49,7 +49,7 @@ pub(super) fn events(reader: impl BufRead) -> impl Iterator<Item = io::Result<Ev
     events_in(lines(reader))
 }
 
-/// The events in these lines. Lines that a file sink did not write are left out.
+/// The events in these lines. Lines that a file sink did not write are skipped.
 pub(super) fn events_in(
     lines: impl Iterator<Item = io::Result<Vec<u8>>>,
 ) -> impl Iterator<Item = io::Result<EventLine>> {

@@ -8,8 +8,8 @@
 //!   program that rotates. Other files keep their mode and owner.
 //! * **The file type is checked before the file is opened.** Opening a pipe or a device can have side effects, and neither
 //!   can be synced.
-//! * **Only the remains of a failed write are cut off.** All recorded lines come before the first byte that a crash can
-//!   have torn, because a lane records a batch before it writes the next one. A line that parses is never cut off: another
+//! * **Only the remains of a failed write are cut off.** A lane records a batch before it writes the next one, so all recorded
+//!   lines come before the first byte that can be damaged by a crash. A line that parses is never cut off, because another
 //!   program may have written it.
 
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -21,8 +21,8 @@ use rustix::fs::access;
 
 use super::lines::{is_remains, look_back};
 use super::settings::Access;
-use super::system::{IoContext, directory_of, if_there, invalid, lock, sync_directory};
 use crate::SinkError;
+use crate::system::{IoContext, directory_of, if_there, invalid, lock, sync_directory};
 
 /// Only the owner and the group may read events.
 const MODE: u32 = 0o640;
@@ -30,9 +30,9 @@ const MODE: u32 = 0o640;
 /// Opens or creates the file, locks it, mends its end, and makes its name durable.
 pub(super) fn open(path: &Path, access: Access) -> Result<File, SinkError> {
     let file = open_lines(path).doing("opening", path)?;
-    let metadata = file.metadata().doing("looking at", path)?;
+    let metadata = file.metadata().doing("examining", path)?;
     if metadata.len() == 0 {
-        give(access, &file, &metadata).doing("setting the mode and owner of", path)?;
+        set_access(access, &file, &metadata).doing("setting the mode and owner of", path)?;
     }
     sync_directory(path).doing("syncing the directory of", path)?;
     mend_lines(&file, path)?;
@@ -86,13 +86,13 @@ pub(super) fn require_regular(metadata: &Metadata) -> io::Result<()> {
 }
 
 /// Sets the configured mode, owner and group. An owner or a group that is already correct is not set again.
-fn give(access: Access, file: &File, metadata: &Metadata) -> io::Result<()> {
+fn set_access(access: Access, file: &File, metadata: &Metadata) -> io::Result<()> {
     let owner = access.owner.filter(|owner| *owner != metadata.uid());
     let group = access.group.filter(|group| *group != metadata.gid());
     if owner.is_some() || group.is_some() {
         fchown(file, owner, group).map_err(|error| match error.kind() {
             ErrorKind::PermissionDenied => {
-                let message = "only root, or a process with CAP_CHOWN, may give files to other users: run channeld with that right, or remove owner and group";
+                let message = "only root, or a process with CAP_CHOWN, may change the owner of a file: run channeld with that right, or remove owner and group";
                 io::Error::new(ErrorKind::PermissionDenied, message)
             }
             _ => error,
@@ -115,7 +115,7 @@ fn mend(mut file: &File, path: &Path) -> io::Result<()> {
         Ok(end > 0)
     })?;
     if end < length {
-        tracing::warn!(path = %path.display(), bytes = length - end, "removing the rest of a batch that a crash left");
+        tracing::warn!(path = %path.display(), bytes = length - end, "removing an incomplete batch that a crash left");
         file.set_len(end)?;
     }
     if end > length { file.write_all(b"\n") } else { Ok(()) }
@@ -125,8 +125,8 @@ fn mend(mut file: &File, path: &Path) -> io::Result<()> {
 pub(super) fn probe(path: &Path) -> Result<String, SinkError> {
     use rustix::fs::Access;
     let may = |path: &Path, how| access(path, how).map_err(io::Error::from);
-    if let Some(metadata) = if_there(fs::metadata(path)).doing("looking at", path)? {
-        require_regular(&metadata).doing("looking at", path)?;
+    if let Some(metadata) = if_there(fs::metadata(path)).doing("examining", path)? {
+        require_regular(&metadata).doing("examining", path)?;
         may(path, Access::READ_OK | Access::WRITE_OK).doing("this user may not read and write", path)?;
         return Ok(format!("it has {} bytes, and this user may write to it", metadata.len()));
     }

@@ -7,9 +7,9 @@
 //!
 //! * Events of the channel after the anchor are not recorded. The daemon crashed before it recorded them, or an operator
 //!   moved the cursor back. The sink skips them when they are offered again.
-//! * If the active file has recorded events of the channel, and neither it nor a closed file has the anchor, then lines are
-//!   missing that were written after these events: the file was restored from a backup, or replaced. Its position is the
-//!   offset of the newest line that remains. Events above this position that are in the files are skipped by identity.
+//! * If the active file has recorded events of the channel, but neither the active file nor a closed file has the anchor, then
+//!   the active file has lost the lines after these events: it was restored from a backup, or replaced. The position is then
+//!   the offset of the newest line that remains. Events above this position that are in the files are skipped by identity.
 //! * If the active file has no recorded event of the channel, the anchor cannot be expected in it. The file was just
 //!   rotated, moved away by another program, or emptied (`copytruncate`). This is normal, even if an operator has moved the
 //!   closed files away: lines that are older than the anchor are never in a newer file than the anchor.
@@ -22,7 +22,7 @@
 //! * **Memory: a few bytes per event that is not recorded.** After a crash, these are the events of one batch. After an
 //!   operator has moved a cursor back, these are all events above the new cursor.
 //!
-//! A comparison with the service only reads, because a daemon may write to the files at the same time. It misses no line:
+//! A comparison with the service only reads, because a daemon may write to the files at the same time. No line is missed:
 //! the active file is opened before the closed files are listed, and is read twice if it is closed in between.
 //!
 //! # Limits
@@ -39,7 +39,7 @@ use super::closed::{ClosedFile, ClosedFiles};
 use super::lines::{EventLine, events, events_in, from_start, look_back};
 use super::opening::require_regular;
 use super::settings::FileSettings;
-use super::system::{IoContext, directory_of, if_there};
+use crate::system::{IoContext, directory_of, if_there};
 use crate::{Confirmed, Oldest, Position, Recorded, Resumed, SinkError};
 use proof::event::{ChannelId, EventKey, Offset};
 
@@ -58,8 +58,8 @@ impl Snapshot {
         let mut search = Search { recorded, to_first_recorded: recorded.confirmed.is_none() };
         let active = search.read_back(&self.active, self.length).doing("reading", &self.files.active)?;
         let SearchResult { mut held, newest, mut ended } = active;
-        // Without a recorded line in the active file, a missing anchor does not prove a loss. The first recorded line is
-        // enough.
+        // If the active file has no recorded line, a missing anchor does not prove a loss, so the search can end at any
+        // recorded line.
         search.to_first_recorded |= newest.is_none();
         for closed in Index::files_of(recorded.lane.channel.id, &self.files)?.iter().rev() {
             if ended {
@@ -129,9 +129,9 @@ fn find(settings: &FileSettings) -> Result<Option<(Option<File>, ClosedFiles)>, 
     // Other types of files are refused: opening a pipe would wait for a writer.
     let open = || require_regular(&fs::metadata(path)?).and_then(|()| File::open(path));
     let file = if_there(open()).doing("reading", path)?;
-    let mut active = if_there(fs::canonicalize(path)).doing("looking at", path)?;
+    let mut active = if_there(fs::canonicalize(path)).doing("examining", path)?;
     if active.is_none() {
-        let directory = if_there(fs::canonicalize(directory_of(path))).doing("looking at", path)?;
+        let directory = if_there(fs::canonicalize(directory_of(path))).doing("examining", path)?;
         active = directory.map(|directory| directory.join(path.file_name().unwrap_or_default()));
     }
     Ok(active.map(|active| (file, ClosedFiles { active, name: settings.closed_name() })))
@@ -172,7 +172,7 @@ fn highest_in(
     Ok(highest)
 }
 
-/// Searches the events of a file for the end of the recorded ones.
+/// Searches a file for the events that were written after the recorded events.
 struct Search<'r> {
     recorded: &'r Recorded,
     /// Whether any recorded line ends the search. If not, only the anchor ends it.
@@ -181,7 +181,7 @@ struct Search<'r> {
 
 #[derive(Default)]
 struct SearchResult {
-    /// The events that are not recorded, in the lines after the end.
+    /// The events that are not recorded, in the lines after the line that ends the search.
     held: BTreeSet<EventKey>,
     /// The recorded event that was written last.
     newest: Option<EventKey>,

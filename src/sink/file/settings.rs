@@ -1,7 +1,7 @@
 //! The settings of a file sink, and which files they lead to.
 //!
-//! The configuration checks the settings when it reads them. Symbolic links may change later. Therefore the files of the
-//! sinks of this process are compared again when a file is opened.
+//! When the configuration is read, it compares the files of all sinks. Symbolic links may change later. Therefore the files
+//! are compared again when a file is opened.
 
 use std::fs;
 use std::io;
@@ -14,7 +14,7 @@ use jiff::Timestamp;
 
 use super::closed::ClosedFiles;
 use super::closed::name::{ClosedName, Compression};
-use super::system::{self, Identity};
+use crate::system::{Identity, identity_at};
 use net::tasks::lock;
 
 /// A file that events are appended to.
@@ -110,7 +110,7 @@ impl FileLocation {
     /// The file that a path leads to. Symbolic links are followed.
     pub fn of(path: &Path) -> Self {
         let path = fs::canonicalize(path).unwrap_or_else(|_| beside(path));
-        Self { file: identity(&path), ..Self::at(path) }
+        Self { file: identity_at(&path), ..Self::at(path) }
     }
 
     /// The place of a symbolic link itself, not of its target.
@@ -119,7 +119,7 @@ impl FileLocation {
     }
 
     fn at(path: PathBuf) -> Self {
-        let directory = path.parent().and_then(identity);
+        let directory = path.parent().and_then(identity_at);
         Self { path, file: None, directory }
     }
 
@@ -180,8 +180,4 @@ fn beside(path: &Path) -> PathBuf {
     let there = absolute.ancestors().skip(1).find_map(|parent| Some((parent, fs::canonicalize(parent).ok()?)));
     let rest = |parent| absolute.strip_prefix(parent).ok();
     there.and_then(|(parent, found)| Some(found.join(rest(parent)?))).unwrap_or(absolute)
-}
-
-fn identity(path: &Path) -> Option<Identity> {
-    fs::metadata(path).ok().as_ref().map(system::identity)
 }

@@ -50,7 +50,7 @@ async fn a_dropped_delivery_is_found_at_the_next_resume() {
     let path = directory.path().join("events.jsonl");
     let (ours, batch) = (channel(1), records(&channel(1), 1..100));
     let recorded =
-        Recorded { lane: lane(&ours), epoch: 1, through: Some(offset(0)), owed: BTreeSet::new(), confirmed: None };
+        Recorded { lane: lane(&ours), epoch: 1, through: Some(offset(0)), pending: BTreeSet::new(), confirmed: None };
     let sink = File::new(FileSettings::at(&path), OpenFiles::default(), UpkeepFailures::default());
 
     {
@@ -94,7 +94,7 @@ async fn a_restored_file_reports_positions_before_it_accepts_more() {
         lane: lane(&ours),
         epoch: 1,
         through: Some(offset(7)),
-        owed: BTreeSet::new(),
+        pending: BTreeSet::new(),
         confirmed: Some(confirmed),
     };
     let resumed = sink.resume(&recorded).await.unwrap();

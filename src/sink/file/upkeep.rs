@@ -2,14 +2,14 @@
 //! operator's bounds.
 //!
 //! The upkeep runs at the start and after each rotation. If the rotation or a bound depends on time, it also checks the clock
-//! at regular intervals. It does not sleep until a computed time: clocks are set, and machines sleep.
+//! at regular intervals. It does not sleep until a computed time, because the clock may be set, or the machine suspended.
 //!
 //! # Invariants
 //!
 //! * **The directory determines the work,** also after a crash. An unfinished file is removed. If a file exists plain and
-//!   compressed, and both have the same content, the plain one is removed. If the contents differ, both stay, and this is
+//!   compressed, and both have the same content, the plain one is removed. If the contents differ, both stay, and a warning is
 //!   logged once.
-//! * **One failure does not stop the rest.** It is logged once, and the work is tried again.
+//! * **One failure does not stop the other tasks.** A failure is logged once, and the upkeep is run again.
 //! * **No event is lost or repeated.** A file is deleted only if it exceeds the bounds, or if its content exists twice. The
 //!   file that was closed last always stays: after a crash it may contain lines that are not recorded.
 //! * **The age of a file comes from its name,** which has the time of the daemon's clock. The times that a file system or a
@@ -18,8 +18,8 @@
 //!
 //! # Cancellation
 //!
-//! The task ends with its sink, at any wait, and then sets `stop`, which the blocking part checks between files and chunks.
-//! Neither keeps the sink's file open, so the next sink at the same path finds it unlocked.
+//! The task ends with its sink, at any wait. It then cancels `stop`, which the blocking part checks between files and chunks.
+//! Neither the task nor the blocking part keeps the sink's file open, so the next sink at the same path can lock the file.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -39,8 +39,8 @@ use super::closed::name::{file_name, unfinished};
 use super::closed::{ClosedFile, ClosedFiles, is_same, pack};
 use super::journal::Journal;
 use super::settings::Rotation;
-use super::system::{IoContext, directory_of, if_there, lock};
 use crate::SinkError;
+use crate::system::{IoContext, directory_of, if_there, lock};
 use net::Chain;
 use net::retry::{Retry, RetryPolicy};
 use telemetry::metrics::{Upkeep as Task, UpkeepFailures};
@@ -130,7 +130,7 @@ impl Upkeep {
                 let path = files.path(&closed.name, *form);
                 let removed = remove(&path).doing("deleting", &path);
                 if removed.is_ok() {
-                    tracing::info!(path = %path.display(), bytes, "closed file deleted: its retention time has passed");
+                    tracing::info!(path = %path.display(), bytes, "closed file deleted: it exceeded keep_files, keep_for or keep_size");
                 }
                 deleted = deleted.and(removed);
             }

@@ -30,7 +30,7 @@ pub(super) struct Brokers {
     pub(super) settings: KafkaSettings,
     /// Whether the next lane has to check that the brokers can be reached, and the last failure of this check.
     reach: Mutex<Reach>,
-    /// The facts about the topics that were read last, and when.
+    /// The facts about the topics that were read last, and the time when they were read.
     pub(super) seen: Mutex<Option<(Instant, Facts)>>,
 }
 
@@ -108,7 +108,7 @@ impl Brokers {
             };
             // Polling runs the callbacks for the events that are in the client's queue.
             while client.poll(Duration::ZERO).is_some() {}
-            let error = match client.context().trouble() {
+            let error = match client.context().read().trouble {
                 Some((code, said)) => error::of_code(code, &said, &self.settings),
                 None => self.error(&error),
             };
@@ -119,7 +119,7 @@ impl Brokers {
         }
     }
 
-    /// Forgets the facts about the topics, because they may be outdated.
+    /// Discards the stored facts about the topics, because they may be outdated.
     pub(super) fn forget(&self) {
         *lock(&self.seen) = None;
     }
@@ -128,13 +128,13 @@ impl Brokers {
         error::of(error, &self.settings)
     }
 
-    /// Notes that a request got no answer: the next [`reach`](Self::reach) asks the brokers.
+    /// Records that a request got no answer, so that the next [`reach`](Self::reach) sends a request to the brokers.
     pub(super) fn doubt(&self) {
         lock(&self.reach).is_doubtful = true;
     }
 
-    /// Checks that the brokers can be reached, if that is in doubt. If several lanes call this at the same time, only one
-    /// of them asks the brokers.
+    /// Checks that the brokers can be reached, if that is in doubt. If several lanes call this at the same time, only one of
+    /// them sends a request.
     pub(super) fn reach(&self) -> Result<(), SinkError> {
         let mut reach = lock(&self.reach);
         if !reach.is_doubtful {
@@ -157,37 +157,28 @@ impl Brokers {
 /// The lowest and the highest offset of records, for each partition.
 pub(super) type OffsetRanges = BTreeMap<i32, (i64, i64)>;
 
-/// The reports of a client in its callbacks.
+/// The reports that the library passes to the callbacks of a client.
 #[derive(Default)]
 pub(super) struct ClientReports(Mutex<Reports>);
 
-#[derive(Default)]
-struct Reports {
+#[derive(Clone, Default)]
+pub(super) struct Reports {
     /// Why brokers cannot be reached or used.
-    trouble: Option<(Code, String)>,
+    pub(super) trouble: Option<(Code, String)>,
     /// The error of the first record that was refused.
-    refused: Option<KafkaError>,
+    pub(super) refused: Option<KafkaError>,
     /// The lowest and the highest offset of the accepted records, for each topic and partition.
-    taken: HashMap<String, OffsetRanges>,
+    pub(super) taken: HashMap<String, OffsetRanges>,
 }
 
 impl ClientReports {
-    pub(super) fn trouble(&self) -> Option<(Code, String)> {
-        lock(&self.0).trouble.clone()
+    pub(super) fn read(&self) -> Reports {
+        lock(&self.0).clone()
     }
 
-    /// Forgets everything that was reported before.
-    pub(super) fn begin(&self) {
+    /// Discards everything that was reported before.
+    pub(super) fn clear(&self) {
         *lock(&self.0) = Reports::default();
-    }
-
-    pub(super) fn refused(&self) -> Option<KafkaError> {
-        lock(&self.0).refused.clone()
-    }
-
-    /// The lowest and the highest offset of the accepted records, for each partition of a topic.
-    pub(super) fn taken(&self, topic: &str) -> OffsetRanges {
-        lock(&self.0).taken.get(topic).cloned().unwrap_or_default()
     }
 }
 
@@ -200,7 +191,7 @@ impl ClientContext for ClientReports {
         let Some(code) = error.rdkafka_error_code().filter(|code| *code != Code::PartitionEOF) else { return };
         debug!(%code, said = reason, "brokers in trouble");
         let mut said = lock(&self.0);
-        // "All brokers are down" says less than the error of one broker, so it does not replace one.
+        // "All brokers are down" is less specific than the error of one broker, so it does not replace such an error.
         if code != Code::AllBrokersDown || said.trouble.is_none() {
             said.trouble = Some((code, plain(reason)));
         }

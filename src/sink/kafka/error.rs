@@ -59,7 +59,7 @@ pub(super) fn of_code(code: Code, said: &str, settings: &KafkaSettings) -> SinkE
             "lower timeout: three times its value must not exceed the brokers' transaction.max.timeout.ms",
         ),
         Code::InvalidReplicationFactor | Code::InvalidPartitions | Code::PolicyViolation | Code::InvalidConfig => {
-            ("making the topics", "create them yourself, or change partitions and replicas")
+            ("creating the topics", "create them yourself, or change partitions and replicas")
         }
         _ => return SinkError::away(said.to_owned()),
     };

@@ -29,11 +29,16 @@ impl LaneLog {
         Self { shared, identity, writer: Arc::new(Mutex::new(writer)), capacity }
     }
 
-    /// Passes the writer to `work`, unless other work runs that is no longer awaited. May block.
+    /// Passes the writer to `work`, unless earlier work that is no longer awaited still uses the writer. May block.
     pub(super) fn unused(&self, work: impl FnOnce(&mut Writer)) {
         if let Ok(mut writer) = self.writer.try_lock() {
             work(&mut writer);
         }
+    }
+
+    /// Reads the lane's position without taking the lane over.
+    pub(super) async fn position(&mut self) -> Result<LanePosition, SinkError> {
+        self.on(|writer| writer.position()).await
     }
 
     /// Runs `work` on a thread that may block.
@@ -59,17 +64,13 @@ impl Log for LaneLog {
     const MOVED_BACK: &str = "the cursor was moved back: events that are in the topic are not produced again";
     const HOLDS: &str = "topic already holds events that are not recorded as delivered";
 
-    async fn position(&mut self) -> Result<LanePosition, SinkError> {
-        self.on(|writer| writer.position()).await
-    }
-
     async fn claim(&mut self, recorded: &Recorded) -> Result<ClaimedPosition, SinkError> {
         let recorded = recorded.clone();
         self.on(move |writer| writer.take_over(&recorded)).await
     }
 
-    /// The claim has ended every transaction. So events that the position does not cover are in the topic only if positions
-    /// are missing.
+    /// The claim has ended every earlier transaction of the lane. Therefore the topic can contain events that the position
+    /// does not cover only if a position was deleted.
     async fn search(&mut self, everywhere: bool, unrecorded: &Unrecorded) -> Result<UnrecordedEvents, SinkError> {
         let unrecorded = unrecorded.clone();
         let search = self.on(move |writer| writer.search(everywhere, unrecorded)).await?;

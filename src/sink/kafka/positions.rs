@@ -1,9 +1,10 @@
-//! The positions and claims of lanes, as the topic of positions has them.
+//! The positions and claims of lanes, read from the topic of positions.
 //!
 //! # Invariants
 //!
 //! * **In order.** Records are read in their order. A position replaces the previous position of the same lane.
-//! * **Bounded.** One position and the last eight claims are kept for each lane of this sink, and nothing for other sinks.
+//! * **Bounded.** For each lane of this sink, one position and the last eight claims are kept. Records of other sinks are not
+//!   kept.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -41,14 +42,14 @@ pub(super) struct Position {
     pub(super) ends: Vec<(i32, i64)>,
 }
 
-/// States that an instance has taken a lane over.
+/// A claim: the record that an instance has taken a lane over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Takeover {
     pub(super) id: Uuid,
-    /// The run of the process.
+    /// Identifies the run of the process.
     pub(super) instance: Uuid,
-    /// The epoch of the lease. It decides whether this instance has already claimed under its lease. In the topic it is only
-    /// informative.
+    /// The epoch of the lease. The instance compares it with its current lease, to detect that it has already claimed the
+    /// lane under this lease. Other instances do not use it.
     pub(super) epoch: u64,
 }
 
@@ -101,28 +102,19 @@ impl Positions {
         Self { prefix, known: HashMap::new(), next: None, reader: None }
     }
 
-    /// The last position and the last claims of a lane.
     pub(super) fn of(&self, id: &str) -> LaneRecords {
         self.known.get(id).cloned().unwrap_or_default()
     }
 
-    /// Reads up to the stable end.
-    pub(super) fn read_to_end(&mut self, brokers: &Brokers) -> Result<(), SinkError> {
-        // A reader that has reached the end before does not report the end again, so a new one is made.
-        self.reader = None;
-        self.read(brokers, None)
-    }
-
-    /// Reads until it has read this claim of a lane.
-    pub(super) fn read_to_claim(&mut self, brokers: &Brokers, id: &str, claim: Uuid) -> Result<(), SinkError> {
-        // Another lane may have read it.
-        if self.known.get(id).is_some_and(|known| known.has_claim(claim)) {
-            return Ok(());
+    /// Reads until it has read this claim of a lane or, if `until` is `None`, up to the stable end.
+    pub(super) fn read(&mut self, brokers: &Brokers, until: Option<(&str, Uuid)>) -> Result<(), SinkError> {
+        match until {
+            // A reader that has reached the end before does not report the end again, so a new one is made.
+            None => self.reader = None,
+            // The positions are shared, so another lane may already have read the claim.
+            Some((id, claim)) if self.known.get(id).is_some_and(|known| known.has_claim(claim)) => return Ok(()),
+            Some(_) => {}
         }
-        self.read(brokers, Some((id, claim)))
-    }
-
-    fn read(&mut self, brokers: &Brokers, until: Option<(&str, Uuid)>) -> Result<(), SinkError> {
         let deadline = Instant::now() + brokers.settings.timeout;
         let client = if let Some((client, _)) = self.reader.take() {
             client
@@ -185,12 +177,12 @@ impl Positions {
 /// The failure if no further record arrives before the deadline.
 fn late(brokers: &Brokers, client: &BaseConsumer<ClientReports>, is_claimed: bool) -> SinkError {
     let topic = &brokers.settings.positions_topic;
-    if let Some((code, said)) = client.context().trouble() {
+    if let Some((code, said)) = client.context().read().trouble {
         return error::of_code(code, &said, &brokers.settings);
     }
     let message = if is_claimed {
         format!(
-            "the epoch of this lane cannot be read in {topic} yet: another lane's transaction is open there, for at most {:?}",
+            "the claim of this lane cannot be read in {topic} yet: another lane's transaction is open there, for at most {:?}",
             3 * brokers.settings.timeout
         )
     } else {
@@ -203,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_later_foreign_epoch_counts_only_if_ours_is_known() {
+    fn a_later_foreign_claim_counts_only_if_ours_is_known() {
         let claim = |number| Takeover { id: Uuid::from_u128(number), instance: Uuid::from_u128(number % 2), epoch: 1 };
         let mut known = LaneRecords::default();
         assert_eq!(known.overtaker(&claim(1)), None);

@@ -8,7 +8,7 @@ use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use serde::Serialize;
 
-use super::brokers::{Brokers, ClientReports, OffsetRanges};
+use super::brokers::{Brokers, ClientReports, OffsetRanges, Reports};
 use super::error::{self, is_fenced};
 use crate::settings::KafkaSettings;
 use crate::{Fault, LaneRef, SinkError, stream};
@@ -89,7 +89,7 @@ impl Producer {
     /// refuses these producers from then on.
     pub(super) fn claim(brokers: &Brokers, id: &str, largest: Option<usize>) -> Result<Self, SinkError> {
         let timeout = brokers.settings.timeout;
-        // The coordinator aborts a transaction that is open for longer. Ours ends earlier, committed or not.
+        // The coordinator aborts a transaction that is open for longer. This producer commits or aborts earlier.
         let open = (3 * timeout).as_millis().to_string();
         let batch = largest.map_or(BATCH_BYTES, |largest| largest.min(BATCH_BYTES)).to_string();
         let client = brokers.client(&[
@@ -101,7 +101,7 @@ impl Producer {
             ("message.max.bytes", MAX_BYTES),
             // Other Kafka clients assign a key to the same partition by default.
             ("partitioner", "murmur2_random"),
-            // Matters only for the first records of a topic. The topic exists.
+            // Until the client has the metadata of the topic, which exists, its first records wait for the next refresh.
             ("topic.metadata.refresh.fast.interval.ms", "50"),
         ])?;
         let producer = Self { client, timeout };
@@ -121,7 +121,7 @@ impl Producer {
     ) -> Result<(), TransactionError> {
         let KafkaSettings { topic, positions_topic, .. } = &brokers.settings;
         self.rest();
-        self.heard().begin();
+        self.reports().clear();
         let unknown = |error: &KafkaError| self.failed(error, brokers);
         self.client.begin_transaction().map_err(|error| unknown(&error))?;
         let deadline = Instant::now() + self.timeout;
@@ -131,17 +131,18 @@ impl Producer {
         // The library's own flush waits at least a tenth of a second.
         while self.client.in_flight_count() > 0 {
             self.client.poll(TICK);
-            if let Some(error) = self.heard().refused() {
+            if let Some(error) = self.reports().read().refused {
                 return Err(self.abort(&error, brokers));
             }
             if Instant::now() >= deadline {
                 return Err(unknown(&KafkaError::Flush(Code::OperationTimedOut)));
             }
         }
-        if let Some(error) = self.heard().refused() {
+        let Reports { refused, mut taken, .. } = self.reports().read();
+        if let Some(error) = refused {
             return Err(self.abort(&error, brokers));
         }
-        if let Err(error) = check(&self.heard().taken(topic)) {
+        if let Err(error) = check(&taken.remove(topic).unwrap_or_default()) {
             return Err(TransactionError { error, code: None, is_aborted: self.give_up() });
         }
         self.client.commit_transaction(self.timeout).map_err(|error| match &error {
@@ -150,7 +151,7 @@ impl Producer {
         })
     }
 
-    /// Without a partition, the key decides.
+    /// Sends a record. If `partition` is `None`, the key selects the partition.
     fn send(&self, topic: &str, partition: Option<i32>, record: &Outgoing) -> Result<(), KafkaError> {
         let mut headers = OwnedHeaders::new_with_capacity(record.headers.len());
         for (key, value) in &record.headers {
@@ -169,7 +170,7 @@ impl Producer {
 
     /// Aborts the transaction. Returns whether that succeeded.
     fn give_up(&self) -> bool {
-        // Aborting waits for the records in flight, so their delivery reports must be polled meanwhile.
+        // Aborting waits for the records in flight, so another thread must poll their delivery reports meanwhile.
         std::thread::scope(|scope| {
             let aborting = scope.spawn(|| self.client.abort_transaction(self.timeout));
             while !aborting.is_finished() {
@@ -179,7 +180,7 @@ impl Producer {
         })
     }
 
-    fn heard(&self) -> &ClientReports {
+    fn reports(&self) -> &ClientReports {
         self.client.context()
     }
 
@@ -187,14 +188,14 @@ impl Producer {
         self.client.poll(Duration::ZERO);
     }
 
-    /// The failure of a transaction that was not aborted. If the error does not say more than that the brokers do not answer,
-    /// it is replaced by the latest report of the library.
+    /// The failure of a transaction that was not aborted. If the error states only that the brokers do not answer, the latest
+    /// report of the library replaces it.
     fn failed(&self, error: &KafkaError, brokers: &Brokers) -> TransactionError {
         self.rest();
         let settings = &brokers.settings;
         let (code, error) = (error.rdkafka_error_code(), brokers.error(error));
         let says_more = error.fault() != Fault::Target || code.is_some_and(is_fenced);
-        let (code, error) = match (self.client.client().fatal_error(), self.heard().trouble()) {
+        let (code, error) = match (self.client.client().fatal_error(), self.reports().read().trouble) {
             _ if says_more => (code, error),
             (Some((code, said)), _) => (Some(code), error::of_code(code, &said, settings)),
             (None, trouble) => {

@@ -1,4 +1,4 @@
-//! Finds the events of a lane in the topic of events, by reading the whole topic. It is needed only if a cursor was moved
+//! Finds the events of a lane in the topic of events, by reading the whole topic. This is necessary only if a cursor was moved
 //! back, or a position was deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,8 +34,8 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// Begins a search for these events of a lane. It waits until open transactions have ended, because the records behind
-    /// them may be the lane's.
+    /// Begins a search for these events of a lane. Waits until all open transactions have ended, because events of the lane
+    /// may follow their records.
     pub(super) fn begin(
         brokers: &Brokers,
         partitions: usize,
@@ -62,7 +62,7 @@ impl Search {
         Ok(Self { client, left, lane, unrecorded, found: BTreeSet::new(), moved: Instant::now() })
     }
 
-    /// Reads for a moment. Breaks with the events that were found when the whole topic was read.
+    /// Reads for at most [`SLICE`]. Returns `Break` with the found events once the whole topic was read.
     pub(super) fn go_on(mut self, brokers: &Brokers) -> Result<ControlFlow<BTreeSet<EventKey>, Self>, SinkError> {
         let until = Instant::now() + SLICE;
         while !self.left.is_empty() {

@@ -34,7 +34,7 @@ const READABLE: [&str; 4] = ["producer", "uncompressed", "lz4", "snappy"];
 
 struct Topic {
     partitions: usize,
-    /// Its settings. Empty if the brokers do not return them.
+    /// The settings of the topic. Empty if the brokers do not return them.
     settings: HashMap<String, String>,
 }
 
@@ -47,23 +47,23 @@ impl Topic {
 impl Brokers {
     /// The facts about the topics. Creates missing topics if the configuration and the caller allow it. Returns `None` if a
     /// topic is missing and the caller does not allow to create it.
-    pub(super) fn facts(&self, may_make: bool) -> Result<Option<Facts>, SinkError> {
+    pub(super) fn facts(&self, may_create: bool) -> Result<Option<Facts>, SinkError> {
         let mut seen = lock(&self.seen);
         *seen = seen.filter(|(when, _)| when.elapsed() < STILL_TRUE);
         if let Some((_, facts)) = *seen {
             return Ok(Some(facts));
         }
-        let facts = made(self, may_make)?;
+        let facts = found_or_created(self, may_create)?;
         *seen = facts.map(|facts| (Instant::now(), facts));
         Ok(facts)
     }
 }
 
-fn made(brokers: &Brokers, may_make: bool) -> Result<Option<Facts>, SinkError> {
+fn found_or_created(brokers: &Brokers, may_create: bool) -> Result<Option<Facts>, SinkError> {
     let client = brokers.client(&[])?;
     let mut found = look(brokers, &client)?;
     let is_missing = |found: &[Option<Topic>; 2]| found.iter().any(Option::is_none);
-    if !may_make && is_missing(&found) {
+    if !may_create && is_missing(&found) {
         return Ok(None);
     }
     if brokers.settings.create && is_missing(&found) {
@@ -120,7 +120,7 @@ fn create(brokers: &Brokers, [events, positions]: &[Option<Topic>; 2]) -> Result
     let made = await_here(admin.create_topics(&topics, &options(&brokers.settings)));
     for made in made.map_err(|error| brokers.error(&error))? {
         match made {
-            Ok(name) => info!(topic = name, "topic made"),
+            Ok(name) => info!(topic = name, "topic created"),
             Err((_, Code::TopicAlreadyExists)) => {}
             Err((name, code)) => {
                 let said = format!("the topic {name} cannot be created: {}", described(code));
@@ -176,7 +176,7 @@ fn facts([events, positions]: [Option<Topic>; 2], settings: &KafkaSettings) -> R
     }
     if let Some(kind) = positions.setting("compression.type").filter(|kind| !READABLE.contains(kind)) {
         return Err(format!(
-            "the compression.type of {positions_topic} is {kind}, which is not read here: {}",
+            "the compression.type of {positions_topic} is {kind}, which this client cannot read: {}",
             alter("compression.type=producer")
         ));
     }

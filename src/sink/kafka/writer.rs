@@ -38,7 +38,7 @@ const BYTES: usize = 4 << 20;
 pub(super) struct Shared {
     pub(super) brokers: Brokers,
     pub(super) positions: Mutex<Option<Positions>>,
-    /// The run of the process.
+    /// Identifies this run of the process.
     pub(super) instance: Uuid,
     /// A lane that works occupies one of these threads.
     pub(super) threads: Arc<Semaphore>,
@@ -84,15 +84,16 @@ impl Shared {
 pub(super) struct Writer {
     shared: Arc<Shared>,
     identity: LaneRef,
-    /// Its transactional id, and the key of its position.
+    /// The lane's transactional id, which is also the key of the lane's position.
     id: String,
-    /// The last claim of this process. Another instance that claims after it has taken the lane over.
+    /// The last claim of this process. If the topic has a claim of another instance after this one, that instance has taken
+    /// the lane over.
     ours: Option<Takeover>,
     claim: Option<FencedProducer>,
     /// The offset of the lane's last record in each partition of the topic of events.
     ends: Vec<(i32, i64)>,
-    /// Why the topic of events has lost records of this lane. Set by a delivery that detects it, until an operator has
-    /// chosen the cursor at which the lane continues.
+    /// Why the topic of events has lost records of this lane. A delivery that detects the loss sets this. The lane then has
+    /// no position until an operator has set the cursor.
     lost: Option<String>,
     /// Whether the position was missing when the lane was resumed, and the topic was not searched since. The topic can still
     /// contain events of the lane.
@@ -141,7 +142,7 @@ impl Writer {
         if self.shared.brokers.facts(false)?.is_none() {
             return Ok(LanePosition::Missing(self.shared.missing_topic()));
         }
-        let position = self.read(Positions::read_to_end)?.position;
+        let position = self.read(None)?.position;
         Ok(match self.readable(position)? {
             None => LanePosition::Missing(self.missing()),
             Some(position) => LanePosition::At(position.lane.through),
@@ -181,7 +182,7 @@ impl Writer {
                 return Ok(stream::ClaimedPosition::Missing(why));
             }
         } else if lane.as_ref() != Some(&position) || !self.ends.is_empty() {
-            // The topic may be a different one now.
+            // The topic may have been created again, and these offsets do not apply to the new one.
             self.ends = Vec::new();
             position.epoch = recorded.epoch;
             if let Some(claim) = &self.claim {
@@ -196,17 +197,16 @@ impl Writer {
     /// Takes the lane over from any other producer, and returns its position. If this process had claimed the lane under
     /// the same lease and another instance has claimed it since, the lane is not taken back.
     fn take(&mut self, epoch: u64, topic: Facts) -> Result<Option<Position>, SinkError> {
-        self.claim = None;
         let brokers = &self.shared.brokers;
         let ours = self.ours.clone().filter(|ours| ours.epoch == epoch);
         if let Some(ours) = &ours {
-            self.check(&self.read(Positions::read_to_end)?, ours)?;
+            self.check(&self.read(None)?, ours)?;
         }
         let producer = Producer::claim(brokers, &self.id, topic.largest)?;
         let claim = Takeover { id: Uuid::new_v4(), instance: self.shared.instance, epoch };
         let record = Outgoing::position(claim_key(&self.id), &claim);
         producer.transact(brokers, &[], &record, |_| Ok(())).map_err(|broken| broken.error)?;
-        let known = self.read(|positions, brokers| positions.read_to_claim(brokers, &self.id, claim.id))?;
+        let known = self.read(Some(claim.id))?;
         self.check(&known, &claim)?;
         if let Some(ours) = &ours {
             self.check(&known, ours)?;
@@ -217,14 +217,12 @@ impl Writer {
         self.readable(known.position)
     }
 
-    /// Reads new records of the topic of positions, and returns the position and the claims of the lane.
-    fn read(
-        &self,
-        read: impl FnOnce(&mut Positions, &Brokers) -> Result<(), SinkError>,
-    ) -> Result<LaneRecords, SinkError> {
+    /// Reads new records of the topic of positions until it has read this claim, or up to the end. Returns the position and
+    /// the claims of the lane.
+    fn read(&self, until: Option<Uuid>) -> Result<LaneRecords, SinkError> {
         let mut positions = lock(&self.shared.positions);
         let positions = positions.get_or_insert_with(|| Positions::new(self.shared.prefix(&self.identity)));
-        read(positions, &self.shared.brokers)?;
+        positions.read(&self.shared.brokers, until.map(|claim| (&*self.id, claim)))?;
         Ok(positions.of(&self.id))
     }
 
@@ -241,7 +239,7 @@ impl Writer {
     fn check(&self, known: &LaneRecords, ours: &Takeover) -> Result<(), SinkError> {
         let Some(other) = known.overtaker(ours) else { return Ok(()) };
         Err(SinkError::Overtaken(format!(
-            "another instance, with epoch {}, has taken over the lane, as {} says under the key {}",
+            "another instance, with epoch {}, has taken over the lane, according to the topic {} under the key {}",
             other.epoch,
             self.shared.brokers.settings.positions_topic,
             claim_key(&self.id)
@@ -252,12 +250,12 @@ impl Writer {
         format!("the topic {} has no position under the key {}", self.shared.brokers.settings.positions_topic, self.id)
     }
 
-    /// Checks whether the topic of events ends before records of this lane. If so, it was deleted and created again, or
-    /// truncated, and the reason is returned.
+    /// Checks whether the topic of events ends before records of this lane, because it was deleted and created again, or
+    /// truncated. Returns a description of the loss.
     fn cut(&self, position: &stream::Position, partitions: usize) -> Result<Option<String>, SinkError> {
         let topic = self.shared.topic();
-        let has_delivered = !position.delivery.is_nil();
-        if !has_delivered {
+        // The lane has not delivered anything yet.
+        if position.delivery.is_nil() {
             return Ok(None);
         }
         let ends = ends(&self.shared.brokers, partitions)?;
@@ -281,8 +279,8 @@ impl Writer {
         self.was_missing = false;
     }
 
-    /// Checks that the brokers can be reached, and claims the lane again if its producer was closed because it was idle. The
-    /// position must have this delivery and this cursor.
+    /// Checks that the brokers can be reached. If the producer was closed because it was idle, claims the lane again. The
+    /// position must then still have the expected delivery and cursor.
     pub(super) fn ready(&mut self, expected: (Uuid, Option<Offset>)) -> Result<(), SinkError> {
         self.shared.brokers.reach()?;
         self.used = Instant::now();
@@ -342,7 +340,7 @@ impl Writer {
                     self.shared.brokers.forget();
                 }
                 self.claim = None;
-                // It is not known which event is refused. The next claim ends the transaction.
+                // The transaction was not aborted, so its outcome is not known. The next claim ends it.
                 if let SinkError::Refused { message, .. } = error { Err(SinkError::away(message)) } else { Err(error) }
             }
         }
@@ -386,7 +384,7 @@ fn check_ends(ends: &[(i32, i64)], taken: &OffsetRanges, topic: &str) -> Result<
     ends.iter().find(is_before).map_or(Ok(()), |(partition, last)| {
         Err(SinkError::Displaced(format!(
             "the topic {topic} ended before the record {last} of its partition {partition}, which this lane had produced: it was \
-             deleted and made again"
+             deleted and created again"
         )))
     })
 }

@@ -28,24 +28,26 @@ const CLAIMS: usize = 5;
 /// The most bytes in one batch, unless one event is larger. A server keeps a batch in memory until the batch ends.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// The subject whose last message the condition on a sequence number is about, if it is not the message's own.
+/// The header that names the subject to which the expected sequence number refers. Without this header, it refers to the
+/// subject of the message itself.
 const EXPECTED_SUBJECT: &str = "Nats-Expected-Last-Subject-Sequence-Subject";
 
 pub(super) struct LaneLog {
     server: Arc<Server>,
     identity: LaneRef,
-    /// The subject of its position.
+    /// The subject of the lane's position.
     subject: String,
     /// The epoch of the lease under which this process claimed the lane last. If a newer position is from another process,
     /// that process has taken the lane over.
     epoch: Option<u64>,
-    /// The sequence number of the last position message that this process has certainly written. The claim is valid while it
-    /// is the last message on the subject.
+    /// The sequence number of the last position message that this process has certainly written. The claim is valid while
+    /// that message is the last one on the subject.
     sequence: u64,
     /// The sequence number after which the stream may contain events that the claimed position does not cover.
     since: u64,
     facts: Facts,
-    /// Set if the server already knows the plain ids: this sequence number of the lane's position is appended to each id.
+    /// Set if the server already knows the usual ids of the events. This sequence number of the lane's position is then
+    /// appended to each id.
     again: Option<u64>,
 }
 
@@ -53,6 +55,14 @@ impl LaneLog {
     pub(super) fn new(server: Arc<Server>, identity: LaneRef) -> Self {
         let subject = format!("{}.{}.{}", server.settings.positions, identity.channel.id, identity.sink);
         Self { server, identity, subject, epoch: None, sequence: 0, since: 0, facts: Facts::default(), again: None }
+    }
+
+    /// Reads the lane's position without taking the lane over.
+    pub(super) async fn position(&self) -> Result<LanePosition, SinkError> {
+        Ok(match self.last().await? {
+            None => LanePosition::Missing(self.missing()),
+            Some((_, position)) => LanePosition::At(position.lane.through),
+        })
     }
 
     /// Fails if another process has taken over the lane since this process claimed it under the same lease.
@@ -171,7 +181,7 @@ impl LaneLog {
         }
     }
 
-    /// The result if the server knows the id of an event of a batch, and so has not stored the position.
+    /// The result of an append that was refused because the server already knows the id of an event of the batch.
     async fn duplicate(&mut self, keys: &BTreeSet<EventKey>, refusal: Refusal) -> Result<Appended, SinkError> {
         let stored = self.search_after(self.sequence, &Unrecorded::default()).await?;
         let stored: BTreeSet<_> = stored.into_iter().map(|(_, key)| key).filter(|key| keys.contains(key)).collect();
@@ -184,7 +194,7 @@ impl LaneLog {
         Ok(Appended::Held(stored))
     }
 
-    /// Why the stream would not accept an event, if so.
+    /// The error for an event that the stream does not accept. `None` if the stream accepts it.
     fn unfit(&self, event: &Outgoing, size: usize) -> Option<SinkError> {
         let (stream, max_payload) = (&self.server.settings.stream, self.facts.max_payload);
         let limit = self.facts.max_size.filter(|limit| *limit < max_payload);
@@ -193,10 +203,10 @@ impl LaneLog {
             format!("the stream {stream} does not take the subject {subject}: add it to the stream's subjects")
         } else if let Some(limit) = limit.filter(|limit| size > *limit) {
             format!(
-                "the event takes {size} bytes with its headers, and the stream {stream} takes {limit} (max_msg_size)"
+                "the event has {size} bytes with its headers, but the stream {stream} accepts {limit} (max_msg_size)"
             )
         } else if size > max_payload {
-            format!("the event takes {size} bytes with its headers, and the server takes {max_payload} (max_payload)")
+            format!("the event has {size} bytes with its headers, but the server accepts {max_payload} (max_payload)")
         } else {
             return None;
         };
@@ -211,15 +221,7 @@ impl Log for LaneLog {
     const MOVED_BACK: &str = "the cursor was moved back: events that are in the stream are not published again";
     const HOLDS: &str = "stream already holds events that are not recorded as delivered";
 
-    async fn position(&mut self) -> Result<LanePosition, SinkError> {
-        let last = self.last().await?;
-        Ok(last.map_or_else(
-            || LanePosition::Missing(self.missing()),
-            |(_, position)| LanePosition::At(position.lane.through),
-        ))
-    }
-
-    /// Repeats the position as a message of this process.
+    /// Publishes the lane's position again as a message of this process.
     async fn claim(&mut self, recorded: &Recorded) -> Result<ClaimedPosition, SinkError> {
         for _ in 0..CLAIMS {
             let Some(facts) = self.server.facts(recorded.confirmed.is_none()).await? else {
@@ -234,7 +236,7 @@ impl Log for LaneLog {
             let lane = match (known.map(|known| known.lane), recorded.confirmed) {
                 (None, Some(confirmed)) if facts.has_dropped => {
                     info!(channel = %self.identity.channel.name, sink = %self.identity.sink,
-                        "the limits of the stream have deleted the lane's position: it starts again at the recorded one");
+                        "the limits of the stream have deleted the lane's position: the recorded position is written again");
                     Some(stream::Position::first(&self.identity, confirmed.position))
                 }
                 (known, _) => stream::Position::adopted(known, recorded),
@@ -253,7 +255,7 @@ impl Log for LaneLog {
                     self.epoch = Some(recorded.epoch);
                     return Ok(ClaimedPosition::At(lane));
                 }
-                Err(RequestFailure::Refused(refusal)) if refusal.err_code == WRONG_SEQUENCE => {}
+                Err(RequestFailure::Refused(Refusal { err_code: WRONG_SEQUENCE, .. })) => {}
                 Err(failure) => return Err(self.server.error_in("claiming a lane in", failure)),
             }
         }
@@ -262,7 +264,8 @@ impl Log for LaneLog {
         ))
     }
 
-    /// Always searches after the claimed position: events that were published one by one, or a part of a batch, can be there.
+    /// Always searches after the claimed position, because events that were published one by one, or a part of a batch, can
+    /// be there.
     async fn search(&mut self, everywhere: bool, unrecorded: &Unrecorded) -> Result<UnrecordedEvents, SinkError> {
         let since = self.since;
         let found = self.search_after(if everywhere { 0 } else { since }, unrecorded).await?;
@@ -294,7 +297,7 @@ impl Log for LaneLog {
         self.unfit(&event, size).map_or(Ok((event, size)), Err)
     }
 
-    /// In one atomic batch or, if the stream does not allow batches, one message after the other.
+    /// Appends in one atomic batch. If the stream does not allow batches, publishes one message after the other.
     async fn append(&mut self, events: Vec<Outgoing>, position: &stream::Position) -> Result<Appended, SinkError> {
         let server = self.server.clone();
         let (instance, follow) = (server.instance, !self.facts.batches);
@@ -303,9 +306,7 @@ impl Log for LaneLog {
         for (at, event) in alone.into_iter().enumerate() {
             match self.publish_alone(event).await {
                 Ok(()) => {}
-                Err(RequestFailure::Refused(refusal)) if refusal.err_code == WRONG_SEQUENCE => {
-                    return Err(self.displaced());
-                }
+                Err(RequestFailure::Refused(Refusal { err_code: WRONG_SEQUENCE, .. })) => return Err(self.displaced()),
                 Err(failure @ RequestFailure::Unanswered(_)) => return Err(server.error_of_event(failure)),
                 Err(failure) => {
                     return Ok(Appended::Refused { at: Some(at), error: server.error_of_event(failure) });
@@ -318,7 +319,7 @@ impl Log for LaneLog {
                 self.again = None;
                 Ok(Appended::All)
             }
-            Err(RequestFailure::Refused(refusal)) if refusal.err_code == WRONG_SEQUENCE => Err(self.displaced()),
+            Err(RequestFailure::Refused(Refusal { err_code: WRONG_SEQUENCE, .. })) => Err(self.displaced()),
             Err(RequestFailure::Refused(refusal)) if refusal.err_code == DUPLICATE => {
                 self.duplicate(&keys, refusal).await
             }

@@ -11,7 +11,7 @@ use crate::{LaneRef, stream};
 use proof::event::{ChannelId, EventKey};
 use record::Message;
 
-/// The most bytes that the headers of a batch or of a fence add.
+/// The most bytes that the headers for a batch, or for a condition on the position, add.
 const MORE_HEADERS: usize = 400;
 
 /// An event that is ready to be published.
@@ -47,8 +47,7 @@ impl Outgoing {
         lines + "NATS/1.0\r\n\r\n".len() + MORE_HEADERS + self.body.len()
     }
 
-    /// The same message with another id. It is used if the server knows the first id, and the event is delivered again on
-    /// purpose.
+    /// The same message with another id, for an event that must be stored although the server already knows its usual id.
     pub(super) fn again(mut self, position: u64) -> Self {
         let id = self.headers.get(NATS_MESSAGE_ID).map(|id| format!("{id}:{position}")).unwrap_or_default();
         self.headers.insert(NATS_MESSAGE_ID, id);
@@ -73,11 +72,11 @@ pub(super) struct Position {
     pub(super) lane: stream::Position,
     /// Identifies the run of the process that wrote it.
     pub(super) instance: Uuid,
-    /// Written for instances of an older version: they look for events after the position only if this is true. This version
-    /// always looks.
+    /// Written for instances of an older version: they search for events after the position only if this is true. This
+    /// version always searches.
     pub(super) follow: bool,
-    /// The sequence number after which the stream may contain unrecorded events of the lane. `None` if it is the sequence
-    /// number of this message. It differs in a claim, which repeats the position of an earlier message.
+    /// The sequence number after which the stream may contain unrecorded events of the lane. `None` means the sequence number
+    /// of this message. A claim repeats the position of an earlier message, and therefore contains an earlier number.
     pub(super) since: Option<u64>,
 }
 

@@ -31,14 +31,14 @@ use net::tasks::lock;
 /// The delay between two attempts to reconnect.
 const RECONNECT: Duration = Duration::from_millis(250);
 
-/// Another message was stored on the subject meanwhile.
+/// The last message on the subject is not the expected one.
 pub(super) const WRONG_SEQUENCE: u64 = 10071;
 /// The server has seen the id of one of the messages.
 pub(super) const DUPLICATE: u64 = 10201;
 /// A message of the batch was lost, or no message of the batch arrived for too long.
 const INCOMPLETE: u64 = 10176;
 /// The stream does not allow batches, or no longer does.
-pub(super) const BATCHES_DISABLED: u64 = 10174;
+const BATCHES_DISABLED: u64 = 10174;
 pub(super) const NO_STREAM: u64 = 10059;
 const NO_MESSAGE: u64 = 10037;
 pub(super) const NAME_IN_USE: u64 = 10058;
@@ -82,7 +82,7 @@ pub(super) struct StoredMessage {
 /// The sink's connection to the servers.
 pub(super) struct Server {
     pub(super) settings: NatsSettings,
-    /// The run of the process.
+    /// Identifies this run of the process.
     pub(super) instance: Uuid,
     /// The most events in one delivery. It depends on the settings of the stream.
     pub(super) at_once: AtomicUsize,
@@ -139,8 +139,7 @@ impl Server {
             .connection_timeout(self.settings.timeout)
             .request_timeout(Some(self.settings.timeout))
             .max_reconnects(None)
-            // By default the library counts every reconnection since the process started, and soon waits seconds before
-            // each one.
+            // The library's default delay grows with every reconnection since the process started, and soon takes seconds.
             .reconnect_delay_callback(|attempt| if attempt <= 1 { Duration::ZERO } else { RECONNECT })
             .event_callback(move |event| {
                 let trouble = trouble.clone();
@@ -187,7 +186,8 @@ impl Server {
     fn tls(&self) -> Result<ClientConfig, rustls::Error> {
         let NatsSettings { authorities, identity, .. } = &self.settings;
         let by = |is_used| http::tls(authorities.as_ref(), identity.as_ref(), is_used, Arc::default());
-        // A server may require TLS even if the settings do not mention it.
+        // A server may require TLS even if the settings do not. If the system's authorities cannot be loaded, a connection
+        // without TLS must still be possible.
         by(true).or_else(|error| if self.settings.requires_tls() { Err(error) } else { by(false) })
     }
 
@@ -281,7 +281,7 @@ impl Server {
                     INCOMPLETE | BATCHES_DISABLED | WRONG_SEQUENCE => SinkError::away(said),
                     code if AWAY.contains(&code) => SinkError::away(said),
                     NO_STREAM => SinkError::unusable(format!(
-                        "using the stream {stream}: {said}: make it, set create = true, or correct the name"
+                        "using the stream {stream}: {said}: create it, set create = true, or correct the name"
                     )),
                     code if NO_ROOM.contains(&code) => SinkError::unusable(format!(
                         "publishing to the stream {stream}: {said}: give the stream or the account more room"

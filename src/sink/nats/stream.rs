@@ -14,8 +14,8 @@ use crate::settings::NatsSettings;
 /// The most events in one batch. A server accepts 1,000 messages in a batch, and the position is one of them.
 pub(super) const BATCH: usize = 999;
 
-/// The most events in one delivery, which the ledger records as one. A delivery has fewer events if the position could not
-/// name this many within the server's limit for one message.
+/// The most events in one delivery, which the ledger records with one commit. A delivery has fewer events if a position that
+/// names this many would exceed the server's limit for one message.
 pub(super) const AT_ONCE: usize = 2 * BATCH;
 
 /// The most events in one delivery if each event is published alone, because each event takes a round trip.
@@ -65,11 +65,11 @@ struct Config {
 pub(super) struct Facts {
     /// The subject filters of the stream.
     pub(super) subjects: Vec<String>,
-    /// Whether it accepts atomic batches.
+    /// Whether the stream accepts atomic batches.
     pub(super) batches: bool,
     /// Whether a message may replace the earlier messages on its subject.
     pub(super) rollups: bool,
-    /// The largest message that it accepts, in bytes. `None` if it has no such limit.
+    /// The largest message that the stream accepts, in bytes. `None` if the stream has no such limit.
     pub(super) max_size: Option<usize>,
     /// The largest message with its headers, in bytes, that the server accepts.
     pub(super) max_payload: usize,
@@ -87,10 +87,10 @@ impl Facts {
 impl Server {
     /// The facts about the stream. Creates a missing stream if the configuration and the caller allow it. Returns `None` if
     /// the stream is missing and the caller does not allow to create it.
-    pub(super) async fn facts(&self, may_make: bool) -> Result<Option<Facts>, SinkError> {
+    pub(super) async fn facts(&self, may_create: bool) -> Result<Option<Facts>, SinkError> {
         let (version, max_payload) = self.info().await?;
         let mut found = self.stream().await?;
-        if found.is_none() && !may_make {
+        if found.is_none() && !may_create {
             return Ok(None);
         }
         if found.is_none() && self.settings.create {
@@ -98,7 +98,7 @@ impl Server {
                 Err(RequestFailure::Refused(Refusal { err_code: NAME_IN_USE, .. })) => {}
                 made => drop(made.map_err(|failure| self.error_in("making", failure))?),
             }
-            info!(stream = %self.settings.stream, "stream made");
+            info!(stream = %self.settings.stream, "stream created");
             found = self.stream().await?;
         }
         let facts = Facts { max_payload, ..self.checked(found, &version)? };
@@ -124,7 +124,7 @@ impl Server {
     async fn stream(&self) -> Result<Option<Stream>, SinkError> {
         match self.ask("STREAM.INFO", &json!({})).await {
             Err(RequestFailure::Refused(Refusal { err_code: NO_STREAM, .. })) => Ok(None),
-            answer => answer.map(Some).map_err(|failure| self.error_in("looking at", failure)),
+            answer => answer.map(Some).map_err(|failure| self.error_in("reading the settings of", failure)),
         }
     }
 
@@ -169,12 +169,12 @@ pub(super) fn facts(stream: Stream, settings: &NatsSettings, version: &str) -> R
     if !is_since(version, FENCED_SINCE) {
         return Err(format!(
             "the server is NATS {version}, which cannot keep an instance that was overtaken from publishing: use 2.11 or \
-             newer, best 2.12, which has atomic batches"
+             newer, preferably 2.12, which has atomic batches"
         ));
     }
     if mirror.is_some() || sealed || no_ack {
         return Err(format!(
-            "{name} is a mirror, sealed or without acknowledgements: name a stream that takes messages"
+            "{name} is a mirror, sealed or without acknowledgements: name a stream that accepts messages"
         ));
     }
     if retention != "limits" {
@@ -186,7 +186,7 @@ pub(super) fn facts(stream: Stream, settings: &NatsSettings, version: &str) -> R
     if !subjects.iter().any(|filter| covers(filter, &positions)) {
         let list = [&subjects[..], std::slice::from_ref(&positions)].concat().join(",");
         return Err(format!(
-            "{name} does not take the subject {positions}, on which lanes keep their positions: \
+            "{name} does not take the subject {positions}, on which lanes store their positions: \
              nats stream edit {name} --subjects={list:?}"
         ));
     }
@@ -209,9 +209,9 @@ pub(super) fn summary(facts: &Facts, settings: &NatsSettings, version: &str) -> 
     let rest = if facts.takes(&all) {
         String::new()
     } else {
-        format!("; it does not take every subject like {all}: an event with another one would be refused")
+        format!("; it does not take every subject that matches {all}: an event with a subject outside would be refused")
     };
-    format!("the stream {name} is there, on NATS {version}; exactly once, in {way}{rest}")
+    format!("the stream {name} exists, on NATS {version}; exactly once, in {way}{rest}")
 }
 
 /// Whether a version is this one or newer. A version that cannot be parsed counts as old.

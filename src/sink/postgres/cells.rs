@@ -28,7 +28,7 @@ pub(super) fn row(message: &Message, delivered: Timestamp) -> Row {
     row
 }
 
-/// Removes the JSON from a row, for a server that refuses JSON which [`row`] has kept. Returns whether the row had JSON.
+/// Removes the JSON from a row, because the server refused it although [`row`] did not. Returns whether the row had JSON.
 pub(super) fn forgo_json(row: &mut Row) -> bool {
     json(row).fold(false, |found, (_, cell)| std::mem::replace(cell, Cell::Null) != Cell::Null || found)
 }

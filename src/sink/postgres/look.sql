@@ -1,16 +1,16 @@
--- What there is of a table: $1 its schema, $2 its name and $3 that of its positions, as SQL has them; $4 the expression of an
--- event's id in the key.
+-- The state of the database and of the tables. $1 is the schema. $2 and $3 are the qualified, quoted names of the table and of
+-- the table with the positions. $4 is the expression for an event's id in the unique index.
 with found as (
     select to_regnamespace(quote_ident($1)) as schema, to_regclass($2) as events, to_regclass($3) as progress
 ), seen as (
 select current_setting('server_version') as version,
     pg_is_in_recovery() or current_setting('transaction_read_only')::bool as is_read_only,
     current_setting('server_encoding') as encoding,
-    current_setting('synchronous_commit') = 'off' as forgets,
+    current_setting('synchronous_commit') = 'off' as commits_asynchronously,
     quote_ident(current_user) as role,
     exists (select from pg_settings where name = 'default_toast_compression' and 'lz4' = any(enumvals)) as has_lz4,
     schema is not null as has_schema,
-    coalesce(has_schema_privilege(schema::oid, 'create'), has_database_privilege(current_database(), 'create')) as may_make,
+    coalesce(has_schema_privilege(schema::oid, 'create'), has_database_privilege(current_database(), 'create')) as may_create,
     coalesce((
         select array_agg(attname::text) from pg_attribute
         where attrelid = events and attnum > 0 and not attisdropped

@@ -3,7 +3,6 @@
 //! Before the first statement the tables are checked and, if the settings allow it, created. They are checked again after a
 //! statement that did not find them as expected.
 
-use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,16 +10,20 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
 use tokio_postgres::{Error, Row};
 use tracing::info;
 
 use super::cells::Parameter;
 use super::refusal::{self, Refusal};
+use super::statements::Statements;
 use super::table::{DatabaseProperties, SchemaChanges};
 use crate::settings::PostgresSettings;
-use crate::{Fault, SinkError};
+use crate::table::without_row;
+use crate::{Fault, LaneRef, Position, SinkError};
 use net::postgres::{ANSWER_TIMEOUT, Connector, DatabaseError, OpenConnection, answered};
 use net::tasks::{joined, lock};
+use proof::event::Offset;
 
 /// The most lanes that deliver at the same time. Each of them has a connection for a whole delivery.
 const CONNECTIONS: usize = 4;
@@ -37,21 +40,21 @@ const LOCK: i64 = 0x6368_616e_7461_626c;
 pub(super) struct Pool {
     /// The configuration table of this sink, for messages.
     at: String,
-    settings: Arc<PostgresSettings>,
+    pub(super) settings: PostgresSettings,
+    pub(super) statements: Statements,
     connector: Connector,
     turns: Semaphore,
     idle: Mutex<Vec<OpenConnection>>,
-    /// Whether the tables are complete, as far as is known.
-    is_ready: AtomicBool,
-    /// Locked while the tables are checked and changed, so that this happens once for all lanes.
-    preparing: tokio::sync::Mutex<()>,
+    /// Whether the tables are complete, as far as is known. Locked while the tables are checked and changed, so that this
+    /// happens once for all lanes.
+    is_ready: tokio::sync::Mutex<bool>,
     /// Whether one connection has reached several server processes.
     pub(super) is_pooled: AtomicBool,
 }
 
 /// A connection borrowed from the pool. When it is dropped, it returns to the pool unless a statement is unanswered.
 pub(super) struct Borrowed<'p> {
-    pool: &'p Pool,
+    pub(super) pool: &'p Pool,
     /// `None` after it was returned.
     open: Option<OpenConnection>,
     /// How many statements the server has not answered, as far as is known.
@@ -60,28 +63,23 @@ pub(super) struct Borrowed<'p> {
 }
 
 impl Pool {
-    pub(super) fn new(name: &str, settings: Arc<PostgresSettings>) -> Result<Self, SinkError> {
+    pub(super) fn new(name: &str, settings: PostgresSettings) -> Result<Self, SinkError> {
         let at = format!("sinks.{name}");
         let connector = Connector::new(&settings.server)
             .map_err(|error| SinkError::unusable(format!("{at}.url: no certificate can be checked: {error}")))?;
-        let (turns, idle, is_ready) = (Semaphore::new(CONNECTIONS), Mutex::default(), AtomicBool::new(false));
-        let (preparing, is_pooled) = (tokio::sync::Mutex::default(), AtomicBool::new(false));
-        Ok(Self { at, settings, connector, turns, idle, is_ready, preparing, is_pooled })
+        let (turns, idle, is_pooled) = (Semaphore::new(CONNECTIONS), Mutex::default(), AtomicBool::new(false));
+        let is_ready = tokio::sync::Mutex::new(false);
+        let statements = Statements::of(&settings);
+        Ok(Self { at, settings, statements, connector, turns, idle, is_ready, is_pooled })
     }
 
     /// Waits for a connection. Checks and completes the tables, unless that was already done.
     pub(super) async fn borrow(&self) -> Result<Borrowed<'_>, SinkError> {
         let mut borrowed = self.borrow_unprepared().await?;
-        let is_ready = || self.is_ready.load(Ordering::Relaxed);
-        if is_ready() {
-            return Ok(borrowed);
-        }
-        let _preparing = self.preparing.lock().await;
-        if !is_ready()
-            && let Some(open) = borrowed.open.take()
-        {
+        let mut is_ready = self.is_ready.lock().await;
+        if !*is_ready && let Some(open) = borrowed.open.take() {
             borrowed.open = Some(self.prepare(open).await?);
-            self.is_ready.store(true, Ordering::Relaxed);
+            *is_ready = true;
         }
         Ok(borrowed)
     }
@@ -113,8 +111,8 @@ impl Pool {
         refusal::of_connection(error, &self.settings.server, &self.at)
     }
 
-    /// Completes the tables, or fails with the reason. An old key of the table is dropped in its own transaction, after the
-    /// new key was seen. Dropping waits for readers, and the new key may have taken long.
+    /// Completes the tables. An old key of the table is dropped in its own transaction, after the new key was found in the
+    /// table: creating the new key may take long, and dropping the old one waits for readers.
     async fn prepare(&self, mut open: OpenConnection) -> Result<OpenConnection, SinkError> {
         let (_, missing) = self.look(&open).await?;
         if !missing.made.is_empty() {
@@ -127,7 +125,10 @@ impl Pool {
         if missing.made.is_empty() {
             self.run(open, missing.dropped).await
         } else {
-            Err(SinkError::away(format!("the table still lacks: {}; trying again", missing.made)))
+            Err(SinkError::away(format!(
+                "the tables are still incomplete: retrying; the remaining changes: {}",
+                missing.made
+            )))
         }
     }
 
@@ -135,21 +136,23 @@ impl Pool {
     /// on a large table does, this returns an error and the transaction continues.
     async fn run(&self, open: OpenConnection, statements: String) -> Result<OpenConnection, SinkError> {
         info!(sink = self.at, statements, "changing the tables");
-        // Several statements in one text are one transaction. Readers of the tables must not wait long behind it. So the
-        // limit applies to the locks of the tables, but not to the advisory lock that another instance may have.
+        // Several statements in one text are one transaction. Readers of the tables must not wait long behind this
+        // transaction, so the time limit applies to the locks of the tables. It does not apply to the advisory lock, which
+        // another instance may have.
         let statements = format!(
             "select pg_advisory_xact_lock({LOCK}); select set_config('lock_timeout', '{LOCK_TIMEOUT}', true); {statements}"
         );
         let mut running = tokio::spawn(async move { (open.client.batch_execute(&statements).await, open) });
         let Ok(done) = timeout(ANSWER_TIMEOUT, &mut running).await else {
-            let what = "the tables are being changed, which takes long if they have many rows: waiting for it";
+            let what =
+                "the tables are being changed, which takes long if they have many rows: retrying until it is done";
             return Err(SinkError::away(what.to_owned()));
         };
         let (made, open) = joined(done).await;
         match made {
             Ok(()) => Ok(open),
             Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => Err(SinkError::away(format!(
-                "the tables have to be changed, and are locked by another session, which may change them: trying again ({error})"
+                "the tables have to be changed, and are locked by another session: retrying ({error})"
             ))),
             Err(error) => {
                 Err(refusal::of_statement(&DatabaseError::Server(error), &self.settings.server, &self.at).error)
@@ -165,6 +168,18 @@ impl Pool {
 }
 
 impl Borrowed<'_> {
+    /// The lane's position and epoch.
+    pub(super) async fn row_of(&self, lane: &LaneRef) -> Result<(Position, i64), Refusal> {
+        let (channel, sink) = (lane.channel.id.0, &*lane.sink);
+        let parameters: [Parameter<'_>; 2] = [(&channel as _, Type::UUID), (&sink as _, Type::TEXT)];
+        let rows = self.query(&self.pool.statements.position, &parameters).await?;
+        let through = |row: &Row| row.get::<_, Option<i64>>(0).and_then(Offset::new);
+        Ok(match rows.first() {
+            Some(row) => (Position::At(through(row)), row.get(1)),
+            None => (Position::Missing(without_row(&self.pool.settings.progress_name())), 0),
+        })
+    }
+
     pub(super) async fn query(&self, statement: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Refusal> {
         self.answer(self.send(statement, parameters)).await
     }
@@ -212,13 +227,13 @@ impl Borrowed<'_> {
         }
         let refusal = refusal::of_statement(&error, &pool.settings.server, &pool.at);
         if refusal.error.fault() != Fault::Event {
-            pool.is_ready.store(false, Ordering::Relaxed);
+            *pool.is_ready.lock().await = false;
         }
         refusal
     }
 
     fn open(&self) -> &OpenConnection {
-        self.open.as_ref().expect("it is given back at the end")
+        self.open.as_ref().expect("only dropping it returns the connection")
     }
 }
 

@@ -6,14 +6,11 @@ use crate::SinkError;
 use net::http;
 use net::postgres::{DatabaseError, ServerSettings, advice_on_standby, advised};
 
-/// The most letters of a server's message that are shown, because a trigger can raise a message of any length.
+/// The most characters of a server's message that are shown, because a trigger can raise a message of any length.
 const SHOWN: usize = 300;
 
 /// The start of the server's message if one value needs more memory than the server allows. Its code is an internal error.
 const TOO_MUCH_MEMORY: &str = "invalid memory alloc request size";
-
-/// The advice if the table has changed.
-const CHANGED: &str = "the table was changed: `channeld check --connect` prints the SQL that repairs it";
 
 /// Why a statement was not executed.
 #[derive(Debug)]
@@ -48,11 +45,8 @@ pub(super) fn of_connection(error: &DatabaseError, server: &ServerSettings, at: 
     let message = advised(error, server, at);
     // Only an operator can change certificates.
     let is_certificate = http::find::<rustls::Error>(error).is_some();
-    if is_certificate || code(error).is_some_and(is_for_an_operator) {
-        SinkError::unusable(message)
-    } else {
-        SinkError::away(message)
-    }
+    let is_lasting = matches!(error, DatabaseError::Server(error) if error.code().is_some_and(is_for_an_operator));
+    if is_certificate || is_lasting { SinkError::unusable(message) } else { SinkError::away(message) }
 }
 
 /// The failure of a statement that was not executed, as far as is known.
@@ -64,40 +58,34 @@ pub(super) fn of_statement(error: &DatabaseError, server: &ServerSettings, at: &
     let is_too_large = *code == SqlState::INTERNAL_ERROR && words.starts_with(TOO_MUCH_MEMORY);
     if is_of_event(code) || is_too_large {
         let advice = "a constraint, a trigger or an index of the table, or a limit of the server, refuses this event";
-        let detail = if is_of_json(code) || is_too_large { Detail::Json } else { Detail::Other };
+        let may_be_json = is_too_large || matches!(class(code), "22" | "54");
+        let detail = if may_be_json { Detail::Json } else { Detail::Other };
         return Refusal { error: SinkError::refused(message(advice)), detail };
     }
-    let error = match *code {
+    let advice = match *code {
         SqlState::UNDEFINED_TABLE | SqlState::UNDEFINED_COLUMN | SqlState::INVALID_COLUMN_REFERENCE => {
-            SinkError::unusable(message(CHANGED))
+            "the table was changed: `channeld check --connect` prints the SQL that repairs it"
         }
-        SqlState::DEPENDENT_OBJECTS_STILL_EXIST => SinkError::unusable(message(
-            "a foreign key or another object of yours uses the old key of the table, which does not tell two events at one \
-             offset apart: drop that object",
-        )),
-        SqlState::NOT_NULL_VIOLATION => SinkError::unusable(message(
-            "give each column that you have added to the table a default, or let it be null",
-        )),
-        SqlState::INSUFFICIENT_PRIVILEGE => SinkError::unusable(message(
+        SqlState::DEPENDENT_OBJECTS_STILL_EXIST => {
+            "a foreign key or another object of yours uses the old key of the table, which cannot distinguish two events at \
+             one offset: drop that object"
+        }
+        SqlState::NOT_NULL_VIOLATION => {
+            "give each column that you have added to the table a default, or let it be null"
+        }
+        SqlState::INSUFFICIENT_PRIVILEGE => {
             "the role needs select and insert on the table, and select, insert and update on its _progress: \
-             `channeld check --connect` prints the SQL",
-        )),
-        SqlState::DISK_FULL => SinkError::unusable(message("make room at the server")),
-        SqlState::READ_ONLY_SQL_TRANSACTION => {
-            SinkError::away(message(&format!("it is a standby: {}", advice_on_standby(at))))
+             `channeld check --connect` prints the SQL"
         }
-        _ if is_for_an_operator(code) => SinkError::unusable(advised(error, server, at)),
-        _ => SinkError::away(message("trying again")),
+        SqlState::DISK_FULL => "make room at the server",
+        SqlState::READ_ONLY_SQL_TRANSACTION => {
+            return SinkError::away(message(&format!("it is a standby: {}", advice_on_standby(at)))).into();
+        }
+        _ if is_for_an_operator(code) => return SinkError::unusable(advised(error, server, at)).into(),
+        _ => return SinkError::away(message("retrying")).into(),
     };
     let detail = if *code == SqlState::UNDEFINED_TABLE { Detail::NoTable } else { Detail::Other };
-    Refusal { error, detail }
-}
-
-fn code(error: &DatabaseError) -> Option<&SqlState> {
-    match error {
-        DatabaseError::Server(error) => error.code(),
-        DatabaseError::Silent(_) => None,
-    }
+    Refusal { error: SinkError::unusable(message(advice)), detail }
 }
 
 /// The class of a code: its first two characters.
@@ -108,11 +96,6 @@ fn class(code: &SqlState) -> &str {
 /// Whether another event may be accepted. The cause is bad data, a violated constraint, a limit, or the error of a trigger.
 fn is_of_event(code: &SqlState) -> bool {
     *code != SqlState::NOT_NULL_VIOLATION && matches!(class(code), "22" | "23" | "44" | "54" | "P0")
-}
-
-/// Whether the type `jsonb` may have refused the event.
-fn is_of_json(code: &SqlState) -> bool {
-    matches!(class(code), "22" | "54")
 }
 
 /// Whether waiting does not help. The cause is a missing right, a wrong name, a missing object, or a changed table.

@@ -13,11 +13,11 @@ const BACKEND: &str = "concat(pg_backend_pid(), ' since ', extract(epoch from pg
 /// The statements. `$1` and `$2` are the channel and the sink.
 #[derive(Debug)]
 pub(super) struct Statements {
-    /// Moves the lane from position `$5` to `$3` under epoch `$4`, and writes rows. `$6` says whether its commit waits for
-    /// the disk. Returns how many lanes it moved, and the process of the server that executed it.
+    /// Moves the lane from position `$5` to `$3` under epoch `$4`, and writes rows. `$6` determines whether the commit waits
+    /// for the disk. Returns the number of lanes that were moved, and the server process that executed the statement.
     pub(super) insert: String,
-    /// Sets the lane's position to `$3` exactly, under epoch `$4`. `$5` and `$6` are the offsets and ids of pending events.
-    /// Returns as [`claim`](Self::claim).
+    /// Takes the lane over under epoch `$4` and sets its position to `$3`, also to a lower one. `$5` and `$6` are the offsets
+    /// and ids of pending events. Returns the same columns as [`claim`](Self::claim).
     pub(super) adopt: String,
     /// Takes the lane over under epoch `$4` and changes nothing else. The parameters are the same as for
     /// [`adopt`](Self::adopt). Returns whether the lane is ours, whether it had a row, its position, and the offsets and ids
@@ -25,9 +25,10 @@ pub(super) struct Statements {
     pub(super) claim: String,
     /// Returns the lane's position and epoch. Fails if one of the two tables is missing.
     pub(super) position: String,
-    /// Returns the offset and id of the event of channel `$1` that was delivered first among the lowest ones.
+    /// Returns the offset and id of the event that was delivered first among the events of channel `$1` with the lowest
+    /// offsets.
     pub(super) oldest: String,
-    /// Returns which of the events with the offsets `$2` and ids `$3` channel `$1` has a row of.
+    /// Returns the events among the offsets `$2` and ids `$3` that have a row in channel `$1`.
     pub(super) holds: String,
 }
 
@@ -40,6 +41,11 @@ impl PostgresSettings {
     /// The qualified name of the table with the positions of lanes, quoted for SQL.
     pub(super) fn progress(&self) -> String {
         format!("{}.{}", quoted(&self.schema), quoted(&progress(&self.table)))
+    }
+
+    /// The same name for messages.
+    pub(super) fn progress_name(&self) -> String {
+        format!("{}.{}", self.schema, progress(&self.table))
     }
 }
 

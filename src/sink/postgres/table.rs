@@ -6,16 +6,16 @@ use tokio_postgres::types::Type;
 
 use super::cells::Parameter;
 use super::statements::{identity, key};
-use crate::settings::PostgresSettings;
-use crate::settings::Search;
+use crate::settings::{PostgresSettings, Search};
 use crate::table::{COLUMNS, Column, Kind, identity_index, joined, lacking, quoted, searched};
 use net::postgres::{DatabaseError, advice_on_standby, answered};
 
 /// The column for the full-text search.
 const SEARCH: &str = "search";
 
-/// The most letters of an event that are searched. A `tsvector` has at most 1,048,575 bytes, and no letter takes more than
-/// eight of them: it has up to four bytes, and is stored twice if words are joined by hyphens, in the whole and in a part.
+/// The most letters of an event that are searched. A `tsvector` has at most 1,048,575 bytes, and a letter takes at most eight
+/// of these: a letter has up to four bytes, and each letter of words that are joined by hyphens is stored twice, in the
+/// compound and in its word.
 const SEARCHED: usize = 130_000;
 
 /// The state of the database, as `look.sql` returns it.
@@ -25,12 +25,12 @@ pub(super) struct DatabaseProperties {
     version: String,
     is_read_only: bool,
     encoding: String,
-    forgets: bool,
+    commits_asynchronously: bool,
     /// Quoted for SQL.
     role: String,
     has_lz4: bool,
     has_schema: bool,
-    may_make: bool,
+    may_create: bool,
     /// Empty if the table does not exist.
     columns: Vec<String>,
     has_key: bool,
@@ -86,14 +86,16 @@ impl DatabaseProperties {
         if let Some(Column { name, .. }) = foreign {
             return Err(format!(
                 "table {table} has no column {name}: it does not belong to channeld, or was changed; choose another name in {at}.table, or \
-                 rename that one"
+                 rename that table"
             ));
         }
         let grants = self.grants(settings);
         if !sql.is_empty() && !settings.create {
-            return Err(format!("table {table} is not as it is to be, and {at}.create is false: run: {sql} {grants}"));
+            return Err(format!(
+                "table {table} is missing or incomplete, and {at}.create is false: run: {sql} {grants}"
+            ));
         }
-        if !sql.is_empty() && !self.may_make && self.columns.is_empty() {
+        if !sql.is_empty() && !self.may_create && self.columns.is_empty() {
             let (role, schema) = (&self.role, &settings.schema);
             return Err(format!(
                 "role {role} may not create tables in schema {schema}: as its owner run: {sql} {grants}"
@@ -182,7 +184,7 @@ impl DatabaseProperties {
         )
     }
 
-    /// Describes the state for an operator. `missing` is the SQL that a start will run.
+    /// Describes the state for an operator. `missing` is the SQL that the daemon will run when it starts.
     pub(super) fn said(&self, settings: &PostgresSettings, missing: &str) -> String {
         let table = format!("{}.{}", settings.schema, settings.table);
         let state = match (missing.is_empty(), self.columns.is_empty()) {
@@ -192,10 +194,10 @@ impl DatabaseProperties {
         };
         let mut said = format!("PostgreSQL {}; table {table} {state}", self.version);
         if self.encoding != "UTF8" {
-            let advice = "an event with characters that it has not is refused";
+            let advice = "an event with a character that this encoding lacks is refused";
             said = format!("{said}; CAREFUL: the database's encoding is {}: {advice}", self.encoding);
         }
-        if self.forgets {
+        if self.commits_asynchronously {
             said += "; CAREFUL: synchronous_commit is off: if the server crashes, it may forget events that count as \
                      delivered; turn it on for this role";
         }

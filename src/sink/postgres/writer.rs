@@ -2,14 +2,14 @@
 //!
 //! # Invariants
 //!
-//! * **In order.** A statement writes only if the lane has the position that the previous statement has set. If a statement
-//!   does not move the position (an operator moved the daemon's cursor back), the next one is sent after its answer.
-//!   Otherwise the next statement would write although this one was refused.
-//! * **Durable before it counts.** Only the last of several statements waits for the server's disk, and so for everything
-//!   committed before it. Rows that are written without this wait do not count as delivered.
-//! * **One process of the server.** A process ends when its server crashes, so a process that answers again has lost nothing.
-//!   Behind a pooler, another process may execute the next statement. The delivery then ends, and from then on each statement
-//!   waits for the disk.
+//! * **In order.** A statement writes only if the lane has the position that the previous statement has set. A statement does
+//!   not move the position if an operator moved the daemon's cursor back. The next statement is then sent after its answer.
+//!   Otherwise the next statement would write even if this one was refused.
+//! * **Durable before it counts.** Only the last of several statements waits for the server's disk. All earlier commits are
+//!   then on the disk too. Rows that are written without this wait do not count as delivered before.
+//! * **One server process.** A server process ends when its server crashes. If the same process answers again, no earlier
+//!   commit was lost. Behind a pooler, another process may execute the next statement. The delivery then ends with an error,
+//!   and from then on each statement waits for the disk.
 
 use std::ops::Range;
 use std::pin::Pin;
@@ -23,10 +23,9 @@ use tokio_postgres::Error;
 use tokio_postgres::types::Type;
 
 use super::cells::{self, Parameter};
-use super::database::Postgres;
-use super::pool::Borrowed;
+use super::pool::{Borrowed, Pool};
 use super::refusal::{Detail, Refusal};
-use crate::table::{Row, RowChunks};
+use crate::table::{Row, displaced, next_rows, overtaken};
 use crate::{Delivery, Fault, SinkError, Undelivered};
 use net::postgres::bigint;
 use proof::event::Offset;
@@ -60,16 +59,9 @@ struct SentRows<F: Future> {
     statement: Pin<Box<MaybeDone<F>>>,
 }
 
-/// Sends the statements of a delivery.
-#[derive(Clone, Copy)]
-struct Sender<'a> {
-    sink: &'a Postgres,
+pub(super) struct Writer<'a> {
     connection: &'a Borrowed<'a>,
     delivery: &'a Delivery<'a>,
-}
-
-pub(super) struct Writer<'a> {
-    sender: Sender<'a>,
     /// The lane's position after the answered statements.
     position: Option<Offset>,
     /// How many of the first messages are on the server's disk.
@@ -88,17 +80,16 @@ impl Step {
 }
 
 impl<'a> Writer<'a> {
-    pub(super) fn new(sink: &'a Postgres, connection: &'a Borrowed<'a>, delivery: &'a Delivery<'a>) -> Self {
-        let each_waits = sink.pool.is_pooled.load(Ordering::Relaxed);
-        let position = delivery.after;
-        Self { sender: Sender { sink, connection, delivery }, position, durable: 0, backend: None, each_waits }
+    pub(super) fn new(connection: &'a Borrowed<'a>, delivery: &'a Delivery<'a>) -> Self {
+        let each_waits = connection.pool.is_pooled.load(Ordering::Relaxed);
+        Self { connection, delivery, position: delivery.after, durable: 0, backend: None, each_waits }
     }
 
     pub(super) async fn write(mut self) -> Result<(), Undelivered> {
-        let sender @ Sender { delivery, connection, .. } = self.sender;
-        let mut parts = RowChunks::of(delivery.messages, ROWS, cells::row);
-        let mut last: Option<SentRows<_>> = None;
-        while let Some((place, rows)) = parts.next().await {
+        let (connection, delivery) = (self.connection, self.delivery);
+        let (mut last, mut made): (Option<SentRows<_>>, _) = (None, 0);
+        while let Some((place, rows)) = next_rows(delivery.messages, made, ROWS, cells::row).await {
+            made = place.end;
             let is_apart = pieces(&rows).len() > 1;
             if let Some(before) = last.take_if(|SentRows { step, .. }| is_apart || step.position() == step.after) {
                 self.finish(before).await?;
@@ -111,7 +102,7 @@ impl<'a> Writer<'a> {
             let after = last.as_ref().map_or(self.position, |before| before.step.position());
             let (step, rows) = (Step { after, through, waits: is_last || self.each_waits }, Arc::new(rows));
             let sent = rows.clone();
-            let mut statement = Box::pin(maybe_done(async move { sender.insert(step, &sent).await }));
+            let mut statement = Box::pin(maybe_done(async move { insert(connection, delivery, step, &sent).await }));
             // The first poll sends the statement.
             let _ = statement.as_mut().now_or_never();
             let part = SentRows { place, rows, step, statement };
@@ -150,7 +141,7 @@ impl<'a> Writer<'a> {
     {
         let sent = async {
             statement.as_mut().await;
-            statement.as_mut().take_output().expect("it is taken once")
+            statement.as_mut().take_output().expect("its output is taken only here")
         };
         match self.answer(step, sent).await {
             Ok(()) => {
@@ -169,14 +160,14 @@ impl<'a> Writer<'a> {
     /// Writes the rows of the messages from index `first` on, with statements that wait for the disk. If rows are refused,
     /// each half is written alone, until the refused row is found.
     async fn write_apart(&mut self, first: usize, mut rows: Vec<Row>) -> Result<(), Undelivered> {
-        let (sender, delivery) = (self.sender, self.sender.delivery);
+        let (connection, delivery) = (self.connection, self.delivery);
         self.settle(first).await?;
         // The pieces are in reverse order, because they are popped from the end.
         let mut pieces = pieces(&rows);
         while let Some(piece) = pieces.pop() {
             let place = first + piece.start..first + piece.end;
             let step = Step { after: self.position, through: delivery.through_part(&place), waits: true };
-            match self.answer(step, sender.insert(step, &rows[piece.clone()])).await {
+            match self.answer(step, insert(connection, delivery, step, &rows[piece.clone()])).await {
                 Ok(()) => self.durable = place.end,
                 Err(refusal) if refusal.error.fault() == Fault::Event && piece.len() > 1 => {
                     let middle = piece.start + piece.len() / 2;
@@ -197,9 +188,9 @@ impl<'a> Writer<'a> {
         if written == self.durable {
             return Ok(());
         }
-        let through = self.sender.delivery.through_part(&(0..written));
-        let step = Step { after: self.position, through, waits: true };
-        match self.answer(step, self.sender.insert(step, &[])).await {
+        let (connection, delivery) = (self.connection, self.delivery);
+        let step = Step { after: self.position, through: delivery.through_part(&(0..written)), waits: true };
+        match self.answer(step, insert(connection, delivery, step, &[])).await {
             Ok(()) => {
                 self.durable = written;
                 Ok(())
@@ -217,20 +208,30 @@ impl<'a> Writer<'a> {
         step: Step,
         sent: impl Future<Output = Result<StatementResult, Error>>,
     ) -> Result<(), Refusal> {
-        let Sender { sink, connection, delivery } = self.sender;
-        let (has_moved, backend) = connection.answer(sent).await?;
+        let (has_moved, backend) = self.connection.answer(sent).await?;
         let is_another = self.backend.replace(backend).is_some_and(|before| Some(before) != self.backend);
         if is_another && !(has_moved && self.each_waits) {
-            sink.pool.is_pooled.store(true, Ordering::Relaxed);
-            let what = "statements of one delivery were carried out by several processes of the server, as behind a pooler: \
-                        trying again, and waiting for the server's disk with each";
+            self.connection.pool.is_pooled.store(true, Ordering::Relaxed);
+            let what = "several processes of the server executed the statements of one delivery, as happens behind a pooler: \
+                        retrying, and waiting for the server's disk after each statement";
             return Err(SinkError::away(what.to_owned()).into());
         }
         if !has_moved {
-            return Err(sink.why_unmoved(connection, delivery, step.after).await.into());
+            return Err(self.why_unmoved(step.after).await.into());
         }
         self.position = step.position();
         Ok(())
+    }
+
+    /// Why a statement has not moved the lane from the expected position.
+    async fn why_unmoved(&self, expected: Option<Offset>) -> SinkError {
+        let Delivery { lane, epoch, .. } = self.delivery;
+        let (settings, ours) = (&self.connection.pool.settings, bigint(*epoch));
+        match self.connection.row_of(lane).await {
+            Ok((_, later)) if ours != 0 && later > ours => overtaken(lane, *epoch, &settings.progress()),
+            Ok((found, _)) => displaced(&settings.progress_name(), &found, expected),
+            Err(refusal) => refusal.error,
+        }
     }
 
     fn undelivered(&self, error: SinkError) -> Undelivered {
@@ -238,30 +239,33 @@ impl<'a> Writer<'a> {
     }
 }
 
-impl Sender<'_> {
-    /// Sends a statement that writes rows of one lane and its position.
-    async fn insert(self, Step { after, through, waits }: Step, rows: &[Row]) -> Result<StatementResult, Error> {
-        let Self { sink: Postgres { settings, statements, .. }, connection, delivery } = self;
-        let (columns, Delivery { lane, epoch, .. }) = (cells::columns(rows), delivery);
-        let (channel, sink) = (lane.channel.id.0, &*lane.sink);
-        let (through, epoch, after) = (through.get(), bigint(*epoch), after.map(Offset::get));
-        let note = json!({"channel": &*lane.channel.name, "sink": sink, "through": through}).to_string();
-        let mut parameters: Vec<Parameter<'_>> = vec![
-            (&channel as _, Type::UUID),
-            (&sink as _, Type::TEXT),
-            (&through as _, Type::INT8),
-            (&epoch as _, Type::INT8),
-            (&after as _, Type::INT8),
-            (&waits as _, Type::BOOL),
-        ];
-        parameters.extend(columns.iter().map(|(column, kind)| (column as _, kind.clone())));
-        if let Some(notified) = &settings.notify {
-            parameters.extend([(notified as _, Type::TEXT), (&note as _, Type::TEXT)] as [Parameter<'_>; 2]);
-        }
-        let answer = connection.send(&statements.insert, &parameters).await?;
-        let row = answer.first().expect("a query without a table gives one row");
-        Ok((row.get::<_, i64>(0) > 0, row.get(1)))
+/// Sends a statement that writes rows of one lane and its position.
+async fn insert(
+    connection: &Borrowed<'_>,
+    delivery: &Delivery<'_>,
+    Step { after, through, waits }: Step,
+    rows: &[Row],
+) -> Result<StatementResult, Error> {
+    let Pool { settings, statements, .. } = connection.pool;
+    let (columns, Delivery { lane, epoch, .. }) = (cells::columns(rows), delivery);
+    let (channel, sink) = (lane.channel.id.0, &*lane.sink);
+    let (through, epoch, after) = (through.get(), bigint(*epoch), after.map(Offset::get));
+    let note = json!({"channel": &*lane.channel.name, "sink": sink, "through": through}).to_string();
+    let mut parameters: Vec<Parameter<'_>> = vec![
+        (&channel as _, Type::UUID),
+        (&sink as _, Type::TEXT),
+        (&through as _, Type::INT8),
+        (&epoch as _, Type::INT8),
+        (&after as _, Type::INT8),
+        (&waits as _, Type::BOOL),
+    ];
+    parameters.extend(columns.iter().map(|(column, kind)| (column as _, kind.clone())));
+    if let Some(notified) = &settings.notify {
+        parameters.extend([(notified as _, Type::TEXT), (&note as _, Type::TEXT)] as [Parameter<'_>; 2]);
     }
+    let answer = connection.send(&statements.insert, &parameters).await?;
+    let row = answer.first().expect("a query without a table gives one row");
+    Ok((row.get::<_, i64>(0) > 0, row.get(1)))
 }
 
 /// Splits rows into ranges for one statement each. The last range comes first.

@@ -1,4 +1,4 @@
-//! The open database, and writing to it.
+//! The open database: writes to it, and closes it if its file was moved or replaced.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
@@ -24,13 +24,13 @@ pub(super) const BUSY: Duration = Duration::from_secs(5);
 /// Upkeep runs after this many rows.
 const LOOK_AFTER: usize = 1_000;
 
-/// After this time without a delivery the log is written into the main file.
+/// After this time without a delivery, the write-ahead log is written into the main file.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// The permissions of a new database, reduced by the umask. A file sink uses the same permissions.
 const MODE: u32 = 0o640;
 
-/// The database, opened when it is needed.
+/// The database. It is opened when it is needed.
 pub(super) struct Database {
     pub(super) settings: Arc<SqliteSettings>,
     pub(super) statements: Statements,
@@ -38,9 +38,9 @@ pub(super) struct Database {
     open: Option<OpenDatabase>,
     /// When upkeep runs next.
     pub(super) upkeep_at: Option<Instant>,
-    /// How many rows were written since upkeep was last scheduled by rows.
+    /// How many rows were written since upkeep was last scheduled because of [`LOOK_AFTER`].
     written: usize,
-    /// When to write the log into the main file, unless a delivery arrives before.
+    /// When to write the log into the main file, unless a delivery arrives earlier.
     rest_at: Option<Instant>,
 }
 
@@ -144,7 +144,7 @@ impl Database {
                 Ok(true) => None,
                 Ok(false) => Some(SinkError::away(format!(
                     "{} was moved or replaced, and the rows in its log cannot be written into the moved file while another \
-                     program reads it: end its transaction",
+                     program reads it: end the transaction of that program",
                     path.display()
                 ))),
                 Err(error) => {
@@ -168,7 +168,8 @@ impl Database {
         Ok(())
     }
 
-    /// Closes a file whose content was replaced. The log belongs to the previous content, and is not written into the file.
+    /// Closes a file whose content was replaced. The log belongs to the previous content, so it is removed and not written
+    /// into the file.
     fn discard(&mut self) -> Result<(), SinkError> {
         let Some(open) = self.open.take() else { return Ok(()) };
         let path = &self.settings.path;
@@ -178,7 +179,7 @@ impl Database {
         }
         drop(open.connection);
         open.files.remove_log();
-        warn!(path = %path.display(), "the content of the database was replaced while it was open: it is read again");
+        warn!(path = %path.display(), "the content of the database was replaced while it was open: opening it again");
         Ok(())
     }
 
@@ -196,13 +197,13 @@ impl Database {
         }
     }
 
-    /// Writes the log into the main file. The file is then complete, so that copying or moving it alone loses nothing. A
-    /// reader may prevent this.
+    /// Writes the log into the main file. The main file is then complete, so that copying or moving it alone loses nothing.
+    /// Another program that reads the database may prevent this.
     fn empty_log(&mut self) {
         // If this fails, the next delivery reports it.
         drop(self.close_changed());
         let Some(open) = self.open.as_mut().filter(|open| open.files.is_at_path()) else { return };
-        // Events that arrive meanwhile must not wait for a reader.
+        // Events that arrive meanwhile must not wait until another program has finished reading.
         let set = |busy| open.connection.busy_timeout(busy);
         let emptied = set(Duration::ZERO).and_then(|()| checkpoint(&open.connection)).and_then(|_| set(BUSY));
         open.files.note();
@@ -214,7 +215,7 @@ impl Database {
     pub(super) fn end(&mut self) {
         if let Err(error) = self.close() {
             let path = self.settings.path.display();
-            error!(%path, error = %Chain(&error), "the database was moved, and its last rows are only in the log at its path: move the log to the moved file, with -wal at its end");
+            error!(%path, error = %Chain(&error), "the database was moved, and its last rows are only in the log at the old path: move the log next to the moved file, and name it like that file with -wal at the end");
         }
     }
 
@@ -240,7 +241,7 @@ fn open(settings: &SqliteSettings) -> Result<Connection, SqliteError> {
     let journal = connection.query_row("pragma journal_mode = wal", [], |row| row.get::<_, String>(0))?;
     if journal != "wal" {
         return Err(SqliteError::Other(SinkError::unusable(format!(
-            "the file system of {} takes no log written ahead, as one of the network: put the database on a local disk",
+            "the file system of {} does not support a write-ahead log, as is common on a network: put the database on a local disk",
             settings.path.display()
         ))));
     }
@@ -267,8 +268,8 @@ fn carry_out(
     Ok(done)
 }
 
-/// Writes the log into the main file and empties the log. Returns whether the whole log was written, which a reader may
-/// prevent.
+/// Writes the log into the main file and empties the log. Returns whether the whole log was written. Another program that
+/// reads the database may prevent this.
 fn checkpoint(connection: &Connection) -> rusqlite::Result<bool> {
     connection.query_row("pragma wal_checkpoint(truncate)", [], |row| Ok(row.get::<_, i64>(0)? == 0))
 }

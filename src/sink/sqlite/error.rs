@@ -48,7 +48,7 @@ pub(super) fn of(error: &rusqlite::Error, path: &Path) -> SinkError {
             (Fault::Event, "a constraint or a trigger that was added to the table refuses this event")
         }
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            (Fault::Target, "another program holds it locked: end its transaction")
+            (Fault::Target, "another program has locked it: end the transaction of that program")
         }
         Some(ErrorCode::DiskFull) => (Fault::Operator, "make room on its file system, or set keep_for or keep_size"),
         Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => (
@@ -57,10 +57,10 @@ pub(super) fn of(error: &rusqlite::Error, path: &Path) -> SinkError {
         ),
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => (
             Fault::Operator,
-            "it is damaged or no SQLite database: move it away, and a new one is made; `sqlite3 FILE .recover` reads what \
-             is left, and `channeld replay` delivers the rest again",
+            "it is damaged or not an SQLite database: move it away, and channeld creates a new one; `sqlite3 FILE .recover` \
+             reads the remaining rows, and `channeld replay` delivers the lost events again",
         ),
-        Some(ErrorCode::SystemIoFailure) => (Fault::Operator, "look at its disk and at the system's log"),
+        Some(ErrorCode::SystemIoFailure) => (Fault::Operator, "check its disk and the system's log"),
         _ => (Fault::Operator, "was its table changed? `channeld check --connect` shows the difference"),
     };
     let message = format!("writing to {path}: {error}; {advice}");
@@ -70,8 +70,8 @@ pub(super) fn of(error: &rusqlite::Error, path: &Path) -> SinkError {
 /// The failure to open a file or a directory.
 pub(super) fn opening(error: &io::Error, path: &Path) -> SinkError {
     let advice = match error.kind() {
-        io::ErrorKind::NotFound => "; make its directory",
-        io::ErrorKind::PermissionDenied => "; it and its directory must be channeld's to write",
+        io::ErrorKind::NotFound => "; create its directory",
+        io::ErrorKind::PermissionDenied => "; channeld must be able to write to it and to its directory",
         _ => "",
     };
     SinkError::unusable(format!("opening {}: {error}{advice}", path.display()))

@@ -1,21 +1,22 @@
 //! The files of a database: the main file, and beside it the log (`-wal`) and the log's index (`-shm`).
 //!
 //! SQLite finds the log by the path of the database, and uses any log that it finds there. If the main file is moved or
-//! replaced, the log stays. Its rows are then missing in the moved file, and mixed into the file that replaced it.
+//! replaced, the log stays at the path. The rows in the log are then missing in the moved file, and SQLite would mix them
+//! into the file that is at the path now.
 //!
 //! # Invariants
 //!
 //! * **A log belongs to one file.** Before a main file is closed because it is no longer at its path, the log is written into
 //!   it and removed. A database is not opened if the log at its path is known to belong to another file.
-//! * **Only SQLite changes the main file.** If its content was replaced in place, the log is about content that is gone,
-//!   and is removed.
+//! * **Only SQLite changes the main file.** If another program has replaced the content in place, the log belongs to content
+//!   that no longer exists, and is removed.
 //!
-//! While the database is open, a file beside it (`-owner`) notes to which main file the log belongs, for the start after a
-//! crash. A backup that is copied over the main file in place after a crash cannot be recognized: the log must be removed
-//! by hand.
+//! While the database is open, a file beside it (`-owner`) names the main file to which the log belongs. The start after a
+//! crash reads it. If a backup is copied over the main file in place after a crash, this cannot be recognized: an operator
+//! must remove the log.
 
 use std::ffi::OsString;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -23,9 +24,7 @@ use std::time::SystemTime;
 
 use super::error;
 use crate::SinkError;
-
-/// The device and inode number of a file.
-pub(super) type Identity = (u64, u64);
+use crate::system::{Identity, identity, identity_at};
 
 /// The length of a main file's header.
 const HEADER: usize = 100;
@@ -46,14 +45,14 @@ pub(super) struct Files {
     seen: Option<FileState>,
 }
 
-/// The main file and the log as they were after the last use.
+/// The state of the main file and the log after the last use.
 struct FileState {
     modified: SystemTime,
     bytes: u64,
     header: [u8; HEADER],
     /// The log's number of frames, its salts and its checksums.
     log: [u8; 48],
-    /// How many frames were copied into the main file, and how many a checkpoint was going to copy.
+    /// How many frames were copied into the main file, and how many the last checkpoint intended to copy.
     copied: [u32; 2],
 }
 
@@ -61,7 +60,7 @@ impl Files {
     /// The files of a database that was just opened through `main`, and whose log exists.
     pub(super) fn of(path: &Path, main: File) -> Result<Self, SinkError> {
         let failure = |error| error::opening(&error, path);
-        let identity = identity_of(&main.metadata().map_err(failure)?);
+        let identity = identity(&main.metadata().map_err(failure)?);
         let [log_identity, index_identity] = ["-wal", "-shm"].map(|suffix| identity_at(&beside(path, suffix)));
         let index = File::open(beside(path, "-shm")).map_err(failure)?;
         let files = Self { path: path.to_owned(), main, index, identity, log_identity, index_identity, seen: None };
@@ -84,14 +83,14 @@ impl Files {
         self.main.metadata().is_ok_and(|main| main.nlink() == 0)
     }
 
-    /// Notes the state of the files after SQLite has used them.
+    /// Stores the state of the files after SQLite has used them.
     pub(super) fn note(&mut self) {
         self.seen = FileState::of(&self.main, &self.index).ok();
     }
 
     /// Whether the content of the main file was replaced since [`note`](Self::note). A write by SQLite itself always
-    /// changes the log's index too. If the log has rows that are not in the main file, a changed modification time is not
-    /// enough evidence, because the log would be removed.
+    /// changes the log's index too. A changed modification time is enough evidence only if all rows of the log are in the
+    /// main file, because the log will be removed.
     pub(super) fn is_overwritten(&self) -> bool {
         let (Some(seen), Ok(now)) = (&self.seen, FileState::of(&self.main, &self.index)) else { return false };
         let is_other = now.bytes != seen.bytes || now.header != seen.header;
@@ -134,7 +133,7 @@ impl FileState {
     }
 }
 
-/// The number at this index of the log's index.
+/// The number at position `at` of the log's index.
 fn number(index: &[u8], at: usize) -> u32 {
     index[at..at + 4].try_into().map_or(0, u32::from_ne_bytes)
 }
@@ -150,7 +149,7 @@ pub(super) fn check_log(path: &Path) -> Result<(), SinkError> {
         (None, _) => true,
         (Some(_), None) => false,
         (Some(main), Some((its_main, its_log))) => {
-            let [main, log] = [main, log].map(|file| written(Some(identity_of(&file))));
+            let [main, log] = [main, log].map(|file| written(Some(identity(&file))));
             its_log == log && its_main != main
         }
     };
@@ -159,8 +158,9 @@ pub(super) fn check_log(path: &Path) -> Result<(), SinkError> {
     }
     let path = path.display();
     Err(SinkError::unusable(format!(
-        "{path}-wal has rows of another file: {path} was moved or replaced while they were only there; if you have that \
-         file, move {path}-wal beside it, under its name with -wal at the end; otherwise remove {path}-wal and {path}-shm"
+        "{path}-wal has rows of another file: {path} was moved or replaced before these rows were written into it; if you \
+         have the other file, move {path}-wal next to it, and name it like that file with -wal at the end; otherwise remove \
+         {path}-wal and {path}-shm"
     )))
 }
 
@@ -169,14 +169,6 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
     name.into()
-}
-
-fn identity_at(path: &Path) -> Option<Identity> {
-    fs::metadata(path).ok().map(|found| identity_of(&found))
-}
-
-fn identity_of(found: &Metadata) -> Identity {
-    (found.dev(), found.ino())
 }
 
 fn written(identity: Option<Identity>) -> String {

@@ -1,9 +1,9 @@
 //! The unique index that identifies an event, and how the key of older versions is replaced.
 //!
 //! Older versions created the table with `unique (channel_id, event_offset)`. If two events had one offset, the second was
-//! not written. SQLite cannot drop a constraint of a table, and a copy of the table needs its size twice over in a database
-//! that may fill its disk. The constraint is therefore turned into an ordinary index by editing the schema, as SQLite's
-//! documentation of `alter table` describes, and then dropped. No row changes, and the table always has a unique index.
+//! not written. SQLite cannot drop a constraint of a table, and a copy of the table could fill the disk. Therefore the
+//! constraint is turned into an ordinary index by editing the schema, as SQLite's documentation of `alter table` describes.
+//! The index is then dropped. No row changes, and the table always has a unique index.
 
 use rusqlite::{Connection, Transaction};
 use tracing::info;
@@ -37,7 +37,7 @@ pub(super) fn create(table: &str) -> String {
 #[derive(Debug)]
 pub(super) struct OldKey {
     name: String,
-    /// `c` if `create index` made it, `u` if a constraint of the table made it.
+    /// `c` if `create index` created the index, `u` if a constraint of the table did.
     origin: String,
 }
 
@@ -59,7 +59,7 @@ pub(super) fn replace(transaction: &Transaction<'_>, settings: &SqliteSettings) 
     for key in old(transaction, table)? {
         let name = if key.origin == "c" { key.name } else { into_index(transaction, table, &key.name)? };
         transaction.execute_batch(&format!("drop index {}", quoted(&name)))?;
-        info!(table, "two events at one offset are both kept from now on: the table's key was replaced");
+        info!(table, "the key of the table was replaced: two events at one offset are both stored from now on");
     }
     Ok(())
 }
@@ -73,7 +73,8 @@ fn into_index(transaction: &Transaction<'_>, table: &str, automatic: &str) -> Re
     let Some((before, after)) = made.split_once(CONSTRAINT) else {
         return Err(SqliteError::Other(SinkError::unusable(format!(
             "table {table} is unique over (channel_id, event_offset), so that of two events at one offset the second would be \
-             lost, and its definition was changed: make the table again without that key"
+             lost; channeld cannot remove this key, because another program changed the definition of the table: create \
+             the table again without this key"
         ))));
     };
     let version: i64 = transaction.query_row("pragma schema_version", [], |row| row.get(0))?;
@@ -89,7 +90,7 @@ fn into_index(transaction: &Transaction<'_>, table: &str, automatic: &str) -> Re
                 [automatic, &named, &index],
             )
         });
-    // This makes this connection read the schema again. Other connections read it again because its version has changed.
+    // `reset` makes this connection read the schema again. Other connections read it again because of the new version.
     transaction.execute_batch(&format!("pragma schema_version = {}; pragma writable_schema = reset", version + 1))?;
     changed?;
     Ok(named)

@@ -25,7 +25,7 @@ pub(super) enum Work {
     },
 }
 
-/// The state of the lane in the table, or how many rows were written and why no more.
+/// The state of the lane in the table, or the number of rows that were written and the error that prevented the others.
 pub(super) type LaneResult = Result<Resumed, Undelivered>;
 
 impl Work {
@@ -49,7 +49,7 @@ impl Statements {
         match work {
             Work::Resume(recorded) => {
                 let position = self.take_over(connection, recorded)?;
-                let held = self.with_rows(connection, recorded.lane.channel.id, &recorded.owed)?;
+                let held = self.with_rows(connection, recorded.lane.channel.id, &recorded.pending)?;
                 Ok(Resumed { position, held })
             }
             Work::Deliver { lane, epoch, after, through, rows } => {
@@ -70,7 +70,7 @@ impl Statements {
         let found = self.position_under(connection, lane, *epoch)?;
         let (channel, epoch) = (lane.channel.id.to_string(), number(*epoch));
         if confirmed.is_some() {
-            // This changes nothing if the lane has no row.
+            // The statement changes nothing if the lane has no row.
             connection.execute(&self.claim, params![channel, lane.sink, epoch])?;
             return Ok(found);
         }
@@ -78,7 +78,7 @@ impl Statements {
         Ok(Position::At(*through))
     }
 
-    /// The lane's position, unless a later lease has the lane.
+    /// The lane's position. Fails if the table has a later epoch of the lane.
     fn position_under(&self, connection: &Connection, lane: &LaneRef, epoch: u64) -> Result<Position, SqliteError> {
         let (position, later) = self.position(connection, lane)?;
         // A lease that is not shared has epoch 0 and is always valid.
@@ -134,7 +134,7 @@ fn number(epoch: u64) -> i64 {
     i64::try_from(epoch).unwrap_or(i64::MAX)
 }
 
-/// Ids, times and hashes are written as in the record.
+/// Ids, times and hashes have the same form as in the record.
 impl ToSql for Cell {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(match self {

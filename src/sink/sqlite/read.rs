@@ -15,6 +15,7 @@ use super::database::BUSY;
 use super::error::{self, SqliteError};
 use super::schema::{Statements, columns, lacking};
 use super::{SqliteSettings, files, key};
+use crate::system::directory_of;
 use crate::table::quoted;
 use crate::{LaneRef, Oldest, Position, SinkError};
 use proof::event::{ChannelId, EventId, EventKey, Offset};
@@ -22,8 +23,7 @@ use proof::event::{ChannelId, EventId, EventKey, Offset};
 pub(super) fn probe(settings: &SqliteSettings) -> Result<String, SinkError> {
     let (path, table) = (&*settings.path, &settings.table);
     let may = |path: &Path, right| access(path, right).map_err(|error| error::opening(&io::Error::from(error), path));
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    may(directory, Access::WRITE_OK | Access::EXEC_OK)?;
+    may(directory_of(path), Access::WRITE_OK | Access::EXEC_OK)?;
     let missing = || "it does not exist yet and will be created".to_owned();
     let size = match fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {

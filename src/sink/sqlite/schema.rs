@@ -9,10 +9,12 @@ use crate::SinkError;
 use crate::settings::Search;
 use crate::table::{self, COLUMNS, Column, joined, names, progress, quoted, searched};
 
-/// Settings of a new database. They do not change an existing one. Free pages can be returned to the file system.
+/// Settings of a new database. They have no effect on an existing one. With `auto_vacuum = incremental`, free pages can be
+/// returned to the file system.
 pub(super) const BEFORE_THE_LOG: &str = "pragma page_size = 16384; pragma auto_vacuum = incremental;";
 
-/// A cache of 8 MiB. A log that grew because of a long-running reader is truncated.
+/// Settings of a connection: a cache of 8 MiB, and a log that is truncated to 64 MiB after a long-running reader has made it
+/// longer.
 pub(super) const AFTER_THE_LOG: &str =
     "pragma synchronous = full; pragma cache_size = -8192; pragma journal_size_limit = 67108864;";
 
@@ -21,7 +23,7 @@ pub(super) struct Statements {
     pub(super) progress_table: String,
     /// The lane's position and epoch.
     pub(super) position: String,
-    /// Sets the lane's position exactly.
+    /// Takes the lane over and sets its position, also to a lower one.
     pub(super) adopt: String,
     /// Takes the lane over and changes nothing else.
     pub(super) claim: String,
@@ -178,7 +180,7 @@ fn prepare_index(transaction: &Transaction<'_>, settings: &SqliteSettings) -> ru
     if let Some(wanted) = wanted {
         transaction.execute_batch(&wanted)?;
         let filled = transaction.execute(&fill(table), [])?;
-        info!(table = %index, rows = filled, "full-text index made");
+        info!(table = %index, rows = filled, "full-text index created");
     }
     Ok(())
 }

@@ -68,7 +68,7 @@ impl Fixture {
 
 fn recorded(epoch: u64, through: i64) -> Recorded {
     let (lane, through) = (lane(&channel(1)), Some(offset(through)));
-    Recorded { lane, epoch, through, owed: BTreeSet::new(), confirmed: None }
+    Recorded { lane, epoch, through, pending: BTreeSet::new(), confirmed: None }
 }
 
 fn key(message: &Message) -> EventKey {
@@ -106,7 +106,7 @@ async fn deliver(sink: &Sqlite, channel: &ChannelRef, messages: &[Message]) -> R
     let position = sink.position(&lane).await.map_err(|error| Undelivered::after(0, error))?;
     let after = if let Position::At(after) = position { after } else { None };
     if let Position::Missing(_) = position {
-        let begin = Recorded { lane, epoch: 1, through: None, owed: BTreeSet::new(), confirmed: None };
+        let begin = Recorded { lane, epoch: 1, through: None, pending: BTreeSet::new(), confirmed: None };
         sink.resume(&begin).await.map_err(|error| Undelivered::after(0, error))?;
     }
     deliver_after(sink, channel, after, messages).await
@@ -124,12 +124,12 @@ async fn repeated_events_are_stored_once_and_the_position_never_decreases() {
     assert_eq!(place.numbers(through), [5, 2]);
     deliver(&sink, &channel(1), &records(&channel(1), [3])).await.unwrap();
     assert_eq!(place.numbers(through), [5, 2]);
-    let owed = [2, 4].map(|number| key(&record(&channel(1), number))).into();
-    let held = sink.resume(&Recorded { owed, ..recorded(1, 5) }).await.unwrap();
+    let pending = [2, 4].map(|number| key(&record(&channel(1), number))).into();
+    let held = sink.resume(&Recorded { pending, ..recorded(1, 5) }).await.unwrap();
     assert_eq!(held.held, [key(&record(&channel(1), 2))].into(), "only pending events are returned");
     drop(sink);
     let left = std::fs::read_dir(place.directory.path()).unwrap().count();
-    assert_eq!(left, 1, "one file, once it is closed");
+    assert_eq!(left, 1, "only the main file is left after closing");
 }
 
 #[tokio::test]
@@ -204,11 +204,11 @@ async fn a_moved_file_is_recreated_and_a_foreign_table_refused() {
     assert!(sink.probe().await.unwrap_err().to_string().contains("has no column channel_id"));
     place.reader().execute_batch("drop table \"order\"").unwrap();
     deliver(&sink, &channel(1), &records(&channel(1), [3])).await.unwrap();
-    assert_eq!(place.offsets(), [3], "a table that was dropped is made anew");
+    assert_eq!(place.offsets(), [3], "a table that was dropped is created again");
     place.reader().execute_batch("alter table \"order\" drop column proof").unwrap();
     deliver(&sink, &channel(1), &records(&channel(1), [4])).await.unwrap_err();
     deliver(&sink, &channel(1), &records(&channel(1), [4])).await.unwrap();
-    assert_eq!(place.offsets(), [3, 4], "a column that was dropped too");
+    assert_eq!(place.offsets(), [3, 4], "a column that was dropped is created again");
 }
 
 #[tokio::test]
@@ -295,7 +295,7 @@ async fn unused_space_is_mostly_released() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let rows = place.numbers("select count(*) from \"order\"")[0];
-    assert!((2..=5).contains(&rows), "{rows} rows are 4 MiB");
+    assert!((2..=5).contains(&rows), "{rows} rows are left in 4 MiB");
     let after = place.numbers("select page_count from pragma_page_count")[0];
     assert!(after < 2_600, "{after} of {before} pages");
 }

@@ -76,8 +76,8 @@ fn delete(connection: &mut Connection, settings: &SqliteSettings, statements: &S
     Ok(over.len() == AT_ONCE || excess > 0 && !over.is_empty() || over.is_empty() && free > FREE_PAGES + GIVEN_BACK)
 }
 
-/// The ids of the oldest rows that must be deleted: rows that are too old, and further rows until all of them together have
-/// `excess` bytes of records.
+/// The ids of the oldest rows that must be deleted. These are the rows that are too old, and further rows until the records
+/// of all these rows together have `excess` bytes.
 fn over(
     transaction: &Transaction<'_>,
     settings: &SqliteSettings,

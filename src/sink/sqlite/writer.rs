@@ -42,7 +42,7 @@ impl Writer {
         answer.unwrap_or_else(|ended| Err(Undelivered::after(0, ended)))
     }
 
-    /// Closes the file, and opens the file that is now at the path.
+    /// Closes the open file, and opens the file that is now at the path.
     pub(super) async fn reopen(&self) -> Result<(), SinkError> {
         self.ask(Job::Reopen).await?
     }

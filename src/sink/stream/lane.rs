@@ -1,15 +1,15 @@
 //! One lane of a stream: its claim, its position, and the events in the stream that the state does not record as delivered.
 //!
-//! The lane decides which events are appended, and with which position. A [`Log`] carries this out for one kind of server.
+//! The lane decides which events are appended, and with which position. A [`Log`] appends them, for one kind of server.
 //!
 //! # Invariants
 //!
-//! * **Nothing is appended without a claim.** A delivery uses up the claim, and the lane has it again only if the delivery
-//!   succeeded. If the delivery failed, or its future was dropped, it may have reached the server. The lane then resumes and
-//!   claims again. Earlier appends no longer have an effect after that, and the position shows whether they had one.
+//! * **Nothing is appended without a claim.** A delivery removes the claim, and restores it only if the delivery succeeded.
+//!   If the delivery failed, or its future was dropped, its events may have reached the server. The lane then resumes and
+//!   claims again. After the new claim, earlier appends can no longer take effect, and the position shows whether they did.
 //! * **One position.** A delivery begins only if the stream has the position that the caller expects.
-//! * **Never its neighbors.** If an event is refused, the position covers all events before it, and only this event is
-//!   reported.
+//! * **A refusal concerns one event.** If an event is too large, or the stream does not accept it, the position covers all
+//!   events before it, and only this event is reported.
 
 use std::collections::{BTreeSet, HashMap};
 use std::mem;
@@ -38,18 +38,15 @@ pub(crate) trait Log: Send + Sync {
     /// Logged if events are skipped because a crash or a failure preceded their commit.
     const HOLDS: &str;
 
-    /// Reads the lane's position without taking the lane over.
-    async fn position(&mut self) -> Result<LanePosition, SinkError>;
-
-    /// Takes the lane over: the server refuses earlier owners from then on, also requests that they have already sent. If no
+    /// Takes the lane over. From then on the server refuses earlier owners, and also requests that they sent before. If no
     /// position is confirmed, the recorded cursor becomes the position.
     ///
     /// # Errors
     /// [`SinkError::Overtaken`] if this process had the lane under the same lease, and another instance has claimed it since.
     async fn claim(&mut self, recorded: &Recorded) -> Result<ClaimedPosition, SinkError>;
 
-    /// Finds unrecorded events of the lane: everywhere, or at least after the position that was claimed, if the server can
-    /// have events there that the position does not cover.
+    /// Finds unrecorded events of the lane. If `everywhere` is false, only the part of the stream after the claimed position
+    /// is searched, and only if this server can have events there that the position does not cover.
     async fn search(&mut self, everywhere: bool, unrecorded: &Unrecorded) -> Result<UnrecordedEvents, SinkError>;
 
     /// Checks whether events can be appended to this position. Called once before each delivery.
@@ -58,7 +55,6 @@ pub(crate) trait Log: Send + Sync {
     /// Reads the settings of the stream again, because an operator may have changed them.
     async fn refresh(&mut self) -> Result<(), SinkError>;
 
-    /// The most that is appended at once.
     fn limits(&self) -> Limits;
 
     /// Prepares an event. Returns it with its size in bytes.
@@ -93,7 +89,7 @@ pub(crate) struct UnrecordedEvents {
     pub(crate) earlier: BTreeSet<EventKey>,
 }
 
-/// The most that is appended at once. One event may be larger.
+/// The limits of one append. An event that is larger than `bytes` is appended alone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) events: usize,
@@ -151,9 +147,9 @@ struct Chunk<E> {
     events: Vec<E>,
     /// The keys of the events, and their indices among the messages of the delivery.
     keys: Vec<(usize, EventKey)>,
-    /// When these are in the stream, all messages before this index are.
+    /// Once the events of this chunk are in the stream, it contains all messages before this index.
     end: usize,
-    /// Why the message at `end` can never be appended, if so.
+    /// The error if the stream does not accept the message at `end`.
     unfit: Option<SinkError>,
 }
 
@@ -204,7 +200,7 @@ impl<L: Log> Lane<L> {
         Ok(())
     }
 
-    /// Counts in `settled` how many of the first messages are in the stream and covered by the position.
+    /// Sets `settled` to the number of first messages that are in the stream and covered by the position, also if it fails.
     async fn append(&mut self, delivery: &Delivery<'_>, settled: &mut usize) -> Result<(), SinkError> {
         if !mem::take(&mut self.is_claimed) || self.position.through != delivery.after {
             return Err(self.log.displaced());
@@ -243,7 +239,7 @@ impl<L: Log> Lane<L> {
                 Appended::Held(there) => there,
                 Appended::Refused { at, error } => {
                     let Some(at) = at.or((keys.len() == 1).then_some(0)) else {
-                        // Smaller parts show which event is refused.
+                        // Appending smaller parts shows which event is refused.
                         most = keys.len().div_ceil(2);
                         continue;
                     };

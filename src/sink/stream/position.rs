@@ -11,7 +11,8 @@ use proof::event::{ChannelId, EventId, EventKey, Offset};
 /// The format that this version writes. Format 0 had neither `through` nor `ids`.
 const FORMAT: u8 = 1;
 
-/// More events than any delivery has. It bounds the memory for a position that no lane has written.
+/// The most events that are read from a position. No delivery has more. The limit bounds the memory for a position that
+/// another program has written.
 const MAX_EVENTS: usize = 10_000;
 
 /// The cursor of a lane, and the events that it delivered last.
@@ -19,11 +20,11 @@ const MAX_EVENTS: usize = 10_000;
 pub(crate) struct Position {
     #[serde(default)]
     format: u8,
-    /// The channel's name. It is only informative.
+    /// The channel's name. No code reads it.
     channel: String,
     channel_id: ChannelId,
     sink: String,
-    /// The epoch of the lease under which it was written. It is only informative.
+    /// The epoch of the lease under which the position was written. No code reads it.
     pub(crate) epoch: u64,
     /// Identifies the last delivery.
     pub(crate) delivery: Uuid,
@@ -59,8 +60,8 @@ impl Position {
         }
     }
 
-    /// The position with which a claim continues: the position in the stream, with the recorded cursor if no position is
-    /// confirmed. `None` if the stream has no position although one is confirmed.
+    /// The position with which a lane continues after a claim. If a position is confirmed, it is the position in the stream,
+    /// or `None` if the stream has none. Otherwise the recorded cursor replaces the cursor in the stream's position.
     pub(crate) fn adopted(known: Option<Self>, recorded: &Recorded) -> Option<Self> {
         if recorded.confirmed.is_some() {
             return known;
@@ -100,13 +101,15 @@ impl Position {
         Self { offsets: ranges(events.iter().map(|key| key.offset)), ids, ..self }
     }
 
-    /// The position with only these events named. The other events that it named count as delivered before.
+    /// The position, naming only these events. The other events that it named count as delivered before the last delivery.
     pub(crate) fn keeping(&self, events: &BTreeSet<EventKey>) -> Self {
-        let is_dropped =
-            |offset: &Offset| events.range(EventKey::first_at(*offset)..=EventKey::last_at(*offset)).next().is_none();
-        let dropped = self.offsets().into_iter().rev().find(is_dropped);
+        let dropped = self.offsets().into_iter().rev().find(|offset| !has_offset(events, *offset));
         Self { prior: dropped.max(self.prior), ..self.clone() }.with(events)
     }
+}
+
+pub(super) fn has_offset(events: &BTreeSet<EventKey>, offset: Offset) -> bool {
+    events.range(EventKey::first_at(offset)..=EventKey::last_at(offset)).next().is_some()
 }
 
 /// Offsets in ascending order as ranges that include both ends.
@@ -146,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_position_of_the_older_format_means_its_highest_offset() {
+    fn the_highest_offset_of_the_older_format_becomes_the_cursor() {
         let old = json!({"channel": "c", "channel_id": Uuid::nil(), "sink": "s", "epoch": 1, "delivery": Uuid::nil(),
             "prior": 20, "offsets": [[3, 4], [7, 7]]});
         let read = Position::read(old).unwrap();
@@ -164,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_no_longer_named_counts_as_delivered() {
+    fn an_event_that_is_no_longer_named_counts_as_delivered() {
         let all = position(&BTreeSet::from([key(1, 1), key(2, 2), key(3, 3)]));
         let (kept, none) = (BTreeSet::from([key(2, 2), key(3, 3)]), BTreeSet::new());
         assert_eq!((all.keeping(&kept).prior, all.keeping(&kept).events()), (Some(offset(1)), kept));
@@ -174,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unwritten_position_takes_no_memory() {
+    fn the_events_read_from_a_position_are_bounded() {
         let huge = Position { offsets: vec![(offset(1), offset(i64::MAX))], ..Position::default() };
         assert_eq!(huge.offsets().len(), MAX_EVENTS);
     }

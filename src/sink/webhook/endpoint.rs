@@ -2,7 +2,6 @@
 //! compressed, traced and counted.
 
 use std::error::Error;
-use std::fmt;
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -34,8 +33,9 @@ pub struct Webhook {
     /// Like `client`, but opens a new connection for each request.
     fresh: Client,
     pub(super) settings: WebhookSettings,
+    /// Whether the endpoint has asked for a client certificate.
     asked: Arc<AtomicBool>,
-    /// Whether the endpoint has ever answered. If so, it accepts our connections.
+    /// Whether the endpoint has ever answered, and so accepts connections of this sink.
     answered: AtomicBool,
     /// The maximum size of a batch, in bytes: as configured, or half of a batch that the endpoint refused for its size.
     pub(super) largest: AtomicUsize,
@@ -54,7 +54,7 @@ pub(super) struct Post<'a> {
 
 pub(super) struct Offer<'a> {
     pub(super) lane: &'a LaneRef,
-    /// Whether the turn that the offer waited for is still unused. The first request uses it and does not wait again.
+    /// Whether the first request is still to be sent. It does not wait for a turn, because the offer has waited for one.
     has_turn: AtomicBool,
 }
 
@@ -107,7 +107,7 @@ impl Webhook {
         outcome
     }
 
-    /// Posts a body, and once more with a new access token after a 401. Returns the response and the token.
+    /// Posts a body. After a 401, posts it once more with a new access token. Returns the response and the token.
     pub(super) async fn answer(
         &self,
         offer: &Offer<'_>,
@@ -156,7 +156,7 @@ impl Webhook {
     }
 
     pub(super) fn no_answer(&self, error: reqwest::Error) -> Refusal {
-        // A possible reason why the endpoint refuses our connections. It is ruled out once the endpoint has answered.
+        // The endpoint may refuse connections because of the client certificate. Once it has answered, this is ruled out.
         let suspicion = self.suspicion().filter(|_| !self.answered.load(Ordering::Relaxed));
         let suspicion = suspicion.filter(|_| response::is_perhaps_refused(&error));
         let (mut message, mut fault) = response::unanswered(error, self.settings.timeout, "could not send the event");
@@ -205,9 +205,9 @@ impl Webhook {
 
     /// Sends a request. If its connection ends without a response, sends it once more immediately, on a new connection.
     ///
-    /// Endpoints close idle connections, and the request may have been sent at the same moment. If the endpoint read the
-    /// request before, it gets it twice, with the same id, as after any delivery without a response. If an endpoint has
-    /// never answered, the request is not sent again: the endpoint then refuses our connections.
+    /// Endpoints close idle connections, and the request may have been sent at the same moment. If the endpoint did read the
+    /// request before, it receives the request twice, with the same id, as after any delivery without a response. If the
+    /// endpoint has never answered, the request is not sent again, because the endpoint probably refuses the connection.
     async fn send(&self, offer: &Offer<'_>, request: Request) -> reqwest::Result<Response> {
         let again = request.try_clone().filter(|_| self.answered.load(Ordering::Relaxed));
         let answer = self.execute(&self.client, offer, request, 0).await;
@@ -263,7 +263,7 @@ impl Webhook {
         http::excerpt(response, &secrets).await
     }
 
-    /// The possible problem if the endpoint has asked for a client certificate. `None` if it has not.
+    /// A possible problem with the client certificate. `None` if the endpoint has not asked for one.
     fn suspicion(&self) -> Option<&'static str> {
         self.asked.load(Ordering::Relaxed).then_some(match self.settings.connection.identity {
             Some(_) => "it asks for a client certificate, and may not accept this one",
@@ -271,7 +271,8 @@ impl Webhook {
         })
     }
 
-    /// The possible problem if the endpoint has asked for a client certificate, or its response mentions one.
+    /// A possible problem with the client certificate. `None` if the endpoint has not asked for one, and its response to GET
+    /// does not mention one.
     pub(super) async fn certificate_is_missing(&self) -> Option<&'static str> {
         if let Some(suspicion) = self.suspicion() {
             return Some(suspicion);
@@ -283,8 +284,8 @@ impl Webhook {
     }
 }
 
-/// Starts each request at least a fixed interval after the previous one, across all channels, in the order in which they
-/// asked. Unused time does not accumulate: no burst follows a pause. A wait that is dropped does not use a turn.
+/// The rate limit for the requests of all channels. Turns are at least a fixed interval apart, in the order in which they
+/// were requested. Unused turns do not accumulate: no burst follows a pause. A wait that is dropped uses no turn.
 #[derive(Debug)]
 pub(super) struct Pace {
     interval: Duration,
@@ -300,12 +301,6 @@ impl Pace {
         let mut next = self.next.lock().await;
         time::sleep_until(*next).await;
         *next = time::Instant::now() + self.interval;
-    }
-}
-
-impl fmt::Debug for Webhook {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Webhook").field("host", &self.settings.url.host_str()).finish_non_exhaustive()
     }
 }
 

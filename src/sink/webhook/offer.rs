@@ -1,8 +1,8 @@
 //! Splits the events of an offer into requests, combines several events into one, and reports which events arrived.
 //!
 //! The requests of a queue are posted one after the other, up to the first refusal. If several requests are sent at a time,
-//! each subject has a queue, and queues are posted at the same time. Otherwise all share one queue. The body of a batch
-//! is a JSON array, whose elements are the bodies that its events would have in separate requests.
+//! each subject has a queue, and several queues are posted at the same time. Otherwise all events share one queue. The body
+//! of a batch is a JSON array. Its elements are the bodies that the events would have in separate requests.
 //!
 //! # Invariants
 //!
@@ -14,8 +14,8 @@
 //! * **Only the refused event is reported.** If a batch is refused for its content or its size, it is immediately offered
 //!   in halves, until one event remains.
 //! * **The id of a batch depends only on its events.** Its `webhook-id` is a UUID that is computed from the event ids in
-//!   their order, also after a restart. After a crash the batches may be cut differently, because they depend on which
-//!   events are ready. A consumer that must not act twice must compare the ids of the events.
+//!   their order, also after a restart. After a crash, the same events may be grouped into other batches, because a batch
+//!   contains the events that are ready. A consumer that must not act twice must compare the ids of the events.
 //! * **Batches are bounded,** by a number of events and by the size of the body. If an event alone exceeds this size, it is
 //!   sent alone.
 
@@ -153,7 +153,7 @@ fn by_subject(messages: &[Message]) -> Vec<Queue<'_>> {
     let mut queues: HashMap<_, Queue<'_>> = HashMap::new();
     for event in messages.chunks(1) {
         let facts = event[0].record().facts();
-        // The subject, or the type if the event has no subject. A subject never equals a type: they are different variants.
+        // A subject is `Ok` and a type is `Err`, so a subject never equals a type.
         let subject = facts.subject().ok_or_else(|| facts.get(Field::Type));
         queues.entry(subject).or_default().push(event);
     }

@@ -53,7 +53,7 @@ pub(super) fn outcome(response: &Response, hint: Option<&str>) -> Result<(), Ref
         | StatusCode::UNPROCESSABLE_ENTITY => RefusalScope::Content,
         _ => RefusalScope::Request,
     };
-    // All other statuses are about the event or our credentials.
+    // These statuses may change without an operator. The other 4xx statuses are caused by the event or the configuration.
     let temporary = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
     let fault = match about {
         _ if status.is_server_error() || temporary.contains(&status) => Fault::Target,

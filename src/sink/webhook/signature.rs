@@ -32,9 +32,8 @@ const SEED: usize = 32;
 const MAX_SECRETS: usize = 8;
 
 const FORM: &str = "must be whsec_ or whsk_ followed by base64; make one with: echo whsec_$(openssl rand -base64 32)";
-const WRONG_LENGTH: &str = "must hold 24 to 64 bytes; make one with: echo whsec_$(openssl rand -base64 32)";
-const PRIVATE_KEY: &str =
-    "must hold an ed25519 private key: the 32 bytes of its seed, or 64 with its public key after them";
+const WRONG_LENGTH: &str = "must contain 24 to 64 bytes; make one with: echo whsec_$(openssl rand -base64 32)";
+const PRIVATE_KEY: &str = "must contain an ed25519 private key: the 32 bytes of its seed, or these bytes followed by the 32 bytes of its public key";
 
 /// The keys that sign deliveries. The list can be empty, and has several keys while secrets are rotated.
 #[derive(Clone, Default, PartialEq, Eq)]

@@ -243,7 +243,7 @@ async fn an_endless_answer_counts() {
     let started = Instant::now();
     let refused = deliver(&server.webhook(), &channel(1), &records(&channel(1), 1..3)).await.unwrap_err();
     assert_eq!(refusal(&refused), (1, "answered 500", None));
-    assert!(started.elapsed() < DRAINING, "the bound on bytes comes before that on time");
+    assert!(started.elapsed() < DRAINING, "the limit of bytes ends the reading before the time limit");
 }
 
 #[tokio::test]
@@ -267,7 +267,7 @@ async fn no_error_shows_the_url() {
         let (delivered, message, _) = refusal(&refused);
         assert_eq!(delivered, 0);
         assert!(message.starts_with("could not connect: ") && message.contains(words), "{message}");
-        assert!(!format!("{refused:?} {webhook:?}").contains("hunter2"));
+        assert!(!format!("{refused:?} {:?}", webhook.settings).contains("hunter2"));
     }
 }
 
@@ -299,7 +299,10 @@ async fn configured_headers_are_sent() {
 async fn a_private_name_is_not_connected() {
     let server = Server::answering([]).await;
     let connection = Connection { public_only: true, ..Connection::default() };
-    assert!(made(WebhookSettings { connection: connection.clone(), ..settings(&server.url) }).is_err(), "a literal");
+    assert!(
+        made(WebhookSettings { connection: connection.clone(), ..settings(&server.url) }).is_err(),
+        "the URL contains a private address"
+    );
 
     let mut url = server.url.clone();
     url.set_host(Some("localhost")).unwrap();

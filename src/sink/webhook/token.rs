@@ -40,7 +40,7 @@ const LONGEST_LIFE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// How long before its expiry a token is renewed. If a fifth of its lifetime is shorter, that is used instead.
 const EARLY: Duration = Duration::from_secs(60);
 
-/// The wait after a failed renewal, while the current token is still valid.
+/// The wait after a failed renewal, if the current token is still valid.
 const AGAIN: Duration = Duration::from_secs(10);
 
 /// The longest error code that is shown, in bytes.
@@ -85,7 +85,7 @@ pub(super) struct Tokens {
     settings: OAuth2,
     client: Client,
     timeout: Duration,
-    held: Mutex<Option<CachedToken>>,
+    cached: Mutex<Option<CachedToken>>,
 }
 
 struct CachedToken {
@@ -105,29 +105,29 @@ struct Granted {
 
 impl Tokens {
     pub(super) fn new(settings: OAuth2, client: Client, timeout: Duration) -> Self {
-        Self { settings, client, timeout, held: Mutex::new(None) }
+        Self { settings, client, timeout, cached: Mutex::new(None) }
     }
 
     pub(super) async fn authorization(&self) -> Result<HeaderValue, Refusal> {
-        let mut held = self.held.lock().await;
+        let mut cached = self.cached.lock().await;
         let now = Instant::now();
-        if let Some(held) = held.as_ref().filter(|held| now < held.renew_at) {
-            return Ok(held.authorization.clone());
+        if let Some(token) = cached.as_ref().filter(|token| now < token.renew_at) {
+            return Ok(token.authorization.clone());
         }
-        match (self.fetch().await, held.as_mut()) {
-            (Ok(fetched), _) => Ok(held.insert(fetched).authorization.clone()),
-            (Err(_), Some(held)) if Instant::now() < held.ends_at => {
-                held.renew_at = Instant::now() + AGAIN;
-                Ok(held.authorization.clone())
+        match (self.fetch().await, cached.as_mut()) {
+            (Ok(fetched), _) => Ok(cached.insert(fetched).authorization.clone()),
+            (Err(_), Some(token)) if Instant::now() < token.ends_at => {
+                token.renew_at = Instant::now() + AGAIN;
+                Ok(token.authorization.clone())
             }
             (Err(refusal), _) => Err(refusal),
         }
     }
 
     pub(super) async fn forget(&self, refused: &HeaderValue) {
-        let mut held = self.held.lock().await;
-        if held.as_ref().is_some_and(|held| held.authorization == *refused) {
-            *held = None;
+        let mut cached = self.cached.lock().await;
+        if cached.as_ref().is_some_and(|token| token.authorization == *refused) {
+            *cached = None;
         }
     }
 
@@ -157,7 +157,7 @@ impl Tokens {
             return Err(self.refused(&refusal(status, body.as_deref()), fault, retry_after));
         }
         let granted = body.and_then(|body| serde_json::from_slice(&body).ok());
-        granted.and_then(|granted| held(granted, asked)).ok_or_else(|| {
+        granted.and_then(|granted| cached_token(granted, asked)).ok_or_else(|| {
             let message = format!("the token endpoint answered {} without a bearer token", status.as_u16());
             self.refused(&message, Fault::Operator, None)
         })
@@ -193,7 +193,10 @@ fn refusal(status: StatusCode, body: Option<&[u8]>) -> String {
     format!("it answered {}{code}{advice}", status.as_u16())
 }
 
-fn held(Granted { access_token: token, token_type, expires_in }: Granted, asked: Instant) -> Option<CachedToken> {
+fn cached_token(
+    Granted { access_token: token, token_type, expires_in }: Granted,
+    asked: Instant,
+) -> Option<CachedToken> {
     if token.is_empty() || token_type.is_some_and(|kind| !kind.eq_ignore_ascii_case("bearer")) {
         return None;
     }

@@ -34,7 +34,7 @@ fn rotating(simulator: &Simulator) -> (Setup, Files) {
 /// Waits until the files contain all events and every closed file has its final ending.
 async fn until_kept(daemon: &mut Daemon, files: &Files, lines: usize, ending: &str) {
     daemon
-        .until("everything is there, compressed", |_| {
+        .until("all events are there, and the closed files are compressed", |_| {
             files.lines() == lines && files.closed().iter().all(|path| path.to_str().unwrap().ends_with(ending))
         })
         .await;
@@ -108,7 +108,7 @@ async fn retention_deletes_files_beyond_the_limits_except_marked_ones() {
     // A file is closed after each step, no matter how the events are batched.
     for times in 1..=5 {
         simulator.publish(0, 20);
-        daemon.until("they arrive", |_| files.lines() == times * 20).await;
+        daemon.until("the events arrive", |_| files.lines() == times * 20).await;
     }
     daemon.stop().await;
     let closed = files.closed();
@@ -117,7 +117,7 @@ async fn retention_deletes_files_beyond_the_limits_except_marked_ones() {
     let mut daemon = setup.start();
     let kept = |files: &Files| files.closed().into_iter().filter(|path| path.extension().unwrap() == "jsonl").collect();
     let expected: Vec<PathBuf> = [&closed[1..2], &closed[closed.len() - 2..]].concat();
-    daemon.until("the others are deleted", |_| Vec::<PathBuf>::len(&kept(&files)) == 3).await;
+    daemon.until("the other files are deleted", |_| Vec::<PathBuf>::len(&kept(&files)) == 3).await;
     assert_eq!(kept(&files), expected);
     daemon.stop().await;
 }
@@ -129,9 +129,9 @@ async fn a_file_is_closed_at_the_end_of_its_period_even_without_an_event() {
     let files = Files::of(setup.path("events.jsonl"));
     let mut daemon = setup.start();
     let empty = |files: &Files| std::fs::metadata(&files.active).is_ok_and(|metadata| metadata.len() == 0);
-    daemon.until("the first second is over", |_| files.lines() == 20 && empty(&files)).await;
+    daemon.until("the file is closed after the first period", |_| files.lines() == 20 && empty(&files)).await;
     simulator.publish(0, 5);
-    daemon.until("the second one too", |_| files.lines() == 25 && empty(&files)).await;
+    daemon.until("the next file is closed too", |_| files.lines() == 25 && empty(&files)).await;
     daemon.stop().await;
     assert!(files.closed().len() >= 2);
     assert_eq!(files.offsets(), deliverable(&simulator, 0));
@@ -161,14 +161,14 @@ async fn a_full_disk_during_compression_blocks_the_lane_until_there_is_room() {
     assert_eq!((&report["ready"], &lane["state"]), (&json!(false), &json!("blocked")), "{report:#}");
     assert!(report["reasons"][0].as_str().unwrap().contains("No space left on device"), "{report:#}");
 
-    // Only some of the next events fit on the disk. It fills up again between two batches, during a rotation or during
-    // a compression.
+    // Only some of the next events fit on the disk. The disk fills up again between two batches, during a rotation or
+    // during a compression.
     let room = std::fs::OpenOptions::new().write(true).open(&filling).unwrap();
     room.set_len(room.metadata().unwrap().len() - 60 * 1024).unwrap();
-    daemon.until("what waited arrives", |_| files.lines() == 30).await;
+    daemon.until("the waiting events arrive", |_| files.lines() == 30).await;
     simulator.publish(0, 50);
     let refused = |daemon: &Daemon| daemon.log().lines(REFUSED).len();
-    daemon.until("some more arrives, or is refused", |daemon| files.lines() > 30 || refused(daemon) > 1).await;
+    daemon.until("more events arrive, or are refused", |daemon| files.lines() > 30 || refused(daemon) > 1).await;
     drop(room);
     std::fs::remove_file(filling).unwrap();
     until_kept(&mut daemon, &files, 80, ".zst").await;
@@ -183,7 +183,7 @@ async fn only_root_can_change_the_owner_of_files() {
     let root = rustix::process::geteuid().is_root();
     let mut daemon = setup.start();
     if root {
-        daemon.until("it is given away", |_| setup.lines() == 10).await;
+        daemon.until("the events arrive", |_| setup.lines() == 10).await;
         let metadata = std::fs::metadata(setup.path("events.jsonl")).unwrap();
         assert_eq!((metadata.uid(), metadata.gid()), (12345, 23456));
     } else {
@@ -203,7 +203,7 @@ async fn a_reload_during_compression_loses_nothing() {
     setup.set("sinks.file.compress", "gzip");
     let mut daemon = setup.start();
     for step in 1..=4 {
-        daemon.until("some arrive", |_| files.lines() >= step * 30).await;
+        daemon.until("some events arrive", |_| files.lines() >= step * 30).await;
         daemon.signal(Signal::HUP);
     }
     until_kept(&mut daemon, &files, 200, ".gz").await;
@@ -226,10 +226,10 @@ async fn a_file_in_the_directory_of_another_sink_is_not_opened() {
     setup.set("channels.c0.sinks", vec!["file", "other"]);
     // The directory of the other sink does not exist yet when the daemon reads its configuration.
     let mut daemon = setup.start();
-    daemon.until("all are in the one", |_| files.lines() == 60).await;
+    daemon.until("all events are in the first file", |_| files.lines() == 60).await;
     std::os::unix::fs::symlink(elsewhere.parent().unwrap(), &elsewhere).unwrap();
     let refused = "its closed files could not be distinguished from files of the sink that writes to";
-    daemon.until("the other is refused", |daemon| daemon.log().0.contains(refused)).await;
+    daemon.until("the other file is refused", |daemon| daemon.log().0.contains(refused)).await;
     daemon.stop().await;
-    assert_eq!(files.lines(), 60, "none was deleted");
+    assert_eq!(files.lines(), 60, "no closed file of the first sink was deleted");
 }

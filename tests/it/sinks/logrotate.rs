@@ -32,7 +32,7 @@ fn text_of(path: &Path) -> Vec<i64> {
 }
 
 #[tokio::test]
-async fn after_logrotate_it_continues_in_a_new_file_without_loss_or_repeat() {
+async fn after_logrotate_the_sink_continues_in_a_new_file_without_loss_or_repeat() {
     if !programs(&["logrotate", "gzip"]) {
         return;
     }
@@ -51,11 +51,11 @@ async fn after_logrotate_it_continues_in_a_new_file_without_loss_or_repeat() {
         };
         assert!(open(&path));
         logrotate(&setup, directives, &format!("kill -HUP {}", daemon.pid()));
-        crate::support::eventually("the new file is open, the old one not", || {
+        crate::support::eventually("the new file is open, and the old one is closed", || {
             (open(&path) && !open(&moved)).then_some(())
         })
         .await;
-        assert_eq!(setup.lines(), 0, "no event came");
+        assert_eq!(setup.lines(), 0, "no event was written to the new file");
         daemon.until_logged(IN_FORCE).await;
 
         simulator.publish(0, 20);

@@ -48,7 +48,7 @@ async fn receives(program: &str, language: &str) {
     receiver.env("WEBHOOK_SECRET", SECRET).env("PORT", port.to_string());
     receiver.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
     let _receiver = receiver.spawn().unwrap();
-    eventually("it listens", || TcpStream::connect(("127.0.0.1", port)).ok()).await;
+    eventually("the receiver listens", || TcpStream::connect(("127.0.0.1", port)).ok()).await;
 
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -63,7 +63,7 @@ async fn receives(program: &str, language: &str) {
         let recorded = daemon.log().lines("batch recorded");
         recorded.iter().any(|line| line["sink"] == "hook" && line["offset"] == 3)
     };
-    daemon.until("it has accepted all", accepted).await;
+    daemon.until("the receiver has accepted all events", accepted).await;
     assert!(daemon.log().lines("sink refused: its events wait and will be offered again").is_empty(), "{language}");
     daemon.stop().await;
 }

@@ -18,7 +18,7 @@ async fn a_webhook_gets_one_marked_sample_and_no_cursor_moves() {
         .with("sinks.hook.filter", "failures");
     setup.keep_secret("never-to-be-shown");
     let mut daemon = setup.start();
-    daemon.until("the file has what there is", |_| setup.lines() == 5).await;
+    daemon.until("the file has all events", |_| setup.lines() == 5).await;
     let before = setup.tell(&["cursor", "show", "--json"]).await.json();
 
     let told = setup.tell(&["test-sink", "hook", "--json"]).await.json().remove(0);
@@ -34,7 +34,7 @@ async fn a_webhook_gets_one_marked_sample_and_no_cursor_moves() {
     let said = String::from_utf8(setup.tell(&["test-sink", "hook"]).await.out).unwrap();
     assert!(said.starts_with("sink hook: delivered: answered 204 in "), "{said}");
     let ids = receiver.ids();
-    assert_ne!(ids[ids.len() - 2], ids[ids.len() - 1], "each is another one");
+    assert_ne!(ids[ids.len() - 2], ids[ids.len() - 1], "each sample has another id");
 
     assert_eq!(setup.tell(&["cursor", "show", "--json"]).await.json(), before);
     daemon.stop().await;

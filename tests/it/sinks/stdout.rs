@@ -1,5 +1,5 @@
-//! Standard output as a sink. The daemon ends when the reader closes the pipe, and continues
-//! after a restart.
+//! Standard output as a sink. The daemon ends when the reader closes the pipe. After a restart, it continues with the first
+//! event that the reader has not read.
 
 use std::process::Stdio;
 

@@ -21,7 +21,7 @@ const FULL: (u64, usize) = (6_000, 25);
 /// How often the connection fails.
 const TROUBLES: usize = 10;
 
-/// The server is also killed at every fourth failure of the connection.
+/// At every failure of the connection whose number is a multiple of this, the server is killed too.
 const KILLED: usize = 4;
 
 /// Longer than any test: a proof arrives only when the test releases it.
@@ -98,7 +98,7 @@ async fn until_all(stream: &impl Stream, simulator: &Simulator) {
 async fn other_is_on_time(daemon: &mut Daemon, setup: &Setup, simulator: &Simulator, events: u64) {
     let began = Instant::now();
     simulator.publish(0, events);
-    daemon.until("the file has all", |_| setup.lines() == deliverable(simulator, 0).len()).await;
+    daemon.until("the file has all events", |_| setup.lines() == deliverable(simulator, 0).len()).await;
     assert!(began.elapsed() < ON_TIME, "{:?}", began.elapsed());
 }
 
@@ -159,7 +159,7 @@ pub(super) async fn away(stream: &impl Stream) {
     let setup = with_file(stream, &simulator);
     stream.kill();
     let mut daemon = setup.start();
-    daemon.until("the file has all", |_| setup.lines() == deliverable(&simulator, 0).len()).await;
+    daemon.until("the file has all events", |_| setup.lines() == deliverable(&simulator, 0).len()).await;
     daemon.until_logged("sink refused again").await;
     stream.run();
     until_all(stream, &simulator).await;
@@ -169,7 +169,7 @@ pub(super) async fn away(stream: &impl Stream) {
     other_is_on_time(&mut daemon, &setup, &simulator, 50).await;
     let longer = if everything() { Duration::from_secs(60) } else { Duration::from_millis(2_500) };
     daemon
-        .while_it_moves("longer than an event is offered", |_| {
+        .while_it_moves("give_up_after has passed", |_| {
             (began.elapsed() < longer).then(|| usize::try_from(began.elapsed().as_secs()).unwrap())
         })
         .await;
@@ -246,9 +246,9 @@ pub(super) async fn frozen_and_thawed<S: Stream>(stream: &S, relay: &Relay, data
     // The withheld requests arrive, and the older instance continues.
     relay.becomes(Line::Good);
     older.signal(Signal::CONT);
-    // It notices either from the answer of the server or from its lease.
+    // The older instance learns of the newer one either from the answer of the server or from its lease.
     let words = ["another instance", "the lease of the channel is lost"];
-    older.until("it has noticed", |older| words.iter().any(|words| older.log().0.contains(words))).await;
+    older.until("the older instance is fenced", |older| words.iter().any(|words| older.log().0.contains(words))).await;
     simulator.publish(0, 20);
     until_all(stream, &simulator).await;
     older.stop().await;

@@ -39,6 +39,6 @@ async fn until(daemon: &mut Daemon, what: &str, mut holds: impl AsyncFnMut() -> 
     let deadline = Instant::now() + LONGEST_WAIT;
     while !holds().await {
         assert!(Instant::now() < deadline, "{what}: not within {LONGEST_WAIT:?}: {}", daemon.log().0);
-        daemon.until("it runs", |_| true).await;
+        daemon.until("the daemon runs", |_| true).await;
     }
 }

@@ -38,7 +38,7 @@ async fn until_lane_is(setup: &Setup, daemon: &mut Daemon, sink: &str, state: &s
             return lane.clone();
         }
         assert!(asked.elapsed() < LONGEST_WAIT, "not within {LONGEST_WAIT:?}: {sink} is {state}: {report:#}");
-        daemon.until("it runs", |_| true).await;
+        daemon.until("the daemon runs", |_| true).await;
     }
 }
 
@@ -64,7 +64,7 @@ async fn a_webhook_that_answers_410_is_not_called_until_resume_or_restart() {
     simulator.publish(0, 5);
     daemon.until("the other sink continues", |_| setup.lines() == 30).await;
     until_lane_is(&setup, &mut daemon, "hook", "blocked").await;
-    assert_eq!(receiver.requests(), 6, "none since it was gone");
+    assert_eq!(receiver.requests(), 6, "no request is sent after the 410");
 
     let resume = ["resume", "c0", "--sink", "hook"];
     assert_eq!(setup.tell(&resume).await.out, b"c0 sink hook: going on\n");
@@ -81,7 +81,7 @@ async fn a_webhook_that_answers_410_is_not_called_until_resume_or_restart() {
     let mut daemon = setup.start();
     daemon.until("the rest arrives", |_| receiver.received() == 35).await;
     daemon.stop().await;
-    assert_eq!(offsets(&receiver.delivered()), deliverable(&simulator, 0), "nothing is lost, and nothing twice");
+    assert_eq!(offsets(&receiver.delivered()), deliverable(&simulator, 0), "each event exactly once");
 }
 
 #[tokio::test]
@@ -109,7 +109,7 @@ async fn retry_after_of_an_endpoint_is_obeyed() {
     let setup = webhook_only(&simulator, &receiver);
     receiver.reply(Reply::Refuse(429, Some(1)), 1);
     let mut daemon = setup.start();
-    daemon.until("it asks for a pause", |_| receiver.requests() == 1).await;
+    daemon.until("the endpoint asks for a pause", |_| receiver.requests() == 1).await;
     let asked = Instant::now();
     daemon.until("everything arrives", |_| receiver.received() == 10).await;
     daemon.stop().await;
@@ -149,12 +149,12 @@ async fn batches_survive_kills_in_order_and_a_repeat_has_the_same_id() {
     for post in receiver.posts() {
         let inside = offsets(&post.delivered());
         let place = expected.iter().position(|offset| *offset == inside[0]).unwrap();
-        assert_eq!(inside, expected[place..][..inside.len()], "nothing is left out of a batch");
+        assert_eq!(inside, expected[place..][..inside.len()], "a batch has consecutive events");
         assert!(place == next || ids.contains_key(&inside), "in order, apart from repeats: {inside:?}");
         next = place + inside.len();
         assert_eq!(ids.entry(inside).or_insert_with(|| post.id().to_owned()), post.id());
     }
-    assert_eq!(ids.values().collect::<BTreeSet<_>>().len(), ids.len(), "each batch has an id of its own");
+    assert_eq!(ids.values().collect::<BTreeSet<_>>().len(), ids.len(), "each batch has another id");
     println!("{} repeats", receiver.received() - ids.len());
 }
 
@@ -169,22 +169,22 @@ async fn a_batch_waits_for_more_events_and_a_stop_does_not() {
     let mut daemon = setup.start();
     for (lines, more) in [(4, 3), (7, 6)] {
         daemon.until("the file has all events", |_| setup.lines() == lines).await;
-        assert_eq!(receiver.received(), 0, "a batch waits for ten");
+        assert_eq!(receiver.received(), 0, "a batch waits until it has ten events");
         simulator.publish(0, more);
     }
-    daemon.until("there are enough", |_| receiver.received() == 2).await;
+    daemon.until("a batch is full", |_| receiver.received() == 2).await;
     daemon.stop().await;
     let sizes: Vec<_> = receiver.posts().iter().map(|post| post.delivered().len()).collect();
     assert_eq!(sizes, [10, 3], "events that arrived with the tenth are sent without another wait");
     simulator.publish(0, 3);
     let mut daemon = setup.start();
-    daemon.until("the file has them", |_| setup.lines() == 16).await;
+    daemon.until("the file has the new events", |_| setup.lines() == 16).await;
     daemon.stop().await;
     assert_eq!(receiver.received(), 2, "an incomplete batch is not sent at shutdown");
 
     let setup = setup.with("sinks.hook.batch_wait", "50ms");
     let mut daemon = setup.start();
-    daemon.until("the wait is over", |_| receiver.received() == 3).await;
+    daemon.until("the incomplete batch is sent after batch_wait", |_| receiver.received() == 3).await;
     daemon.stop().await;
     assert_eq!(offsets(&receiver.delivered()), deliverable(&simulator, 0));
 }
@@ -215,7 +215,7 @@ async fn with_concurrency_a_refused_subject_delays_no_other_and_each_keeps_its_o
 
     let mut daemon = setup.start();
     let refused_again = || receiver.requests() > others + 5;
-    daemon.until("all others of the page arrive", |_| receiver.received() == others && refused_again()).await;
+    daemon.until("the other events of the page arrive", |_| receiver.received() == others && refused_again()).await;
     assert!(receiver.delivered().iter().all(|delivered| subject(delivered) != watcher));
     receiver.refuse(None);
     daemon.until("everything arrives", |_| receiver.received() == 150).await;

@@ -72,7 +72,7 @@ impl Lane {
         };
         // Settle these events before anything new is delivered: a sink looks for them only beyond the recorded position. Their
         // commit also records the sink's current position, which includes them.
-        for key in held.intersection(&recorded.owed) {
+        for key in held.intersection(&recorded.pending) {
             self.settle(*key, None, None).await?;
         }
         if has_lost {
@@ -98,7 +98,7 @@ impl Lane {
         });
         let confirmed = confirmed.map(|ledger::Confirmed { position, last }| sink::Confirmed { position, last });
         let epoch = self.shared.owned.leased.lease.epoch;
-        Recorded { lane: self.identity.clone(), epoch, through: self.through, owed, confirmed }
+        Recorded { lane: self.identity.clone(), epoch, through: self.through, pending: owed, confirmed }
     }
 
     /// Compares the sink's position with the recorded one. Returns whether the sink has lost data.

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::name::{closing_time, unfinished};
 use super::{ClosedFile, ClosedFiles};
 use crate::SinkError;
-use crate::file::system::{IoContext, if_there};
+use crate::system::{IoContext, if_there};
 use proof::event::{ChannelId, Offset};
 
 /// The times of the oldest and the newest file that may contain a line.
@@ -123,7 +123,10 @@ mod tests {
         let name = ClosedName::parse("{time}").unwrap();
         let files = ClosedFiles { active: directory.path().join("events.jsonl"), name };
         let (one, two) = (channel(1).id, channel(2).id);
-        assert!(Index::load(&files).unwrap().may_hold(time(1), one), "nothing is known");
+        assert!(
+            Index::load(&files).unwrap().may_hold(time(1), one),
+            "without an index, any file may contain the channel"
+        );
 
         let mut index = Index::default();
         for (second, channels) in

@@ -20,7 +20,7 @@ use proof::event::Offset;
 const TIME: &str = "%Y%m%dT%H%M%S.%6fZ";
 const TIME_LENGTH: usize = "20240514T120015.123456Z".len();
 
-/// Leaves room for additions to a name: a leading dot, and the extensions of compressed, unfinished and marked files.
+/// The longest name. Additions still fit: a leading dot, and the extensions of compressed, unfinished and marked files.
 const NAME_LIMIT: usize = 200;
 
 /// The extension of a mark. An operator creates `NAME.keep` to keep the closed file `NAME`.

@@ -55,9 +55,9 @@ fn open(path: &Path) -> Result<Journal, SinkError> {
     journal.open().map(|()| journal)
 }
 
-fn recorded(channel: &ChannelRef, through: Option<i64>, owed: &[i64]) -> Recorded {
-    let owed = owed.iter().map(|&number| record(channel, number).event_key()).collect();
-    Recorded { lane: lane(channel), epoch: 1, through: through.map(offset), owed, confirmed: None }
+fn recorded(channel: &ChannelRef, through: Option<i64>, pending: &[i64]) -> Recorded {
+    let pending = pending.iter().map(|&number| record(channel, number).event_key()).collect();
+    Recorded { lane: lane(channel), epoch: 1, through: through.map(offset), pending, confirmed: None }
 }
 
 fn resume(journal: &mut Journal, recorded: &Recorded) {

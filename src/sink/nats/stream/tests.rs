@@ -32,7 +32,7 @@ fn a_created_stream_is_usable() {
     assert!(facts.takes("channeld.one.watcher.event") && facts.takes("positions.id.sink") && !facts.takes("other"));
     let said = summary(&facts, &settings(), "2.12.0");
     assert!(said.ends_with("exactly once, in atomic batches"), "{said}");
-    assert!(wanted(&settings(), "2.11.3").get("allow_atomic").is_none(), "an older server would refuse it");
+    assert!(wanted(&settings(), "2.11.3").get("allow_atomic").is_none(), "an older server would refuse the setting");
 }
 
 #[test]

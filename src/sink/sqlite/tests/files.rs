@@ -1,6 +1,6 @@
 use super::*;
 
-/// Delivers events 1 to 300, whose rows are only in the log.
+/// Delivers events 1 to 300. Their rows are only in the log.
 async fn three_hundred(sink: &Sqlite) {
     for number in (0..300).step_by(50) {
         deliver(sink, &channel(1), &records(&channel(1), number + 1..=number + 50)).await.unwrap();
@@ -84,7 +84,7 @@ async fn after_a_crash_a_foreign_wal_is_refused() {
     let own = place.directory.path().join("own.db");
     std::fs::rename(path, &own).unwrap();
     let last = [record(&channel(1), 311)];
-    // The log is first without a database, and then beside another one.
+    // First the log has no main file beside it. Then it is beside another main file.
     for is_replaced in [false, true] {
         if is_replaced {
             std::fs::copy(kept("-backup"), path).unwrap();

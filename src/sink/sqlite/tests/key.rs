@@ -21,7 +21,7 @@ fn three_at(number: i64) -> [Message; 3] {
 }
 
 /// Gives the table the key of older versions.
-fn put_back(place: &Fixture) {
+fn restore_old_key(place: &Fixture) {
     let database = place.reader();
     let sql = "select sql from sqlite_schema where name = 'order'";
     let made: String = database.query_row(sql, [], |row| row.get(0)).unwrap();
@@ -48,8 +48,8 @@ async fn two_events_at_one_offset_are_each_stored_once() {
     assert_eq!(place.numbers("select count(*) from \"order\" where event_id is null"), [1]);
     let [without_id, other, first] = three_at(5).map(|message| key(&message));
     let absent = EventKey { id: Some(EventId(Uuid::from_u128(3))), ..first };
-    let owed = BTreeSet::from([without_id, other, absent]);
-    let held = sink.resume(&Recorded { owed, ..recorded(1, 5) }).await.unwrap().held;
+    let pending = BTreeSet::from([without_id, other, absent]);
+    let held = sink.resume(&Recorded { pending, ..recorded(1, 5) }).await.unwrap().held;
     assert_eq!(held, [without_id, other].into());
 }
 
@@ -69,7 +69,7 @@ async fn a_table_of_an_older_version_is_migrated_in_place() {
     place.settings.search = Search::Words;
     let [without_id, other, first] = three_at(2);
     deliver(&place.sink(), &channel(1), &[record(&channel(1), 1), without_id, record(&channel(1), 3)]).await.unwrap();
-    put_back(&place);
+    restore_old_key(&place);
     let before = place.numbers("select id from \"order\" order by id");
     let sink = place.sink();
     assert!(sink.probe().await.unwrap().ends_with("its key will be replaced"));
@@ -98,7 +98,7 @@ async fn an_old_index_is_dropped_and_a_foreign_definition_refused() {
 
     let place = Fixture::new();
     deliver(&place.sink(), &channel(1), &[record(&channel(1), 1)]).await.unwrap();
-    put_back(&place);
+    restore_old_key(&place);
     place
         .reader()
         .execute_batch(

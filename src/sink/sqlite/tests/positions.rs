@@ -65,7 +65,7 @@ async fn an_unconfirmed_lane_sets_the_tables_position() {
     let place = Fixture::new();
     let sink = place.sink();
     assert!(matches!(sink.position(&lane(&channel(1))).await.unwrap(), Position::Missing(_)));
-    assert!(!place.settings.path.exists(), "asking for a position makes no database");
+    assert!(!place.settings.path.exists(), "reading a position creates no database");
     assert_eq!(resumed(&sink, &recorded(1, 9)).await, at(9));
     assert_eq!(resumed(&sink, &recorded(1, 4)).await, at(4));
     assert_eq!(sink.position(&lane(&channel(1))).await.unwrap(), at(4));
@@ -127,7 +127,7 @@ async fn a_backup_copied_over_the_open_database_is_noticed() {
         let backup = seven(&place, &sink).await;
         if !has_log {
             place.until_log_is_empty().await;
-            // The writer answers after it has finished the earlier job. A lane without a row changes nothing.
+            // The writer answers this request after it has finished the earlier work. A lane without a row changes nothing.
             let other = Recorded { lane: lane(&channel(9)), ..confirmed(7) };
             assert!(matches!(resumed(&sink, &other).await, Position::Missing(_)));
         }

@@ -1,4 +1,5 @@
-//! Runs a lane on a log in memory that is as exact as a server, and refuses what a test says.
+//! Tests a lane on a log in memory. The log accepts appends under the same conditions as a server, and refuses the event that
+//! a test selects.
 
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex};
@@ -16,7 +17,7 @@ struct Stream {
     events: Vec<EventKey>,
     position: Option<Position>,
     refused: Option<Offset>,
-    /// Whether the log says which event is refused, and keeps the events before it, like a server without batches.
+    /// Whether the log reports which event is refused, and stores the events before it, like a server without batches.
     is_one_by_one: bool,
     /// Whether only a search of the whole stream finds events, as in Kafka.
     is_searched_whole: bool,
@@ -33,10 +34,6 @@ impl Log for Memory {
 
     const MOVED_BACK: &str = "moved back";
     const HOLDS: &str = "holds";
-
-    async fn position(&mut self) -> Result<LanePosition, SinkError> {
-        unimplemented!("the lane only passes it on")
-    }
 
     async fn claim(&mut self, recorded: &Recorded) -> Result<ClaimedPosition, SinkError> {
         let mut stream = lock(&self.0);
@@ -99,9 +96,9 @@ impl Memory {
     }
 }
 
-/// Resumes with this cursor. An operator has chosen it, unless the position is confirmed.
+/// Resumes with this cursor. If `confirmed` is `None`, an operator has set the cursor.
 async fn resume(lane: &mut Lane<Memory>, through: Option<Offset>, confirmed: Option<Confirmed>) -> Resumed {
-    let recorded = Recorded { lane: lane.identity.clone(), epoch: 1, through, owed: BTreeSet::new(), confirmed };
+    let recorded = Recorded { lane: lane.identity.clone(), epoch: 1, through, pending: BTreeSet::new(), confirmed };
     lane.resume(&recorded).await.unwrap()
 }
 
@@ -149,7 +146,7 @@ async fn an_unknown_outcome_is_resolved_before_the_next_delivery() {
     let log = Memory::default();
     let mut lane = begun(&log).await;
     lock(&log.0).is_silent = true;
-    assert!(deliver(&mut lane, 0, 1..=5).now_or_never().is_none(), "no answer comes");
+    assert!(deliver(&mut lane, 0, 1..=5).now_or_never().is_none(), "the append is not answered");
     let next = deliver(&mut lane, 0, 1..=5).await.unwrap_err();
     assert!(matches!(next, Undelivered { delivered: 0, error: SinkError::Displaced(_), .. }), "{next:?}");
     let resumed = resume(&mut lane, None, Some(Confirmed::default())).await;

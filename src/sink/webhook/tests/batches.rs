@@ -72,7 +72,7 @@ async fn a_batch_keeps_its_unique_id() {
     assert!(ids[1] == ids[2] && ids[2] == ids[3], "{ids:?}");
     let event = batch[0].record().key();
     let distinct: std::collections::BTreeSet<_> = ids.iter().chain([&event]).collect();
-    assert_eq!(distinct.len(), 6, "a batch of one event has an id of its own: {ids:?}");
+    assert_eq!(distinct.len(), 6, "the id of a batch of one event differs from the id of the event: {ids:?}");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Tests the distances between requests.
+//! Tests the intervals between requests.
 
 use tokio::time::Instant;
 

@@ -4,7 +4,7 @@ use super::*;
 
 fn granted(answer: Value) -> Option<(String, Duration, Duration)> {
     let asked = Instant::now();
-    let CachedToken { authorization, renew_at, ends_at } = held(serde_json::from_value(answer).ok()?, asked)?;
+    let CachedToken { authorization, renew_at, ends_at } = cached_token(serde_json::from_value(answer).ok()?, asked)?;
     assert!(authorization.is_sensitive());
     Some((authorization.to_str().unwrap().to_owned(), renew_at - asked, ends_at - asked))
 }
@@ -38,7 +38,7 @@ fn an_invalid_bearer_token_is_refused() {
     ] {
         assert_eq!(granted(answer.clone()), None, "{answer}");
     }
-    assert!(granted(json!({"access_token": "t"})).is_some(), "the kind may be left out");
+    assert!(granted(json!({"access_token": "t"})).is_some(), "the response may omit the token type");
 }
 
 #[test]
@@ -73,13 +73,13 @@ async fn a_valid_token_is_used_if_renewal_fails() {
     let tokens = Tokens::new(settings, client, Duration::from_secs(10));
     let (now, later) = (Instant::now(), Instant::now() + Duration::from_secs(3600));
     let authorization = sensitive("Bearer t").unwrap();
-    *tokens.held.lock().await =
+    *tokens.cached.lock().await =
         Some(CachedToken { authorization: authorization.clone(), renew_at: now, ends_at: later });
     assert!(tokens.authorization().await.is_ok_and(|used| used == authorization));
     tokens.forget(&sensitive("Bearer another").unwrap()).await;
-    assert!(tokens.authorization().await.is_ok(), "another one was refused");
+    assert!(tokens.authorization().await.is_ok(), "the endpoint has refused another token");
     tokens.forget(&authorization).await;
-    let Err(Refusal { error, about }) = tokens.authorization().await else { panic!("there is none") };
+    let Err(Refusal { error, about }) = tokens.authorization().await else { panic!("a token was returned") };
     assert!(
         error.to_string().starts_with("no access token from http://127.0.0.1:1: the token endpoint could not connect")
     );

@@ -118,7 +118,7 @@ const SINKS: &[(&str, &[&str])] = &[
     ),
     (
         r#"{"type": "webhook", "url": "https://x/", "secret": "whsec_YWJj"}"#,
-        &["must hold 24 to 64 bytes; make one with"],
+        &["must contain 24 to 64 bytes; make one with"],
     ),
     (
         r#"{"type": "webhook", "url": "https://x/", "secret_file": "~/none"}"#,

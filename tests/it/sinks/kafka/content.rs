@@ -76,9 +76,12 @@ async fn an_event_that_is_too_large_blocks_and_becomes_a_dead_letter_alone() {
     daemon.until_logged("sink refused again").await;
     let reason = reason(&setup).await;
     let sizes = sizes(&reason);
-    assert!(reason.contains("max.message.bytes") && sizes[0] > 2 * LARGEST && sizes[1] == LARGEST, "both: {reason}");
+    assert!(
+        reason.contains("max.message.bytes") && sizes[0] > 2 * LARGEST && sizes[1] == LARGEST,
+        "the message contains both sizes: {reason}"
+    );
     topic.until_count(2).await;
-    assert_eq!(topic.offsets(), [1, 2], "what follows waits");
+    assert_eq!(topic.offsets(), [1, 2], "the events after the refused one wait");
     daemon.stop().await;
 
     let setup = setup.with("sinks.log.give_up_after", "1s");
@@ -103,7 +106,7 @@ async fn lowering_and_raising_a_limit_during_delivery_loses_nothing() {
     simulator.publish(0, 20);
     daemon.until_logged("sink refused again").await;
     let reason = reason(&setup).await;
-    assert!(sizes(&reason)[0] > 1_000 && sizes(&reason)[1] == 1_000, "both sizes: {reason}");
+    assert!(sizes(&reason)[0] > 1_000 && sizes(&reason)[1] == 1_000, "the message contains both sizes: {reason}");
     assert_eq!(topic.count(), 10);
     topic.alter(&["max.message.bytes=20000"]);
     topic.until_count(30).await;

@@ -43,8 +43,8 @@ async fn lanes_that_start_together_do_not_disturb_each_other() {
     assert_eq!((records.len(), each.len()), (2 * CHANNELS * 3, 2 * CHANNELS * 3));
 }
 
-/// While another lane has an open transaction, the last stable offset of the positions topic does not advance.
-/// Positions that were committed after the transaction began are not visible.
+/// While another lane has an open transaction, the last stable offset of the positions topic does not advance. Positions that
+/// were committed after that transaction began are not visible.
 #[tokio::test]
 async fn a_position_behind_an_open_transaction_is_awaited() {
     let Some(broker) = Broker::shared() else { return };
@@ -58,7 +58,11 @@ async fn a_position_behind_an_open_transaction_is_awaited() {
     // The recorded cursor may be lower than the position in the topic.
     daemon.kill().await;
     let mut daemon = setup.start();
-    daemon.until("it waits", |daemon| daemon.log().0.contains("another lane's transaction is open there")).await;
+    daemon
+        .until("the lane waits for the transaction", |daemon| {
+            daemon.log().0.contains("another lane's transaction is open there")
+        })
+        .await;
     simulator.publish(0, 20);
     drop(held);
     topic.until_count(90).await;

@@ -67,13 +67,13 @@ macro_rules! of_a_topic {
 }
 
 of_a_topic! {
-    states_how_far_it_has_got
-    tells_two_events_at_one_offset_apart
+    has_the_position_of_a_lane
+    distinguishes_two_events_at_one_offset
     settles_a_pending_event_by_its_identity
     reads_the_position_of_an_older_version
-    asks_if_the_position_is_deleted
+    gets_nothing_without_a_position_until_an_operator_decides
     refuses_a_delivery_after_another_position
-    does_not_take_the_lane_back
+    is_not_claimed_again_by_an_overtaken_instance
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -127,7 +127,11 @@ async fn a_deleted_or_recreated_events_topic_is_noticed() {
             }
         };
         assert!(is_missing(&resumed.position), "{resumed:?}");
-        assert_eq!(topic.settings(&topic.name).contains("\"partitions\": 0"), !is_made, "it is not made again");
+        assert_eq!(
+            topic.settings(&topic.name).contains("\"partitions\": 0"),
+            !is_made,
+            "the sink does not create the topic again"
+        );
         // An operator chooses to refill the topic.
         lane = other;
         lane.put(None);

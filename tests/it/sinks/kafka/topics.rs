@@ -32,7 +32,7 @@ async fn topics_are_created_if_allowed_and_requested_otherwise() {
     let mut daemon = setup.start();
     daemon.until_logged("sink refused: its events wait and will be offered again").await;
     daemon.stop().await;
-    assert!(topic.settings(&topic.name).contains("\"partitions\": 0"), "looking makes none");
+    assert!(topic.settings(&topic.name).contains("\"partitions\": 0"), "a refused start creates no topic");
 
     let setup = setup.with("sinks.log.create", true);
     let (is_well, said) = checked(&setup).await;
@@ -82,7 +82,7 @@ async fn a_replay_publishes_again_and_a_cursor_moved_back_repeats_nothing() {
     topic.until_count(23).await;
     daemon.stop().await;
     expected.push(*deliverable(&simulator, 0).last().unwrap());
-    assert_eq!(topic.offsets(), expected, "the new event alone");
+    assert_eq!(topic.offsets(), expected, "only the new event is produced");
 }
 
 #[tokio::test]
@@ -94,14 +94,14 @@ async fn a_topic_deleted_while_in_use_gets_nothing_until_an_operator_decides() {
     daemon.until_logged("channel started").await;
     topic.until_count(10).await;
     daemon
-        .until("that is recorded", |daemon| {
+        .until("the events are recorded", |daemon| {
             daemon.log().lines("batch recorded").iter().any(|line| line["offset"] == 10)
         })
         .await;
     topic.delete();
     simulator.publish(0, 10);
     let words = ["does not exist", "has never had a record", "ends before the record", "ended before the record"];
-    daemon.until("it is said", |daemon| words.iter().any(|words| daemon.log().0.contains(words))).await;
+    daemon.until("the loss is reported", |daemon| words.iter().any(|words| daemon.log().0.contains(words))).await;
     daemon.stop().await;
     assert!(topic.offsets().is_empty());
 }
@@ -134,7 +134,7 @@ async fn broker_logins_and_certificates_work_and_no_secret_is_shown() {
     let [client, key] = authority.issue(&path("client.pem"), &path("client-key.pem"));
     let with = Setup::reading(&simulator).producing(1, &topic, &broker.tls()).with("sinks.log.security.tls", true);
     let (is_well, said) = checked(&with).await;
-    assert!(!is_well && said.contains("TLS failed"), "by the system's authorities: {said}");
+    assert!(!is_well && said.contains("TLS failed"), "with the authorities of the system: {said}");
     let with = with.with("sinks.log.security.ca_file", json!(ca));
     let (is_well, said) = checked(&with).await;
     assert!(!is_well, "without a client certificate: {said}");

@@ -86,8 +86,8 @@ async fn too_large(stream: Value, limit: usize, limited_by: &str) {
     let error = status["channels"][0]["lanes"][0]["error"]["message"].as_str().unwrap().to_owned();
     assert!(error.contains(limited_by) && error.contains(&limit.to_string()), "{error}");
     let sizes: Vec<usize> = error.split(' ').filter_map(|word| word.parse().ok()).collect();
-    assert!(sizes[0] > 2 * MAX_PAYLOAD && sizes[1] == limit, "both sizes: {error}");
-    assert_eq!(nats.offsets().await, [1, 2], "what follows waits");
+    assert!(sizes[0] > 2 * MAX_PAYLOAD && sizes[1] == limit, "the message contains both sizes: {error}");
+    assert_eq!(nats.offsets().await, [1, 2], "the events after the refused one wait");
     daemon.stop().await;
 
     let setup = setup.with("sinks.bus.give_up_after", "1s");

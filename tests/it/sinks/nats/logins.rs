@@ -34,7 +34,7 @@ async fn login(lines: &str, login: Value, wrong: &str, keys: &[(&str, &str)]) {
     setup.write_but(&format!("sinks.bus.{key}"), wrong);
     let told = setup.tell(&["check", "--connect"]).await;
     let said = format!("{}{}", String::from_utf8_lossy(&told.out), told.errors);
-    assert!(told.code != Some(0) && said.contains("login refused"), "with a wrong one: {said}");
+    assert!(told.code != Some(0) && said.contains("login refused"), "with a wrong login: {said}");
     deliver_all(&nats, &setup, 3).await;
     assert_whole(&nats, &simulator, &[]).await;
 }
@@ -72,7 +72,11 @@ async fn a_missing_permission_is_reported_by_name() {
     let setup = setup.with("sinks.bus.timeout", "300ms");
     let mut daemon = setup.start();
     let words = "Permissions Violation for Publish to \\\"$JS.API.STREAM.MSG.GET.events\\\"";
-    daemon.until("it is said", |daemon| daemon.log().0.to_lowercase().contains(&words.to_lowercase())).await;
+    daemon
+        .until("the missing permission is reported", |daemon| {
+            daemon.log().0.to_lowercase().contains(&words.to_lowercase())
+        })
+        .await;
     daemon.stop().await;
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proof::event::{EventId, EventKey};
 use serde_json::{Value, json};
-use sink::{Login, Nats as Sink_, NatsSettings, Sink, SinkError};
+use sink::{Login, NatsSettings, Sink, SinkError};
 
 use super::{batches, made, one_by_one};
 use crate::sinks::streams::direct::{DirectLane, at, key, keys, offset};
@@ -36,7 +36,7 @@ fn subject(lane: &DirectLane) -> String {
 
 impl Altered for Nats {
     fn sink(&self) -> Arc<dyn Sink> {
-        Arc::new(Sink_::new(settings(self, Login::None)))
+        sink::nats(settings(self, Login::None)).unwrap()
     }
 
     async fn keys(&self, lane: &DirectLane) -> Vec<EventKey> {
@@ -90,14 +90,14 @@ macro_rules! of_both_kinds {
 }
 
 of_both_kinds! {
-    states_how_far_it_has_got
-    tells_two_events_at_one_offset_apart
+    has_the_position_of_a_lane
+    distinguishes_two_events_at_one_offset
     settles_a_pending_event_by_its_identity
     reads_the_position_of_an_older_version
-    asks_if_the_position_is_deleted
+    gets_nothing_without_a_position_until_an_operator_decides
     returns_an_earlier_position
     refuses_a_delivery_after_another_position
-    does_not_take_the_lane_back
+    is_not_claimed_again_by_an_overtaken_instance
 }
 
 #[tokio::test]
@@ -259,7 +259,7 @@ async fn an_account_that_fills_up_within_a_batch_has_each_event_once() {
     let login = Login::Password("me".to_owned(), net::secret::Secret::new("it"));
     let filler = json!({"name": "filler", "subjects": ["filler"], "storage": "file"});
     nats.api("STREAM.CREATE.filler", filler).await;
-    let mut lane = DirectLane::new(Arc::new(Sink_::new(settings(&nats, login))), "direct");
+    let mut lane = DirectLane::new(sink::nats(settings(&nats, login)).unwrap(), "direct");
     lane.resume().await.unwrap();
     lane.deliver(&keys(1..=3)).await.unwrap();
     nats.publish("filler", &[], &vec![b'x'; 100_000]).await;

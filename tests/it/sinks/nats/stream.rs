@@ -18,7 +18,7 @@ pub(super) async fn deliver_all(nats: &Nats, setup: &Setup, count: usize) {
 async fn until_recorded(daemon: &mut Daemon, offset: i64) {
     let is_recorded =
         |daemon: &Daemon| daemon.log().lines("batch recorded").iter().any(|line| line["offset"] == offset);
-    daemon.until("that is recorded", is_recorded).await;
+    daemon.until("the event is recorded", is_recorded).await;
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn a_replay_publishes_again_and_a_cursor_moved_back_repeats_nothing() {
         nats.until_count(23).await;
         daemon.stop().await;
         let all = deliverable(&simulator, 0);
-        assert_eq!(nats.offsets().await[22..], all[all.len() - 1..], "the new event alone");
+        assert_eq!(nats.offsets().await[22..], all[all.len() - 1..], "only the new event is published");
         nats.api(&format!("STREAM.DELETE.{STREAM}"), json!({})).await;
     }
 }
@@ -107,7 +107,7 @@ async fn a_stream_purged_while_in_use_gets_nothing_until_an_operator_decides() {
             until_recorded(&mut daemon, 10).await;
             nats.api(&format!("STREAM.{what}.{STREAM}"), json!({})).await;
             simulator.publish(0, 10);
-            daemon.until("it is said", |daemon| daemon.log().0.contains("has no position message")).await;
+            daemon.until("the loss is reported", |daemon| daemon.log().0.contains("has no position message")).await;
             assert_eq!(nats.count().await, 0);
             daemon.stop().await;
             nats.api(&format!("STREAM.DELETE.{STREAM}"), json!({})).await;
@@ -123,10 +123,14 @@ async fn a_full_stream_is_retried_without_dead_letters() {
     let simulator = proved(40).await;
     let setup = setup(&simulator, nats.address()).with("api.page_limit", 5).with("sinks.bus.give_up_after", "1s");
     let mut daemon = setup.start();
-    daemon.until("it is said", |daemon| daemon.log().0.contains("give the stream or the account more room")).await;
+    daemon
+        .until("the full stream is reported", |daemon| {
+            daemon.log().0.contains("give the stream or the account more room")
+        })
+        .await;
     let began = std::time::Instant::now();
     let longer = std::time::Duration::from_millis(2_200);
-    daemon.until("longer than an event is offered", |_| began.elapsed() > longer).await;
+    daemon.until("give_up_after has passed", |_| began.elapsed() > longer).await;
     nats.change(json!({"max_msgs": -1})).await;
     nats.until_count(40).await;
     assert!(setup.tell(&["dead-letters", "list", "--json"]).await.json().is_empty(), "no event became a dead letter");
@@ -142,7 +146,9 @@ async fn a_stream_that_cannot_be_created_is_retried_without_dead_letters() {
     let setup = setup.with("sinks.bus.give_up_after", "1ms");
     let mut daemon = setup.start();
     daemon
-        .until("it is said", |daemon| daemon.log().0.contains("making the stream events: replicas > 1 not supported"))
+        .until("the failure is reported", |daemon| {
+            daemon.log().0.contains("making the stream events: replicas > 1 not supported")
+        })
         .await;
     daemon.until_logged("sink refused again").await;
     nats.make(json!({})).await;

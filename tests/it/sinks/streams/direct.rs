@@ -19,7 +19,7 @@ pub(crate) struct DirectLane {
     pub(crate) through: Option<Offset>,
     /// The last position that the sink confirmed.
     pub(crate) confirmed: Option<Confirmed>,
-    pub(crate) owed: BTreeSet<EventKey>,
+    pub(crate) pending: BTreeSet<EventKey>,
 }
 
 pub(crate) fn offset(number: i64) -> Offset {
@@ -45,7 +45,7 @@ impl DirectLane {
     pub(crate) fn new(sink: Arc<dyn Sink>, name: &str) -> Self {
         let channel = ChannelRef { name: "c0".into(), id: ChannelId(Uuid::new_v4()) };
         let lane = LaneRef { channel, sink: name.into() };
-        Self { sink, lane, epoch: 1, through: None, confirmed: None, owed: BTreeSet::new() }
+        Self { sink, lane, epoch: 1, through: None, confirmed: None, pending: BTreeSet::new() }
     }
 
     /// The same lane after a restart of the process.
@@ -59,8 +59,8 @@ impl DirectLane {
     }
 
     pub(crate) async fn resume(&mut self) -> Result<Resumed, SinkError> {
-        let Self { lane, epoch, through, confirmed, owed, .. } = self.clone();
-        let resumed = self.sink.resume(&Recorded { lane, epoch, through, owed, confirmed }).await?;
+        let Self { lane, epoch, through, confirmed, pending, .. } = self.clone();
+        let resumed = self.sink.resume(&Recorded { lane, epoch, through, pending, confirmed }).await?;
         if let Position::At(position) = resumed.position {
             self.confirmed = Some(Confirmed { position, last: confirmed.and_then(|confirmed| confirmed.last) });
         }

@@ -45,11 +45,11 @@ pub(crate) fn is_displaced(error: &Undelivered) -> bool {
 }
 
 /// The position contains the offset that the lane has reached. It can be read without taking over the lane.
-pub(crate) async fn states_how_far_it_has_got(stream: &impl Altered) {
+pub(crate) async fn has_the_position_of_a_lane(stream: &impl Altered) {
     let mut lane = lane_of(stream);
     assert!(is_missing(&lane.sink.position(&lane.lane).await.unwrap()));
     lane.put(Some(5));
-    assert_eq!(lane.resume().await.unwrap().position, at(5), "the recorded cursor is taken over");
+    assert_eq!(lane.resume().await.unwrap().position, at(5), "the recorded cursor becomes the position");
     lane.deliver(&keys(7..=9)).await.unwrap();
     let other = stream.sink();
     assert_eq!(other.position(&lane.lane).await.unwrap(), at(9));
@@ -62,7 +62,7 @@ pub(crate) async fn states_how_far_it_has_got(stream: &impl Altered) {
 }
 
 /// Two events at one offset are both published, and both are found again.
-pub(crate) async fn tells_two_events_at_one_offset_apart(stream: &impl Altered) {
+pub(crate) async fn distinguishes_two_events_at_one_offset(stream: &impl Altered) {
     let mut lane = lane_of(stream);
     lane.resume().await.unwrap();
     lane.deliver(&keys(1..=3)).await.unwrap();
@@ -82,7 +82,7 @@ pub(crate) async fn tells_two_events_at_one_offset_apart(stream: &impl Altered) 
 /// A pending event that the stream already contains is recognized by its offset and id.
 pub(crate) async fn settles_a_pending_event_by_its_identity(stream: &impl Altered) {
     let mut lane = delivered(stream, 1..=5).await;
-    lane.owed = [key(2, 2), key(3, 33)].into();
+    lane.pending = [key(2, 2), key(3, 33)].into();
     lane.deliver_unrecorded(&[key(2, 2)]).await.unwrap();
     let mut lane = lane.restarted(stream.sink());
     assert_eq!(lane.resume().await.unwrap().held, [key(2, 2)].into());
@@ -110,7 +110,7 @@ pub(crate) async fn reads_the_position_of_an_older_version(stream: &impl Altered
 }
 
 /// A lane whose position is missing delivers nothing until an operator decides. Afterwards it repeats no event.
-pub(crate) async fn asks_if_the_position_is_deleted(stream: &impl Altered) {
+pub(crate) async fn gets_nothing_without_a_position_until_an_operator_decides(stream: &impl Altered) {
     let lane = delivered(stream, 1..=3).await;
     stream.store(&lane, None).await;
     let mut lane = lane.restarted(stream.sink());
@@ -124,7 +124,7 @@ pub(crate) async fn asks_if_the_position_is_deleted(stream: &impl Altered) {
     let resumed = lane.resume().await.unwrap();
     assert_eq!((resumed.position, resumed.held), (Position::At(None), keys(1..=3).into_iter().collect()));
     lane.deliver(&keys(1..=2)).await.unwrap();
-    assert_eq!(lane.sink.position(&lane.lane).await.unwrap(), at(2), "events that are there move it too");
+    assert_eq!(lane.sink.position(&lane.lane).await.unwrap(), at(2), "skipped events move the position too");
     lane.deliver(&keys(3..=4)).await.unwrap();
     assert_eq!(stream.keys(&lane).await, keys(1..=4));
 }
@@ -155,7 +155,7 @@ pub(crate) async fn refuses_a_delivery_after_another_position(stream: &impl Alte
 }
 
 /// An instance reports that another one has overtaken it, and does not take the lane back under the same lease.
-pub(crate) async fn does_not_take_the_lane_back(stream: &impl Altered) {
+pub(crate) async fn is_not_claimed_again_by_an_overtaken_instance(stream: &impl Altered) {
     let mut older = delivered(stream, 1..=3).await;
     let mut newer = older.restarted(stream.sink());
     newer.epoch = 2;

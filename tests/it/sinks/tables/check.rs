@@ -24,7 +24,7 @@ async fn without_permission_to_create_tables_the_printed_sql_works() {
     };
     let (ok, said) = examined(&setup).await;
     assert!(ok && said.contains("table public.events will be created"), "{said}");
-    assert_eq!(tables.database.psql("select to_regclass('events') is null"), ["t"], "nothing was made");
+    assert_eq!(tables.database.psql("select to_regclass('events') is null"), ["t"], "the check creates nothing");
 
     let role = format!("writer_of_{}", tables.database.name);
     tables.database.psql(&format!("create role {role} login"));
@@ -78,7 +78,7 @@ async fn filters_formats_proofs_reload_and_replay_work_with_tables() {
     daemon.until_logged("channel started").await;
     let verified = simulator.offsets(0).iter().filter(|(_, it)| *it == simulator::Honesty::Verifiable).count();
     tables.until(&mut daemon, verified).await;
-    daemon.until("the file has them", |_| setup.lines() == verified).await;
+    daemon.until("the file has the events", |_| setup.lines() == verified).await;
     let lines = Delivered::read(&setup.path("events.jsonl"));
     for records in tables.both("select record from events order by event_offset") {
         let names = |text: &str| Delivered::parse(text).names();
@@ -118,8 +118,8 @@ async fn filters_formats_proofs_reload_and_replay_work_with_tables() {
     assert_eq!(setup.tell(&["resume", "c0", "--sink", "local"]).await.code, Some(0));
     simulator.publish(0, 10);
     let file = setup.path("second.db");
-    daemon.until("another file is written", |_| crate::support::rows_of(&file) > 0).await;
-    super::until(&mut daemon, "they are in another format", async || {
+    daemon.until("the second file has events", |_| crate::support::rows_of(&file) > 0).await;
+    super::until(&mut daemon, "the new events have the new format", async || {
         tables.database.psql("select count(*) from events where record like '{\"specversion\"%'") == ["10"]
     })
     .await;

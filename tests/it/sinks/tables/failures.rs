@@ -15,7 +15,7 @@ use crate::support::{
 
 const REFUSED: &str = "sink refused: its events wait and will be offered again";
 
-/// The time limit for the other sinks while one database is unavailable. They normally need far less. The limit is
+/// The time limit for the other sinks while one database is unavailable. These sinks normally need far less. The limit is
 /// shorter than the 10 s that a lane waits for an answer of a database.
 const ON_TIME: Duration = Duration::from_secs(9);
 
@@ -49,7 +49,7 @@ pub(super) async fn until_says(setup: &Setup, daemon: &mut Daemon, sink: &str, w
             return;
         }
         assert!(Instant::now() < deadline, "{words}: {kind}: {said}");
-        daemon.until("it runs", |_| true).await;
+        daemon.until("the daemon runs", |_| true).await;
     }
 }
 
@@ -87,7 +87,7 @@ async fn a_server_that_fails_after_its_commit_loses_nothing_and_delays_no_other_
 
     // The server is killed during the delivery of many events.
     simulator.publish(0, 400);
-    super::until(&mut daemon, "some have come", async || tables.rows().await[0] > 140).await;
+    super::until(&mut daemon, "some events have arrived", async || tables.rows().await[0] > 140).await;
     tables.database.server.kill();
     tables.database.server.run();
     tables.until(&mut daemon, 540).await;
@@ -248,7 +248,7 @@ async fn a_locked_table_has_one_waiting_statement_and_not_one_per_attempt() {
         let lines = daemon.log().lines("sink refused again");
         lines.iter().filter(|line| line["sink"] == "warehouse").count()
     };
-    daemon.until("it has tried three times", |daemon| offers(daemon) >= 2).await;
+    daemon.until("the lane has tried three times", |daemon| offers(daemon) >= 2).await;
     let waiting =
         "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
     assert!(tables.database.number(waiting).await <= 1);

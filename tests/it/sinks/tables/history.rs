@@ -26,7 +26,7 @@ async fn a_deleted_event_is_listed_with_the_command_that_replays_it() {
     setup.set("channels.c0.sinks", SINKS.to_vec());
     let mut daemon = setup.start();
     tables.until(&mut daemon, 9).await;
-    daemon.until("all are in the file", |_| setup.lines() == 9).await;
+    daemon.until("all events are in the file", |_| setup.lines() == 9).await;
     daemon.stop().await;
     let (told, found) = check(&setup).await;
     assert_eq!((told.code, &found["sinks"][0]["missing"]), (Some(0), &Value::from(0)), "{told:?}");
@@ -89,7 +89,7 @@ async fn the_daemon_finds_a_deleted_event_and_is_not_ready_until_it_is_replayed(
     for sink in ["warehouse", "local"] {
         let replay = ["replay", "--channel", "c0", "--sink", sink, "--from", "5", "--to", "5"];
         assert_eq!(setup.tell(&replay).await.code, Some(0));
-        until(&mut daemon, "it was replayed", async || missing(sink).await == 0).await;
+        until(&mut daemon, "the event was replayed", async || missing(sink).await == 0).await;
     }
     tables.until(&mut daemon, 9).await;
     daemon.stop().await;

@@ -55,7 +55,7 @@ async fn an_instance_frozen_during_a_delivery_writes_nothing_after_another_took_
 
     relay.becomes(Line::Silent);
     simulator.publish(0, 20);
-    eventually("its statement is on its way", || (relay.held() > 0).then_some(())).await;
+    eventually("the relay withholds a statement of the older instance", || (relay.held() > 0).then_some(())).await;
     stopped.signal(Signal::STOP);
     until(&database, &mut other, ROWS, 50).await;
     // Remove the rows that the delayed statement would insert. If the statement were executed, they would reappear.
@@ -112,7 +112,7 @@ async fn two_daemons_frozen_by_turns_write_each_event_once_and_report_the_fenced
         let held = relay.held();
         relay.becomes(Line::Silent);
         simulator.publish(0, 50);
-        frozen.until("a statement is on its way", |_| relay.held() > held).await;
+        frozen.until("the relay withholds a statement", |_| relay.held() > held).await;
         frozen.signal(Signal::STOP);
         until(&database, next, ROWS, rows()).await;
         simulator.publish(0, 20);
@@ -120,7 +120,7 @@ async fn two_daemons_frozen_by_turns_write_each_event_once_and_report_the_fenced
         // The delayed statement arrives, and the instance that sent it continues.
         relay.becomes(Line::Good);
         frozen.signal(Signal::CONT);
-        frozen.until("it says that it is fenced", |frozen| fenced(frozen) > before).await;
+        frozen.until("the instance reports that it is fenced", |frozen| fenced(frozen) > before).await;
         simulator.publish(0, 20);
         until(&database, next, ROWS, rows()).await;
         daemons.reverse();
@@ -139,7 +139,7 @@ async fn two_daemons_frozen_by_turns_write_each_event_once_and_report_the_fenced
 }
 
 #[tokio::test]
-async fn it_works_through_a_transaction_pooler() {
+async fn delivery_works_through_a_transaction_pooler() {
     let options = Options { channels: 6, events: 60, ..Options::default() };
     let Some((simulator, mut setup, tables)) = super::tables(options).await else { return };
     let Some(pooler) = Pooler::before(&tables.database).await else { return skip("pgbouncer") };

@@ -58,5 +58,5 @@ async fn kills_at_any_moment_leave_each_event_in_each_table_once() {
     assert_eq!(tables.both(wrong), [["0"], ["0"]]);
     let [one, other] =
         tables.both("select event_offset, name, service, status, event_id, watcher_id from events order by 1");
-    assert_eq!(one, other, "the same values in both");
+    assert_eq!(one, other, "both tables have the same values");
 }

@@ -36,7 +36,7 @@ async fn refusal(setup: &Setup, daemon: &mut Daemon, sink: &str) -> String {
             return said;
         }
         assert!(Instant::now() < deadline, "{sink}: {kind}: {said}");
-        daemon.until("it runs", |_| true).await;
+        daemon.until("the daemon runs", |_| true).await;
     }
 }
 
@@ -47,7 +47,7 @@ async fn an_event_with_more_words_than_a_tsvector_holds_is_stored_whole() {
         return;
     }
     let server = Arc::new(server);
-    // UTF-8 is required: the limit in bytes is only reached with letters of several bytes.
+    // The database needs the encoding UTF-8, because only letters of several bytes reach the limit in bytes.
     let client = server.client("postgres").await;
     client.batch_execute("create database wide template template0 encoding 'UTF8'").await.unwrap();
     let database = Database { server, name: "wide".to_owned() };
@@ -126,7 +126,7 @@ async fn an_event_too_large_for_a_table_blocks_and_becomes_a_dead_letter_alone()
     setup.set("channels.c0.start", "earliest");
     setup.set("channels.c0.sinks", vec!["warehouse", "local", "file"]);
     let mut daemon = setup.start();
-    daemon.until("the file has all", |_| setup.lines() == 6).await;
+    daemon.until("the file has all events", |_| setup.lines() == 6).await;
     tables.until(&mut daemon, 4).await;
     for (sink, limited_by) in
         [("warehouse", format!("no_more_than_{LIMIT}_bytes")), ("local", format!("no more than {LIMIT} bytes"))]

@@ -42,7 +42,7 @@ async fn json_that_jsonb_refuses_leaves_its_column_null_and_loses_nothing() {
     setup.set("sinks.warehouse.give_up_after", format!("{}s", NEVER.as_secs() / 10));
     let mut daemon = setup.start();
     tables.until(&mut daemon, contents.len()).await;
-    daemon.until("the file has them too", |_| setup.lines() == contents.len()).await;
+    daemon.until("the file has the events too", |_| setup.lines() == contents.len()).await;
     let log = daemon.stop().await;
     assert!(log.lines("sink refused: its events wait and will be offered again").is_empty(), "{}", log.0);
 
@@ -67,7 +67,7 @@ async fn json_that_jsonb_refuses_leaves_its_column_null_and_loses_nothing() {
     let expected: Vec<_> = contents.iter().map(|(_, is_taken)| if *is_taken { "t" } else { "f" }).collect();
     assert_eq!(kept, expected);
     let kept = crate::support::sqlite(&tables.file, "select count(*) from events where decoded is null");
-    assert_eq!(kept, ["0"], "SQLite takes any");
+    assert_eq!(kept, ["0"], "SQLite accepts any JSON");
     let [one, other] = tables.both("select name from events where event_offset in (2, 3, 10) order by event_offset");
     assert_eq!(one, other);
     assert_eq!(one[0], "Nul\\u0000");
@@ -114,7 +114,7 @@ fn noted_rows(tables: &Tables) -> Vec<String> {
     tables.database.psql("select event_offset from public.written order by number")
 }
 
-/// Starts the daemon and lets the lane start only when both pages are queued. They become one delivery of two
+/// Starts the daemon and lets the lane start only when both pages are queued. The pages become one delivery of two
 /// statements.
 async fn start_with_two_pages(setup: &Setup, tables: &Tables) -> Daemon {
     let client = tables.database.server.client(&tables.database.name).await;
@@ -143,8 +143,10 @@ async fn delivered_rows_survive_a_crash_of_the_server() {
     tables.database.psql("select pg_reload_conf()");
     let mut daemon = start_with_two_pages(&setup, &tables).await;
     for recorded in [200, 300] {
-        super::until(&mut daemon, "they are recorded", async || lane(&setup, "warehouse").await["cursor"] == recorded)
-            .await;
+        super::until(&mut daemon, "the events are recorded", async || {
+            lane(&setup, "warehouse").await["cursor"] == recorded
+        })
+        .await;
         tables.database.server.kill();
         tables.database.server.run();
         let there =
@@ -174,7 +176,8 @@ async fn rows_not_yet_durable_are_written_again_if_another_server_process_answer
     // A `before` trigger also records a row that is not inserted because it already exists.
     note_rows(&tables, "before");
     let mut daemon = start_with_two_pages(&setup, &tables).await;
-    super::until(&mut daemon, "all are recorded", async || lane(&setup, "warehouse").await["cursor"] == 300).await;
+    super::until(&mut daemon, "all events are recorded", async || lane(&setup, "warehouse").await["cursor"] == 300)
+        .await;
     let log = daemon.stop().await;
     let refused = log.lines("sink refused: its events wait and will be offered again");
     assert!(refused.len() == 1 && refused[0]["error"].to_string().contains("pooler"), "{refused:?}");

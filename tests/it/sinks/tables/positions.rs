@@ -8,7 +8,7 @@ use proof::event::{ChannelId, EventId, EventKey, Offset, RawEvent};
 use proof::verify::{Address, SignerSet, Verdict, Verifier};
 use record::{ChannelRef, Lines, Message, Record, Shape};
 use sink::{
-    Confirmed, Delivery, LaneRef, Position, Postgres, PostgresSettings, Recorded, Search, Sink, SinkError, Undelivered,
+    Confirmed, Delivery, LaneRef, Position, PostgresSettings, Recorded, Search, Sink, SinkError, Undelivered, postgres,
 };
 use uuid::Uuid;
 
@@ -63,12 +63,12 @@ fn settings(url: &str, create: bool) -> PostgresSettings {
     }
 }
 
-fn sink_at(url: &str) -> Postgres {
-    Postgres::new("warehouse", settings(url, true)).unwrap()
+fn sink_at(url: &str) -> Arc<dyn Sink> {
+    postgres("warehouse", settings(url, true)).unwrap()
 }
 
 /// A new database and a sink for it.
-async fn database() -> Option<(Database, Postgres)> {
+async fn database() -> Option<(Database, Arc<dyn Sink>)> {
     let database = Database::new().await?;
     if !programs(&["psql"]) {
         return None;
@@ -80,7 +80,7 @@ async fn database() -> Option<(Database, Postgres)> {
 /// The recorded state of a lane whose position was never confirmed.
 fn recorded(through: Option<i64>) -> Recorded {
     let through = through.map(offset);
-    Recorded { lane: lane(), epoch: 1, through, owed: BTreeSet::new(), confirmed: None }
+    Recorded { lane: lane(), epoch: 1, through, pending: BTreeSet::new(), confirmed: None }
 }
 
 /// The recorded state of a lane that has delivered up to `through`.
@@ -89,17 +89,17 @@ fn confirmed(through: i64) -> Recorded {
     Recorded { confirmed: Some(confirmed), ..recorded(Some(through)) }
 }
 
-async fn resumed(sink: &Postgres, recorded: &Recorded) -> Position {
+async fn resumed(sink: &Arc<dyn Sink>, recorded: &Recorded) -> Position {
     sink.resume(recorded).await.unwrap().position
 }
 
-async fn deliver(sink: &Postgres, after: Option<i64>, messages: &[Message]) -> Result<(), Undelivered> {
+async fn deliver(sink: &Arc<dyn Sink>, after: Option<i64>, messages: &[Message]) -> Result<(), Undelivered> {
     let (lane, after, through) = (lane(), after.map(offset), messages.last().unwrap().offset());
     sink.deliver(&Delivery { lane: &lane, epoch: 1, after, through, messages }).await
 }
 
 /// Creates the tables and delivers events 1 to 7.
-async fn seven(sink: &Postgres) {
+async fn seven(sink: &Arc<dyn Sink>) {
     assert_eq!(resumed(sink, &recorded(None)).await, Position::At(None));
     deliver(sink, None, &events(1..=3)).await.unwrap();
     deliver(sink, Some(3), &events(4..=7)).await.unwrap();
@@ -134,7 +134,7 @@ fn keys(database: &Database) -> Vec<String> {
 async fn a_lane_creates_the_tables_position_or_adopts_the_existing_one() {
     let Some((database, sink)) = database().await else { return };
     assert!(matches!(sink.position(&lane()).await.unwrap(), Position::Missing(_)));
-    assert_eq!(database.psql("select to_regclass('events') is null"), ["t"], "asking for a position makes no table");
+    assert_eq!(database.psql("select to_regclass('events') is null"), ["t"], "reading a position creates no table");
     for through in [Some(9), Some(4), None] {
         let position = Position::At(through.map(offset));
         assert_eq!(resumed(&sink, &recorded(through)).await, position);
@@ -190,8 +190,8 @@ async fn two_events_at_one_offset_are_each_stored_once() {
     assert_eq!(offsets(&database), ["5", "5", "5"]);
     let [first, other, without_id] = three_at(5).map(|message| message.event_key());
     let absent = EventKey { id: Some(EventId(Uuid::from_u128(3))), ..first };
-    let owed = BTreeSet::from([other, without_id, absent]);
-    let held = sink.resume(&Recorded { owed, ..confirmed(5) }).await.unwrap().held;
+    let pending = BTreeSet::from([other, without_id, absent]);
+    let held = sink.resume(&Recorded { pending, ..confirmed(5) }).await.unwrap().held;
     assert_eq!(held, [other, without_id].into());
     // A constraint of the operator still refuses rows.
     database.psql("create unique index mine on events (type) where event_offset > 5");
@@ -244,7 +244,7 @@ async fn without_permission_to_migrate_a_table_the_sql_is_printed() {
     let Some((database, sink)) = database().await else { return };
     seven(&sink).await;
     database.psql(OLD_KEY);
-    let sink = Postgres::new("warehouse", settings(&database.url(), false)).unwrap();
+    let sink = postgres("warehouse", settings(&database.url(), false)).unwrap();
     for refused in [sink.probe().await.map(drop), sink.resume(&confirmed(7)).await.map(drop)] {
         let said = refused.unwrap_err().to_string();
         let (why, sql) = said.split_once(" run: ").unwrap_or_else(|| panic!("{said}"));
@@ -274,7 +274,7 @@ async fn a_reader_delays_the_migration_and_the_migration_blocks_no_reader() {
     let sink = sink_at(&database.url());
     let refused = sink.resume(&confirmed(7)).await.unwrap_err();
     assert!(refused.kind() == "unavailable" && refused.to_string().contains("locked by another session"), "{refused}");
-    assert_eq!(keys(&database).len(), 2, "the new key is there before the old one goes");
+    assert_eq!(keys(&database).len(), 2, "the new key exists before the old one is dropped");
     reader.batch_execute("rollback").await.unwrap();
     assert_eq!(resumed(&sink, &confirmed(7)).await, at(7));
     assert_eq!(keys(&database), ["events_identity"]);

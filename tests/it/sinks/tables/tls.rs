@@ -52,7 +52,7 @@ impl Secured {
     /// Waits until every event is in the table, and checks the offsets.
     async fn all_come(&self, daemon: &mut Daemon) {
         let all = deliverable(&self.simulator, 0);
-        super::until(daemon, "all have come", async || {
+        super::until(daemon, "all events are in the table", async || {
             self.database.try_query("select from events").await.is_ok_and(|rows| rows.len() >= all.len())
         })
         .await;

@@ -26,7 +26,7 @@ async fn only_the_refused_event_of_a_batch_becomes_a_dead_letter() {
     let poison = event["event_id"].as_str().unwrap().to_owned();
     receiver.refuse_with(422, move |body| body.contains(&poison));
     let mut daemon = setup.start();
-    daemon.until("the others arrive", |_| offsets(&receiver.delivered()).len() >= 29).await;
+    daemon.until("the other events arrive", |_| offsets(&receiver.delivered()).len() >= 29).await;
     let log = daemon.stop().await;
 
     let expected: Vec<_> = deliverable(&simulator, 0).into_iter().filter(|offset| *offset != 14).collect();
@@ -92,6 +92,6 @@ async fn the_runbooks_batch_recipe_works_with_the_default_limit_of_express() {
     daemon.stop().await;
 
     assert_eq!(offsets(&receiver.delivered()), deliverable(&simulator, 0));
-    assert_eq!(receiver.requests(), receiver.received(), "none was refused");
+    assert_eq!(receiver.requests(), receiver.received(), "no request was refused");
     assert!(receiver.requests() < 400 / 10, "{} requests", receiver.requests());
 }

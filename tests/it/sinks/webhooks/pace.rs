@@ -30,7 +30,7 @@ async fn the_rate_limit_of_a_sink_spans_channels_and_does_not_delay_a_stop() {
     simulator.publish(0, 5);
     let setup = setup.with("sinks.hook.rate_limit", "1/h");
     let mut daemon = setup.start();
-    daemon.until("the first turn", |_| receiver.received() == 21).await;
+    daemon.until("the first request is sent", |_| receiver.received() == 21).await;
     let asked = Instant::now();
     daemon.stop().await;
     assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());

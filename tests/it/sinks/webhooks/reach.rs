@@ -173,7 +173,7 @@ async fn the_proxy_of_the_environment_is_used_unless_disabled() {
     setup.set_environment("http_proxy", proxy.url());
     setup.set_environment("no_proxy", "127.0.0.1");
     let mut daemon = setup.start();
-    daemon.until("the proxy is asked", |_| !proxy.asked().is_empty()).await;
+    daemon.until("the proxy gets a request", |_| !proxy.asked().is_empty()).await;
     daemon.stop().await;
     assert_eq!(receiver.requests(), 0);
 
@@ -184,7 +184,7 @@ async fn the_proxy_of_the_environment_is_used_unless_disabled() {
 }
 
 #[tokio::test]
-async fn a_400_caused_by_a_missing_client_certificate_says_so() {
+async fn a_400_is_explained_by_a_missing_client_certificate() {
     let simulator = service(5).await;
     let authority = Authority::new("a private authority");
     let receiver = Receiver::start_asking(&authority).await;

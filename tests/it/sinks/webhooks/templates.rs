@@ -92,19 +92,19 @@ async fn an_event_whose_template_fails_waits_and_becomes_a_dead_letter_alone() {
     let lane = until_lane_is(&setup, &mut daemon, "hook", "blocked").await;
     let message = lane["error"]["message"].as_str().unwrap();
     assert!(message.starts_with("the body could not be made: line 1: no value for `event.colour`"), "{lane}");
-    assert_eq!((receiver.received(), &lane["cursor"]), (7, &json!(all[6])), "those before it have arrived");
+    assert_eq!((receiver.received(), &lane["cursor"]), (7, &json!(all[6])), "the events before it have arrived");
     daemon.stop().await;
 
     let setup = setup.with("sinks.hook.give_up_after", "50ms");
     let mut daemon = setup.start();
-    daemon.until("the others arrive", |_| receiver.received() == 19).await;
+    daemon.until("the other events arrive", |_| receiver.received() == 19).await;
     let letters = setup.tell(&["dead-letters", "list", "c0", "--sink", "hook", "--json"]).await;
     assert_eq!(letters.each("offset"), [json!(bad)]);
     let setup = templated(setup, "{\"offset\": {{ offset }}}");
     setup.write();
     assert_eq!(setup.tell(&["reload"]).await.code, Some(0));
     assert_eq!(setup.tell(&["dead-letters", "replay", "c0", "--sink", "hook", "--all"]).await.code, Some(0));
-    daemon.until("it arrives after all", |_| receiver.received() == 20).await;
+    daemon.until("the replayed event arrives last", |_| receiver.received() == 20).await;
     daemon.stop().await;
     let mut arrived: Vec<_> = bodies(&receiver).iter().map(|body| body["offset"].as_i64().unwrap()).collect();
     assert_eq!(arrived.last(), Some(&bad));

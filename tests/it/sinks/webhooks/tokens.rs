@@ -40,7 +40,7 @@ async fn a_token_is_fetched_once_and_again_when_it_is_refused() {
     assert_eq!(
         (receiver.asked_for_tokens().len(), receiver.requests()),
         (2, 31),
-        "one was refused, and came again at once"
+        "the refused event was posted again at once, with a new token"
     );
     assert_eq!(offsets(&receiver.delivered()), deliverable(&simulator, 0));
 }
@@ -59,7 +59,7 @@ async fn a_short_lived_token_is_renewed_before_it_expires() {
         })
         .await;
     daemon.stop().await;
-    assert_eq!(receiver.requests(), receiver.received(), "none was refused");
+    assert_eq!(receiver.requests(), receiver.received(), "no request was refused");
     let (headers, form) = receiver.asked_for_tokens().remove(0);
     assert!(!headers.contains_key("authorization"), "{headers:?}");
     let id = "client_id=channeld+of+a+test";
@@ -98,6 +98,10 @@ async fn an_endpoint_that_refuses_tokens_differs_from_a_server_that_issues_none(
     let mut daemon = setup.start();
     let lane = until_lane_is(&setup, &mut daemon, "hook", "blocked").await;
     assert_eq!(lane["error"]["message"], "answered 401; the access token was new: check oauth2.scope and url");
-    assert_eq!((receiver.requests(), receiver.asked_for_tokens().len()), (2, 2), "once more, with a new one");
+    assert_eq!(
+        (receiver.requests(), receiver.asked_for_tokens().len()),
+        (2, 2),
+        "the event is posted once more, with a new token"
+    );
     daemon.stop().await;
 }

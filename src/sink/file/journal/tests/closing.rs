@@ -209,7 +209,12 @@ fn closed_files_are_compressed_once_even_after_interruptions() {
             };
             let forms: Vec<_> = closed.forms.keys().copied().collect();
             assert_eq!(forms, [already], "{compression:?} {form}");
-            assert_eq!(place.names().len(), 3, "nothing but it, the index and the active file: {:?}", place.names());
+            assert_eq!(
+                place.names().len(),
+                3,
+                "only the closed file, the index and the active file: {:?}",
+                place.names()
+            );
             assert_eq!(place.all(), lines(&records(&ours, 1..9)));
         }
     }
@@ -275,7 +280,7 @@ fn the_link_points_to_the_last_closed_file() {
     let mut journal = place.open_with(with_link(None));
     journal.append(ours.id, &records(&ours, 1..3)).unwrap();
     place.look_after(with_link(None)).unwrap();
-    assert!(fs::read_link(&link).is_err(), "none is closed");
+    assert!(fs::read_link(&link).is_err(), "no file is closed");
     for (number, compression) in [(1, None), (2, Some(Compression::Gzip)), (3, None)] {
         journal.append(ours.id, &records(&ours, number * 4..number * 4 + 4)).unwrap();
         place.look_after(with_link(compression)).unwrap();
@@ -326,7 +331,7 @@ fn the_clock_of_a_file_server_closes_and_deletes_nothing() {
 }
 
 #[test]
-fn after_a_start_the_period_of_a_file_is_that_of_its_last_events() {
+fn after_a_start_the_last_events_determine_the_period_of_a_file() {
     let ours = channel(1);
     let received = |days| Timestamp::now() - days * DAY;
     let line = |number, at: Timestamp| {
@@ -339,9 +344,9 @@ fn after_a_start_the_period_of_a_file_is_that_of_its_last_events() {
         (line(1, received(2)) + &line(2, received(1)), 1, "yesterday"),
         (line(1, received(0)) + &line(2, received(9)), 0, "the last one is a late delivery"),
         (line(1, received(2)) + &line(2, Timestamp::now() + DAY), 0, "the clock was set back"),
-        (raw, 0, "a raw line does not say"),
-        (forged, 0, "the service says, which is not asked"),
-        (line(1, received(2)).replace("received", "at"), 0, "it is not said"),
+        (raw, 0, "a raw line does not contain the time"),
+        (forged, 0, "the service has added a time to a raw line"),
+        (line(1, received(2)).replace("received", "at"), 0, "the line does not contain the time"),
     ] {
         let place = Fixture::holding(held.as_bytes());
         // The modification time must have no effect.

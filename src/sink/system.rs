@@ -1,4 +1,4 @@
-//! Operations of the file system that the parts of the sink share, and their errors.
+//! Operations of the file system, and their errors.
 
 use std::fs::{self, File, Metadata, TryLockError};
 use std::io::{self, ErrorKind};
@@ -26,6 +26,10 @@ pub(super) type Identity = (u64, u64);
 
 pub(super) fn identity(metadata: &Metadata) -> Identity {
     (metadata.dev(), metadata.ino())
+}
+
+pub(super) fn identity_at(path: &Path) -> Option<Identity> {
+    fs::metadata(path).ok().as_ref().map(identity)
 }
 
 /// The directory of a path, which may be relative.
