@@ -268,7 +268,7 @@ pub struct Undelivered {
     /// How many messages, counted from the first, have certainly arrived.
     pub delivered: usize,
     /// Later messages that have arrived too, if the sink delivers several messages at the same time.
-    pub beyond: BTreeSet<Offset>,
+    pub beyond: BTreeSet<EventKey>,
     /// Why the next message has not arrived.
     pub error: SinkError,
 }

@@ -160,7 +160,7 @@ impl Lane {
                 self.record(batch, last.offset(), None).await?;
                 self.retry.reset();
             }
-            waiting.retain(|message| !beyond.contains(&message.offset()));
+            waiting.retain(|message| !beyond.contains(&message.event_key()));
             if let Some(letter) = waiting.first().and_then(|first| self.dead_letter(first, &error)) {
                 let given_up = waiting.remove(0).offset();
                 let through = if waiting.is_empty() { batch.through } else { given_up };
@@ -290,7 +290,7 @@ impl Lane {
         };
         let (metrics, taken) = (&self.shared.channel.metrics, first + beyond.len());
         metrics.offered(&self.settings.name, took, taken, error);
-        let beyond = messages[first..].iter().filter(|message| beyond.contains(&message.offset()));
+        let beyond = messages[first..].iter().filter(|message| beyond.contains(&message.event_key()));
         let taken_ones = messages[..first].iter().chain(beyond);
         let times = taken_ones.clone().map(|message| message.record().time);
         let read = self.trace.map(|(_, since)| since);

@@ -33,7 +33,7 @@ use super::endpoint::{Offer, Post, Webhook};
 use super::response::{Refusal, RefusalScope};
 use super::settings::Dispatch;
 use crate::{Delivery, LaneRef, SinkError, Undelivered};
-use proof::event::Offset;
+use proof::event::{EventKey, Offset};
 use record::{Field, Message};
 
 /// The UUID namespace of batch ids (RFC 9562, version 5).
@@ -63,18 +63,18 @@ impl Webhook {
         // The refusal with the lowest offset among those with the highest weight decides how the lane continues.
         let decisive = |(offset, error): &(Offset, SinkError)| (Reverse(weight(error)), *offset);
         let Some((_, error)) = refusals.into_iter().min_by_key(decisive) else { return Ok(()) };
-        let delivered = messages.iter().take_while(|message| arrived.contains(&message.offset())).count();
-        Err(Undelivered { delivered, beyond: arrived.split_off(&messages[delivered].offset()), error })
+        let delivered = messages.iter().take_while(|message| arrived.remove(&message.event_key())).count();
+        Err(Undelivered { delivered, beyond: arrived, error })
     }
 
-    /// Posts requests until one is refused, or `stop` is set. Returns the offsets that arrived, and the offset of the first
+    /// Posts requests until one is refused, or `stop` is set. Returns the events that arrived, and the offset of the first
     /// event that was refused with the error.
     async fn in_order(
         &self,
         offer: &Offer<'_>,
         queue: Queue<'_>,
         stop: &AtomicBool,
-    ) -> (Vec<Offset>, Option<(Offset, SinkError)>) {
+    ) -> (Vec<EventKey>, Option<(Offset, SinkError)>) {
         let (mut arrived, mut queue) = (Vec::new(), VecDeque::from(queue));
         while let Some(events) = queue.pop_front() {
             if stop.load(Ordering::Relaxed) {
@@ -88,7 +88,7 @@ impl Webhook {
                 continue;
             }
             let Err(Refusal { error, about }) = self.post(offer, &post).await else {
-                arrived.extend(events.iter().map(Message::offset));
+                arrived.extend(events.iter().map(Message::event_key));
                 continue;
             };
             if events.len() > 1 && matches!(about, RefusalScope::Content | RefusalScope::Size) {

@@ -6,8 +6,7 @@ use axum::routing::post;
 use tokio::sync::Barrier;
 
 use super::*;
-use crate::tests::record_about;
-use proof::event::Offset;
+use crate::tests::{record, record_about, record_of_another};
 
 fn concurrent(url: &Url, concurrency: usize) -> Webhook {
     made(WebhookSettings { dispatch: Dispatch::Single { concurrency }, ..settings(url) }).unwrap()
@@ -24,7 +23,7 @@ fn offsets(server: &Server) -> Vec<i64> {
 }
 
 fn beyond(refused: &Undelivered) -> Vec<i64> {
-    refused.beyond.iter().copied().map(Offset::get).collect()
+    refused.beyond.iter().map(|key| key.offset.get()).collect()
 }
 
 fn is_of(wallet: &str) -> impl Fn(&[u8]) -> bool {
@@ -68,6 +67,19 @@ async fn a_refused_event_delays_its_subject_and_accepted_ones_are_reported() {
     let posted = offsets(&server);
     assert!(!posted.contains(&4), "no event is posted after the refused one: {posted:?}");
     assert!(posted.iter().filter(|offset| [1, 3, 6].contains(*offset)).is_sorted(), "{posted:?}");
+}
+
+#[tokio::test]
+async fn of_two_events_at_one_offset_only_the_accepted_one_has_arrived() {
+    let server = Server::answering([]).await;
+    let twins = [record(&channel(1), 1), record_of_another(&channel(1), 1)];
+    assert!(twins[1].record().key().starts_with('8') && !twins[0].record().key().starts_with('8'));
+    server.refuse(|body| String::from_utf8_lossy(body).contains(r#""event_id":"8"#), Reply::Status(400, &[]));
+
+    let refused = deliver(&concurrent(&server.url, 2), &channel(1), &twins).await.unwrap_err();
+
+    assert_eq!(refusal(&refused), (1, "answered 400", None));
+    assert_eq!(beyond(&refused), Vec::<i64>::new());
 }
 
 #[tokio::test]
