@@ -116,7 +116,8 @@ impl Access {
         EntryResult::In(cookie)
     }
 
-    /// Returns the browser whose cookie the request has. `takes_notice` removes the notice from the session and returns it.
+    /// Returns the browser that the request's cookie belongs to. If `takes_notice` is set, moves the notice from the
+    /// session to the result.
     pub(super) fn visitor(&self, headers: &HeaderMap, takes_notice: bool) -> Option<Visitor> {
         let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
         let pairs = cookies.flat_map(|value| value.split(';')).filter_map(|cookie| cookie.trim().split_once('='));

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * **Only from the daemon.** If no daemon answers, the console does not open the state itself, because that would prevent
-//!   a daemon from starting.
+//! * **Only from the daemon.** If no daemon answers, the console does not open the state itself, because no daemon
+//!   could start while the state is open.
 //! * **Every request names its sender** for the daemon's log.
 
 use std::collections::BTreeMap;
@@ -39,7 +39,8 @@ impl DaemonConnection {
         Self { directory, who, last_report: Mutex::default() }
     }
 
-    /// Returns the daemon's answer. The error is a sentence: the daemon does not answer, or why it refuses the request.
+    /// Returns the daemon's answer. The error is a sentence: why the daemon does not answer, or why it refuses the
+    /// request.
     pub(super) async fn ask<R: Request>(&self, request: &R) -> Result<R::Answer, String> {
         self.ask_as(request, "").await
     }

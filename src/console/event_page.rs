@@ -1,4 +1,5 @@
-//! The page of one event. The event is in a table, stored by the daemon, or read from the service.
+//! The page of one event. The event comes from a table that a sink writes, from the daemon's quarantine or dead
+//! letters, or from the service.
 
 mod history;
 mod lookup;

@@ -16,8 +16,8 @@
 //!   Without this cookie, only the style sheet, the script and the icon are served. See `access`.
 //! * **Loopback only, and no request to other machines.** Script, style sheet and pictures are compiled in, and the content
 //!   policy allows nothing else.
-//! * **Texts of events are only text.** They are escaped and isolated from the writing direction of the surrounding text,
-//!   and their control characters are made visible. See `text`.
+//! * **Texts of events are only text.** They are escaped, they cannot change the writing direction of the text around
+//!   them, and their control characters are made visible. See `text`.
 //! * **A GET request changes nothing in the daemon.** For each change, the console sends a request to the daemon, which
 //!   logs the name of the user.
 //! * **Bounded.** A page has at most `MOST_ROWS` rows, and its search ends when its time budget is used up.
@@ -125,8 +125,8 @@ pub struct Console {
 impl Console {
     /// Opens the listener. No request is sent to the daemon, the database or the service yet.
     ///
-    /// # Errors [`ConsoleError`] if the console cannot listen on the address, or if the settings of the table cannot be
-    /// used.
+    /// # Errors
+    /// [`ConsoleError`] if the console cannot listen on the address, or if the settings of the table cannot be used.
     pub async fn open(settings: Settings) -> Result<Self, ConsoleError> {
         let Settings { listen, read_only, directory, who, channels, signer_names, client, source } = settings;
         let source = Source::of(source).map_err(ConsoleError::Table)?;

@@ -40,7 +40,7 @@ async fn content(state: &State, read_only: bool) -> Markup {
             return html! {
                 h1 { "Daemon" }
                 div.notice.bad role="alert" { p { strong { (whole(&why)) } }
-                    p { "Start it with " code { "channeld run" } " or " code { "systemctl start channeld" } ". Its log shows why it stopped." } }
+                    p { "Start the daemon with " code { "channeld run" } " or " code { "systemctl start channeld" } ". The daemon's log shows why it stopped." } }
             };
         }
     };
@@ -221,7 +221,7 @@ fn trouble(problem: &Problem) -> Markup {
     }
 }
 
-/// A sentence about the activity of a channel; `None` if the name of its condition is the same.
+/// A sentence about the activity of a channel; `None` if the name of the channel's condition already says the same.
 fn activity(known: &ChannelStatus) -> Option<String> {
     match &known.activity {
         Activity::Elsewhere { owner: Some(owner) } => Some(format!("Runs in instance {owner}.")),
@@ -287,7 +287,7 @@ fn instances(Cluster { instances, channels, heartbeat_error }: &Cluster) -> Mark
     html! {
         section aria-labelledby="instances" {
             h2 #instances { "Instances" }
-            @if let Some(error) = heartbeat_error { p.notice.bad { "The heartbeat failed. This is the last known status: " (whole(error)) } }
+            @if let Some(error) = heartbeat_error { p.notice.bad { "The latest heartbeat failed, so this status is out of date. The error: " (whole(error)) } }
             (table("Table of instances", "", &columns, rows))
             (table("Owners of channels", "", &[("Channel", ""), ("Owner", "")], owners))
         }

@@ -44,7 +44,8 @@ impl Badge {
         word.parse().unwrap_or(Self::Rejected)
     }
 
-    /// Each badge has its own shape, so it does not depend on color alone: shield, dashed ring, clock, octagon.
+    /// Each badge has its own shape, so that the verdict can be recognized without colors: shield, dashed ring, clock,
+    /// octagon.
     pub(super) fn show(self) -> Markup {
         let word: &str = self.into();
         let shape = match self {

@@ -56,7 +56,7 @@ const SAMPLED_FOR: Duration = Duration::from_secs(15);
 /// The time limit of other queries.
 const SMALL: Duration = Duration::from_secs(10);
 
-/// How many of the events that follow an event, by offset, are checked for an earlier delivery.
+/// How many events with the next higher offsets are read to find out whether an event was delivered after them.
 const FOLLOWING: usize = 100;
 
 /// The source from which the console reads events. A table is named by its sink.
@@ -180,8 +180,8 @@ impl Table {
         Ok(answer.rows.into_iter().flatten().flatten().next().and_then(|first| first.parse().ok()))
     }
 
-    /// Returns one row with its record; `None` if the row does not exist. If several events have this offset, it
-    /// returns the last written row.
+    /// Returns one row with its record; `None` if the row does not exist. If several events have this offset, returns
+    /// the row that was written last.
     pub(super) async fn full_row(&self, channel: ChannelId, offset: i64) -> Result<Option<FullRow>, TableError> {
         let (table, dialect) = (self.backend.table(), self.backend.dialect());
         let written = if dialect == Dialect::Sqlite { "id" } else { "delivered" };

@@ -134,7 +134,7 @@ fn enter(access: &Access, query: &str) -> Response {
             );
             locked(
                 StatusCode::FORBIDDEN,
-                "This one-time address was already used. If that was not you, stop the console now.",
+                "This one-time address was already used. If you did not use it, stop the console now.",
             )
         }
         EntryResult::Unknown => locked(StatusCode::FORBIDDEN, "This address is invalid or has expired."),
@@ -162,7 +162,7 @@ pub(crate) async fn harden(mut response: Response) -> Response {
 pub(crate) async fn invite_page(request: PageRequest) -> Response {
     let content = html! {
         h1 { "Sign in another browser" }
-        p.lead { "This creates an address that works once and expires after ten minutes. The browser that opens it gets the same rights as this one." }
+        p.lead { "The button creates an address that works once and expires after ten minutes. The browser that opens the address gets the same rights as this one." }
         @if request.visitor.read_only {
             p { "This console was started with " code { "--read-only" } ", so it cannot create addresses. Start another console instead." }
         } @else {
@@ -182,7 +182,7 @@ pub(crate) async fn invite(request: PageRequest, headers: HeaderMap) -> Response
     let address = format!("http://{}/enter?token={token}", host(&headers).unwrap_or_default());
     let content = html! {
         h1 { "An address for another browser" }
-        p.lead { "It works once and expires after ten minutes." }
+        p.lead { "The address works once and expires after ten minutes." }
         (page::copied("Address", &address))
     };
     request.page("Sign in another browser", "", &content).await

@@ -131,7 +131,7 @@ impl OperatorRequest {
             ],
             Action::RedeliverDead => vec![
                 html! { (which("Event", "Every dead letter")) " is sent to " (sink) " again, with the same event id." },
-                html! { "The daemon first verifies the event again. If the sink keeps refusing the event, it becomes a dead letter again." },
+                html! { "The daemon first verifies the event again. If the sink keeps refusing the event, the event becomes a dead letter again." },
             ],
             Action::DropDead => {
                 vec![html! { (which("Dead letter", "Every dead letter")) " at " (sink) " is removed. "
@@ -140,7 +140,7 @@ impl OperatorRequest {
             }
             Action::Redeliver => vec![
                 html! { (which("Event", "Every event")) " is delivered to " (sink) " again, with the same event id. A sink "
-                "that deduplicates by id stores the event once. Other sinks receive a duplicate." },
+                "that deduplicates by id stores the event once. A sink without deduplication gets a duplicate." },
                 html! { "The daemon first verifies the event again. The sink's cursor does not change. An event that the sink's filter \
                 excludes is not delivered." },
             ],
@@ -256,8 +256,8 @@ impl OperatorRequest {
         self.sent(state, &sent, since).await
     }
 
-    /// Waits up to [`ARRIVAL_WAIT`] for a single event to reach its sink, and describes its state. Several events are only
-    /// reported as queued.
+    /// Waits up to [`ARRIVAL_WAIT`] until an event reaches its sink, and describes the state of the event. Several
+    /// events are reported as queued, without a wait.
     async fn sent(&self, state: &State, offsets: &[Offset], since: Timestamp) -> Result<String, String> {
         let Self { channel, sink, .. } = self;
         let &[offset] = offsets else {

@@ -87,8 +87,8 @@ fn delivery(row: &Row, sink: &str) -> HistoryStep {
     HistoryStep::new(row.delivered, html! { "Delivered to " (text(sink)) }, detail)
 }
 
-/// Asks the daemon for its records of the event. The result is empty if no daemon answers; the head of the page reports
-/// that.
+/// Asks the daemon for its records of the event. The result is empty if no daemon answers. The head of the page then
+/// says that the daemon is unreachable.
 async fn recorded(state: &State, channel: ChannelId, offset: i64) -> Journey {
     let Some(offset) = Offset::new(offset) else { return Journey::default() };
     let asked = state.daemon.ask(&GetJourney { channel: channel.to_string(), offset }).await;

@@ -20,7 +20,7 @@ enum SignatureStatus {
     Twice,
     Stranger,
     Malformed,
-    /// Not checked, because earlier signatures already reach the required number.
+    /// Not checked, because the result is already known from earlier signatures.
     NotNeeded,
 }
 

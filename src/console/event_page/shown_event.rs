@@ -50,7 +50,7 @@ pub(super) struct Verification {
 }
 
 impl ShownEvent {
-    /// An event about which nothing else is known. It counts as read.
+    /// Creates an event about which nothing else is known. The event counts as read by channeld.
     pub(super) fn new(channel: &str, channel_id: ChannelId, offset: i64, json: Bytes, stored_verdict: Badge) -> Self {
         Self {
             list: ("/", "Events"),

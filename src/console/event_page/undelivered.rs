@@ -89,7 +89,8 @@ pub(crate) async fn dead_letter(
     let recorded = request.state.daemon.ask(&GetJourney { channel: entry.channel_id.to_string(), offset }).await;
     let others = report.iter().flat_map(|report| lanes(report, entry.channel_id)).filter(|lane| *lane.sink != *sink);
     let mut history = refusals(facts, &sink);
-    // If the daemon no longer answers, the head of the page says so.
+    // If the daemon no longer answers, these steps are missing, and the head of the page says that the daemon is
+    // unreachable.
     history.extend(sink_steps(others, &entry.channel, offset.get(), &recorded.unwrap_or_default()));
     let offset_text = offset.to_string();
     let place = [("channel", &*entry.channel), ("sink", &*sink), ("offset", &*offset_text)];

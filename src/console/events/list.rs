@@ -184,7 +184,8 @@ pub(super) fn rows(rows: &[Row]) -> Markup {
     page::table("Events", "list events", &columns, cells)
 }
 
-/// The name of an event with a link to it, and why it matches a search. An event without a name is listed by its type.
+/// The name of an event with a link to the event's page. After a search, also the text that matches the search. An
+/// event without a name is listed by its type.
 fn name(row: &Row) -> Markup {
     // The page of an event that is not in a table shows the service's current response.
     let href = match &row.event_id {
@@ -206,7 +207,7 @@ fn name(row: &Row) -> Markup {
     }
 }
 
-/// A chain selector, shortened to its ends, which usually identify it.
+/// Shortens a chain selector to its first and last digits, because these digits usually identify the chain.
 fn network_name(network: &str) -> Markup {
     let is_selector = network.len() > 12 && network.bytes().all(|byte| byte.is_ascii_digit());
     if is_selector {

@@ -15,7 +15,7 @@ use operator::api::PollNow;
 /// How long to wait until every channel has polled.
 const POLLED: Duration = Duration::from_secs(4);
 
-/// The interval between two requests for the daemon's report during this time.
+/// The interval between two requests for the daemon's report while channels poll.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Makes every channel poll, and waits until each of them has polled.

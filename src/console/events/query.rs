@@ -20,12 +20,12 @@ pub(super) const ROWS: usize = 100;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Query {
-    /// The text that the user entered, like `from` and `to`.
+    /// The words as the user entered them. `from` and `to` are also unchanged input.
     pub(crate) words: String,
     pub(crate) from: String,
     pub(crate) to: String,
     pub(crate) filter: Filter,
-    /// Shows the page below this row.
+    /// The page begins below the row at this position.
     pub(crate) below: Option<PagePosition>,
     pub(crate) rows: usize,
     /// Whether to search for longer than a page usually does.
@@ -130,7 +130,7 @@ impl Query {
         Self { from: from.to_owned(), to: String::new(), ..self.clone() }.first_page()
     }
 
-    /// Each chosen value: the name of its field, its text, and the address of the list without this value.
+    /// For each chosen value: the name of its field, its text, and the address of the list without this value.
     pub(super) fn chips(&self) -> Vec<(&'static str, String, String)> {
         let mut chips = vec![("Words", &self.words, Self { words: String::new(), ..self.clone() })];
         for (facet, values) in &self.filter.chosen {

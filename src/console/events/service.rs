@@ -30,7 +30,7 @@ pub(super) async fn list(request: &PageRequest, query: &Query, why: &str) -> Mar
         (heading(&format!("from the service's own search, channel {}", known.channel.name), request, query))
         div.notice.warn role="note" {
             p { strong { "No table can be read: " } (why) ". This list shows the service's current response, at most " (AT_ONCE)
-                " events of one channel. Without a table, the console cannot search words, names and sources, combine channels, show delivery times, or update live." }
+                " events of one channel. Without a table, the console cannot search for words, offer names and sources in the filters, combine channels, show delivery times, or update live." }
             p { "To enable these features, add a sink to a channel, for example with " code { "type = \"sqlite\"" } " and " code { "search = \"words\"" }
                 ", and restart the console." }
         }
@@ -50,7 +50,7 @@ pub(super) async fn found(state: &State, query: &Query) -> Vec<Row> {
     search(state, query, known).await.unwrap_or_default()
 }
 
-/// The channel that was requested; without a request, the first channel.
+/// The channel that the query names, or the first channel if it names none.
 fn channel<'s>(state: &'s State, query: &Query) -> Option<&'s ConfiguredChannel> {
     match query.filter.chosen.get(&Facet::Channel).and_then(|names| names.first()) {
         Some(name) => state.channels.iter().find(|known| *known.channel.name == **name),

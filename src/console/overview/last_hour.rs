@@ -14,7 +14,7 @@ const HEIGHT: f64 = 44.0;
 /// An hour counts as complete if its first sample is at most this many seconds late.
 const WHOLE: i64 = 120;
 
-/// The quantity that a chart shows, in a sample.
+/// Reads the quantity that a chart shows from a sample.
 type Quantity = fn(&Sample) -> Option<f64>;
 
 const LAG: Quantity = |sample| sample.lag_events.map(f64::from);
@@ -25,8 +25,8 @@ fn seconds(value: f64) -> String {
     if value < 1.0 { format!("{:.0} ms", value * 1_000.0) } else { format!("{value:.1} s") }
 }
 
-/// Draws the quantities over the hour before `now`, in Unix seconds. If the samples do not cover the whole hour, the text
-/// states the time of the first sample.
+/// Draws the quantities over the hour before `now`, which is a time in Unix seconds. If the samples do not cover the
+/// whole hour, the text states the time of the first sample.
 pub(super) fn charts(samples: &[Sample], now: i64) -> Markup {
     let since = samples.first().map_or(now, |first| first.at);
     let is_whole = since <= now - HOUR + WHOLE;

@@ -28,7 +28,8 @@ pub(crate) struct Page {
     pub(crate) rows: Vec<Row>,
     /// Whether older rows exist.
     pub(crate) has_more: bool,
-    /// Whether the time limit was reached before the page was full. All matching rows above the last row are on the page.
+    /// Whether the time limit was reached before the page was full. The page then still contains every matching row
+    /// above its last row.
     pub(crate) is_stopped: bool,
     /// Set if the last word was searched only as a whole, and not as the beginning of longer words.
     pub(crate) only_whole: Option<OnlyWhole>,
@@ -54,7 +55,7 @@ pub(crate) enum HitCount {
 }
 
 impl HitCount {
-    /// The count of a query that stops after one row more than [`MOST_HITS`].
+    /// Interprets the result of a query that stops counting at one row more than [`MOST_HITS`].
     pub(super) fn of(counted: i64) -> Self {
         match usize::try_from(counted) {
             Ok(count) if count <= MOST_HITS => Self::Exactly(count),
@@ -90,7 +91,8 @@ pub(crate) trait Backend: Send + Sync {
     /// Runs a query until the deadline.
     async fn query(&self, deadline: Instant, sql: String, values: Vec<String>) -> Result<QueryResult, TableError>;
 
-    /// Returns the first rows of a page. If the filter consists only of words, also counts the rows that contain them.
+    /// Returns the rows of a page. If the filter consists only of words, also counts the rows of the table that contain
+    /// the words.
     async fn page(&self, page_query: PageQuery<'_>) -> Result<Page, TableError>;
 
     /// A query for the approximate number of rows.

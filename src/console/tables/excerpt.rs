@@ -4,7 +4,8 @@
 //!
 //! * **Bounded.** Only the first [`SEARCHED_CHARACTERS`] characters of each text are searched, and an excerpt has at most
 //!   [`LONGEST`] characters.
-//! * **Untrusted text.** An excerpt is unchanged text of the event. The page that shows it escapes it.
+//! * **Untrusted text.** An excerpt is unchanged text of the event. The page that shows the excerpt escapes its
+//!   characters.
 
 use std::ops::Range;
 
@@ -54,7 +55,7 @@ const CONTENT: &str = "decoded";
 /// A text that contains the word.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Excerpt {
-    /// The column, or the member's name in the content. Empty if a name contains the word.
+    /// The column, or the name of the member in the content. Empty if the word is part of the name itself.
     pub(crate) field: String,
     pub(crate) before: String,
     /// The word as the text spells it.
@@ -72,10 +73,10 @@ enum Fit {
 
 #[derive(Clone, Copy)]
 struct Field<'t> {
-    /// Empty if the text itself is a name.
+    /// The name of the column or member. Empty if `text` itself is a name.
     name: &'t str,
     text: &'t str,
-    /// The value that follows a name.
+    /// If `text` is a name, the value of this member.
     value: &'t str,
 }
 
@@ -126,8 +127,8 @@ fn unquoted(text: &str) -> &str {
     text.strip_suffix('"').unwrap_or(text)
 }
 
-/// Returns the first occurrence with the best fit. Occurrences within a longer word are ignored for a word index, which does
-/// not find them.
+/// Returns the first occurrence with the best fit. With a word index, occurrences within a longer word are ignored,
+/// because such an index does not find them.
 fn best<'t>(fields: &[Field<'t>], word: &str, search: Search) -> Option<(Field<'t>, Range<usize>)> {
     let all = fields.iter().flat_map(|field| occurrences(field.text, word).map(|range| (*field, range)));
     let fitting = all.map(|(field, range)| (fit(field.text, &range), field, range));

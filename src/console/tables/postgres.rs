@@ -27,13 +27,14 @@ const IDLE: usize = 2;
 /// How many of the newest rows of each channel are read to estimate how many rows the table has per unit of time.
 const NEWEST: usize = 20;
 
-/// A page searches for its rows in time ranges. The first range is as long as the time between the newest rows of the
-/// densest channel, but at least [`NARROWEST`]. Each further range is longer by the factor [`WIDER`].
+/// A page searches for its rows in time ranges. The first range is as long as the time that the [`NEWEST`] newest rows
+/// of the densest channel span, but at least [`NARROWEST`]. Each further range is longer than the previous one by the
+/// factor [`WIDER`].
 const NARROWEST: SignedDuration = SignedDuration::from_secs(10);
 const WIDER: i32 = 16;
 
-/// The largest number of time ranges before the whole table is searched. It is smaller with a word index, because searching
-/// the whole table is then not expensive.
+/// The largest number of time ranges before the whole table is searched. With a word index, the number is smaller,
+/// because a search of the whole table is then not expensive.
 const RANGES: usize = 7;
 const RANGES_WITH_INDEX: usize = 3;
 
@@ -84,7 +85,8 @@ impl Postgres {
         TableError::Failed(format!("{}.", advised(error, &self.settings.server, &self.at)))
     }
 
-    /// Adds the condition on the words. In a time range, the word index is not used: it would read all hits of the table.
+    /// Adds the condition on the words. In a time range, the word index is not used, because it would return the hits
+    /// of the whole table.
     fn with_words(&self, statement: &mut Statement, words: &[String], range: TableRange) {
         let search = if matches!(range, TableRange::Since(_)) { "(search || '')" } else { "search" };
         match self.settings.search {
@@ -106,8 +108,8 @@ impl Postgres {
         }
     }
 
-    /// The `with` clause of a query: `newest` contains the `each` newest rows of each channel, which the index on the key
-    /// finds at once.
+    /// The `with` clause of a query. Its table `newest` contains the newest rows of every channel, at most `each` of
+    /// them. The index on the key finds these rows at once.
     fn newest(&self, each: usize) -> String {
         let table = self.table();
         format!(
@@ -249,7 +251,7 @@ fn table_ranges(
     ranges.map(TableRange::Since).chain([TableRange::Timed, TableRange::Timeless])
 }
 
-/// The values of a row, which are texts and numbers.
+/// The values of a row as texts. A value in the row is a text or a number.
 fn texts_of(row: &tokio_postgres::Row) -> Vec<Option<String>> {
     let number = |at| row.get::<_, Option<i64>>(at).map(|number| number.to_string());
     let columns = row.columns().iter().enumerate();

@@ -41,7 +41,7 @@ pub(crate) struct Row {
     pub(crate) delivered: Option<Timestamp>,
     pub(crate) status: Option<String>,
     pub(crate) verification: String,
-    /// Why the row matches a word search, unless the row already shows it.
+    /// The text that matches a word search. `None` if the columns of the list already show the words.
     pub(crate) excerpt: Option<Excerpt>,
 }
 
@@ -107,8 +107,7 @@ impl FullRow {
             headers: Option<&'a RawValue>,
         }
         let mut json = self.record.as_str();
-        // The JSON is a record, a CloudEvents event that contains a record or the service's event, or only the service's
-        // event.
+        // The JSON is a record, or the service's event, or a CloudEvents event that contains one of these two.
         for _ in 0..3 {
             let record: Record<'_> = serde_json::from_str(json).ok()?;
             json = match record {

@@ -207,7 +207,7 @@ impl Sqlite {
     }
 }
 
-/// The columns of a list. A word search also reads the texts that contain the words.
+/// The columns of a list. A word search also reads the columns that it searches.
 fn with_texts(filter: &Filter) -> String {
     let columns = columns(Dialect::Sqlite);
     if filter.words.is_empty() { columns } else { format!("{columns}, {}", texts(Dialect::Sqlite)) }
@@ -219,7 +219,8 @@ fn fts(words: &[String]) -> String {
     words.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
-/// The words without the final `*`, which requests words that begin with the last one; `None` without a `*`.
+/// If the last word ends with `*`, returns the words without the `*`. The `*` requests a search for longer words that
+/// begin with the last word. Returns `None` without a `*`.
 fn beginning(words: &[String]) -> Option<Vec<String>> {
     let (last, others) = words.split_last()?;
     let last = last.strip_suffix('*').filter(|last| last.chars().any(char::is_alphanumeric))?;
@@ -235,7 +236,7 @@ fn open(path: PathBuf) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Runs a query. If it is interrupted, the answer contains the rows that were read before.
+/// Runs a query. If the query is interrupted, the answer contains the rows that were read until then.
 fn read(connection: &Connection, deadline: Instant, sql: &str, values: &[String]) -> rusqlite::Result<QueryResult> {
     let mut answer = QueryResult::default();
     // An interrupt has an effect only on a query that has begun.
