@@ -4,7 +4,7 @@
 //!
 //! * **Results on standard output, everything else on standard error**, so that output can be piped.
 //! * **Texts from the service cannot control the terminal**: they are printed without control characters.
-//! * **A closed pipe ends a command without an error**: the reader of the output needs no more.
+//! * **A closed pipe ends a command without an error**: the program that reads the output does not need the rest.
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
@@ -155,7 +155,7 @@ enum Command {
 /// Parses the arguments. Prints the help, the version, or an error in the arguments.
 ///
 /// # Errors
-/// The exit code, if one of these was printed: the program then runs no command.
+/// The exit code, if the help, the version or an error was printed. The program then runs no command.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, Exit> {
     let matches = groups::grouped(Cli::command()).try_get_matches_from(arguments);
     matches.and_then(|matches| Cli::from_arg_matches(&matches)).map_err(|refusal| {
@@ -206,7 +206,8 @@ impl Cli {
 }
 
 impl Command {
-    /// Whether the command changes nothing. A configuration file in the current directory is then used too.
+    /// Whether the command only reads. A command that only reads also uses a configuration file in the current
+    /// directory.
     fn only_looks(&self) -> bool {
         matches!(
             self,

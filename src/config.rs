@@ -69,7 +69,7 @@ pub struct Config {
     pub state: StateSettings,
     /// `admin.listen`: the address for health, metrics and status; `None` if they are turned off.
     pub listen: Option<SocketAddr>,
-    /// `admin.hosts`: the host names that requests to this address may use.
+    /// `admin.hosts`: the host names that requests to the admin listener may use.
     pub hosts: Vec<String>,
     /// `[log]`: the level and format of the log.
     pub log: Log,
@@ -77,7 +77,8 @@ pub struct Config {
     pub otlp: Option<Otlp>,
     /// `limits.memory`: the limit for pages, events being processed and queues, in bytes.
     pub memory: u64,
-    /// How long the work in progress may take after a signal to stop. If this is zero, channeld does not wait for it.
+    /// How long the work in progress may take after a signal to stop. If this time is zero, channeld does not wait for
+    /// the work.
     pub shutdown_grace: Duration,
     /// `[verification.signer_names]`: the displayed names of signers.
     pub signer_names: SignerNames,
@@ -103,7 +104,7 @@ impl Config {
     /// Loads the defaults, `file` if it is given, and the environment.
     ///
     /// # Errors
-    /// Every problem. If the file cannot be read, only that problem.
+    /// Every problem that was found. If the file cannot be read, this is the only problem.
     pub fn load(file: Option<&Path>) -> Result<Self, ConfigError> {
         Self::of(Text::read(file)?, std::env::vars_os()).map(|loaded| loaded.config)
     }
@@ -111,7 +112,7 @@ impl Config {
     /// Checks the defaults, the operator's `text` and `variables`.
     ///
     /// # Errors
-    /// Every problem. If the text is not TOML, only that problem.
+    /// Every problem that was found. If the text is not TOML, this is the only problem.
     pub fn of(text: Text, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Loaded, ConfigError> {
         let (config, reader) = Self::checked(&text, variables)?;
         Ok(Loaded { text, config, files: reader.files.take() })

@@ -69,13 +69,13 @@ pub(crate) async fn run(
     let config = &daemon.loaded.config;
     let admin = config.listen.map(|address| {
         let what =
-            format!("admin.listen: cannot listen on {address}: choose another address, or \"\" to serve nothing");
+            format!("admin.listen: cannot listen on {address}: choose another address, or set admin.listen to \"\" to turn the listener off");
         Listener::start(address, &config.hosts, sources.clone())
             .map_err(|error| AssemblyError { what, source: error.into() })
     });
     let _admin = admin.transpose()?;
     let socket = Socket::listen(&config.state.path).inspect_err(
-        |error| warn!(%error, "no control socket: commands reach the state only while this daemon does not run"),
+        |error| warn!(%error, "no control socket: commands cannot reach this daemon, and can open the state only after the daemon has ended"),
     );
     daemon.follow_work();
     let control = async {
@@ -99,7 +99,7 @@ struct Daemon {
     file: Option<PathBuf>,
     /// The configuration in force, and the text that it was read from.
     loaded: Loaded,
-    /// The sinks that were built from this configuration.
+    /// The sinks that were built from the configuration in force.
     sinks: Sinks,
     parts: SharedParts,
     /// The configured channels.

@@ -30,7 +30,8 @@ pub(crate) struct Sharing {
 }
 
 impl Sharing {
-    /// Joins the group with these configured channels. A command that only contacts the other instances configures none.
+    /// Joins the group with these configured channels. A command that only contacts the other instances passes an empty
+    /// set.
     pub(crate) fn begin(membership: Arc<dyn Membership>, ids: BTreeSet<ChannelId>) -> Self {
         let (configured, stop) = (watch::Sender::new(Arc::new(ids)), CancellationToken::new());
         let member = Member::new(membership.clone(), configured.subscribe());

@@ -4,8 +4,8 @@
 //!
 //! * **All or nothing.** If anything in the new configuration is wrong, nothing changes.
 //! * **Unchanged parts keep running.** Sinks whose settings did not change are kept, together with their channels and lanes.
-//! * **The file is read when an operator requests it,** by SIGHUP or `channeld reload`. The secrets and certificates that it
-//!   names are read again as soon as they change.
+//! * **The file is read when an operator requests it,** by SIGHUP or `channeld reload`. The secrets and certificates
+//!   that the file names are read again as soon as they change.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use proof::event::ChannelId;
 use proof::verify::Verifier;
 use telemetry::ALWAYS;
 
-/// A signer whose last signature is older than this may have been retired.
+/// A signer whose last signature is older than this may have been retired, so no warning names this signer.
 const LATELY: Duration = Duration::from_secs(24 * 3600);
 
 impl Daemon {
@@ -125,7 +125,7 @@ fn check_lasting(before: &Config, after: &Config) -> Result<(), StartError> {
     if changed.is_empty() {
         return Ok(());
     }
-    Err(format!("{} cannot change while channeld is running: restart it, or undo the change", changed.join(", "))
+    Err(format!("{} cannot change while channeld is running: restart channeld, or undo the change", changed.join(", "))
         .into())
 }
 
@@ -137,8 +137,9 @@ fn log_changes(changes: &Changes, what: &'static str) {
     }
 }
 
-/// Describes each lane that was added to or removed from a channel that this process runs: the cursor and events that the
-/// state keeps, or the offset at which delivery begins.
+/// Describes the lanes that were added or removed, for the channels that this process runs. For a removed lane, names
+/// the cursor and the number of events that the state keeps. For an added lane, names the offset at which delivery
+/// begins.
 fn lane_changes(before: &Config, after: &Config, handles: &Handles) -> Vec<String> {
     let mut sentences = Vec::new();
     let sinks = |config: &Config, id: ChannelId| -> Vec<String> {
@@ -155,7 +156,7 @@ fn lane_changes(before: &Config, after: &Config, handles: &Handles) -> Vec<Strin
             let dead_letters = ledger.dead_letters().keys().filter(|(_, of)| **of == **sink).count();
             let dead_letters = counted(dead_letters as u64, "dead letter");
             sentences.push(format!(
-                "Channel {name} no longer delivers to sink {sink}. The state keeps {cursor}, {pending} and {dead_letters}: if the channel gets a sink with this name again, delivery continues there."
+                "Channel {name} no longer delivers to sink {sink}. The state keeps {cursor}, {pending} and {dead_letters}: if the channel gets a sink with this name again, delivery continues from this state."
             ));
         }
         for sink in wanted.iter().filter(|sink| !known.contains(sink)) {
@@ -169,7 +170,7 @@ fn lane_changes(before: &Config, after: &Config, handles: &Handles) -> Vec<Strin
     sentences
 }
 
-/// Returns the reasons why the new configuration would reject events like those verified recently: one sentence for each
+/// Returns warnings if the new configuration would reject events like the recently verified ones: one sentence for each
 /// channel and reason.
 fn warnings(before: &Config, after: &Config, handles: &Handles) -> Vec<String> {
     let mut warnings = Vec::new();
@@ -190,7 +191,7 @@ fn newly_rejected(before: &Verifier, after: &Verifier, seen: &[SignerStatus]) ->
     let (owner, new_owner) = (before.workflow_owner, after.workflow_owner);
     if owner != new_owner {
         rejected.push(format!(
-            "the workflow owner is now {new_owner}, but all events verified recently belong to {owner}: further events of that owner will be rejected (wrong-owner)"
+            "the workflow owner is now {new_owner}, but all events verified recently belong to {owner}: further events of {owner} will be rejected (wrong-owner)"
         ));
     }
     let (required, newly_required) = (before.signers.required(), after.signers.required());

@@ -31,13 +31,13 @@ use telemetry::ALWAYS;
 /// The waits before a channel that panicked or lost its lease is restarted.
 const RESTART: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60) };
 
-/// If a channel has run for at least this time, its waits start over with the first one.
+/// If a channel has run for at least this time, its next restart comes after the first wait again.
 const SOUND_RUN: Duration = Duration::from_secs(60);
 
 /// The delay between the starts of two channels. If many channels started at once, each would open its own connection.
 const BETWEEN_STARTS: Duration = Duration::from_millis(2);
 
-/// How the daemon ended. If several outcomes apply, the last one in this order counts.
+/// How the daemon ended. If several reasons apply, the last of them in the order of this enum counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
 pub(crate) enum EndReason {
     /// Stopped as requested. Every current batch was recorded.
@@ -134,8 +134,9 @@ impl Supervisor {
         });
     }
 
-    /// Waits until the service has reported that every channel of the list is gone, or until `stop` is canceled and the
-    /// current batches are finished. Returns how the daemon ended. The future can be dropped, and the function called again.
+    /// Waits until no channel runs any more, and returns how the daemon ended. Channels end if the service reports that
+    /// they are gone, or after `stop` is canceled. When the grace period expires, the function returns without waiting
+    /// for the remaining channels. The future can be dropped, and the function called again.
     pub(crate) async fn ended(&mut self) -> EndReason {
         let stop = self.stop.clone();
         loop {
@@ -157,7 +158,8 @@ impl Supervisor {
         }
     }
 
-    /// Restarts a channel that failed alone. Returns an outcome if the end of this channel ends all channels.
+    /// Restarts a channel if its failure concerns only this channel. If the failure ends all channels, returns how the
+    /// daemon ends.
     fn note_end(
         &mut self,
         mut task: Task<StartedChannel>,
@@ -179,8 +181,8 @@ impl Supervisor {
                 self.stop.cancel();
                 return Some(EndReason::SinkClosed);
             }
-            // A lost lease and an unreachable database are not defects, so their waits do not grow. The next
-            // successful heartbeat resolves both.
+            // A lost lease and an unreachable database are not defects, so the waits after them do not grow. The next
+            // successful heartbeat resolves both problems.
             ChannelError::Lost | ChannelError::State(StateError::Database(_)) => restarts.waits.reset(),
             ChannelError::State(_) => {
                 error!(target: ALWAYS, channel = %name, error = %Chain(&error), "stopping: nothing more can be recorded; recorded progress is kept, and the rest is read again at the next start");
@@ -193,7 +195,7 @@ impl Supervisor {
         let wait_ms = wait.as_millis();
         match &error {
             ChannelError::Lost => {
-                info!(channel = %name, wait_ms, "the lease of the channel is lost: it is leased again when no other instance owns it");
+                info!(channel = %name, wait_ms, "the channel's lease is lost: the channel is leased again when no other instance owns it");
             }
             ChannelError::State(error) => {
                 warn!(channel = %name, wait_ms, error = %Chain(error), "the state cannot be read: restarting the channel");

@@ -62,15 +62,15 @@ struct SentStatus {
     summary: String,
 }
 
-/// The phase of the daemon. It determines the rest of the status line.
+/// The phase of the daemon, which the status line shows.
 #[derive(Clone, Copy)]
 pub(super) enum Phase {
     /// The configuration is in force and its channels run.
     Running,
     /// The configuration that was read again was rejected. The previous configuration stays in force.
     Rejected,
-    /// The process ends within this time. The message requests this time from the manager, whatever the stop timeout of the
-    /// unit is.
+    /// The process is stopping, and this is its grace period. The message asks the manager to wait for this time and
+    /// [`END`], whatever the stop timeout of the unit is.
     Stopping(Duration),
 }
 
@@ -108,10 +108,10 @@ impl Notifier {
         Self { manager, watchdog, sent: Mutex::new(sent) }
     }
 
-    /// Reports that the configuration is read again. Another phase must follow.
+    /// Reports that the configuration is read again. A call of [`enter`](Self::enter) must follow.
     pub(super) fn reloading(&self) {
-        // Since version 253 the manager uses the time to decide whether this message answers its current request or an
-        // earlier one.
+        // Since version 253, systemd uses this time to decide whether the message answers its current reload request or
+        // an earlier one.
         match NotifyState::monotonic_usec_now() {
             Ok(now) => self.send(&[NotifyState::Reloading, now]),
             Err(error) => warn!(%error, "the service manager could not be notified: the clock cannot be read"),
@@ -144,11 +144,11 @@ impl Notifier {
                 Ok(()) => {
                     self.send(&[NotifyState::Watchdog]);
                     if !progressed {
-                        info!("progress again: the watchdog is notified");
+                        info!("the process makes progress again: the watchdog is notified");
                     }
                 }
                 Err(error) if progressed => {
-                    error!(%error, watchdog_ms = watchdog.as_millis(), "no progress: the watchdog is not notified");
+                    error!(%error, watchdog_ms = watchdog.as_millis(), "the process makes no progress: the watchdog is not notified");
                 }
                 Err(_) => {}
             }
@@ -171,7 +171,7 @@ impl Notifier {
         }
     }
 
-    /// Sends one message. It is sent to the address and not over a connection, because the manager may have recreated its
+    /// Sends one message to the manager's address. No connection is kept, because the manager may have recreated its
     /// socket.
     fn send(&self, states: &[NotifyState<'_>]) {
         let Some((socket, address)) = &self.manager else { return };
@@ -205,12 +205,12 @@ fn address(name: &OsStr) -> io::Result<SocketAddr> {
     match name.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
         [b'/', ..] => SocketAddr::from_pathname(name),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a path nor an abstract name")),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "the address is neither a path nor an abstract name")),
     }
 }
 
-/// Returns the number of channels, and of the reasons not to be ready. The text contains no details, because every user of
-/// the machine can read it.
+/// Returns the number of channels and the number of reasons not to be ready. The text contains no details, because
+/// every user of the machine can read it.
 fn summary(report: &Report) -> String {
     let channels = counted(report.channels.len(), "channel");
     match report.reasons.len() {

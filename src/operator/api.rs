@@ -50,21 +50,22 @@ pub struct GetJourney {
     pub offset: Offset,
 }
 
-/// Requests the events of a channel that its ledger accounts for: see [`Accounts`](channel::Accounts).
+/// Requests the events that the ledger of a channel accounts for: see [`Accounts`](channel::Accounts).
 #[derive(Debug, Serialize, Deserialize)]
 pub struct GetAccounts {
     pub channel: String,
 }
 
-/// Requests the deliveries since the last request. If no deliveries are new, the answer waits for one second.
+/// Requests the deliveries since the last request. If no delivery is new, the answer waits for the next one, at most
+/// one second.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct WatchTail {
     /// Only this channel.
     pub channel: Option<String>,
-    /// Only deliveries to this sink. If it is missing, each event is shown once, however many sinks accept it.
+    /// Only deliveries to this sink. If no sink is given, each event is shown once, however many sinks accept it.
     pub sink: Option<String>,
-    /// The `next` of the last answer. If it is missing, the answer contains no event, only the `next` for the following
-    /// request.
+    /// The `next` of the last answer. The first request has no `from`: its answer contains no event, only the `next`
+    /// for the second request.
     pub from: Option<u64>,
     /// Only events that match.
     #[serde(default, with = "as_json")]
@@ -136,7 +137,8 @@ pub struct DropQuarantined {
     pub channel: String,
     /// The offsets of the events.
     pub offsets: Vec<Offset>,
-    /// Drop all events that the channel rejected for this reason, such as `proof-of-channel`. This acknowledges them.
+    /// Drop all events that the channel rejected for this reason, such as `proof-of-channel`. Dropping the events also
+    /// acknowledges them.
     #[arg(long)]
     pub reason: Option<String>,
     /// Drop all quarantined events of the channel.
@@ -244,8 +246,8 @@ pub struct SetPaused {
     pub until: Option<Timestamp>,
 }
 
-/// Ends a channel's wait for its next poll, so that it polls now. The answer is the time of the request. The poll is done
-/// when the channel's `last_poll` is later than this time.
+/// Ends a channel's wait for its next poll, so that the channel polls now. The answer is the time of the request. The
+/// poll is done when the channel's `last_poll` is later than this time.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PollNow {
     pub channel: String,
@@ -297,8 +299,8 @@ pub enum Refusal {
     /// The operation failed. Status 500.
     #[error("{0}")]
     Failed(String),
-    /// Another instance owns the channel. The request of an operator is forwarded to that instance. The request of another
-    /// instance is answered with the status 421 and the text as [`Failed`](Self::Failed).
+    /// Another instance owns the channel. If an operator sent the request, it is forwarded to that instance. If another
+    /// instance sent the request, the answer has the status 421 and this text as [`Failed`](Self::Failed).
     #[error("channel {channel} is owned by instance {name}")]
     #[serde(skip)]
     Elsewhere { channel: String, owner: InstanceId, name: String },
@@ -322,14 +324,14 @@ pub struct LastHour {
 /// The recorded data of one event, without the cursors of its sinks.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Journey {
-    /// Set if sinks whose cursors have passed the event still wait for it: its proof has not arrived, or an operator
-    /// replays it.
+    /// Set if the event is still due for sinks whose cursors have passed it, because its proof has not arrived or an
+    /// operator replays it.
     pub late: Option<PendingEvent>,
     pub quarantined: Option<Quarantined>,
     /// One dead letter for each sink that gave up on the event.
     pub dead_letters: Vec<DeadLetter>,
-    /// The late deliveries of the event by the instance that answers, among the newest 64 of the channel since the daemon
-    /// started. In ascending order of time.
+    /// The late deliveries of the event, in ascending order of time. The instance that answers knows only late
+    /// deliveries that it made itself, and remembers only the newest 64 of the channel since it started.
     #[serde(default)]
     pub delivered_late: Vec<LateDelivery>,
 }
@@ -397,11 +399,11 @@ pub struct CursorPosition {
     pub due: usize,
 }
 
-/// Deliveries to sinks, in their order.
+/// Deliveries to sinks, in the order in which they were made.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TailedDeliveries {
     pub events: Vec<TailedEvent>,
-    /// How many deliveries are missing, because they came faster than they were requested.
+    /// How many deliveries are missing, because deliveries were made faster than the client requested them.
     pub missed: u64,
     /// The `from` of the next request.
     pub next: u64,

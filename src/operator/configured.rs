@@ -52,10 +52,10 @@ pub(crate) fn by_id(channels: &[ConfiguredChannel], id: ChannelId) -> ChannelRef
     known.map_or_else(|| ChannelRef { name: id.to_string().into(), id }, |known| known.channel.clone())
 }
 
-/// Checks that a channel with these sinks has this sink.
+/// Checks that `sink` is one of the `sinks` of a channel.
 ///
 /// # Errors
-/// [`Refusal::Usage`] if it does not.
+/// [`Refusal::Usage`] if it is not one of them.
 pub fn check_sink(channel: &str, sink: &str, sinks: &[impl Borrow<str>]) -> Result<(), Refusal> {
     if sinks.iter().any(|known| known.borrow() == sink) {
         return Ok(());
@@ -67,7 +67,8 @@ pub fn check_sink(channel: &str, sink: &str, sinks: &[impl Borrow<str>]) -> Resu
 /// Finds a channel and its verifier. A channel that is not configured gets the verifier that all configured channels share.
 ///
 /// # Errors
-/// [`Refusal::Usage`] if the channel is unknown, or if the configured channels are verified in different ways.
+/// [`Refusal::Usage`] if the text is neither a configured name nor an id. Also if the channel is not configured and the
+/// configured channels are verified in different ways.
 pub fn verifier_of(channels: &[ConfiguredChannel], name_or_id: &str) -> Result<(ChannelRef, Verifier), Refusal> {
     let channel = find(channels, name_or_id)?;
     let known = channels.iter().find(|known| known.channel == channel).map(|known| known.verifier.clone());

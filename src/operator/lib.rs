@@ -9,14 +9,14 @@
 //! * **Nothing is delivered from here.** An event that is released from the quarantine or replayed is recorded as a late
 //!   delivery, durably and in one commit. The channel verifies the event again, and a lane delivers it.
 //! * **Through the lease.** A request changes a channel in the same way as the channel's owner does. If no task of this
-//!   process owns the channel, this process has the lease of the channel until the request is done.
+//!   process owns the channel, the process takes the channel's lease until the request is done.
 //! * **Quarantined events and dead letters are removed only at an operator's request,** and each change is logged.
 //! * **Cursors are set only while their channel does not run.**
 //!
 //! # Cancellation
 //!
-//! A change is one commit. It is finished even if the client disconnects. A change of many events uses one commit per
-//! `AT_ONCE` events.
+//! A change is finished even if the client disconnects. Each change is one commit, with two exceptions: a retry of
+//! quarantined events and a replay of dead letters use one commit for every `AT_ONCE` events.
 
 #![forbid(unsafe_code)]
 

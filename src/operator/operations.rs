@@ -1,5 +1,5 @@
-//! The state that every request works on: the ledgers, the running channels and their configuration. Also returns the recorded
-//! data of events.
+//! The data that every request works on: the ledgers, the running channels and their configuration. This file also
+//! reads the recorded data of events.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -34,7 +34,7 @@ const OWNERLESS: Duration = Duration::from_secs(40);
 /// The interval between two checks whether the channel has an owner.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// The number of quarantined events or dead letters that are changed in one commit.
+/// The largest number of quarantined events that are retried, or of dead letters that are replayed, in one commit.
 const AT_ONCE: usize = 256;
 
 /// A running daemon.
@@ -49,7 +49,7 @@ pub struct Process {
 /// Carries out the requests of operators.
 #[derive(Clone, Debug)]
 pub struct Operations {
-    /// The version that answers, with its commit if it is known.
+    /// The version of this channeld, with the commit if it is known.
     pub version: String,
     /// The ledgers of all channels.
     pub ledgers: Arc<Ledgers>,
@@ -57,7 +57,7 @@ pub struct Operations {
     pub handles: Arc<Handles>,
     /// The proofs and events that were seen recently.
     pub recent: Arc<RecentEvents>,
-    /// `None` if no daemon runs.
+    /// The daemon's process, and the queue of its reload requests. `None` if no daemon runs.
     pub daemon: Option<(Process, Reloads)>,
     /// The instances that share the channels. `None` with one instance.
     pub cluster: Option<Peers>,
@@ -89,15 +89,16 @@ impl Operations {
         Ok(listed)
     }
 
-    /// Returns the events of a channel that are not necessarily in its sinks, with the reason for each.
+    /// Returns the events of a channel that may be missing in its sinks, each with the reason.
     pub(crate) async fn accounts(&self, request: &GetAccounts) -> Result<Accounts, Refusal> {
         let channel = self.find(&request.channel)?;
         let ledger = self.ledger(&channel).await?;
         Ok(self.handles.of(channel.id).accounts(&ledger).await)
     }
 
-    /// Reads the ledger of the channel's owner. When every sink is finished with an event, only the cursors remain. A late
-    /// delivery is known only to the instance that made it.
+    /// Returns the recorded data of one event, from the channel's ledger. When every sink has processed the event, the
+    /// ledger contains nothing about it except the cursors. Only the instance that made a late delivery knows about the
+    /// delivery.
     pub(crate) async fn journey(&self, request: &GetJourney) -> Result<Journey, Refusal> {
         let GetJourney { channel, offset } = request;
         let channel = self.find(channel)?;

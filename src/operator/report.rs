@@ -24,7 +24,7 @@ use not_ready::{NotReady, NotReadyKind};
 /// The complete status at one moment.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
-    /// The version that answered, with its commit if it is known.
+    /// The version of channeld that made the report, with the commit if it is known.
     pub version: String,
     /// The process. `None` if no daemon runs: the report then describes the recorded state.
     pub daemon: Option<Process>,
@@ -35,9 +35,9 @@ pub struct Report {
     /// Why the daemon is not ready.
     #[serde(default)]
     pub not_ready: Vec<NotReady>,
-    /// The quarantined events of all channels together. Full if the quarantine of one channel is full.
+    /// The quarantined events of all channels together. Marked as full if the quarantine of any channel is full.
     pub quarantine: StoredEvents,
-    /// The dead letters of all channels together. Full if the dead letters of one channel are full.
+    /// The dead letters of all channels together. Marked as full if the dead letters of any channel are full.
     pub dead_letters: StoredEvents,
     /// Why the state cannot be written. `None` if no problem is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,7 +51,7 @@ pub struct Report {
     /// The instances that share the channels. Empty if the state belongs to one process.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub instances: Vec<InstanceStatus>,
-    /// Why the latest heartbeat failed, so `instances` is out of date. `None` if it succeeded.
+    /// Why the latest heartbeat failed. `instances` is then out of date. `None` if the heartbeat succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heartbeat_error: Option<String>,
     /// The channels in the order of their names.

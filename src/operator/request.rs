@@ -24,7 +24,8 @@ pub(crate) const BY: &str = "channeld-by";
 /// How long to wait for another instance, so that an instance that hangs does not block the status.
 const STATUS_PATIENCE: Duration = Duration::from_secs(3);
 
-/// How long an operator waits for the owner of a channel, and for a channel to get an owner.
+/// How long an operator's request waits for an answer of the channel's owner. Includes the time until the channel has
+/// an owner.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The wait before a request is retried while its channel moves from one instance to another.
@@ -41,8 +42,8 @@ pub trait Request: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// The path of the request.
     const PATH: &'static str;
 
-    /// Carries out the request. If it is refused, nothing was changed. The exception is a failure of the state: it is then
-    /// unknown whether anything was changed.
+    /// Carries out the request. If the request is refused, nothing was changed. If the state fails, it is unknown
+    /// whether anything was changed.
     fn perform(&self, operations: &Operations) -> impl Future<Output = Result<Self::Answer, Refusal>> + Send;
 }
 
@@ -75,7 +76,7 @@ pub(crate) fn decode<A: DeserializeOwned>(
     let unexpected = |_| {
         let text = String::from_utf8_lossy(body);
         Refusal::Failed(format!(
-            "the running daemon answered {status}: {}: it may be of another version than this command",
+            "the running daemon answered {status}: {}: the daemon may be of another version than this command",
             text.trim()
         ))
     };
@@ -86,7 +87,7 @@ pub(crate) fn decode<A: DeserializeOwned>(
 }
 
 impl Operations {
-    /// Carries out a request here. If another instance owns its channel, carries it out there.
+    /// Carries out a request. If another instance owns the channel of the request, sends the request to that instance.
     ///
     /// # Errors
     /// [`Refusal`]: why the request was not carried out.

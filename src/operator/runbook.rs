@@ -64,13 +64,14 @@ pub struct Topic {
     pub kind: Kind,
     /// The names by which code and people refer to the topic. Empty if only its messages are known.
     pub names: Vec<String>,
-    /// The messages that the runbook quotes, with `…` for any text. People paste such messages from a log. Code uses names.
+    /// The messages that the runbook quotes, with `…` for any text. People paste such messages from a log. Code finds a
+    /// topic by a name.
     pub quotes: Vec<String>,
     /// A summary in one sentence.
     pub summary: String,
     /// The cells of the row, each after the heading of its column. Empty if the topic is a section.
     cells: Vec<String>,
-    /// The text of the section that the topic is, or that its row links to.
+    /// The text of the topic's own section, or of the section that the topic's row links to.
     body: Option<&'static str>,
     /// The names of related topics: the section that contains the row, and the sections that the text links to.
     links: Vec<String>,

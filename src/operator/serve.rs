@@ -1,4 +1,4 @@
-//! Serves the requests over HTTP: on the control socket, on the admin listener, and to other instances.
+//! Answers operators' requests over HTTP: on the control socket, on the admin listener, and from other instances.
 
 mod exposition;
 pub(crate) mod listener;

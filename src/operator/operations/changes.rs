@@ -25,7 +25,7 @@ pub struct Changes {
     /// What happens to the cursor and the undelivered events of each lane that was added or removed, one sentence per lane.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lanes: Vec<String>,
-    /// Recently verified events that will be rejected from now on, one sentence per reason.
+    /// Warnings that events like the recently verified ones will be rejected from now on, one sentence per reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }

@@ -15,7 +15,7 @@ impl Operations {
     /// Makes the daemon reload its configuration. If the reload fails, the daemon keeps its configuration.
     pub(crate) async fn reload(&self, _: &Reload) -> Result<Changes, Refusal> {
         let offline =
-            || Refusal::Failed("no daemon is running; the next one reads the configuration when it starts".to_owned());
+            || Refusal::Failed("no daemon is running; a daemon reads its configuration when it starts".to_owned());
         let (_, reloads) = self.daemon.as_ref().ok_or_else(offline)?;
         let ending = || Refusal::Failed("the daemon is stopping and does not reload its configuration".to_owned());
         let (reply, answer) = oneshot::channel();
@@ -26,7 +26,7 @@ impl Operations {
     /// Wakes the channel if it waits for its next poll.
     pub(crate) async fn poll_now(&self, request: &PollNow) -> Result<Timestamp, Refusal> {
         let channel = self.find(&request.channel)?;
-        // If another instance owns the channel, the request is forwarded to it.
+        // If another instance owns the channel, the request is forwarded to that instance.
         let handle = self.handles.of(channel.id);
         if handle.owned().is_none() {
             drop(self.owned(&channel).await?);

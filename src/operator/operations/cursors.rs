@@ -44,7 +44,8 @@ impl Operations {
             ))
         })?;
         let set = |one: &CursorMove| Change::SetCursor { sink: SinkName::from(&*one.sink), to: one.to };
-        // Setting a cursor clears the position that its sink has confirmed, so a cursor that does not move is not set.
+        // With `only_back`, a cursor that does not move is not set, because setting a cursor clears the position that
+        // its sink has confirmed.
         let set = moves.iter().filter(|one| !request.only_back || one.from != one.to).map(set);
         let above = request.to.through;
         let changes = set.chain([Change::AcceptHistory { above }]);

@@ -107,7 +107,7 @@ impl Operations {
             if Some(offset) > cursor {
                 let name = &channel.name;
                 return Err(Refusal::Usage(format!(
-                    "sink {sink} of channel {name} has not reached offset {offset}: it will receive that event in order"
+                    "sink {sink} of channel {name} has not reached offset {offset}: the sink will receive that event in order"
                 )));
             }
             let event = Pending { offset, event_id, first_seen, received: None, appeared: false, json };

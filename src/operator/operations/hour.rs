@@ -46,8 +46,8 @@ pub async fn note_minutes(operations: watch::Receiver<Arc<Operations>>) {
 }
 
 impl Operations {
-    /// Returns the last hour of the requested channels as this instance has seen it. Unless `here` is set, includes the
-    /// samples of the other instances.
+    /// Returns the last hour of the requested channels, with the samples of all instances. If `here` is set, returns
+    /// only the samples of this instance.
     pub(crate) async fn last_hour(&self, request: &GetLastHour) -> Result<Vec<ChannelEntry<LastHour>>, Refusal> {
         let mut hours = self.last_hour_here(request)?;
         let Some(peers) = self.cluster.as_ref().filter(|_| !request.here) else { return Ok(hours) };

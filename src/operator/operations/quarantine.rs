@@ -154,7 +154,7 @@ impl RetryQuarantined {
                 Some(first) if self.takes(first) || facts.any(|facts| self.takes(facts)) => continue,
                 Some(Quarantined { reason, detail, .. }) => Fate::Kept {
                     reason: reason.clone(),
-                    detail: format!("{detail}: skipped, because its reason was not selected (--reason {reason})"),
+                    detail: format!("{detail}: skipped, because `--reason {reason}` was not given"),
                 },
             };
             not_verified.push(RetriedEvent { offset: *offset, fate });

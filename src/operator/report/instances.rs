@@ -19,7 +19,8 @@ pub struct Cluster {
     pub instances: Vec<InstanceStatus>,
     /// Every channel that any living instance configures, or that has recorded data.
     pub channels: Vec<ChannelOwner>,
-    /// Why the latest heartbeat failed, so `instances` and `channels` are out of date. `None` if it succeeded.
+    /// Why the latest heartbeat failed. `instances` and `channels` are then out of date. `None` if the heartbeat
+    /// succeeded.
     pub heartbeat_error: Option<String>,
 }
 
@@ -35,7 +36,7 @@ pub struct InstanceStatus {
     pub is_self: bool,
     /// How many channels the instance owns.
     pub channels: usize,
-    /// The channels that another instance configures and that this instance does not configure.
+    /// Channels that other instances configure, but that are missing in the configuration of the instance `id`.
     pub not_configured: Vec<String>,
 }
 

@@ -4,7 +4,7 @@
 //!
 //! * **Typed.** Code branches on the kind of a reason and on the names in its fields. The sentence is for people and is
 //!   never parsed.
-//! * **Stable names.** The names of the kinds are part of the API. The runbook explains each.
+//! * **Stable names.** The names of the kinds are part of the API. The runbook explains each kind.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,7 +24,8 @@ pub struct NotReady {
     /// The channel that the reason is about. `None` if the reason is about the whole process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel: Option<Arc<str>>,
-    /// The sink of the channel that the reason is about. `None` if the reason is about the channel itself.
+    /// The sink that the reason is about, which is a sink of `channel`. `None` if the reason is about the channel
+    /// itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sink: Option<Arc<str>>,
     /// The problem in words, without these names.

@@ -25,7 +25,7 @@ pub(super) fn of_state(error: Option<&str>, lost: Option<&LostEntries>) -> Vec<N
         let kept =
             kept.as_ref().map_or_else(String::new, |kept| format!(" (a copy of the damaged state is in {kept})"));
         let detail = format!(
-            "{} and {} were lost because the state was damaged{kept}: examine it, and then run `channeld state acknowledge`",
+            "{} and {} were lost because the state was damaged{kept}: examine the loss, and then run `channeld state acknowledge`",
             counted(*quarantined, "quarantined event"),
             counted(*dead_letters, "dead letter"),
         );
@@ -83,7 +83,7 @@ fn of_reading(channel: &ChannelStatus) -> Vec<NotReady> {
     }
     if let Some(cursor) = channel.newest_below {
         let detail = format!(
-            "the service's newest event is below the cursor {cursor}: the service may have been restored; examine its events, then pause the channel and run `channeld cursor set --back-to`"
+            "the service's newest event is below the cursor {cursor}: the service may have been restored; examine the service's newest events, then pause the channel and run `channeld cursor set --back-to`"
         );
         because(Kind::NewestBelowCursor, detail);
     }
@@ -91,7 +91,7 @@ fn of_reading(channel: &ChannelStatus) -> Vec<NotReady> {
         let through = agrees_through.map_or_else(|| "earliest".to_owned(), |offset| offset.to_string());
         let name = &channel.channel;
         let detail = format!(
-            "the service has a different event at offset {offset} than before: it was probably restored from a backup; new events are quarantined; to accept its history and read again from the last common event: `channeld pause \
+            "the service has a different event at offset {offset} than before: the service was probably restored from a backup; new events are quarantined; to accept the service's history and read again from the last common event: `channeld pause \
              {name}`, `channeld cursor set {name} --back-to {through} --yes`, `channeld resume {name}`"
         );
         because(Kind::HistoryDiffers, detail);
@@ -108,7 +108,8 @@ fn of_reading(channel: &ChannelStatus) -> Vec<NotReady> {
     }
     if let Some(last) = channel.last_rejection.filter(|_| channel.rejected_in_a_row >= NONE_VERIFIED) {
         let (last, check) = (last.name(), last.what_to_check());
-        let detail = format!("{NONE_VERIFIED} of the last {NONE_VERIFIED} rejected ({last}): check {check}");
+        let detail =
+            format!("{NONE_VERIFIED} of the last {NONE_VERIFIED} events were rejected ({last}): check {check}");
         because(Kind::RejectedInARow, detail);
     }
     reasons
@@ -152,13 +153,13 @@ fn of_lane(channel: &str, lane: &LaneStatus) -> Vec<NotReady> {
 fn of_position(lane: &LaneStatus) -> Option<NotReady> {
     if let Some(Refill { above, to }) = lane.refill {
         let above = Cursor { through: above };
-        let detail = format!("it lost data: events above {above} up to offset {to} are delivered again");
+        let detail = format!("the sink lost data: events above {above} up to offset {to} are delivered again");
         return Some(NotReady::new(Kind::SinkLostData, detail));
     }
     let ahead = lane.ahead?;
     let cursor = Cursor { through: lane.cursor };
     let detail = format!(
-        "it contains events up to offset {ahead}, but the state knows only {cursor}: the state is older; events that the sink has are skipped"
+        "the sink contains events up to offset {ahead}, but the state knows only {cursor}: the state is older than the sink; events that the sink already has are skipped"
     );
     Some(NotReady::new(Kind::SinkAhead, detail))
 }
@@ -176,14 +177,14 @@ fn of_comparison(channel: &str, lane: &LaneStatus) -> Option<NotReady> {
     Some(NotReady::new(Kind::EventsMissing, detail))
 }
 
-/// Returns the activity's problem, if an operator must act on it.
+/// Returns a reason if the activity is a problem that an operator must solve.
 fn of_activity(activity: &Activity) -> Option<NotReady> {
     match activity {
         Activity::Stopped => Some(NotReady::new(Kind::NotRunning, "does not run")),
         Activity::Gone => Some(NotReady::new(Kind::ChannelGone, "does not exist or is archived")),
         Activity::InDoubt { error, .. } => Some(NotReady::new(Kind::InDoubt, &*error.message)),
         Activity::Waiting { error } if error.needs_attention => Some(of_problem(error, Kind::ReadingBlocked)),
-        // These activities are no problem, or `of_reading` or `of_kept` reports the problem with its numbers.
+        // Some of these activities are no problem. `of_reading` and `of_kept` report the others, with their numbers.
         Activity::QuarantineFull
         | Activity::TooManyLate
         | Activity::Waiting { .. }
@@ -271,7 +272,7 @@ mod tests {
             (
                 &|it| (it.rejected_in_a_row, it.last_rejection) = (15, Some(RejectionReason::OtherChannel)),
                 Kind::RejectedInARow,
-                "channel c: 15 of the last 15 rejected (other-channel): check the channel's id and its `expect`",
+                "channel c: 15 of the last 15 events were rejected (other-channel): check the channel's id and its `expect`",
             ),
             (
                 &|it| it.quarantine = full,
@@ -298,12 +299,12 @@ mod tests {
             (
                 &|it| it.lanes[0].refill = Some(Refill { above: None, to: offset }),
                 Kind::SinkLostData,
-                "channel c, sink s: it lost data: events above ",
+                "channel c, sink s: the sink lost data: events above ",
             ),
             (
                 &|it| it.lanes[0].ahead = Some(offset),
                 Kind::SinkAhead,
-                "channel c, sink s: it contains events up to offset 7",
+                "channel c, sink s: the sink contains events up to offset 7",
             ),
             (
                 &|it| it.lanes[0].compared = Some(compared.clone()),

@@ -6,7 +6,8 @@ use channel::{ChannelStatus, RejectionReason, SharedProofs, SharedWorkflow, Sign
 use ledger::{Ledger, QuarantinedDuplicates};
 use proof::verify::Hash;
 
-/// Returns the workflows of a channel that appeared in another channel first and that the channel's `expect` does not list.
+/// Returns the workflows of a channel that appeared first in another channel. Workflows that the channel's `expect`
+/// lists are left out.
 pub(super) fn shared_workflows(
     channel: &ConfiguredChannel,
     ledger: &Ledger,
@@ -23,8 +24,9 @@ pub(super) fn shared_workflows(
     workflows.filter(|shared| !is_expected(&shared.workflow_id)).collect()
 }
 
-/// Adds the duplicates of each channel to the status of this channel and of the other channel. If a channel runs in another
-/// instance, that instance reports them.
+/// Adds the duplicates of each channel to the status of that channel, and to the status of the channel in which the
+/// proof appeared first. A channel that runs in another instance is skipped here, because that instance reports its
+/// duplicates.
 pub(super) fn report(
     known: &[ConfiguredChannel],
     duplicates: Vec<Vec<QuarantinedDuplicates>>,
@@ -65,7 +67,7 @@ pub(super) fn report(
 /// Returns the reason why a channel is not ready, and the action to take.
 pub(super) fn reason(channel: &str, shared: &SharedProofs) -> String {
     let SharedProofs { other, events, offset, other_offset, digest, quarantined, reason, held_back: _ } = shared;
-    let first = format!("first offset {offset}, there {other_offset}, proof {digest}");
+    let first = format!("the first is at offset {offset} here and at offset {other_offset} there, proof {digest}");
     if *quarantined && reason != RejectionReason::ProofOfChannel.name() {
         return format!(
             "{events} of its events were also delivered in channel {other} ({first}), and are quarantined here ({reason}): \
@@ -77,7 +79,7 @@ pub(super) fn reason(channel: &str, shared: &SharedProofs) -> String {
     if *quarantined {
         return format!(
             "{events} of its events have a proof that appeared in channel {other} before ({first}), and are quarantined: if \
-             they belong to this channel, run `channeld channels pin {channel}`, check the values, and run it again with \
+             they belong to this channel, run `channeld channels pin {channel}`, check the values, and run the command again with \
              `--apply`; otherwise run `channeld quarantine drop {channel} --reason proof-of-channel`"
         );
     }

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * **Only the current configuration.** If a channel or sink is no longer configured, its counts are kept, because it can
-//!   be configured again, but the scrape omits them.
+//! * **Only the current configuration.** The scrape omits the counts of a channel or sink that is no longer configured.
+//!   These counts are kept, because the channel or sink can be configured again.
 
 use std::collections::BTreeMap;
 

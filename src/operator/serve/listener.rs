@@ -11,7 +11,7 @@
 //!
 //! # Cancellation
 //!
-//! Dropping [`Listener`] ends the thread at once. It does not wait for clients.
+//! Dropping [`Listener`] ends the thread at once, without waiting for clients.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -37,7 +37,7 @@ const BOUNDS: Bounds = Bounds { clients: 64, body: 16 * 1024, each_step: Duratio
 /// How many connections can wait to be accepted. A client that finds the queue full retries only after a second.
 const BACKLOG: u32 = 4096;
 
-const UNKNOWN_HOST: &str = "channeld does not answer to this name: use an address, or add the name to admin.hosts\n";
+const UNKNOWN_HOST: &str = "channeld does not answer to this name: use an IP address, or add the name to admin.hosts\n";
 
 /// The names in `admin.hosts`. `localhost` is accepted in addition.
 type Hosts = Arc<[String]>;
@@ -111,7 +111,8 @@ async fn check_host(State(hosts): State<Hosts>, request: Request, next: Next) ->
     (StatusCode::MISDIRECTED_REQUEST, UNKNOWN_HOST).into_response()
 }
 
-/// Browsers always send a host. A client that sends none is not a browser.
+/// Whether the host of a request is known. A request without a host is accepted: browsers always send a host, so its
+/// client is not a browser.
 fn is_known_host(headers: &HeaderMap, hosts: &[String]) -> bool {
     let known = |host: &str| {
         let name = host_name(host);

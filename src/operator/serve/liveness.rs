@@ -10,7 +10,7 @@
 //!   this channel would also stop the others.
 //! * **Checked from outside.** `Liveness::check` does not await and holds locks only for a moment. A separate thread can
 //!   call it even if every thread of the runtime is stuck.
-//! * **Long limits.** Each limit is many times the duration on a loaded machine.
+//! * **Long limits.** Each limit is many times longer than the work takes on a loaded machine.
 //!
 //! # Cancellation
 //!
@@ -36,8 +36,8 @@ struct Limits {
     blocking: Duration,
     /// The duration of one write of the state.
     write: Duration,
-    /// How long the processors can go without finishing any work. A piece of work takes milliseconds. The length of the
-    /// queue does not count: if many channels are behind, the last piece may wait for most of a minute.
+    /// How long the processors can go without finishing any work. A piece of work takes milliseconds. The time that a
+    /// piece of work waits in the queue does not count: if many channels are behind, this can be most of a minute.
     processors: Duration,
 }
 
@@ -103,7 +103,8 @@ impl Liveness {
         let stuck =
             |what, lasted: Duration, limit| (lasted > limit).then(|| format!("{what} for {} s", lasted.as_secs()));
         let stuck = stuck("the async runtime has made no progress", silence(&self.runtime), runtime)
-            // Checked before the blocking threads, because writes to a dead disk may be the work that fills them.
+            // Checked before the blocking threads, because writes to a dead disk may be the work that fills those
+            // threads.
             .or_else(|| stuck("a write of the state has been in progress", self.writes.under_way()?, write))
             .or_else(|| stuck("no blocking task has finished", silence(&self.blocking), blocking))
             .or_else(|| stuck("no signature has been checked", silence(&self.checking), processors));

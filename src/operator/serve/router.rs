@@ -12,7 +12,7 @@
 //! # Invariants
 //!
 //! * **The admin listener is read-only** and serves no event: GET and HEAD of these five paths, nothing else.
-//! * **One report at a time** for probes and scrapes, even if the client that requested it has left.
+//! * **One report at a time** for probes and scrapes. A request waits for its turn.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use crate::liveness::Liveness;
 use crate::{NotReady, NotReadyKind, Operations, Refusal, Report};
 use telemetry::metrics::Metrics;
 
-/// How long a report can take. It reads the state, which may not answer.
+/// How long a report can take. A report reads the state, and the state may not answer.
 const REPORT: Duration = Duration::from_secs(10);
 
 const PATHS: &str = "channeld serves /livez, /readyz, /status, /hour and /metrics\n";

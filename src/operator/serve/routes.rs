@@ -38,7 +38,8 @@ type CurrentOperations = watch::Receiver<Arc<Operations>>;
 pub(crate) enum RequestSender {
     /// An operator. If another instance owns the channel, the request is forwarded to it.
     Operator,
-    /// Another instance. It forwards the requests of its operators to the right instance itself.
+    /// Another instance. The request is not forwarded again: that instance finds the channel's owner for its operators
+    /// itself.
     Instance,
 }
 

@@ -31,18 +31,19 @@ use tracing::{debug, warn};
 /// The maximum size of a request's head in bytes.
 const MAX_HEAD: usize = 16 * 1024;
 
-/// The pause after accepting a connection has failed.
+/// How long to wait after a connection could not be accepted.
 const ACCEPT_AGAIN: Duration = Duration::from_secs(1);
 
 /// The limits for the clients of one listener. The router limits the work itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// The number of simultaneous connections. A further connection replaces the oldest connection that has not sent a whole
-    /// request. If every connection has sent its request, the further one waits.
+    /// The number of simultaneous connections. A further connection replaces the oldest connection that has not sent a
+    /// whole request. If every connection has sent its request, the further connection waits.
     pub clients: usize,
     /// The maximum size of a request's body in bytes.
     pub body: usize,
-    /// How long a client can take to send a request's head, then to send its body, then to read its answer.
+    /// How long a client can take for each of three steps: to send the request's head, to send the body, and to read
+    /// the answer.
     pub each_step: Duration,
 }
 
@@ -64,7 +65,8 @@ where
                     let asked = Arc::<AtomicBool>::default();
                     let task = clients.spawn(serve_client(client, router.clone(), bounds, asked.clone()));
                     idle.push_back(IdleClient { task, asked });
-                    // Even if many clients connect at once, each connection is examined before it can be replaced.
+                    // Lets the task of this connection run first: if many clients connect at once, a request that has
+                    // already arrived is read before its connection can be replaced.
                     yield_now().await;
                 }
                 Err(error) => {
@@ -80,7 +82,8 @@ where
 /// A client that has not sent a whole request yet.
 struct IdleClient {
     task: AbortHandle,
-    /// Set when the whole request has arrived, which is then carried out, or when the connection is evicted.
+    /// Set when the whole request has arrived, or when the connection is evicted. Decides between the two: a request
+    /// that arrives first is carried out.
     asked: Arc<AtomicBool>,
 }
 

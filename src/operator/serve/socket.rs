@@ -8,8 +8,7 @@
 //!
 //! # Cancellation
 //!
-//! Dropping [`Socket::serve`] drops the requests of its clients: [`Operations`](crate::Operations) describes the
-//! consequences.
+//! Dropping [`Socket::serve`] drops the requests of its clients. A dropped request may or may not have made its change.
 
 use std::convert::Infallible;
 use std::fs::{DirBuilder, Permissions};
@@ -60,8 +59,7 @@ impl Socket {
             let message = format!("{} is longer than {MAX_PATH} bytes: choose a shorter state.path", path.display());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
-        // Other users cannot enter a directory with access for the owner only, so nothing can connect before the mode of the
-        // socket is right.
+        // Only the owner can enter this directory, so no other user can connect before the mode of the socket is set.
         let closed = directory.join(CLOSED);
         match std::fs::remove_dir_all(&closed) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

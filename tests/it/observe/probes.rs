@@ -234,7 +234,7 @@ async fn a_channel_without_recent_verified_events_is_not_ready() {
     admin.until(&mut daemon, "/status", "the forged events are quarantined", quarantined).await;
     assert_eq!(admin.get("/readyz").await.text, "ready\n", "one of the last 15 events is verified");
     publish(1, 0);
-    let said = "channel c0: 15 of the last 15 rejected (too-few-signatures): check valid_signers";
+    let said = "channel c0: 15 of the last 15 events were rejected (too-few-signatures): check valid_signers";
     let is_said = |answer: &Answered| answer.status == 503 && answer.text.starts_with(said);
     admin.until(&mut daemon, "/readyz", said, is_said).await;
     assert_eq!(admin.sample("channeld_ready").await, Some(0.0));

@@ -41,7 +41,7 @@ fn a_printed_reason_is_explained_by_the_row_that_quotes_it() {
         ),
         ("its pending events are full: reading waits", "its pending events are full"),
         ("channel settlements, sink ledger: 401 Unauthorized", "sink …"),
-        ("channel a: 15 of the last 15 rejected (wrong-owner): check org_id", "of the last 15"),
+        ("channel a: 15 of the last 15 events were rejected (wrong-owner): check org_id", "of the last 15"),
         ("the state cannot be written: no such file", "the state cannot be written"),
         ("no daemon runs", "no daemon runs"),
         ("/var/lib/channeld is in use by another channeld", "is in use by another channeld"),

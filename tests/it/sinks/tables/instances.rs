@@ -14,7 +14,7 @@ const ROWS: &str = "select case when to_regclass('events') is null then 0 else \
 /// The messages of an instance that notices, from the table or from its lease, that another instance owns the lane.
 const FENCED: [&str; 2] = [
     "another instance delivers to this sink: this one stops",
-    "the lease of the channel is lost: it is leased again when no other instance owns it",
+    "the channel's lease is lost: the channel is leased again when no other instance owns it",
 ];
 
 fn instance(name: &str, simulator: &Simulator, database: &Database) -> Setup {
