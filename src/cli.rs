@@ -75,7 +75,7 @@ pub use context::Exit;
 use context::{CommandError, Context};
 use terminal::failure_for_stderr;
 
-/// The configuration file that the package installs. Without `--config`, it is read if it exists.
+/// The configuration file that the package installs. Without `--config`, this file is read if it exists.
 const INSTALLED: &str = "/etc/channeld/channeld.toml";
 
 /// Deliver verified events of CRE Connect channels, without gaps.

@@ -67,13 +67,14 @@ pub struct Config {
     pub api: Api,
     /// `[state]` and `[cluster]`: where the state of the channels is stored.
     pub state: StateSettings,
-    /// `admin.listen`: the address for health, metrics and status; `None` if they are turned off.
+    /// `admin.listen`: the address of the admin listener, which serves health, metrics and status. `None` if the
+    /// listener is turned off.
     pub listen: Option<SocketAddr>,
     /// `admin.hosts`: the host names that requests to the admin listener may use.
     pub hosts: Vec<String>,
     /// `[log]`: the level and format of the log.
     pub log: Log,
-    /// `[log]`: where traces are exported; `None` if they are not exported.
+    /// `[log]`: where traces are exported; `None` if traces are not exported.
     pub otlp: Option<Otlp>,
     /// `limits.memory`: the limit for pages, events being processed and queues, in bytes.
     pub memory: u64,

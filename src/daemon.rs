@@ -104,7 +104,7 @@ struct Daemon {
     parts: SharedParts,
     /// The configured channels.
     channels: Vec<Arc<Channel>>,
-    /// How the channels are shared with other instances. `None` if this instance does not share them.
+    /// How the channels are shared with other instances. `None` if this instance does not share its channels.
     sharing: Option<Sharing>,
     supervisor: Supervisor,
     stop: CancellationToken,

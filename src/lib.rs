@@ -14,14 +14,15 @@
 //! ```
 //!
 //! The [`daemon`] runs one task per [`channel`]. The task takes the lease of its channel: only this task changes the
-//! channel's [`ledger`], which a store persists. It requests the events above the last offset that it read, in ranges that
-//! are proven to have no gap. [`proof::verify`] gives each event a verdict. A verified event becomes a [`record`] and goes
-//! to the channel's lanes. An event that is pending or rejected travels in the same batch. A lane delivers to its [`sink`],
-//! and then commits the whole batch: its cursor, the events set aside, and the events quarantined. A crash at any point
-//! repeats at most the current batch. A lane that falls behind leaves the others, reads alone from its own cursor, and
-//! rejoins. An operator's command changes the channel's ledger through the task's lease. A new configuration replaces the
-//! lanes that it changes. It replaces the plan of reading if it changes that plan. Everything else keeps running. If
-//! instances share a store, the [`cluster`] decides which channels run here.
+//! channel's [`ledger`], which a store persists. It requests the events above the last offset that it read, in ranges
+//! that are proven to have no gap. [`proof::verify`] gives each event a verdict. A verified event becomes a [`record`]
+//! and goes to the channel's lanes. An event that is pending or rejected travels in the same batch. A lane delivers to
+//! its [`sink`], and then commits the whole batch: its cursor, the events set aside, and the events quarantined. A
+//! crash at any point repeats at most the current batch. A lane that falls behind leaves the other lanes, reads alone
+//! from its own cursor, and rejoins them when it has caught up. An operator's command changes the channel's ledger
+//! through the task's lease. A new configuration replaces only the lanes whose settings have changed, and the plan for
+//! reading if the settings for reading have changed. Everything else keeps running. If instances share a store, the
+//! [`cluster`] decides which channels run here.
 //!
 //! # Crates, in reading order
 //!
@@ -48,9 +49,9 @@
 //!
 //! * **Verified before delivered.** Only [`proof::verify`] makes a [`Verified`](proof::verify::Verified) event, and only a
 //!   verified event or a notice becomes a [`Record`](record::Record): sinks accept nothing else.
-//! * **Delivered before recorded, recorded before forgotten.** A cursor moves only after the sink has returned `Ok`, and
-//!   never back.
-//! * **One writer.** Only code that shares the lease of a channel changes its ledger.
+//! * **Delivered before recorded, recorded before forgotten.** A delivery moves a cursor only after the sink has
+//!   returned `Ok`, and never back.
+//! * **One writer.** Only code that shares the lease of a channel changes the channel's ledger.
 //! * **No gap is guessed away.** The channel never reads past a range that the service has not shown to be complete.
 //! * **Everything is bounded,** and each bound has a name and belongs to one channel: bodies, pages, queues, retries, waits,
 //!   late events, quarantined events, dead letters.

@@ -55,8 +55,9 @@ fn set_up_allocator() {
     }
 }
 
-/// Returns free memory to the system at regular intervals, because glibc returns only the free memory at the end of its
-/// heaps: after a thousand channels had read 100 events each, 247 MiB were resident although only 151 MiB were in use.
+/// Returns free memory to the system at regular intervals, because otherwise glibc returns only the free memory at the
+/// end of its heaps: after a thousand channels had read 100 events each, 247 MiB were resident although only 151 MiB
+/// were in use.
 fn give_back_memory() {
     #[cfg(target_env = "gnu")]
     let _ = thread::Builder::new().name("give-back".to_owned()).spawn(|| {

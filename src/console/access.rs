@@ -3,8 +3,9 @@
 //! # Invariants
 //!
 //! * **An address works once.** A second use is refused and logged, because the first user may not have been the operator.
-//! * **Only loopback names.** The owner of a foreign page can make its host name resolve to this machine (DNS rebinding).
-//!   The browser then sends that host name. Requests are accepted only for `localhost` or a loopback address.
+//! * **Only loopback names.** The owner of a foreign page can make the page's host name resolve to this machine (DNS
+//!   rebinding). The browser then sends that host name in its request. Requests are accepted only for `localhost` or a
+//!   loopback address.
 //! * **Only this origin.** The cookie is `SameSite=Strict` and not readable by scripts. A request from another origin is
 //!   refused, even with a valid cookie. A POST request needs the console's origin and the form token of its session.
 //! * **Secrets are compared by their hashes,** so the duration of a comparison reveals nothing about a secret.

@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! * **Described before it is made.** A GET describes a change and changes nothing. The form on the page makes the change.
-//! * **Made by the daemon.** The daemon makes the change under the channel's lease and logs who requested it.
+//! * **Made by the daemon.** The daemon makes the change under the channel's lease, and logs who requested the change.
 
 use axum::extract::Path;
 use axum::http::StatusCode;

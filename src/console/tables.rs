@@ -53,7 +53,7 @@ const PATIENT_BUDGET: Duration = Duration::from_secs(10);
 /// How long a sample stays in the cache. Reading and counting its rows takes longer than reading a page.
 const SAMPLED_FOR: Duration = Duration::from_secs(15);
 
-/// The time limit of other queries.
+/// The time limit of all queries that do not read a page.
 const SMALL: Duration = Duration::from_secs(10);
 
 /// How many events with the next higher offsets are read to find out whether an event was delivered after them.
@@ -84,7 +84,7 @@ pub(super) struct Table {
 }
 
 impl Source {
-    /// Prepares to read from this source. The error says why that is impossible.
+    /// Prepares to read from this source. The error says why the source cannot be used.
     pub(super) fn of(source: EventSource) -> Result<Self, String> {
         let (sink, search, backend): (_, _, Box<dyn Backend>) = match source {
             #[cfg(feature = "sqlite")]

@@ -124,7 +124,7 @@ impl Operations {
 }
 
 impl Report {
-    /// Finds the reasons in the report itself, adds `others`, and computes everything that follows from them.
+    /// Finds the reasons in the report itself, adds `others`, and computes everything that follows from the reasons.
     pub fn assess(&mut self, others: Vec<NotReady>) {
         self.not_ready = if self.daemon.is_some() {
             let of_state = reasons::of_state(self.state_error.as_deref(), self.lost.as_ref());

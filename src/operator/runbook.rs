@@ -1,4 +1,5 @@
-//! The topics that `channeld explain` knows: each section of the runbook, each row of its tables of reasons, and the concepts.
+//! The topics that `channeld explain` knows: the concepts, each section of the runbook, and each row of the runbook's
+//! tables of reasons.
 
 use std::iter;
 
@@ -62,7 +63,7 @@ impl Kind {
 pub struct Topic {
     /// The kind of the topic.
     pub kind: Kind,
-    /// The names by which code and people refer to the topic. Empty if only its messages are known.
+    /// The names by which code and people refer to the topic. Empty if the topic has only messages.
     pub names: Vec<String>,
     /// The messages that the runbook quotes, with `…` for any text. People paste such messages from a log. Code finds a
     /// topic by a name.
@@ -232,7 +233,8 @@ fn is_of(pattern: &str, message: &str) -> bool {
     })
 }
 
-/// The names with the smallest edit distance to a text. Names that contain the text, or that the text contains, come first.
+/// The names with the smallest edit distance to a text. Names that contain the text come first, together with names
+/// that the text contains.
 pub fn nearest<'t>(topics: &'t [Topic], asked: &str, most: usize) -> Vec<&'t str> {
     let asked = asked.to_lowercase();
     let names = topics.iter().flat_map(|topic| &topic.names);

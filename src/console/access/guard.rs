@@ -50,7 +50,7 @@ pub(crate) async fn check_host(request: Request, next: Next) -> Response {
         .into_response()
 }
 
-/// The requested host with its port, if the request has exactly one Host header and it is loopback.
+/// The requested host with its port, if the request has exactly one Host header and this host is loopback.
 fn host(headers: &HeaderMap) -> Option<&str> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let (host, None) = (hosts.next()?.to_str().ok()?, hosts.next()) else { return None };
@@ -95,7 +95,7 @@ pub(crate) async fn admit(Of(state): Of<Arc<State>>, mut request: Request, next:
     if request.uri().path() == "/enter" {
         return enter(&state.access, request.uri().query().unwrap_or_default());
     }
-    // Only page loads consume the pending notice. Background requests leave it for the next page.
+    // Only page loads consume the pending notice. Background requests leave the notice for the next page.
     let takes_notice = request.headers().get("sec-fetch-mode").is_none_or(|mode| mode == "navigate") && !changes;
     let Some(visitor) = state.access.visitor(request.headers(), takes_notice) else {
         return locked(StatusCode::UNAUTHORIZED, "This browser is not signed in, or its session has expired.");

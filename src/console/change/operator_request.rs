@@ -19,7 +19,8 @@ use operator::api::{
 };
 use proof::event::{ChannelId, Offset};
 
-/// How long a browser waits for an event to arrive, and the interval between two requests to the daemon during this time.
+/// How long a browser waits until an event arrives at its sink, and the interval between two requests to the daemon
+/// during the wait.
 const ARRIVAL_WAIT: Duration = Duration::from_secs(3);
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 

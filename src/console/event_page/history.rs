@@ -69,12 +69,12 @@ pub(super) fn show(steps: &[HistoryStep]) -> Markup {
     }
 }
 
-/// How the event was created and read, and when its proof was made.
+/// When the event was created, when it was read, and when its proof was made.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EventOrigin {
     /// The time that the event itself states.
     pub(super) created: Option<Timestamp>,
-    /// When channeld first read the event, if it has read it.
+    /// When channeld first read the event. `None` if channeld has not read it, or if the time is not recorded.
     pub(super) received: Option<Timestamp>,
     pub(super) was_read: bool,
     /// When the network made the proof, if the proof is valid.

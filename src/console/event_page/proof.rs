@@ -16,7 +16,7 @@ pub(super) const MOST_SIGNATURES: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SignatureStatus {
     Yes,
-    /// A member of the signer set that already signed.
+    /// Made by a member of the signer set that has already signed this report.
     Twice,
     Stranger,
     Malformed,
@@ -176,7 +176,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// The workflow name. Its ten bytes are usually letters.
+/// Formats the workflow name. The ten bytes of a name are usually letters.
 fn name(bytes: &[u8]) -> String {
     let is_text = bytes.iter().all(u8::is_ascii_graphic);
     if is_text { String::from_utf8_lossy(bytes).into_owned() } else { format!("0x{}", hex::encode(bytes)) }

@@ -17,7 +17,8 @@ use net::tasks::joined;
 use operator::verifier_of;
 use record::{ObjectVerdict, decode, printable};
 
-/// Returns the page. If the query contains `part=history`, returns only the history, which the page requests repeatedly.
+/// Returns the page. If the query contains `part=history`, returns only the history. The page requests this part
+/// repeatedly.
 pub(super) async fn show(request: &PageRequest, mut found: ShownEvent) -> Response {
     let asks = |what: &str| request.query.split('&').any(|member| member == what);
     let is_again = asks("verify=1");
@@ -152,7 +153,7 @@ fn side_by_side(found: &ShownEvent, verdict: Badge, decoded: Option<&str>) -> Ma
     }
 }
 
-/// The service's event without the proof and without the signed text, which the page shows separately.
+/// The service's event without the proof and without the signed text. The page shows these two separately.
 fn without_proof(event: &Bytes) -> String {
     fn walk(json: &str, depth: usize) -> Option<String> {
         let object = Object::read(json.as_bytes()).ok().filter(|_| depth < 3)?;

@@ -23,7 +23,7 @@ pub(super) async fn page(
             Ok(id) if !is_csv => table.full_row(id, row.offset).await.ok().flatten(),
             _ => None,
         };
-        // Export the record as it was delivered, if it is JSON.
+        // If the record is JSON, export it as it was delivered.
         let record = full_row.map(|full_row| full_row.record).unwrap_or_default();
         let is_json = record.starts_with('{') && serde_json::from_str::<&RawValue>(&record).is_ok();
         lines += &if is_json { record.replace(['\n', '\r'], " ") + "\n" } else { line(row, is_csv) };

@@ -157,7 +157,8 @@ fn chips(query: &Query) -> Markup {
     }
 }
 
-/// The table of events. Its columns are the columns of the service's own console, and the verdict.
+/// The table of events. The first column is the verdict. The other columns are the same as in the service's own
+/// console.
 pub(super) fn rows(rows: &[Row]) -> Markup {
     let columns = [
         ("Verdict", ""),

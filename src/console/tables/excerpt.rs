@@ -1,4 +1,4 @@
-//! Shows why a row matches a search: the excerpt of its texts that contains a word of the search.
+//! Shows why a row matches a search: an excerpt of the row's texts that contains a word of the search.
 //!
 //! # Invariants
 //!

@@ -132,8 +132,8 @@ impl Statement {
     }
 }
 
-/// The columns [`LISTED`] as texts. In PostgreSQL, each text gets another name than its column, because the rows are sorted
-/// by the column.
+/// The columns [`LISTED`] as texts. In PostgreSQL, each text gets another name than its column, because the rows are
+/// sorted by the column and not by the text.
 pub(super) fn columns(dialect: Dialect) -> String {
     let column = |name: &str| match (dialect, name) {
         (Dialect::Sqlite, name) => format!("\"{name}\""),

@@ -4,9 +4,9 @@
 //! the order in which the rows were written: the index returns the newest hits at once, no matter how many there are.
 //!
 //! A search for a prefix is more expensive, because the index first merges the rows of all words with this prefix. The
-//! search therefore counts the rows that contain the whole word first. If many rows contain it, only the whole word is
-//! searched, unless a `*` after the word requests the prefix. If the prefix search exceeds the time limit, the page shows
-//! the rows that contain the whole word.
+//! search therefore first counts the rows that contain the whole word. If many rows contain the whole word, longer
+//! words are searched only if a `*` after the word requests this. If the prefix search exceeds the time limit, the page
+//! shows the rows that contain the whole word.
 //!
 //! # Cancellation
 //!

@@ -46,7 +46,10 @@ async fn gone(directory: &std::path::Path) -> (Vec<Arc<Channel>>, Scripted) {
 async fn without_a_channel_the_supervisor_waits_for_the_stop() {
     let stop = CancellationToken::new();
     let mut supervisor = supervisor(&stop, &[]);
-    assert!(tokio::time::timeout(LONG, supervisor.ended()).await.is_err(), "it ended before it was stopped");
+    assert!(
+        tokio::time::timeout(LONG, supervisor.ended()).await.is_err(),
+        "the supervisor ended before it was stopped"
+    );
     stop.cancel();
     assert_eq!(supervisor.ended().await, EndReason::Drained);
 }
@@ -76,7 +79,10 @@ async fn the_supervisor_does_not_end_when_its_only_channel_is_removed_from_the_l
     let mut supervisor = supervisor(&stop, &first);
     assert!(supervisor.ended().now_or_never().is_none());
     supervisor.follow(&[], GRACE);
-    assert!(tokio::time::timeout(LONG, supervisor.ended()).await.is_err(), "it ended before it was stopped");
+    assert!(
+        tokio::time::timeout(LONG, supervisor.ended()).await.is_err(),
+        "the supervisor ended before it was stopped"
+    );
     stop.cancel();
     assert_eq!(supervisor.ended().await, EndReason::Drained);
 }

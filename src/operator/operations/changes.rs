@@ -22,7 +22,8 @@ pub struct Changes {
     pub sinks: Difference,
     /// The tables and keys outside channels and sinks that differ.
     pub others: Vec<String>,
-    /// What happens to the cursor and the undelivered events of each lane that was added or removed, one sentence per lane.
+    /// The consequences for the lanes that were added or removed, one sentence per lane: from where delivery begins, or
+    /// which cursor and events the state keeps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lanes: Vec<String>,
     /// Warnings that events like the recently verified ones will be rejected from now on, one sentence per reason.

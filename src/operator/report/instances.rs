@@ -12,7 +12,7 @@ use cluster::ClusterState;
 use ledger::store::shared::{Instance, InstanceId, Ownership};
 use proof::event::ChannelId;
 
-/// The instances and their channels, as this instance saw them at its last heartbeat.
+/// The instances and their channels, as the instance that answers saw them at its last heartbeat.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Cluster {
     /// The living instances.

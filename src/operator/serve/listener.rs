@@ -5,9 +5,9 @@
 //! * **A separate thread.** The listener answers even if every thread of the daemon's runtime is stuck, and requests of its
 //!   clients take no resources from a channel.
 //! * **Bounded:** see [`BOUNDS`].
-//! * **No foreign web page can read it.** The owner of a foreign page can point the page's own name at this listener (DNS
-//!   rebinding). The browser sends that name as `Host`, so requests with an unknown name are refused. IP addresses are not
-//!   names and are accepted: probes and Prometheus send them.
+//! * **No foreign web page can read the answers.** The owner of a foreign page can point the page's own name at this
+//!   listener (DNS rebinding). The browser sends that name as `Host`, so requests with an unknown name are refused. IP
+//!   addresses are not names and are accepted: probes and Prometheus send them.
 //!
 //! # Cancellation
 //!
@@ -77,7 +77,7 @@ impl Listener {
         let serve = move || {
             let accept = async || listener.accept().await.map(|(client, _)| client);
             runtime.block_on(stopped.run_until_cancelled(server::serve(accept, router, BOUNDS)));
-            // A report may still wait for the state. Its client is no longer connected.
+            // A report may still wait for the state. No client waits for this report any more.
             runtime.shutdown_background();
         };
         let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(serve)?;

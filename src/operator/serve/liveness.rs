@@ -6,8 +6,8 @@
 //!
 //! # Invariants
 //!
-//! * **About the process, not about a channel.** A channel that makes no progress is a reason not to be ready. A restart for
-//!   this channel would also stop the others.
+//! * **About the process, not about a channel.** A channel that makes no progress is a reason not to be ready. A
+//!   restart because of one channel would also stop the other channels.
 //! * **Checked from outside.** `Liveness::check` does not await and holds locks only for a moment. A separate thread can
 //!   call it even if every thread of the runtime is stuck.
 //! * **Long limits.** Each limit is many times longer than the work takes on a loaded machine.
@@ -37,7 +37,7 @@ struct Limits {
     /// The duration of one write of the state.
     write: Duration,
     /// How long the processors can go without finishing any work. A piece of work takes milliseconds. The time that a
-    /// piece of work waits in the queue does not count: if many channels are behind, this can be most of a minute.
+    /// piece of work waits in the queue does not count: if many channels are behind, this wait can be most of a minute.
     processors: Duration,
 }
 
@@ -70,7 +70,7 @@ impl Liveness {
 
     /// Runs the heartbeats forever. Must be a separate task on the runtime of the channels.
     pub async fn beat(self) {
-        // If the runtime shuts down, it refuses the task, and no progress is noted.
+        // A runtime that shuts down refuses the task. No progress is noted then.
         let blocking = || async { tokio::task::spawn_blocking(|| ()).await.is_ok() };
         let checking = || async {
             self.processors.turn().await;

@@ -107,7 +107,7 @@ async fn status(State(state): State<RouterState>) -> Result<Json<Report>, Unavai
     state.report().await.map(Json).map_err(unavailable)
 }
 
-/// Answers for this instance only. A request that names no channel is for all channels.
+/// Returns the last hour as only this instance has seen it. A request that names no channel is for all channels.
 async fn last_hour(
     State(state): State<RouterState>,
     Query(request): Query<GetLastHour>,

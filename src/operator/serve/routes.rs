@@ -1,4 +1,5 @@
-//! The table of all requests: for each its method, its path, its answer, and the operation that carries it out.
+//! The table of all requests: the method and the path of each request, the type of its answer, and the operation that
+//! carries it out.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -36,7 +37,7 @@ type CurrentOperations = watch::Receiver<Arc<Operations>>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestSender {
-    /// An operator. If another instance owns the channel, the request is forwarded to it.
+    /// An operator. If another instance owns the channel, the request is forwarded to that instance.
     Operator,
     /// Another instance. The request is not forwarded again: that instance finds the channel's owner for its operators
     /// itself.

@@ -147,7 +147,7 @@ async fn answer(
     match timeout(bounds.each_step, to_bytes(Body::new(body), bounds.body)).await {
         Ok(Ok(body)) => {
             if asked.swap(true, Ordering::Relaxed) {
-                // The connection was evicted at this moment, so this task is aborted at its next await.
+                // The connection was evicted in the meantime, so this task is aborted at its next await.
                 return pending().await;
             }
             let answer = router.call(Request::from_parts(head, Body::from(body))).await;

@@ -3,7 +3,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
 
-/// Long enough for a busy machine, short enough to wait for.
+/// Long enough that a busy machine makes progress within this time, and short enough that a test can wait for it.
 const SHORT: Duration = Duration::from_millis(500);
 
 const PATIENCE: Duration = Duration::from_secs(60);
