@@ -247,7 +247,7 @@ pub(super) async fn frozen_and_thawed<S: Stream>(stream: &S, relay: &Relay, data
     relay.becomes(Line::Good);
     older.signal(Signal::CONT);
     // The older instance learns of the newer one either from the answer of the server or from its lease.
-    let words = ["another instance", "the lease of the channel is lost"];
+    let words = ["another instance", "the channel's lease is lost"];
     older.until("the older instance is fenced", |older| words.iter().any(|words| older.log().0.contains(words))).await;
     simulator.publish(0, 20);
     until_all(stream, &simulator).await;
