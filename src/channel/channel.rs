@@ -24,7 +24,7 @@ pub(crate) mod settings;
 /// One channel, ready to run.
 #[derive(Debug)]
 pub struct Channel {
-    /// Its name and id.
+    /// The channel's name and id.
     pub identity: ChannelRef,
     pub(crate) plan: watch::Sender<Plan>,
     pub(crate) handle: Arc<Handle>,
@@ -33,7 +33,7 @@ pub struct Channel {
     pub(crate) parts: SharedParts,
 }
 
-/// The parts that exist once per process.
+/// The parts that exist once in a process, for all channels.
 #[derive(Clone, Debug)]
 pub struct SharedParts {
     /// The channels' ledgers.
@@ -52,7 +52,7 @@ pub struct SharedParts {
 }
 
 impl Channel {
-    /// Creates a channel. It does nothing before [`run`](Self::run).
+    /// Creates a channel. The channel does nothing before [`run`](Self::run) is called.
     pub fn new(settings: Settings, api: Client, lanes: Vec<LaneSettings>, parts: &SharedParts) -> Self {
         let handle = parts.handles.of(settings.channel.id);
         let metrics = Arc::new(parts.metrics.channel(&settings.channel));
@@ -66,14 +66,14 @@ impl Channel {
         Self { identity: plan.settings.channel.clone(), plan: watch::Sender::new(plan), handle, metrics, parts }
     }
 
-    /// Makes an event a pending event that was first seen now. The bytes are copied, because a slice would keep the whole page
-    /// in memory.
+    /// Returns the event as a pending event that was first seen now. The event's bytes are copied, because a slice would keep
+    /// the whole page in memory.
     pub(crate) fn pending(&self, event: &RawEvent, received: Timestamp, appeared: bool) -> Pending {
         let (first_seen, json) = (self.parts.machine.now(), self.handle.memory.copy(&event.json));
         Pending { offset: event.offset, event_id: event.id, first_seen, received: Some(received), appeared, json }
     }
 
-    /// Adopts the plan of `newer`, which describes the same channel. Only the parts that it changes restart.
+    /// Adopts the plan of `newer`. Both must describe the same channel. Only the parts whose settings change restart.
     pub fn become_like(&self, newer: &Self) {
         self.plan.send_replace(newer.plan.borrow().clone());
     }

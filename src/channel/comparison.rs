@@ -1,18 +1,22 @@
 //! Compares the service's history with the sinks of a channel, to find events that should be in a sink and are not.
 //!
-//! The caller reads the history and the ledger; see [`daily`] for the daemon and `channeld check --history` for an operator.
-//! For each piece of the history:
+//! The caller reads the history and the ledger. The callers are [`daily`] in the daemon, and the command `channeld check
+//! --history`. The history is compared in pieces. For each piece:
 //!
-//! 1. [`add`](Comparison::add): each event is verified, and filtered for each sink, in the same way as in the channel.
-//! 2. `look`: each sink is asked which of the events it has. The ledger explains why others are not in the sink.
-//! 3. `look_again`: the remaining events are looked up again, with the current ledger. Events that are still not found are
-//!    missing.
+//! 1. [`add`](Comparison::add): each event is verified and then filtered for each sink, in the same way as in the running
+//!    channel.
+//! 2. `look`: each sink is asked which of these events it has. For some of the other events, the ledger explains why the sink
+//!    does not have them.
+//! 3. `look_again`: the remaining events are looked up again, this time with the current ledger. An event that is still not
+//!    found is missing.
 //!
 //! # Invariants
 //!
-//! * **Nothing changes.** Sinks and ledger are only read.
-//! * **The ledger is read before the sink.** An event that is on its way from one to the other is found in one of them.
-//! * **Bounded.** One page of events, and one piece and [`MOST_LISTED`] missing events of each sink are in memory.
+//! * **Read-only.** Neither the sinks nor the ledger are changed.
+//! * **The ledger is read before the sink.** If an event moves from the ledger to the sink in between, it is found in at
+//!   least one of the two.
+//! * **Bounded.** The memory contains at most one page of events and, for each sink, one piece and [`MOST_LISTED`] missing
+//!   events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,7 +37,7 @@ pub(super) mod daily;
 #[cfg(test)]
 mod tests;
 
-/// The maximum number of missing events of a sink that are listed. The others are only counted.
+/// The maximum number of missing events that are listed for one sink. Further missing events are only counted.
 const MOST_LISTED: usize = 10_000;
 
 /// The maximum number of offsets in a log line and in the status.
@@ -44,7 +48,8 @@ const NAMED: usize = 5;
 pub struct Accounts {
     quarantined: BTreeSet<EventKey>,
     sinks: BTreeMap<String, SinkAccounts>,
-    /// Pairs of offsets. Events between the two are still searched, and delivered late if they are found.
+    /// The open gaps, each as two offsets. Events between the two offsets are still searched, and are delivered late when
+    /// they are found.
     gaps: Vec<(Option<Offset>, Offset)>,
 }
 
@@ -53,7 +58,7 @@ pub struct Accounts {
 struct SinkAccounts {
     /// Events above this cursor are not delivered yet.
     cursor: Cursor,
-    /// Events that the lane has passed and has yet to deliver late.
+    /// Events below the cursor that the lane has yet to deliver late.
     pending: BTreeSet<EventKey>,
     dead_letters: BTreeSet<EventKey>,
 }
@@ -61,7 +66,7 @@ struct SinkAccounts {
 /// Counts of the service's events for one sink, by their state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
-    /// All events that were compared.
+    /// All compared events.
     pub events: u64,
     /// Events in the sink.
     pub held: u64,
@@ -73,11 +78,11 @@ pub struct Tally {
     pub dead_letters: u64,
     /// Events that the sink's filter or `unsigned = "drop"` excludes.
     pub excluded: u64,
-    /// Events that do not verify and are not in the quarantine.
+    /// Events that fail verification and are not in the quarantine.
     pub rejected: u64,
     /// Events above the sink's cursor.
     pub above_cursor: u64,
-    /// All other events.
+    /// Events that should be in the sink, but that neither the sink nor the ledger has.
     pub missing: u64,
 }
 
@@ -86,35 +91,38 @@ pub struct Tally {
 pub struct ExpectedEvent {
     /// The event.
     pub key: EventKey,
-    /// Its type.
+    /// The event's type.
     pub kind: EventType,
-    /// Its time, in Unix seconds.
+    /// The event's time, in Unix seconds.
     pub time: Option<i64>,
-    /// Whether it has a valid proof. Otherwise it is a notice, which never has a proof.
+    /// Whether the event has a valid proof. If not, the event is a notice: a notice never has a proof.
     pub is_verified: bool,
-    /// Its index in the compared history, counted from zero.
+    /// The index of the event in the compared history, counted from zero.
     index: u64,
 }
 
 /// The start of a comparison.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scope {
-    /// Begins at this offset, regardless of the sink's content.
+    /// If set, the comparison begins at this offset, whatever the sink contains.
     pub from: Option<Offset>,
-    /// Begins at this offset, or at the sink's first event if that is above it.
+    /// If set, the comparison begins at this offset or at the sink's first event, whichever is higher.
     pub since: Option<Offset>,
-    /// Whether several instances share the channels. A sink on this machine then lacks the events of the other instances.
+    /// Whether several instances share the channels. In that case, a sink on this machine lacks the events that other
+    /// instances delivered.
     pub is_shared: bool,
 }
 
 /// Why a sink is not compared.
 #[derive(Debug, thiserror::Error)]
 pub enum NotCompared {
-    /// The sink stores no events that can be read.
+    /// The stored events of the sink cannot be read, or the sink stores none.
     #[error("a sink of this type cannot list its events")]
     CannotSay,
-    /// Each instance has its own files.
-    #[error("the sink is on this machine, and each other instance has its own: none of them has all events")]
+    /// The sink is on this machine, and each instance has its own.
+    #[error(
+        "the sink is on this machine, and each other instance has a sink of its own: none of these sinks has all events"
+    )]
     Local,
     /// The sink has no event of this channel, and may never have had one.
     #[error(
@@ -136,9 +144,9 @@ pub struct SinkComparison {
     pub cursor: Cursor,
     /// Counts of the compared events.
     pub tally: Tally,
-    /// The first missing events, ascending.
+    /// The missing events with the lowest offsets, in ascending order.
     pub missing: Vec<ExpectedEvent>,
-    /// The events of the current piece that should be in the sink and were not found yet.
+    /// The events of the current piece that should be in the sink but have not been found yet.
     expected: Vec<ExpectedEvent>,
 }
 
@@ -148,7 +156,7 @@ pub struct Comparison {
     settings: Arc<Settings>,
     /// The comparison of each sink.
     pub sinks: Vec<SinkComparison>,
-    /// A piece ends when a sink has this many expected events.
+    /// A piece ends when this many events of one sink are expected.
     piece_limit: usize,
     accounts: Accounts,
     events: u64,
@@ -176,7 +184,7 @@ impl Accounts {
         self.sinks.get(sink).map(|sink| sink.cursor).unwrap_or_default()
     }
 
-    /// Counts an event that the ledger accounts for. Returns `false` if it does not account for the event.
+    /// Counts an event if the ledger explains why the sink does not have it. Returns `false` if the ledger does not.
     fn count(&self, sink: &str, key: &EventKey, tally: &mut Tally) -> bool {
         let of_sink = self.sinks.get(sink);
         let is_in_gap = |(above, below): &(Option<Offset>, Offset)| *above < Some(key.offset) && key.offset < *below;
@@ -223,7 +231,7 @@ impl SinkComparison {
         ranges
     }
 
-    /// Remembers the next event if it should be in the sink. Otherwise it is counted.
+    /// Stores the next event for the lookup if it should be in the sink. Otherwise only counts the event.
     fn add(&mut self, checked: &Checked, accounts: &Accounts, index: u64) {
         let Self { lane_settings, from, cursor, tally, expected, .. } = self;
         let key = checked.event_key();
@@ -244,7 +252,7 @@ impl SinkComparison {
         }
     }
 
-    /// Asks the sink for the expected events. The events that neither the sink nor the ledger has stay expected.
+    /// Asks the sink which of the expected events it has. An event that neither the sink nor the ledger has stays expected.
     async fn look(&mut self, channel: ChannelId, accounts: &Accounts) {
         let Self { lane_settings, from, tally, expected, .. } = self;
         if expected.is_empty() {
@@ -278,7 +286,8 @@ async fn beginning(lane_settings: &LaneSettings, channel: ChannelId, scope: Scop
 }
 
 impl Comparison {
-    /// Compares these sinks up to their cursors, based on the current ledger. `piece_limit` is the number of events per lookup.
+    /// Creates a comparison of these sinks. `accounts` comes from the current ledger. Each sink is compared up to its cursor
+    /// in `accounts`. A lookup is due when a sink has `piece_limit` expected events.
     pub fn new(
         settings: Arc<Settings>,
         mut sinks: Vec<SinkComparison>,
@@ -291,7 +300,7 @@ impl Comparison {
         Self { settings, sinks, piece_limit, accounts, events: 0 }
     }
 
-    /// Returns the first and the last offset to read, or `None` if no sink can be compared.
+    /// Returns the first and the last offset to read. Returns `None` if no sink can be compared.
     pub fn range(&self) -> Option<(Offset, Offset)> {
         let compared = self.sinks.iter().filter_map(|sink| {
             let range = (*sink.from.as_ref().ok()?, sink.cursor.through?);
@@ -300,7 +309,7 @@ impl Comparison {
         compared.reduce(|(from, to), (other_from, other_to)| (from.min(other_from), to.max(other_to)))
     }
 
-    /// Adds the next events of the history, ascending, after verifying them.
+    /// Verifies the next events of the history, which must be in ascending order, and adds them.
     pub async fn add(&mut self, events: Vec<RawEvent>) {
         let (settings, received, memory) = (self.settings.clone(), Timestamp::now(), Arc::default());
         let check = move || Checked::all(&CheckParameters { settings, received, memory }, events);
@@ -317,7 +326,8 @@ impl Comparison {
         }
     }
 
-    /// Looks up the current piece if it is full or the last one. Reads the ledger again only if an event was not found.
+    /// Looks up the events of the current piece, if the piece is full or is the last one. Calls `accounts`, which reads the
+    /// ledger again, only if an event was not found.
     ///
     /// # Errors
     /// If the ledger cannot be read.
@@ -333,7 +343,7 @@ impl Comparison {
         Ok(())
     }
 
-    /// Asks the sinks for the events of the current piece. Returns whether to [`look_again`](Self::look_again).
+    /// Asks each sink which events of the current piece it has. Returns whether [`look_again`](Self::look_again) is needed.
     async fn look(&mut self) -> bool {
         for sink in &mut self.sinks {
             sink.look(self.settings.channel.id, &self.accounts).await;
@@ -341,7 +351,8 @@ impl Comparison {
         self.sinks.iter().any(|sink| !sink.expected.is_empty())
     }
 
-    /// Looks up the events again that were not found, with the current ledger. An event that is still not found is missing.
+    /// Looks up again the events that were not found, this time with the current ledger. An event that is still not found is
+    /// missing.
     async fn look_again(&mut self, accounts: Accounts) {
         self.accounts = accounts;
         for sink in &mut self.sinks {
@@ -368,7 +379,7 @@ struct LastComparison {
     at: Timestamp,
     events: u64,
     missing: u64,
-    /// The first missing events.
+    /// The listed missing events.
     listed: BTreeSet<EventKey>,
 }
 
@@ -382,7 +393,7 @@ impl Comparisons {
         })
     }
 
-    /// Records that these events will be delivered late to a sink: they are not missing any more.
+    /// Records that these events will be delivered to the sink late, so that they no longer count as missing.
     pub fn replayed(&mut self, sink: &str, keys: impl IntoIterator<Item = EventKey>) {
         if let Some(found) = self.sinks.get_mut(sink) {
             let replayed = keys.into_iter().filter(|key| found.listed.remove(key)).count();

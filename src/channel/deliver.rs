@@ -1,4 +1,4 @@
-//! Delivers the events that were read: batches, the hub that feeds the lanes, and one lane per sink.
+//! Delivers the events that were read. Contains the batches, the hub that feeds the lanes, and one lane for each sink.
 
 pub(super) mod batch;
 pub(super) mod hub;

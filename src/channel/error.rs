@@ -10,19 +10,20 @@ use api::ApiError;
 use ledger::{CommitError, StateError};
 use proof::event::Offset;
 
-/// Why a channel's loop ended without being stopped.
+/// Why a channel's loop ended without being told to stop.
 #[derive(Debug, thiserror::Error)]
 pub enum ChannelError {
     /// The service reports that the channel is gone. This channel ends; the others keep running.
     #[error("the channel does not exist or is archived")]
     Gone,
-    /// The lease is lost: another instance has it, or the channel must be loaded again. The other channels keep running.
+    /// The lease is lost: another instance has it, or this instance must load the channel again. The other channels keep
+    /// running.
     #[error("the lease of the channel is lost")]
     Lost,
-    /// The state cannot be read or written, and the daemon ends. Unrecorded events are read again.
+    /// The state cannot be read or written. The daemon ends. The next run reads the unrecorded events again.
     #[error("the state could not be read or written")]
     State(#[from] StateError),
-    /// A sink's reader is permanently gone, and the daemon ends.
+    /// The program that reads a sink's output is permanently gone. The daemon ends.
     #[error("nothing reads sink {sink} any more")]
     SinkClosed {
         /// The sink.
@@ -52,7 +53,7 @@ pub enum ReadError {
     /// The service did not answer with a page.
     #[error(transparent)]
     Api(#[from] ApiError),
-    /// Events that the service did not show may exist between two offsets.
+    /// Between two offsets, events may exist that the service did not show.
     #[error(
         "it is unknown whether events exist {}below offset {below}: the range is in doubt, and nothing is skipped",
         .above.map_or_else(String::new, |above| format!("above offset {above} and "))
@@ -60,10 +61,10 @@ pub enum ReadError {
     InDoubt {
         /// The last offset read.
         above: Option<Offset>,
-        /// The lowest offset that was shown.
+        /// The lowest offset above it that the service showed.
         below: Offset,
     },
-    /// The channel has never had a verified event, and none of its events can be verified.
+    /// No event of the channel was ever verified, and many of the events that were just read are rejected.
     #[error(
         "{rejected} of {events} events rejected ({}), and no event of the channel was ever verified: nothing is quarantined yet; check {}",
         .reason.name(), .reason.what_to_check()
@@ -76,12 +77,12 @@ pub enum ReadError {
         /// The reason for the last rejection.
         reason: RejectionReason,
     },
-    /// The service's newest event is far above all others.
+    /// The service's newest event is far above all other events.
     #[error(
-        "the event at offset {at} is far above all others, which end at {above}: reading passes it when another event follows; if the offset is correct, run `channeld cursor set`"
+        "the event at offset {at} is far above all others, which end at {above}: reading continues past this event when another event follows it; if the offset is correct, run `channeld cursor set`"
     )]
     FarAbove {
-        /// The last offset below it.
+        /// The highest known offset below the event.
         above: Offset,
         /// The offset of the event.
         at: Offset,
@@ -99,7 +100,7 @@ impl ReadError {
         }
     }
 
-    /// Returns whether the error is expected to resolve without an operator.
+    /// Returns whether the error is expected to end without an operator's help.
     pub(crate) fn heals(&self) -> bool {
         matches!(self, Self::Api(error) if !matches!(error, ApiError::Refused(_) | ApiError::ChannelGone(_)))
     }

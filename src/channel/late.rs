@@ -1,13 +1,15 @@
-//! Requests late proofs: reads pending events again by id, with growing waits, until their proof arrives or they time out.
+//! Requests late proofs: reads each pending event again by its id, with growing waits, until its proof arrives or the event
+//! times out.
 //!
-//! Events that an operator releases from the quarantine are settled here too. Their stored bytes are verified first, because
-//! the service may no longer have the events.
+//! This task also settles events that an operator releases from the quarantine, and events that an operator replays. It
+//! verifies the stored bytes of such an event first, because the service may no longer have the event.
 //!
 //! # Invariants
 //!
-//! * **Durable.** Every event of this queue is in the ledger. The queue itself only stores when to request each event, so this
-//!   task is safe to cancel at any point.
-//! * **In lane order.** A late event passes through the lane's queue, so it is delivered after the batch that set it aside.
+//! * **Durable.** Every event of the queue ([`queue`]) is also a late event in the ledger. Only the times of the next
+//!   requests are not durable, so this task is safe to cancel at any point.
+//! * **In lane order.** A late event passes through the lane's queue. It is therefore delivered after the batch in which it
+//!   was set aside.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -25,10 +27,12 @@ use proof::event::{EventKey, RawEvent};
 
 pub(super) mod queue;
 
-/// How often the waiting times of events are recorded. A crash loses at most this much of them.
+/// The interval at which the running time of the channel is recorded. The events' waits for their proofs are measured by it.
+/// A crash loses at most this much of each wait.
 const RECORD_ASKED: Duration = Duration::from_secs(60);
 
-/// Returns whether the limit of pending events is reached. Events on their way to the lanes do not count.
+/// Returns whether the limit of pending events is reached. Events that have left the queue, on their way to the lanes, do not
+/// count.
 pub(super) fn is_full(shared: &RunContext) -> bool {
     shared.look(|ledger| {
         let waiting = || shared.late.room(|key| ledger.late().get(key).map(|late| late.bytes));
@@ -96,10 +100,10 @@ fn all(shared: &RunContext) -> Vec<EventKey> {
 struct ProofRequestResult<'a> {
     since: SystemTime,
     stage: Stage<'a>,
-    /// `None` if the service did not answer.
+    /// `None` if the service did not return the event, or if the event is no longer late.
     outcome: Option<Disposition>,
     cause: Cause,
-    /// Whether the event had already timed out. It is then rejected if the answer has no proof.
+    /// Whether the event had timed out before the request. If the answer has no proof either, the event is rejected.
     is_last: bool,
 }
 
@@ -122,7 +126,7 @@ async fn ask<'a>(
         // The event is no longer late.
         return Ok(asked);
     }
-    // Stored bytes exist if the event appeared late, or if an operator released it or ordered a replay.
+    // The bytes of an event are stored if the event became visible late, or if an operator released or replays it.
     if let Some(json) = shared.owned.leased.body(Key::Body(key)).await? {
         let EventKey { offset, id } = key;
         asked.outcome = asked.stage.by_kept_bytes(RawEvent { offset, id, json }).await;
@@ -156,7 +160,7 @@ async fn take(
         late.ask_later(key);
         return Ok(());
     }
-    // Remove the event first, so that a lane that passes it meanwhile without its proof can insert it again.
+    // Remove the event first. If a lane then passes the event without its proof, the lane can insert the event again.
     late.remove(key);
     let Some(facts) = shared.look(|ledger| ledger.late().get(&key).cloned()) else { return Ok(()) };
     let changes = match settled {
@@ -173,10 +177,10 @@ async fn take(
         Some(Disposition::Dropped(_) | Disposition::Pending(_)) => {
             facts.owed.iter().map(|sink| Change::Settle { sink: sink.clone(), key }).collect()
         }
-        // The event timed out. Quarantine the bytes that were set aside or, if they are missing, the bytes read last.
+        // The event timed out. Quarantine the stored bytes or, if they are missing, the bytes of the last answer.
         None => {
             let Some(json) = shared.owned.leased.body(Key::Body(key)).await?.or(last_read) else {
-                // A damaged state has lost the bytes, and the event has not been read since.
+                // The state is damaged and has lost the bytes, and the last request returned none.
                 late.insert([key]);
                 return Ok(());
             };

@@ -1,9 +1,9 @@
-//! Runs one channel in a loop: poll, verify, order, deliver, record, always in that sequence.
+//! Runs one channel in a loop with a fixed sequence: poll, verify, order, deliver, record.
 //!
-//! * The service **shows** an event if one of its answers contains the event. An event that fails verification is read again by
-//!   its id. If the service does not return it at its offset, the event is **unconfirmed**.
+//! * The service **shows** an event if one of its answers contains the event. An event that fails verification is read again
+//!   by its id. If this second answer does not contain the event at the same offset, the event is **unconfirmed**.
 //! * A **range** is a series of consecutive events, ascending, that is proven to have no gap.
-//! * A **batch** is a verified range, sorted by verdict, with everything that its commit needs.
+//! * A **batch** is a verified range, with its events sorted by verdict, and all data that the commit of the batch needs.
 //! * A **lane** delivers batches to one sink, and records its own cursor.
 //! * An **intake** turns ranges into batches. One intake serves all lanes that keep up. A lane that has fallen behind has an
 //!   intake of its own.
@@ -16,24 +16,24 @@
 //!              └── late events, read again by id until their proof arrives
 //! ```
 //!
-//! While more events can be read, all stages work at the same time. One range is being read (`read::ahead`). The range
-//! before it is being verified on every processor (`verify`, `machine`). The earlier ranges are being delivered. Batches that
-//! arrive while a sink is busy are joined into one.
+//! While more events can be read, all stages work at the same time. One range is being read (`read::ahead`). The previous
+//! range is being verified on every processor (`verify`, `machine`). The ranges before that are being delivered. Batches that
+//! arrive while a sink is busy are joined into one batch.
 //!
 //! # Invariants
 //!
-//! * **Owned.** The channel runs only while this instance has its lease. Every state change goes through its leased ledger.
-//!   Only the channel's task, its lanes and operators' commands change the ledger.
+//! * **Owned.** The channel runs only while this instance has the channel's lease. Every state change goes through the leased
+//!   ledger. Only the channel's task, its lanes and operators' commands change the ledger.
 //! * **A slow sink does not delay the others.** See `deliver::hub`.
-//! * **Unchanged parts keep running.** A new plan (see [`Channel::become_like`]) restarts only the parts that it changes:
-//!   reading, and the lanes whose sink is used differently.
+//! * **Unchanged parts keep running.** A new plan (see [`Channel::become_like`]) restarts only the parts whose settings
+//!   change: reading, and each lane with changed settings.
 //! * **Bounded.** At most two ranges are read ahead. Each lane has at most `MAX_JOINED` batches in delivery, the same number
-//!   prepared, and `QUEUE_BATCHES` queued. At most [`LATE`](ledger::LATE) events wait for their proof. Reading waits at these limits.
-//!   [`memory`](net::memory) limits the memory that all of these use together.
-//! * **`stop` is observed** while polling or waiting, never between delivering a batch and recording it. If a batch is queued
-//!   when `stop` fires, it is neither delivered nor recorded. It is read again later.
-//! * **Repeatable.** Each `select!` is biased: if several branches are ready, their order is fixed, and a test history repeats
-//!   exactly.
+//!   prepared, and `QUEUE_BATCHES` queued. At most [`LATE`](ledger::LATE) events wait for their proof. Reading waits at these
+//!   limits. [`memory`](net::memory) limits the total memory of these ranges, batches and events.
+//! * **`stop` is observed** while polling or waiting, never between delivering a batch and recording it. A batch that is
+//!   still queued when `stop` fires is neither delivered nor recorded. The next run reads the batch again.
+//! * **Repeatable.** Each `select!` is biased: if several branches are ready, the first of them runs. A test history
+//!   therefore repeats exactly.
 
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,9 @@
-//! Tests the whole channel against a model: random histories of a service, sinks and a machine in memory. In each history
-//! every lane must receive the events that the model requires.
+//! Tests the whole channel against a model. The tests run random histories: a service, sinks and a machine in memory, and
+//! everything that happens to them. In each history, every lane must receive the events that the model requires.
 //!
 //! A history runs in virtual time, on one thread, and without random values, so that it repeats exactly. Every answer of the
-//! service, every offer to a sink and every write is a numbered step, at which a run can end. See [`history`] for the
-//! possible events and [`expect`] for the required results.
+//! service, every offer to a sink and every write is a numbered step. A run can end at each step. See [`history`] for
+//! everything that can happen, and [`expect`] for the required results.
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZero;
@@ -45,9 +45,9 @@ use totals::Totals;
 use world::World;
 
 const IDLE: Duration = Duration::from_secs(10);
-/// Longer than any event of a history stays hidden.
+/// This is longer than any event of a history stays hidden.
 const SETTLE: Duration = Duration::from_secs(30);
-/// Longer than any sink of a history needs for a batch.
+/// This is longer than any sink of a history needs for a batch.
 const GRACE: Duration = Duration::from_secs(10_000);
 const RETRY: RetryPolicy = RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(8) };
 
@@ -68,7 +68,8 @@ struct Life {
     disk: Arc<Disk>,
 }
 
-/// Runs a history. Returns its counts or, if it contradicts the model, the contradiction and the trace of the last run.
+/// Runs a history, and returns its counts. If the history contradicts the model, returns the contradiction and the trace of
+/// the last run.
 fn live(history: &Arc<History>, logs: bool) -> Result<Totals, (String, String)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
@@ -149,7 +150,8 @@ impl Life {
         ended
     }
 
-    /// Accepts the history of a restored service, as an operator does. Returns whether the histories differed.
+    /// Accepts the history of a restored service, as an operator does. Returns `false` if the ledger has no contradiction to
+    /// accept.
     async fn accept(&self) -> bool {
         let ledgers = Ledgers::in_memory(&self.disk, self.world.clone());
         let (claim, _) = ledgers.claim(pool::channel(), usize::MAX).await.unwrap().expect("no other process claims it");
@@ -191,7 +193,8 @@ impl Life {
         Channel::with_plan(plan, handle, metrics, SharedParts::on(self.world.clone(), ledgers.clone()))
     }
 
-    /// Waits until everything is settled if no step ends the run. Otherwise waits until the time limit.
+    /// If no step ends the run, waits until everything is settled. Otherwise waits until the time limit: the run must end
+    /// earlier.
     async fn enough(&self, run: Option<Run>) {
         let ends_by_itself = !matches!(run, None | Some(Run { ends: End::WriteFails(_), .. }));
         let (began, time_limit) = (Instant::now(), self.world.history.time_limit());
@@ -213,7 +216,8 @@ impl Life {
     }
 }
 
-/// Runs this number of histories, drawn from a seed. Returns their counts or, if one contradicts the model, that history.
+/// Runs this number of histories, drawn from a seed, and returns their counts. If a history contradicts the model, returns
+/// this history.
 fn try_histories(cases: u32, seed: u64, failed: &AtomicBool) -> Result<Totals, String> {
     let config = Config {
         cases,
@@ -259,7 +263,7 @@ fn last_run(history: &History) -> String {
     }
 }
 
-/// A number from the environment: `CHANNELD_TEST_HISTORIES`, and `CHANNELD_TEST_SEED` to repeat a run.
+/// Returns a number from the environment: `CHANNELD_TEST_HISTORIES`, or `CHANNELD_TEST_SEED` to repeat a run.
 fn given(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|given| given.parse().ok())
 }

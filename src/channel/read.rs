@@ -1,4 +1,4 @@
-//! Reads a channel: gap-free ranges, reading ahead of delivery, and where to begin.
+//! Reads a channel: finds where to begin, reads ranges without gaps, and reads ahead of the deliveries.
 
 pub(super) mod ahead;
 pub(super) mod compare;

@@ -1,4 +1,4 @@
-//! Runs a channel: claims it, starts its lanes, and reads.
+//! Runs a channel: claims the channel, starts its lanes, and reads its events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,12 +32,12 @@ pub(crate) mod tests;
 const SLOTS: u32 = 50;
 
 impl Channel {
-    /// Claims the channel, and runs it until `stop` fires or an error ends it. Returns after every lane has finished its
-    /// current batch. While the channel is paused, it neither reads nor delivers. After a resume, it begins from its
-    /// cursors.
+    /// Claims the channel, and runs it until `stop` fires or an error ends it. Before this method returns, every lane
+    /// finishes its current batch. While the channel is paused, it neither reads nor delivers. After a resume, it begins
+    /// again from its cursors.
     ///
     /// # Errors
-    /// [`ChannelError`] if the channel ended without being stopped.
+    /// [`ChannelError`] if the channel ended without being told to stop.
     pub async fn run(self: &Arc<Self>, stop: &CancellationToken) -> Result<(), ChannelError> {
         let SharedParts { ledgers, recent, .. } = &self.parts;
         let claiming = ledgers.claim(self.identity.id, recent.proofs_each());
@@ -52,7 +52,8 @@ impl Channel {
         let lease = &owned.leased.lease;
         if lease.is_shared() {
             if let Err(ChannelError::Gone) = ended {
-                // Keep the lease: otherwise each other instance claims the channel in turn, and finds that it is gone.
+                // Keep the lease. Otherwise the other instances would claim the channel one after another, and each would
+                // find that it is gone.
                 stop.run_until_cancelled(lease.lost.cancelled()).await;
             }
             self.handle.board().ledger = None;
@@ -116,10 +117,10 @@ impl Channel {
         };
         if let Err(ChannelError::Gone) = ended {
             let (channel, channel_id) = (&self.identity.name, self.identity.id);
-            error!(%channel, %channel_id, "channel does not exist or is archived: stopped; the others continue");
+            error!(%channel, %channel_id, "channel does not exist or is archived: stopped; the other channels continue");
             self.handle.board().report(Activity::Gone);
         } else {
-            // This also stops the other lanes if one lane ended: they must not wait for their sinks.
+            // If one lane has ended, this also stops the other lanes, so that they do not wait for their sinks.
             stop.cancel();
         }
         shared.hub.close();
@@ -127,7 +128,7 @@ impl Channel {
     }
 }
 
-/// Feeds the lanes, and requests late proofs, until `stop` fires.
+/// Until `stop` fires: feeds the lanes, requests late proofs, searches the gaps, and compares the history with the sinks.
 async fn read(shared: &Arc<RunContext>, stop: &CancellationToken) -> Result<(), ChannelError> {
     tokio::select! {
         biased;
@@ -171,15 +172,15 @@ async fn feed(shared: &Arc<RunContext>, read_plan: Arc<ReadPlan>) -> Result<(), 
     }
 }
 
-/// Returns the time until the next poll of a channel that has read everything and polls at the interval `every`.
+/// Returns the time until the next poll of a channel. The channel has read everything, and polls at the interval `every`.
 ///
 /// Many channels start at the same moment, and many continue at the same moment after a stall of the service or the network.
-/// If all of them waited for the same time, all would always poll together, in bursts and over many connections. Therefore
-/// the time between two polls is divided into slots, counted from `origin`, and each channel always polls in the same slot,
-/// regardless of delays. The channels of one slot poll together, because waking up costs more than a poll. The slot is
-/// derived from the id: this spreads channels as well as a random choice, and is the same in each run.
+/// If all channels then waited for the same time, they would always poll together, in bursts and over many connections.
+/// Therefore the time between two polls is divided into slots, counted from `origin`. Each channel always polls in the same
+/// slot, even after a delay. The channels of one slot poll together, because waking up costs more than a poll. The slot is
+/// derived from the channel's id. This spreads the channels as well as a random choice, and each run uses the same slots.
 fn until_next_poll(channel: ChannelId, origin: Instant, every: Duration) -> Duration {
-    // Use the last bytes, because the first bytes of some kinds of id are a time.
+    // Use the last bytes of the id, because the first bytes of some kinds of UUID are a time.
     let [.., a, b, c, d] = channel.0.into_bytes();
     let slot = u32::from_be_bytes([a, b, c, d]) % SLOTS;
     let passed = origin.elapsed() + every * slot / SLOTS;

@@ -31,10 +31,10 @@ pub(crate) mod newest;
 pub(crate) mod pace;
 pub(crate) mod reporter;
 
-/// If this many events that needed a proof were rejected, and none was verified, the configuration may be wrong.
+/// If this many events that needed a proof were rejected, and no event was verified, the configuration may be wrong.
 pub const NONE_VERIFIED: u32 = 15;
 
-/// A channel or lane that catches up in fewer seconds than this is not behind.
+/// A channel or lane does not count as behind if it needs fewer seconds than this to catch up.
 pub const NOTEWORTHY: u64 = 3;
 
 /// After this many consecutive answers that report more events but contain no new event, the channel is stuck.
@@ -43,14 +43,14 @@ pub const POLLS_IN_VAIN: u32 = 15;
 /// The current status of a channel.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ChannelStatus {
-    /// Its name in the configuration.
+    /// The channel's name in the configuration.
     pub channel: Arc<str>,
-    /// Its id.
+    /// The channel's id.
     pub channel_id: ChannelId,
     /// The worst condition of the channel and its lanes. Set when a report is made.
     #[serde(default)]
     pub condition: Condition,
-    /// The activity of its reading.
+    /// The activity of the channel's reading.
     #[serde(flatten)]
     pub activity: Activity,
     /// The pause of the channel as a whole.
@@ -58,21 +58,23 @@ pub struct ChannelStatus {
     pub paused: Option<Pause>,
     /// The highest offset that every lane has processed. `None` before the first.
     pub cursor: Option<Offset>,
-    /// The highest known offset of the service since the daemon started. An unconfirmed one counts until it is verified.
+    /// The highest offset of the service that is known since the daemon started. An offset counts from the page that shows
+    /// it. It no longer counts if the service does not confirm its event.
     pub newest: Option<Offset>,
     /// The newest offset minus the cursor: the most events that can be undelivered. `None` if unknown.
     pub lag_events: Option<u64>,
     /// The age of the oldest event that some lane has not processed, see [`LaneStatus`].
     pub oldest_undelivered_seconds: Option<u64>,
-    /// Offsets per second of its slowest lane over the last seconds, if that lane has a lag and the rate is known.
+    /// The rate of the slowest lane over the last seconds, in offsets per second. `None` if this lane has no lag, or if the
+    /// rate is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub events_per_second: Option<f64>,
-    /// The estimated seconds until that lane has no lag, at this rate.
+    /// The estimated seconds until the slowest lane has no lag, at the rate `events_per_second`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds_left: Option<u64>,
     /// When the service last answered with a page.
     pub last_poll: Option<Timestamp>,
-    /// How long the service has not answered a poll, if that is longer than three idle waits and a retry.
+    /// How long the service has not answered a poll. `None` while this is not longer than three idle waits and a retry wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unanswered_seconds: Option<u64>,
     /// The number of pending events.
@@ -80,24 +82,26 @@ pub struct ChannelStatus {
     pub pending: usize,
     /// The error that prevents requests for late proofs.
     pub pending_error: Option<Problem>,
-    /// The last error of its reading since the daemon started, even if it is resolved.
+    /// The last error of the channel's reading since the daemon started, even if the error is resolved.
     pub last_error: Option<Problem>,
-    /// The offset that was already read, if the service's newest event is below it.
+    /// If the service's newest event is below the events that were already read, the highest offset that was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest_below: Option<Offset>,
-    /// The difference between the service's history and the events read before, until an operator accepts it.
+    /// The difference between the service's history and the events that were read before. `None` after an operator has
+    /// accepted the service's history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contradiction: Option<Contradiction>,
     /// The number of consecutive answers that reported more events but contained no new event.
     #[serde(default)]
     pub polls_in_vain: u32,
-    /// The content of the last of these answers.
+    /// A description of the last of the answers that `polls_in_vain` counts.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub shown_in_vain: String,
-    /// Events that needed a proof and were rejected since the last verified event, under the current configuration.
+    /// The number of events that needed a proof and were rejected, since the last verified event and under the current
+    /// configuration.
     #[serde(default)]
     pub rejected_in_a_row: u32,
-    /// The reason for the last of these rejections.
+    /// The reason for the last of the rejections that `rejected_in_a_row` counts.
     #[serde(default, with = "crate::verify::reason")]
     pub last_rejection: Option<RejectionReason>,
     /// The number of events in the quarantine.
@@ -111,40 +115,41 @@ pub struct ChannelStatus {
     pub pending_full: bool,
     /// The configured signers.
     pub signers: Vec<SignerStatus>,
-    /// How many signatures an event needs. 0 before the channel has run.
+    /// The number of signatures that an event needs. 0 before the channel has run.
     pub required_signatures: usize,
-    /// The names of its `expect` lists.
+    /// The names of the channel's `expect` lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pinned: Vec<String>,
-    /// Proofs of this channel that another channel showed too. Until an operator decides, at most one channel delivers them.
+    /// Proofs of this channel that another channel showed too. Until an operator decides, at most one of the two channels
+    /// delivers each of these proofs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared_proofs: Vec<SharedProofs>,
-    /// Workflows that another channel showed first and that are on no list of this channel. They may be legitimate.
+    /// Workflows that another channel showed first and that are on no list of this channel. This may be legitimate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared_workflows: Vec<SharedWorkflow>,
     /// The lanes, in configuration order.
     pub lanes: Vec<LaneStatus>,
-    /// The former names of some members.
+    /// Some of the members above under their former names.
     #[serde(flatten)]
     pub former: FormerNames,
 }
 
-/// Members of a status under their former names. They are written for one version, so that scripts can change.
+/// Members of a status under their former names. Only one version writes them, so that operators can change their scripts.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FormerNames {
-    /// `cursor`.
+    /// The former name of `cursor`.
     pub processed: Option<Offset>,
-    /// `pending`.
+    /// The former name of `pending`.
     pub late: usize,
-    /// `pending_error`.
+    /// The former name of `pending_error`.
     pub late_error: Option<Problem>,
-    /// `pending_full`.
+    /// The former name of `pending_full`.
     pub late_full: bool,
 }
 
 impl ChannelStatus {
-    /// Returns its progress, if it has a lag.
+    /// Returns the progress of the channel, if the channel has a lag.
     pub fn progress(&self) -> Option<Progress> {
         let whole = |offset: Offset| u64::try_from(offset.get()).unwrap_or_default();
         let Self { cursor, newest, lag_events, events_per_second, seconds_left, .. } = self;
@@ -161,91 +166,94 @@ pub struct SharedProofs {
     pub other: Arc<str>,
     /// The number of these proofs.
     pub events: u64,
-    /// The offset of the first of them in this channel.
+    /// The offset in this channel of the first of these proofs.
     pub offset: Offset,
-    /// The offset of the first of them in the other channel.
+    /// The offset of the same proof in the other channel.
     pub other_offset: Offset,
-    /// The digest of the first of them.
+    /// The digest of the first of these proofs.
     pub digest: String,
-    /// Whether they are in this channel's quarantine. This channel showed them later, or their content belongs to another.
+    /// Whether this channel's quarantine contains the events with these proofs, because this channel showed the proofs later,
+    /// or because their content belongs to another channel.
     #[serde(default)]
     pub quarantined: bool,
-    /// The former name of the same fact, for one version.
+    /// `quarantined` under its former name, for one version.
     #[serde(default)]
     pub held_back: bool,
-    /// Why they are quarantined.
+    /// Why the events are quarantined.
     pub reason: String,
 }
 
 /// A workflow that was shown in two channels.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SharedWorkflow {
-    /// Its id.
+    /// The workflow's id.
     pub workflow_id: String,
-    /// The channel that first showed it in a verified event.
+    /// The channel that first showed the workflow in a verified event.
     pub first_in: Arc<str>,
-    /// When this channel first showed it, in Unix seconds.
+    /// When this channel first showed the workflow, in Unix seconds.
     pub since: i64,
 }
 
 /// The current status of a lane.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LaneStatus {
-    /// Its sink.
+    /// The name of the lane's sink.
     pub sink: Arc<str>,
-    /// Its pause.
+    /// The pause of the sink.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Pause>,
-    /// The highest offset that it has processed. `None` before the first.
+    /// The highest offset that the lane has processed. `None` before the first.
     pub cursor: Option<Offset>,
-    /// The number of late events that it has yet to deliver.
+    /// The number of late events that the lane has yet to deliver.
     #[serde(default)]
     pub late_deliveries: usize,
-    /// The former name of the same number, for one version.
+    /// `late_deliveries` under its former name, for one version.
     #[serde(rename = "owed", default)]
     pub former_owed: usize,
     /// The newest offset minus the cursor: the most events that can be undelivered.
     pub lag_events: Option<u64>,
-    /// The age of the oldest event that it has not processed, or 0 if it has processed all. While the event is being
-    /// offered, the age is based on the event's own time. Otherwise it is based on the time when the daemon learned of
-    /// the event.
+    /// The age of the oldest event that the lane has not processed, or 0 if the lane has processed all events. While this
+    /// event is being offered, its age is measured from its own time. Otherwise it is measured from the time when the daemon
+    /// learned of the event.
     pub oldest_undelivered_seconds: Option<u64>,
-    /// Batches that were read and wait for the sink.
+    /// The number of batches that were read and wait for the sink.
     pub queued_batches: usize,
-    /// Offsets per second over the last seconds, if the lane has a lag and the rate is known.
+    /// The rate of the lane over the last seconds, in offsets per second. `None` if the lane has no lag, or if the rate is
+    /// unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub events_per_second: Option<f64>,
-    /// The estimated seconds until it has no lag, at this rate.
+    /// The estimated seconds until the lane has no lag, at the rate `events_per_second`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds_left: Option<u64>,
     /// The events that the sink lost and that are being delivered again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refill: Option<Refill>,
-    /// The sink's own position, while it is above the cursor. An older state was restored, or a crash preceded the commit.
+    /// The sink's own position, while it is above the cursor. The cause is that an older state was restored, or that a crash
+    /// preceded a commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ahead: Option<Offset>,
     /// The result of the last comparison with the service's history, if one was made since the daemon started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compared: Option<Compared>,
-    /// Its condition. Set when a report is made.
+    /// The condition of the lane. Set when a report is made.
     #[serde(default)]
     pub condition: Condition,
-    /// The activity of its delivery.
+    /// The activity of the lane's delivery.
     pub state: LaneState,
     /// The reason for the sink's last refusal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Problem>,
-    /// The activity of its own reading, while the lane is behind the others.
+    /// The activity of the lane's own reading, while the lane is behind the other lanes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reading: Option<Activity>,
 }
 
-/// Events that a sink lost and that are delivered to it again.
+/// The events that a sink lost and that are being delivered to it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refill {
     /// The sink's position when the loss was detected. The events above it are delivered again.
     pub above: Option<Offset>,
-    /// The cursor when the loss was detected. It is the last offset to deliver again.
+    /// The cursor when the loss was detected. This is the last offset to deliver again.
     pub to: Offset,
 }
 
@@ -256,47 +264,49 @@ pub struct Compared {
     pub at: Timestamp,
     /// The number of events in the service's history that were compared.
     pub events: u64,
-    /// The number of events that should be in the sink but are not. Events that were replayed since are not counted.
+    /// The number of events that should be in the sink but are not. Events that were replayed after the comparison are not
+    /// counted.
     pub missing: u64,
     /// The offsets of the first missing events.
     pub first_missing: Vec<Offset>,
 }
 
-/// The activity of a lane's delivery. If several apply, the last one in this list is reported.
+/// The activity of a lane's delivery. If several variants apply, the last of them is reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum LaneState {
-    /// It is not running.
+    /// The lane is not running.
     #[default]
     Stopped,
-    /// It delivers the events that the channel reads.
+    /// The lane delivers the events that the channel reads.
     Ok,
-    /// It is behind the other lanes, and reads alone.
+    /// The lane is behind the other lanes, and reads for itself.
     Behind,
-    /// Its sink refuses. It offers the same events again after a wait.
+    /// The sink refuses events. The lane offers the same events again after a wait.
     Retrying,
-    /// Its sink refuses, and an operator must act.
+    /// The sink refuses events, and an operator must act.
     Blocked,
-    /// An operator has paused it.
+    /// An operator has paused the sink or the channel.
     Paused,
 }
 
-/// The activity of a reader, or the event that it waits for.
+/// The activity of a part of the channel that reads events: the channel's reading, the reading of a lane that is behind, or
+/// the requests for late proofs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[serde(tag = "state", rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Activity {
-    /// It is not running.
+    /// The channel or lane is not running.
     #[default]
     Stopped,
-    /// An operator has paused it.
+    /// An operator has paused the channel.
     Paused,
-    /// It waits for the service, or verifies events.
+    /// The reader waits for the service, or verifies events.
     Reading,
-    /// It waits for memory. The limit is `limits.memory`.
+    /// The reader waits for memory. The limit is `limits.memory`.
     AwaitingMemory,
-    /// It delivers the events that it read, or waits for a lane to accept them.
+    /// The reader passes on the events that it read, or waits for a lane to accept them.
     Delivering,
     /// The service has no more events for now.
     Idle,
@@ -305,11 +315,11 @@ pub enum Activity {
         /// The error.
         error: Problem,
     },
-    /// It cannot determine whether a range is complete. It reads the range again after a wait, and does not skip it.
+    /// The reader cannot determine whether a range is complete. It reads the range again after a wait, and never skips it.
     InDoubt {
-        /// Everything up to this offset was read.
+        /// The last offset that was read.
         above: Option<Offset>,
-        /// The lowest offset that the service shows above `above`.
+        /// The lowest offset above `above` that the service shows.
         below: Offset,
         /// The error.
         error: Problem,
@@ -325,9 +335,9 @@ pub enum Activity {
     QuarantineFull,
     /// The channel does not exist, or is archived.
     Gone,
-    /// Another instance runs it, or no instance has claimed it yet.
+    /// Another instance runs the channel, or no instance has claimed it yet.
     Elsewhere {
-        /// The name of the instance that runs it.
+        /// The name of the instance that runs the channel.
         owner: Option<String>,
     },
 }
@@ -338,7 +348,7 @@ impl Activity {
         !matches!(self, Self::Elsewhere { .. })
     }
 
-    /// Returns the error that stops the reading.
+    /// Returns the error that prevents reading.
     pub fn problem(&self) -> Option<&Problem> {
         match self {
             Self::Waiting { error } | Self::InDoubt { error, .. } => Some(error),
@@ -347,39 +357,39 @@ impl Activity {
     }
 }
 
-/// A repeated error.
+/// An error, with the number of its repetitions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// A constant name.
+    /// The constant name of this kind of error.
     pub kind: String,
     /// The error message for an operator. Contains no request or response body and no secret.
     pub message: String,
-    /// When it first happened.
+    /// When the error first happened.
     pub since: Timestamp,
     /// The number of consecutive occurrences.
     pub times: u32,
-    /// Whether an operator must act, because the error is not expected to resolve without help.
+    /// Whether an operator must act, because the error is not expected to end without help.
     pub needs_attention: bool,
 }
 
 impl Problem {
-    /// The kind of a sink that has no position although events were delivered to it.
+    /// The kind of the error that a sink has no position although events were delivered to it.
     pub const POSITION_MISSING: &str = "position_missing";
-    /// The kind of an event that is far above all others.
+    /// The kind of the error that an event is far above all other events.
     pub const FAR_ABOVE: &str = "far-above";
-    /// The kind of a channel that never had a verified event, and had many rejected events.
+    /// The kind of the error that a channel never had a verified event but has many rejected events.
     pub const NONE_VERIFIED: &str = "none-verified";
-    /// The kind of an answer that does not fit into the memory.
+    /// The kind of the error that an answer does not fit into the memory.
     pub const TOO_LONG: &str = "too-long";
 }
 
 /// A configured signer. Its status reveals a signer that no longer signs, for example after a key rotation.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct SignerStatus {
-    /// Its address.
+    /// The signer's address.
     #[serde(deserialize_with = "parsed")]
     pub signer: Address,
-    /// When its signature was last counted. `None` before the first since the daemon started.
+    /// When a signature of this signer was last counted. `None` if none was counted since the daemon started.
     pub last_seen: Option<Timestamp>,
 }
 
@@ -405,7 +415,7 @@ impl StoredEvents {
 }
 
 impl Sum for StoredEvents {
-    /// Returns the total. It is full if one of its parts is full.
+    /// Returns the total. The total is full if one of its parts is full.
     fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
         all.fold(Self::default(), |sum, one| Self {
             events: sum.events + one.events,
@@ -415,12 +425,13 @@ impl Sum for StoredEvents {
     }
 }
 
-/// The parts of a channel that do not run now, because an operator paused them or a sink accepts no more events.
+/// The pauses of a channel and its sinks, and the sinks that accept no more events.
 #[derive(Clone, Debug, Default)]
 pub struct Pauses {
-    /// The pauses that the ledger stores.
+    /// The pauses that the ledger records.
     pub paused: Paused,
-    /// Sinks that accept no more events, and why. They are offered nothing until an operator resumes them.
+    /// The sinks that accept no more events, each with the error. No event is offered to these sinks until an operator
+    /// resumes them.
     pub(crate) gone: BTreeMap<String, Problem>,
     /// How often an operator has resumed each sink.
     pub(crate) resumed: BTreeMap<String, u64>,

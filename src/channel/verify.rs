@@ -1,17 +1,18 @@
-//! The verify stage: decides the verdict of each event and its outcome.
+//! The verify stage: decides the verdict on each event, and the consequence of the verdict.
 //!
 //! # Invariants
 //!
-//! * **No rejection after one reading.** A proxy may have damaged the event, so it is read again by its id, and the second
-//!   answer counts. While the service does not answer, the stage waits. An event that raises an alarm of [`recent`] is read
+//! * **No rejection after one reading.** A proxy may have damaged the event. The event is therefore read again by its id, and
+//!   the second answer counts. The stage waits until the service answers. An event that raises an alarm of [`recent`] is read
 //!   again in the same way.
-//! * **Admitted in order.** An event is compared with the recent events after every earlier event of its range is settled.
-//!   If two events have the same proof, the first is delivered.
-//! * **Known to all before admitted.** If instances share the state, a new proof is recorded in the shared state before its
-//!   event is admitted. If two channels show the same proof, only one of them delivers it, even on different instances.
+//! * **Admitted in order.** An event is compared with the recent events only after the outcome of every earlier event of its
+//!   range is known. If two events have the same proof, the first of them is delivered.
+//! * **Known to all before admitted.** If instances share the state, a new proof is recorded in the shared state before the
+//!   event with this proof is admitted. If two channels show the same proof, only one of the channels delivers it, even if
+//!   they run on different instances.
 //! * **Off the async threads.** Signatures are checked on separate threads, see [`machine`](super::run::machine).
 //! * **Safe to cancel** at any point: the same events are read and verified again. Only the proofs in a shared state are
-//!   durable. When the channel shows them again, they still belong to it.
+//!   durable. They stay assigned to this channel, and raise no alarm when the channel shows them again.
 
 use std::slice;
 use std::sync::Arc;
@@ -48,14 +49,14 @@ pub(super) use reason::{Rejection, RejectionReason};
 use expect::SignedField;
 use recent::{Admitted, Alarm};
 
-/// The number of rejected events that are remembered as logged.
+/// The maximum size of [`ReadPlan::logged`], the set of rejected events that were already logged.
 const MAX_LOGGED: usize = 10_000;
 
 /// The number of rejected events of one range that are read again at the same time.
 const SECOND_LOOKS: usize = 8;
 
-/// How often to wait for an answer about one event. After that, the event may count as unconfirmed, so that it does not block
-/// its channel.
+/// The number of waits for an answer about one event. After that, the event counts as unconfirmed if the error concerns only
+/// this event. Otherwise one event could block its channel.
 const MAX_WAITS: u32 = 3;
 
 #[derive(Clone, Debug)]
@@ -64,7 +65,7 @@ pub(super) struct Stage<'a> {
     pub(super) reporter: &'a StatusReporter,
     /// When the events were first read.
     pub(super) received: Timestamp,
-    /// `None` for an event that is read outside a batch.
+    /// The trace of the batch. `None` for an event that is read outside a batch.
     pub(super) trace: Option<TraceId>,
 }
 
@@ -87,7 +88,7 @@ impl Stage<'_> {
         outcomes
     }
 
-    /// Counts pending events, and reports the newest confirmed offset and each unconfirmed one.
+    /// Counts the pending events. Reports the highest confirmed offset and each unconfirmed offset on the board.
     fn report(&self, outcomes: &[Disposition]) {
         let Channel { handle, metrics, .. } = &*self.read_plan.channel;
         let newest = &mut handle.board().newest;
@@ -105,8 +106,8 @@ impl Stage<'_> {
         }
     }
 
-    /// If instances share the state, records that the channel shows these proofs, and learns which of them another channel
-    /// has shown before. Every event passes this step before it is admitted, regardless of how it was read.
+    /// If instances share the state, records in the shared state that this channel shows these proofs, and learns which of
+    /// the proofs another channel has shown before. Every event passes this step before it is admitted, however it was read.
     async fn show(&self, checked: &[Checked]) {
         let Channel { identity, parts: SharedParts { ledgers, recent, .. }, .. } = &*self.read_plan.channel;
         if !ledgers.store.is_shared() {
@@ -122,7 +123,8 @@ impl Stage<'_> {
         }
     }
 
-    /// Returns the outcome of an event that had its second look. A duplicate or a contradiction is read again.
+    /// Returns the outcome of an event. A rejected event was already read a second time. A duplicate or a contradiction is
+    /// read again here.
     async fn admit(&self, checked: Checked) -> Disposition {
         let (raw, alarm) = match self.settle(checked) {
             Ok(outcome) => return outcome,
@@ -136,7 +138,7 @@ impl Stage<'_> {
         self.settle_finally(again)
     }
 
-    /// Returns the outcome of an event that is not read again: an alarm rejects it.
+    /// Returns the outcome of an event that is not read again. If the event raises an alarm, it is rejected.
     fn settle_finally(&self, checked: Checked) -> Disposition {
         self.settle(checked).unwrap_or_else(|alarmed| {
             let (raw, alarm) = *alarmed;
@@ -144,7 +146,8 @@ impl Stage<'_> {
         })
     }
 
-    /// Returns the outcome of an event, or an alarm if it is a duplicate or a contradiction. Counts an event once.
+    /// Returns the outcome of an event. Returns an alarm if the event is a duplicate or a contradiction. Each event is
+    /// counted only once.
     fn settle(&self, checked: Checked) -> Result<Disposition, Box<(RawEvent, Alarm)>> {
         let Channel { identity, parts, handle, metrics, .. } = &*self.read_plan.channel;
         Ok(match checked {
@@ -172,18 +175,18 @@ impl Stage<'_> {
         })
     }
 
-    /// Returns whether the event is admitted for the first time, as far as is remembered.
+    /// Returns whether the event is admitted for the first time, as far as the recent events show.
     fn note_admitted(&self, raw: &RawEvent, admitted: Result<Admitted, Alarm>) -> Result<bool, Box<(RawEvent, Alarm)>> {
         let Admitted { duplicate_at, is_news } = admitted.map_err(|alarm| Box::new((raw.clone(), alarm)))?;
         if let Some(later) = duplicate_at {
             let (offset, reason, trace_id) =
                 (raw.offset, RejectionReason::DuplicateProof.name(), self.trace.map(display));
-            error!(channel = %self.read_plan.settings.channel.name, trace_id, offset = offset.get(), reason, duplicate = later.offset.get(), "an event that was delivered earlier is a duplicate of this one");
+            error!(channel = %self.read_plan.settings.channel.name, trace_id, offset = offset.get(), reason, duplicate = later.offset.get(), "an event that was delivered earlier is a duplicate of this event");
         }
         Ok(is_news)
     }
 
-    /// Reports once each workflow that another channel showed first.
+    /// Reports each workflow that another channel showed first, once per workflow.
     fn note_workflow(&self, raw: &RawEvent, proof: &Proof) {
         let Channel { parts, identity, .. } = &*self.read_plan.channel;
         let first_in = parts.recent.workflows.note(identity.id, proof.workflow_id.0, || parts.machine.now());
@@ -215,7 +218,8 @@ impl Stage<'_> {
         }
     }
 
-    /// Reads an event by its id until the service answers. Returns `None` if no such event exists at that offset.
+    /// Reads an event by its id until the service answers. Returns `None` if the event does not exist at that offset, or if
+    /// repeated errors concern only this event.
     async fn read_again(&self, EventKey { offset, id }: EventKey) -> Option<RawEvent> {
         let id = id?;
         let mut trouble = ErrorReporter::new(&self.read_plan, self.reporter, self.trace);
@@ -244,7 +248,8 @@ impl Stage<'_> {
         }
     }
 
-    /// Requests an event's proof once or, if `is_last`, until the service answers. Returns `None` without an answer.
+    /// Requests an event with its proof: once or, if `is_last`, until the service answers. Returns `None` if the service did
+    /// not return the event at its offset.
     pub(crate) async fn ask_for_proof(&self, key: EventKey, is_last: bool) -> Option<Disposition> {
         let EventKey { offset, id } = key;
         let again = if is_last {
@@ -261,7 +266,7 @@ impl Stage<'_> {
         Some(self.admit(checked).await)
     }
 
-    /// Returns the outcome from an event's stored bytes, or `None` if a request to the service is needed.
+    /// Returns the outcome of an event based on its stored bytes. Returns `None` if a request to the service is needed.
     pub(crate) async fn by_kept_bytes(&self, kept: RawEvent) -> Option<Disposition> {
         let checked = self.check_one(kept).await;
         match &checked {
@@ -286,7 +291,7 @@ impl Stage<'_> {
         self.quarantine(raw, Rejection::new(RejectionReason::ProofTimeout, "its proof did not arrive in time"))
     }
 
-    /// Sets a pending event aside. Without an id its proof cannot be requested, and it is rejected.
+    /// Sets a pending event aside. An event without an id is rejected, because its proof cannot be requested.
     fn set_aside(&self, raw: RawEvent) -> Disposition {
         if raw.id.is_none() {
             let detail = "a proof is due, but the event has no event_id by which to request it";
@@ -296,7 +301,8 @@ impl Stage<'_> {
         Disposition::Pending(self.read_plan.channel.pending(&raw, self.received, false))
     }
 
-    /// Counts, logs and quarantines an event. Repeated rejections of an event are counted and logged once.
+    /// Returns a rejected event for the quarantine, and counts and logs the rejection. If the same event is rejected
+    /// repeatedly, only the first rejection is counted and logged.
     pub(crate) fn quarantine(&self, raw: RawEvent, rejection: Rejection) -> QuarantinedEvent {
         let Channel { identity, parts, handle, metrics, .. } = &*self.read_plan.channel;
         let RawEvent { offset, id, json } = raw;
@@ -308,7 +314,8 @@ impl Stage<'_> {
         if logged.insert(offset) {
             metrics.verdict(kind_of(&json).as_ref(), Sort::Rejected);
             metrics.rejected(reason.name());
-            // The proof is valid, but belongs to another channel's event. The board does not count it.
+            // The board does not count this rejection, because the proof is valid, although it belongs to an event of another
+            // channel.
             if reason != RejectionReason::ProofOfChannel {
                 handle.board().rejected(reason);
             }
@@ -317,7 +324,7 @@ impl Stage<'_> {
             error!(channel = %identity.name, trace_id, offset = offset.get(), event_id, reason = reason.name(), detail, "event rejected: not delivered");
         }
         if let Some(original) = original.filter(|original| original.channel_id != identity.id) {
-            error!(channel_id = %original.channel_id, offset = original.offset.get(), other = %identity.name, other_offset = offset.get(), "a proof of this channel was shown in another channel too: one of them was shown an event that is not its own");
+            error!(channel_id = %original.channel_id, offset = original.offset.get(), other = %identity.name, other_offset = offset.get(), "a proof of this channel was shown in another channel too: in at least one of them, the service showed an event that belongs to another channel");
         }
         let facts = Quarantined {
             offset,

@@ -1,5 +1,5 @@
-//! Decides which channels this instance runs if several instances share them. No instance is a leader. Each decides for
-//! itself from the store's view of all instances, and the store ensures that only one instance gets a channel.
+//! Decides which channels this instance runs if several instances share them. No instance is a leader. Each instance decides
+//! for itself, from the store's view of all instances. The store ensures that only one instance gets a channel.
 //!
 //! # Invariants
 //!
@@ -7,7 +7,8 @@
 //!   owner's lease has ended.
 //! * **No work without a lease.** If the store has accepted no heartbeat for too long, this instance loses all its
 //!   channels at once.
-//! * **Safe to cancel** at any point. The instance owns its channels until the lease ends or it calls [`Membership::leave`].
+//! * **Safe to cancel** at any point. The instance still owns its channels until its lease ends, or until it calls
+//!   [`Membership::leave`].
 
 #![forbid(unsafe_code)]
 
@@ -45,9 +46,10 @@ pub struct Member {
     seen: watch::Sender<ClusterState>,
     /// The channels that this instance is releasing.
     releasing: BTreeSet<ChannelId>,
-    /// Channels that this instance owns under these epochs but does not run: they were lost, or releasing them failed.
+    /// Channels that this instance owns but does not run, each with the epoch of its lease. Either this instance lost them,
+    /// or a release failed.
     unworked: BTreeMap<ChannelId, u64>,
-    /// The live instances, and since when this set is unchanged.
+    /// The live instances, and when this set last changed.
     live: (Vec<InstanceId>, Instant),
 }
 
@@ -58,12 +60,12 @@ pub struct ClusterState {
     pub work: BTreeSet<ChannelId>,
     /// All instances and channels at the last heartbeat.
     pub view: Arc<ClusterView>,
-    /// Why no heartbeat has succeeded since `view`. `None` if the last one succeeded.
+    /// Why the heartbeats after `view` have failed. `None` if the last heartbeat succeeded.
     pub trouble: Option<String>,
 }
 
 impl Member {
-    /// Creates a member for this instance, which joins when [`run`](Self::run) is called.
+    /// Creates a member for this instance. The instance joins the cluster when [`run`](Self::run) is called.
     pub fn new(membership: Arc<dyn Membership>, configured: watch::Receiver<Arc<BTreeSet<ChannelId>>>) -> Self {
         let live = (Vec::new(), Instant::now());
         let (releasing, unworked) = (BTreeSet::new(), BTreeMap::new());
@@ -75,7 +77,7 @@ impl Member {
         self.seen.subscribe()
     }
 
-    /// Runs the membership until it is dropped. After `stop` fires, the instance claims no more channels.
+    /// Runs the membership until the returned future is dropped. After `stop` fires, the instance claims no more channels.
     pub async fn run(mut self, stop: CancellationToken) {
         let every = self.membership.lease() / BEATS;
         loop {
@@ -88,7 +90,7 @@ impl Member {
             match beat {
                 Ok(Ok(view)) => {
                     let unworked = self.look(view, &configured, stop.is_cancelled());
-                    // If this fails, the next heartbeat finds the same channels again.
+                    // If the release fails, the next heartbeat finds the same channels again.
                     let _ = timeout(every, self.give_up(unworked)).await;
                 }
                 Ok(Err(error)) => self.fail(Chain(&error).to_string()),
@@ -114,7 +116,7 @@ impl Member {
         self.releasing.clear();
         let lost = self.seen.send_if_modified(|seen| !std::mem::take(&mut seen.work).is_empty());
         if lost {
-            warn!(target: ALWAYS, "no heartbeat was accepted for too long: every channel stops until one is accepted");
+            warn!(target: ALWAYS, "no heartbeat was accepted for too long: every channel stops until a heartbeat is accepted");
         }
     }
 
@@ -129,8 +131,8 @@ impl Member {
         });
     }
 
-    /// Releases the channels that this instance has owned, under the same epoch, without running them for two
-    /// heartbeats in a row. After one heartbeat, a channel may just be changing hands.
+    /// Releases the channels that, at two heartbeats in a row, this instance owned under the same epoch but did not run. One
+    /// heartbeat is not enough, because the channel may just be moving to another instance.
     async fn give_up(&mut self, unworked: BTreeMap<ChannelId, u64>) {
         let before = std::mem::replace(&mut self.unworked, unworked.clone());
         let left: BTreeMap<_, _> =
@@ -143,8 +145,8 @@ impl Member {
         }
     }
 
-    /// Decides which channels to run from now on. Returns the channels that this instance owns, but that none of its tasks has
-    /// claimed and that it should not run.
+    /// Decides which channels to run from now on. Returns the channels that this instance owns but should not run, and that
+    /// none of its tasks has claimed.
     fn look(
         &mut self,
         view: ClusterView,
@@ -158,7 +160,7 @@ impl Member {
             let names: Vec<_> = sharing().map(|(_, instance)| &*instance.name).collect();
             // A command without configured channels does not report on other instances.
             if !configured.is_empty() {
-                info!(target: ALWAYS, instances = names.join(", "), "these instances live");
+                info!(target: ALWAYS, instances = names.join(", "), "these instances are alive");
             }
             self.live = (live, Instant::now());
         }
@@ -183,8 +185,9 @@ impl Member {
 }
 
 impl ClusterState {
-    /// Returns whether this instance does not know a channel's current state, because it does not run the channel. A command
-    /// without a daemon reads the recorded state, which is current if no instance owns the channel.
+    /// Returns whether this process does not know the current state of a channel. A daemon knows only the channels that it
+    /// runs. A command without a daemon reads the recorded state. The recorded state is current only if no instance owns the
+    /// channel.
     pub fn is_elsewhere(&self, channel: ChannelId, is_daemon: bool) -> bool {
         !self.work.contains(&channel) && (is_daemon || self.view.owner(channel).is_some())
     }

@@ -1,5 +1,5 @@
-//! Sends requests to the other instances and answers their requests. A request may be executed even if the sender no longer
-//! waits for the answer. If [`answer`] is cancelled, it aborts the requests that it is executing.
+//! Sends requests to the other instances, and answers requests from them. A request may be executed even if its sender no
+//! longer waits for the answer. If the future of [`answer`] is dropped, the requests in progress are aborted.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use ledger::store::shared::{ForwardedRequest, ForwardedResponse, InstanceId, Mem
 use net::Chain;
 use proof::event::ChannelId;
 
-/// How often to check for requests and for an answer.
+/// The wait between two checks for new requests, and between two checks for an answer.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// The maximum number of requests of other instances that are executed at the same time.
+/// The maximum number of requests from other instances that this instance executes at the same time.
 const AT_ONCE: usize = 16;
 
 /// Forwards an operator's requests to the other instances.
@@ -37,15 +37,15 @@ pub enum Unanswered {
     /// The instance has died.
     #[error("it has died; {}", fate(*taken))]
     Died {
-        /// Whether it may have executed the request.
+        /// Whether the instance may have executed the request.
         taken: bool,
     },
     /// The instance did not answer in time.
     #[error("it has not answered for {} s; {}", .after.as_secs(), fate(*taken))]
     Silent {
-        /// How long the answer was awaited.
+        /// How long the sender waited for the answer.
         after: Duration,
-        /// Whether it may execute the request.
+        /// Whether the instance may have executed the request, or may still execute it.
         taken: bool,
     },
     /// The request could not be sent, or the answer could not be read.
@@ -54,11 +54,11 @@ pub enum Unanswered {
 }
 
 fn fate(taken: bool) -> &'static str {
-    if taken { "it is unknown whether it has done this" } else { "it has done nothing" }
+    if taken { "the request may or may not have been executed" } else { "the request was not executed" }
 }
 
 impl Peers {
-    /// Sends a request to another instance and waits for the answer, at most for `wait`.
+    /// Sends a request to another instance, and waits for the answer for at most `wait`.
     ///
     /// # Errors
     /// [`Unanswered`].
@@ -82,7 +82,8 @@ impl Peers {
         }
     }
 
-    /// Returns the id and the name of the instance that owns a channel, if it is another instance.
+    /// Returns the id and the name of the instance that owns a channel. Returns `None` if the owner is this instance, or if
+    /// the channel has no owner.
     pub fn owner(&self, channel: ChannelId) -> Option<(InstanceId, String)> {
         let seen = self.seen.borrow();
         let (id, owner) = seen.view.owner(channel).filter(|_| !seen.work.contains(&channel))?;
@@ -90,7 +91,7 @@ impl Peers {
     }
 }
 
-/// Answers the requests of other instances until it is dropped.
+/// Answers the requests of other instances until the returned future is dropped.
 pub async fn answer<F>(membership: Arc<dyn Membership>, carry_out: impl Fn(ForwardedRequest) -> F) -> Infallible
 where
     F: Future<Output = ForwardedResponse> + Send + 'static,

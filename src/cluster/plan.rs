@@ -1,11 +1,13 @@
-//! Computes which channels an instance claims and releases, as a pure function of its view.
+//! Computes which channels an instance claims and releases, as a pure function of the instance's view of the cluster.
 //!
 //! # Invariants
 //!
-//! * **Converges.** If the set of instances does not change, every channel has an owner after some rounds. After that
-//!   no channel moves, because a channel moves only to an instance that owns at least two fewer channels.
-//! * **Even.** After that, instances with the same configured channels differ by at most one owned channel.
-//! * **Released to an instance.** A channel is released only if an instance that owns fewer channels configures it.
+//! * **Converges.** If the set of instances does not change, then after some rounds every channel has an owner and no channel
+//!   moves any more. The moves end because a channel moves only to an instance that owns at least two fewer channels.
+//! * **Even.** When no channel moves any more, the numbers of owned channels differ by at most one among instances with the
+//!   same configuration.
+//! * **Released to an instance.** A channel is released only if it is configured on another instance, and that instance owns
+//!   fewer channels.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,8 +18,8 @@ use proof::event::ChannelId;
 /// The maximum number of channels that are released in one round.
 const MOST_RELEASED: usize = 16;
 
-/// After this many leases without an owner, any instance that configures a channel claims it, because the preferred
-/// instance may be unable to claim it.
+/// If a channel has had no owner for this many lease durations, every instance that configures the channel tries to claim it.
+/// The instance that should claim it may be unable to.
 const ORPHANED_LEASES: u32 = 3;
 
 /// The number of channels that each instance owns.
@@ -32,8 +34,9 @@ pub(super) struct Plan {
     pub(super) release: Vec<ChannelId>,
 }
 
-/// Returns the channels that `me` should claim and release. `releasing` contains the channels that it is already releasing.
-/// Channels are released only if `is_stable`: the set of instances has been unchanged for some time.
+/// Returns the channels that the instance `me` should claim and release. `releasing` contains the channels that `me` is
+/// already releasing. `is_stable` says whether the set of instances has been unchanged for some time. If it is `false`, no
+/// channel is released.
 pub(super) fn plan(
     view: &ClusterView,
     me: InstanceId,

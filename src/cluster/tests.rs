@@ -103,7 +103,7 @@ impl Membership for Shared {
 
 #[tokio::test(start_paused = true)]
 async fn the_heartbeat_releases_idle_channels_that_others_should_own() {
-    // The channels were lost while the database was unavailable, and no task has claimed them since.
+    // This instance lost the channels while the database was unavailable, and no task has claimed them since then.
     let shared = Shared::new(BTreeSet::new());
     assert_eq!(shared.owned_after(STABLE + LEASE).await, 2, "the other instance owns its share");
 }

@@ -21,26 +21,27 @@ use net::tasks::lock;
 use proof::event::ChannelId;
 use record::ChannelRef;
 
-/// How late a pause can end if the clock was set or the machine slept.
+/// The interval at which the clock is compared with the end of a pause. If the clock was set or the machine slept, a pause
+/// ends late by at most this time.
 const LOOK_AT_CLOCK: Duration = Duration::from_secs(10);
 
-/// An operator's access to one channel. It outlives the channel's runs and configurations.
+/// An operator's access to one channel. A handle outlives the channel's runs and configurations.
 #[derive(Debug, Default)]
 pub struct Handle {
     board: Mutex<Board>,
     owned: Mutex<Weak<LeasedChannel>>,
     pauses: watch::Sender<Pauses>,
     pub(crate) polls: Notify,
-    /// The memory account of its pages and its events in progress.
+    /// The memory account for the channel's pages and its events in progress.
     pub(crate) memory: Arc<ChannelMemory>,
 }
 
-/// A channel whose lease this process has. The channel's task and operators' commands share it.
+/// A channel together with its lease, which this process has. The channel's task and operators' commands share this object.
 #[derive(Debug)]
 pub struct LeasedChannel {
     /// The right to change the channel's ledger.
     pub leased: LeasedLedger,
-    /// Notified when an operator's command has made events late, so that they are processed immediately.
+    /// Notified when an operator's command has made events late. The channel then processes these events immediately.
     pub released: Notify,
     /// Locked while the channel runs, and while an operator moves its cursors.
     pub running: tokio::sync::Mutex<()>,
@@ -62,7 +63,8 @@ impl Handle {
     }
 
     /// Pauses or resumes the whole channel or a sink. Returns `false` if nothing changes. A resumed sink no longer counts as
-    /// gone, and is retried immediately if it refuses. Not durable: see [`LeasedChannel::pause`].
+    /// gone. If the sink has refused events, its lane offers them again immediately. The change is not durable: see
+    /// [`LeasedChannel::pause`].
     pub(crate) fn set_paused(&self, sink: Option<SinkName>, pause: Option<Pause>) -> bool {
         let mut has_changed = false;
         self.pauses.send_modify(|pauses| {
@@ -81,26 +83,26 @@ impl Handle {
         self.pauses.send_modify(|pauses| drop(pauses.gone.insert(sink.to_owned(), why)));
     }
 
-    /// Records that the configuration of a sink has changed. The sink is offered events again, even if it was gone.
+    /// Records that the configuration of a sink has changed. If the sink was gone, its lane offers events to it again.
     pub fn sink_is_another(&self, sink: &str) {
         self.pauses.send_if_modified(|pauses| pauses.gone.remove(sink).is_some());
     }
 
-    /// Waits until an operator resumes a sink, whether or not it was paused.
+    /// Waits until an operator resumes a sink. The sink does not have to be paused.
     pub(crate) async fn sink_resumed(&self, sink: &str) {
         let mut pauses = self.pauses.subscribe();
         let before = pauses.borrow().resumed.get(sink).copied();
-        // This cannot fail: `self` owns the sender.
+        // The wait cannot fail, because `self` owns the sender.
         let _ = pauses.wait_for(|pauses| pauses.resumed.get(sink).copied() != before).await;
     }
 
-    /// Waits until `holds` accepts the pauses. Returns `false` if `stop` fires first.
+    /// Waits until `holds` returns `true` for the current pauses. Returns `false` if `stop` fires first.
     pub(crate) async fn until(&self, holds: impl FnMut(&Pauses) -> bool, stop: &CancellationToken) -> bool {
         let mut pauses = self.pauses.subscribe();
         tokio::select! { biased; () = stop.cancelled() => false, held = pauses.wait_for(holds) => held.is_ok() }
     }
 
-    /// Polls now if the channel waits for its next poll. Does nothing if the channel is reading.
+    /// Ends the channel's wait for its next poll. Does nothing if the channel does not wait, because it is already reading.
     pub fn poll_now(&self) {
         self.polls.notify_waiters();
     }
@@ -110,8 +112,8 @@ impl Handle {
         lock(&self.owned).upgrade()
     }
 
-    /// Takes over a channel whose lease was acquired. Makes its delivered proofs known to all other channels, its ledger
-    /// readable on the board, and the leased channel available to operators' commands.
+    /// Takes over a channel after its lease was acquired. All other channels then know the channel's delivered proofs, the
+    /// board shows its ledger, and operators' commands can use the leased channel.
     pub fn own(
         &self,
         channel: &ChannelRef,
@@ -120,7 +122,7 @@ impl Handle {
     ) -> Arc<LeasedChannel> {
         for (mine, other) in recent.remember(channel.id, &proofs) {
             let channel = &channel.name;
-            error!(%channel, offset = mine.get(), %other, "the same proof was delivered in two channels: one of them was shown an event that is not its own");
+            error!(%channel, offset = mine.get(), %other, "the same proof was delivered in two channels: in at least one of them, the service showed an event that belongs to another channel");
         }
         recent.learn(&leased.ledger().shown_elsewhere());
         recent.workflows.remember(channel.id, leased.ledger().workflows());
@@ -134,7 +136,7 @@ impl Handle {
 }
 
 impl LeasedChannel {
-    /// Pauses or resumes durably. Returns `false` if this changes nothing.
+    /// Pauses or resumes the channel or a sink durably. Returns `false` if nothing changes.
     ///
     /// # Errors
     /// [`CommitError`] if it is unknown whether the change was recorded.
@@ -155,7 +157,7 @@ impl LeasedChannel {
             let ends = |(sink, pause): (Option<&SinkName>, Pause)| Some((pause.until?, sink.cloned()));
             let next = paused.each().filter_map(ends).min();
             let Some((until, sink)) = next else {
-                // This cannot fail: the handle owns the sender.
+                // The wait cannot fail, because the handle owns the sender.
                 let _ = pauses.changed().await;
                 continue;
             };
@@ -176,7 +178,7 @@ pub struct Handles {
     each: Mutex<HashMap<ChannelId, Arc<Handle>>>,
     /// The memory that all channels share.
     pub memory: Arc<Memory>,
-    /// The latest deliveries to their sinks.
+    /// The latest deliveries to the sinks of all channels.
     pub tail: Arc<DeliveryTail>,
 }
 

@@ -20,17 +20,18 @@ pub struct Settings {
     pub channel: ChannelRef,
     /// The first position of a lane without a cursor.
     pub start: Start,
-    /// The requirements for its events.
+    /// The requirements for the channel's events.
     pub verification: Verification,
     /// The maximum number of events in one request.
     pub page_limit: u16,
-    /// The waits after an error.
+    /// The waits between attempts after an error of the service.
     pub retry: RetryPolicy,
-    /// The time between two polls after everything was read.
+    /// The time between two polls when the service has no more events.
     pub idle_wait: Duration,
-    /// How long an event may become visible below an event that was already read. Zero disables the check.
+    /// For how long after an event was read, an event with a lower offset may still become visible. Zero disables the search
+    /// for such events.
     pub settle: Duration,
-    /// The interval of comparisons between its sinks and the service's history. `None` disables them.
+    /// The interval at which the sinks are compared with the service's history. `None` disables the comparison.
     pub compare: Option<Duration>,
     /// How long a lane may take to finish its batch after the configuration removed it.
     pub grace: Duration,
@@ -41,7 +42,7 @@ pub struct Settings {
 pub struct Verification {
     /// Verifies the proofs.
     pub verifier: Arc<Verifier>,
-    /// The allowed values of signed fields.
+    /// The values that the signed fields may have.
     pub expect: Arc<Expect>,
     /// The policy for notices, which never have a proof.
     pub unsigned: UnsignedPolicy,
@@ -51,12 +52,12 @@ pub struct Verification {
     pub proof_timeout: Duration,
 }
 
-/// Where reading begins if the lane has no cursor.
+/// Where reading begins for a lane without a cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     /// At the channel's first event.
     Earliest,
-    /// After its newest event.
+    /// After the channel's newest event.
     Latest,
     /// At the event with this offset, or at the first event after it.
     Offset(Offset),
@@ -85,7 +86,7 @@ pub enum Ordering {
 /// The settings of one lane: how a channel uses a sink.
 #[derive(Clone, Debug)]
 pub struct LaneSettings {
-    /// Its name in the configuration.
+    /// The sink's name in the configuration.
     pub name: Arc<str>,
     /// The sink that receives the events.
     pub sink: Arc<dyn Sink>,
@@ -93,9 +94,9 @@ pub struct LaneSettings {
     pub shape: Shape,
     /// Selects the events that the sink receives. `None` selects all.
     pub filter: Option<Arc<Filter>>,
-    /// The waits while the sink refuses.
+    /// The waits between offers while the sink refuses events.
     pub retry: RetryPolicy,
-    /// An event that the sink refuses for this long becomes a dead letter. `None` disables dead letters.
+    /// An event becomes a dead letter after the sink has refused it for this long. `None` disables dead letters.
     pub gives_up_after: Option<Duration>,
 }
 

@@ -2,13 +2,14 @@
 //!
 //! # Invariants
 //!
-//! * **In the background.** One page is read each second, and one page is in memory. Delivery does not wait for it.
-//! * **At most once per interval.** Each comparison covers the time since the previous one and one interval before that. It
-//!   begins lower if events were missing below.
-//! * **Reported until it is over.** Missing events keep the channel from being ready until they are replayed, or the next
-//!   comparison finds them.
-//! * **Not durable.** A restart waits for one interval. A comparison that did not end, for example because it was cancelled,
-//!   is started again.
+//! * **In the background.** One page is read per second, and at most one page is in memory. Deliveries do not wait for the
+//!   comparison.
+//! * **At most once per interval.** Each comparison covers the time since the previous comparison, and one interval before
+//!   that. If the previous comparison found missing events below this range, the comparison begins at the lowest of them.
+//! * **Reported until resolved.** A channel with missing events is not ready. It becomes ready when an operator has replayed
+//!   the events, or when the next comparison finds them in the sink.
+//! * **Not durable.** After a restart, the first comparison begins after one interval. A comparison that failed or was
+//!   cancelled is started again.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -38,10 +39,11 @@ const RETRY: Duration = Duration::from_secs(60);
 const PIECE: usize = 20_000;
 
 impl Handle {
-    /// Returns the events that the ledger accounts for, and the gaps that this process still searches.
+    /// Returns the events that the ledger has set aside or has yet to deliver, and the gaps that this process still searches.
     pub async fn accounts(&self, ledger: &Mutex<Ledger>) -> Accounts {
         let Some(gaps) = self.board().gaps.upgrade() else { return Accounts::of(&lock(ledger), Vec::new()) };
-        // Wait for the commit that makes an event found in a gap late. Before it, the ledger does not contain the event.
+        // If an event was just found in a gap, wait for the commit that makes it late. Before that commit, the ledger does
+        // not contain the event.
         let _closing = gaps.closing.lock().await;
         let open = gaps.open();
         Accounts::of(&lock(ledger), open)
@@ -71,7 +73,7 @@ pub(crate) async fn watch(shared: &RunContext, read_plan: Arc<ReadPlan>) -> Infa
     }
 }
 
-/// Compares once. Returns `false` if a sink could not be read, which was logged.
+/// Compares once. Returns `false` if a sink could not be read. The error was then logged.
 async fn compare(shared: &RunContext, read_plan: &ReadPlan, every: Duration) -> Result<bool, ReadError> {
     let (channel, settings) = (&shared.channel, &read_plan.settings);
     let source = quiet(shared, read_plan);
@@ -104,7 +106,8 @@ async fn compare(shared: &RunContext, read_plan: &ReadPlan, every: Duration) -> 
     Ok(report(shared, comparison))
 }
 
-/// Returns the channel's source, but does not report its answers on the board, because they concern past events.
+/// Returns a source that sends the same requests as the channel's source, but does not report the answers on the board,
+/// because they concern past events.
 fn quiet(shared: &RunContext, read_plan: &ReadPlan) -> Arc<dyn Source> {
     let Some(client) = read_plan.source.client() else { return read_plan.source.clone() };
     let handle = Arc::new(Handle::of(shared.channel.handle.memory.clone()));

@@ -12,7 +12,7 @@ use proof::event::EventId;
 use record::{Field, Filter, Rule};
 use sink::{Delivery, Sink, Undelivered};
 
-/// A sink that holds these events, in this order.
+/// A sink that has these events, in this order.
 #[derive(Debug)]
 struct Holder {
     held: Mutex<Vec<EventKey>>,

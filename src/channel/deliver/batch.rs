@@ -1,4 +1,4 @@
-//! A range of events, sorted by the consequences of the verdicts.
+//! A range of events, sorted by the consequence of each verdict.
 
 use std::sync::Arc;
 
@@ -19,18 +19,19 @@ pub(crate) enum Disposition {
     /// The event is set aside until its proof arrives.
     Pending(Pending),
     Rejected(QuarantinedEvent),
-    /// The event is quarantined too, but the service did not confirm that such an event exists at that offset. The offset
-    /// itself may be wrong, so reading does not continue above it without a confirmed event.
+    /// The event is quarantined like a rejected event, but the service did not confirm that the event exists at its offset.
+    /// The offset may be wrong, so reading continues above it only if a confirmed event follows.
     Unconfirmed(QuarantinedEvent),
 }
 
-/// A lane's input. In the lane's queue, `B` is a batch that the lanes share. After that, it is prepared for the lane's sink.
+/// The input of a lane. In the lane's queue, `B` is a batch that all lanes share. After the queue, `B` is a batch that was
+/// prepared for the lane's sink.
 #[derive(Clone, Debug)]
 pub(crate) enum Work<B = Arc<Batch>> {
     Batch(B),
     /// An event whose proof arrived after the lane had passed it.
     Late(LateRecord),
-    /// The lane has fallen behind, and reads for itself. Never in a queue.
+    /// The lane has fallen behind, and must read for itself. A queue never contains this variant.
     CatchUp,
 }
 
@@ -44,26 +45,26 @@ pub(crate) struct LateRecord {
 /// Why an event is delivered late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// Its proof was late.
+    /// The event's proof was late.
     Proof,
-    /// It became visible after events with higher offsets.
+    /// The event became visible after events with higher offsets.
     Appeared,
-    /// An operator released it, or replays it.
+    /// An operator released the event, or replays it.
     Operator,
 }
 
-/// A range, with all data that its commit needs.
+/// A verified range, with all data that the commit of the range needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Batch {
-    /// The records to deliver, ascending.
+    /// The records to deliver, in ascending order of offsets.
     pub(crate) records: Vec<Arc<Record>>,
     pub(crate) pending: Vec<Pending>,
     pub(crate) rejected: Vec<QuarantinedEvent>,
-    /// The newest of its events, as far as they are remembered.
+    /// The newest events of the batch that the ledger's history must remember.
     pub(crate) known: Vec<KnownEvent>,
     /// The last offset of the range.
     pub(crate) through: Offset,
-    /// The last offset and the trace of each of the joined ranges.
+    /// For each of the joined ranges, its last offset and its trace.
     pub(crate) parts: Vec<(Offset, Trace)>,
 }
 
@@ -78,7 +79,7 @@ impl Batch {
         self.through = next.through;
     }
 
-    /// Removes the events above an offset. Returns whether the batch extended above the offset.
+    /// Cuts the batch at `end`, by removing the events above it. Returns whether the batch extended above `end`.
     pub(crate) fn end_at(&mut self, end: Offset) -> bool {
         if self.through <= end {
             return false;
@@ -99,7 +100,7 @@ impl Batch {
         &part.unwrap_or(&self.parts[self.parts.len() - 1]).1
     }
 
-    /// Returns the size in bytes of its events that are set aside or quarantined.
+    /// Returns the total size in bytes of the events in the batch that are set aside or quarantined.
     pub(crate) fn kept_bytes(&self) -> usize {
         let pending = self.pending.iter().map(|pending| &pending.json);
         pending.chain(self.rejected.iter().map(|rejected| &rejected.json)).map(Bytes::len).sum()
@@ -110,7 +111,7 @@ impl Batch {
         Self { records, pending, rejected, known, through, parts: vec![(through, trace)] }
     }
 
-    /// Appends the next event. `previous` is the offset of the confirmed event before it.
+    /// Appends the next event. `previous` is the offset of the previous confirmed event.
     pub(crate) fn push(&mut self, outcome: Disposition, previous: Option<Offset>) {
         if let Some((key, digest)) = outcome.known() {
             if self.known.len() >= 2 * HISTORY {
@@ -119,7 +120,7 @@ impl Batch {
             self.known.push(KnownEvent { key, previous, digest });
         }
         self.through = outcome.offset();
-        // A range that is being sorted is one part.
+        // A batch has only one part while its range is being sorted.
         self.parts[0].0 = self.through;
         match outcome {
             Disposition::Deliver(record) => self.records.push(Arc::new(record)),
@@ -135,8 +136,8 @@ impl Disposition {
         matches!(self, Self::Rejected(_) | Self::Unconfirmed(_))
     }
 
-    /// Returns the key and the digest to remember, if the service confirmed the event's offset. The id of a rejected event is
-    /// not remembered.
+    /// Returns the event's key and the digest of its proof, for the history. Returns `None` if the service did not confirm
+    /// the event's offset. The history does not contain the id of a rejected event.
     fn known(&self) -> Option<(EventKey, Option<Digest>)> {
         match self {
             Self::Deliver(record) => Some((record.event_key(), record.digest.as_ref().map(digest_of))),

@@ -2,12 +2,13 @@
 //!
 //! # Invariants
 //!
-//! * **A slow lane does not delay the others.** If a lane's queue stays full for [`MAX_WAIT`] while another queue has
-//!   room, the lane is detached: it reads for itself from its own cursor, and rejoins when it has caught up.
-//! * **One lane stays attached.** The last attached lane is never detached: if all lanes are slow, reading waits. Reading
-//!   also waits if the last attached lane has ended.
-//! * **No gap after a rejoin.** Attaching a lane and passing on a batch exclude each other, and no lane reads beyond the
-//!   last batch that was passed on. A lane rejoins with its cursor at that batch, and receives every later batch.
+//! * **A slow lane does not delay the others.** If a lane's queue stays full for [`MAX_WAIT`] while another queue has room,
+//!   the lane is detached. A detached lane reads for itself from its own cursor, and rejoins when it has caught up.
+//! * **One lane stays attached.** The last attached lane is never detached. If all lanes are slow, reading waits for them. If
+//!   the last attached lane ends, reading waits until another lane is attached.
+//! * **No gap after a rejoin.** A lane is never attached while a batch is being passed on, and no lane reads beyond the last
+//!   batch that was passed on. A lane rejoins when its cursor is at the end of that batch, and then receives every later
+//!   batch.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,17 +25,17 @@ use net::tasks::lock;
 use proof::event::Offset;
 use record::ChannelRef;
 
-/// The number of batches that can wait for one lane. If more arrive, reading waits.
+/// The number of batches that the queue of one lane can contain.
 pub(crate) const QUEUE_BATCHES: usize = 2;
 
-/// How long the other lanes wait for a lane whose queue is full.
+/// How long lanes with room in their queues wait for a lane with a full queue.
 const MAX_WAIT: Duration = Duration::from_millis(250);
 
 #[derive(Debug)]
 pub(crate) struct Hub {
     channel: ChannelRef,
     inner: Mutex<Inner>,
-    /// Notified when a lane was attached, or took work from its queue.
+    /// Notified when a lane was attached, and when a lane took work from its queue.
     changed: Notify,
 }
 
@@ -42,7 +43,7 @@ pub(crate) struct Hub {
 struct Inner {
     /// The last offset that was passed on.
     position: Option<Offset>,
-    /// The lanes by sink. Empty after the hub is closed.
+    /// The feeds of the lanes, by sink. Empty after the hub is closed.
     lanes: BTreeMap<Arc<str>, Feed>,
 }
 
@@ -52,13 +53,13 @@ struct Feed {
     attached: bool,
 }
 
-/// The lane's end of its feed. If it is dropped, the hub forgets the lane.
+/// The receiving end of a lane's feed. If it is dropped, the hub removes the lane.
 #[derive(Debug)]
 pub(crate) struct LaneInput {
     hub: Arc<Hub>,
     sink: Arc<str>,
     queue: mpsc::Receiver<Work>,
-    /// The number of batches that were taken from the queue and prepared.
+    /// The number of batches that were taken from the queue and are being prepared.
     pub(super) ready: Arc<AtomicUsize>,
 }
 
@@ -82,7 +83,7 @@ impl Hub {
         lock(&self.inner).position
     }
 
-    /// Adds the lane of a sink that has none, attached if its cursor is at the hub's position.
+    /// Adds a lane for a sink that has none. The lane is attached if its cursor is at or above the hub's position.
     pub(crate) fn add(self: &Arc<Self>, sink: &Arc<str>, cursor: Option<Offset>) -> (LaneInput, Waiting) {
         let (sender, queue) = mpsc::channel(QUEUE_BATCHES);
         let waiting = Waiting { queue: sender.downgrade(), ready: Arc::default() };
@@ -93,10 +94,10 @@ impl Hub {
         (LaneInput { hub: self.clone(), sink: sink.clone(), queue, ready: waiting.ready.clone() }, waiting)
     }
 
-    /// Passes a batch to every attached lane. Waits until all of them have room. Once one of them has room, waits at most
-    /// [`MAX_WAIT`] for the others.
+    /// Passes a batch to every attached lane. Waits until all attached lanes have room. Once one lane has room, waits for the
+    /// other lanes for at most [`MAX_WAIT`].
     pub(crate) async fn pass_on(&self, batch: Batch) {
-        // The time after which lanes without room are no longer waited for.
+        // The end of the wait for the lanes without room.
         let mut deadline = None;
         loop {
             {
@@ -134,14 +135,14 @@ impl Hub {
         debug!(channel = %self.channel.name, %trace_id, offset = through.get(), "batch passed to the lanes");
     }
 
-    /// Offers a late event to the attached lanes. Returns whether each had room. A detached lane requests its late events
-    /// when it rejoins.
+    /// Offers a late event to the attached lanes. Returns whether each of them had room. A detached lane requests its late
+    /// events when it rejoins.
     pub(crate) fn offer_late(&self, late: &LateRecord) -> bool {
         let mut inner = lock(&self.inner);
         inner.attached().filter(|(_, lane)| lane.queue.try_send(Work::Late(late.clone())).is_err()).count() == 0
     }
 
-    /// Attaches a lane if it has caught up. Returns whether it has.
+    /// Attaches a lane if the lane has caught up. Returns whether it has caught up.
     pub(crate) fn rejoin(&self, sink: &Arc<str>, cursor: Option<Offset>) -> bool {
         let mut inner = lock(&self.inner);
         if cursor < inner.position {
@@ -155,7 +156,8 @@ impl Hub {
         true
     }
 
-    /// Detaches a lane whose cursor was moved back: its queue is above the events that it now reads for itself.
+    /// Detaches a lane whose cursor was moved back. The lane must read for itself, because its queue contains only higher
+    /// offsets.
     pub(crate) fn detach(&self, sink: &Arc<str>) {
         if let Some(lane) = lock(&self.inner).lanes.get_mut(sink) {
             lane.attached = false;
@@ -177,10 +179,10 @@ impl Inner {
 }
 
 impl LaneInput {
-    /// Returns the next work, or `None` if the feed has ended. A detached lane catches up when its queue is empty,
-    /// because the queued batches come before the batches that it has to read.
+    /// Returns the next work, or `None` if the feed has ended. A detached lane starts to catch up when its queue is empty,
+    /// because the queued batches precede the batches that the lane has to read.
     pub(crate) async fn next(&mut self) -> Option<Work> {
-        // Read this before the queue: no work is added to the queue of a detached lane.
+        // Read the flag before the queue: no work is added to the queue of a detached lane.
         let detached = lock(&self.hub.inner).lanes.get(&self.sink).is_some_and(|lane| !lane.attached);
         match self.try_recv() {
             Ok(work) => Some(work),

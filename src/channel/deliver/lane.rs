@@ -1,16 +1,18 @@
-//! Runs one sink of one channel: delivers, then records.
+//! Runs one sink of one channel: delivers events, and then records them as delivered.
 //!
 //! # Invariants
 //!
-//! * **Delivered before recorded.** The cursor moves only after the sink has returned `Ok`, and only as far as it did.
-//! * **No event twice without a crash.** If a sink accepts a part of a batch and refuses the rest, the accepted part is
-//!   recorded, and only the rest is offered again.
-//! * **Accepted, filtered or stored.** The cursor passes an event only in three cases: the sink accepted it, its filter
-//!   excluded it, or it becomes a dead letter in the same commit.
+//! * **Delivered before recorded.** The cursor moves past a delivered event only after the sink has accepted the event.
+//! * **No event twice without a crash.** If a sink accepts a part of a batch and refuses the rest, the lane records the
+//!   accepted part, and offers only the rest again.
+//! * **Accepted, filtered or stored.** The cursor passes an event only in three cases: the sink accepted the event, the
+//!   configuration excludes it, or the same commit stores it. It is stored as a pending event, in the quarantine, or as a
+//!   dead letter.
 //! * **Only with the lease.** No delivery begins after the lease is lost.
-//! * **The sink's own position counts.** The lane compares it with the recorded position before the first delivery and after
-//!   each failed delivery. The sink compares it at every delivery. See `position`.
-//! * **`stop` is observed** while waiting, and between two offers, never between an offer and its record.
+//! * **The sink's own position counts.** The lane compares the sink's position with the recorded position before the first
+//!   delivery, and after each failed delivery. The sink compares the two at every delivery. See `position`.
+//! * **`stop` is observed** while the lane waits and between two offers. The lane never stops between an offer and the commit
+//!   that records the offer.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -47,20 +49,23 @@ pub(crate) struct Lane {
     settings: LaneSettings,
     /// The recorded cursor.
     through: Option<Offset>,
-    /// The position that the sink has confirmed. `None` if the sink stores no positions or has not been asked yet.
+    /// The position that the sink has confirmed. `None` if the sink stores no positions, or before the first request for its
+    /// position.
     confirmed: Option<Confirmed>,
-    /// Whether the sink's position is known to be `confirmed`. A failed delivery may have moved it.
+    /// Whether the sink's position is certainly `confirmed`. A failed delivery may have moved the sink's position.
     is_sure: bool,
-    /// Whether it has fallen behind and reads for itself.
+    /// Whether the lane has fallen behind, and reads for itself.
     reads: bool,
     retry: Retry,
     /// The event that the sink last refused.
     last_refused: Option<DeadLetterFacts>,
-    /// The events above the cursor that the sink already has. They are offered again, and the sink skips them.
+    /// The offsets above the cursor at which the sink already has events. The lane offers these events again, and the sink
+    /// skips them.
     held: BTreeSet<Offset>,
-    /// The id and the start of the current events' trace. Keeping the trace itself would delay the end of its spans.
+    /// The id and the start of the trace of the events in delivery. The trace itself is not stored, because this would delay
+    /// the end of its spans.
     trace: Option<(TraceId, SystemTime)>,
-    /// The delivery of the current events, as a part of their trace.
+    /// The span of the current delivery, in the trace of the delivered events.
     delivery: ChildSpan,
 }
 
@@ -79,7 +84,7 @@ impl From<ChannelError> for Halt {
 }
 
 impl Lane {
-    /// Creates a lane with these settings, beginning at its cursor, and its upcoming work.
+    /// Creates a lane that begins at this cursor. Also returns the lane's upcoming work, for [`run`](Self::run).
     pub(crate) fn new(shared: Arc<RunContext>, settings: LaneSettings, Cursor { through }: Cursor) -> (Self, Upcoming) {
         let (input, waiting) = shared.hub.add(&settings.name, through);
         shared.channel.metrics.lane_begins(&settings.name);
@@ -177,7 +182,8 @@ impl Lane {
         Ok(self.record(batch, batch.through, None).await?)
     }
 
-    /// Delivers a late event, if this lane has yet to deliver it. A lane that read the event with its proof skips it.
+    /// Delivers a late event, if this lane has yet to deliver it. A lane that already read the event with its proof skips the
+    /// late event.
     async fn late(&mut self, late: &LateRecord, stop: &CancellationToken) -> Result<(), Halt> {
         let LateRecord { record, cause, trace } = late;
         let (offset, key) = (record.offset, record.event_key());
@@ -185,8 +191,9 @@ impl Lane {
             return Ok(());
         }
         if !self.has_passed(offset) || !self.held.is_empty() {
-            // Two cases: if an operator moved the cursor back, the event is delivered with its batch or, if the service no
-            // longer has it, later. If the sink has events that are not recorded, no other event may be delivered yet.
+            // First case: an operator moved the cursor back. The event is then delivered with its batch. If the service no
+            // longer has the event, it is delivered late, after the cursor has passed it again. Second case: the sink has
+            // events that are not recorded. Until they are recorded, no other event may be delivered.
             self.shared.late.insert([key]);
             return Ok(());
         }
@@ -206,13 +213,13 @@ impl Lane {
                 return Ok(self.settle(key, None, Some(letter)).await?);
             }
             self.refused(error, stop).await?;
-            // If the sink turns out to have the event, this settles it.
+            // If the sink turns out to have the event already, this call settles the event.
             self.ready(stop).await?;
         }
         self.accepted();
         self.delivery = ChildSpan::default();
         let _recording = self.part(trace, "record");
-        // Note the time before the ledger forgets the event.
+        // Store the time on the board before the ledger forgets the event.
         let (sink, at) = (self.identity.sink.clone(), self.shared.channel.parts.machine.time());
         let delivery = LateDelivery { offset, sink, at, is_asked_for: *cause == Cause::Operator };
         self.shared.channel.handle.board().late.note(delivery);
@@ -229,7 +236,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Reads for itself and delivers, beginning at the lane's own cursor, until the lane has caught up.
+    /// Reads and delivers events from the lane's own cursor, independently of the other lanes, until the lane has caught up.
     async fn catch_up(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
         let sink = self.settings.name.clone();
         self.reads = true;
@@ -250,7 +257,8 @@ impl Lane {
                 };
                 match batch {
                     Some(mut batch) => {
-                        // Never read beyond the hub's position: only its intake records the gaps in which events may appear.
+                        // Never deliver beyond the hub's position: only the intake that feeds the hub records the gaps in
+                        // which events may still appear.
                         let is_cut = self.shared.hub.position().is_some_and(|position| batch.end_at(position));
                         let mut prepared = PreparedBatch::of(Arc::new(batch));
                         prepared.shape(&self.settings, self.through).await;
@@ -269,12 +277,12 @@ impl Lane {
         }
         self.reads = false;
         self.shared.channel.handle.board().lane(&sink).status.reading = None;
-        // Proofs that arrived meanwhile were passed to attached lanes only.
+        // Late events whose proofs arrived meanwhile were offered only to attached lanes.
         self.shared.ask_for_owed(&sink);
         Ok(())
     }
 
-    /// Offers events to the sink once. If the sink accepts them, everything up to `through` is processed.
+    /// Offers events to the sink once. If the sink accepts them all, its position is `through`.
     async fn offer(&mut self, messages: &[Message], through: Offset) -> Result<(), Undelivered> {
         let first = messages.first().and_then(|message| message.record().time);
         self.shared.channel.handle.board().lane_offers(&self.settings.name, first);
@@ -295,7 +303,7 @@ impl Lane {
         let times = taken_ones.clone().map(|message| message.record().time);
         let read = self.trace.map(|(_, since)| since);
         metrics.delivered(&self.settings.name, read, times);
-        // If the clock was set back, the wait counts as zero.
+        // If the clock was set back, the time since the read counts as zero.
         let waited = read.map(|read| read.elapsed().unwrap_or_default());
         self.shared.channel.handle.board().hour.took(taken, waited);
         let tail = &self.shared.channel.parts.handles.tail;
@@ -308,7 +316,8 @@ impl Lane {
         answer
     }
 
-    /// Delivers the messages before the first message that could not be shaped. That message is refused here.
+    /// Delivers messages to the sink. If the body of a message could not be made, delivers only the messages before it, and
+    /// returns a refusal for this message.
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {
         let sink = &self.settings.sink;
         let unshaped = delivery.messages.iter().enumerate().find_map(|(at, message)| Some((at, message.unshaped()?)));
@@ -320,19 +329,19 @@ impl Lane {
         Err(Undelivered::after(at, SinkError::refused(format!("the body could not be made: {why}"))))
     }
 
-    /// Begins the delivery in the trace of the first event, and links the traces of the batch's other parts to it.
+    /// Begins a delivery span in the trace of the first event, and links this span to the traces of the batch's other parts.
     fn begin_delivery(&self, batch: &Batch, first: Offset) -> ChildSpan {
         let trace = batch.trace_at(first);
         let delivery = self.part(trace, "deliver");
         let (channel, sink, joined_to) = (&self.identity.channel.name, &self.identity.sink, trace.id());
         for (_, other) in batch.parts.iter().filter(|(_, other)| other.id() != joined_to) {
             delivery.joins(other);
-            debug!(%channel, %sink, trace_id = %other.id(), %joined_to, "batch joined with another one");
+            debug!(%channel, %sink, trace_id = %other.id(), %joined_to, "batch joined with another batch");
         }
         delivery
     }
 
-    /// Begins a part of a trace, with the name of the sink.
+    /// Begins a span in a trace. The span has the name of the sink.
     fn part(&self, trace: &Trace, name: &'static str) -> ChildSpan {
         let part = trace.part(name);
         part.note("sink", self.settings.name.to_string());

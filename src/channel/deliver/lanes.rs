@@ -1,8 +1,8 @@
 //! The lanes of one run of a channel: one for each sink of the current plan.
 //!
-//! If a lane replaces another at the same sink, it begins when that lane has ended, from its cursor. A lane that is told to
-//! leave has [`Settings::grace`](crate::Settings::grace) to finish its current batch. Then it is dropped, and the lane that
-//! replaces it offers the unrecorded events again.
+//! If a new configuration replaces a lane, the old lane is told to leave. It has the time
+//! [`Settings::grace`](crate::Settings::grace) to finish its current batch, and is dropped after that. The new lane begins
+//! when the old lane has ended, from the recorded cursor, and offers the unrecorded events again.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    /// Starts the lanes of a plan, each at its position. They end when `stop` fires.
+    /// Starts the lanes of a plan, each at its position. The lanes end when `stop` fires.
     pub(crate) fn begin(
         shared: Arc<RunContext>,
         plan: Plan,
@@ -45,7 +45,7 @@ impl Lanes {
         lanes
     }
 
-    /// Follows a new plan: ends the lanes that it no longer has, and starts the new ones.
+    /// Follows a new plan: tells the lanes to leave that the new plan does not contain, and starts lanes for new sinks.
     pub(crate) fn follow(&mut self, newer: Plan) {
         self.shared.follow(&newer);
         self.plan = newer;
@@ -60,20 +60,21 @@ impl Lanes {
     }
 
     fn enter(&mut self, lane_settings: LaneSettings) {
-        // The change may have repaired a sink that was gone.
+        // If the sink was gone, the change of its configuration may have repaired it.
         self.shared.channel.handle.sink_is_another(&lane_settings.name);
         let shared = self.shared.clone();
         self.tasks.spawn(lane_settings.clone(), self.plan.settings.grace, async move |leave| {
             let position = start::position(&shared, &lane_settings);
             let Some(position) = leave.run_until_cancelled(position).await.transpose()? else { return Ok(()) };
-            // Proofs that arrived while this sink had no lane were passed to other lanes only.
+            // Late events whose proofs arrived while this sink had no lane were offered only to other lanes.
             shared.ask_for_owed(&lane_settings.name);
             let (lane, upcoming) = Lane::new(shared, lane_settings, position);
             lane.run(upcoming, leave).await
         });
     }
 
-    /// Returns the result of a lane that ended without being told to leave. Replaces lanes that were told to leave.
+    /// Waits until a lane ends that was not told to leave, and returns its result. Meanwhile, replaces each lane that was
+    /// told to leave and has ended.
     pub(crate) async fn ended(&mut self) -> Result<(), ChannelError> {
         while let Some((Task { on: lane_settings, leave }, ended)) = self.next_ended().await {
             ended?;
@@ -117,7 +118,7 @@ impl Lanes {
     }
 }
 
-/// Returns the severity of a result. An error is more severe if it affects more parts of the daemon.
+/// Returns the severity of a result. An error that affects more of the daemon is more severe.
 fn gravity(ended: &Result<(), ChannelError>) -> u8 {
     match ended {
         Ok(()) => 0,

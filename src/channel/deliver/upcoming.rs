@@ -6,11 +6,12 @@
 //!
 //! # Invariants
 //!
-//! * **In queue order.** A batch that is queued after a late event is never joined to a batch before it.
-//! * **Bounded.** At most [`MAX_JOINED`] batches are joined. Joining stops earlier at the number of messages that the
-//!   sink accepts at once. Nothing else is prepared.
-//! * **A slow sink leaves memory to others.** While the sink is busy, nothing more is taken from the queue if half of the
-//!   channel's memory, or half of the memory that all channels share, is in use.
+//! * **In queue order.** A batch that was queued after a late event is never joined to a batch that was queued before this
+//!   event.
+//! * **Bounded.** At most [`MAX_JOINED`] batches are joined. Joining stops earlier if the sink accepts no more messages at
+//!   once, or if the batches store [`MAX_KEPT_BYTES`]. Only this joined batch is prepared.
+//! * **A slow sink leaves memory to others.** While the sink is busy, no work is taken from the queue if half of the
+//!   channel's memory is in use, or half of the memory that all channels share.
 //! * **Safe to cancel** at any point: work that was taken from the queue is kept.
 
 use std::sync::Arc;
@@ -26,26 +27,28 @@ use net::memory::ChannelMemory;
 use proof::event::Offset;
 use record::Message;
 
-/// The maximum number of batches that share one commit. If each batch is a full page, this is two thousand events.
+/// The maximum number of batches that share one commit.
 pub(crate) const MAX_JOINED: usize = 10;
 
-/// No batch is joined to a batch whose pending and rejected events have this many bytes, because one commit stores them all.
+/// If the pending and rejected events of a batch have this many bytes, no further batch is joined to it, because one commit
+/// stores all these bytes.
 const MAX_KEPT_BYTES: usize = 4 << 20;
 
-/// The number of messages that are built before other tasks run. It is small because the sink's future runs in the same
-/// task and progresses only when this one yields.
+/// The number of messages that are built before the lane's task yields. The number is small, because the future of the sink's
+/// delivery runs in the same task, and progresses only when this one yields.
 const SHAPED_WITHOUT_YIELD: usize = 16;
 
 pub(crate) struct Upcoming {
     input: LaneInput,
     settings: LaneSettings,
     memory: Arc<ChannelMemory>,
-    /// The lane's first cursor. It can be above every offset that was read, because an operator can set the cursor.
+    /// The cursor at which the lane began. This cursor can be above every offset that was read, because an operator can set
+    /// it.
     began_at: Option<Offset>,
     batch: Option<PreparedBatch>,
     /// When the first of the joined batches was taken from the queue.
     since: Instant,
-    /// Work that was taken from the queue after the batch. While it is set, no batch is joined.
+    /// Work that was taken from the queue after `batch`. While this field is set, no further batch is joined.
     behind: Option<Work<PreparedBatch>>,
 }
 
@@ -53,7 +56,7 @@ pub(crate) struct Upcoming {
 pub(super) struct PreparedBatch {
     pub(super) batch: Arc<Batch>,
     pub(super) messages: Vec<Message>,
-    /// The number of records that were examined. Each of them has a message or was excluded.
+    /// The number of records that were examined. An examined record has a message, or the lane does not deliver it.
     looked_at: usize,
 }
 
@@ -67,8 +70,8 @@ impl Upcoming {
         Self { input, settings, memory, began_at, batch: None, since: Instant::now(), behind: None }
     }
 
-    /// Waits for the next work. If a batch has fewer messages than the sink accepts at once, also waits for the sink's
-    /// linger time. Returns `None` when the queue is closed and empty.
+    /// Waits for the next work. If a batch has messages, but fewer than the sink accepts at once, also waits for more batches
+    /// during the sink's linger time. Returns `None` when the queue is closed and empty.
     pub(super) async fn next(&mut self) -> Option<Work<PreparedBatch>> {
         if self.batch.is_none() && self.behind.is_none() {
             let work = self.input.next().await?;
@@ -81,7 +84,7 @@ impl Upcoming {
                 break;
             }
             let work = match self.input.try_recv() {
-                // Only a batch that has messages waits for more.
+                // Only a batch that has messages waits for more batches.
                 Err(TryRecvError::Empty) if self.offers() > 0 && !linger.is_zero() => {
                     timeout_at(self.since + linger, self.input.recv()).await.ok().flatten()
                 }
@@ -94,14 +97,15 @@ impl Upcoming {
         self.batch.take().map(Work::Batch).or_else(|| self.behind.take())
     }
 
-    /// Runs `work`, and prepares the next batch until it completes.
+    /// Runs `work` to its end, and prepares the next batch meanwhile.
     pub(super) async fn during<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = Box::pin(work);
         tokio::select! { biased; done = &mut work => return done, () = self.make_ready() => {} }
         work.await
     }
 
-    /// Prepares work while memory and the batch have room. Only [`next`](Self::next) detects that the lane must catch up.
+    /// Prepares work while the memory and the batch have room. Does not detect that the lane must catch up: only
+    /// [`next`](Self::next) does.
     async fn make_ready(&mut self) {
         loop {
             self.shape().await;
@@ -113,7 +117,8 @@ impl Upcoming {
         }
     }
 
-    /// Discards the prepared and the queued work. Used if the lane's cursor was moved back: the lane then reads alone.
+    /// Discards the prepared and the queued work. Used when the lane's cursor was moved back, because the lane then reads for
+    /// itself.
     pub(super) fn discard(&mut self) {
         while self.input.try_recv().is_ok() {}
         (self.batch, self.behind, self.began_at) = (None, None, None);

@@ -1,5 +1,6 @@
-//! When to request each late event of a channel. Every late event that a lane has to deliver is queued, or is on its way to the
-//! lanes: [`RunContext::commit`](crate::run::context::RunContext::commit) queues the events that a commit makes late.
+//! When to request each late event of a channel. Every late event that a lane has to deliver is either in this queue or on
+//! its way to the lanes: [`RunContext::commit`](crate::run::context::RunContext::commit) queues the events that a commit
+//! makes late.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -19,10 +20,11 @@ use proof::event::EventKey;
 pub(crate) const PROOF_RETRY: RetryPolicy =
     RetryPolicy { wait: Duration::from_secs(1), max_wait: Duration::from_secs(60) };
 
-/// The wait between two offers of an event with stored bytes, while the queue of a lane is full.
+/// The wait before an event with stored bytes is offered again, if the queue of a lane was full.
 const LANE_RETRY: Duration = Duration::from_millis(50);
 
-/// When to request each late event of a channel. Events on their way to the lanes are not in it.
+/// The late events of a channel, each with the time of its next request. Events on their way to the lanes are not in the
+/// queue.
 #[derive(Debug)]
 pub(crate) struct LateQueue {
     machine: Arc<dyn Machine>,
@@ -37,13 +39,14 @@ struct Waiting {
     due: Instant,
 }
 
-/// Adds late events to the queue when it is dropped.
+/// A guard that adds late events to the queue when the guard is dropped.
 pub(crate) struct AddAfter<'a> {
     queue: &'a LateQueue,
     events: Vec<(EventKey, IsStored)>,
 }
 
-/// Whether the bytes of an event are stored. It is then due immediately, because no request to the service is needed.
+/// Whether the bytes of an event are stored. An event with stored bytes is due immediately, because it needs no request to
+/// the service.
 type IsStored = bool;
 
 impl Drop for AddAfter<'_> {
@@ -57,13 +60,14 @@ impl LateQueue {
         Self { machine, waiting: Mutex::default(), added: Notify::new(), removed: Notify::new() }
     }
 
-    /// Adds late events. If an event is already present, because it is read again for another lane, it keeps its times.
+    /// Adds late events. An event can already be in the queue, because another lane reads it again. Such an event keeps its
+    /// times.
     pub(crate) fn insert(&self, events: impl IntoIterator<Item = EventKey>) {
         self.add(events.into_iter().map(|key| (key, false)));
     }
 
-    /// Adds the events that `changes` make late when the returned guard is dropped. Some may turn out not to be late, for
-    /// example if the changes were not made: those are removed when they are due.
+    /// Returns a guard. When the guard is dropped, the events that `changes` make late are added. If the changes were not
+    /// made, some of these events are not late. Such an event is removed when it is due.
     pub(crate) fn add_after(&self, changes: &[Change]) -> AddAfter<'_> {
         let made_late = |change: &Change| match change {
             Change::Owe { event, .. } => Some((event.event_key(), event.appeared)),
@@ -89,7 +93,8 @@ impl LateQueue {
         lock(&self.waiting).iter().map(|(key, waiting)| (waiting.due, *key)).min()
     }
 
-    /// Returns the number and the size of the queued events. `bytes` returns the size of an event that is still late.
+    /// Returns the number and the total size of the queued events. `bytes` returns the size of one event, or `None` if it is
+    /// no longer late.
     pub(super) fn room(&self, bytes: impl Fn(&EventKey) -> Option<u64>) -> Room {
         let waiting = lock(&self.waiting);
         Room { events: waiting.len() as u64, bytes: waiting.keys().filter_map(bytes).sum() }
@@ -101,7 +106,8 @@ impl LateQueue {
         }
     }
 
-    /// Tries an event again when the lanes may have room. The events above it are not tried earlier, which preserves order.
+    /// Queues an event again after a short wait, because a lane had no room for it. The events above it are not due earlier,
+    /// so that the order is kept.
     pub(super) fn wait_for_room(&self, key: EventKey) {
         let mut waiting = lock(&self.waiting);
         let due = Instant::now() + LANE_RETRY;

@@ -9,22 +9,22 @@ use super::history::{Damage, EventKind, Forgery, SameId};
 use super::world::{Inner, World};
 use super::{pool, sink_name};
 
-/// Seconds within which an event is requested again after its proof has arrived. This is the longest wait between two
-/// requests, plus the time for the answers about other events meanwhile.
+/// The time in seconds within which an event is requested again after its proof has arrived. This is the longest wait between
+/// two requests, plus the time for the answers about other events.
 const ASKED_AGAIN: u64 = 120;
 
 /// The required result for an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// Each lane receives it, and it is not in the quarantine.
+    /// Each lane receives the event, and the event is not in the quarantine.
     Delivered,
-    /// No lane receives it, and it is not in the quarantine.
+    /// No lane receives the event, and the event is not in the quarantine.
     Dropped,
-    /// It is in the quarantine for this reason.
+    /// The event is in the quarantine for this reason.
     Quarantined(&'static str),
-    /// It is in the quarantine.
+    /// The event is in the quarantine, for any reason.
     Rejected,
-    /// Each lane receives it, or it is in the quarantine.
+    /// Each lane receives the event, or the event is in the quarantine.
     Either,
 }
 
@@ -50,7 +50,7 @@ fn through(ledger: &Ledger, lane: usize) -> Option<Offset> {
 }
 
 impl World {
-    /// Whether everything is published, and every lane has all the events that it will ever receive.
+    /// Returns whether everything is published, and every lane has all events that it will ever receive.
     pub(super) fn is_settled(&self, disk: &Disk) -> bool {
         let inner = self.lock();
         let ledger = read(disk);
@@ -74,7 +74,7 @@ impl World {
             && self.readable().all(|at| there(&at))
     }
 
-    /// Checks the state when everything is settled.
+    /// Checks the state after everything is settled.
     pub(super) fn check_end(&self, disk: &Disk) -> Result<(), String> {
         let mut inner = self.lock();
         let ledger = read(disk);
@@ -121,8 +121,8 @@ impl World {
         Ok(())
     }
 
-    /// Returns an error if the state between two runs is wrong. `in_order` tells whether the previous run ended in order.
-    /// Events that a sink has accepted and that are not recorded can be delivered again.
+    /// Returns an error if the state between two runs is wrong. `in_order` tells whether the previous run ended in order. An
+    /// event that a sink has accepted but that is not recorded may be delivered again.
     pub(super) fn check_between(&self, disk: &Disk, in_order: bool) -> Result<(), String> {
         let mut inner = self.lock();
         let ledger = read(disk);
@@ -147,7 +147,8 @@ impl World {
                 }
             }
             let in_hand: Vec<_> = lane.times.keys().filter(|offset| !is_recorded(offset)).copied().collect();
-            // A passed event may have been quarantined meanwhile. It is then no longer late, and is not delivered again.
+            // An event below the cursor may have been quarantined in the meantime. It is then no longer late, and is not
+            // delivered again.
             let known = |offset: &&Offset| lane.may_repeat.get(offset).is_some_and(|times| *times > 0);
             let new = in_hand.iter().filter(|offset| !known(offset)).count();
             let bound = self.history.sinks[number].at_once.min(self.most_in_hand(through));
@@ -161,15 +162,15 @@ impl World {
         Ok(())
     }
 
-    /// The maximum number of events in one offer: the pages that are joined and, below the first page of a channel, the
-    /// events that a page leaves out.
+    /// Returns the maximum number of events in one offer. This is the number of events in the joined pages. Below the first
+    /// page of a channel, the events that a page leaves out are added.
     fn most_in_hand(&self, through: Option<Offset>) -> usize {
         let (_, page) = self.history.limits();
         let pages = MAX_JOINED * page;
         if through.is_none() { pages + page - 1 } else { pages }
     }
 
-    /// The events that have to be read.
+    /// Returns the numbers of the events that have to be read.
     fn readable(&self) -> impl DoubleEndedIterator<Item = usize> {
         self.history.start.unwrap_or(0)..self.offsets.len()
     }
@@ -187,7 +188,7 @@ impl World {
         Err(format!("the cursor of sink {lane} is at {found:?}, not between {low:?} and {high:?}"))
     }
 
-    /// The first position of a lane.
+    /// Returns the position at which a lane begins.
     fn start(&self) -> Option<Offset> {
         self.history.start.and_then(|at| self.offsets.get(at)).and_then(|offset| offset.before())
     }
@@ -206,13 +207,13 @@ impl World {
         let (event, seen) = (self.history.events[at], &inner.seen[at]);
         match event.kind {
             EventKind::Forged(_) => Fate::Quarantined(pool::forged_reason(self.offsets[at])),
-            // The event is rejected before or after its time is up, so the reason is not fixed.
+            // The event can be rejected before or after it times out, so the reason is not fixed.
             EventKind::LateForged(_) => Fate::Rejected,
             EventKind::Notice if self.history.drop_notices => Fate::Dropped,
             _ if event.damaged.is_some() && seen.denied => Fate::Either,
             EventKind::Never => Fate::Quarantined("proof-timeout"),
             EventKind::Duplicate(..) if self.history.original(at).is_some() => self.fate_of_duplicate(at),
-            // The only request that came in time may have been answered without the proof.
+            // The only request that was sent in time may have been answered without the proof.
             EventKind::Late(_) if event.damaged.is_some() => Fate::Either,
             EventKind::Late(after) => self.fate_of_late(after),
             EventKind::Proved if matches!(event.damaged, Some((_, Damage::Stripped))) => self.fate_of_late(0),

@@ -1,4 +1,4 @@
-//! One history of a service, a machine and a few sinks: everything that can happen in the model.
+//! A history of a service, a machine and a few sinks. It contains everything that can happen in the model.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use proof::event::Offset;
 #[expect(clippy::struct_excessive_bools, reason = "they are independent choices")]
 #[derive(Clone, PartialEq)]
 pub(super) struct History {
-    /// A page contains the newest of the requested events.
+    /// Whether a page contains the newest of the selected events. Otherwise it contains the oldest.
     pub(super) newest: bool,
-    /// `offset` includes the event at this offset.
+    /// Whether `offset` includes the event at this offset.
     pub(super) inclusive: bool,
     pub(super) has_more: HasMore,
     /// The maximum number of events in one request.
@@ -21,70 +21,71 @@ pub(super) struct History {
     /// Whether offsets have gaps.
     pub(super) sparse: bool,
     pub(super) events: Vec<Event>,
-    /// The number of events when reading begins.
+    /// The number of events that are published when reading begins.
     pub(super) backlog: usize,
-    /// How many requests after the previous arrival, and how many events arrive then. The remaining events arrive with the
-    /// next request.
+    /// The arrivals of events: the number of requests since the previous arrival, and the number of events that arrive. The
+    /// events that remain after the last arrival arrive with the next request.
     pub(super) arrivals: Vec<(usize, usize)>,
-    /// Milliseconds that answers take, in rotation.
+    /// The times in milliseconds that answers take, used in rotation.
     pub(super) delays: Vec<u64>,
-    /// The requests that get no answer, by their number.
+    /// The requests that get no answer, each as its number and the fault.
     pub(super) faults: Vec<(usize, Fault)>,
     /// The number of the event at which lanes begin.
     pub(super) start: Option<usize>,
     pub(super) strict: bool,
     pub(super) drop_notices: bool,
-    /// In seconds.
+    /// The proof timeout, in seconds.
     pub(super) proof_timeout: u64,
     pub(super) sinks: Vec<SinkPlan>,
-    /// The events that become visible late, and by how many seconds.
+    /// The events that become visible late, each as its number and the delay in seconds.
     pub(super) hidden: Vec<(usize, u64)>,
-    /// The service is restored from a backup.
+    /// The restore of the service from a backup, if it happens.
     pub(super) restored: Option<Restored>,
-    /// Losses of sinks that keep positions: before which run, which sink, and how many of its last deliveries.
+    /// The losses of sinks that keep positions. Each contains the number of the run before which it happens, the number of
+    /// the sink, and the number of the last deliveries that are lost.
     pub(super) losses: Vec<(usize, usize, usize)>,
-    /// How each run ends, except the last. The last run continues until everything is settled.
+    /// The end of each run except the last. The last run continues until everything is settled.
     pub(super) runs: Vec<Run>,
-    /// The steps, counted over all runs, at which the clock jumps, and by how many seconds.
+    /// The jumps of the clock: the step, counted over all runs, and the number of seconds.
     pub(super) clock: Vec<(usize, i64)>,
-    /// The steps, counted over all runs, at which an operator pauses something, and for how many seconds.
+    /// The pauses by an operator: the step, counted over all runs, the paused part, and the number of seconds.
     pub(super) pauses: Vec<(usize, Paused, u64)>,
-    /// The steps, counted over all runs, at which the configuration is read again, and the change.
+    /// The reloads of the configuration: the step, counted over all runs, and the change.
     pub(super) reloads: Vec<(usize, Reload)>,
 }
 
-/// A service that is restored from a backup. Its events are plain.
+/// The restore of a service from a backup. A history with a restore has only plain events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Restored {
-    /// During this request, which gets no answer.
+    /// The request during which the service is restored. It gets no answer.
     pub(super) request: usize,
-    /// The number of its last events that it has lost.
+    /// The number of the last events that the service has lost.
     pub(super) events: usize,
-    /// The time until it has other events at their offsets, in seconds.
+    /// The time in seconds until the service has other events at the offsets of the lost events.
     pub(super) seconds: u64,
 }
 
 /// A change of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reload {
-    /// A sink is used differently.
+    /// The settings of a lane change.
     Anew(usize),
-    /// A sink is absent, for this number of seconds.
+    /// A sink is absent from the configuration for this number of seconds.
     Without(usize, u64),
-    /// The page size.
+    /// The page size changes.
     Page(u16),
 }
 
 /// The meaning of `has_more`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HasMore {
-    /// Requested events that are not in the page.
+    /// Selected events exist that are not in the page.
     Rest,
-    /// Older events than those in the page.
+    /// Selected events exist that are older than the page.
     Older,
-    /// Newer events than those in the page.
+    /// Selected events exist that are newer than the page.
     Newer,
-    /// Older events of the channel, requested or not.
+    /// The channel has events that are older than the page, selected or not.
     OlderAtAll,
 }
 
@@ -93,12 +94,12 @@ pub(super) enum HasMore {
 pub(super) struct Event {
     /// The distance from the previous offset, if offsets have gaps.
     pub(super) gap: i64,
-    /// Seconds after the previous event.
+    /// The time since the previous event, in seconds.
     pub(super) pace: i64,
-    /// Seconds by which `created` is later than the event.
+    /// The number of seconds by which `created` is later than the event.
     pub(super) skew: i64,
     pub(super) kind: EventKind,
-    /// The number of the reading that a proxy damages, and how.
+    /// The number of the reading that a proxy damages, and the damage.
     pub(super) damaged: Option<(usize, Damage)>,
 }
 
@@ -107,19 +108,19 @@ pub(super) struct Event {
 pub(super) enum EventKind {
     Proved,
     Notice,
-    /// Its proof arrives this many seconds later.
+    /// The event's proof arrives this many seconds later.
     Late(u64),
-    /// A proof arrives this many seconds later, and is invalid.
+    /// An invalid proof arrives this many seconds later.
     LateForged(u64),
-    /// Its proof never arrives.
+    /// The event's proof never arrives.
     Never,
     Nameless,
     Forged(Forgery),
-    /// It has the proof of an earlier event, this many events before it.
+    /// The event has the proof of the event that is this many events earlier.
     Duplicate(usize, SameId),
 }
 
-/// The service's answer if it is asked for a forged event by its id.
+/// The service's answer to a request for a forged event by its id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Forgery {
     Confirmed,
@@ -144,7 +145,7 @@ pub(super) enum Damage {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// For a page, this is a 503.
+    /// If a page is requested, the answer is a 503.
     NotFound,
     Refused,
     RateLimited(Option<u64>),
@@ -156,44 +157,44 @@ pub(super) enum Fault {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SinkPlan {
     pub(super) at_once: usize,
-    /// Milliseconds that an offer takes, in rotation.
+    /// The times in milliseconds that offers take, used in rotation.
     pub(super) delays: Vec<u64>,
-    /// The troubles, by the number of the offer.
+    /// The troubles, each with the number of its offer.
     pub(super) troubles: Vec<(usize, SinkTrouble)>,
-    /// How often the sink cannot be used when a run begins.
+    /// The number of requests for its position that the sink refuses when a run begins.
     pub(super) unusable: usize,
-    /// The sink keeps its position, and stores each event once.
+    /// Whether the sink keeps its position, and stores each event only once.
     pub(super) keeps: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SinkTrouble {
-    /// It accepts this number of events, and refuses the rest.
+    /// The sink accepts this number of events, and refuses the rest.
     Takes(usize),
-    /// It refuses everything for this number of seconds.
+    /// The sink refuses everything for this number of seconds.
     Refuses(u64),
-    /// It answers after this number of seconds.
+    /// The sink answers after this number of seconds.
     Hangs(u64),
 }
 
-/// A run that is ended.
+/// The end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
-    /// The step at which it ends.
+    /// The step at which the run ends.
     pub(super) step: usize,
     pub(super) ends: End,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// In order.
+    /// The run is stopped, and ends in order.
     Stop,
     Crash,
-    /// In order, but it crashes this number of steps later.
+    /// The run is stopped, but crashes this number of steps later.
     CrashWhileStopping(usize),
-    /// By the next write.
+    /// The next write fails.
     WriteFails(Write),
-    /// By another instance, which takes the channel over.
+    /// Another instance takes the channel over.
     Overtaken,
 }
 
@@ -244,14 +245,14 @@ impl History {
             .fold((self.limit(), self.limit()), |(least, most), page| (least.min(page), most.max(page)))
     }
 
-    /// The reader's page size at the beginning.
+    /// Returns the reader's page size at the beginning.
     pub(super) fn limit(&self) -> usize {
         usize::from(self.page.max(3))
     }
 
-    /// Every event's offset.
+    /// Returns the offset of every event.
     pub(super) fn offsets(&self) -> Vec<Offset> {
-        // Otherwise the reader is not guaranteed to find the event at offset 0, see `read::reader`.
+        // If `zero_is_found` is false, the reader is not guaranteed to find an event at the offset 0, see `read::reader`.
         let zero_is_found = self.inclusive || self.events.len() < self.limits().0;
         let mut next = if self.first == 0 && !zero_is_found { 1 } else { self.first };
         let offset = |(at, event): (usize, &Event)| {
@@ -275,11 +276,12 @@ impl History {
         self.events.iter().map(noted).collect()
     }
 
-    /// Returns the number of the event whose proof this one duplicates, and whether it uses the id of that event.
+    /// Returns the number of the original event whose proof this event has, and whether this event also has the id of the
+    /// original.
     ///
-    /// The same id is used only if no run ends. A process that has forgotten the original admits the duplicate, and a
-    /// lane that already has the original has no event there to move to. The lane then reads alone, and is not offered
-    /// late events, until another event arrives.
+    /// The same id is used only in a history without restarts. After a restart, the process may have forgotten the original.
+    /// It would then admit the duplicate as a new event. A lane that already has the original would have no event to move to.
+    /// The lane would read alone, without late events, until another event arrives.
     pub(super) fn original(&self, at: usize) -> Option<(usize, SameId)> {
         let EventKind::Duplicate(back, same_id) = self.events[at].kind else { return None };
         let original = at.checked_sub(back + 1)?;
@@ -288,7 +290,7 @@ impl History {
         (kind == EventKind::Proved && damaged.is_none()).then_some((original, same_id))
     }
 
-    /// The number of events that are published at a request.
+    /// Returns the number of events that are published at a request.
     pub(super) fn published_at(&self, request: usize) -> usize {
         let (mut at, mut published) = (0, self.backlog);
         for (after, more) in &self.arrivals {
@@ -301,7 +303,7 @@ impl History {
         if request > at { self.events.len() } else { published.min(self.events.len()) }
     }
 
-    /// Returns the longest time for a run to end and for a history to settle. It is longer than all waits together.
+    /// Returns the longest time in which a run must end and a history must settle. This is longer than all waits together.
     pub(super) fn time_limit(&self) -> Duration {
         let sinks = self.sinks.iter().flat_map(|sink| &sink.troubles).map(|(_, trouble)| match trouble {
             SinkTrouble::Takes(_) => 0,
@@ -338,7 +340,7 @@ impl History {
 }
 
 impl Event {
-    /// Whether the model defines the result if the event becomes visible late.
+    /// Returns whether the model defines the result if this event becomes visible late.
     pub(super) fn can_be_hidden(&self) -> bool {
         self.kind == EventKind::Proved && self.damaged.is_none()
     }

@@ -62,14 +62,14 @@ impl Gate for World {
 }
 
 impl World {
-    /// Checks that no event is quarantined for a missing proof before its time is up.
+    /// Checks that no event is quarantined for a missing proof before it times out.
     fn look_at(&self, facts: &Quarantined) {
         if facts.reason != "proof-timeout" {
             return;
         }
         let Ok(at) = self.offsets.binary_search(&facts.offset) else { return };
         let bare = self.lock().seen[at].bare;
-        // The duration of the requests for an event is kept in whole seconds, which can be one second too long.
+        // The wait for a proof is measured in whole seconds, so it can appear one second too long.
         let early = bare.is_none_or(|bare| facts.at - bare + 1 < self.history.proof_timeout.cast_signed());
         if early && self.history.clock.is_empty() {
             self.fail(|| format!("offset {} was rejected before its proof timeout", facts.offset));

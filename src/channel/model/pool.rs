@@ -1,5 +1,5 @@
-//! The records of all histories: small, with real proofs, each signed and verified once. A form at an offset is the same
-//! record in every history.
+//! The records of all histories. They are small, and have real proofs. Each record is signed and verified only once, because
+//! every history has the same record for the same form and offset.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -16,25 +16,25 @@ use super::history::SameId;
 /// The form in which a reading can show an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Form {
-    /// With its proof.
+    /// The event with its proof.
     Proved,
-    /// The same without its proof.
+    /// The same event without its proof.
     Bare,
-    /// The same, but its content differs from the signed content.
+    /// The same event, but its content differs from the signed content.
     Altered,
     /// A record without a payload.
     Unreadable,
-    /// With its proof, without an id.
+    /// The event with its proof, but without an id.
     Nameless,
-    /// Not signed.
+    /// A notice, which is never signed.
     Notice,
-    /// Forged in one of several ways.
+    /// A forged event, in one of several ways.
     Forged,
-    /// Forged, without an id.
+    /// A forged event without an id.
     ForgedNameless,
-    /// Another event at the offset, with its proof.
+    /// Another event at the same offset, with its proof.
     Renewed,
-    /// The content and the proof of the event at this offset, under an id of its own or under the original's.
+    /// The content and the proof of the original event at this offset. The id is new, or is the id of the original.
     Duplicate(Offset, SameId),
 }
 
@@ -45,7 +45,7 @@ const FORGERIES: [&str; 5] =
 const OWNER: Address = Address([7; 20]);
 const CONTEXT: [u8; 1] = [1];
 
-/// The reason for which a forged event at this offset must be rejected.
+/// Returns the reason for which a forged event at this offset must be rejected.
 pub(super) fn forged_reason(offset: Offset) -> &'static str {
     FORGERIES[number(offset) % FORGERIES.len()]
 }
@@ -54,7 +54,7 @@ pub(super) fn id(offset: Offset) -> EventId {
     EventId(Uuid::from_u128(0x1000 + number(offset) as u128))
 }
 
-/// The id of the event at this offset after the service was restored.
+/// Returns the id of the event at this offset after the service was restored.
 pub(super) fn renewed_id(offset: Offset) -> EventId {
     EventId(Uuid::from_u128(0x1000_0000 + number(offset) as u128))
 }
@@ -80,12 +80,12 @@ thread_local! {
     static POOL: RefCell<Pool> = RefCell::new(Pool::new());
 }
 
-/// A record.
+/// Returns the record for an offset and a form.
 pub(super) fn record(offset: Offset, form: Form) -> RawEvent {
     POOL.with_borrow_mut(|pool| pool.record(offset, form))
 }
 
-/// The verifier's verdict of a record, remembered or new.
+/// Returns the verifier's verdict on a record. The verdict is remembered.
 pub(super) fn verdict(raw: RawEvent) -> Verdict {
     POOL.with_borrow(|pool| match pool.verdicts.get(&raw.json.as_ptr()) {
         Some(verdict) => verdict.clone(),
@@ -164,7 +164,7 @@ fn proof(text: &str, key: &SigningKey, owner: Address) -> String {
     format!(r#"{{"ocr_report":"0x{report}","ocr_context":"0x{context}","signatures":["0x{signature}"]}}"#)
 }
 
-/// The signed kinds, in rotation.
+/// Returns an event with a signed text. The types of signed events are used in rotation.
 fn signed(offset: Offset, id: Option<EventId>, text: &str, proof: &str) -> String {
     let (kind, payload) = match number(offset) % 3 {
         0 => ("watcher.event", format!(r#"{{"verifiable_event":"{text}"}}"#)),

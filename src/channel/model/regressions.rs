@@ -39,8 +39,8 @@ fn an_event_whose_proof_arrives_after_the_timeout_stays_quarantined() {
     }
 }
 
-/// The defect: the event was quarantined while its batch was in the queue, then the batch set it aside, and it was never
-/// requested again.
+/// The defect: the event was quarantined while its batch was in the queue. Then the batch set the event aside, and the event
+/// was never requested again.
 #[test]
 fn an_event_that_times_out_while_its_batch_waits_is_still_settled() {
     for at_once in [1, usize::MAX] {
@@ -55,8 +55,8 @@ fn an_event_that_times_out_while_its_batch_waits_is_still_settled() {
     }
 }
 
-/// The defect: one lane had set the event aside, and the event was quarantined, while it was still in the queue of the
-/// other lane.
+/// The defect: one lane had set the event aside, and the event was quarantined. At this time, the event was still in the
+/// queue of the other lane.
 #[test]
 fn an_event_settled_by_one_lane_is_requested_again_by_a_slower_lane() {
     let hangs = SinkPlan { troubles: vec![(0, SinkTrouble::Hangs(60))], ..SinkPlan::plain() };
@@ -70,7 +70,7 @@ fn an_event_settled_by_one_lane_is_requested_again_by_a_slower_lane() {
     });
 }
 
-/// The defect: the event's time ran out while it was pending behind another event, and it was rejected without a request.
+/// The defect: the event timed out while it waited behind another pending event, and was rejected without a request.
 #[test]
 fn in_strict_order_an_event_is_requested_before_it_is_rejected() {
     passes(History {
@@ -102,7 +102,7 @@ fn an_expired_event_is_not_rejected_before_the_service_has_answered() {
     }
 }
 
-/// The defect: reading made no progress below the events of the next range.
+/// The defect: reading did not pass the unconfirmed events if the confirmed event was only in the next range.
 #[test]
 fn unconfirmed_events_are_passed_once_a_confirmed_event_is_above_them() {
     let unknown = EventKind::Forged(Forgery::Unknown);
@@ -143,8 +143,8 @@ fn a_lane_cancelled_before_its_start_gets_no_events() {
     });
 }
 
-/// The defect: the event was quarantined together with the events of the restored service, and no lane received it when
-/// those events were accepted.
+/// The defect: the event was quarantined together with the new events of the restored service. When an operator accepted the
+/// new events, no lane received this event.
 #[test]
 fn a_slower_lane_gets_the_events_that_both_histories_share() {
     let totals = passes(History {
@@ -162,8 +162,8 @@ fn a_slower_lane_gets_the_events_that_both_histories_share() {
     assert_eq!((totals.restored, totals.quarantined), (1, 0));
 }
 
-/// The defect: while the channel had no lane, a batch was waiting that had been read before the event became visible, and
-/// the event was not due for any lane.
+/// The defect: a batch was read before the event became visible, and waited while the channel had no lane. When the event was
+/// found, it was made late for no lane.
 #[test]
 fn an_event_that_appears_without_any_lane_is_delivered_when_the_lane_returns() {
     passes(History {
@@ -180,7 +180,7 @@ fn an_event_that_appears_without_any_lane_is_delivered_when_the_lane_returns() {
     });
 }
 
-/// The defect: the position had passed the unconfirmed event, and the next gap began there.
+/// The defect: the position had passed the unconfirmed event, and the next gap began at the unconfirmed event.
 #[test]
 fn an_event_that_appears_below_an_unconfirmed_event_is_found() {
     for page in [3, 6] {
@@ -195,8 +195,8 @@ fn an_event_that_appears_below_an_unconfirmed_event_is_found() {
     }
 }
 
-/// The defect: the event was settled from the contents of the sink, but the sink's position, which included the event, was
-/// not recorded at the same time.
+/// The defect: the event was settled because the sink had it. But the sink's position, which included the event, was not
+/// recorded in the same commit.
 #[test]
 fn a_late_delivery_that_the_sink_lost_is_delivered_again() {
     passes(History {
@@ -213,7 +213,7 @@ fn a_late_delivery_that_the_sink_lost_is_delivered_again() {
     });
 }
 
-/// The defect: the page had room for new events only, so none of its events was compared.
+/// The defect: the page contained only new events, so none of its events was compared.
 #[test]
 fn a_restored_service_is_noticed_even_after_more_than_a_page_of_new_events() {
     passes(History {
@@ -228,8 +228,8 @@ fn a_restored_service_is_noticed_even_after_more_than_a_page_of_new_events() {
     });
 }
 
-/// The defect: the event's record was made, but the change of the configuration ended the code that would have passed it to
-/// the lane.
+/// The defect: the event was recorded, but the change of the configuration ended the code that should have queued the event
+/// for the lane.
 #[test]
 fn an_event_that_appears_while_the_configuration_changes_is_delivered() {
     passes(History {
@@ -263,7 +263,7 @@ fn a_gap_is_not_forgotten_when_its_batch_is_read_again() {
 }
 
 /// The defect: after a restart, a lane that was behind delivered the event, which the other lanes had passed while it was
-/// quarantined. They had to deliver it late, but nothing requested it before the next start.
+/// quarantined. The other lanes had to deliver the event late, but nothing requested it before the next start.
 #[test]
 fn an_event_of_an_accepted_history_reaches_every_lane() {
     passes(History {

@@ -18,7 +18,7 @@ pub(super) fn lane_settings(world: &Arc<World>, lane: usize) -> LaneSettings {
     LaneSettings::new(&sink_name(lane), Arc::new(RecordingSink { world: world.clone(), lane }), RETRY)
 }
 
-/// Gives a channel another plan.
+/// Changes the plan of a channel.
 pub(super) fn reload(world: &Arc<World>, channel: &Weak<Channel>, what: Reload) {
     let change = |change: &dyn Fn(&mut Plan)| {
         if let Some(channel) = channel.upgrade() {

@@ -1,4 +1,4 @@
-//! The service in memory. It answers every open question of the specification according to the history.
+//! The service in memory. If the specification leaves the behavior open, the history defines it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl Memory {
         self.world.lock().published
     }
 
-    /// The events that are visible now.
+    /// Returns the numbers of the events that are visible now.
     fn visible(&self) -> impl Iterator<Item = usize> {
         let inner = self.world.lock();
         let is_visible = |at: &usize| {
@@ -50,7 +50,7 @@ impl Memory {
         (0..inner.published).filter(is_visible).collect::<Vec<_>>().into_iter()
     }
 
-    /// Returns a page of `limit` events from the oldest or the newest end.
+    /// Returns a page with the oldest or the newest `limit` of the matching events.
     fn page(&self, matching: &[usize], oldest: bool, limit: u16) -> Page {
         let from = if oldest { 0 } else { matching.len().saturating_sub(usize::from(limit)) };
         let to = (from + usize::from(limit)).min(matching.len());
@@ -68,7 +68,7 @@ impl Memory {
         Page { events, has_more }
     }
 
-    /// Returns the event as a reading shows it now.
+    /// Returns the event in the form in which the service shows it now.
     fn show(&self, at: usize) -> RawEvent {
         let (world, offset) = (&*self.world, self.world.offsets[at]);
         let event = world.history.events[at];
@@ -130,7 +130,7 @@ impl Memory {
         }
     }
 
-    /// Notes whether a request for an event was answered.
+    /// Records whether a request for an event was answered.
     fn note_answer(&self, id: EventId, fault: Option<Fault>) {
         let Some(at) = self.ids.get(&id) else { return };
         let mut inner = self.world.lock();
@@ -182,7 +182,7 @@ impl Source for Memory {
 }
 
 impl History {
-    /// The form in which an event can be delivered.
+    /// Returns the form in which an event can be delivered.
     pub(super) fn form_delivered(&self, offsets: &[Offset], at: usize) -> Form {
         match (self.events[at].kind, self.original(at)) {
             (EventKind::Notice, _) => Form::Notice,

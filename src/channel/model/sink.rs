@@ -1,4 +1,4 @@
-//! Sinks that record the events they accept, and accept events according to the history.
+//! Sinks that accept events according to the history, and remember the accepted events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,15 +28,15 @@ pub(super) struct RecordingSink {
 pub(super) struct AcceptedEvents {
     /// How often each event was accepted, by offset.
     pub(super) times: BTreeMap<Offset, usize>,
-    /// The events that can be delivered again, because they were not recorded when a run broke off.
+    /// The events that may be delivered again, because they were not recorded when a run ended.
     pub(super) may_repeat: BTreeMap<Offset, usize>,
-    /// The highest offset that arrived in order.
+    /// The highest offset of the events that arrived in order.
     last: Option<Offset>,
     offers: usize,
     unusable: usize,
     refuses_until: Option<Instant>,
     busy: bool,
-    /// The sink's own position, if it keeps positions. `None` before the first run.
+    /// The sink's own position, if the sink keeps positions. `None` before the first run.
     position: Option<Cursor>,
     /// The events that the sink accepted, each with the position at that time.
     rows: Vec<(EventKey, Option<Offset>)>,
@@ -56,7 +56,7 @@ impl AcceptedEvents {
         self.rows.iter().any(|(row, _)| row == key)
     }
 
-    /// Removes its last events, up to this number, if they came in order.
+    /// Removes at most this number of the last events, as long as they came in order.
     fn lose(&mut self, events: usize) -> usize {
         let mut lost = 0;
         while lost < events
@@ -89,14 +89,14 @@ impl World {
 }
 
 impl Inner {
-    /// Whether a sink has the service's current event with this number.
+    /// Returns whether a sink has the event that the service now has under this number.
     pub(super) fn has(&self, lane: &AcceptedEvents, at: usize, offset: Offset) -> bool {
         if self.renewed_at(at).is_some() { lane.renewed.contains(&offset) } else { lane.times.contains_key(&offset) }
     }
 }
 
 impl World {
-    /// Acts as the operator: requests the events above an offset again, and accepts the service's different events there.
+    /// Acts as the operator who requests the events above an offset again, and accepts the new events of the service there.
     pub(super) fn accept(&self, above: Option<Offset>) {
         self.log(|| format!("an operator accepts the events above {above:?}"));
         let mut inner = self.lock();
@@ -194,7 +194,7 @@ impl RecordingSink {
         &self.world.history.sinks[self.lane]
     }
 
-    /// Returns the number of the offer, and the time until which the sink accepts nothing.
+    /// Begins an offer. Returns its number, and the time until which the sink accepts nothing.
     fn begin(&self) -> (usize, Option<Instant>) {
         let mut inner = self.world.lock();
         let taken = &mut inner.lanes[self.lane];
@@ -270,7 +270,7 @@ impl RecordingSink {
         let at = self.world.offsets.binary_search(&offset);
         let late = at.is_ok_and(|at| inner.seen[at].bare.is_some()) && !self.world.history.strict;
         let late = late || at.is_ok_and(|at| self.world.history.hidden_for(at).is_some());
-        // An event that one run rejected and the next run admits can arrive after later events.
+        // If one run rejected an event and the next run admits it, the event can arrive after later events.
         let anew = at.is_ok_and(|at| self.world.fate(&inner, at) == Fate::Either);
         let taken = &mut inner.lanes[self.lane];
         let times = taken.times.entry(offset).or_default();
@@ -299,7 +299,7 @@ impl RecordingSink {
 }
 
 impl World {
-    /// Checks that a sink can receive this record, and in this form.
+    /// Checks that a lane may deliver this record, in this form, to its sink.
     fn is_deliverable(&self, record: &Message) -> Result<(), &'static str> {
         let offset = record.offset();
         let at = self.offsets.binary_search(&offset).map_err(|_| "which does not exist")?;

@@ -1,4 +1,4 @@
-//! Formats a history for people: one fact per line, without the values that every plain history has.
+//! Formats a history for people, with one fact per line. Values that are the same as in a plain history are left out.
 
 use std::fmt;
 

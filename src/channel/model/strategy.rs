@@ -1,4 +1,5 @@
-//! Strategies for drawing histories. The first alternative of each draw shrinks to the plain case.
+//! Strategies for drawing histories. The first alternative of each draw is the plain case, because proptest shrinks to the
+//! first alternative.
 
 use proptest::collection::vec;
 use proptest::option::weighted;
@@ -12,8 +13,8 @@ use super::history::{
     SinkTrouble,
 };
 
-/// The numbers of steps and requests at which something happens are drawn below this limit: a short history has at most this
-/// many.
+/// The step or request at which something happens is drawn below this limit, because a short history has at most this many
+/// steps and requests.
 const EARLY: usize = 100;
 
 pub(super) fn histories() -> impl Strategy<Value = History> {
@@ -35,10 +36,13 @@ pub(super) fn histories() -> impl Strategy<Value = History> {
             losses.clear();
             start = None;
         }
-        // A page of the newest events does not reach hidden events, and these events have no time to search by.
+        // An event is hidden only under three conditions. First, polling must reach it. Pages of the newest events do not
+        // reach down to a hidden event, and the events of a history have no time for a search by time. Second, the recorded
+        // history must contain every gap. Third, the model must define the result.
         hidden
             .retain(|(at, _)| !newest && events.len() <= HISTORY && events.get(*at).is_some_and(Event::can_be_hidden));
-        // If the service excludes the event at the requested offset, the offset 0 cannot be requested.
+        // If the service excludes the event at the requested offset, no request by offset can return an event at the offset
+        // 0, so this event is not hidden.
         hidden.retain(|(at, _)| *at > 0 || first > 0);
         let has_duplicates = |event: &Event| matches!(event.kind, EventKind::Duplicate(..));
         if events.iter().any(has_duplicates) {

@@ -1,4 +1,4 @@
-//! Counts of the contents of the histories that were run.
+//! Counts what the histories that were run contain.
 
 use std::fmt;
 

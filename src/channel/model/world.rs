@@ -1,4 +1,4 @@
-//! The shared parts of a history: its steps, its time, and the end of the current run.
+//! The parts of a history that its service, sinks and machine share: the steps, the time, and the end of the current run.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -21,13 +21,13 @@ use super::sink::AcceptedEvents;
 use super::sink_name;
 use super::totals::Totals;
 
-/// Unix seconds when a history begins.
+/// The time at which a history begins, in Unix seconds.
 const BEGINNING: i64 = 1_750_000_000;
 
-/// How many tries fail in a run in which the store is unavailable.
+/// The number of writes that fail in a run in which the store is unavailable for some time.
 const UNAVAILABLE_TRIES: usize = 7;
 
-/// How many of the last lines of the trace are shown.
+/// The maximum number of lines of the trace that are shown. These are the last lines.
 const MAX_LINES: usize = 25000;
 
 pub(super) struct World {
@@ -42,15 +42,15 @@ pub(super) struct World {
 /// The parts that change while a history runs.
 #[derive(Default)]
 pub(super) struct Inner {
-    /// How many events the service has.
+    /// The number of events that the service has.
     pub(super) published: usize,
     pub(super) seen: Vec<EventReadings>,
     pub(super) lanes: Vec<AcceptedEvents>,
-    /// The first contradiction of the model.
+    /// The first contradiction between the history and the model.
     pub(super) problem: Option<String>,
     pub(super) totals: Totals,
-    /// Set when the service was restored: the number of its first different event, and the time from which it has that
-    /// event.
+    /// Set when the service was restored: the number of the first event that differs, and the time from which the service has
+    /// the different event.
     restored: Option<(usize, Instant)>,
     /// Whether an operator has accepted the service's current events.
     pub(super) accepted: bool,
@@ -65,11 +65,11 @@ pub(super) struct Inner {
 pub(super) struct EventReadings {
     pub(super) published: Option<Instant>,
     pub(super) readings: usize,
-    /// When it was first shown without its proof, by the daemon's clock.
+    /// When the event was first shown without its proof, by the daemon's clock.
     pub(super) bare: Option<i64>,
-    /// Requests for it in a row that were not answered.
+    /// The number of consecutive requests for the event that were not answered.
     pub(super) unanswered: usize,
-    /// The service did not confirm the event when it was asked, so the event may be rejected.
+    /// Whether the service was asked for the event and did not confirm it. If so, the event may be rejected.
     pub(super) denied: bool,
 }
 
@@ -82,7 +82,7 @@ struct RunInHand {
     write: Option<Write>,
     unavailable: usize,
     overtaken: bool,
-    /// Fires when nothing more may happen.
+    /// Fires when nothing more may happen in the run.
     over: CancellationToken,
     stop: CancellationToken,
     handle: Option<Arc<Handle>>,
@@ -101,12 +101,13 @@ pub(super) enum Step {
 }
 
 impl Inner {
-    /// Returns when the service has a different event instead of the event with this number. `None` if it keeps the event.
+    /// Returns the time from which the service has a different event instead of the event with this number. Returns `None` if
+    /// the service keeps the event.
     pub(super) fn renewed_at(&self, at: usize) -> Option<Instant> {
         self.restored.filter(|(first, _)| *first <= at).map(|(_, since)| since)
     }
 
-    /// Whether the service was restored.
+    /// Returns whether the service was restored.
     pub(super) fn is_restored(&self) -> bool {
         self.restored.is_some()
     }
@@ -129,7 +130,7 @@ impl World {
         lock(&self.inner)
     }
 
-    /// Begins a run. The first token fires when nothing more may happen, the second stops the run in order.
+    /// Begins a run. The first token fires when nothing more may happen. The second token stops the run in order.
     pub(super) fn begin(&self, ends: Option<Run>, handle: &Arc<Handle>) -> (CancellationToken, CancellationToken) {
         let mut inner = self.lock();
         inner.totals.runs += 1;
@@ -147,7 +148,7 @@ impl World {
         self.lock().run.crashed
     }
 
-    /// Returns immediately, unless the run has crashed meanwhile. Then it never returns.
+    /// Returns immediately if the run has not crashed. Never returns if the run has crashed.
     pub(super) async fn goes_on(&self) {
         if self.crashed() {
             std::future::pending::<()>().await;
@@ -164,13 +165,13 @@ impl World {
         }
     }
 
-    /// The last lines of the trace.
+    /// Returns the last lines of the trace.
     pub(super) fn trace(&self) -> String {
         let trace = &self.lock().trace;
         trace[trace.len().saturating_sub(MAX_LINES)..].join("\n")
     }
 
-    /// Records a contradiction of the model, and ends the run.
+    /// Records that the history contradicts the model, and ends the run.
     pub(super) fn fail(&self, problem: impl FnOnce() -> String) {
         let problem = problem();
         self.log(|| format!("WRONG: {problem}"));
@@ -179,7 +180,7 @@ impl World {
         inner.run.over.cancel();
     }
 
-    /// Makes a step. Never returns once the run has crashed.
+    /// Makes a step. Never returns if the run has crashed.
     pub(super) async fn step(&self, step: Step, number: usize) {
         if !self.passes(step, number) {
             std::future::pending::<()>().await;
@@ -277,7 +278,7 @@ impl World {
         fault
     }
 
-    /// Publishes the events that have arrived when this request is answered.
+    /// Publishes the events that arrive up to this request.
     fn publish(&self, request: usize) {
         let mut inner = self.lock();
         let published = self.history.published_at(request).max(inner.published);
@@ -290,7 +291,7 @@ impl World {
         }
     }
 
-    /// Restores the service if the history does so at this request. Returns whether it was restored.
+    /// Restores the service if the history contains a restore at this request. Returns whether the service was restored.
     fn restore(&self, request: usize) -> bool {
         let Some(restored) = self.history.restored.filter(|restored| restored.request == request) else { return false };
         let mut inner = self.lock();
@@ -302,7 +303,7 @@ impl World {
         true
     }
 
-    /// Returns the outcome of a write. After a write has failed for good, no further write of the run succeeds.
+    /// Returns the outcome of a write. After a write has failed permanently, no further write of the run succeeds.
     pub(super) fn outcome_of_write(&self, commits: usize) -> Write {
         let mut inner = self.lock();
         inner.totals.commits += commits as u64;
@@ -311,7 +312,7 @@ impl World {
             Some(Run { ends: End::WriteFails(write @ (Write::Unavailable | Write::Late)), step })
                 if inner.run.step >= step =>
             {
-                // The failure lasts for a few tries: the channel waits, and the run continues.
+                // The failure lasts for a few writes. The channel tries again, and the run continues.
                 inner.run.unavailable += 1;
                 if inner.run.unavailable <= UNAVAILABLE_TRIES { write } else { Write::Done }
             }
@@ -323,17 +324,17 @@ impl World {
         }
     }
 
-    /// Whether a write of the current run has failed.
+    /// Returns whether a write of the current run has failed.
     pub(super) fn write_failed(&self) -> bool {
         self.lock().run.write.is_some()
     }
 
-    /// Whether another instance has the channel.
+    /// Returns whether another instance has the channel.
     pub(super) fn is_overtaken(&self) -> bool {
         self.lock().run.overtaken
     }
 
-    /// Unix seconds, by the daemon's clock.
+    /// Returns the time in Unix seconds, by the daemon's clock.
     pub(super) fn now(&self) -> i64 {
         BEGINNING + i64::try_from(self.began.elapsed().as_secs()).unwrap() + self.lock().clock_shift
     }
@@ -347,7 +348,7 @@ fn set_paused(handle: &Handle, what: Paused, paused: bool) {
     handle.set_paused(sink, paused.then_some(Pause { since: Timestamp::UNIX_EPOCH, until: None }));
 }
 
-/// Waits for one of the delays, which are used in rotation.
+/// Waits for one of the delays. The delays are used in rotation.
 pub(super) async fn wait(delays: &[u64], number: usize) {
     match delays {
         [] => {}

@@ -1,14 +1,14 @@
-//! Requests and verifies the next ranges while the previous range is being delivered.
+//! Requests and verifies the next ranges while earlier ranges are being delivered.
 //!
-//! A task reads while the service has more events. It starts verifying a range as soon as the range has arrived, and
-//! requests the next one meanwhile. No processor waits for the previous range or for the service.
+//! A task reads while the service has more events. It verifies a range while it requests the next range. The processors
+//! therefore wait neither for the deliveries nor for the service.
 //!
 //! # Invariants
 //!
-//! * **Two ahead.** At most one range is being verified, or is verified and was not taken yet. Behind it, at most one more
-//!   range is requested or has arrived.
-//! * **Only a matching range is used.** If reading continues at another offset than the end of the previous range, the
-//!   ranges that were read ahead are discarded. The reader is discarded too, because it has advanced.
+//! * **Two ahead.** At most one range is in verification, or is verified but was not taken yet. After this range, at most one
+//!   more range is requested or has arrived.
+//! * **Only a matching range is used.** If reading continues at an offset other than the end of the previous range, the
+//!   ranges that were read ahead are discarded. The reader is discarded too, because it has already advanced.
 //! * **Safe to cancel** at any point: the task keeps the ranges until they are taken, or until [`Ahead`] is dropped.
 
 use std::ops::Range as Span;
@@ -36,7 +36,7 @@ pub(crate) struct Ahead {
 #[derive(Debug)]
 struct ReadingTask {
     ranges: mpsc::Receiver<Result<ReadRange, ReadError>>,
-    /// The last offset before the next range.
+    /// The offset above which the next range begins.
     above: Option<Offset>,
     task: AbortOnDropHandle<Reader>,
 }
@@ -46,9 +46,9 @@ struct ReadingTask {
 pub(crate) struct ReadRange {
     /// The range without its events, which are being verified.
     pub(crate) range: Range,
-    /// Its last offset, or `None` if it is empty.
+    /// The last offset of the range, or `None` if the range is empty.
     pub(crate) last: Option<Offset>,
-    /// Whether it was read ahead. `range.more` was then correct when the range was read, but may be outdated.
+    /// Whether the range was read ahead. If so, `range.more` was correct when the range was read, but may be outdated.
     pub(crate) early: bool,
     /// The time from the first request to the last answer.
     pub(crate) took: Span<SystemTime>,
@@ -91,12 +91,12 @@ impl Ahead {
     }
 }
 
-/// Returns the range's end, if the service has more events above it.
+/// Returns the last offset of the range, if the service has more events above it.
 fn leads_to(range: &Result<ReadRange, ReadError>) -> Option<Offset> {
     range.as_ref().ok().filter(|read| read.range.more)?.last
 }
 
-/// Reads while the service has more events. The verification of a range starts when the previous range has been taken.
+/// Reads while the service has more events. The verification of a range starts when the previous range was taken.
 async fn read_on(
     mut reader: Reader,
     read_plan: Arc<ReadPlan>,

@@ -1,14 +1,14 @@
 //! Compares the service's history with the events that were read before.
 //!
-//! The service can be restored from a backup and use offsets again. Its answers do not say so: only the events at known
-//! offsets differ. Each page therefore overlaps the events that were already read, and the overlap is compared with the newest
-//! of these events. The ledger stores the newest recorded events, so a restart can compare too. After a start, an error or an
-//! outage, no event is passed on before the comparison.
+//! The service can be restored from a backup and use offsets again. Its answers do not report a restore, but they contain
+//! other events at known offsets. Each page therefore overlaps the events that were already read, and the overlapping events
+//! are compared with the remembered events. The ledger stores the newest recorded events, so that the comparison is also
+//! possible after a restart. After a start or an error, no event is passed on before a comparison.
 //!
-//! A difference is a [`Contradiction`]: the channel is not ready, and new events are quarantined until an operator accepts the
-//! service's history (`channeld cursor set`). No event is skipped, because reading then continues where the two histories
-//! agree. A proxy can damage a page, so the service is asked a second time before a difference is recorded. Safe to cancel: a
-//! difference that was not committed is found again.
+//! If an event differs, the ledger records a [`Contradiction`]. The channel is then not ready, and new events are
+//! quarantined, until an operator accepts the service's history (`channeld cursor set`). After that, reading continues at the
+//! last event on which the two histories agree, so no event is skipped. A proxy can damage a page, so the service is asked a
+//! second time before a difference is recorded. Safe to cancel: a difference that was not committed is found again.
 
 use std::time::Duration;
 
@@ -23,19 +23,20 @@ use ledger::{Change, Contradiction, History, KnownEvent};
 use net::tasks::lock;
 use proof::event::{EventId, EventKey, Offset, RawEvent};
 
-/// The wait after each failed lookup of an event by its id. After the last one, the event counts as gone. One lookup is not
-/// enough, because the service's answer can be outdated.
+/// The waits after the failed lookups of an event by its id. After the last failed lookup, the event counts as gone. One
+/// lookup is not enough, because an answer of the service can be outdated.
 const BETWEEN_LOOKUPS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::ZERO];
 
 #[derive(Debug, PartialEq, Eq)]
 enum EventMatch {
     Same,
-    /// The event with this id, or no event.
+    /// Another event with this id or, if `None`, no event.
     Other(Option<EventId>),
 }
 
-/// Compares events that were shown again with the remembered events. With `thorough`, the newest remembered event up to
-/// `position` is compared even if it was not shown. Returns a new difference with the changes that record it.
+/// Compares events that were shown again with the remembered events. If `thorough`, the newest remembered event at or below
+/// `position` is compared even if the overlap does not contain it. Returns a new difference, and the changes that record the
+/// difference.
 pub(crate) async fn compare(
     shared: &RunContext,
     stage: &Stage<'_>,
@@ -62,7 +63,7 @@ pub(crate) async fn compare(
     contradict(shared, stage, &known, event, found).await.map(Some)
 }
 
-/// Returns whether the service shows another event at a known offset.
+/// Returns whether the service shows an event that differs from the known event at the same offset.
 fn differs(read: &History, event: &RawEvent) -> bool {
     let mut known = read.at(event.offset).peekable();
     let has_known = known.peek().is_some();
@@ -81,11 +82,12 @@ async fn find(read_plan: &ReadPlan, known: &KnownEvent) -> Result<EventMatch, Ap
     let is_whole = events.len() < usize::from(limit) && !has_more;
     let ends = events.last().zip(events.first());
     let is_between = |(lowest, highest): (&RawEvent, &RawEvent)| lowest.offset < offset && offset < highest.offset;
-    // A service whose offsets exclude their own event cannot be asked for the offset 0.
+    // If `offset` excludes the event at this offset, no poll can return an event at the offset 0, so its absence proves
+    // nothing.
     if offset != Offset::ZERO && (is_whole || ends.is_some_and(is_between)) {
         return Ok(EventMatch::Other(None));
     }
-    // The page does not reach the offset.
+    // The page does not show whether an event exists at the offset.
     let Some(id) = known.key.id else { return Ok(EventMatch::Same) };
     for wait in BETWEEN_LOOKUPS {
         match source.event(id).await {
@@ -97,7 +99,8 @@ async fn find(read_plan: &ReadPlan, known: &KnownEvent) -> Result<EventMatch, Ap
     Ok(EventMatch::Other(None))
 }
 
-/// Returns the contradiction, with the highest known event up to which the histories agree, and the changes that record it.
+/// Returns the contradiction, and the changes that record it. The contradiction names the highest known offset up to which
+/// the histories agree.
 async fn contradict(
     shared: &RunContext,
     stage: &Stage<'_>,
@@ -106,7 +109,7 @@ async fn contradict(
     mut found: Option<EventId>,
 ) -> Result<(Contradiction, Vec<Change>), ApiError> {
     let (mut agree, mut differ) = (0, known.partition_point(|other| other.key.offset < event.key.offset));
-    // A binary search: if an event is the same in both histories, they agree on every event below it.
+    // A binary search: if an event is the same in both histories, the histories agree on every event below it.
     while agree < differ {
         let middle = agree + (differ - agree) / 2;
         match find(&stage.read_plan, &known[middle]).await? {
@@ -130,10 +133,11 @@ async fn contradict(
 /// Logs a contradiction that was recorded.
 pub(crate) fn log(shared: &RunContext, Contradiction { offset, known, found, agrees_through, .. }: Contradiction) {
     let (known, found) = (known.map(tracing::field::display), found.map(tracing::field::display));
-    error!(channel = %shared.channel.identity.name, offset = offset.get(), known, found, agrees_through = agrees_through.map(Offset::get), "the service has a different event at a known offset: it was probably restored from a backup; new events are quarantined until an operator accepts its history, see `channeld status`");
+    error!(channel = %shared.channel.identity.name, offset = offset.get(), known, found, agrees_through = agrees_through.map(Offset::get), "the service has a different event at a known offset: the service was probably restored from a backup; new events are quarantined until an operator accepts the service's history, see `channeld status`");
 }
 
-/// Quarantines the events above the offset up to which both histories agree. Lanes that are behind still deliver the others.
+/// Quarantines the events above the offset up to which the histories agree. The events up to this offset can still be
+/// delivered, by lanes that are behind.
 pub(crate) fn quarantined(
     stage: &Stage<'_>,
     contradiction: Contradiction,

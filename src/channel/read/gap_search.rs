@@ -1,14 +1,16 @@
-//! Searches for events that become visible at skipped offsets, below events that were already read.
+//! Searches for events that become visible late: at skipped offsets, below events that were already read.
 //!
 //! A service that takes offsets from a database sequence and commits in parallel can show offset 12 before offset 11. This
-//! module therefore searches for offset 11 during the time [`settle`](crate::Settings::settle) after offset 12 was read. An
-//! event that it finds is delivered late. Events that appear even later are found by `channeld check --history`.
+//! module therefore searches for offset 11 for the time [`settle`](crate::Settings::settle) after offset 12 was read. If the
+//! search finds an event, the event is delivered late. If an event appears after this time, only `channeld check --history`
+//! finds it.
 //!
 //! # Invariants
 //!
-//! * **Few requests.** Without a gap, none is sent. Otherwise one search runs per [`INTERVAL`], regardless of the number of gaps.
-//! * **Found once.** The commit that makes an event late adds it to the ledger's history, from which a restart derives the
-//!   gaps. If the commit is cancelled, the event is found again.
+//! * **Few requests.** Without gaps, no request is sent. With gaps, one search runs per [`INTERVAL`], regardless of the
+//!   number of gaps.
+//! * **Found once.** The commit that makes an event late also adds the event to the ledger's history. A restart derives the
+//!   gaps from this history. If the commit is cancelled, the event is found again.
 //! * **Bounded.** Only the newest gaps are searched, see [`Gaps`](super::gaps::Gaps).
 
 use std::convert::Infallible;
@@ -30,11 +32,11 @@ use record::Record;
 
 pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 
-/// The largest expected difference between `created` and an event's own time, in seconds. The service does not promise that
-/// they are equal.
+/// The largest expected difference in seconds between an event's own time and `created`, the time in the service. The service
+/// does not promise that the two are equal.
 const CREATED_DIFFERS: i64 = 60;
 
-/// A range in which every visible event is known. It begins above the first offset, and includes the last.
+/// A range in which every visible event is known. The range begins above the first offset, and includes the second.
 type Whole = (Option<Offset>, Offset);
 
 pub(crate) async fn watch(shared: &RunContext) -> Result<Infallible, ChannelError> {
@@ -45,7 +47,8 @@ pub(crate) async fn watch(shared: &RunContext) -> Result<Infallible, ChannelErro
     }
 }
 
-/// Searches once. If the plan changes meanwhile, the request is repeated. Events that were found are recorded in any case.
+/// Searches once. If the plan changes before the answer arrives, the request is repeated. Recording the events that were
+/// found is not interrupted.
 async fn look(shared: &RunContext) -> Result<(), ChannelError> {
     let (gap, at) = (shared.gaps.lowest().await, Instant::now());
     let waits = |ledger: &Ledger| ledger.contradiction().is_some() || ledger.late_room().is_full(LATE);
@@ -60,7 +63,7 @@ async fn look(shared: &RunContext) -> Result<(), ChannelError> {
         }
     };
     let is_new = |event: &RawEvent| {
-        // An unconfirmed event leaves its gap open, and is shown again.
+        // An unconfirmed event does not close its gap, so each search returns it again.
         let key = event.event_key();
         let is_kept = |ledger: &Ledger| ledger.quarantined().contains_key(&key) || ledger.late().contains_key(&key);
         shared.gaps.holds(event.offset) && !shared.gaps.is_unconfirmed(&key) && !shared.look(is_kept)
@@ -76,7 +79,8 @@ async fn look(shared: &RunContext) -> Result<(), ChannelError> {
     Ok(())
 }
 
-/// Returns the events that the service shows around a gap, and the range in which no other event is visible, if it is known.
+/// Returns the events that the service shows around a gap. If the answer proves that no other event is visible in some range,
+/// also returns this range.
 async fn shown(read_plan: &ReadPlan, gap: Gap) -> Result<(Vec<RawEvent>, Option<Whole>), ApiError> {
     let limit = read_plan.settings.page_limit.max(SMALLEST_PAGE);
     let from = gap.begin().map_or(Offset::ZERO, |begin| begin.before().unwrap_or(begin));
@@ -88,7 +92,7 @@ async fn shown(read_plan: &ReadPlan, gap: Gap) -> Result<(Vec<RawEvent>, Option<
             return Ok((events, Some((from.min(gap.begin()), to))));
         }
     }
-    // The service's pages contain the newest events and do not reach the gap.
+    // The service's pages contain only the newest events, and the page does not reach down to the gap.
     let Some(time) = gap.time else { return Ok((events, None)) };
     let (after, through) = (time - CREATED_DIFFERS, time + CREATED_DIFFERS);
     let Page { events, .. } = read_plan.source.created(Some(after), through, MAX_PAGE).await?;
@@ -97,7 +101,8 @@ async fn shown(read_plan: &ReadPlan, gap: Gap) -> Result<(Vec<RawEvent>, Option<
     Ok((events, reaches.then_some((gap.above, gap.below))))
 }
 
-/// Makes events late for every lane. A lane whose cursor is still below such an event settles it when it reads the event.
+/// Makes events late for every lane. If a lane's cursor is still below such an event, the lane settles the late event when it
+/// reads the event in order.
 async fn appear(shared: &RunContext, found: &[RawEvent]) -> Result<(), ChannelError> {
     let _closing = shared.gaps.closing.lock().await;
     let found: Vec<&RawEvent> = found.iter().filter(|event| shared.gaps.take(event.offset)).collect();
@@ -105,7 +110,8 @@ async fn appear(shared: &RunContext, found: &[RawEvent]) -> Result<(), ChannelEr
     shared.commit(changes).await
 }
 
-/// Returns the changes for the events that a lane has found in gaps while it read for itself: they are late for the others.
+/// Returns the changes for events that a lane has found in gaps while it read for itself. The changes make these events late
+/// for the other lanes.
 pub(crate) fn found_by(shared: &RunContext, sink: &str, records: &[&Arc<Record>]) -> Vec<Change> {
     let in_gap = records.iter().filter(|record| shared.gaps.take(record.offset));
     let raw = |record: &Record| RawEvent { offset: record.offset, id: record.event_id, json: record.event() };
@@ -115,8 +121,8 @@ pub(crate) fn found_by(shared: &RunContext, sink: &str, records: &[&Arc<Record>]
 /// Returns the changes that make an event late for every lane except the lane that already has it.
 fn appeared(shared: &RunContext, event: &RawEvent, has_it: Option<&str>) -> Vec<Change> {
     let mut changes = vec![Change::Asked(shared.asked())];
-    // A lane that a reload has ended has a cursor too. The lane may return and continue at this cursor, perhaps with a batch
-    // that was read before the event was visible.
+    // A lane that a reload has ended is included, because its cursor stays. The lane may return and continue at this cursor,
+    // perhaps with a batch that was read before the event was visible.
     let sinks: Vec<SinkName> = shared.look(|ledger| ledger.cursors().keys().cloned().collect());
     let pending = shared.channel.pending(event, shared.channel.parts.machine.time(), true);
     let others = sinks.into_iter().filter(|sink| Some(&**sink) != has_it);

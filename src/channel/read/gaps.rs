@@ -1,4 +1,4 @@
-//! The ranges of skipped offsets in which events may still become visible.
+//! The gaps of a channel: ranges of skipped offsets in which events may still become visible.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Mutex;
@@ -11,19 +11,19 @@ use ledger::{History, KnownEvent};
 use net::tasks::lock;
 use proof::event::{EventKey, Offset};
 
-/// The maximum number of gaps. The newest are kept, because a service shows events out of order only among its newest.
+/// The maximum number of gaps. The newest gaps are kept, because a service shows only its newest events out of order.
 const MAX_GAPS: usize = 1_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Gaps {
     open: Mutex<VecDeque<Gap>>,
-    /// The last offset at which a confirmed event was read. Unconfirmed events above it may have been passed.
+    /// The highest offset at which a confirmed event was read. Reading may have passed unconfirmed events above this offset.
     confirmed: Mutex<Option<Offset>>,
-    /// Events that the service does not confirm. They are quarantined, and close no gap.
+    /// The events that the service does not confirm. They are quarantined, and do not close gaps.
     unconfirmed: Mutex<BTreeSet<EventKey>>,
     added: Notify,
-    /// Locked from closing a gap until the commit that makes its event late. Otherwise a lane that reads the event in the
-    /// meantime does not know that it has to deliver the event late.
+    /// Locked while an event that was found in a gap is made late: from the closing of the gap to the end of the commit.
+    /// Otherwise a lane that reads the event meanwhile would find neither the gap nor the late event.
     pub(crate) closing: tokio::sync::Mutex<()>,
 }
 
@@ -33,9 +33,9 @@ pub(super) struct Gap {
     /// `None` if the gap is below the channel's first event.
     pub(super) above: Option<Offset>,
     pub(super) below: Offset,
-    /// The last offset of an incomplete search.
+    /// The offset up to which the gap was searched, if the last search did not cover the whole gap.
     looked_through: Option<Offset>,
-    /// The end of the search time.
+    /// When the search for events in this gap ends.
     until: Instant,
     /// The time of the event at `below`, in Unix seconds, if it has one.
     pub(super) time: Option<i64>,
@@ -50,7 +50,7 @@ impl Gap {
         self.above < Some(offset) && offset < self.below
     }
 
-    /// Returns its parts without an offset.
+    /// Returns the parts of the gap that remain without an offset. Returns the whole gap if the offset is not in it.
     fn without(self, offset: Offset) -> impl Iterator<Item = Self> {
         let part = |above, below| Self::between(above, below, self.until, self.time);
         let is_cut = self.holds(offset);
@@ -66,8 +66,8 @@ impl Gap {
 }
 
 impl Gaps {
-    /// Adds the gap between `previous` and the first of these events, and the gaps between the events. The events were read
-    /// with these offsets, ascending, and with these times.
+    /// Adds the gap between `previous` and the first of these events, and the gaps between the events. `events` contains the
+    /// offset and the time of each event that was read, in ascending order. Also stores the last offset as confirmed.
     pub(crate) fn note(
         &self,
         mut previous: Option<Offset>,
@@ -108,7 +108,7 @@ impl Gaps {
         *lock(&self.confirmed)
     }
 
-    /// Adds the gaps up to an offset that an earlier run may not have searched to the end.
+    /// Adds the gaps at or below `through`. An earlier run may not have searched them until their end.
     pub(crate) fn begin(&self, history: &History, through: Option<Offset>, settle: Duration) {
         if settle.is_zero() {
             return;
@@ -136,7 +136,7 @@ impl Gaps {
         }
     }
 
-    /// Returns the gaps that are being searched. Each is between two offsets.
+    /// Returns the two offsets of each gap that is being searched.
     pub(crate) fn open(&self) -> Vec<(Option<Offset>, Offset)> {
         lock(&self.open).iter().map(|gap| (gap.above, gap.below)).collect()
     }
@@ -145,7 +145,8 @@ impl Gaps {
         lock(&self.open).iter().any(|gap| gap.holds(offset))
     }
 
-    /// Closes a gap at an offset where an event was found. Returns `false` if the event was already found.
+    /// Closes a gap at an offset at which an event was found. Returns `false` if the offset is in no gap, because the event
+    /// was already found.
     pub(super) fn take(&self, offset: Offset) -> bool {
         let mut gaps = lock(&self.open);
         let is_open = gaps.iter().any(|gap| gap.holds(offset));
@@ -155,8 +156,8 @@ impl Gaps {
         is_open
     }
 
-    /// Records that a search that began at `at` covered everything between two offsets. Removes the gaps whose search time had
-    /// ended by then, so each gap is searched a last time after its search time.
+    /// Records that a search covered everything from one offset to another. The search began at `at`. Removes the covered
+    /// gaps whose search time had ended by then. Each gap is therefore searched a last time after its search time has ended.
     pub(super) fn looked_at(&self, at: Instant, from: Option<Offset>, to: Offset) {
         let mut gaps = lock(&self.open);
         let (mut later, mut looked_at) = (VecDeque::new(), Vec::new());
@@ -175,7 +176,8 @@ impl Gaps {
         *gaps = later;
     }
 
-    /// Moves the first gap, which could not be searched, behind the others. Removes it if its search time has ended.
+    /// Moves the first gap behind the other gaps, because a search could not cover it. Removes the gap if its search time has
+    /// ended.
     pub(super) fn put_off(&self, at: Instant) {
         let mut gaps = lock(&self.open);
         if let Some(gap) = gaps.pop_front().filter(|gap| gap.until > at) {

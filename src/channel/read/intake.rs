@@ -3,18 +3,20 @@
 //! # Invariants
 //!
 //! * **Contiguous.** Each batch begins where the one before it ended.
-//! * **Nothing overtakes in strict ordering.** An event without its proof ends a batch, and the next batch begins with the
-//!   event's outcome. The ledger records when the wait for the proof began, so a restart does not begin the wait again.
-//! * **An unconfirmed offset does not move the position.** An event that the service does not confirm is quarantined.
-//!   Reading continues above it only if a confirmed event follows, in the same range or later. If the confirmed event follows
-//!   later, the range is read again first, because other events may have appeared in it meanwhile.
-//! * **No event goes far ahead alone.** A confirmed event that is more than [`FAR`] above every other event is not passed on
-//!   before another event follows it. Otherwise the position would skip all events that may still appear below it.
+//! * **Nothing overtakes in strict ordering.** An event whose proof is missing ends a batch, and the next batch begins with
+//!   the outcome of this event. The ledger records when the wait for the proof began, so a restart does not begin the wait
+//!   again.
+//! * **An unconfirmed offset does not move the position.** An event that the service does not confirm is quarantined. Reading
+//!   continues above this event only if a confirmed event follows, in the same range or in a later range. In the second case,
+//!   the range of the unconfirmed event is read again first, because other events may have appeared in it.
+//! * **No event goes far ahead alone.** If a confirmed event is more than [`FAR`] above every other event, it is passed on
+//!   only after another event follows it. Otherwise the position would skip all events that may still appear below it.
 //! * **No rejected event is dropped for lack of room.** While the quarantine is full, no range with a rejected event is
-//!   passed on: it is read again later. Events that were already read are still quarantined, so the quarantine may exceed
-//!   its bounds by a few pages.
-//! * **A long wait uses little memory:** one range, and the batches that are queued for lanes.
-//! * **Safe to cancel** before a batch is returned. The intake is then dropped, and another intake reads the batch again.
+//!   passed on. The range is read again later. Rejected events of the ranges that were already passed on are still
+//!   quarantined, so the quarantine may exceed its limit by a few pages.
+//! * **A long wait uses little memory:** only one range, and the batches in the queues of the lanes, are kept.
+//! * **Safe to cancel** before a batch is returned. After that, the intake must be dropped, and another intake reads the
+//!   batch again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,18 +43,18 @@ use net::tasks::{joined, lock};
 use proof::event::Offset;
 use telemetry::trace::Trace;
 
-/// After this wait for the lanes, the pages read ahead are dropped and read again later, because other channels may need the
-/// memory.
+/// If the lanes do not accept a batch for this time, the pages that were read ahead are dropped, because other channels may
+/// need the memory. They are read again later.
 const KEPT_AHEAD: Duration = Duration::from_secs(5);
 
-/// An offset that is this far above the previous one may be a fault of the service.
+/// An offset that is more than this above the previous offset may be a fault of the service.
 const FAR: i64 = 1 << 40;
 
-/// How often the service is asked for its newest event. The pages that are read may not contain it. The answer also reveals
-/// that the newest event is below the events that were already read.
+/// The interval at which the service is asked for its newest event, because the pages that are read may not contain this
+/// event. The answer also shows whether the newest event is below the events that were already read.
 pub(crate) const LOOK_AHEAD: Duration = Duration::from_secs(10);
 
-/// How long reading waits for the newest event before it continues without an answer.
+/// How long reading waits for the answer with the newest event. After that, reading continues.
 pub(crate) const LOOK_AHEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) struct Intake {
@@ -61,28 +63,29 @@ pub(crate) struct Intake {
     ahead: Ahead,
     /// The last offset of the previous batch.
     position: Option<Offset>,
-    /// The last offset up to `position` at which the service confirmed an event. The next gap begins there.
+    /// The highest offset, at or below `position`, at which the service confirmed an event. The next gap begins there.
     confirmed: Option<Offset>,
-    /// The offset above which the next read begins: `position`, or the last of the unconfirmed events that follow it.
+    /// The offset above which the next read begins. This is `position` or, if unconfirmed events follow `position`, the last
+    /// of them.
     above: Option<Offset>,
-    /// Outcomes that are not passed on yet.
+    /// The outcomes that were not passed on yet.
     waiting: Vec<Disposition>,
-    /// The trace of the range of `waiting` and `held`, while one of them is not empty.
+    /// The trace of the range that `waiting` and `held` come from. `None` if both are empty.
     trace: Option<Trace>,
     /// In strict ordering, the event whose proof must arrive before `waiting` is passed on.
     held: Option<Pending>,
-    /// A confirmed event was seen above this offset.
+    /// The offset above which a confirmed event was seen, after unconfirmed events up to this offset.
     shown_above: Option<Offset>,
-    /// The last page was the end of the channel, so the next poll comes after a wait.
+    /// Whether the last page reached the end of the channel. If so, the next poll comes after a wait.
     caught_up: bool,
-    /// Whether the service's history was compared since the last start or error. Nothing is passed on before.
+    /// Whether the service's history was compared since the last start or error. Nothing is passed on before the comparison.
     is_compared: bool,
     trouble: ErrorReporter,
     pub(crate) reporter: StatusReporter,
 }
 
 impl Intake {
-    /// Creates an intake that begins above `position` and reads under one plan.
+    /// Creates an intake that begins above `position`, and reads under one plan.
     pub(crate) fn new(
         shared: Arc<RunContext>,
         read_plan: Arc<ReadPlan>,
@@ -123,7 +126,8 @@ impl Intake {
             }
             if self.waiting.is_empty() {
                 if std::mem::take(&mut self.caught_up) || !self.read().await? {
-                    // If no confirmed event follows unconfirmed events, the next poll requests them again.
+                    // If no confirmed event follows the unconfirmed events, the next poll requests the unconfirmed events
+                    // again.
                     self.above = self.position;
                     if self.reporter.reads_first() {
                         self.reporter.handle.board().newest.nothing_above();
@@ -147,14 +151,14 @@ impl Intake {
         }
     }
 
-    /// In strict ordering, waits for the proof of an event. Later events are not passed on meanwhile.
+    /// In strict ordering, waits for the proof of an event. No later event is passed on until the wait ends.
     async fn hold(&self, pending: Pending) -> Result<Disposition, ChannelError> {
         let key = pending.event_key();
         let Pending { offset, first_seen, received, json, .. } = pending;
         let (quarantined, blocker) =
             self.shared.look(|ledger| (ledger.quarantined().get(&key).cloned(), ledger.blocker()));
         if let Some(facts) = quarantined.filter(|facts| facts.reason == RejectionReason::ProofTimeout.name()) {
-            // Another intake has already waited for it.
+            // Another intake has already waited for the proof, until the event timed out.
             return Ok(Disposition::Rejected(QuarantinedEvent { facts, json }));
         }
         let known = blocker.filter(|known| known.offset == offset);
@@ -169,12 +173,12 @@ impl Intake {
         let mut retry = self.shared.channel.parts.machine.retry(PROOF_RETRY);
         loop {
             self.reporter.report(Activity::AwaitingProof { offset });
-            // The event may have timed out while it waited behind another event. Its proof may exist, so it is requested once
-            // more before the event is rejected.
+            // The event may have timed out while it waited behind another event. The proof may exist by now, so it is
+            // requested once more before the event is rejected.
             let is_timed_out = || self.shared.is_timed_out(&self.read_plan, asked_at);
             if !is_timed_out() {
                 sleep(retry.next_wait(None)).await;
-                // Record the time, so that a restart does not begin the wait again.
+                // Record the running time, so that a restart does not begin the wait again.
                 self.shared.commit(vec![Change::Asked(self.shared.asked())]).await?;
             }
             let is_last = is_timed_out();
@@ -188,7 +192,8 @@ impl Intake {
         }
     }
 
-    /// Runs `taking`, in which the lanes accept a batch. If it takes longer than [`KEPT_AHEAD`], drops the pages read ahead.
+    /// Runs `taking`, in which the lanes accept a batch. If `taking` takes longer than [`KEPT_AHEAD`], drops the pages that
+    /// were read ahead.
     pub(crate) async fn during<T>(&mut self, taking: impl Future<Output = T>) -> T {
         let mut taking = Box::pin(taking);
         if let Ok(taken) = timeout(KEPT_AHEAD, &mut taking).await {
@@ -198,7 +203,7 @@ impl Intake {
         taking.await
     }
 
-    /// Frees the memory of events that are not passed on. They are read again.
+    /// Frees the memory of the events that were not passed on. These events are read again later.
     pub(crate) fn forget(&mut self) {
         self.ahead.forget();
         (self.waiting, self.trace, self.held) = (Vec::new(), None, None);
@@ -214,7 +219,8 @@ impl Intake {
         info!(%channel, "quarantine has room again: reading continues");
     }
 
-    /// Sorts the waiting outcomes, as far as they may be passed on.
+    /// Sorts the waiting outcomes into a batch, up to the first outcome that may not be passed on yet. Returns `None` if no
+    /// outcome may be passed on.
     async fn sort(&mut self) -> Result<Option<Batch>, ChannelError> {
         let trace = self.trace.take().expect("the trace is kept while outcomes wait");
         let Settings { settle, verification, .. } = &*self.read_plan.settings;
@@ -246,7 +252,7 @@ impl Intake {
             let rejected = std::mem::take(&mut unconfirmed);
             batch = Some(Batch { rejected, ..Batch::through(top, trace.clone()) });
         }
-        // The trace ends with the range's last outcome.
+        // The trace ends when the last outcome of its range was sorted.
         self.trace = Some(trace).filter(|_| self.held.is_some() || !self.waiting.is_empty());
         if !unconfirmed.is_empty() {
             self.shared.commit(unconfirmed.into_iter().map(Change::Quarantine).collect()).await?;
@@ -259,7 +265,7 @@ impl Intake {
             self.confirmed = previous;
             (self.position, self.above) = (Some(batch.through), Some(batch.through));
         } else if self.held.is_none() {
-            // Reading then searches above the unconfirmed events for a confirmed one.
+            // The next read looks for a confirmed event above the unconfirmed events.
             self.above = top;
         }
         Ok(batch)
@@ -277,7 +283,8 @@ impl Intake {
             }
         };
         let ReadRange { range, last, .. } = &read;
-        // The page has new events but not the last known event. A walk was compared when it began.
+        // Whether the page should overlap the known events but does not. A range from a walk never overlaps: the history was
+        // compared when the walk began.
         let is_apart = range.overlap.is_empty() && !range.is_walked && (last.is_some() || range.more);
         let (stage, thorough) = (self.stage(None, None), !self.is_compared || is_apart);
         match compare::compare(&self.shared, &stage, &range.overlap, self.position, thorough).await {
@@ -326,8 +333,8 @@ impl Intake {
         self.trouble.over();
         let confirmed = outcomes.iter().any(|outcome| !matches!(outcome, Disposition::Unconfirmed(_)));
         if self.above != self.position && confirmed {
-            // A confirmed event follows the unconfirmed events. They are passed after their range was read again, because the
-            // pages read ahead are older than the confirmed event.
+            // A confirmed event follows the unconfirmed events. The range of the unconfirmed events is read again before it
+            // is passed on, because other events may have appeared in it.
             (self.shown_above, self.above) = (self.above, self.position);
             self.ahead.forget();
             return Ok(true);
@@ -338,8 +345,8 @@ impl Intake {
         Ok(true)
     }
 
-    /// Returns an error if no event was ever delivered as verified, and many of these events are rejected. The configuration
-    /// may be wrong, and the whole channel would go into the quarantine.
+    /// Returns an error if no event of the channel was ever delivered, none of these events is verified, and many of them are
+    /// rejected. The configuration may be wrong, and would put the whole channel into the quarantine.
     fn none_verified(&self, checked: &[Checked]) -> Option<ReadError> {
         let is_verified = |checked: &Checked| matches!(checked, Checked::Verified(..));
         let reasons = checked.iter().filter_map(Checked::rejected_for);
@@ -375,7 +382,8 @@ impl Intake {
     }
 }
 
-/// Removes a confirmed event that is alone far above the previous confirmed event, or above `position`.
+/// Removes the highest confirmed event, and all outcomes above it, if this event is far above the previous confirmed event.
+/// Without a previous confirmed event, `position` is compared.
 fn leave_out_far(outcomes: &mut Vec<Disposition>, position: Option<Offset>) -> Option<ReadError> {
     let is_confirmed = |outcome: &Disposition| !matches!(outcome, Disposition::Unconfirmed(_));
     let highest = outcomes.iter().rposition(is_confirmed)?;
@@ -387,15 +395,17 @@ fn leave_out_far(outcomes: &mut Vec<Disposition>, position: Option<Offset>) -> O
     })
 }
 
-/// Requests the newest event at `next`, and sets the time of the next request. The source puts its offset on the board.
+/// Waits until `next`, requests the newest event, and sets `next` to the time of the next request. The source reports the
+/// event's offset to the board.
 pub(crate) async fn look_ahead(shared: &RunContext, source: &dyn Source, next: &mut Instant) {
     sleep_until(*next).await;
     *next = Instant::now() + LOOK_AHEAD;
-    // Take the position before the request: newer events may appear and be read in the meantime.
+    // Take the position before the request, because newer events may appear and be read before the answer arrives.
     let position = shared.hub.position();
     match source.poll(None, 1).await {
         Ok(page) => {
-            // A channel without events has not gone back: `start` may be ahead of its first event.
+            // If the channel has no events, its newest event has not gone back: the `start` setting may be above the first
+            // event.
             let is_below = |position: &Offset| page.events.first().is_some_and(|newest| newest.offset < *position);
             shared.channel.handle.board().went_back(position.filter(is_below));
         }

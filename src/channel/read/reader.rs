@@ -1,24 +1,25 @@
 //! Reads ascending ranges without gaps from a service whose pages are descending.
 //!
-//! The service does not promise the meaning of `offset` (spec/wire.md, "`offset` on poll"), so nothing here depends on it. A
-//! page counts only if it is *closed*: it provably contains every event between the last offset read and its own highest
-//! offset. If pages contain the newest events and more events arrived than fit in one page, the page is not closed. A
-//! [`Walk`] then reads the range.
+//! The service does not promise the meaning of `offset` (spec/wire.md, "`offset` on poll"), so this module does not depend on
+//! any meaning. A page is used only if it is *closed*: it provably contains every event between the last offset read and the
+//! page's highest offset. If the service always returns the newest events, and more new events exist than fit in one page,
+//! the page is not closed. A [`Walk`] then reads the range.
 //!
 //! # Invariants
 //!
 //! * **Closed or walked.** A page is closed in three cases: it reaches down to an offset that was already read, it begins at
-//!   the very next offset, or the service returns the page's lowest event when asked for one event above the last offset.
-//!   `has_more` proves nothing, and neither does the length of a page, with one exception: a page that contains a single
-//!   event although more were requested is complete.
-//! * **No gap is assumed empty.** If a range can be neither closed nor walked, it is in doubt: an error, retried after a wait.
-//! * **One request when idle.**
-//! * **Pages overlap the known events,** if the service allows it: each request starts one offset early. Such pages are
-//!   closed. The events that were already read show whether the service's history is still the same (see `intake`).
+//!   the very next offset, or the service returns the page's lowest event when asked for only one event above the last
+//!   offset. `has_more` proves nothing. The length of a page proves nothing either, with one exception: if more events were
+//!   requested but the page contains only one event, the page is complete.
+//! * **No gap is assumed empty.** If a range can be neither closed nor walked, the range is in doubt. This is an error, and
+//!   the range is read again after a wait.
+//! * **One request when idle.** A channel without new events sends one request per poll.
+//! * **Pages overlap the known events,** if the service allows it: each request starts one offset early. A page that overlaps
+//!   is closed. The overlapping events also show whether the service's history is still the same (see `compare`).
 //!
-//! The reader relies on one thing that the service does not explicitly promise. If `offset` excludes its own event, a
-//! channel that has more than one page does not begin with the offset 0. Events that become visible below events that were
-//! already read are found by [`gaps`](super::gaps).
+//! The reader relies on one property that the service does not explicitly promise: if `offset` excludes the event at this
+//! offset, then a channel with more than one page has no event at the offset 0. The reader does not find events that become
+//! visible below events that were already read. [`gap_search`](super::gap_search) does.
 
 use std::sync::Arc;
 
@@ -28,10 +29,10 @@ use api::windows::{BEFORE_TIME, Direction, END_OF_TIME, SKEW, Windows};
 use api::{ApiError, MAX_PAGE, Page, SMALLEST_PAGE};
 use proof::event::{Offset, RawEvent};
 
-/// The length of the first window, in seconds.
+/// The length in seconds of the first window of a walk.
 const FIRST_SPAN: i64 = 64;
 
-/// The expected size of a page never exceeds this, in bytes.
+/// The maximum expected size of a page, in bytes.
 const PAGE_BYTES: usize = 4 << 20;
 
 #[derive(Debug)]
@@ -40,23 +41,25 @@ pub(crate) struct Reader {
     limit: u16,
     /// The average size of an event in the last page.
     event_bytes: usize,
-    /// The service was observed to omit older events: a probe for the lowest of them is useless.
+    /// Whether the service was observed to return only the newest events. If so, a request for the lowest new event is
+    /// useless.
     shows_newest: bool,
-    /// The last page contained no new event but reported more. Its overlap may have left no room for new events.
+    /// Whether the last page contained no new event but reported more events. The overlap may have left no room for new
+    /// events, so the next request skips it.
     skips_overlap: bool,
     walk: Option<Walk>,
 }
 
-/// Every event between the last offset read and the highest offset of the range.
+/// A range with every event from the last offset read to the highest offset of the range.
 #[derive(Debug)]
 pub(crate) struct Range {
     /// The events in ascending order.
     pub(crate) events: Vec<RawEvent>,
-    /// Events in the page that were already read before, in ascending order.
+    /// The events in the page that were already read before, in ascending order.
     pub(crate) overlap: Vec<RawEvent>,
     /// Whether to request more immediately.
     pub(crate) more: bool,
-    /// Whether a walk read it. A walk returns no events that were already read.
+    /// Whether a walk read the range. A walk never returns events that were already read.
     pub(crate) is_walked: bool,
 }
 
@@ -79,8 +82,9 @@ impl Reader {
             if let Ok(Some(events)) = next {
                 return Ok(Range { events, overlap: Vec::new(), more: true, is_walked: true });
             }
-            // The walk restarts after an error for lack of memory, because its events use memory that others may wait for.
-            // It also restarts if search lacks an event that polling returned: the service may have lost the event.
+            // The walk ends after an error for lack of memory, because its events use memory that other channels may wait
+            // for. The walk also ends if search lacks an event that polling returned, because the service may have lost this
+            // event. A page is requested again before the next walk.
             let is_over = walk.windows.next().is_none();
             if matches!(next, Ok(_) | Err(ReadError::Api(ApiError::TooLong { .. }))) || is_over {
                 self.walk = None;
@@ -97,14 +101,14 @@ impl Reader {
             (range, closed) = self.page(early, last).await?;
         }
         if let Some(lowest) = range.events.first().filter(|_| !closed).map(|lowest| lowest.offset) {
-            // Free the memory of the page before more requests.
+            // Free the memory of the page before further requests.
             range = Range { events: Vec::new(), more: true, ..range };
             self.walk = Some(Walk::begin(&*self.source, last, lowest).await?);
         }
         Ok(range)
     }
 
-    /// Requests a page that fits into the free memory. Returns it with the number of events that were requested.
+    /// Requests a page that fits into the free memory. Returns the page, and the number of events that were requested.
     async fn poll(&mut self, offset: Option<Offset>) -> Result<(Page, u16), ReadError> {
         loop {
             let fit = self.source.room().min(PAGE_BYTES) / self.event_bytes.max(1);
@@ -124,7 +128,8 @@ impl Reader {
         }
     }
 
-    /// Returns the part of a page above `last`, and whether no event can exist between the two.
+    /// Returns the part of a page above `last`, and whether the page is closed: no other event can exist between `last` and
+    /// this part.
     async fn page(&mut self, from: Offset, last: Option<Offset>) -> Result<(Range, bool), ReadError> {
         if last.is_none()
             && let Some(all) = self.all().await?
@@ -143,7 +148,7 @@ impl Reader {
     }
 
     /// Returns every event of the channel, if one page contains them all. This poll is sent first and without an offset: if
-    /// `offset` excludes its own event, an offset of 0 would exclude the event 0.
+    /// `offset` excludes the event at this offset, a poll with the offset 0 would not return the event at 0.
     async fn all(&mut self) -> Result<Option<Range>, ReadError> {
         let (Page { mut events, has_more }, limit) = self.poll(None).await?;
         if events.len() >= usize::from(limit) || has_more {
@@ -153,10 +158,11 @@ impl Reader {
         Ok(Some(Range { events, overlap: Vec::new(), more: false, is_walked: false }))
     }
 
-    /// Returns whether no event can exist between `last` and the lowest event of a page that was requested with `from`.
+    /// Returns whether no event can exist between `last` and the lowest event of `page`. The page was requested with the
+    /// offset `from`.
     async fn is_closed(&mut self, page: &[RawEvent], from: Offset, last: Option<Offset>) -> Result<bool, ReadError> {
         let [lowest, rest @ ..] = page else { return Ok(true) };
-        // If a page has room for more but contains only one event, no other event exists.
+        // If a page contains only one event although it has room for more, no other event exists.
         if lowest.offset.before() == last || rest.is_empty() {
             return Ok(true);
         }
@@ -169,16 +175,16 @@ impl Reader {
     }
 }
 
-/// Reads a range that polling does not return, ascending, up to and including the lowest event that polling has returned. The
-/// range is read in [`windows`](api::windows) of `created`.
+/// Reads a range that polling does not return, in ascending order. The range ends with the lowest event that polling has
+/// returned. The walk searches for the events in [`windows`](api::windows) of `created`.
 ///
-/// * **From below the range.** The walk begins at a second before which no event above the last offset read was created.
-/// * **Events from before and after an error are not joined.** The service may have been restored meanwhile.
-/// * **In doubt until a later answer is complete.** The next call requests a window that is in doubt again. A call that is
-///   cancelled loses no event.
+/// * **From below the range.** The walk begins at a second at or before which no event of the range was created.
+/// * **Events from before and after an error are not joined.** The service may have been restored from a backup in between.
+/// * **In doubt until a later answer is complete.** If a window is in doubt, the next call requests it again. If a call is
+///   cancelled, no event is lost.
 #[derive(Debug)]
 struct Walk {
-    /// Events up to this offset are not part of the range.
+    /// The range begins above this offset.
     above: Option<Offset>,
     /// The last offset of the range.
     top: Offset,
@@ -197,8 +203,9 @@ impl Walk {
         Ok(Self { above, top, windows: Windows::new(Direction::Up, low, END_OF_TIME, MAX_PAGE, FIRST_SPAN) })
     }
 
-    /// Returns the next events of the range in ascending order, between one and `limit`, or `None` at its end.
-    /// After an error, the request must be repeated. If the events of one second exceed the memory, the walk must restart.
+    /// Returns the next events of the range in ascending order: at least one, and at most `limit`. Returns `None` at the end
+    /// of the range. After an error, the call must be repeated. If the events of one second exceed the memory, the walk must
+    /// begin again.
     async fn next(&mut self, source: &dyn Source, limit: u16) -> Result<Option<Vec<RawEvent>>, ReadError> {
         loop {
             let ready = self.windows.take(limit);
@@ -208,7 +215,7 @@ impl Walk {
             if self.windows.settled() >= Some(self.top) {
                 return Ok(None);
             }
-            // All time was searched, but search lacks an event that polling has shown.
+            // All times were searched, but search did not return an event that polling has shown.
             let Some(window) = self.windows.next() else { return Err(self.in_doubt()) };
             let page = match source.created(Some(window.after), window.through, MAX_PAGE).await {
                 Err(ApiError::TooLong { .. }) if self.windows.too_long(window).is_ok() => continue,
@@ -228,7 +235,7 @@ impl Walk {
     }
 }
 
-/// Reads one past range of a channel in ascending order.
+/// Reads a past range of a channel in ascending order.
 #[derive(Debug)]
 pub struct History {
     reader: Reader,
@@ -237,15 +244,15 @@ pub struct History {
 }
 
 impl History {
-    /// Creates a reader for the range between two offsets, both included.
+    /// Creates a reader for the range from the offset `from` to the offset `to`. Both are included.
     pub fn of(source: Arc<dyn Source>, from: Offset, to: Offset, page_limit: u16) -> Self {
         Self { reader: Reader::new(source, page_limit), position: from.before(), to }
     }
 
-    /// Returns the next events in ascending order, at most one page. Returns no events at the end.
+    /// Returns the next events in ascending order, at most one page. Returns an empty list at the end of the range.
     ///
     /// # Errors
-    /// [`ReadError`] if the request must be repeated later.
+    /// [`ReadError`] if nothing could be read. The caller must repeat the call later.
     pub async fn next(&mut self) -> Result<Vec<RawEvent>, ReadError> {
         while self.position < Some(self.to) {
             let Range { mut events, more, .. } = self.reader.next(self.position).await?;
@@ -259,12 +266,12 @@ impl History {
     }
 }
 
-/// Returns an offset that no event created at or after `since`, in Unix seconds, is below.
+/// Returns a lower bound for the offsets of the events that were created at or after `since`, in Unix seconds.
 ///
 /// # Errors
 /// If the service does not answer.
 pub async fn first_since(source: &dyn Source, since: i64) -> Result<Offset, ApiError> {
-    // The order of `created` and the order of offsets may differ by this much.
+    // The order of the events by `created` may differ from their order by offset, by at most `SKEW` seconds.
     let before = source.created(None, since.saturating_sub(SKEW), 1).await?;
     let before = before.events.first().map(|event| event.offset.get());
     Ok(before.and_then(|before| Offset::new(before.saturating_add(1))).unwrap_or(Offset::ZERO))

@@ -12,7 +12,7 @@ use proof::event::{ChannelId, EventId, Offset, RawEvent};
 use record::ChannelRef;
 use telemetry::metrics::{ChannelMetrics, Endpoint, Metrics};
 
-/// The real service. Counts the requests, and reports the answers on the channel's board.
+/// The real service as a source. Counts the requests, and reports the answers to polls on the channel's board.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) api: Client,
@@ -21,7 +21,7 @@ pub(crate) struct Service {
     pub(crate) metrics: Arc<ChannelMetrics>,
 }
 
-/// Returns a source that reports and counts nothing, for use without a running channel.
+/// Returns a source for use without a running channel. Its reports and counts are not visible anywhere.
 pub fn unobserved(api: Client, channel: ChannelId) -> Arc<dyn Source> {
     let metrics = Metrics::default().channel(&ChannelRef { name: "".into(), id: channel });
     Arc::new(Service { api, channel, handle: Arc::default(), metrics: Arc::new(metrics) })
@@ -43,12 +43,12 @@ impl Service {
 #[async_trait]
 impl Source for Service {
     async fn poll(&self, offset: Option<Offset>, limit: u16) -> Result<Page, ApiError> {
-        // The board counts the poll as unanswered until this is dropped: at its end, or when it is cancelled.
+        // The board counts the poll as unanswered until `asked` is dropped. This happens when the poll ends or is cancelled.
         let asked = Arc::new(Instant::now());
         self.handle.board().poll_begins(&asked);
         let page = self.counted(Endpoint::Poll, self.api.poll(self.channel, offset, limit)).await;
         let page = page.inspect_err(|error| {
-            // The service did answer if only the memory for the answer was missing.
+            // `TooLong` means that the service did answer, but that the memory for the answer was missing.
             if !matches!(error, ApiError::TooLong { .. }) {
                 self.handle.board().not_answered(*asked);
             }

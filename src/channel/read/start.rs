@@ -1,6 +1,7 @@
-//! Determines where lanes begin: at their cursors. A lane without a cursor begins at its sink's position or, if the sink has
-//! none, at the `start` setting. A channel without any state is new only if no sink has events of the channel. Safe to cancel
-//! at any point: the next run finds the cursors that were recorded.
+//! Determines where each lane begins. A lane begins at its recorded cursor. A lane without a cursor begins at its sink's
+//! position. If the sink has no position either, the lane begins at the `start` setting. If the state does not know the
+//! channel at all, but other sinks have its events, the lowest position of these sinks is used instead of `start`. Safe to
+//! cancel at any point: the next run finds the cursors that were recorded.
 
 use std::sync::Arc;
 
@@ -18,8 +19,9 @@ use net::Chain;
 use proof::event::Offset;
 use sink::{LaneRef, Position, SinkError};
 
-/// Returns the cursors of all lanes, and starts the hub at the highest. A lane whose sink cannot report its position now has
-/// `None` and begins later. If no sink can, waits until the last lane's sink can.
+/// Returns the cursors of all lanes, and starts the hub at the highest cursor. If a sink cannot report its position now, its
+/// lane has `None` and begins later. If this applies to all sinks, waits until the sink of the last lane can report its
+/// position.
 pub(crate) async fn positions(
     shared: &RunContext,
     lanes: &[LaneSettings],
@@ -45,13 +47,14 @@ pub(crate) async fn positions(
     Ok(positions)
 }
 
-/// Returns a lane's cursor. A lane without a cursor begins at its sink's own position or, if it has none, at `start`.
+/// Returns the cursor at which a lane begins. Waits while the lane's sink does not answer.
 pub(crate) async fn position(shared: &RunContext, lane_settings: &LaneSettings) -> Result<Cursor, ChannelError> {
     let own = sink_position(shared, lane_settings).await;
     cursor(shared, lane_settings, own, None).await
 }
 
-/// Returns the recorded cursor or, without one, the sink's own position, the lowest position of the other sinks, or `start`.
+/// Returns the recorded cursor. If none is recorded, returns and records the first of these that exists: the sink's own
+/// position `own`, the lowest position of the sinks `lowest`, or the `start` setting.
 async fn cursor(
     shared: &RunContext,
     lane_settings: &LaneSettings,
@@ -64,21 +67,22 @@ async fn cursor(
     }
     let channel = &shared.channel.identity.name;
     let to = if let Some(own) = own {
-        warn!(%channel, %sink, position = own.through.map(Offset::get), "the state does not know this sink, but the sink has events of the channel: delivering the events above them");
+        warn!(%channel, %sink, position = own.through.map(Offset::get), "the state does not know this sink, but the sink has events of the channel: delivering the events above the sink's position");
         own
     } else if let Some(lowest) = lowest {
-        warn!(%channel, %sink, position = lowest.through.map(Offset::get), "the state does not know the channel, but another sink has its events: delivering the events above them");
+        warn!(%channel, %sink, position = lowest.through.map(Offset::get), "the state does not know the channel, but another sink has events of the channel: delivering the events above that sink's position");
         lowest
     } else {
         Cursor { through: shared.by_plan(start).await? }
     };
-    // The cursor was not reached by delivering, so it is set, and the sink adopts it as its position.
+    // The lane did not reach this cursor by delivering. The cursor is therefore recorded as set, and the sink adopts it as
+    // its position.
     shared.commit(vec![Change::SetCursor { sink: sink.clone(), to }]).await?;
     Ok(to)
 }
 
-/// Requests a sink's own position once. Returns `None` if the sink has no position, if it stores none, or if the lane's cursor
-/// is recorded.
+/// Requests a sink's own position once. Returns `None` if the sink has no position, stores no positions, or is local while
+/// instances share the state. Also returns `None` if the lane's cursor is recorded, because the position is not needed.
 async fn ask(shared: &RunContext, lane_settings: &LaneSettings) -> Result<Option<Cursor>, SinkError> {
     let is_known = shared.look(|ledger| ledger.cursor(&lane_settings.name).is_some());
     if is_known || shared.owned.leased.lease.is_shared() && lane_settings.sink.is_local() {

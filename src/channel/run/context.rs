@@ -1,4 +1,4 @@
-//! The state shared by the parts of a channel's run, and the read plan, which can change during the run.
+//! The state that all parts of a channel's run share. It includes the read plan, which can change during the run.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -27,9 +27,9 @@ pub(crate) struct RunContext {
     pub(crate) owned: Arc<LeasedChannel>,
     pub(crate) late: LateQueue,
     pub(crate) gaps: Arc<Gaps>,
-    /// The newest events that were read. Some of them may not be recorded yet.
+    /// The newest events that were read. Some of these events may not be recorded yet.
     pub(crate) read: Mutex<History>,
-    /// How many seconds the channel ran in earlier runs, according to the ledger.
+    /// The total time of the earlier runs in seconds, according to the ledger.
     asked_before: u64,
     began: Instant,
     pub(crate) hub: Arc<Hub>,
@@ -42,16 +42,16 @@ pub(crate) struct ReadPlan {
     pub(crate) channel: Arc<Channel>,
     pub(crate) settings: Arc<Settings>,
     pub(crate) source: Arc<dyn Source>,
-    /// The offsets of the rejected events that have been logged. Some events are read and rejected repeatedly, but each is
-    /// logged once.
+    /// The offsets of the rejected events that were logged. Some events are read and rejected repeatedly, but each of them is
+    /// logged only once.
     pub(crate) logged: Mutex<BTreeSet<Offset>>,
-    /// Cancelled when another plan replaces this one. A token wakes its waiters in order, but a `watch` channel wakes them
-    /// in random order, and a test history must repeat exactly.
+    /// Cancelled when another plan replaces this one. A token is used because it wakes its waiters in a fixed order, so that
+    /// a test history repeats exactly. A `watch` channel would wake them in a random order.
     pub(crate) over: CancellationToken,
 }
 
 impl RunContext {
-    /// Begins a run under `plan`, without lanes.
+    /// Creates the context of a run under `plan`, without lanes.
     pub(crate) fn new(channel: &Arc<Channel>, owned: &Arc<LeasedChannel>, plan: &Plan) -> Self {
         let gaps = Arc::<Gaps>::default();
         channel.handle.board().gaps = Arc::downgrade(&gaps);
@@ -72,8 +72,8 @@ impl RunContext {
         }
     }
 
-    /// Changes the ledger, and returns when the change is durable. Then queues the events that the change makes late. They are
-    /// also queued if the future is dropped, because a started commit is not undone.
+    /// Changes the ledger, and returns when the change is durable. Then queues the events that the change makes late. If the
+    /// future is dropped, these events are queued too, because a commit that has started is not undone.
     pub(crate) async fn commit(&self, changes: Vec<Change>) -> Result<(), ChannelError> {
         let _added = self.late.add_after(&changes);
         Ok(self.owned.leased.commit(Commit(changes)).await?)
@@ -83,13 +83,14 @@ impl RunContext {
         look(&self.owned.leased.ledger())
     }
 
-    /// Returns the seconds that the channel has run, over all of its runs. Unlike the time of day, this never jumps.
+    /// Returns the total time of all runs of the channel, in seconds. Unlike the time of day, this time never jumps.
     pub(crate) fn asked(&self) -> u64 {
         self.asked_before + self.began.elapsed().as_secs()
     }
 
-    /// Returns whether an event has waited for its proof as long as the plan allows. The wait begins at `asked_at`.
-    /// An event from a version 0.1 state has no such time, so its wait begins with this run.
+    /// Returns whether an event has waited for its proof as long as the plan allows. The wait begins at `asked_at`, in the
+    /// time of [`asked`](Self::asked). If an event comes from a state of version 0.1, its `asked_at` is unknown. Its wait
+    /// then begins with this run.
     pub(crate) fn is_timed_out(&self, read_plan: &ReadPlan, asked_at: Option<u64>) -> bool {
         let waited = self.asked().saturating_sub(asked_at.unwrap_or(self.asked_before));
         Duration::from_secs(waited) >= read_plan.settings.verification.proof_timeout
@@ -99,7 +100,8 @@ impl RunContext {
         lock(&self.read_plan).clone()
     }
 
-    /// Runs `work` with the current plan, and again if another plan replaces it before `work` ends.
+    /// Runs `work` with the current plan. If another plan replaces the plan before `work` ends, runs `work` again with the
+    /// new plan.
     pub(crate) async fn by_plan<T, F: Future<Output = T>>(&self, work: impl Fn(Arc<ReadPlan>) -> F) -> T {
         loop {
             let read_plan = self.read_plan();
@@ -111,7 +113,7 @@ impl RunContext {
         }
     }
 
-    /// Adopts a newer plan. If the plan changes how to read, each reading part restarts at its current position.
+    /// Adopts a newer plan. If the newer plan reads in another way, each part that reads restarts at its current position.
     pub(crate) fn follow(&self, newer: &Plan) {
         let older = self.read_plan();
         let reads_alike = Arc::ptr_eq(&newer.source, &older.source)

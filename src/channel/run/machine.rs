@@ -1,5 +1,5 @@
-//! The resources of the machine that the loop uses: the time of day, random waits, and processors for signatures. A trait
-//! provides them, so that tests can run the loop on a machine that they control.
+//! The resources of the machine that the loop uses: the time of day, random waits, and processors for signatures. They are
+//! the methods of a trait, so that tests can run the loop on a machine that they control.
 
 use std::fmt;
 use std::num::NonZero;
@@ -24,37 +24,39 @@ use net::tasks::lock;
 use proof::event::RawEvent;
 use proof::verify::Verifier;
 
-/// How many events a processor checks at a time. The maximum is low, so that a page is divided among the processors and no
-/// other channel waits long. The minimum exists because the signatures of one share are checked together, which is faster.
+/// The number of events in a share. A processor checks one share at a time. The maximum is low, so that a page is divided
+/// among the processors, and other channels do not wait long. The minimum exists because the signatures of a share are
+/// checked together, and this is slow for few signatures.
 const SHARE_SIZES: RangeInclusive<usize> = 50..=100;
 
-/// How much the priority of the checking threads is lowered (`nice`). The process's other threads deliver the checked events.
-/// With equal priority, they would read a database's answer and send the next rows only after a share is checked.
+/// How much the priority of the checking threads is lowered (`nice`). The other threads of the process deliver the checked
+/// events. With equal priority, a delivery to a database would often continue only after a share was checked.
 const NICENESS: i32 = 5;
 
 #[async_trait]
 pub(crate) trait Machine: Send + Sync + fmt::Debug {
-    /// Returns the time of day, to the millisecond. It goes back if the clock is set back.
+    /// Returns the time of day, to the millisecond. The returned time goes back if the clock is set back.
     fn time(&self) -> Timestamp;
 
-    /// Returns the same time in Unix seconds.
+    /// Returns the time of day in Unix seconds.
     fn now(&self) -> i64 {
         self.time().as_second()
     }
 
-    /// Returns when the process began. Polling slots are counted from this time.
+    /// Returns when the process began. The slots for polling are counted from this time.
     fn began(&self) -> Instant;
 
-    /// Returns growing waits with random jitter.
+    /// Returns the waits of a retry policy, which grow and have random jitter.
     fn retry(&self, policy: RetryPolicy) -> Retry {
         Retry::new(policy)
     }
 
-    /// Checks events outside the async threads. The results have the same order.
+    /// Checks events outside the async threads. The results have the order of the events.
     async fn check(&self, parameters: CheckParameters, events: Vec<RawEvent>) -> Vec<Checked>;
 }
 
-/// The threads that check events, one for each processor. All channels share them. Work is done in the order of its arrival.
+/// The threads that check events, one thread for each processor. All channels share the threads. Work is done in the order in
+/// which it arrives.
 #[derive(Debug)]
 pub struct Processors {
     threads: ThreadPool,
@@ -79,7 +81,7 @@ impl Processors {
         self.threads.current_num_threads()
     }
 
-    /// Runs work on a processor.
+    /// Runs work on one of the threads, and returns its result.
     ///
     /// # Panics
     /// If the work panics.
@@ -96,14 +98,16 @@ impl Processors {
         done.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// Waits until a thread has finished any work. This proves that the threads do not hang, even if the queue is long.
+    /// Waits until one of the threads has finished any work. This proves that not all threads hang, even if the queue is
+    /// long.
     pub async fn turn(self: &Arc<Self>) {
         let finished = self.finished.notified();
         tokio::select! { () = finished => {}, () = self.run(|| ()) => {} }
     }
 }
 
-/// Lowers the priority of this thread. If that is not permitted, the priority stays unchanged, and deliveries are slower.
+/// Lowers the priority of this thread. If the system does not permit this, the priority stays unchanged, and deliveries are
+/// slower.
 fn give_way() {
     if let Err(error) = setpriority_process(Some(gettid()), NICENESS) {
         debug!(%error, "priority of a verify thread not lowered");
@@ -114,7 +118,7 @@ fn give_way() {
 pub(crate) struct ThisMachine {
     began: Instant,
     processors: Arc<Processors>,
-    /// Prepares tables for signers while further events are checked.
+    /// The task that prepares tables for signers, while further events are checked.
     preparing: Mutex<JoinSet<()>>,
 }
 
@@ -123,8 +127,8 @@ impl ThisMachine {
         Self { began: Instant::now(), processors, preparing: Mutex::default() }
     }
 
-    /// Prepares the verifier if it wants to be prepared and no preparation is running. Panics if an earlier preparation has
-    /// panicked.
+    /// Starts the preparation of the verifier, if the verifier needs it and no preparation is running. Panics if an earlier
+    /// preparation has panicked.
     fn prepare(&self, verifier: &Arc<Verifier>) {
         let mut preparing = lock(&self.preparing);
         while let Some(prepared) = preparing.try_join_next() {

@@ -1,7 +1,7 @@
-//! Runs tasks that can be told to leave one by one: the channels of the process, and the lanes of a channel.
+//! Runs a set of tasks: the channels of the process, or the lanes of a channel. Each task can be told to leave on its own.
 //!
-//! A task that is told to leave has a grace period. After that it is dropped. If all tasks are told to stop, the grace period
-//! of the whole process applies instead, and the caller enforces it.
+//! A task that is told to leave has a grace period. If the task has not ended by then, it is dropped. If all tasks are told
+//! to stop, the grace period of the whole process applies instead. The caller enforces that period.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::ChannelError;
 
-/// A set of tasks, each with the object that it works on.
+/// A set of tasks, and the object that each task works on.
 pub struct Tasks<W> {
     set: JoinSet<Option<Result<(), ChannelError>>>,
     /// In spawn order.
@@ -21,7 +21,7 @@ pub struct Tasks<W> {
 
 /// A task that has not been joined.
 pub struct Task<W> {
-    /// The object that it works on.
+    /// The object that the task works on.
     pub on: W,
     /// Tells the task to leave.
     pub leave: CancellationToken,
@@ -33,14 +33,14 @@ impl<W> Tasks<W> {
         Self { set: JoinSet::new(), running: Vec::new(), stop }
     }
 
-    /// Spawns a task. The task must end when its token fires, and is dropped `grace` later.
+    /// Spawns a task. When its token fires, the task must end. It is dropped if it has not ended `grace` later.
     pub fn spawn<F>(&mut self, on: W, grace: Duration, work: impl FnOnce(CancellationToken) -> F)
     where
         F: Future<Output = Result<(), ChannelError>> + Send + 'static,
     {
         let task = Task { on, leave: self.stop.child_token() };
         let (leave, stop) = (task.leave.clone(), self.stop.clone());
-        // Boxed, because otherwise each enclosing future reserves its size again.
+        // The future is boxed, because otherwise each future around it reserves its size again.
         let work = Box::pin(work(leave.clone()));
         let expired = async move {
             leave.cancelled().await;
@@ -60,8 +60,8 @@ impl<W> Tasks<W> {
         self.running.iter().map(|(_, task)| task)
     }
 
-    /// Waits for the next task to end, and returns its result. A panic is an error. `None` as the result means that the
-    /// grace period was too short. Returns `None` if the set is empty.
+    /// Waits for the next task to end, and returns the task and its result. A panic is an error. The result is `None` if the
+    /// task was dropped after its grace period. Returns `None` if the set is empty.
     pub async fn next_ended(&mut self) -> Option<(Task<W>, Option<Result<(), ChannelError>>)> {
         let (id, ended) = match self.set.join_next_with_id().await? {
             Ok(ended) => ended,

@@ -39,7 +39,7 @@ struct TestSource {
     /// The number of events. Their offsets begin at 1.
     events: i64,
     handle: Arc<Handle>,
-    /// The highest offset returned for a request by offset.
+    /// The highest offset that was returned for a request by offset.
     read_through: AtomicI64,
 }
 
@@ -79,7 +79,7 @@ fn notice(offset: i64) -> RawEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Receives {
     Everything,
-    /// It never answers an offer.
+    /// The sink never answers an offer.
     Nothing,
 }
 
@@ -121,7 +121,8 @@ impl Gate for OpenGate {
     async fn after(&self, _: &[(Lease, Effects)]) {}
 }
 
-/// A machine that checks events inline: the paused clock advances when every task waits, and does not notice other threads.
+/// A machine that checks events inline. With other threads, the paused clock would advance while a thread works, because all
+/// tasks wait.
 #[derive(Debug)]
 struct TestMachine {
     began: Instant,
@@ -202,7 +203,7 @@ async fn the_newest_offset_is_known_although_no_page_shows_it() {
     }
 }
 
-/// Runs a channel that ends only when it is stopped.
+/// Runs a channel for some time. The channel must not end by itself.
 async fn run_for(channel: &Arc<Channel>, time: Duration, stop: &CancellationToken) {
     tokio::select! {
         () = sleep(time) => {}
@@ -216,8 +217,9 @@ async fn at_most_two_ranges_are_read_ahead() {
     let source = Arc::new(TestSource { events: 1000, handle, read_through: AtomicI64::default() });
     let channel = channel_from(&source, Arc::new(Receives::Nothing));
     run_for(&channel, Duration::from_secs(600), &CancellationToken::new()).await;
-    // A page contains ten events. After the first page, one of them is already known. One page is at the sink, others are
-    // prepared or in its queue, one waits for the queue, and two are read ahead.
+    // A page contains ten events. In every page after the first, one of these events is already known. One page is at the
+    // sink, several pages are prepared or in the lane's queue, one page waits for room in the queue, and two pages are read
+    // ahead.
     let pages = 1 + i64::try_from(MAX_JOINED + QUEUE_BATCHES).unwrap() + 1 + 2;
     assert_eq!(source.read_through.load(Relaxed), 10 + 9 * (pages - 1));
 }

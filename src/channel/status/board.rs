@@ -28,35 +28,36 @@ use proof::event::Offset;
 use proof::verify::Address;
 use record::ChannelRef;
 
-/// A poll counts as hanging only if it takes longer than this, even if the idle wait is shorter.
+/// A poll that takes at most this long never counts as hanging, even if the idle wait is shorter.
 const HANGS: Duration = Duration::from_secs(5);
 
 /// One channel's status board.
 #[derive(Debug, Default)]
 pub struct Board {
-    /// The ledger of the channel's last owner in this process, for reading only. `None` before the first owner.
+    /// The channel's ledger, only for reading. The field keeps the ledger after a run ends, unless instances share the state.
+    /// `None` before the first run.
     pub ledger: Option<Arc<Mutex<Ledger>>>,
     /// The channel's last hour.
     pub hour: Hour,
     /// The channel's late deliveries.
     pub late: LateDeliveries,
-    /// The status, without the fields that are read from the ledger on request: see [`Board::status`].
+    /// The status without the fields that [`Board::status`] fills in when it is called.
     pub(crate) status: ChannelStatus,
     pub(crate) newest: Newest,
     pub(crate) gaps: Weak<Gaps>,
     /// The comparisons of the service's history with the sinks.
     pub comparisons: Comparisons,
-    /// The current plan's requirements for the channel's events.
+    /// The `expect` lists of the current plan.
     pub(crate) expect: Arc<Expect>,
     /// When the service last answered a poll.
     answered: Option<Instant>,
-    /// Since when polls have failed. `None` if the last answer was usable.
+    /// The start of the current silence of the service. `None` if the last poll was answered.
     unanswered: Option<Instant>,
-    /// The channel stays ready if the service is silent for at most this time.
+    /// How long the service may be silent before the silence is reported.
     may_be_silent: Duration,
-    /// The last answer to a poll for the latest events was empty, although it reported more events.
+    /// Whether the last answer to a poll for the latest events was empty, although it reported more events.
     latest_is_empty: bool,
-    /// When each poll without an answer was sent. The polls own these times.
+    /// When each poll in progress was sent. The polls own these times.
     asked: Vec<Weak<Instant>>,
     memory: Arc<ChannelMemory>,
     pub(crate) lanes: BTreeMap<Arc<str>, LaneBoard>,
@@ -77,7 +78,7 @@ impl Board {
         Self { memory, ..Self::default() }
     }
 
-    /// Returns the channel's current status, with the lanes of these sinks. The durable fields come from the ledger.
+    /// Returns the channel's current status, with the lanes of these sinks. The durable facts are read from `ledger`.
     pub fn status(&self, channel: &ChannelRef, sinks: &[Arc<str>], pauses: &Pauses, ledger: &Ledger) -> ChannelStatus {
         let mut status = self.status.clone();
         if status.activity == Activity::Stopped && pauses.paused.channel.is_some() {
@@ -120,21 +121,22 @@ impl Board {
         sinks.iter().map(|sink| distance(newest, through(sink))).max()
     }
 
-    /// Returns the newest offset. After the service's first answer, it is at least the highest cursor.
+    /// Returns the newest offset, or the highest cursor if it is higher. Returns `None` before the first answer of the
+    /// service.
     fn reaches(&self, sinks: &[Arc<str>], ledger: &Ledger) -> Option<Offset> {
         let highest = sinks.iter().filter_map(|sink| ledger.cursor(sink)?.through).max();
         self.status.last_poll.and(self.newest.offset().max(highest))
     }
 
-    /// Returns how long the service has not answered a poll, if that is longer than three idle waits and a retry.
+    /// Returns how long the service has not answered a poll. Returns `None` while this is not longer than `may_be_silent`.
     fn silence(&self) -> Option<Duration> {
         let hanging = self.asked.iter().filter_map(Weak::upgrade).min().filter(|asked| asked.elapsed() > HANGS);
         let hangs_since = hanging.map(|asked| self.silent_since(*asked));
         self.unanswered.or(hangs_since).map(|since| since.elapsed()).filter(|silence| *silence > self.may_be_silent)
     }
 
-    /// Returns the start of the silence for a poll sent at `asked`. Normally this is `asked`. If another poll was
-    /// answered later, or the channel waited for memory until later, it is that time.
+    /// Returns the start of the service's silence, for an unanswered poll that was sent at `asked`. Normally this is `asked`.
+    /// It is later if another poll was answered later, or if the channel waited for memory until later.
     fn silent_since(&self, asked: Instant) -> Instant {
         [self.answered, self.memory.waited_until()].into_iter().flatten().fold(asked, Instant::max)
     }
@@ -145,7 +147,8 @@ impl Board {
         }
     }
 
-    /// Adopts the signers and the `expect` lists of these settings. Keeps the known times of the signers' signatures.
+    /// Adopts the signers and the `expect` lists of these settings. A signer that was known before keeps the time of its last
+    /// signature.
     pub(crate) fn begin_plan(&mut self, settings: &Settings) {
         self.status.rejected_in_a_row = 0;
         self.expect = settings.verification.expect.clone();
@@ -185,9 +188,10 @@ impl Board {
         (self.answered, self.unanswered) = (Some(Instant::now()), None);
     }
 
-    /// Counts consecutive useless answers: `has_more` is set, but the page has no new event. An empty page alone proves
-    /// nothing, because older events can exist. But a poll without an offset returns at least one event if the
-    /// channel has any, and a poll with an offset must not return events below that offset.
+    /// Counts consecutive useless answers: `has_more` is set, but the page brings no progress. Two cases count. First, the
+    /// page contains no new event, but an event below the requested offset. Second, the page is empty, and the last page for
+    /// the latest events was empty too. A poll for the latest events must return an event if the channel has one. An empty
+    /// page alone proves nothing, because `has_more` can refer to older events.
     fn note_progress(&mut self, from: Option<Offset>, page: &Page) {
         let (highest, lowest) = (page.events.first(), page.events.last());
         let known = self.lanes.values().map(|lane| lane.status.cursor).max().flatten().max(self.newest.offset());
@@ -215,7 +219,8 @@ impl Board {
         }
     }
 
-    /// Records whether the service's newest event is below the offset `read` that was already read.
+    /// Records whether the service's newest event is below the events that were already read. If it is, `read` is the last
+    /// offset that was read.
     pub(crate) fn went_back(&mut self, read: Option<Offset>) {
         if let Some(read) = read.filter(|_| self.status.newest_below.is_none()) {
             let channel = &self.status.channel;
@@ -233,8 +238,8 @@ impl Board {
         self.unanswered = self.unanswered.or(Some(self.silent_since(asked)));
     }
 
-    /// Returns the slowest lane's progress, if the lane advances and its next event has been known for at least
-    /// `since`.
+    /// Returns the progress of the slowest lane. Returns `None` if the lane does not advance, or if its next event has been
+    /// known for less than `since`.
     pub fn progress(&self, since: Duration) -> Option<Progress> {
         let (newest, slowest) = (self.newest.offset()?, self.lanes.values().min_by_key(|lane| lane.status.cursor)?);
         let cursor = slowest.status.cursor?;
@@ -321,7 +326,7 @@ impl Board {
         self.lanes.insert(sink.clone(), LaneBoard { status, waiting: Some(waiting), pace, ..LaneBoard::default() });
     }
 
-    /// Records that a lane offers an event to its sink. `time` is the event's time in Unix seconds.
+    /// Records that a lane offers events to its sink. `time` is the time of the first event, in Unix seconds.
     pub(crate) fn lane_offers(&mut self, sink: &Arc<str>, time: Option<i64>) {
         self.lane(sink).offers = time.and_then(|time| Timestamp::from_second(time).ok());
     }

@@ -1,9 +1,9 @@
-//! The condition of a channel or a lane: one word for people, and whether they have to act.
+//! The condition of a channel or a lane: a short name for people, and whether an operator must act.
 
 use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantArray};
 
-/// The condition of a channel or a lane. The best is first: of several conditions the greatest is the worst.
+/// The condition of a channel or a lane. The variants are in order from the best to the worst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[derive(IntoStaticStr, VariantArray)]
@@ -17,21 +17,21 @@ pub enum Condition {
     SinkPaused,
     /// An operator has paused the channel.
     Paused,
-    /// It needs more than a moment to catch up.
+    /// The channel or lane needs more than a moment to catch up.
     Behind,
-    /// It waits for memory.
+    /// The channel or lane waits for memory.
     AwaitingMemory,
     /// In strict ordering, later events wait for the proof of one event.
     AwaitingProof,
     /// The service gave no usable answer, and the request is repeated.
     Waiting,
-    /// The sink refuses, and the events are offered again.
+    /// The sink refuses events, and they are offered again.
     SinkRetrying,
-    /// Not ready, for a reason without a condition of its own.
+    /// The channel or lane is not ready, for a reason that has no condition of its own.
     NotReady,
     /// The lane does not run.
     SinkStopped,
-    /// The sink refuses, and an operator must act.
+    /// The sink refuses events, and an operator must act.
     SinkBlocked,
     /// The channel cannot be read, and an operator must act.
     Blocked,
@@ -39,7 +39,7 @@ pub enum Condition {
     TooManyPending,
     /// The quarantine is full.
     QuarantineFull,
-    /// It cannot be determined whether a range is complete.
+    /// The channel cannot determine whether a range is complete.
     InDoubt,
     /// The channel does not exist, or is archived.
     Gone,
@@ -48,16 +48,16 @@ pub enum Condition {
     Stopped,
 }
 
-/// The level of a condition, for colors, filters and counts. The best is first.
+/// The level of a condition, for colors, filters and counts. The variants are in order from the best to the worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// Everything works.
     Good,
-    /// An operator has paused it, or another instance runs it.
+    /// An operator has paused the channel or sink, or another instance runs the channel.
     Aside,
-    /// It makes progress, but needs more than a moment to catch up.
+    /// The channel or lane makes progress, but needs more than a moment to catch up.
     Behind,
-    /// A problem that is expected to resolve without an operator.
+    /// A problem that is expected to end without an operator's help.
     Passing,
     /// An operator must act.
     NeedsAction,
@@ -74,7 +74,7 @@ impl Condition {
         self.name().trim_start_matches("sink ").to_owned()
     }
 
-    /// Returns its level.
+    /// Returns the level of this condition.
     pub fn level(self) -> Level {
         match self {
             Self::Ok => Level::Good,

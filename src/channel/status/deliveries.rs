@@ -2,9 +2,10 @@
 //!
 //! # Invariants
 //!
-//! * **Kept only while watched:** for [`WATCHED`] after the last request. At other times, a delivery only takes one lock.
+//! * **Kept only while watched.** Deliveries are kept for [`WATCHED`] after the last request of a reader. At other times, a
+//!   delivery costs only one lock.
 //! * **Bounded** by [`MAX_EVENTS`] and [`MAX_BYTES`]. Each reader learns how many older deliveries it missed.
-//! * **No lane waits.** Kept records are copies, so that they do not keep a page in memory.
+//! * **No lane waits** for a reader. The kept records are copies, so that they do not keep whole pages in memory.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -24,10 +25,11 @@ const WATCHED: Duration = Duration::from_secs(10);
 /// The maximum number of deliveries kept.
 const MAX_EVENTS: usize = 2_000;
 
-/// The maximum bytes of records kept. A single record above this limit is not kept, and counts as missed.
+/// The maximum bytes of records kept. A single record above this limit is not kept. Its delivery counts as missed.
 const MAX_BYTES: usize = 4 << 20;
 
-/// The late deliveries that are kept for each channel, because the ledger forgets late events when they are settled.
+/// The maximum number of late deliveries that are kept for each channel. They are kept because the ledger removes a late
+/// event when it is settled.
 const KEPT: usize = 64;
 
 /// The latest deliveries of all channels.
@@ -43,7 +45,7 @@ struct RecentDeliveries {
     looked_at: Option<Instant>,
     deliveries: VecDeque<DeliveredEvent>,
     next: u64,
-    /// One copy of each kept record. Deliveries of the same event to several sinks share it.
+    /// One copy of each kept record. The deliveries of one event to several sinks share the copy.
     records: HashMap<(ChannelId, Offset), Arc<Record>>,
     bytes: usize,
 }
@@ -51,35 +53,35 @@ struct RecentDeliveries {
 /// An event that was delivered to a sink.
 #[derive(Clone, Debug)]
 pub struct DeliveredEvent {
-    /// The number of this delivery, counted over the process.
+    /// The number of this delivery among all deliveries of the process.
     pub number: u64,
     /// The sink.
     pub sink: Arc<str>,
     /// Whether this is the first kept delivery of the event.
     pub is_first: bool,
-    /// Whether it is a late delivery: the sink had accepted later events before.
+    /// Whether this is a late delivery: the cursor had already passed the event.
     pub is_late: bool,
     /// The event.
     pub record: Arc<Record>,
 }
 
-/// Deliveries in ascending order, and the start of the next request.
+/// Deliveries in ascending order of their numbers, and the number with which the next request begins.
 #[derive(Debug)]
 pub struct DeliveryPage {
     /// The deliveries.
     pub deliveries: Vec<DeliveredEvent>,
-    /// The number of requested deliveries that were not kept.
+    /// The number of deliveries that were requested but not kept.
     pub missed: u64,
-    /// The number of the next delivery.
+    /// The number with which the next request begins.
     pub next: u64,
 }
 
 impl DeliveryTail {
-    /// Keeps copies of deliveries, if a reader requested them recently.
+    /// Keeps copies of deliveries, if a reader requested deliveries recently.
     pub(crate) fn note<'a>(&self, sink: &Arc<str>, taken: impl Iterator<Item = (&'a Message, bool)>) {
         let mut kept = lock(&self.kept);
         if kept.looked_at.is_none_or(|at| at.elapsed() >= WATCHED) {
-            // The numbering continues.
+            // The numbers of later deliveries continue from here.
             *kept = RecentDeliveries { next: kept.next, ..RecentDeliveries::default() };
             return;
         }
@@ -89,15 +91,15 @@ impl DeliveryTail {
         self.next.send_replace(kept.next);
     }
 
-    /// Returns at most `limit` deliveries, beginning with the number `from`. Without a number, returns only the number at
-    /// which to begin. Deliveries are kept from now on, for ten seconds.
+    /// Returns at most `limit` deliveries, beginning with the number `from`. If `from` is `None`, returns only the number of
+    /// the next delivery. After this call, deliveries are kept for ten seconds.
     pub fn look(&self, from: Option<u64>, limit: usize) -> DeliveryPage {
         let mut kept = lock(&self.kept);
         kept.looked_at = Some(Instant::now());
         kept.from(from, limit)
     }
 
-    /// Waits until a delivery has this number or a higher one, but at most for `wait`.
+    /// Waits until a delivery has this number or a higher number, but for at most `wait`.
     pub async fn reaches(&self, number: u64, wait: Duration) {
         let mut next = self.next.subscribe();
         let _ = tokio::time::timeout(wait, next.wait_for(|next| *next > number)).await;
@@ -156,7 +158,7 @@ pub struct LateDelivery {
     pub is_asked_for: bool,
 }
 
-/// The newest late deliveries of a channel in this process. The newest is the last.
+/// The latest late deliveries of a channel in this process, the newest last.
 #[derive(Debug, Default)]
 pub struct LateDeliveries(VecDeque<LateDelivery>);
 

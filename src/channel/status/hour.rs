@@ -2,9 +2,9 @@
 //!
 //! # Invariants
 //!
-//! * **Bounded.** At most [`SAMPLES`] samples are kept. They use at most 2 KiB per channel.
-//! * **A gap is not a zero.** If two samples are further apart than [`GAP`], because another instance ran the channel
-//!   or the machine slept, nothing is reported for that time.
+//! * **Bounded.** At most [`SAMPLES`] samples are kept per channel. They use at most 2 KiB.
+//! * **A gap is not a zero.** Two samples can be further apart than [`GAP`], because another instance ran the channel or the
+//!   machine slept. Nothing is reported for the time between such samples.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub const HOUR: i64 = 60 * MINUTE;
 /// Two samples that are further apart than this, in seconds, have a gap between them.
 pub const GAP: i64 = 150;
 
-/// One sample per minute, and the sample at which the hour begins.
+/// The number of samples in an hour: one per minute, and the sample at which the hour begins.
 const SAMPLES: usize = 61;
 
 const _: () = assert!(SAMPLES.next_power_of_two() * size_of::<Sample>() <= 2_048, "2 KiB a channel");
@@ -50,13 +50,13 @@ pub struct Sample {
 #[derive(Clone, Copy, Debug, Default)]
 struct DeliverySums {
     events: u64,
-    /// The events whose read time is known. `waited` is the sum of their delivery times, in seconds.
+    /// The number of events whose read time is known. `waited` is the sum of the delivery times of these events, in seconds.
     timed: u64,
     waited: f64,
 }
 
 impl Hour {
-    /// Records that a sink accepted `events` events, `waited` after they were read.
+    /// Records that a sink accepted `events` events. `waited` is the time from reading them to their delivery.
     pub(crate) fn took(&mut self, events: usize, waited: Option<Duration>) {
         let events = events as u64;
         self.taken.events += events;
@@ -86,7 +86,7 @@ impl Hour {
         self.samples.iter().filter(move |sample| (now - HOUR..=now).contains(&sample.at)).copied()
     }
 
-    /// Builds a sample for this moment, without storing it.
+    /// Returns a sample for this moment, without storing it.
     pub fn sample(&self, now: i64, lag: Option<u64>) -> Sample {
         let since = self.samples.back().map(|last| now - last.at).filter(|seconds| (1..=GAP).contains(seconds));
         let DeliverySums { events, timed, waited } = self.taken;

@@ -1,10 +1,10 @@
-//! Tracks the newest offset that the service shows for a channel, and when each growth step became known.
+//! Tracks the newest offset that the service shows for a channel, and the times at which it increased.
 //!
 //! # Invariants
 //!
-//! * **An unconfirmed offset counts briefly.** It counts from the page that shows it until the service does not confirm its
-//!   event. After that it never counts again.
-//! * **An offset that is no longer shown is forgotten** after everything that the service shows has been read.
+//! * **An unconfirmed offset counts briefly.** An offset counts as soon as a page shows it. If the service then does not
+//!   confirm the event at this offset, the offset never counts again.
+//! * **An offset that the service no longer shows is forgotten** when everything that the service shows was read.
 //! * **Bounded** by [`MAX_MARKS`] and [`MAX_UNCONFIRMED`].
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,10 +13,10 @@ use jiff::Timestamp;
 
 use proof::event::Offset;
 
-/// The number of growth steps that are remembered with their times.
+/// The maximum number of increases that are remembered with their times.
 const MAX_MARKS: usize = 64;
 
-/// The number of unconfirmed offsets that are remembered.
+/// The maximum number of unconfirmed offsets that are remembered.
 const MAX_UNCONFIRMED: usize = 1_000;
 
 #[derive(Debug, Default)]
@@ -26,7 +26,8 @@ pub(crate) struct Newest {
     /// The highest offset whose event was confirmed.
     placed: Option<Offset>,
     unconfirmed: BTreeSet<Offset>,
-    /// Offsets that some lane has not processed, each with the latest possible time at which it became known.
+    /// Offsets that some lane has not processed. The time of each entry is when the first event above the previous entry
+    /// became known.
     marks: BTreeMap<Offset, Timestamp>,
 }
 
@@ -36,12 +37,12 @@ impl Newest {
         self.shown.max(self.placed)
     }
 
-    /// Returns when the first known event above `cursor` became known, or `None` if no event above it is known.
+    /// Returns when the first known event above `cursor` became known. Returns `None` if no event above `cursor` is known.
     pub(crate) fn since(&self, cursor: Option<Offset>) -> Option<Timestamp> {
         self.marks.iter().find(|(offset, _)| Some(**offset) > cursor).map(|(_, since)| *since)
     }
 
-    /// Records the offsets of a page, in descending order.
+    /// Records the offsets of a page. They must be in descending order.
     pub(crate) fn shown(&mut self, offsets: impl IntoIterator<Item = Offset>, now: Timestamp) {
         let highest = offsets.into_iter().find(|offset| !self.unconfirmed.contains(offset));
         self.shown = self.shown.max(highest);
@@ -63,7 +64,7 @@ impl Newest {
         }
     }
 
-    /// Records that everything the service shows has been read.
+    /// Records that every event that the service shows was read.
     pub(crate) fn nothing_above(&mut self) {
         self.shown = None;
         let highest = self.offset();
@@ -81,7 +82,7 @@ impl Newest {
             return;
         }
         if self.marks.len() >= MAX_MARKS {
-            // Merge pairs, and keep the earlier time of each pair. The time of the oldest mark stays exact.
+            // Merge each pair of marks into one mark with the earlier time. The time of the oldest mark stays exact.
             let marks: Vec<_> = std::mem::take(&mut self.marks).into_iter().collect();
             self.marks = marks.chunks(2).map(|pair| (pair[pair.len() - 1].0, pair[0].1)).collect();
         }

@@ -1,5 +1,5 @@
-//! Measures the rate of a lane, estimates the remaining time, and formats both for display. Keeps at most one sample
-//! per second. Of the samples older than [`WINDOW`], only the newest is kept.
+//! Measures the rate of a lane, estimates the remaining time, and formats both for display. At most one sample per second is
+//! kept. Of the samples older than [`WINDOW`], only the newest is kept.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use proof::event::Offset;
 
-/// The rate is averaged over this window. With a shorter window, a single page would look like a burst. With a longer
-/// window, a stop would be visible too late.
+/// The rate is averaged over this window. With a shorter window, a single page would look like a burst. With a longer window,
+/// the rate would reach zero too late after a stop.
 const WINDOW: Duration = Duration::from_secs(15);
 
 /// The minimum interval between two samples.
@@ -28,7 +28,8 @@ impl Pace {
         }
     }
 
-    /// Returns the rate in offsets per second at the current position, or `None` if no earlier sample can be compared.
+    /// Returns the rate in offsets per second, for a lane that is now at `position`. Returns `None` if no earlier sample can
+    /// be compared with this position.
     pub(crate) fn per_second(&self, position: Offset, now: Instant) -> Option<f64> {
         let (since, before) = self.within(now)?;
         let seconds = now.saturating_duration_since(since).as_secs_f64();
@@ -41,9 +42,10 @@ impl Pace {
         Some((gone / seconds * 10.0).round() / 10.0)
     }
 
-    /// Returns the sample to compare with. Normally this is the oldest sample in the window. If that is less than
-    /// [`SAMPLE`] old, it is the newest sample from before the window, if one exists. If the window has no sample,
-    /// it is the position of that older sample, dated to the start of the window.
+    /// Returns the sample to compare with. Normally this is the oldest sample in the window. Two other cases use the newest
+    /// sample from before the window. If the oldest sample in the window is younger than [`SAMPLE`], the older sample is
+    /// returned instead, if it exists. If the window has no sample, the position of the older sample is returned with the
+    /// time of the window's start.
     fn within(&self, now: Instant) -> Option<(Instant, Offset)> {
         let age = |(at, _): &(Instant, Offset)| now.saturating_duration_since(*at);
         let before = self.samples.iter().rev().find(|sample| age(sample) > WINDOW);
@@ -54,7 +56,7 @@ impl Pace {
         }
     }
 
-    /// Removes the samples that are older than the window, except the newest of them.
+    /// Removes the samples that are older than the window, except the newest of these samples.
     fn forget(&mut self, now: Instant) {
         while self.samples.get(1).is_some_and(|(at, _)| now.saturating_duration_since(*at) > WINDOW) {
             self.samples.pop_front();
@@ -62,7 +64,7 @@ impl Pace {
     }
 }
 
-/// Returns the seconds, rounded up, that `offsets` take at this rate. Returns `None` if the rate is zero.
+/// Returns the number of seconds, rounded up, that `offsets` offsets take at this rate. Returns `None` if the rate is zero.
 pub(crate) fn seconds_left(offsets: u64, per_second: f64) -> Option<u64> {
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     let seconds = offsets as f64 / per_second;
@@ -121,7 +123,7 @@ impl fmt::Display for Progress {
     }
 }
 
-/// Formats a rate: `4,400/s`, with one decimal if it is below ten.
+/// Formats a rate: `4,400/s`. A rate below ten has one decimal.
 pub fn rate(per_second: f64) -> String {
     if per_second < 10.0 {
         return format!("{per_second:.1}/s");
@@ -131,7 +133,7 @@ pub fn rate(per_second: f64) -> String {
     format!("{}/s", grouped(whole))
 }
 
-/// Formats a number with a comma between its thousands.
+/// Formats a number with a comma between groups of three digits.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();

@@ -17,10 +17,10 @@ use net::retry::Retry;
 use sink::SinkError;
 use telemetry::trace::TraceId;
 
-/// If a transient error occurs this many times in a row, it needs an operator's attention.
+/// A transient error needs an operator's attention if it occurs this many times in a row.
 const MANY_TIMES: u32 = 20;
 
-/// The connection of one part to the board.
+/// The connection of one part of the loop to the status board.
 #[derive(Clone, Debug)]
 pub(crate) struct StatusReporter {
     pub(crate) handle: Arc<Handle>,
@@ -31,7 +31,7 @@ pub(crate) struct StatusReporter {
 pub(crate) enum LoopPart {
     /// The intake for all lanes that keep up.
     Channel,
-    /// The intake of a lane that has fallen behind, identified by its sink.
+    /// The intake of a lane that has fallen behind. The lane is identified by the name of its sink.
     Lane(Arc<str>),
     /// The requests for late proofs.
     Late,
@@ -47,7 +47,7 @@ impl StatusReporter {
         }
     }
 
-    /// Returns whether the part reads events for the first time, and not again for a lane that is behind.
+    /// Returns whether the part reads events for the first time. A lane that is behind reads events again.
     pub(crate) fn reads_first(&self) -> bool {
         matches!(self.part, LoopPart::Channel)
     }
@@ -64,14 +64,15 @@ pub(crate) struct ErrorReporter {
 }
 
 impl ErrorReporter {
-    /// `trace` is the trace id of the batch in progress.
+    /// Creates a reporter without errors. `trace` is the trace id of the batch in progress.
     pub(crate) fn new(read_plan: &ReadPlan, reporter: &StatusReporter, trace: Option<TraceId>) -> Self {
         let ReadPlan { channel, settings, .. } = read_plan;
         let retry = channel.parts.machine.retry(settings.retry);
         Self { channel: channel.identity.name.clone(), reporter: reporter.clone(), trace, retry, last: None }
     }
 
-    /// Logs an error, reports it in the status, and waits before the next attempt. `doing` names the failed action.
+    /// Logs an error, reports it in the status, and waits until the next attempt is due. `doing` names the action that
+    /// failed.
     pub(crate) async fn wait_out(&mut self, doing: &'static str, error: impl Into<ReadError>) {
         let error = error.into();
         let asked = match &error {
@@ -102,17 +103,17 @@ impl ErrorReporter {
         };
         self.reporter.report(activity);
         if times == MANY_TIMES && error.heals() {
-            error!(%channel, trace_id, doing, kind, wait_ms, error = %chain, "has failed many times in a row: an operator must look; retrying");
+            error!(%channel, trace_id, doing, kind, wait_ms, error = %chain, "failed many times in a row: an operator must find the cause; retrying");
         } else if times > 1 {
             debug!(%channel, trace_id, doing, kind, wait_ms, error = %chain, "still failing");
         } else if error.heals() {
-            warn!(%channel, trace_id, doing, kind, wait_ms, error = %chain, "failed: retrying; logged once until it changes");
+            warn!(%channel, trace_id, doing, kind, wait_ms, error = %chain, "failed: retrying; not logged again while the kind of error stays the same");
         } else {
             error!(%channel, trace_id, doing, kind, wait_ms, error = %chain, "failed: an operator must act; retrying");
         }
     }
 
-    /// Resets the retry wait. If errors occurred before, logs that the part works again.
+    /// Records a success, and resets the retry wait. If an error was reported before, logs that the part works again.
     pub(crate) fn over(&mut self) {
         self.retry.reset();
         if let Some(Problem { kind, .. }) = self.last.take() {
@@ -122,7 +123,7 @@ impl ErrorReporter {
     }
 }
 
-/// Reports on the board that a lane's sink has refused events this many times in a row. Returns the reported problem.
+/// Reports on the board that a lane's sink has refused events `times` times in a row. Returns the reported problem.
 pub(crate) fn report_refusal(handle: &Handle, sink: &Arc<str>, error: &SinkError, times: u32) -> Problem {
     let (kind, message) = (error.kind().to_owned(), Chain(error).to_string());
     let needs_attention = error.needs_attention() || times >= MANY_TIMES;
@@ -132,7 +133,7 @@ pub(crate) fn report_refusal(handle: &Handle, sink: &Arc<str>, error: &SinkError
     shown.insert(Problem { kind, message, since, times, needs_attention }).clone()
 }
 
-/// A run of a channel. When it is dropped, the board shows that the run has ended.
+/// A guard for a run of a channel. When the guard is dropped, the board shows that the run has ended.
 pub(crate) struct RunOnBoard<'a>(&'a Handle);
 
 impl<'a> RunOnBoard<'a> {

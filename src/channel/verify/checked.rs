@@ -1,4 +1,5 @@
-//! The expensive part of verification, which needs no other event: an event's verdict and its record.
+//! The expensive part of verification: finds the verdict on an event and builds the event's record. This needs no other
+//! event.
 
 use std::sync::Arc;
 
@@ -11,16 +12,16 @@ use proof::event::{EventKey, RawEvent};
 use proof::verify::{Proof, Unsigned, Verdict};
 use record::{Lines, Record};
 
-/// An event with its verdict and, if it may be delivered, its record. The record is made once for all sinks.
+/// An event with its verdict. If the event may be delivered, its record is included. The record is built once for all sinks.
 #[derive(Debug)]
 pub(crate) enum Checked {
     /// The raw event is included, so that the event can be read again by its id.
     Verified(RawEvent, Proof, Record),
-    /// Has no record if the configuration drops notices.
+    /// A notice. It has no record if the configuration drops notices.
     Unsigned(Unsigned, Option<Record>),
     Pending(RawEvent),
     Rejected(RawEvent, Rejection),
-    /// The event was rejected, and the service does not confirm that it exists at its offset.
+    /// The event was rejected, and the service did not confirm that it exists at its offset.
     Unconfirmed(RawEvent, Rejection),
 }
 
@@ -30,12 +31,12 @@ pub(crate) struct CheckParameters {
     pub(crate) settings: Arc<Settings>,
     /// When the events were first read.
     pub(crate) received: Timestamp,
-    /// The account that the records are charged to.
+    /// The memory account that the records are charged to.
     pub(crate) memory: Arc<ChannelMemory>,
 }
 
 impl Checked {
-    /// Checks consecutive events, and returns them in order. Blocks.
+    /// Checks consecutive events, and returns the results in the same order. Blocks the thread.
     pub(crate) fn all(parameters: &CheckParameters, events: Vec<RawEvent>) -> Vec<Self> {
         let CheckParameters { settings, received, memory } = parameters;
         let mut lines = Lines::of(events.len()).received(*received).counted_by(memory.clone());
@@ -59,7 +60,7 @@ impl Checked {
         }
     }
 
-    /// Checks the `expect` lists, and adds the record to the verdict.
+    /// Builds the record of an event, and checks a verified event against the `expect` lists.
     pub(crate) fn new(settings: &Settings, verdict: Verdict, lines: &mut Lines) -> Self {
         let Settings { channel, verification, .. } = settings;
         match verdict {

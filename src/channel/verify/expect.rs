@@ -1,13 +1,15 @@
-//! Checks that the signed content of an event belongs to its channel: `[channels.NAME.expect]`.
+//! Checks that the signed content of an event belongs to the channel that shows the event: `[channels.NAME.expect]`.
 //!
 //! The signatures cover an event's content and its workflow, but not the channel that shows the event. The signed content is
-//! therefore compared with the operator's `expect` lists, and with the channel's own id if the content names a channel.
+//! therefore compared with the operator's `expect` lists. If the content names a channel, this name is compared with the
+//! channel's id.
 //!
 //! # Invariants
 //!
-//! * **Values, not texts.** Hex is compared in any case and with or without `0x`, and a number without its leading zeros.
-//! * **A missing field is rejected.** If a list is set, an event whose signed content lacks that field is rejected too.
-//!   Otherwise, omitting the field would bypass the list.
+//! * **Values, not texts.** The comparison of hexadecimal values ignores upper and lower case and the prefix `0x`. The
+//!   comparison of numbers ignores leading zeros.
+//! * **A missing field is rejected.** If a list is set for a field, an event without this field in its signed content is
+//!   rejected. Otherwise an event could bypass the list by omitting the field.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -24,18 +26,20 @@ use proof::verify::{Address, Hash, Proof, Verified};
 #[cfg(test)]
 mod tests;
 
-/// The service's own name in signed content.
+/// The name by which signed content refers to CRE Connect itself, as the value of `service`.
 const SERVICE: &str = "_crec";
 
-/// The number of expected values in a message, and the number of characters of the value that was found.
+/// The maximum number of expected values in an error message.
 const SHOWN: usize = 4;
+
+/// The maximum number of characters of an event's value in an error message.
 const SHOWN_CHARACTERS: usize = 100;
 
-/// A field of a verified event that the signatures cover.
+/// A field that the signatures of a verified event cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum SignedField {
-    /// The workflow that made the report. Each watcher has one workflow.
+    /// The workflow that created the signed report. Each watcher has one workflow.
     WorkflowId,
     /// The chain, by its selector.
     ChainSelector,
@@ -47,14 +51,14 @@ pub enum SignedField {
     Name,
 }
 
-/// The values that a channel's verified events may contain. A field without a list allows every value.
+/// The values that the signed fields of a channel's events may have. A field without a list may have every value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expect(BTreeMap<SignedField, Vec<String>>);
 
 /// The reason why a verified event does not belong to the channel that shows it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotOfChannel {
-    /// A query's result names another channel.
+    /// The event is the result of a query, and it names another channel.
     #[error("the signed result is of channel {}, and not of {expected}", shown(found))]
     OtherChannel {
         /// The channel id in the result.
@@ -62,34 +66,35 @@ pub enum NotOfChannel {
         /// The channel that shows the event.
         expected: ChannelId,
     },
-    /// The event contains a value that is not on the channel's list.
+    /// The value of a signed field is not on the channel's list, or the field is missing.
     #[error("the signed data names {}, but `expect.{}` has {}", named(*.what, .found.as_deref()), <&str>::from(*.what), listed(.expected))]
     Unexpected {
         /// The field that the list belongs to.
         what: SignedField,
         /// The event's value, or `None` if the event lacks the field.
         found: Option<String>,
-        /// The list.
+        /// The values on the list.
         expected: Vec<String>,
     },
 }
 
-/// How strongly a channel claims a proof that another channel has shown too. The higher claim wins.
+/// How strongly a channel claims a proof that another channel has shown too. The variants are in ascending order, and the
+/// higher claim wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ProofExpectation {
-    /// The channel's lists exclude it.
+    /// The channel's lists exclude the event, or the event names another channel.
     Refused,
-    /// The channel has no lists.
+    /// The channel has no lists, so it accepts every event.
     Open,
-    /// The channel's lists include it.
+    /// The channel's lists include the event.
     Expected,
 }
 
 impl SignedField {
-    /// Returns the canonical form of a value, in which values are compared.
+    /// Returns a value in the canonical form. Values are compared in this form.
     ///
     /// # Errors
-    /// A description of the problem, if no event can have that value.
+    /// If no event can have this value. The error describes the problem.
     pub fn canonical(self, text: &str) -> Result<String, &'static str> {
         match self {
             Self::WorkflowId => match text.parse::<Hash>() {
@@ -130,7 +135,8 @@ impl Expect {
         self.0.iter().map(|(what, values)| (*what, &**values))
     }
 
-    /// Checks that a verified event belongs to this channel. `signed` is the JSON in its signed text, if the text is JSON.
+    /// Checks that a verified event belongs to this channel. `signed` is the JSON that the event's signed text contains, or
+    /// `None` if the text contains none.
     ///
     /// # Errors
     /// [`NotOfChannel`] if the event belongs to another channel or has an unexpected value.
@@ -150,7 +156,7 @@ impl Expect {
         Ok(())
     }
 
-    /// Like [`check`](Self::check), for an event whose signed text has not been decoded.
+    /// Like [`check`](Self::check), but decodes the signed text of the event first.
     ///
     /// # Errors
     /// [`NotOfChannel`] if the event belongs to another channel or has an unexpected value.
@@ -175,8 +181,8 @@ pub struct Names<'a> {
     content: OnceCell<Content<'a>>,
 }
 
-/// Borrowed as raw JSON, because most members are never read. If one of these members occurs twice, none of them is
-/// read.
+/// The members of the signed JSON, borrowed as raw JSON, because most of them are never read. If one of these members occurs
+/// twice, none of them is read.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Content<'a> {
@@ -206,12 +212,12 @@ struct Inner<'a> {
 }
 
 impl<'a> Names<'a> {
-    /// Creates the fields of an event with this proof and this signed JSON.
+    /// Creates a reader for the fields of an event with this proof and this signed JSON.
     pub fn of(proof: &'a Proof, signed: Option<&'a [u8]>) -> Self {
         Self { proof, signed, content: OnceCell::new() }
     }
 
-    /// Returns the canonical value of a field, or its text unchanged if it has no canonical form.
+    /// Returns the value of a field in its canonical form. A value without a canonical form is returned unchanged.
     pub fn get(&self, what: SignedField) -> Option<String> {
         let text = match what {
             SignedField::WorkflowId => return Some(self.proof.workflow_id.to_string()),
@@ -241,14 +247,14 @@ impl<'a> Names<'a> {
         self.content.get_or_init(|| read().unwrap_or_default())
     }
 
-    /// Returns the data that the service itself signed. This is a query's result.
+    /// Returns `data` if the content is from CRE Connect itself (see [`SERVICE`]). This data is the result of a query.
     fn result(&self) -> Option<&'a RawValue> {
         let Content { data, service, .. } = self.content();
         data.filter(|_| service.is_some_and(|service| text(service) == SERVICE))
     }
 }
 
-/// Returns the JSON in the signed text.
+/// Returns the JSON that the signed text of an event contains.
 pub fn decoded(verified: &Verified) -> Option<Box<RawValue>> {
     record::decode(verified.event().payload.signed.as_deref()?)
 }
@@ -257,7 +263,8 @@ fn inner(object: Option<&RawValue>) -> Option<Inner<'_>> {
     serde_json::from_str(object?.get()).ok()
 }
 
-/// Returns the text of a JSON string, or any other JSON value as written. A chain selector can be written either way.
+/// Returns the content of a JSON string. Returns any other JSON value as it is written: a chain selector can be a string or a
+/// number.
 fn text(value: &RawValue) -> Cow<'_, str> {
     #[derive(Deserialize)]
     #[serde(transparent)]

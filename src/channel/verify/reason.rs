@@ -1,7 +1,8 @@
-//! Every reason for which an event is rejected, and the facts about a rejection that are recorded.
+//! All reasons for rejecting an event, and the facts that are recorded about a rejection.
 //!
-//! The verifier defines its own reasons, see [`proof::verify::Reason`]. The channel adds the reasons that need more than the
-//! event's content: its offset, the time, the events read before, or the operator's lists. A ledger stores a reason's name.
+//! The verifier defines the reasons that follow from the event's content alone, see [`proof::verify::Reason`]. The channel
+//! adds the reasons that also need the event's offset, the time, the earlier events, or the operator's lists. A ledger stores
+//! the name of a reason.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use strum::VariantArray;
@@ -16,19 +17,20 @@ use proof::verify::{Hash, Proof, Reason, ReasonKind};
 pub enum RejectionReason {
     /// The verifier's reason.
     Proof(ReasonKind),
-    /// Its proof has not arrived in time.
+    /// The event's proof has not arrived in time.
     ProofTimeout,
-    /// Its proof can never arrive.
+    /// The event's proof can never arrive, because the event has no id by which to request it.
     PendingWithoutId,
     /// Another event of the channel had the same proof.
     DuplicateProof,
-    /// A [`DuplicateProof`](Self::DuplicateProof) in a state of format 1. No event is rejected for it any more.
+    /// The name of [`DuplicateProof`](Self::DuplicateProof) in a state of format 1. This version rejects no event for this
+    /// reason.
     Replayed,
     /// An event of another channel had the same proof.
     ProofOfChannel,
-    /// The offset had another event before, or the event had other content.
+    /// Another event, or other content of this event, was shown at the offset before.
     Contradiction,
-    /// A query's result names another channel.
+    /// The event is the result of a query, and it names another channel.
     OtherChannel,
     /// The signed content has a value that is not on the channel's list for this field.
     Unexpected(SignedField),
@@ -37,11 +39,11 @@ pub enum RejectionReason {
 /// How serious a rejection is. The least serious is first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RejectionSeverity {
-    /// The event has no proof, or its form is unknown.
+    /// The event has no proof, or the event is not in a known form.
     Unproved,
     /// The event has a proof that does not belong to this channel or to this offset.
     Misplaced,
-    /// The content or the signatures are wrong, or the content has changed: perhaps a forgery.
+    /// The content or the signatures are wrong, or the content has changed. The event may be a forgery.
     Suspect,
 }
 
@@ -67,7 +69,8 @@ impl RejectionReason {
         of_proof.chain(of_channel).chain(SignedField::VARIANTS.iter().copied().map(Self::Unexpected))
     }
 
-    /// Returns the reason with this name. Returns `None` if neither this version of the program nor an earlier one has it.
+    /// Returns the reason with this name. Returns `None` if neither this version of the program nor an earlier version has a
+    /// reason with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::all().find(|reason| reason.name() == name)
     }
@@ -91,7 +94,7 @@ impl RejectionReason {
         }
     }
 
-    /// Returns how serious it is.
+    /// Returns how serious a rejection for this reason is.
     pub fn severity(self) -> RejectionSeverity {
         match self {
             Self::Contradiction
@@ -117,7 +120,7 @@ impl RejectionReason {
         }
     }
 
-    /// Returns an explanation for operators. The runbook has the same text, and the remedy.
+    /// Returns an explanation for operators. The runbook has the same text, together with the remedy.
     pub fn explanation(self) -> &'static str {
         match self {
             Self::Proof(ReasonKind::TooFewSignatures) => "Too few of the configured signers signed it",
@@ -144,12 +147,12 @@ impl RejectionReason {
     }
 
     /// Returns whether an operator may verify the event again without naming this reason. A duplicate or a contradiction has
-    /// a valid proof, so delivering it can mean that a receiver acts twice on one event.
+    /// a valid proof. If it is delivered, a receiver may act twice on one event.
     pub fn may_retry_unnamed(self) -> bool {
         !matches!(self, Self::DuplicateProof | Self::Replayed | Self::Contradiction)
     }
 
-    /// Returns the configuration keys that may be wrong if no event is verified.
+    /// Returns what to check in the configuration if every event is rejected for this reason.
     pub fn what_to_check(self) -> &'static str {
         match self {
             Self::OtherChannel | Self::Unexpected(_) => {
@@ -183,9 +186,10 @@ impl From<Alarm> for RejectionReason {
 pub(crate) struct Rejection {
     pub(super) reason: RejectionReason,
     pub(super) detail: String,
-    /// The location at which its proof, or other content, was shown before.
+    /// The earlier location of the event's proof or, for a contradiction, the location at which other content was shown
+    /// before.
     pub(super) original: Option<EventLocation>,
-    /// The proof's digest, if another channel has shown the proof or may show it.
+    /// The proof's digest, if another channel has shown the proof or may show it later.
     pub(super) digest: Option<Hash>,
     /// The number of signatures by keys outside the signer set.
     pub(super) strangers: u32,
@@ -229,7 +233,7 @@ pub(crate) fn serialize<S: Serializer>(reason: &Option<RejectionReason>, seriali
     reason.map_or("", RejectionReason::name).serialize(serializer)
 }
 
-/// Reads a reason from its name. A name that this version does not know is `None`.
+/// Reads a reason from its name. Returns `None` for a name that this version does not know.
 pub(crate) fn deserialize<'de, D: Deserializer<'de>>(name: D) -> Result<Option<RejectionReason>, D::Error> {
     Ok(RejectionReason::from_name(&String::deserialize(name)?))
 }

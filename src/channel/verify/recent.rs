@@ -1,31 +1,33 @@
-//! Remembers recent events, to detect a proof that is shown again elsewhere, and a location whose content changes. A location
-//! is an offset in a channel.
+//! Remembers recent events, to detect two things: a proof that is shown again at another location, and a location at which
+//! other content is shown later. A location is an offset in a channel.
 //!
-//! The network signs a text and nothing else. The id, the offset and the channel of an event are only the service's claim
-//! (spec/wire.md, "The decoded content"). A valid proof can therefore be an old proof at a new location.
+//! The signatures cover only a text. The id, the offset and the channel of an event are not signed: the service only claims
+//! them (spec/wire.md, "The decoded content"). A valid proof can therefore be an old proof at a new location.
 //!
-//! * **Duplicate proof**: the same signed report and context under another offset or in another channel. The text does not
-//!   identify a proof: several events may legitimately have the same text with different reports.
-//! * **Contradiction**: other content at an offset whose event was read before. The content of a verified event is its id
-//!   and its signed text, so a new proof or an additional field in the record is no contradiction. The content of a notice
-//!   is its id, type, status and the members of its payload, in any order.
+//! * **Duplicate proof**: the same signed report and context, at another offset or in another channel. The text alone does
+//!   not identify a proof, because several events may legitimately have the same text with different reports.
+//! * **Contradiction**: other content at an offset whose event was read before. The content of a verified event is its id and
+//!   its signed text. A new proof, or an additional field outside the signed text, is therefore no contradiction. The content
+//!   of a notice is its id, type, status and the members of its payload, in any order.
 //!
 //! The event that was read first is the original, with two exceptions:
 //!
 //! * If one channel shows the same proof at two offsets, the event at the lower offset is the original, even if it was read
-//!   later: the reader may be behind, or the proof may have arrived late.
+//!   after the other event. This happens if its reader is behind, or if its proof arrived late.
 //! * A notice may become a verified event with the same id when its proof arrives.
 //!
-//! Between channels, the order of reading decides. An operator can decide otherwise with the [`expect`](super::expect) lists
-//! of both channels, if the lists show which channel the proof belongs to.
+//! If two channels show the same proof, the channel that was read first has the original. An operator can change this with
+//! the [`expect`](super::expect) lists of both channels, if the lists show which channel the proof belongs to.
 //!
 //! # Invariants
 //!
-//! * **Reading an event again raises no alarm,** whether for another lane, a restart, a second look or an operator's retry.
+//! * **Reading an event again raises no alarm.** Events are read again for another lane, after a restart, after a rejection,
+//!   or when an operator retries them.
 //! * **Only admitted events are remembered.** A forged event cannot cause the rejection of the genuine one.
-//! * **Bounded per channel.** [`PROOFS`] proofs and the same number of locations are shared among the channels. Each channel
-//!   keeps at least its last [`PROOFS_OF_A_CHANNEL`](ledger::PROOFS_OF_A_CHANNEL). At a start, delivered proofs are loaded
-//!   from the ledger, but locations are not.
+//! * **Bounded per channel.** In total, [`PROOFS`] proofs and the contents of [`PROOFS`] locations are remembered. The
+//!   channels share this room equally, but each channel has room for at least
+//!   [`PROOFS_OF_A_CHANNEL`](ledger::PROOFS_OF_A_CHANNEL). At a start, the delivered proofs are loaded from the ledger. The
+//!   contents are not.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -47,10 +49,11 @@ use proof::verify::{Hash as Hash256, Proof, Unsigned};
 #[cfg(test)]
 mod tests;
 
-/// The recent events of every channel of the process. They survive a reload of the configuration.
+/// The recent events of all channels of the process. They are kept when the configuration is reloaded.
 #[derive(Debug, Default)]
 pub struct RecentEvents {
-    /// Has new random keys in each process, so that an attacker cannot prepare contents with the same hash.
+    /// Hashes contents with random keys that are new in each process, so that an attacker cannot prepare two contents with
+    /// the same hash.
     prints: RandomState,
     index: Mutex<EventIndex>,
     /// The number of channels that share the room.
@@ -58,7 +61,7 @@ pub struct RecentEvents {
     pub(crate) workflows: Workflows,
 }
 
-/// Why an event is not admitted although its proof is valid or not needed.
+/// Why an event is not admitted, although the event is verified or is a notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Alarm {
     /// Another event of the channel had the same proof.
@@ -77,64 +80,68 @@ pub enum Alarm {
     Contradiction(EventLocation),
 }
 
-/// An event that is neither a duplicate nor a contradiction.
+/// The result for an event that is neither a duplicate nor a contradiction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Admitted {
-    /// The higher offset at which its proof was already admitted. That event is a duplicate of this one.
+    /// If the event's proof was already admitted at a higher offset, the location there. The event at that location is a
+    /// duplicate of this event.
     pub(crate) duplicate_at: Option<EventLocation>,
-    /// Whether it was not admitted with this content before, as far as is remembered.
+    /// Whether the event is admitted with this content for the first time, as far as is remembered.
     pub(crate) is_news: bool,
 }
 
-/// The part of a proof's digest that is its key in memory. A digest is a hash, so its parts are as good as random.
+/// The first bytes of a proof's digest, as the key of the proof in memory. Parts of a digest are as good as random, because a
+/// digest is a hash.
 type ProofKey = u64;
 
 #[derive(Debug, Default)]
 struct EventIndex {
-    /// Not a `HashMap`: a full map whose entries are constantly replaced uses three times the memory.
+    /// A `HashMap` would use three times the memory when it is full and its entries are constantly replaced.
     proofs: BTreeMap<ProofKey, CompactLocation>,
     /// Further locations at which an operator allowed the delivery of a proof. At most [`PROOFS`].
     shared: BTreeSet<(ProofKey, EventLocation)>,
     channels: IndexMap<ChannelId, ChannelEvents>,
 }
 
-/// A [`EventLocation`] in 12 bytes instead of 24, because many are stored.
+/// An [`EventLocation`] in 12 bytes instead of 24, because many locations are stored.
 #[derive(Clone, Copy, Debug)]
 struct CompactLocation {
-    /// The position of its channel in the index's channels, which are never removed.
+    /// The position of the location's channel in [`EventIndex::channels`]. Channels are never removed from it.
     channel: u32,
     offset: [u8; 8],
 }
 
 #[derive(Debug, Default)]
 struct ChannelEvents {
-    /// Sorted by offset. Not a `BTreeMap`, which uses twice the memory: events are read in ascending order.
+    /// Sorted by offset. A `BTreeMap` would use twice the memory, and is not needed, because most events are read in
+    /// ascending order.
     contents: VecDeque<(Offset, ContentHash)>,
-    /// Oldest first.
+    /// The remembered proofs that this channel showed, the oldest first.
     proofs: VecDeque<ProofKey>,
 }
 
-/// An event's id and content, each as 32 bits of a hash. That is enough to detect a change at one offset.
+/// An event's id and text, each as 32 bits of a hash. This is enough to detect a change at one offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ContentHash {
     id: u32,
-    /// The last bit is 1 if the text is signed.
+    /// The last bit of `text` is 1 if the text is signed.
     text: u32,
 }
 
 impl RecentEvents {
-    /// Divides the room among this number of channels.
+    /// Sets the number of channels that share the room.
     pub fn share_among(&self, channels: usize) {
         self.channels.store(channels, Ordering::Relaxed);
     }
 
-    /// Returns how many proofs, and how many locations, are remembered per channel.
+    /// Returns the maximum number of proofs that are remembered per channel. The same number of locations is remembered with
+    /// their contents.
     pub fn proofs_each(&self) -> usize {
         ledger::proofs_each(self.channels.load(Ordering::Relaxed))
     }
 
-    /// Remembers delivered proofs of a channel's ledger. For each proof that another channel has also shown, returns
-    /// the proof's offset and its location in that channel.
+    /// Remembers the delivered proofs from a channel's ledger. For each proof that another channel has shown too, returns the
+    /// proof's offset in this channel and its location in the other channel.
     pub(crate) fn remember(&self, channel: ChannelId, proofs: &[ledger::Proof]) -> Vec<(Offset, EventLocation)> {
         let (mut index, capacity) = (self.lock(), self.proofs_each());
         let mut shown_elsewhere = Vec::new();
@@ -152,7 +159,8 @@ impl RecentEvents {
         shown_elsewhere
     }
 
-    /// Returns the proof of a verified event, unless this process knows the proof or the event contradicts a known one.
+    /// Returns the proof of a verified event. Returns `None` if this process already knows the proof, or if the event
+    /// contradicts a known event.
     pub(crate) fn unknown(&self, channel: ChannelId, event: &RawEvent, proof: &Proof) -> Option<ledger::Proof> {
         let content = self.content(event, self.prints.hash_one(proof.event_hash), true);
         let (digest, index) = (digest_of(&proof.digest), self.lock());
@@ -162,12 +170,13 @@ impl RecentEvents {
             .then_some(ledger::Proof { digest, offset: event.offset })
     }
 
-    /// Returns where a proof was shown first, as far as is known.
+    /// Returns the location at which a proof was first shown, as far as is known.
     pub fn shown_in(&self, digest: &Digest) -> Option<EventLocation> {
         self.lock().location_of(print_of(digest))
     }
 
-    /// Remembers the proofs that channels of other instances have shown, except the proofs that this process knows.
+    /// Remembers proofs that channels of other instances have shown. A proof that this process already knows keeps its known
+    /// location.
     pub(crate) fn learn(&self, shown: &[(Digest, EventLocation)]) {
         let (mut index, capacity) = (self.lock(), self.proofs_each());
         for (digest, location) in shown {
@@ -186,12 +195,14 @@ impl RecentEvents {
         admitted.map_err(|alarm| alarm.seen_from(channel, proof))
     }
 
-    /// Allows an event although another channel has shown its proof first, because an operator decided that it belongs here.
+    /// Allows an event whose proof another channel has shown first, because an operator decided that the event belongs to
+    /// this channel.
     pub(crate) fn accept(&self, channel: ChannelId, event: &RawEvent, proof: &Proof) {
         self.lock().share(print_of(&proof.digest.0), location(channel, event));
     }
 
-    /// Remembers a verified event in addition to another one at its offset, because an operator decided that it is correct.
+    /// Remembers a verified event in addition to another event at the same offset, because an operator decided that the event
+    /// is correct.
     pub(crate) fn accept_verified(&self, channel: ChannelId, event: &RawEvent, proof: &Proof) {
         let content = self.content(event, self.prints.hash_one(proof.event_hash), true);
         self.lock().channels.entry(channel).or_default().accept(event.offset, content);
@@ -203,7 +214,7 @@ impl RecentEvents {
         self.lock().channels.entry(channel).or_default().accept(event.raw.offset, content);
     }
 
-    /// Forgets the contents above an offset, because an operator accepted the service's history.
+    /// Forgets the contents above an offset. Used when an operator has accepted the service's changed history.
     pub fn forget_above(&self, channel: ChannelId, offset: Option<Offset>) {
         if let Some(recent) = self.lock().channels.get_mut(&channel) {
             recent.contents.retain(|(known, _)| Some(*known) <= offset);
@@ -217,14 +228,16 @@ impl RecentEvents {
         self.lock().admit(location(channel, &event.raw), content, None, self.proofs_each())
     }
 
-    /// Checks that a verified event that an operator released may be delivered. If another channel has shown the proof first,
-    /// but the lists of both channels assign it to this channel, returns the location in the other channel.
+    /// Checks whether a verified event that an operator released may be delivered. Usually returns `None`. Returns the
+    /// location in another channel if that channel has shown the proof first, but the lists of both channels assign the proof
+    /// to this channel.
     ///
-    /// `signed` is the event's signed text, `expect` contains its channel's lists, and `of_other` returns the lists of another
-    /// channel.
+    /// `signed` is the JSON in the event's signed text. `expect` contains the lists of the event's channel, and `of_other`
+    /// returns the lists of another channel.
     ///
     /// # Errors
-    /// The alarm that keeps the event in the quarantine: its proof belongs to another event, or to another channel.
+    /// The alarm that keeps the event in the quarantine, because the event's proof belongs to another event or to another
+    /// channel.
     pub fn belongs(
         &self,
         channel: ChannelId,
@@ -250,8 +263,8 @@ impl RecentEvents {
         ContentHash { id: half(self.prints.hash_one(event.id)), text: half(text) << 1 | u32::from(is_signed) }
     }
 
-    /// Returns a hash of a notice's type, status, and payload. Each member of the payload is hashed as written, so that no
-    /// number is rounded. If the payload is not an object, the whole record is hashed.
+    /// Returns a hash of a notice's type, status, and payload. Each member of the payload is hashed as it is written, so that
+    /// no number is rounded. If the payload is not an object, the whole record is hashed.
     fn notice_text(&self, event: &Event) -> u64 {
         #[derive(Deserialize)]
         struct Notice<'n> {
@@ -275,7 +288,7 @@ fn print_of(digest: &[u8]) -> ProofKey {
     ProofKey::from_be_bytes(*digest.first_chunk().expect("a digest is longer"))
 }
 
-/// Returns the part of a proof's digest that a ledger stores.
+/// Returns the first part of a proof's digest. A ledger stores only this part.
 pub(crate) fn digest_of(digest: &Hash256) -> Digest {
     *digest.0.first_chunk().expect("a hash is longer")
 }
@@ -284,7 +297,7 @@ fn location(channel: ChannelId, event: &RawEvent) -> EventLocation {
     EventLocation { channel_id: channel, offset: event.offset }
 }
 
-/// Returns whether a proof at `location` is a duplicate of the same proof at `known`.
+/// Returns whether the proof at `location` is a duplicate, if the same proof was already shown at `known`.
 fn is_duplicate(location: EventLocation, known: EventLocation) -> bool {
     known != location && !(location.channel_id == known.channel_id && location.offset < known.offset)
 }
@@ -318,7 +331,8 @@ impl EventIndex {
         Some(EventLocation { channel_id: *channel_id, offset: Offset::new(i64::from_ne_bytes(*offset))? })
     }
 
-    /// Returns the location where a proof is known, unless the proof is known or allowed at `location`.
+    /// Returns the known location of a proof. Returns `None` if the proof is unknown, known at `location` itself, or allowed
+    /// at `location`.
     fn elsewhere(&self, proof: ProofKey, location: EventLocation) -> Option<EventLocation> {
         let known = self.location_of(proof).filter(|known| *known != location);
         known.filter(|_| !self.shared.contains(&(proof, location)))
@@ -348,20 +362,22 @@ impl EventIndex {
 }
 
 impl ChannelEvents {
-    /// Returns the index range of an offset's contents. The range has several contents only if an operator accepted them.
+    /// Returns the range of indexes at which the contents of an offset are stored. An offset has several contents only if an
+    /// operator accepted them.
     fn at(&self, offset: Offset) -> Range<usize> {
         let begin = self.contents.partition_point(|(known, _)| *known < offset);
         let count = self.contents.range(begin..).take_while(|(known, _)| *known == offset).count();
         begin..begin + count
     }
 
-    /// Returns whether an offset has contents, but none that may have changed to this content.
+    /// Returns whether contents of the offset are known, but none of them may become the given content.
     fn contradicts(&self, offset: Offset, content: ContentHash) -> bool {
         let at = self.at(offset);
         !at.is_empty() && !self.contents.range(at).any(|(_, known)| known.may_become(content))
     }
 
-    /// Remembers the content of an offset, and returns the known content that changed to it. Refuses a contradicting content.
+    /// Remembers the content of an offset. If it replaces a known content, returns the known content. Fails if it contradicts
+    /// the known contents.
     fn remember(&mut self, offset: Offset, content: ContentHash) -> Result<Option<ContentHash>, ()> {
         let at = self.at(offset);
         let mut contents = self.contents.range_mut(at.clone()).map(|(_, known)| known);
@@ -375,7 +391,7 @@ impl ChannelEvents {
         Ok(None)
     }
 
-    /// Remembers the content of an offset in addition to the known contents.
+    /// Remembers the content of an offset, in addition to the known contents if it contradicts them.
     fn accept(&mut self, offset: Offset, content: ContentHash) {
         if self.remember(offset, content).is_err() {
             let at = self.at(offset);

@@ -1,8 +1,8 @@
-//! Remembers which channel first showed each workflow in a verified event. A workflow in two channels may be legitimate,
-//! so it is reported once.
+//! Remembers which channel first showed each workflow in a verified event. A workflow in two channels may be legitimate, so
+//! it is reported only once.
 //!
-//! A channel's workflows are recorded in its ledger with the next batch, and are loaded at a start. At most [`WORKFLOWS`] per
-//! channel are remembered. The others are ignored.
+//! A channel's workflows are recorded in its ledger with the next batch, and are loaded from the ledger at a start. At most
+//! [`WORKFLOWS`] workflows per channel are remembered. Further workflows are ignored.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
@@ -29,7 +29,8 @@ impl Workflows {
         index.shown.insert(channel, known.clone());
     }
 
-    /// Records the workflow of a verified event. Returns the other channel that showed it first, once.
+    /// Remembers the workflow of a verified event. If another channel showed this workflow first, the first call returns that
+    /// channel. Later calls return `None`.
     pub(super) fn note(&self, channel: ChannelId, id: WorkflowId, since: impl Fn() -> i64) -> Option<ChannelId> {
         let mut index = lock(&self.0);
         let Index { first, shown } = &mut *index;
@@ -42,7 +43,7 @@ impl Workflows {
         first_in
     }
 
-    /// Returns the changes that record the workflows missing in the ledger.
+    /// Returns the changes that record the channel's remembered workflows, except the workflows that the ledger already has.
     pub(crate) fn unrecorded(&self, channel: ChannelId, ledger: &Ledger) -> Vec<Change> {
         let (index, known) = (lock(&self.0), ledger.workflows());
         let Some(shown) = index.shown.get(&channel).filter(|shown| shown.len() != known.len()) else {

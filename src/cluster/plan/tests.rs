@@ -53,7 +53,7 @@ impl Cluster {
         }
         for me in seen.instances.keys() {
             let releasing = self.releasing.get_mut(me).unwrap();
-            // Releases the channels that were planned in the last round.
+            // Release the channels whose release was planned in the last round.
             for channel in std::mem::take(releasing) {
                 self.view.channels.insert(channel, Ownership::Orphaned { since: Duration::ZERO });
             }

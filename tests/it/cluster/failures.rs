@@ -23,7 +23,7 @@ async fn a_frozen_instance_delivers_nothing_after_another_took_over() {
     other.until("the other instance takes over", |_| offsets(&receivers[1], "c0").len() >= 20).await;
     let before = receivers[0].received();
     stopped.signal(Signal::CONT);
-    stopped.until_logged("these instances live").await;
+    stopped.until_logged("these instances are alive").await;
     simulator.publish(0, 10);
     other.until("the other instance continues", |_| offsets(&receivers[1], "c0").len() >= 30).await;
     assert_eq!(receivers[0].received(), before, "no delivery began after the lease had ended");
@@ -88,7 +88,9 @@ async fn a_hanging_server_costs_the_lease_but_no_event() {
     let mut second = other.start();
     until(&database, "both live", "select count(*) from channeld.instances", &[2]).await;
     relay.becomes(Line::Silent);
-    first.until_logged("no heartbeat was accepted for too long: every channel stops until one is accepted").await;
+    first
+        .until_logged("no heartbeat was accepted for too long: every channel stops until a heartbeat is accepted")
+        .await;
     simulator.publish(0, 20);
     second.until("the other instance takes over", |_| offsets(&receivers[1], "c0").len() >= 20).await;
     relay.becomes(Line::Good);

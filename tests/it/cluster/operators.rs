@@ -24,7 +24,7 @@ impl Pair {
         let (simulator, receiver) = (service(2, 4).await, Receiver::start().await);
         let setups = ["a", "b"].map(|name| instance(name, &simulator, &database, &receiver));
         let mut daemons: Vec<_> = setups.iter().map(Setup::start).collect();
-        daemons[0].until_logged("these instances live").await;
+        daemons[0].until_logged("these instances are alive").await;
         let shares = "select count(*) from channeld.channels where owner is not null group by owner";
         until(&database, "the channels are shared evenly", shares, &[1, 1]).await;
         until_status(&setups[0], "both channels are idle and both instances are listed", |status| {

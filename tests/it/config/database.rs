@@ -81,7 +81,7 @@ async fn the_printed_sql_grants_the_missing_rights() {
             setup.set("state.url", database.url());
             begin_anew(&setup, &database, "drop schema channeld cascade").await;
             let mut daemon = setup.start();
-            daemon.until_logged("these instances live").await;
+            daemon.until_logged("these instances are alive").await;
             daemon.stop().await;
             setup.set("state.url", database.url_as(&role));
             database.change(&format!("grant usage on schema channeld to {role}")).await;
@@ -95,7 +95,7 @@ async fn the_printed_sql_grants_the_missing_rights() {
         let (ok, said) = examined(&setup).await;
         assert!(ok, "{before}: {said}");
         let mut daemon = setup.start();
-        daemon.until_logged("these instances live").await;
+        daemon.until_logged("these instances are alive").await;
         daemon.stop().await;
         database.change(&format!("drop owned by {role} cascade")).await;
         database.change("create schema if not exists channeld").await;

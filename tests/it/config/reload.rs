@@ -241,7 +241,7 @@ async fn a_blocked_sink_is_tried_again_after_its_settings_changed() {
     let mut setup = Setup::reading(&simulator).with_webhook("hook", &gone);
     setup.remove("channels.c1");
     let mut daemon = setup.start();
-    daemon.until_logged("sink accepts no more events: they wait until an operator resumes it").await;
+    daemon.until_logged("sink accepts no more events: new events wait until an operator resumes the sink").await;
 
     setup.define_webhook("hook", &elsewhere);
     setup.write();

@@ -7,7 +7,7 @@ use crate::support::{Receiver, Reply, Setup, eventually};
 use simulator::{Options, Simulator};
 
 const GIVEN_UP: &str =
-    "the sink refused the event for too long: it is a dead letter now, see `channeld dead-letters list`";
+    "the sink refused the event for too long: the event is a dead letter now, see `channeld dead-letters list`";
 
 #[tokio::test]
 async fn a_forged_event_shows_its_reason_and_can_be_retried_or_dropped() {

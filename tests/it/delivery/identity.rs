@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::support::{Admin, Answered, Daemon, Receiver, Scripted, Setup, deliverable, offsets};
 
-const LOST: &str = "sink has lost data: it has events up to its position, but more were delivered; it was probably restored from a backup; delivering the events above its position again";
+const LOST: &str = "sink has lost data: more events were delivered than the sink has; it was probably restored from a backup; delivering the events above the sink's position again";
 const AHEAD: &str = "sink is ahead of the state: events that it has are not delivered again";
 const APPEARED: &str = "an event became visible below events that were already read: it is delivered late";
 

@@ -80,7 +80,7 @@ async fn refused_and_rejected_events_can_be_traced_to_their_page() {
         let offset = |line: &Value| line["offset"].as_i64().unwrap();
         assert!(lines.len() >= 3 && lines.iter().all(|line| id(line) == page_with(offset(line))), "{lines:?}");
     }
-    let offered = [log.lines("events offered"), log.lines("batch joined with another one")].concat();
+    let offered = [log.lines("events offered"), log.lines("batch joined with another batch")].concat();
     assert!(offered.iter().map(id).collect::<BTreeSet<_>>() == ids, "{offered:?}");
 }
 

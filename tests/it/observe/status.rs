@@ -130,7 +130,7 @@ async fn a_refused_key_is_not_ready_and_a_momentary_failure_is_ready() {
     let key = simulator.announcement().api_key.clone();
     simulator.archive(1);
     let mut daemon = setup.start();
-    daemon.until_logged("channel does not exist or is archived: stopped; the others continue").await;
+    daemon.until_logged("channel does not exist or is archived: stopped; the other channels continue").await;
     daemon.until("the first events arrive", |_| setup.lines() == 3).await;
     simulator.set_api_key("another");
     let waits = |report: &Value| report["channels"][0]["state"] == "waiting";

@@ -10,7 +10,7 @@ use super::{PROVED, service};
 use crate::support::{Delivered, FILLER, Receiver, Reply, Setup, offsets, records};
 
 const GIVEN_UP: &str =
-    "the sink refused the event for too long: it is a dead letter now, see `channeld dead-letters list`";
+    "the sink refused the event for too long: the event is a dead letter now, see `channeld dead-letters list`";
 
 /// A webhook that turns an event into a dead letter after one second of refusals.
 fn giving_up_soon(simulator: &Simulator, receiver: &Receiver) -> Setup {

@@ -6,7 +6,7 @@ use simulator::{Fault, Options, Route, Simulator};
 
 use crate::support::{Authority, Daemon, Receiver, Setup, deliverable};
 
-const RETRYING: &str = "failed: retrying; logged once until it changes";
+const RETRYING: &str = "failed: retrying; not logged again while the kind of error stays the same";
 const OPERATOR_MUST_ACT: &str = "failed: an operator must act; retrying";
 const RECOVERED: &str = "works again";
 

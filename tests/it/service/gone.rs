@@ -5,7 +5,7 @@ use simulator::{Fault, Options, Simulator};
 
 use crate::support::{Setup, deliverable, eventually};
 
-const GONE: &str = "channel does not exist or is archived: stopped; the others continue";
+const GONE: &str = "channel does not exist or is archived: stopped; the other channels continue";
 
 #[tokio::test]
 async fn a_deleted_channel_stops_alone() {

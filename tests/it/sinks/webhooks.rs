@@ -76,7 +76,7 @@ async fn a_webhook_that_answers_410_is_not_called_until_resume_or_restart() {
     simulator.publish(0, 5);
     until_lane_is(&setup, &mut daemon, "hook", "blocked").await;
     let log = daemon.stop().await;
-    assert_eq!(log.lines("sink accepts no more events: they wait until an operator resumes it").len(), 2);
+    assert_eq!(log.lines("sink accepts no more events: new events wait until an operator resumes the sink").len(), 2);
     receiver.always(None);
     let mut daemon = setup.start();
     daemon.until("the rest arrives", |_| receiver.received() == 35).await;

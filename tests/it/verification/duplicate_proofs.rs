@@ -10,7 +10,7 @@ use crate::support::{Daemon, Receiver, Reply, Setup, deliverable, offsets};
 
 const NOTICE: EventSpec = EventSpec::Honest(Kind::WalletStatus);
 const REJECTED: &str = "event rejected: not delivered";
-const EARLIER_DUPLICATE: &str = "an event that was delivered earlier is a duplicate of this one";
+const EARLIER_DUPLICATE: &str = "an event that was delivered earlier is a duplicate of this event";
 
 async fn service(channels: usize) -> Simulator {
     Simulator::start(Options { channels, ..Options::default() }).await.unwrap()
@@ -275,7 +275,7 @@ async fn a_delivered_proof_is_a_duplicate_after_a_restart_and_retry_keeps_it_qua
     assert_eq!(quarantined(&setup, &simulator, 0).await, expected);
     assert_eq!(quarantined(&setup, &simulator, 1).await, [shown_in(&setup, &simulator, 0, 1, 1)]);
     let told = log.lines(
-        "a proof of this channel was shown in another channel too: one of them was shown an event that is not its own",
+        "a proof of this channel was shown in another channel too: in at least one of them, the service showed an event that belongs to another channel",
     );
     assert_eq!(told.len(), 1, "it is logged for the first channel too");
 

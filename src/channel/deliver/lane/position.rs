@@ -1,6 +1,6 @@
-//! Records the position of a lane, each time in one commit, and compares it with the sink's own position.
+//! Records the position of a lane, and compares the recorded position with the sink's own position.
 //!
-//! A sink can be restored from a backup, replaced or emptied without notice to the daemon. A lane therefore never relies on
+//! A sink can be restored from a backup, replaced or emptied, and the daemon is not told. A lane therefore never relies on
 //! its cursor alone.
 //!
 //! | the sink's position | what happened | what the lane does |
@@ -44,9 +44,10 @@ impl Lane {
         resumed
     }
 
-    /// Waits for the sink's turn, and while it is paused. Then requests its position if a delivery has failed.
+    /// Waits until the sink allows the next delivery, and while the sink is paused. Then requests the sink's position if a
+    /// delivery has failed.
     pub(super) async fn ready(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
-        // If `stop` fires, this wait ends early, and the next line returns `Stopped`.
+        // If `stop` fires, this wait ends early, and the next statement returns `Stopped`.
         let _ = stop.run_until_cancelled(self.settings.sink.pace()).await;
         self.until_active(stop).await?;
         if self.confirmed.is_some() && !self.is_sure {
@@ -55,7 +56,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Requests the sink's position, and the events that it has beyond the recorded position.
+    /// Requests the sink's position, and the events that the sink has beyond the recorded position.
     async fn resume(&mut self, stop: &CancellationToken) -> Result<(), Halt> {
         let (recorded, Resumed { position, held }) = loop {
             let recorded = self.recorded();
@@ -70,8 +71,8 @@ impl Lane {
             Position::At(position) => (position, self.compare(&recorded, position).await?),
             Position::Untracked | Position::Missing(_) => (None, false),
         };
-        // Settle these events before anything new is delivered: a sink looks for them only beyond the recorded position. Their
-        // commit also records the sink's current position, which includes them.
+        // Settle the late events that the sink has, before new events are delivered: a sink looks for them only beyond the
+        // recorded position. The commit that settles these events also moves the recorded position past them.
         for key in held.intersection(&recorded.pending) {
             self.settle(*key, None, None).await?;
         }
@@ -101,7 +102,7 @@ impl Lane {
         Recorded { lane: self.identity.clone(), epoch, through: self.through, pending: owed, confirmed }
     }
 
-    /// Compares the sink's position with the recorded one. Returns whether the sink has lost data.
+    /// Compares the sink's position with the recorded position. Returns whether the sink has lost data.
     async fn compare(&mut self, recorded: &Recorded, position: Option<Offset>) -> Result<bool, Halt> {
         let sink = self.identity.sink.clone();
         let Some(sink::Confirmed { position: before, last }) = recorded.confirmed else {
@@ -111,7 +112,7 @@ impl Lane {
             self.shared.commit(vec![Change::Confirm { sink, confirmed }]).await?;
             return Ok(false);
         };
-        // A sink that accepted a part of a delivery has at least that part.
+        // If a sink accepted a part of a delivery, its position is at least the last event of this part.
         let before = before.max(last.map(|last| last.offset));
         let has_lost = position < before;
         if !has_lost {
@@ -120,8 +121,8 @@ impl Lane {
         Ok(has_lost)
     }
 
-    /// Moves the cursor back to the sink's position, because the sink has lost data. If the sink was ahead of the cursor and is
-    /// still ahead, the cursor stays, because not every event between the two was recorded.
+    /// Moves the cursor back to the sink's position, because the sink has lost data. If the sink's position is still above
+    /// the cursor, the cursor stays, because the events between the two are not recorded.
     async fn move_back(&mut self, position: Option<Offset>) -> Result<(), Halt> {
         let through = position.min(self.through);
         let (sink, to) = (self.identity.sink.clone(), Cursor { through });
@@ -134,7 +135,7 @@ impl Lane {
         (self.through, self.confirmed) = (through, Some(confirmed));
         self.held.clear();
         let channel = &self.identity.channel.name;
-        warn!(%channel, %sink, position = position.map(Offset::get), delivered = before.map(Offset::get), "sink has lost data: it has events up to its position, but more were delivered; it was probably restored from a backup; delivering the events above its position again");
+        warn!(%channel, %sink, position = position.map(Offset::get), delivered = before.map(Offset::get), "sink has lost data: more events were delivered than the sink has; it was probably restored from a backup; delivering the events above the sink's position again");
         self.accepted();
         let mut board = self.shared.channel.handle.board();
         board.lane_recorded(&sink, through);
@@ -144,13 +145,13 @@ impl Lane {
         Err(Halt::MovedBack)
     }
 
-    /// Waits until an operator resumes a sink that has no position for this lane although it stores positions. By resuming it,
-    /// the operator accepts its content.
+    /// Handles a sink that stores positions but has none for this lane. Waits until an operator resumes the sink. By resuming
+    /// the sink, the operator accepts its content.
     async fn missing(&mut self, place: &str, stop: &CancellationToken) -> Result<(), Halt> {
         let (channel, sink) = (self.identity.channel.name.clone(), self.identity.sink.clone());
         let cursor = Cursor { through: self.through };
         let message = format!(
-            "{place}, although events up to offset {cursor} were delivered: it was dropped, purged or replaced. Nothing is \
+            "{place}, although events up to offset {cursor} were delivered: the sink's data was dropped, purged or replaced. Nothing is \
              delivered until you decide. To deliver again, from the start or another offset: `channeld pause {channel}`, \
              `channeld cursor set {channel} --sink {sink} --to earliest --yes` (or --to OFFSET), `channeld resume {channel}`. To \
              accept the sink as it is and continue above {cursor}: `channeld resume {channel} --sink {sink}`"
@@ -162,14 +163,14 @@ impl Lane {
         handle.board().lane(&sink).status.error = Some(problem.clone());
         handle.sink_is_gone(&sink, problem);
         self.until_active(stop).await?;
-        // This removes the earlier confirmation, so the sink adopts the cursor as its position.
+        // This change removes the earlier confirmation, so that the sink adopts the cursor as its position.
         self.shared.commit(vec![Change::SetCursor { sink: sink.clone(), to: cursor }]).await?;
         handle.board().lane(&sink).status.error = None;
         info!(%channel, %sink, cursor = self.through.map(Offset::get), "an operator has accepted the sink's contents");
         Ok(())
     }
 
-    /// Updates the confirmed position of a sink that stores positions.
+    /// Updates the confirmed position after a delivery. Does nothing if the sink stores no positions.
     pub(super) fn note_answer(&mut self, messages: &[Message], through: Offset, answer: &Result<(), Undelivered>) {
         let Some(confirmed) = &mut self.confirmed else { return };
         match answer {
@@ -185,7 +186,7 @@ impl Lane {
         }
     }
 
-    /// Returns the change that records the sink's confirmation, if it is not recorded yet.
+    /// Returns the change that records the position that the sink has confirmed, if this position is not recorded yet.
     pub(super) fn confirm(&self) -> Option<Change> {
         let (sink, confirmed) = (&self.identity.sink, self.confirmed?);
         let is_news = self.shared.look(|ledger| ledger.confirmed(sink) != Some(confirmed));
@@ -196,7 +197,8 @@ impl Lane {
         self.shared.look(|ledger| ledger.owes(&self.identity.sink, key))
     }
 
-    /// Moves the cursor to `through`, together with the outcomes of the batch's events up to there and the dead letter.
+    /// Moves the cursor to `through`. The same commit stores the pending and rejected events of the batch up to `through`,
+    /// and the dead letter.
     pub(super) async fn record(
         &mut self,
         batch: &Batch,
@@ -227,8 +229,8 @@ impl Lane {
         Ok(())
     }
 
-    /// Returns the changes for events found in gaps by a lane that reads for itself: it may read an event in order that was
-    /// not yet visible when the other lanes read that range.
+    /// Returns the changes for events that this lane found in gaps while it read for itself. Such an event was not yet
+    /// visible when the range was read for the other lanes.
     fn found_in_gaps(&self, batch: &Batch, through: Offset) -> Vec<Change> {
         let new = |record: &&Arc<Record>| !self.has_passed(record.offset) && record.offset <= through;
         let records: Vec<_> = batch.records.iter().filter(new).collect();
@@ -241,15 +243,15 @@ impl Lane {
         let pending = || batch.pending.iter().filter(|pending| new(pending.offset));
         let rejected = batch.rejected.iter().filter(|event| new(event.facts.offset));
         let records = || batch.records.iter().filter(|record| new(record.offset));
-        // Late events above the cursor: the lane had passed them before an operator moved the cursor back.
+        // The late events that this batch delivers. The lane had passed them before an operator moved the cursor back.
         let repaid: Vec<EventKey> = self.shared.look(|ledger| {
             if ledger.late().is_empty() {
                 return Vec::new();
             }
             records().map(|record| record.event_key()).filter(|key| ledger.owes(sink, key)).collect()
         });
-        // These events were quarantined before an operator accepted the service's history. Lanes that have passed them must
-        // deliver them late.
+        // The events of this batch that were quarantined before an operator accepted the service's history. The lanes that
+        // have passed them must deliver them late.
         let accepted: Vec<Change> = self.shared.look(|ledger| {
             if ledger.quarantined().is_empty() || ledger.contradiction().is_some() {
                 return Vec::new();
@@ -277,7 +279,8 @@ impl Lane {
         changes.chain(self.confirm()).collect()
     }
 
-    /// Records that a late event is settled: the sink accepted it or, with a dead letter, the lane gave up on it.
+    /// Records that a late event is settled. Either the sink has accepted or excluded the event, or the event becomes the
+    /// dead letter `letter`.
     pub(super) async fn settle(
         &mut self,
         key: EventKey,

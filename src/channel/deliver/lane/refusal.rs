@@ -1,4 +1,4 @@
-//! Handles a sink that refuses events: the waits of the lane, its reports, and the dead letters.
+//! Handles a sink that refuses events: the waits of the lane, the reports of the refusals, and the dead letters.
 
 use std::time::Duration;
 
@@ -19,12 +19,13 @@ use sink::SinkError;
 use telemetry::trace::TraceId;
 
 impl Lane {
-    /// Reports a refusal once, not at every attempt, and waits.
+    /// Reports a refusal, and waits before the next offer. The first of several refusals in a row is logged as a warning. The
+    /// others are logged at the level `debug`.
     pub(super) async fn refused(&mut self, error: SinkError, stop: &CancellationToken) -> Result<(), Halt> {
         let retry_after = match &error {
             SinkError::Closed => return Err(ChannelError::SinkClosed { sink: self.settings.name.clone() }.into()),
             SinkError::Overtaken(message) => {
-                error!(channel = %self.identity.channel.name, sink = %self.identity.sink, reason = message, "another instance delivers to this sink: this one stops");
+                error!(channel = %self.identity.channel.name, sink = %self.identity.sink, reason = message, "another instance delivers to this sink: this instance stops the channel");
                 return Err(ChannelError::Lost.into());
             }
             SinkError::Refused { retry_after, .. } => *retry_after,
@@ -40,13 +41,13 @@ impl Lane {
         if let SinkError::Gone { .. } = error {
             handle.sink_is_gone(sink, problem);
         } else {
-            // The wait can be an hour. An operator who has repaired the sink can resume it to end the wait.
+            // The wait can be an hour. An operator who has repaired the sink can end the wait by resuming the sink.
             tokio::select! { biased; _ = stop.run_until_cancelled(sleep(wait)) => {} () = handle.sink_resumed(sink) => {} }
         }
         self.until_active(stop).await
     }
 
-    /// Waits while the sink is paused or gone. Fails if `stop` fires or the lease is lost.
+    /// Waits while the sink is paused or gone. Returns `Halt::Stopped` if `stop` fires or the lease is lost.
     pub(super) async fn until_active(&self, stop: &CancellationToken) -> Result<(), Halt> {
         let sink = &*self.settings.name;
         let is_active = |pauses: &Pauses| !pauses.paused.sinks.contains_key(sink) && !pauses.gone.contains_key(sink);
@@ -55,7 +56,8 @@ impl Lane {
         if is_active && !is_lost { Ok(()) } else { Err(Halt::Stopped) }
     }
 
-    /// Returns the dead letter of an event that was refused for too long, unless the dead letters are full.
+    /// Returns the dead letter of an event if the event was refused for too long. Returns `None` while the dead letters are
+    /// full.
     pub(super) fn dead_letter(&mut self, event: &Message, error: &SinkError) -> Option<DeadLetter> {
         let now = self.shared.channel.parts.machine.now();
         let letter = given_up(&mut self.last_refused, self.settings.gives_up_after, event, error, now)?;
@@ -64,7 +66,7 @@ impl Lane {
         }
         let (channel, sink, facts) = (&self.identity.channel.name, &self.identity.sink, &letter.facts);
         self.shared.channel.metrics.gave_up(sink);
-        error!(%channel, %sink, trace_id = self.trace_id(), offset = facts.offset.get(), attempts = facts.attempts, reason = facts.reason, "the sink refused the event for too long: it is a dead letter now, see `channeld dead-letters list`");
+        error!(%channel, %sink, trace_id = self.trace_id(), offset = facts.offset.get(), attempts = facts.attempts, reason = facts.reason, "the sink refused the event for too long: the event is a dead letter now, see `channeld dead-letters list`");
         Some(letter)
     }
 
@@ -73,7 +75,7 @@ impl Lane {
         let trace_id = self.trace_id();
         let (wait_ms, gone, error) = (wait.as_millis(), matches!(error, SinkError::Gone { .. }), Chain(error));
         if gone {
-            error!(%channel, %sink, trace_id, %error, "sink accepts no more events: they wait until an operator resumes it");
+            error!(%channel, %sink, trace_id, %error, "sink accepts no more events: new events wait until an operator resumes the sink");
         } else if attempt == 1 {
             warn!(%channel, %sink, trace_id, wait_ms, %error, "sink refused: its events wait and will be offered again");
         } else {
@@ -95,7 +97,7 @@ impl Lane {
 }
 
 /// Counts a refusal at `now`, in Unix seconds. Returns the dead letter if the event was refused for at least `limit`. Returns
-/// `None` for an error other than a refusal: it would affect any event, so the event is offered again.
+/// `None` for an error other than a refusal, because such an error would affect every event.
 fn given_up(
     last: &mut Option<DeadLetterFacts>,
     limit: Option<Duration>,

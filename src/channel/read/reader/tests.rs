@@ -1,4 +1,5 @@
-//! Tests the reader against in-memory services that answer every open question of the specification in every way.
+//! Tests the reader against in-memory services. Together, the services behave in every way that the specification leaves
+//! open.
 
 use std::sync::Mutex;
 
@@ -10,20 +11,20 @@ use super::*;
 use api::InvalidResponse;
 use proof::event::EventId;
 
-/// The unknown behavior of the service, and the events during the test.
+/// The behavior of the service that the specification leaves open, and the events of the test.
 #[derive(Clone, Debug)]
 struct Nature {
     shows_newest: bool,
     inclusive: bool,
     has_more_is_of_older: bool,
     limit: u16,
-    /// The maximum page size of a poll, regardless of the requested number.
+    /// The maximum number of events in an answer to a poll, regardless of the requested number.
     most: u16,
-    /// Distances between offsets.
+    /// The distances between offsets.
     gaps: Vec<i64>,
-    /// Seconds between events.
+    /// The numbers of seconds between events.
     pace: Vec<i64>,
-    /// Seconds by which `created` differs from the event's time.
+    /// The numbers of seconds by which `created` differs from the event's time.
     skew: Vec<i64>,
     /// The number of events when reading begins.
     backlog: usize,
@@ -31,7 +32,8 @@ struct Nature {
     arrivals: Vec<usize>,
     /// The numbers of the requests that fail.
     failures: Vec<usize>,
-    /// The numbers of the requests whose answer exceeds the memory, if fewer events could be requested.
+    /// The numbers of the requests whose answers exceed the memory. A request for the smallest number of events is still
+    /// answered.
     too_long: Vec<usize>,
 }
 
@@ -62,7 +64,7 @@ impl Memory {
         Self { nature, events, world }
     }
 
-    /// Returns the events that are published at this request, or its failure.
+    /// Returns the events that are published at this request. Returns an error if the request fails.
     fn ask(&self) -> Result<Vec<(Offset, i64)>, ApiError> {
         let mut world = self.world.lock().unwrap();
         let number = world.requests;

@@ -8,7 +8,7 @@ use super::*;
 #[tokio::test]
 async fn a_panic_reaches_its_caller_and_stops_no_other_work() {
     let processors = Arc::<Processors>::default();
-    // More tasks than threads.
+    // Run more tasks than the pool has threads.
     for _ in 0..4 * processors.number() {
         let panics = processors.run(|| panic!("as the test wants"));
         AssertUnwindSafe(panics).catch_unwind().await.unwrap_err();
@@ -49,7 +49,7 @@ async fn any_finished_work_counts_as_progress() {
     assert!(busy.as_mut().now_or_never().is_none());
     let mut turn = Box::pin(processors.turn());
     assert!(turn.as_mut().now_or_never().is_none(), "no work is finished yet");
-    // The first task ends. The next queued task then occupies its thread.
+    // The first task ends, and the next queued task occupies the free thread.
     drop(hold.remove(0));
     turn.await;
     drop(hold);

@@ -5,7 +5,7 @@ use super::*;
 use proof::event::{EventId, RawEvent};
 use proof::verify::{Address, SignerSet, Verdict, Verifier};
 
-/// An index that remembers that many events of each channel.
+/// An index with the number of events that it remembers per channel.
 struct Limited(EventIndex, usize);
 
 const ADMITTED: Result<Option<EventLocation>, Alarm> = Ok(None);
@@ -15,7 +15,7 @@ impl Limited {
         Self(EventIndex::default(), capacity)
     }
 
-    /// The later duplicate of an event that is admitted, or the alarm.
+    /// Returns the location of the known duplicate of an admitted event, or the alarm.
     fn admit(
         &mut self,
         location: EventLocation,

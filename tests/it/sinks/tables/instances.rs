@@ -13,7 +13,7 @@ const ROWS: &str = "select case when to_regclass('events') is null then 0 else \
 
 /// The messages of an instance that notices, from the table or from its lease, that another instance owns the lane.
 const FENCED: [&str; 2] = [
-    "another instance delivers to this sink: this one stops",
+    "another instance delivers to this sink: this instance stops the channel",
     "the channel's lease is lost: the channel is leased again when no other instance owns it",
 ];
 
@@ -63,7 +63,7 @@ async fn an_instance_frozen_during_a_delivery_writes_nothing_after_another_took_
     let epoch = database.number("select epoch from events_progress").await;
     relay.becomes(Line::Good);
     stopped.signal(Signal::CONT);
-    stopped.until_logged("these instances live").await;
+    stopped.until_logged("these instances are alive").await;
     eventually("the delayed statement has arrived", || {
         (relay.held() > 0 && relay.connections() == 0 || fenced(&stopped) > 0).then_some(())
     })
@@ -98,7 +98,7 @@ async fn two_daemons_frozen_by_turns_write_each_event_once_and_report_the_fenced
         let mut setup = instance(name, &simulator, &database).with("api.page_limit", 10);
         setup.set("sinks.warehouse.url", database.url_by(relay.address()));
         let mut daemon = setup.start();
-        daemon.until_logged("these instances live").await;
+        daemon.until_logged("these instances are alive").await;
         daemons.push((relay, daemon, setup));
         // The first instance owns the lane.
         let (_, first, _) = &mut daemons[0];

@@ -62,7 +62,9 @@ async fn one_event_that_is_too_large_is_refused_with_both_sizes() {
     let (_simulator, setup) = giving_up_soon(&receiver).await;
     receiver.refuse_with(413, |_| true);
     let mut daemon = setup.start();
-    daemon.until("the event becomes a dead letter", |daemon| daemon.log().0.contains("it is a dead letter now")).await;
+    daemon
+        .until("the event becomes a dead letter", |daemon| daemon.log().0.contains("the event is a dead letter now"))
+        .await;
     daemon.stop().await;
     let letters = setup.tell(&["dead-letters", "list", "--json"]).await;
     let reason = letters.each("reason")[0].as_str().unwrap().to_owned();
