@@ -1,4 +1,4 @@
-//! The sinks that a build can leave out, each by a feature of its name.
+//! The sinks that a build can leave out. Each has a Cargo feature with the same name.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub fn is_built_in(kind: &str) -> bool {
     optional.iter().all(|(name, is_built_in)| *name != kind || *is_built_in)
 }
 
-/// Defines a function that makes a sink. It fails if the program was built without the sink.
+/// Defines a function that makes a sink. The function fails if the program was built without the sink.
 macro_rules! built_in {
     ($(#[$doc:meta])* $kind:literal $name:ident($($argument:ident: $type:ty),*) => $new:expr) => {
         $(#[$doc])*
@@ -44,7 +44,7 @@ built_in!(
     "nats" nats(settings: NatsSettings) => crate::nats::Nats::new(settings)
 );
 built_in!(
-    /// The sink of this name, which inserts into a table of a PostgreSQL database.
+    /// A sink with this name that inserts into a table of a PostgreSQL database.
     "postgres" postgres(name: &str, settings: PostgresSettings) => crate::postgres::Postgres::new(name, settings)?
 );
 built_in!(

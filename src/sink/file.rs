@@ -17,16 +17,18 @@
 //! * **Synced before `Ok`.** A batch counts as delivered when its bytes are on the disk.
 //! * **Exactly once across crashes.** At [`resume`](Sink::resume) the sink searches the active file and its closed files
 //!   for events that are not recorded as delivered, and skips these events when they are offered again.
-//! * **A file that has lost lines is noticed,** at `resume` and before each batch ([`SinkError::Displaced`]): it was replaced,
-//!   or restored from a backup. The lane delivers everything after the newest remaining line again (see `read_back.rs`).
+//! * **Lost lines are noticed,** at `resume` and before each batch ([`SinkError::Displaced`]). A file loses lines if it is
+//!   replaced, or restored from a backup. The lane delivers everything after the newest remaining line again (see
+//!   `read_back.rs`).
 //! * **Events are compared by offset and id.** Two events at one offset are both written.
 //! * **One writer.** The file is locked while it is open. A second daemon or sink with the same path is refused.
 //!
 //! # Other programs that rotate
 //!
 //! Before each batch, and at each `reopen` (SIGHUP), the sink checks whether its file was moved or removed, and if so
-//! continues in a new file. It does not know where the old file is. If the daemon crashes during a batch, and the file is
-//! moved before the next start, that batch is written again: rotate while the daemon runs, or after it was stopped normally.
+//! continues in a new file. The sink does not know where the old file is. If the daemon crashes during a batch, and the
+//! file is moved before the next start, that batch is written again. Therefore rotate while the daemon runs, or after the
+//! daemon was stopped normally.
 //!
 //! A program that compresses a file immediately after moving it may do so while a batch is still being written
 //! (`delaycompress` avoids this). A program that copies the file and then empties it (`copytruncate`) loses the lines that
@@ -72,8 +74,9 @@ pub struct File {
 }
 
 impl File {
-    /// Creates the sink. The file is opened at the first use. It is not opened if it or its closed files could be confused
-    /// with the files of another sink in `open`. Until the file can be opened, each use returns [`SinkError::Io`].
+    /// Creates the sink. The file is opened at the first use. The file is not opened if another sink in `open` has files
+    /// that could be confused with this file or its closed files. Until the file can be opened, each use returns
+    /// [`SinkError::Io`].
     pub fn new(settings: FileSettings, open: OpenFiles, failures: UpkeepFailures) -> Self {
         let journal = Arc::new(Mutex::new(Journal::new(settings.clone(), open, failures)));
         Self { journal, settings, upkeep: OnceLock::new() }

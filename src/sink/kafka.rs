@@ -11,20 +11,21 @@
 //!
 //! # Position
 //!
-//! A lane is one channel at one sink. Its transactional id is `TRANSACTIONAL_ID.SINK.CHANNEL-ID`. The events of a delivery,
-//! and a record in the topic of positions with that id as its key, are one transaction: `read_committed` readers see all of
-//! it or nothing. The record is the lane's position, which the module `stream` describes, with its invariants.
+//! A lane is one channel at one sink. Its transactional id is `TRANSACTIONAL_ID.SINK.CHANNEL-ID`. One transaction contains
+//! the events of a delivery, and a record in the topic of positions whose key is the transactional id. Readers that are
+//! `read_committed` see the whole transaction or nothing. The record is the lane's position. The module `stream` describes
+//! positions and their invariants.
 //!
 //! A lane *claims* before it produces anything:
 //!
 //! 1. It calls `init_transactions` with its transactional id. The coordinator then ends the transaction of an earlier
-//!    producer with this id: it completes a committed transaction and aborts any other. From then on the coordinator refuses
-//!    that producer, even if its requests were delayed in a frozen process or on the network. So the brokers fence older
-//!    instances.
+//!    producer with this id: it completes the transaction if it was committed, and otherwise aborts it. From then on the
+//!    coordinator refuses the earlier producer, even if its requests were delayed in a frozen process or on the network. So
+//!    the brokers fence older instances.
 //! 2. It commits a transaction with a claim: a record with another key in the topic of positions.
-//! 3. It reads that topic, `read_committed`, until it has read its own claim. The lane has then read every position that was
-//!    committed before. Reading to the stable end would not be enough. If a transaction of another lane is open, the stable
-//!    end is before that transaction, and a position of this lane can be after it.
+//! 3. It reads that topic, `read_committed`, until it has read its own claim. The lane has then read every position that
+//!    was committed before this claim. Reading to the stable end would not be enough. If a transaction of another lane is
+//!    open, the stable end is before that transaction, and a position of this lane can be after it.
 //!
 //! All lanes use partition 0 of the topic of positions. A sink reads this partition once, and afterwards only new records.
 //!
@@ -36,22 +37,22 @@
 //!   the position, and the sink skips the events.
 //! * *The answer to a commit is lost:* the lane closes its producer, and resumes before it does anything else. The position
 //!   that it then reads shows whether the delivery was committed.
-//! * *An older instance wakes up:* the brokers refuse it. The lane resumes, finds the claim of another instance in the topic
-//!   of positions, and ends ([`SinkError::Overtaken`]). If it finds no claim after its own, the coordinator has ended a
-//!   transaction that was open for too long, and the lane claims again.
+//! * *An older instance wakes up:* the brokers refuse it. The lane resumes, finds the claim of another instance in the
+//!   topic of positions, and ends ([`SinkError::Overtaken`]). If the lane finds no claim after its own, the coordinator had
+//!   ended the lane's transaction because it was open for too long. The lane then claims again.
 //!
 //! # Topics that were restored or deleted
 //!
-//! * *Topic of positions restored to an earlier state:* it contains an earlier position, which `resume` returns.
+//! * *Topic of positions restored to an earlier state:* the topic contains an earlier position, which `resume` returns.
 //! * *Position or a topic deleted:* `resume` returns [`Position::Missing`] and writes no position. If an operator then sets the
 //!   cursor in the same run, the lane searches the whole topic for its events, and skips them. A lane whose position was not
 //!   missing before in this run does not search, because a new lane would have to read the whole topic.
 //! * *Topic of events deleted and created again, or truncated:* the position contains the offset of the lane's last record
 //!   in each partition. If a partition ends before this offset, the position counts as missing. While the daemon runs, a
-//!   transaction is aborted if its records get lower offsets than that ([`SinkError::Displaced`]). The change is not detected
-//!   if the topic has grown past these offsets again.
-//! * *Positions deleted by retention:* the topic of positions must be compacted, which keeps the last position of each lane.
-//!   Any other `cleanup.policy` is refused.
+//!   transaction is aborted if its records do not get higher offsets than the lane's last record
+//!   ([`SinkError::Displaced`]). The change is not detected if the new topic has already grown past these offsets.
+//! * *Positions deleted by retention:* the topic of positions must be compacted, because compaction keeps the last position
+//!   of each lane. Any other `cleanup.policy` is refused.
 //! * *A position that another program overwrites while the daemon runs* is not detected before the next `resume`: the next
 //!   transaction replaces it.
 //!
@@ -60,13 +61,13 @@
 //! * **In order.** The key of an event is its subject or, if it has no subject, its type. The events of a key are in one
 //!   partition, in their order.
 //! * **Bounded.** A transaction is bounded in events and bytes, and the wait for an answer by the timeout. The number of
-//!   lanes of a sink that are in a transaction at the same time is bounded, because each of them occupies a thread. An
+//!   lanes of a sink that are in a transaction at the same time is bounded, because each such lane occupies a thread. An
 //!   unused producer is closed.
 //! * **No async thread waits.** The library blocks. All code that uses it is called through `log`, on threads that may block.
 //!
 //! # Cancellation
 //!
-//! The work that was started continues to its end under the lane's lock.
+//! Work that was started continues to its end under the lane's lock, even if the future is dropped.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -93,7 +94,7 @@ mod writer;
 use log::LaneLog;
 use writer::{Shared, Writer};
 
-/// The most events in one delivery.
+/// The maximum number of events in one delivery.
 const AT_ONCE: usize = 1_000;
 
 /// The interval at which unused producers are served and closed.
@@ -108,7 +109,7 @@ pub(crate) struct Kafka {
 }
 
 impl Kafka {
-    /// Makes a sink. It connects to the brokers at the first use.
+    /// Makes a sink. The sink connects to the brokers at the first use.
     pub(crate) fn new(settings: KafkaSettings) -> Self {
         Self { shared: Arc::new(Shared::new(settings)), lanes: Arc::default(), upkeep: OnceLock::new() }
     }

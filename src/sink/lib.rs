@@ -10,10 +10,11 @@
 //!
 //! # Adding a sink
 //!
-//! The shortest example is `stdout.rs`; `CONTRIBUTING.md` lists the other files. A sink is a type that implements [`Sink`].
-//! It is made from validated settings and does not read the configuration. Only `deliver` is required. A sink that publishes
-//! to a stream implements `stream::Log`, and uses `stream::Lane` for the protocol. The calling lane handles order, retries,
-//! cursors, filters, formats, dead letters, status and metrics, in the same way for every sink.
+//! The shortest example is `stdout.rs`; `CONTRIBUTING.md` lists the other files that a new sink changes. A sink is a type
+//! that implements [`Sink`]. It is made from validated settings and does not read the configuration. Only `deliver` is
+//! required. A sink that publishes to a stream implements `stream::Log`, and uses `stream::Lane` for the protocol. The
+//! calling lane handles order, retries, cursors, filters, formats, dead letters, status and metrics, in the same way for
+//! every sink.
 //!
 //! # Cancellation
 //!
@@ -71,16 +72,17 @@ pub use settings::{
 pub use stdout::Stdout;
 pub use webhook::{Credentials, Dispatch, OAuth2, Rate, SigningKeys, Webhook, WebhookSettings, has_token};
 
-/// A destination of events. Several lanes may use it at the same time. Each lane makes one call at a time.
+/// A destination of events. Several lanes may use a sink at the same time. Each lane makes one call at a time.
 ///
-/// A method fails if the sink cannot be used now. The caller then calls it again after a wait.
+/// A method fails if the sink cannot be used now. The caller then calls the method again after a wait.
 #[async_trait]
 pub trait Sink: Send + Sync {
     /// Takes the lane over, so that its earlier owners can no longer write, and compares the sink's own position with the
-    /// recorded position. A lane calls this before its first delivery, and after each failed one.
+    /// recorded position. A lane calls this before its first delivery, and after each failed delivery.
     ///
-    /// If no position is confirmed yet, a sink that keeps positions sets its position to [`Recorded::through`]. Otherwise it
-    /// does not change its position. It returns the position, or [`Position::Missing`] if it has none.
+    /// If no position is confirmed yet, a sink that keeps positions sets its position to [`Recorded::through`]. Otherwise
+    /// the sink does not change its position. The result contains the sink's position, or [`Position::Missing`] if the sink
+    /// has none.
     async fn resume(&self, _recorded: &Recorded) -> Result<Resumed, SinkError> {
         Ok(Resumed::default())
     }
@@ -96,7 +98,8 @@ pub trait Sink: Send + Sync {
         Ok(Oldest::Unknown)
     }
 
-    /// Which of these events of a channel the sink has. Not called if [`oldest`](Self::oldest) is [`Oldest::Unknown`].
+    /// The events in `keys` that the sink has, all of one channel. Not called if [`oldest`](Self::oldest) is
+    /// [`Oldest::Unknown`].
     async fn holds(&self, _channel: ChannelId, _keys: &BTreeSet<EventKey>) -> Result<BTreeSet<EventKey>, SinkError> {
         Ok(BTreeSet::new())
     }
@@ -109,7 +112,7 @@ pub trait Sink: Send + Sync {
 
     /// Checks whether the sink can be used, without a delivery. Returns a description for an operator.
     async fn probe(&self) -> Result<String, SinkError> {
-        Ok("not checked: only a delivery can show it".to_owned())
+        Ok("not checked: only a delivery shows whether the sink can be used".to_owned())
     }
 
     /// Delivers one message that is marked as a test, without a change to the recorded state of lanes. A sink that has each
@@ -120,13 +123,13 @@ pub trait Sink: Send + Sync {
         Ok(Tested::Checked(format!("{seen}; no test event is delivered, because the sink has each event exactly once")))
     }
 
-    /// An excerpt of the target's response if it refuses a check, for an operator.
+    /// If the target refuses a check, an excerpt of its response, for an operator.
     async fn refusal(&self) -> Option<String> {
         None
     }
 
-    /// Reopens files that another program may have moved or replaced. Called on SIGHUP. If it fails, the next delivery tries
-    /// again.
+    /// Reopens files that another program may have moved or replaced. Called on SIGHUP. If a file cannot be reopened, the
+    /// next delivery tries again.
     async fn reopen(&self) -> Result<(), SinkError> {
         Ok(())
     }
@@ -146,8 +149,8 @@ pub trait Sink: Send + Sync {
     }
 
     /// Delivers events of one lane. `Ok` means that the sink is responsible for all of them: the cursor may move past them.
-    /// After a crash they may be offered again, with the same ids. After an error, all events are offered again except those
-    /// that [`Undelivered`] lists as arrived.
+    /// After a crash, the same events may be offered again, with the same ids. After an error, all events are offered
+    /// again, except the events that [`Undelivered`] lists as arrived.
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered>;
 }
 
@@ -185,7 +188,8 @@ pub struct Delivery<'a> {
     /// The position that the sink confirmed last. A sink that keeps positions writes only if it still has this position.
     /// Otherwise it returns [`SinkError::Displaced`].
     pub after: Option<Offset>,
-    /// The lane's cursor after these messages. A sink's position becomes the higher one of `after` and `through`.
+    /// The lane's cursor after these messages are delivered. A sink's position becomes the higher one of `after` and
+    /// `through`.
     pub through: Offset,
     /// In ascending offset order, never empty.
     pub messages: &'a [Message],
@@ -207,9 +211,10 @@ pub struct Recorded {
     pub epoch: u64,
     /// The lane's cursor. `None` before the first event.
     pub through: Option<Offset>,
-    /// The pending events up to `through`, which were not delivered yet.
+    /// The pending events with offsets up to `through`. They were not delivered yet.
     pub pending: BTreeSet<EventKey>,
-    /// The last confirmation of the sink. `None` if `start` or an operator set the cursor, and no delivery has reached it.
+    /// The last confirmation of the sink. `None` if the setting `start` or an operator chose the cursor, and no delivery
+    /// has succeeded since.
     pub confirmed: Option<Confirmed>,
 }
 
@@ -227,8 +232,9 @@ pub struct Confirmed {
 pub struct Resumed {
     /// The sink's position.
     pub position: Position,
-    /// Events that the sink has although they are not recorded as delivered, as far as the sink can name them. Events above
-    /// the cursor are offered again, and the sink skips them. Pending events in this set become settled.
+    /// Events that the sink has although they are not recorded as delivered. Events that the sink cannot name are left out.
+    /// The events above the cursor are still offered again, and the sink skips them. The pending events are not offered
+    /// again.
     pub held: BTreeSet<EventKey>,
 }
 
@@ -269,7 +275,7 @@ pub struct Undelivered {
     pub delivered: usize,
     /// Later messages that have arrived too, if the sink delivers several messages at the same time.
     pub beyond: BTreeSet<EventKey>,
-    /// Why the next message has not arrived.
+    /// Why the message after the first `delivered` messages has not arrived.
     pub error: SinkError,
 }
 
@@ -280,7 +286,7 @@ impl Undelivered {
     }
 }
 
-/// Who has caused a failed delivery, and can therefore fix it.
+/// The cause of a failed delivery. It determines who can fix the problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// This event: the target refuses it until an operator acts. Another event may be accepted.
@@ -307,7 +313,7 @@ pub enum SinkError {
         message: String,
         /// The wait that the target asked for.
         retry_after: Option<Duration>,
-        /// The cause. If it is the target, the problem may be temporary, as with an HTTP status of 503.
+        /// The cause. If the target is the cause, the problem may be temporary, as with an HTTP status of 503.
         fault: Fault,
     },
     /// The target cannot be reached or used for any event. No event becomes a dead letter. The same events are offered again
@@ -341,7 +347,7 @@ pub enum SinkError {
 }
 
 impl SinkError {
-    /// A short constant name.
+    /// The name of the variant, in snake case.
     pub fn kind(&self) -> &'static str {
         self.into()
     }

@@ -11,8 +11,8 @@
 //!
 //! * **Durable before `Ok`.** A batch counts as delivered when the server has answered that its last rows are committed,
 //!   with the durability that the role's `synchronous_commit` specifies. All earlier rows are then at least as durable.
-//! * **Rows and position in one statement.** The statement is its own transaction. So it works through a pooler, and an
-//!   instance that is stopped in the middle locks nothing. If the answer is lost, the lane reads the position again.
+//! * **Rows and position in one statement.** The statement is its own transaction. So the sink works through a pooler, and
+//!   an instance that is stopped in the middle locks nothing. If the answer is lost, the lane reads the position again.
 //! * **The statement compares the position.** It writes only if the table has the expected position of the lane and no later
 //!   claim of the lane. So the next statement detects a database that was restored, or a standby that was promoted without
 //!   the last commits. A statement that delivers never inserts the lane's row: a missing row is a missing position.
@@ -51,10 +51,11 @@ use refusal::{Detail, Refusal};
 use statements::Statements;
 use writer::Writer;
 
-/// The most events that one query looks up. The limit exists because a lane must not wait long for the connection.
+/// The maximum number of events that one query looks up. The limit is low enough that other lanes do not wait long for the
+/// connection.
 const LOOKED_FOR_AT_ONCE: usize = 1_000;
 
-/// The most events in one delivery, which the ledger records with one commit.
+/// The maximum number of events in one delivery. The ledger records a delivery with one commit.
 const AT_ONCE: usize = 2_000;
 
 /// Writes events into a table, shared by any number of channels and instances.
@@ -63,7 +64,8 @@ pub(crate) struct Postgres {
 }
 
 impl Postgres {
-    /// Makes the sink with this name. It connects at the first use. Fails if no server certificate can be verified.
+    /// Makes the sink with this name. The sink connects at the first use. Fails if the verification of server certificates
+    /// cannot be set up.
     pub(crate) fn new(name: &str, settings: PostgresSettings) -> Result<Self, SinkError> {
         Ok(Self { pool: Pool::new(name, settings)? })
     }

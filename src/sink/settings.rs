@@ -14,7 +14,8 @@ use net::postgres::ServerSettings;
 use net::secret::Secret;
 use record::{ChannelRef, Record};
 
-/// The longest value in a subject. A server accepts 4 KiB for the protocol line that contains the subject.
+/// The maximum length of a value in a subject, in characters. A server accepts 4 KiB for the protocol line that contains
+/// the subject.
 const VALUE_LIMIT: usize = 200;
 
 const PATTERN_LIMIT: usize = 500;
@@ -34,9 +35,9 @@ pub struct KafkaSettings {
     pub transactional_id: String,
     /// Whether missing topics are created.
     pub create: bool,
-    /// The number of partitions with which the topic of events is created. Never zero.
+    /// The number of partitions of the topic of events, if channeld creates it. Never zero.
     pub partitions: u16,
-    /// The replication factor with which topics are created. If it is zero, the cluster decides.
+    /// The replication factor of the topics that channeld creates. If it is zero, the cluster decides.
     pub replicas: u8,
     /// The longest time to wait for an answer. Never zero.
     pub timeout: Duration,
@@ -107,7 +108,7 @@ pub struct NatsSettings {
     pub positions: String,
     /// Whether a missing stream is created.
     pub create: bool,
-    /// The number of replicas with which the stream is created.
+    /// The number of replicas of the stream, if channeld creates it.
     pub replicas: u8,
     /// The longest time to wait for a connection, and for an answer. Never zero.
     pub timeout: Duration,
@@ -188,8 +189,8 @@ impl Pattern {
         self.0.split('.').next().unwrap_or_default()
     }
 
-    /// The pattern as a filter. A type can have several tokens, so the first token with a type and all tokens after it
-    /// become `>`.
+    /// The pattern as a filter. A type can have several tokens. Therefore the first token that contains a type becomes `>`,
+    /// and the tokens after it are left out.
     fn wildcard(&self, channel: &str, id: &str) -> String {
         let subject = self.filled(channel, id, TYPE);
         let mut tokens = Vec::new();
@@ -204,7 +205,8 @@ impl Pattern {
         tokens.join(".")
     }
 
-    /// The pattern with these values. The name of the channel is inserted last, because no part of the name is a placeholder.
+    /// The pattern with these values. The name of the channel is inserted last, so that text in the name is never replaced
+    /// as a placeholder.
     fn filled(&self, channel: &str, id: &str, kind: &str) -> String {
         self.0.replace(TYPE, kind).replace(CHANNEL_ID, id).replace(CHANNEL, channel)
     }
@@ -245,15 +247,15 @@ pub struct PostgresSettings {
 /// An SQLite database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SqliteSettings {
-    /// The path of its file.
+    /// The path of the database's file.
     pub path: PathBuf,
     /// The name of the table: an identifier that needs no escaping.
     pub table: String,
     /// The kind of full-text search.
     pub search: Search,
-    /// Rows that were written longer ago are deleted, if set.
+    /// If set, rows that were written longer ago than this are deleted.
     pub keep_for: Option<Duration>,
-    /// The oldest rows are deleted while the database uses more bytes than this, if set.
+    /// If set, the oldest rows are deleted while the database uses more bytes than this.
     pub keep_size: Option<u64>,
 }
 
@@ -266,7 +268,7 @@ pub enum Search {
     None,
     /// Search for words.
     Words,
-    /// Search for any part of a word, of at least three characters.
+    /// Search for parts of words. A part has at least three characters.
     Trigrams,
 }
 

@@ -9,12 +9,12 @@
 //! # Invariants
 //!
 //! * **Synced before `Ok`.** A batch counts as delivered when its transaction is on the disk: `synchronous = FULL`.
-//! * **Rows and position together.** One transaction writes both, and only if the table has the expected position of the
-//!   lane. So the next delivery detects a database that was restored. An event that has a row is skipped when it is offered
-//!   again.
+//! * **Rows and position together.** One transaction writes the rows and the position of a lane. It writes only if the
+//!   table has the expected position. So the next delivery detects a database that was restored. An event that has a row is
+//!   skipped when it is offered again.
 //! * **Readable while written.** The database uses write-ahead logging: readers and the writer do not block each other.
-//! * **The open file is the file at the path.** If the file was moved or replaced, the rows in its write-ahead log are first
-//!   written into it, and it is closed. Only then is the file at the path opened. See [`files`].
+//! * **The open file is the file at the path.** If the file was moved or replaced, the rows in its write-ahead log are
+//!   first written into that file, and that file is closed. Only then is the new file at the path opened. See [`files`].
 //!
 //! # Cancellation
 //!
@@ -49,7 +49,7 @@ use writer::Writer;
 /// The largest number of events in one delivery. The ledger records a delivery with a single commit.
 const AT_ONCE: usize = 2_000;
 
-/// The most rows of one lane in one transaction.
+/// The maximum number of rows of one lane in one transaction.
 const ROWS: usize = 500;
 
 /// Writes events into a table, shared by any number of channels.

@@ -7,11 +7,12 @@
 //! * **Once.** If a write fails in the middle of a batch (a full disk, a pipe that would block), the bytes that were
 //!   already written are not written again.
 //! * **If the reader closes the pipe, the whole current batch counts as unread,** because the sink cannot know how much of
-//!   it was still in the pipe. The pipe may also have contained the end of the previous batch, at most 64 KiB.
+//!   this batch was still in the pipe. The pipe may also have contained the end of the previous batch, at most 64 KiB.
 //! * **A closed descriptor is not accepted as output.** If a standard descriptor is closed at the start, the Rust runtime
 //!   opens /dev/null in its place for reading and writing, and every event would count as delivered. Programs that run a
-//!   daemon without output do the same (`start-stop-daemon --background`, `subprocess.DEVNULL`). A shell (`> /dev/null`)
-//!   and systemd (`StandardOutput=null`) open it for writing only: the operator discards events on purpose.
+//!   daemon without output also open /dev/null for reading and writing (`start-stop-daemon --background`,
+//!   `subprocess.DEVNULL`). A shell (`> /dev/null`) and systemd (`StandardOutput=null`) open /dev/null for writing only.
+//!   This is accepted: the operator discards events on purpose.
 //!
 //! # Cancellation
 //!
@@ -85,7 +86,7 @@ impl<W: Write + Send + 'static> Sink for Stdout<W> {
 
     async fn test(&self, sample: &Delivery<'_>) -> Result<Tested, SinkError> {
         self.deliver(sample).await.map_err(|undelivered| undelivered.error)?;
-        Ok(Tested::Delivered("it is above, in the standard output of this command".to_owned()))
+        Ok(Tested::Delivered("the test event is above, in the standard output of this command".to_owned()))
     }
 
     async fn deliver(&self, delivery: &Delivery<'_>) -> Result<(), Undelivered> {

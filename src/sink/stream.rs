@@ -2,19 +2,20 @@
 //!
 //! # Positions
 //!
-//! A lane writes a [`Position`] together with the events of each delivery. The position contains the cursor of the lane, and
-//! names the events of the last delivery by offset and id. The daemon records each delivery before the next one begins.
-//! Therefore, after a crash, an event in the stream that is not recorded is either named by the position or follows it.
+//! A lane writes a [`Position`] together with the events of each delivery. The position contains the cursor of the lane,
+//! and names the events of the last delivery by offset and id. The daemon records each delivery before the next one begins.
+//! Therefore, after a crash, an event in the stream that is not recorded is either named by the position or follows the
+//! position in the stream.
 //!
 //! The position decides which events were delivered. An event that the position covers is not looked up in the stream,
 //! because retention, compaction or a consumer may have deleted it there on purpose. After an operator has set the cursor,
 //! the content of the stream decides: events above the cursor are looked up, and delivered again if they are missing.
 //!
 //! If a cursor was moved back, the position still counts a higher offset as delivered. The lane detects this, searches the
-//! whole stream for its events, and skips them.
+//! whole stream for the lane's events, and delivers only the events that it does not find.
 //!
 //! Late deliveries do not move the position. If a stream was restored to a state before a late delivery and nothing else is
-//! missing, a restart does not detect it.
+//! missing, a restart does not detect that the late event is missing.
 //!
 //! # One protocol, two kinds of servers
 //!
@@ -24,7 +25,7 @@
 //! # Invariants
 //!
 //! * **In order.** An append begins only after the previous one was answered.
-//! * **No answer is not a refusal.** An event for which no answer arrives never becomes a dead letter.
+//! * **A missing answer is not a refusal.** An event for which no answer arrives never becomes a dead letter.
 //!
 //! # Cancellation
 //!
@@ -69,7 +70,7 @@ pub(super) fn headers(lane: &LaneRef, message: &Message) -> Vec<(&'static str, S
 
 /// The body of a position or a claim.
 pub(super) fn json(value: &impl Serialize) -> Bytes {
-    serde_json::to_vec(value).expect("it has text keys and no value that can fail").into()
+    serde_json::to_vec(value).expect("positions and claims have text keys and no value that can fail").into()
 }
 
 /// Identifies the event in a message by the message's headers. `None` if another lane has published the message.
@@ -82,7 +83,7 @@ pub(super) fn key_of<'h>(channel: ChannelId, sink: &str, value: impl Fn(&str) ->
 /// The events of a lane that the state does not record as delivered. By default, every event.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Unrecorded {
-    /// Everything above this offset.
+    /// All events above this offset are unrecorded.
     above: Option<Offset>,
     pending: BTreeSet<EventKey>,
 }
@@ -104,8 +105,8 @@ impl Unrecorded {
     }
 
     /// The offsets of events that the position names, but that must be looked up in the stream. One reason is that the
-    /// position does not contain their ids. The other is that an operator has set the cursor: events that are no longer in
-    /// the stream must then be delivered again.
+    /// position does not contain their ids. The other reason is that an operator has set the cursor: events that are no
+    /// longer in the stream must then be delivered again.
     pub(super) fn doubted(&self, position: &Position, recorded: &Recorded) -> BTreeSet<Offset> {
         if recorded.confirmed.is_some() && position.has_ids() {
             return BTreeSet::new();
@@ -114,9 +115,9 @@ impl Unrecorded {
         position.offsets().into_iter().filter(is_unrecorded).collect()
     }
 
-    /// Compares a position with the recorded state. The stream contains the events in `found`, and the events that the
-    /// position names, except at the offsets in `doubted`. The events in `last` belong to the last delivery. Returns the
-    /// position with which the lane continues, and the unrecorded events in the stream.
+    /// Compares a position with the recorded state. The stream contains the events in `found`. It also contains the events
+    /// that the position names, unless their offset is in `doubted`. The events in `last` belong to the last delivery.
+    /// Returns the position with which the lane continues, and the unrecorded events in the stream.
     pub(super) fn compare(
         &self,
         position: &Position,
@@ -129,14 +130,14 @@ impl Unrecorded {
         named.extend(last);
         named.retain(|key| self.contains(key));
         let mut position = position.keeping(&named);
-        // The other events may be too many to be named. The higher `prior` makes the lane search for them again after the
-        // next crash.
+        // The events in `found` that the position does not name may be too many to be named. The higher `prior` makes the
+        // lane search for them again after the next crash.
         position.prior = found.difference(&named).last().map(|key| key.offset).max(position.prior);
         named.extend(found.iter().filter(|key| self.contains(key)));
         (position, named)
     }
 
-    /// The events among these that will be offered to the sink again. A pending event that is in the stream is not offered
+    /// The events in `there` that will be offered to the sink again. A pending event that is in the stream is not offered
     /// again, unless an operator replays it.
     pub(super) fn offered(&self, there: &BTreeSet<EventKey>) -> BTreeSet<EventKey> {
         there.iter().filter(|key| !self.pending.contains(key)).copied().collect()

@@ -57,7 +57,7 @@ pub(super) fn lock(file: &File) -> io::Result<()> {
 /// Renames a file. The error is `AlreadyExists` if a file named `to` exists.
 pub(super) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // Some network file systems do not support this flag. The check and the rename are then not atomic, which is safe
+        // Some network file systems do not support this flag. The check and the rename are then not atomic. This is safe,
         // because no other program creates files with such names.
         Err(Errno::INVAL | Errno::NOSYS) if fs::symlink_metadata(to).is_err() => fs::rename(from, to),
         Err(Errno::INVAL | Errno::NOSYS) => Err(ErrorKind::AlreadyExists.into()),

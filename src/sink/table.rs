@@ -2,9 +2,9 @@
 //!
 //! # Invariants
 //!
-//! * **One definition.** A column has the same name and content in every database. Only its type differs.
-//! * **Nothing is lost in a row.** The column `record` is the sink's body byte for byte, so it also has every value that no
-//!   other column can store.
+//! * **One definition.** A column has the same name and content in every database. Only the column's type differs.
+//! * **Nothing is lost in a row.** The column `record` contains the body of the message byte for byte. It therefore also
+//!   contains the values that no other column can store.
 //! * **No I/O.**
 
 use std::ops::Range;
@@ -21,21 +21,23 @@ use record::{Facts, Field, Message, Record};
 #[cfg(test)]
 mod tests;
 
-/// After making rows of this many bytes, the task yields to other tasks. Making them takes two or three milliseconds.
+/// After making rows of this many bytes, the task yields to other tasks. Making rows of this size takes two or three
+/// milliseconds.
 const BYTES_AT_ONCE: usize = 1 << 20;
 
 /// The start of the year 1. Some databases cannot store an earlier time.
 const EARLIEST: i64 = -62_135_596_800;
 
-/// Replaces a missing event id in the unique index. Both databases treat two nulls as distinct.
+/// Replaces a missing event id in the unique index. Both databases treat two nulls as distinct, so the index would accept
+/// an event without an id twice.
 pub(super) const NO_ID: &str = "00000000-0000-0000-0000-000000000000";
 
 pub(super) struct Column {
     pub(super) name: &'static str,
     pub(super) kind: Kind,
-    /// Whether each row has a value.
+    /// Whether each row has a value in this column.
     pub(super) is_needed: bool,
-    /// Whether a full-text search covers it.
+    /// Whether a full-text search covers this column.
     pub(super) is_searched: bool,
     cell: fn(&Source<'_>) -> Cell,
 }
@@ -149,8 +151,9 @@ impl Row {
     }
 }
 
-/// Makes rows of messages with `make`: of at most `most` messages, after the first `made`. Returns their range and the rows,
-/// or `None` if no message is left. Yields to other tasks in between if events are large.
+/// Makes the rows of the next messages with `make`. The first `made` messages are skipped, because they already have rows.
+/// At most `most` messages are used. Returns the range of these messages and their rows, or `None` if no message is left.
+/// Yields to other tasks in between if the messages are large.
 pub(super) async fn next_rows(
     messages: &[Message],
     made: usize,
@@ -175,7 +178,7 @@ impl Source<'_> {
         text(self.facts.get(field))
     }
 
-    /// A fact that is an id. A value that is not an id is only in `record`.
+    /// A fact as an id. If the fact is not an id, the cell is null, and only the column `record` contains the value.
     fn id(&self, field: Field) -> Cell {
         let id = self.facts.get(field).and_then(|text| Uuid::try_parse(text).ok());
         id.map_or(Cell::Null, Cell::Id)
@@ -221,7 +224,7 @@ pub(super) fn joined(parts: impl IntoIterator<Item = String>, between: &str) -> 
     parts.into_iter().collect::<Vec<_>>().join(between)
 }
 
-/// Adds the size of a refused event to the error message, because it may have exceeded a limit.
+/// Adds the size of a refused event to the error message, because the size may have exceeded a limit.
 pub(super) fn with_size(mut undelivered: Undelivered, messages: &[Message]) -> Undelivered {
     if let SinkError::Refused { message, .. } = &mut undelivered.error {
         let bytes = messages[undelivered.delivered].body().len();

@@ -14,8 +14,8 @@
 //!
 //! # Cancellation
 //!
-//! If a delivery is dropped, the caller does not know whether its events arrived. When they are posted again, they have the
-//! same ids.
+//! If a delivery is dropped, the caller does not know whether its events arrived. When these events are posted again, they
+//! have the same ids.
 
 use std::time::{Duration, Instant};
 
@@ -47,7 +47,7 @@ impl Sink for Webhook {
     fn at_once(&self) -> usize {
         match self.settings.dispatch {
             // Each offer waits for a turn of the rate limit before it starts, and each further request waits for another
-            // turn. A small offer therefore ends soon.
+            // turn. Only a small offer therefore ends soon.
             Dispatch::Single { concurrency } if self.pace.is_some() => concurrency,
             Dispatch::Single { concurrency } => AT_ONCE * concurrency,
             Dispatch::Batches { events, .. } => events,
@@ -74,7 +74,7 @@ impl Sink for Webhook {
         let status = response.status().as_u16();
         let why = match status {
             401 | 403 | 407 => Some("are the credentials correct?"),
-            // nginx answers with these if a client certificate is missing. 495 and 496 are its own status codes.
+            // nginx answers with one of these codes if a client certificate is missing. Only nginx uses 495 and 496.
             400 | 495 | 496 => self.certificate_is_missing().await,
             _ => None,
         };

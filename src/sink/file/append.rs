@@ -4,7 +4,8 @@
 //!
 //! * **All or nothing.** After a failed write or sync the file is cut back to its earlier length. This happens immediately
 //!   if the system allows it, and otherwise before the next write.
-//! * **A failed sync is a failed write.** After it, the system may discard the written pages, although they can still be read.
+//! * **A failed sync is a failed write.** After a failed sync, the system may discard the written pages, although they can
+//!   still be read.
 
 use std::fs;
 use std::io::{self, BufWriter, Write};
@@ -90,8 +91,8 @@ impl<D: Disk> Appender<D> {
 /// How many bytes at the end of a file stay in the system's page cache, for programs that follow the file.
 const CACHED: u64 = 16 << 20;
 
-/// The rest is released in pieces of this size, in bytes. The system releases only whole pages, and no page crosses the
-/// border between two pieces.
+/// The bytes before the last [`CACHED`] bytes are released from the cache, in pieces of this size, in bytes. The system
+/// releases only whole pages, and no page crosses the border between two pieces.
 const PIECE: u64 = 4 << 20;
 
 /// Tells the system to keep only the end of a file in memory, after the file has grown and was synced. Otherwise a file

@@ -9,7 +9,7 @@
 //! * **The directory is the only source of truth.** An operator may move closed files away at any time.
 //! * **The plain file is removed last.** The compressed file is written under a temporary name, synced and then renamed.
 //!   The plain file is removed only after the two were compared.
-//! * **No other file is replaced.** If a file with the name of the compressed file exists, it stays.
+//! * **No other file is replaced.** If another file already has the name of the compressed file, that file stays.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -44,9 +44,9 @@ pub(super) struct ClosedFiles {
 /// A closed file: plain, compressed or, temporarily, both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ClosedFile {
-    /// The time when it was closed. No two files of a sink have the same time.
+    /// The time when the file was closed. No two files of a sink have the same time.
     pub(super) time: Timestamp,
-    /// Its plain name.
+    /// The name of the plain form.
     pub(super) name: String,
     /// The length of each form that exists. `None` is the plain form, and comes first.
     pub(super) forms: BTreeMap<Option<Compression>, u64>,
@@ -135,7 +135,7 @@ impl ClosedFiles {
 }
 
 /// Compresses a closed file, and keeps the plain file. The error is `AlreadyExists` if a file named `packed` exists, and
-/// `TimedOut` if `stop` has fired between two chunks. An unfinished file is removed.
+/// `TimedOut` if `stop` has fired between two chunks. After an error, the unfinished file is removed.
 pub(super) fn pack(plain: &Path, packed: &Path, compression: Compression, stop: &CancellationToken) -> io::Result<()> {
     let unfinished = unfinished(packed);
     if let Err(error) = write(compression, plain, &unfinished, stop).and_then(|()| rename_new(&unfinished, packed)) {

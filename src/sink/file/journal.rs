@@ -7,12 +7,14 @@
 //! * **No event is written to a file that the path does not lead to.** Before each batch the path is looked up. If the file
 //!   was deleted while a batch was written, the batch does not count as written.
 //! * **A file is closed only between two batches.** An empty file is never closed.
-//! * **One clock.** The period of the open file is the period in which this process began the file. It is never derived from
-//!   the modification time, which may come from the clock of a file server. After a start, the period is derived from the
-//!   time at which the newest of the last events was received. If the lines do not contain this time, it is the current one.
+//! * **One clock.** The period of the open file is the period in which this process began the file. It is never derived
+//!   from the modification time, which may come from the clock of a file server. After a start, the period is derived from
+//!   the time when the newest of the last events was received. If the last lines do not contain this time, the current
+//!   period is used.
 //! * **Nothing is appended to a file that another program has changed.** If the file's length differs from the length after
 //!   the last append, or if another file is at the path, each lane gets [`SinkError::Displaced`] until it has compared its
-//!   position with the file ([`Journal::pass_over`]). An absent or empty file is no such change: another program has rotated.
+//!   position with the file ([`Journal::pass_over`]). An absent or empty file does not count as changed: another program
+//!   has rotated it.
 //!
 //! A file is closed in these steps. For each step, the state after a crash is listed:
 //!
@@ -23,8 +25,8 @@
 //! 3. The directory is synced. No new file is created under the old name before the new name is durable. Otherwise the
 //!    whole file could lose its name. *After a crash:* no active file exists, and the next start creates one.
 //! 4. The new active file is created, its owner and mode are set, it is locked, and the directory is synced again. *After a
-//!    crash:* the active file is empty. Lines that are not recorded are in the file that was closed last, and the next
-//!    start finds them there.
+//!    crash:* the active file is empty. Lines that are not recorded are in the file that was closed last. The next start
+//!    finds these lines there.
 //!
 //! If step 4 fails, no active file exists, and the next batch begins with this step.
 //!
@@ -88,11 +90,12 @@ struct Active {
     length: u64,
     /// When the file was begun, according to the clock of this process.
     begun: Timestamp,
-    /// The file counts as open until this is dropped. Therefore it is never shared.
+    /// The file counts as open until the last clone of this `Arc` is dropped. Therefore this `Arc` is never cloned.
     files: Arc<ClosedFiles>,
 }
 
-/// The length of a file, and when it was begun: the time of its last events, or the current time if unknown.
+/// The length of a file, and when it was begun. The begin is the time when the newest of its last events was received, or
+/// the current time if the lines do not contain this time.
 fn extent(file: &fs::File, path: &Path) -> Result<(u64, Timestamp), SinkError> {
     let length = file.metadata().doing("examining", path)?.len();
     let (now, received) = (Timestamp::now(), last_received(file, length).doing("reading", path)?);
@@ -173,7 +176,7 @@ impl Journal {
         let fresh = batch.iter().filter(|message| !held(message));
         let lines: Vec<_> = fresh.flat_map(|message| [message.body(), LINE_BREAK]).collect();
         let bytes = lines.iter().map(|piece| piece.len() as u64).sum();
-        // The file is checked even if all events are skipped: it may have lost them.
+        // The file is checked even if all events are skipped, because the file may have lost these events.
         self.close_if_due(bytes)?;
         let compared_at = self.displacements;
         let lane = self.lanes.entry(channel).or_insert_with(|| JournalLane { held: BTreeSet::new(), compared_at });
@@ -189,7 +192,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Closes the file if it is due by the clock, without a batch. Returns `None` if no file is open.
+    /// Closes the file if its period has ended, even if no batch arrives. Returns `None` if no file is open.
     pub(super) fn close_by_the_clock(&mut self) -> Result<Option<ClosedFiles>, SinkError> {
         if self.active.is_some() {
             self.close_if_due(0)?;
@@ -197,7 +200,7 @@ impl Journal {
         Ok(self.active.as_ref().map(|active| ClosedFiles::clone(&active.files)))
     }
 
-    /// Closes the file if it is due before `more` bytes are appended, and begins the next file.
+    /// Closes the file if the rotation requires it before `more` bytes are appended, and begins the next file.
     fn close_if_due(&mut self, more: u64) -> Result<(), SinkError> {
         self.open()?;
         let (Some(rotation), Some(active)) = (&self.settings.rotation, &mut self.active) else { return Ok(()) };

@@ -4,8 +4,9 @@
 //!
 //! * **Every format is understood, regardless of the configured format.** The format may be changed between a crash and the
 //!   next start. A line is a record, a CloudEvents event whose data is the record, or the service's own event (`raw`).
-//! * **The service cannot choose an event's identity.** Only a raw line has a top-level member `headers`, and it always has
-//!   one. `headers` is checked first, because the service chooses the other members, and they may look like a record.
+//! * **The service cannot choose an event's identity.** Only raw lines have a top-level member `headers`, and every raw
+//!   line has it. `headers` is checked first, because the service chooses the other members of a raw line, and these
+//!   members may look like a record.
 //! * **A raw line does not name its channel.** The configuration allows this format only for a file of one channel, so a raw
 //!   line counts as an event of any channel that is searched. Its event id distinguishes it from events of an earlier channel.
 //! * **The remains of an interrupted write are never treated as a record.** A line that parses as a JSON object is complete,
@@ -26,7 +27,7 @@ use proof::event::{ChannelId, EventKey, Object, Offset};
 const FIRST_LOOK: u64 = 64 * 1024;
 const GROWTH: u64 = 8;
 
-/// The longest line, in bytes. The sink never writes a longer one, because the size of the service's responses is limited.
+/// The longest line, in bytes. The sink never writes a longer line, because the size of the service's responses is limited.
 const MAX_LINE: u64 = 256 * 1024 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,14 +99,15 @@ pub(super) fn from_start(file: &File, length: u64) -> impl BufRead {
     BufReader::new(Cursor { file, at: 0 }.take(length))
 }
 
-/// When the newest of the last events in a file of `length` bytes was received, if the lines contain this time.
+/// The time when the newest of the last events in a file of `length` bytes was received. `None` if the lines do not contain
+/// this time.
 pub(super) fn last_received(file: &File, length: u64) -> io::Result<Option<Timestamp>> {
     let mut newest = None;
     look_back(file, length, |_, lines| {
         for line in lines {
             newest = newest.max(received(&line?));
         }
-        // One call is enough: a file of raw lines never contains the time.
+        // Earlier lines are not read. If the last lines lack the time, they are raw lines, and these never contain it.
         Ok(true)
     })?;
     Ok(newest)
@@ -124,7 +126,7 @@ pub(super) fn ends(file: &File, length: u64) -> io::Result<(Option<Offset>, Opti
     Ok((first.map(|event| event.key.offset), last))
 }
 
-/// Reads a file from its own position, independently of other readers of the same descriptor.
+/// Reads a file at a position that it keeps itself, independently of other readers of the same descriptor.
 struct Cursor<'a> {
     file: &'a File,
     at: u64,
@@ -155,7 +157,7 @@ fn received(line: &[u8]) -> Option<Timestamp> {
     value::<String>(&record, "received")?.parse().ok()
 }
 
-/// The record in a line that is not raw. Its member `event` distinguishes it from the objects of other programs.
+/// The record in a line that is not raw. The member `event` distinguishes a record from the objects of other programs.
 fn record_in(line: Object<'_>) -> Option<Object<'_>> {
     let record = match (member(&line, "specversion"), member(&line, "data")) {
         (Some(_), Some(data)) => Object::read(data.get().as_bytes()).ok()?,
@@ -168,7 +170,7 @@ fn key(event: &Object<'_>, headers: &Object<'_>) -> Option<EventKey> {
     Some(EventKey { offset: value(headers, "offset")?, id: value(event, "event_id") })
 }
 
-/// The last member with that name. Most JSON readers also use the last one.
+/// The last member with that name. Most JSON readers also use the last member.
 fn member<'a>(object: &Object<'a>, name: &str) -> Option<&'a RawValue> {
     object.members().filter(|(member, _)| *member == name).last().map(|(_, value)| value)
 }

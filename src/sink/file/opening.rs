@@ -4,8 +4,8 @@
 //!
 //! * **The name is durable.** The directory is synced each time a file is opened. Otherwise a file that was created before
 //!   a crash could vanish together with the lines that were synced into it.
-//! * **Mode and owner are set before an event is written,** on every empty file: it was created now, before a crash, or by a
-//!   program that rotates. Other files keep their mode and owner.
+//! * **Mode and owner are set before an event is written,** on every empty file. An empty file was created just now, before
+//!   a crash, or by a program that rotates. Other files keep their mode and owner.
 //! * **The file type is checked before the file is opened.** Opening a pipe or a device can have side effects, and neither
 //!   can be synced.
 //! * **Only the remains of a failed write are cut off.** A lane records a batch before it writes the next one, so all recorded
@@ -101,7 +101,8 @@ fn set_access(access: Access, file: &File, metadata: &Metadata) -> io::Result<()
     access.mode.map_or(Ok(()), |mode| file.set_permissions(fs::Permissions::from_mode(mode)))
 }
 
-/// Cuts off the remains that a crash left at the end. Adds the line break to the last line if only that is missing.
+/// Cuts off the remains that a crash left at the end. Adds the line break to the last line if only the line break is
+/// missing.
 fn mend(mut file: &File, path: &Path) -> io::Result<()> {
     let length = file.metadata()?.len();
     // The end of the last line that is not torn.
@@ -121,7 +122,8 @@ fn mend(mut file: &File, path: &Path) -> io::Result<()> {
     if end > length { file.write_all(b"\n") } else { Ok(()) }
 }
 
-/// Checks whether the file could be written. Does not open it (a daemon may have it open) and does not create it.
+/// Checks whether the file could be written. Does not create the file, and does not open it, because a daemon may have it
+/// open.
 pub(super) fn probe(path: &Path) -> Result<String, SinkError> {
     use rustix::fs::Access;
     let may = |path: &Path, how| access(path, how).map_err(io::Error::from);

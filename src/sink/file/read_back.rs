@@ -5,30 +5,31 @@
 //! A file has no table of positions. Its lines are in the order in which they were written. The recorded state names the
 //! event that was written last. This event is the anchor of the comparison:
 //!
-//! * Events of the channel after the anchor are not recorded. The daemon crashed before it recorded them, or an operator
-//!   moved the cursor back. The sink skips them when they are offered again.
-//! * If the active file has recorded events of the channel, but neither the active file nor a closed file has the anchor, then
-//!   the active file has lost the lines after these events: it was restored from a backup, or replaced. The position is then
-//!   the offset of the newest line that remains. Events above this position that are in the files are skipped by identity.
+//! * Events of the channel after the anchor are not recorded. The daemon crashed before it recorded these events, or an
+//!   operator moved the cursor back. The sink skips these events when they are offered again.
+//! * If the active file has recorded events of the channel, but neither the active file nor a closed file has the anchor,
+//!   then the active file has lost the lines after these events, because the file was restored from a backup, or replaced.
+//!   The position is then the offset of the newest line that remains. Events above this position are offered again. Events
+//!   that the files still contain are recognized by offset and id, and skipped.
 //! * If the active file has no recorded event of the channel, the anchor cannot be expected in it. The file was just
 //!   rotated, moved away by another program, or emptied (`copytruncate`). This is normal, even if an operator has moved the
-//!   closed files away: lines that are older than the anchor are never in a newer file than the anchor.
+//!   closed files away: a file that was started after the anchor was written contains no recorded line.
 //!
 //! # Invariants
 //!
 //! * **The search ends at the anchor,** and begins with the newest file. Without an anchor (nothing was confirmed since an
-//!   operator chose the cursor) it ends at the first recorded line, because a lane records each batch, or offers it again,
-//!   before it appends the next.
-//! * **Memory: a few bytes per event that is not recorded.** After a crash, these are the events of one batch. After an
-//!   operator has moved a cursor back, these are all events above the new cursor.
+//!   operator chose the cursor), it ends at the first recorded line that it meets. No unrecorded line is before this line,
+//!   because a lane records each batch, or offers it again, before it appends the next.
+//! * **Memory: a few bytes per event that is not recorded.** After a crash, the events of one batch are not recorded. After
+//!   an operator has moved a cursor back, all events above the new cursor are not recorded.
 //!
 //! A comparison with the service only reads, because a daemon may write to the files at the same time. No line is missed:
 //! the active file is opened before the closed files are listed, and is read twice if it is closed in between.
 //!
 //! # Limits
 //!
-//! A late delivery has a lower offset than the lines before it. If it is lost with the end of a file, the loss is noticed
-//! only if this event was the last one that was written.
+//! A late delivery has a lower offset than the lines before it. If the line of a late delivery is lost with the end of a
+//! file, the loss is noticed only if the lane wrote this line last.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -73,10 +74,10 @@ impl Snapshot {
             return Ok(Resumed { position: Position::At(recorded.through), held });
         };
         if let (Some(newest), Some(last), false) = (newest, last, ended) {
-            // The last event may have been delivered late, so that its offset is the lower one.
+            // The last event may be a late delivery. Its offset may then be lower than the offset of the newest line.
             position = last.offset.before().min(Some(newest.offset));
             tracing::warn!(channel = %recorded.lane.channel.name, path = %self.files.active.display(), missing = %last,
-                newest = %newest, "file does not contain the event that was written last: it has lost lines");
+                newest = %newest, "file does not contain the event that was written last: the file has lost lines");
             for key in keys(&self.files, Some(&self.active), self.length, recorded.lane.channel.id)? {
                 held.extend(Some(key?).filter(|key| Some(key.offset) > position));
             }
@@ -84,8 +85,8 @@ impl Snapshot {
         Ok(Resumed { position: Position::At(position), held })
     }
 
-    /// The position of a channel without state: the highest offset in the newest files that name the channel, up to the
-    /// first closed file that names the channel but has no higher offset.
+    /// The position of a channel without state: the highest offset in the files that name the channel. They are read from
+    /// the newest to the oldest, until a closed file names the channel but has no higher offset than the newer files.
     pub(super) fn position(&self, channel: ChannelId) -> Result<Position, SinkError> {
         let mut highest = highest_in(active_events(&self.files, &self.active, self.length), channel)?;
         for closed in Index::files_of(channel, &self.files)?.iter().rev() {
@@ -106,7 +107,7 @@ pub(super) fn oldest(settings: &FileSettings, channel: ChannelId) -> Result<Olde
     Ok(first.map_or(Oldest::Nothing, Oldest::Event))
 }
 
-/// Which of these events of a channel have a line. Only one line and these keys are in memory.
+/// The events in `wanted` that have a line. Only one line and the keys of these events are in memory.
 pub(super) fn holds(
     settings: &FileSettings,
     channel: ChannelId,
@@ -123,7 +124,8 @@ pub(super) fn holds(
     Ok(held)
 }
 
-/// Finds the files without a journal. Returns `None` if the directory does not exist.
+/// Finds the active file and the naming scheme of the closed files. No [`Journal`](super::journal::Journal) is needed.
+/// Returns `None` if the directory does not exist.
 fn find(settings: &FileSettings) -> Result<Option<(Option<File>, ClosedFiles)>, SinkError> {
     let path = &*settings.path;
     // Other types of files are refused: opening a pipe would wait for a writer.
@@ -137,7 +139,7 @@ fn find(settings: &FileSettings) -> Result<Option<(Option<File>, ClosedFiles)>, 
     Ok(active.map(|active| (file, ClosedFiles { active, name: settings.closed_name() })))
 }
 
-/// The events that may belong to a channel, in the order of the lines, up to `length` of the active file.
+/// The events that may belong to a channel, in the order of the lines. The active file is read up to `length`.
 fn keys<'a>(
     files: &'a ClosedFiles,
     active: Option<&'a File>,
@@ -158,8 +160,8 @@ fn active_events<'a>(
     events(from_start(active, length)).map(|event| event.doing("reading", &files.active))
 }
 
-/// The highest offset of events that name the channel. Raw lines do not name it and are left out: they may belong to an
-/// earlier channel.
+/// The highest offset of events that name the channel. Raw lines do not name their channel. They are left out, because they
+/// may belong to an earlier channel.
 fn highest_in(
     events: impl Iterator<Item = Result<EventLine, SinkError>>,
     channel: ChannelId,
@@ -183,7 +185,7 @@ struct Search<'r> {
 struct SearchResult {
     /// The events that are not recorded, in the lines after the line that ends the search.
     held: BTreeSet<EventKey>,
-    /// The recorded event that was written last.
+    /// The last recorded event among the lines that were read.
     newest: Option<EventKey>,
     ended: bool,
 }

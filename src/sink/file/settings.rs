@@ -1,7 +1,7 @@
 //! The settings of a file sink, and which files they lead to.
 //!
-//! When the configuration is read, it compares the files of all sinks. Symbolic links may change later. Therefore the files
-//! are compared again when a file is opened.
+//! The files of all sinks are compared when the configuration is read. Symbolic links may change later, so the files are
+//! compared again when a file is opened.
 
 use std::fs;
 use std::io;
@@ -39,7 +39,7 @@ impl FileSettings {
         self.rotation.as_ref()?.latest_link.as_deref()
     }
 
-    /// Whether another file at this place would collide with the active file, or would be mistaken for a closed file.
+    /// Whether a file at `other` would collide with the active file, or would be mistaken for a closed file.
     pub fn takes(&self, other: &FileLocation) -> bool {
         FileLocation::of(&self.path).takes(&self.closed_name(), other)
     }
@@ -87,8 +87,8 @@ impl Rotation {
 /// Which closed files are kept. Every bound that is set applies. A bound that is `None` does not limit anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keep {
-    /// The number of files to keep. With [`Rotation::every`], it is a number of periods: files that were closed in the last
-    /// N periods are kept, including the current period, and at least N files.
+    /// The number of files to keep. With [`Rotation::every`], the number N counts periods: all files that were closed in
+    /// the current period and in the N - 1 periods before it are kept. This bound always keeps at least the newest N files.
     pub files: Option<NonZeroUsize>,
     /// How long a file is kept after it was closed.
     pub time: Option<Duration>,
@@ -138,14 +138,14 @@ impl FileLocation {
         }
     }
 
-    /// Whether another file would collide with the active file at this place, or would be mistaken for a closed file.
+    /// Whether a file at `other` would collide with the active file at this place, or would be mistaken for a closed file.
     pub(super) fn takes(&self, closed: &ClosedName, other: &Self) -> bool {
         let is_claimed = || other.path.file_name().is_some_and(|name| closed.claims(&name.to_string_lossy()));
         other.is(self) || (other.is_beside(self) && is_claimed())
     }
 }
 
-/// The files that the sinks of this process have open. Clones share them.
+/// The files that the sinks of this process have open. Clones share one list.
 #[derive(Clone, Debug, Default)]
 pub struct OpenFiles(Arc<Mutex<Vec<Weak<ClosedFiles>>>>);
 

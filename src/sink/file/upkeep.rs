@@ -1,5 +1,5 @@
-//! Maintains closed files while deliveries continue: compresses them, updates the link, and deletes files that exceed the
-//! operator's bounds.
+//! Maintains closed files while deliveries continue: compresses closed files, updates the link to the newest one, and
+//! deletes files that exceed the operator's bounds.
 //!
 //! The upkeep runs at the start and after each rotation. If the rotation or a bound depends on time, it also checks the clock
 //! at regular intervals. It does not sleep until a computed time, because the clock may be set, or the machine suspended.
@@ -12,14 +12,15 @@
 //! * **One failure does not stop the other tasks.** A failure is logged once, and the upkeep is run again.
 //! * **No event is lost or repeated.** A file is deleted only if it exceeds the bounds, or if its content exists twice. The
 //!   file that was closed last always stays: after a crash it may contain lines that are not recorded.
-//! * **The age of a file comes from its name,** which has the time of the daemon's clock. The times that a file system or a
-//!   file server stores are not used. If files are closed by time, `keep_files` counts periods: files that were closed more
-//!   often than planned do not displace older ones.
+//! * **The age of a file comes from its name,** which contains a time of the daemon's clock. The times that a file system
+//!   or a file server stores are not used. If files are closed by time, `keep_files` counts periods. Additional files
+//!   within one period therefore do not displace older files.
 //!
 //! # Cancellation
 //!
-//! The task ends with its sink, at any wait. It then cancels `stop`, which the blocking part checks between files and chunks.
-//! Neither the task nor the blocking part keeps the sink's file open, so the next sink at the same path can lock the file.
+//! The task ends with its sink, at any wait. The task then cancels `stop`. The blocking part checks `stop` between files
+//! and chunks. Neither the task nor the blocking part keeps the sink's file open, so the next sink at the same path can
+//! lock the file.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -93,7 +94,7 @@ pub(super) async fn look_after(journal: Weak<Mutex<Journal>>, rotation: Rotation
 pub(super) struct Upkeep {
     pub(super) rotation: Rotation,
     pub(super) stop: CancellationToken,
-    /// Files whose plain and compressed forms differ, if this was already logged.
+    /// The names of the files whose plain and compressed forms differ, and for which this was already logged.
     pub(super) reported: HashSet<String>,
 }
 
@@ -148,7 +149,8 @@ impl Upkeep {
         compressed
     }
 
-    /// Reduces a closed file that exists plain to one form: the compressed form, if files are compressed.
+    /// Replaces the plain form of a closed file with the compressed form. Does nothing if the file has no compressed form
+    /// and files are not compressed.
     fn compress(&mut self, files: &ClosedFiles, closed: &ClosedFile) -> Result<(), SinkError> {
         let Some(compression) = closed.packed().or(self.rotation.compression) else { return Ok(()) };
         let (plain, packed) = (files.path(&closed.name, None), files.path(&closed.name, Some(compression)));

@@ -222,7 +222,7 @@ fn config(settings: &KafkaSettings) -> ClientConfig {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", settings.shown_brokers());
     config.set("client.id", "channeld");
-    // Brokers close idle connections, which is no error.
+    // Brokers close idle connections. This is not an error.
     config.set("log.connection.close", "false");
     config.set("socket.keepalive.enable", "true");
     config.set("reconnect.backoff.max.ms", "1000");

@@ -5,7 +5,8 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use crate::settings::KafkaSettings;
 use crate::{Fault, SinkError};
 
-/// Whether the coordinator refuses a producer: a newer producer has its id, or its transaction was open for too long.
+/// Whether the coordinator refuses a producer: a newer producer has the same transactional id, or the producer's
+/// transaction was open for too long.
 pub(super) fn is_fenced(code: Code) -> bool {
     matches!(code, Code::Fenced | Code::ProducerFenced | Code::InvalidProducerEpoch)
 }
@@ -27,7 +28,7 @@ pub(super) fn of_code(code: Code, said: &str, settings: &KafkaSettings) -> SinkE
     let using = format!("using the topics {topic} and {positions_topic}");
     let prefixed = format!("the user needs the right to write transactional ids that begin with {transactional_id}.");
     let (doing, advice) = match code {
-        // The lane resumes, which shows whether another instance has claimed it.
+        // The lane then resumes, and finds out whether another instance has claimed the lane.
         code if is_fenced(code) => {
             return SinkError::away("the brokers refuse this producer: claiming the lane again".to_owned());
         }
@@ -44,7 +45,7 @@ pub(super) fn of_code(code: Code, said: &str, settings: &KafkaSettings) -> SinkE
         ),
         Code::TopicAuthorizationFailed => (
             &*using,
-            "the user needs the rights to describe, read and write both, and their configuration to be described",
+            "the user needs the rights to describe, read and write both topics, and to describe their configuration",
         ),
         Code::TransactionalIdAuthorizationFailed => ("beginning transactions", &*prefixed),
         Code::ClusterAuthorizationFailed => (
@@ -52,7 +53,7 @@ pub(super) fn of_code(code: Code, said: &str, settings: &KafkaSettings) -> SinkE
             "the user needs the rights to produce idempotently and, with create = true, to create topics",
         ),
         Code::UnknownTopicOrPartition | Code::UnknownTopic | Code::UnknownPartition => {
-            (&*using, "one of them was deleted: `channeld check --connect` shows which")
+            (&*using, "one of the topics was deleted: `channeld check --connect` shows which")
         }
         Code::InvalidTransactionTimeout => (
             "beginning transactions",
@@ -85,8 +86,8 @@ fn words(error: &KafkaError) -> String {
     }
 }
 
-/// The description of a code. The library writes it in parentheses after the name of the code, and begins it with the
-/// origin of the error. Both are removed.
+/// The description of a code. The library writes the description in parentheses after the name of the code. The description
+/// begins with the origin of the error. The name and the origin are removed.
 pub(super) fn described(code: Code) -> String {
     let said = code.to_string();
     let words = said.split_once(" (").map_or(&*said, |(_, words)| words.trim_end_matches(')'));

@@ -24,8 +24,8 @@ use crate::{Fault, SinkError, stream};
 /// The suffix after a lane's transactional id in the key of its claims.
 const CLAIM: &str = "/claim";
 
-/// How many claims of a lane are kept. If several instances claim a lane at the same time, each may read the claims of the
-/// others.
+/// How many claims of a lane are kept. Several are needed, because several instances may claim a lane at the same time, and
+/// each must find its own claim.
 const CLAIMS: usize = 8;
 
 /// How long the connection stays open after the last lane has read the topic.
@@ -48,8 +48,8 @@ pub(super) struct Takeover {
     pub(super) id: Uuid,
     /// Identifies the run of the process.
     pub(super) instance: Uuid,
-    /// The epoch of the lease. The instance compares it with its current lease, to detect that it has already claimed the
-    /// lane under this lease. Other instances do not use it.
+    /// The epoch of the lease. The instance compares this epoch with its current lease, to detect that it has already
+    /// claimed the lane under this lease. Other instances do not use it.
     pub(super) epoch: u64,
 }
 
@@ -66,8 +66,8 @@ pub(super) struct LaneRecords {
 }
 
 impl LaneRecords {
-    /// The first claim of another instance after `ours`. `None` if the topic does not contain `ours`: it was then restored
-    /// to an earlier state, and this instance does not yield to the older claims there.
+    /// The first claim of another instance after `ours`. `None` if the topic does not contain `ours`: the topic was then
+    /// restored to an earlier state, and this instance does not yield to the older claims there.
     pub(super) fn overtaker(&self, ours: &Takeover) -> Option<&Takeover> {
         let mut later = self.claims.iter().skip_while(|claim| claim.id != ours.id);
         later.find(|claim| claim.instance != ours.instance)
@@ -106,7 +106,7 @@ impl Positions {
         self.known.get(id).cloned().unwrap_or_default()
     }
 
-    /// Reads until it has read this claim of a lane or, if `until` is `None`, up to the stable end.
+    /// Reads up to the claim `until` of a lane. If `until` is `None`, reads up to the stable end.
     pub(super) fn read(&mut self, brokers: &Brokers, until: Option<(&str, Uuid)>) -> Result<(), SinkError> {
         match until {
             // A reader that has reached the end before does not report the end again, so a new one is made.

@@ -17,10 +17,11 @@ use record::{Field, Message};
 /// The longest time that one poll waits for delivery reports.
 const TICK: Duration = Duration::from_millis(1);
 
-/// The most bytes in one batch of a partition, unless one event is larger, or the topic accepts less.
+/// The maximum number of bytes in one batch of a partition. A larger event is a batch alone. If the topic accepts less, its
+/// limit applies instead.
 const BATCH_BYTES: usize = 1_000_000;
 
-/// The largest record that the library accepts. The lane checks the limit of the topic before.
+/// The largest record that the library accepts. The lane checks the limit of the topic before it produces an event.
 const MAX_BYTES: &str = "1000000000";
 
 /// Upper bounds of the overhead in bytes: of a batch of one record, and of each header without its texts.
@@ -89,7 +90,7 @@ impl Producer {
     /// refuses these producers from then on.
     pub(super) fn claim(brokers: &Brokers, id: &str, largest: Option<usize>) -> Result<Self, SinkError> {
         let timeout = brokers.settings.timeout;
-        // The coordinator aborts a transaction that is open for longer. This producer commits or aborts earlier.
+        // The coordinator aborts a transaction that is open for longer than this. This producer commits or aborts earlier.
         let open = (3 * timeout).as_millis().to_string();
         let batch = largest.map_or(BATCH_BYTES, |largest| largest.min(BATCH_BYTES)).to_string();
         let client = brokers.client(&[
@@ -99,9 +100,10 @@ impl Producer {
             ("linger.ms", "0"),
             ("batch.size", &batch),
             ("message.max.bytes", MAX_BYTES),
-            // Other Kafka clients assign a key to the same partition by default.
+            // Other Kafka clients use the same assignment of keys to partitions by default.
             ("partitioner", "murmur2_random"),
-            // Until the client has the metadata of the topic, which exists, its first records wait for the next refresh.
+            // Although the topic exists, the first records wait for the next refresh, until the client has the metadata of
+            // the topic.
             ("topic.metadata.refresh.fast.interval.ms", "50"),
         ])?;
         let producer = Self { client, timeout };
@@ -111,7 +113,7 @@ impl Producer {
     }
 
     /// Produces these events, and a record in the topic of positions, in one transaction. `check` decides by the offsets of
-    /// the events whether it is committed.
+    /// the events whether the transaction is committed.
     pub(super) fn transact(
         &self,
         brokers: &Brokers,

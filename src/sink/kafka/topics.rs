@@ -34,7 +34,7 @@ const READABLE: [&str; 4] = ["producer", "uncompressed", "lz4", "snappy"];
 
 struct Topic {
     partitions: usize,
-    /// The settings of the topic. Empty if the brokers do not return them.
+    /// The settings of the topic. Empty if the brokers do not return the settings.
     settings: HashMap<String, String>,
 }
 
@@ -46,7 +46,7 @@ impl Topic {
 
 impl Brokers {
     /// The facts about the topics. Creates missing topics if the configuration and the caller allow it. Returns `None` if a
-    /// topic is missing and the caller does not allow to create it.
+    /// topic is missing and the caller does not allow its creation.
     pub(super) fn facts(&self, may_create: bool) -> Result<Option<Facts>, SinkError> {
         let mut seen = lock(&self.seen);
         *seen = seen.filter(|(when, _)| when.elapsed() < STILL_TRUE);
@@ -70,7 +70,7 @@ fn found_or_created(brokers: &Brokers, may_create: bool) -> Result<Option<Facts>
         create(brokers, &found)?;
         let deadline = Instant::now() + brokers.settings.timeout;
         while is_missing(&found) && Instant::now() < deadline {
-            // Other brokers learn of the new topics a moment later, and no event reports it.
+            // Other brokers learn of the new topics a moment later, and nothing notifies this client.
             std::thread::sleep(TICK);
             found = look(brokers, &client)?;
         }
@@ -146,7 +146,7 @@ fn await_here<T>(future: impl Future<Output = Result<T, KafkaError>>) -> Result<
 /// The facts that a lane needs.
 ///
 /// # Errors
-/// If lanes cannot use the topics. The message says why, and how to fix it.
+/// If lanes cannot use the topics. The message says why, and how to fix the problem.
 fn facts([events, positions]: [Option<Topic>; 2], settings: &KafkaSettings) -> Result<Facts, String> {
     let KafkaSettings { topic, positions_topic, partitions, .. } = settings;
     let brokers = settings.shown_brokers();

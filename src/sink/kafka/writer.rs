@@ -24,14 +24,14 @@ use crate::{Fault, LaneRef, Position as LanePosition, Recorded, SinkError};
 use net::tasks::lock;
 use proof::event::Offset;
 
-/// The most lanes of a sink that work at the same time. Each of them occupies a thread.
+/// The maximum number of lanes of a sink that work at the same time. Each such lane occupies a thread.
 const AT_A_TIME: usize = 16;
 
 /// A producer that was not used for this long is closed, because it has threads and connections.
 const KEPT_OPEN: Duration = Duration::from_secs(5 * 60);
 
-/// The most bytes in one transaction, unless one event is larger. The library keeps a copy of them until the transaction
-/// ends.
+/// The maximum number of bytes in one transaction, unless one event is larger. The library keeps a copy of these bytes
+/// until the transaction ends.
 const BYTES: usize = 4 << 20;
 
 /// The state that the lanes of a sink share.
@@ -86,19 +86,19 @@ pub(super) struct Writer {
     identity: LaneRef,
     /// The lane's transactional id, which is also the key of the lane's position.
     id: String,
-    /// The last claim of this process. If the topic has a claim of another instance after this one, that instance has taken
-    /// the lane over.
+    /// The last claim of this process. If the topic has a claim of another instance after this claim, the other instance
+    /// has taken the lane over.
     ours: Option<Takeover>,
     claim: Option<FencedProducer>,
     /// The offset of the lane's last record in each partition of the topic of events.
     ends: Vec<(i32, i64)>,
-    /// Why the topic of events has lost records of this lane. A delivery that detects the loss sets this. The lane then has
-    /// no position until an operator has set the cursor.
+    /// Why the topic of events has lost records of this lane. A delivery that detects the loss sets this field. The lane
+    /// then has no position until an operator has set the cursor.
     lost: Option<String>,
     /// Whether the position was missing when the lane was resumed, and the topic was not searched since. The topic can still
     /// contain events of the lane.
     was_missing: bool,
-    /// The most bytes in one transaction.
+    /// The maximum number of bytes in one transaction.
     bytes: usize,
     used: Instant,
 }
@@ -109,7 +109,7 @@ struct FencedProducer {
     topic: Facts,
 }
 
-/// The most that a transaction and an event may have, in bytes.
+/// The maximum sizes of a transaction and of an event, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Capacity {
     pub(super) bytes: usize,
@@ -182,7 +182,7 @@ impl Writer {
                 return Ok(stream::ClaimedPosition::Missing(why));
             }
         } else if lane.as_ref() != Some(&position) || !self.ends.is_empty() {
-            // The topic may have been created again, and these offsets do not apply to the new one.
+            // The topic may have been created again, and these offsets do not apply to the new topic.
             self.ends = Vec::new();
             position.epoch = recorded.epoch;
             if let Some(claim) = &self.claim {
@@ -195,7 +195,7 @@ impl Writer {
     }
 
     /// Takes the lane over from any other producer, and returns its position. If this process had claimed the lane under
-    /// the same lease and another instance has claimed it since, the lane is not taken back.
+    /// the same lease and another instance has claimed the lane since, this method fails and does not take the lane back.
     fn take(&mut self, epoch: u64, topic: Facts) -> Result<Option<Position>, SinkError> {
         let brokers = &self.shared.brokers;
         let ours = self.ours.clone().filter(|ours| ours.epoch == epoch);
@@ -217,8 +217,8 @@ impl Writer {
         self.readable(known.position)
     }
 
-    /// Reads new records of the topic of positions until it has read this claim, or up to the end. Returns the position and
-    /// the claims of the lane.
+    /// Reads new records of the topic of positions, up to the claim `until`. If `until` is `None`, reads up to the end.
+    /// Returns the position and the claims of the lane.
     fn read(&self, until: Option<Uuid>) -> Result<LaneRecords, SinkError> {
         let mut positions = lock(&self.shared.positions);
         let positions = positions.get_or_insert_with(|| Positions::new(self.shared.prefix(&self.identity)));
@@ -269,7 +269,7 @@ impl Writer {
         Ok(is_empty.then(|| format!("the topic {topic} has never had a record, although this lane had produced some")))
     }
 
-    /// Begins a search for events of the lane, if the position was missing or the caller asks for one.
+    /// Begins a search for events of the lane, if the position was missing, or if `everywhere` is true.
     pub(super) fn search(&self, everywhere: bool, unrecorded: Unrecorded) -> Result<Option<Search>, SinkError> {
         let Some(claim) = self.claim.as_ref().filter(|_| everywhere || self.was_missing) else { return Ok(None) };
         Search::begin(&self.shared.brokers, claim.topic.partitions, self.identity.clone(), unrecorded).map(Some)
@@ -383,13 +383,13 @@ fn check_ends(ends: &[(i32, i64)], taken: &OffsetRanges, topic: &str) -> Result<
     let is_before = |(partition, last): &&(i32, i64)| taken.get(partition).is_some_and(|(first, _)| first <= last);
     ends.iter().find(is_before).map_or(Ok(()), |(partition, last)| {
         Err(SinkError::Displaced(format!(
-            "the topic {topic} ended before the record {last} of its partition {partition}, which this lane had produced: it was \
-             deleted and created again"
+            "the topic {topic} ended before the record {last} of its partition {partition}, which this lane had produced: the \
+             topic was deleted and created again"
         )))
     })
 }
 
-/// Raises the ends of a position by the records that were accepted.
+/// Raises the end offsets of a position to the offsets of the records that were accepted.
 fn raise(ends: &mut Vec<(i32, i64)>, taken: &OffsetRanges) {
     let mut raised: BTreeMap<_, _> = ends.iter().copied().collect();
     for (&partition, &(_, last)) in taken {

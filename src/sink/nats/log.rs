@@ -1,6 +1,6 @@
 //! The events and positions of one lane in a JetStream stream.
 //!
-//! Each message has the condition that the lane's last position message has not changed. The server checks it.
+//! Each message has the condition that the lane's last position message has not changed. The server checks this condition.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,11 +25,12 @@ use record::Message;
 /// How often a claim is tried if other instances claim the lane at the same time.
 const CLAIMS: usize = 5;
 
-/// The most bytes in one batch, unless one event is larger. A server keeps a batch in memory until the batch ends.
+/// The maximum number of bytes in one batch, unless one event is larger. A server keeps a batch in memory until the batch
+/// ends.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// The header that names the subject to which the expected sequence number refers. Without this header, it refers to the
-/// subject of the message itself.
+/// The header that names the subject to which the expected sequence number refers. Without this header, the number refers
+/// to the subject of the message itself.
 const EXPECTED_SUBJECT: &str = "Nats-Expected-Last-Subject-Sequence-Subject";
 
 pub(super) struct LaneLog {
@@ -73,7 +74,7 @@ impl LaneLog {
         }
         self.epoch = None;
         Err(SinkError::Overtaken(format!(
-            "another instance has taken over the lane in the stream {}, at its message {sequence}",
+            "another instance has taken over the lane in the stream {}, with message {sequence}",
             self.server.settings.stream
         )))
     }
@@ -194,7 +195,7 @@ impl LaneLog {
         Ok(Appended::Held(stored))
     }
 
-    /// The error for an event that the stream does not accept. `None` if the stream accepts it.
+    /// The error for an event that the stream does not accept. `None` if the stream accepts the event.
     fn unfit(&self, event: &Outgoing, size: usize) -> Option<SinkError> {
         let (stream, max_payload) = (&self.server.settings.stream, self.facts.max_payload);
         let limit = self.facts.max_size.filter(|limit| *limit < max_payload);

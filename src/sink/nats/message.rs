@@ -11,7 +11,7 @@ use crate::{LaneRef, stream};
 use proof::event::{ChannelId, EventKey};
 use record::Message;
 
-/// The most bytes that the headers for a batch, or for a condition on the position, add.
+/// The maximum number of bytes that the headers for a batch, or for a condition on the position, add to a message.
 const MORE_HEADERS: usize = 400;
 
 /// An event that is ready to be published.
@@ -70,7 +70,7 @@ pub(super) fn key_of(headers: &[u8], channel: ChannelId, sink: &str) -> Option<E
 pub(super) struct Position {
     #[serde(flatten, deserialize_with = "stream::Position::read")]
     pub(super) lane: stream::Position,
-    /// Identifies the run of the process that wrote it.
+    /// Identifies the run of the process that wrote the position.
     pub(super) instance: Uuid,
     /// Written for instances of an older version: they search for events after the position only if this is true. This
     /// version always searches.
@@ -81,8 +81,8 @@ pub(super) struct Position {
 }
 
 impl Position {
-    /// The most events that a delivery may have if a message may have `max_bytes` bytes. The position of a delivery can
-    /// also name events of the previous delivery, so this is half of the number that fits.
+    /// The maximum number of events in a delivery if a message may have `max_bytes` bytes. The position of a delivery can
+    /// also name events of the previous delivery, so the result is half of the number of events that a message can name.
     pub(super) fn most_events(max_bytes: usize) -> usize {
         ((max_bytes / 2).saturating_sub(stream::Position::BYTES) / stream::Position::BYTES_PER_EVENT).max(1)
     }

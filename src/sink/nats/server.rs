@@ -31,7 +31,7 @@ use net::tasks::lock;
 /// The delay between two attempts to reconnect.
 const RECONNECT: Duration = Duration::from_millis(250);
 
-/// The last message on the subject is not the expected one.
+/// Error code of the server: the last message on the subject is not the expected message.
 pub(super) const WRONG_SEQUENCE: u64 = 10071;
 /// The server has seen the id of one of the messages.
 pub(super) const DUPLICATE: u64 = 10201;
@@ -84,7 +84,7 @@ pub(super) struct Server {
     pub(super) settings: NatsSettings,
     /// Identifies this run of the process.
     pub(super) instance: Uuid,
-    /// The most events in one delivery. It depends on the settings of the stream.
+    /// The maximum number of events in one delivery. This number depends on the settings of the stream.
     pub(super) at_once: AtomicUsize,
     client: tokio::sync::Mutex<Option<Client>>,
     /// The last error that the client has reported since it was connected.
@@ -176,9 +176,9 @@ impl Server {
     fn advice(&self, error: &rustls::Error) -> &'static str {
         match (error, &self.settings.identity) {
             (rustls::Error::AlertReceived(_), None) => {
-                "; does it ask for a client certificate (client_certificate_file)?"
+                "; does the server ask for a client certificate (client_certificate_file)?"
             }
-            (rustls::Error::AlertReceived(_), Some(_)) => "; does it know the CA of client_certificate_file?",
+            (rustls::Error::AlertReceived(_), Some(_)) => "; does the server know the CA of client_certificate_file?",
             (error, _) => http::advice(error),
         }
     }
@@ -191,7 +191,7 @@ impl Server {
         by(true).or_else(|error| if self.settings.requires_tls() { Err(error) } else { by(false) })
     }
 
-    /// The version of the server, and the largest message with its headers, in bytes, that it accepts.
+    /// The version of the server, and the size of the largest message that the server accepts, with its headers, in bytes.
     pub(super) async fn info(&self) -> Result<(String, usize), SinkError> {
         let info = self.client().await?.try_server_info();
         Ok(info.map_or((String::new(), usize::MAX), |info| (info.version, info.max_payload)))
@@ -240,7 +240,7 @@ impl Server {
         let message = answer.map_err(|_| self.timed_out())?.map_err(|error| match error.kind() {
             RequestErrorKind::TimedOut => self.timed_out(),
             RequestErrorKind::NoResponders => RequestFailure::Unanswered(
-                "nothing answers there: JetStream is off, still starting or without a leader".to_owned(),
+                "no answer from JetStream: it is off, still starting or without a leader".to_owned(),
             ),
             _ => RequestFailure::Unanswered(http::root_cause(&error)),
         })?;
@@ -251,8 +251,8 @@ impl Server {
         }
     }
 
-    /// The failure of a request without an answer. It includes the last reported error, because a server does not answer a
-    /// request that the user is not allowed to make, but reports an error.
+    /// The failure of a request without an answer. If the user is not allowed to make a request, the server reports an
+    /// error and does not answer the request. The failure therefore includes the error that was reported last.
     fn timed_out(&self) -> RequestFailure {
         let said = lock(&self.trouble).take().map(|trouble| format!(": {trouble}")).unwrap_or_default();
         RequestFailure::Unanswered(format!("no answer within {:?}{said}", self.settings.timeout))
@@ -281,7 +281,7 @@ impl Server {
                     INCOMPLETE | BATCHES_DISABLED | WRONG_SEQUENCE => SinkError::away(said),
                     code if AWAY.contains(&code) => SinkError::away(said),
                     NO_STREAM => SinkError::unusable(format!(
-                        "using the stream {stream}: {said}: create it, set create = true, or correct the name"
+                        "using the stream {stream}: {said}: create the stream, set create = true, or correct the name"
                     )),
                     code if NO_ROOM.contains(&code) => SinkError::unusable(format!(
                         "publishing to the stream {stream}: {said}: give the stream or the account more room"

@@ -1,4 +1,4 @@
-//! The stream: how it is created, and the requirements on an existing one.
+//! The stream: how a missing stream is created, and the requirements on an existing stream.
 
 use std::sync::atomic::Ordering;
 
@@ -11,14 +11,15 @@ use super::server::{NAME_IN_USE, NO_STREAM, Refusal, RequestFailure, Server};
 use crate::SinkError;
 use crate::settings::NatsSettings;
 
-/// The most events in one batch. A server accepts 1,000 messages in a batch, and the position is one of them.
+/// The maximum number of events in one batch. A server accepts 1,000 messages in a batch, and the position is one of them.
 pub(super) const BATCH: usize = 999;
 
-/// The most events in one delivery, which the ledger records with one commit. A delivery has fewer events if a position that
-/// names this many would exceed the server's limit for one message.
+/// The maximum number of events in one delivery. The ledger records a delivery with one commit. A delivery has fewer events
+/// if a position that names this many would exceed the server's limit for one message.
 pub(super) const AT_ONCE: usize = 2 * BATCH;
 
-/// The most events in one delivery if each event is published alone, because each event takes a round trip.
+/// The maximum number of events in one delivery if each event is published alone. The number is low, because each event
+/// takes a round trip.
 const AT_ONCE_ALONE: usize = 100;
 
 /// The oldest server that supports a condition on the last message of another subject.
@@ -71,7 +72,7 @@ pub(super) struct Facts {
     pub(super) rollups: bool,
     /// The largest message that the stream accepts, in bytes. `None` if the stream has no such limit.
     pub(super) max_size: Option<usize>,
-    /// The largest message with its headers, in bytes, that the server accepts.
+    /// The size of the largest message that the server accepts, with its headers, in bytes.
     pub(super) max_payload: usize,
     /// Whether the limits of the stream delete the oldest messages, and have deleted some. The limit for each subject does
     /// not count, because it keeps the last message of the subject.
@@ -86,7 +87,7 @@ impl Facts {
 
 impl Server {
     /// The facts about the stream. Creates a missing stream if the configuration and the caller allow it. Returns `None` if
-    /// the stream is missing and the caller does not allow to create it.
+    /// the stream is missing and the caller does not allow its creation.
     pub(super) async fn facts(&self, may_create: bool) -> Result<Option<Facts>, SinkError> {
         let (version, max_payload) = self.info().await?;
         let mut found = self.stream().await?;
@@ -120,7 +121,7 @@ impl Server {
         Ok(summary(&self.checked(found, &version)?, &self.settings, &version))
     }
 
-    /// The settings and the state of the stream. `None` if it does not exist.
+    /// The settings and the state of the stream. `None` if the stream does not exist.
     async fn stream(&self) -> Result<Option<Stream>, SinkError> {
         match self.ask("STREAM.INFO", &json!({})).await {
             Err(RequestFailure::Refused(Refusal { err_code: NO_STREAM, .. })) => Ok(None),
@@ -156,11 +157,11 @@ pub(super) fn wanted(settings: &NatsSettings, version: &str) -> Value {
 /// The facts about a stream that a lane needs, on a server of this version.
 ///
 /// # Errors
-/// If lanes cannot use the stream. The message says why, and how to fix it.
+/// If lanes cannot use the stream. The message says why, and how to fix the problem.
 pub(super) fn facts(stream: Stream, settings: &NatsSettings, version: &str) -> Result<Facts, String> {
     let Stream { config, state } = stream;
     let drops = config.max_age > 0 || (config.discard == "old" && (config.max_msgs > 0 || config.max_bytes > 0));
-    // A stream that was just created, or created again, starts with message 1, and so has deleted none.
+    // A stream that was just created, or created again, starts with message 1, and so has not deleted any message.
     let has_dropped = drops && state.first_seq > 1;
     let Config { subjects, retention, max_msg_size, allow_atomic, allow_rollup_hdrs, sealed, no_ack, mirror, .. } =
         config;
@@ -209,7 +210,9 @@ pub(super) fn summary(facts: &Facts, settings: &NatsSettings, version: &str) -> 
     let rest = if facts.takes(&all) {
         String::new()
     } else {
-        format!("; it does not take every subject that matches {all}: an event with a subject outside would be refused")
+        format!(
+            "; the stream does not take every subject that matches {all}: an event with another subject would be refused"
+        )
     };
     format!("the stream {name} exists, on NATS {version}; exactly once, in {way}{rest}")
 }

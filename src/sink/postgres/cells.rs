@@ -14,7 +14,7 @@ pub(super) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 /// The epoch of PostgreSQL's times: 2000-01-01, in Unix microseconds.
 const EPOCH: i64 = 946_684_800_000_000;
 
-/// The most digits that `numeric` allows before and after the decimal point.
+/// The maximum numbers of digits that `numeric` allows before and after the decimal point.
 const DIGITS: (i64, i64) = (131_072, 16_383);
 
 /// A row, without JSON that `jsonb` refuses.
@@ -28,7 +28,8 @@ pub(super) fn row(message: &Message, delivered: Timestamp) -> Row {
     row
 }
 
-/// Removes the JSON from a row, because the server refused it although [`row`] did not. Returns whether the row had JSON.
+/// Removes the JSON from a row, because the server refused JSON that [`row`] had not removed. Returns whether the row had
+/// JSON.
 pub(super) fn forgo_json(row: &mut Row) -> bool {
     json(row).fold(false, |found, (_, cell)| std::mem::replace(cell, Cell::Null) != Cell::Null || found)
 }
@@ -86,8 +87,8 @@ impl ToSql for Cell {
     to_sql_checked!();
 }
 
-/// Whether the type `jsonb` refuses this text, which must be valid JSON: because of a NUL, half a surrogate pair, or a number
-/// that `numeric` cannot represent.
+/// Whether the type `jsonb` refuses this text, although it is valid JSON. `jsonb` refuses a NUL, half a surrogate pair, and
+/// a number that `numeric` cannot represent.
 pub(super) fn jsonb_refuses(json: &[u8]) -> bool {
     let mut at = 0;
     while let Some(byte) = json.get(at) {

@@ -1,7 +1,7 @@
-//! The connections: one for each lane that delivers at the moment, up to a few.
+//! The connections: one for each lane that delivers at the moment, but at most [`CONNECTIONS`].
 //!
-//! Before the first statement the tables are checked and, if the settings allow it, created. They are checked again after a
-//! statement that did not find them as expected.
+//! Before the first statement the tables are checked and, if the settings allow it, created. The tables are checked again
+//! after a statement that did not find them as expected.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -25,13 +25,13 @@ use net::postgres::{ANSWER_TIMEOUT, Connector, DatabaseError, OpenConnection, an
 use net::tasks::{joined, lock};
 use proof::event::Offset;
 
-/// The most lanes that deliver at the same time. Each of them has a connection for a whole delivery.
+/// The maximum number of lanes that deliver at the same time. Each such lane has a connection for a whole delivery.
 const CONNECTIONS: usize = 4;
 
 /// How long to wait for a statement whose result is no longer needed.
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// How long a change of the tables waits for a lock. All other users of the tables wait behind it.
+/// How long a change of the tables waits for a lock. Meanwhile, all other users of the tables wait behind this change.
 const LOCK_TIMEOUT: &str = "5s";
 
 /// The advisory lock under which one instance at a time changes the tables.
@@ -45,8 +45,8 @@ pub(super) struct Pool {
     connector: Connector,
     turns: Semaphore,
     idle: Mutex<Vec<OpenConnection>>,
-    /// Whether the tables are complete, as far as is known. Locked while the tables are checked and changed, so that this
-    /// happens once for all lanes.
+    /// Whether the tables are known to be complete. Reset after a statement that failed. Locked while the tables are
+    /// checked and changed, so that this happens once for all lanes.
     is_ready: tokio::sync::Mutex<bool>,
     /// Whether one connection has reached several server processes.
     pub(super) is_pooled: AtomicBool,
@@ -112,7 +112,7 @@ impl Pool {
     }
 
     /// Completes the tables. An old key of the table is dropped in its own transaction, after the new key was found in the
-    /// table: creating the new key may take long, and dropping the old one waits for readers.
+    /// table: creating the new key may take long, and dropping the old key waits for readers.
     async fn prepare(&self, mut open: OpenConnection) -> Result<OpenConnection, SinkError> {
         let (_, missing) = self.look(&open).await?;
         if !missing.made.is_empty() {
@@ -132,20 +132,21 @@ impl Pool {
         }
     }
 
-    /// Runs statements that change the tables, as one transaction. If it takes longer than the answer timeout, as an index
-    /// on a large table does, this returns an error and the transaction continues.
+    /// Runs statements that change the tables, as one transaction. If the transaction takes longer than the answer timeout,
+    /// for example because it creates an index on a large table, this method returns an error, and the transaction
+    /// continues.
     async fn run(&self, open: OpenConnection, statements: String) -> Result<OpenConnection, SinkError> {
         info!(sink = self.at, statements, "changing the tables");
         // Several statements in one text are one transaction. Readers of the tables must not wait long behind this
-        // transaction, so the time limit applies to the locks of the tables. It does not apply to the advisory lock, which
-        // another instance may have.
+        // transaction, so the time limit applies to the locks of the tables. The time limit does not apply to the advisory
+        // lock, which another instance may have.
         let statements = format!(
             "select pg_advisory_xact_lock({LOCK}); select set_config('lock_timeout', '{LOCK_TIMEOUT}', true); {statements}"
         );
         let mut running = tokio::spawn(async move { (open.client.batch_execute(&statements).await, open) });
         let Ok(done) = timeout(ANSWER_TIMEOUT, &mut running).await else {
             let what =
-                "the tables are being changed, which takes long if they have many rows: retrying until it is done";
+                "the tables are being changed, which takes long if they have many rows: retrying until this is done";
             return Err(SinkError::away(what.to_owned()));
         };
         let (made, open) = joined(done).await;
@@ -218,7 +219,8 @@ impl Borrowed<'_> {
     async fn failed(&self, error: DatabaseError) -> Refusal {
         let pool = self.pool;
         if let DatabaseError::Silent(_) = &error {
-            // The statement may be waiting for a lock. Without a cancellation, each further attempt would add one more.
+            // The statement may be waiting for a lock. Without a cancellation, each further attempt would add one more
+            // waiting statement.
             pool.connector.cancel(self.open()).await;
         }
         if !matches!(&error, DatabaseError::Server(error) if error.as_db_error().is_some()) {

@@ -6,10 +6,11 @@ use crate::SinkError;
 use net::http;
 use net::postgres::{DatabaseError, ServerSettings, advice_on_standby, advised};
 
-/// The most characters of a server's message that are shown, because a trigger can raise a message of any length.
+/// The maximum number of characters of a server's message that are shown. A trigger can raise a message of any length.
 const SHOWN: usize = 300;
 
-/// The start of the server's message if one value needs more memory than the server allows. Its code is an internal error.
+/// The start of the server's message if one value needs more memory than the server allows. The server reports this with
+/// the general code for internal errors, so the text is compared.
 const TOO_MUCH_MEMORY: &str = "invalid memory alloc request size";
 
 /// Why a statement was not executed.
@@ -49,7 +50,7 @@ pub(super) fn of_connection(error: &DatabaseError, server: &ServerSettings, at: 
     if is_certificate || is_lasting { SinkError::unusable(message) } else { SinkError::away(message) }
 }
 
-/// The failure of a statement that was not executed, as far as is known.
+/// The failure of a statement. Without an answer of the server, the statement may have been executed.
 pub(super) fn of_statement(error: &DatabaseError, server: &ServerSettings, at: &str) -> Refusal {
     let DatabaseError::Server(source) = error else { return of_connection(error, server, at).into() };
     let Some(said) = source.as_db_error() else { return of_connection(error, server, at).into() };
@@ -74,7 +75,7 @@ pub(super) fn of_statement(error: &DatabaseError, server: &ServerSettings, at: &
             "give each column that you have added to the table a default, or let it be null"
         }
         SqlState::INSUFFICIENT_PRIVILEGE => {
-            "the role needs select and insert on the table, and select, insert and update on its _progress: \
+            "the role needs select and insert on the table, and select, insert and update on its _progress table: \
              `channeld check --connect` prints the SQL"
         }
         SqlState::DISK_FULL => "make room at the server",
@@ -93,12 +94,14 @@ fn class(code: &SqlState) -> &str {
     code.code().get(..2).unwrap_or_default()
 }
 
-/// Whether another event may be accepted. The cause is bad data, a violated constraint, a limit, or the error of a trigger.
+/// Whether an error with this code concerns only one event, so that another event may be accepted. The cause is then bad
+/// data, a violated constraint, a limit, or the error of a trigger.
 fn is_of_event(code: &SqlState) -> bool {
     *code != SqlState::NOT_NULL_VIOLATION && matches!(class(code), "22" | "23" | "44" | "54" | "P0")
 }
 
-/// Whether waiting does not help. The cause is a missing right, a wrong name, a missing object, or a changed table.
+/// Whether an error with this code lasts until an operator acts. The cause is then a missing right, a wrong name, a missing
+/// object, or a changed table.
 fn is_for_an_operator(code: &SqlState) -> bool {
     matches!(class(code), "0A" | "28" | "3D" | "3F" | "42" | "55" | "F0" | "XX")
         && *code != SqlState::LOCK_NOT_AVAILABLE

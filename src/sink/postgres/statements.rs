@@ -6,18 +6,18 @@ use crate::table::{COLUMNS, Kind, NO_ID, joined, names, progress, quoted};
 /// How many parameters of an insert precede the parameters of the columns.
 const BEFORE: usize = 6;
 
-/// An SQL expression that identifies the server process that executes a statement. After a crash, a new process has another
-/// number or another start time of the server.
+/// An SQL expression that identifies the server process that executes a statement. After a crash of the server, either the
+/// process id or the start time of the server is different.
 const BACKEND: &str = "concat(pg_backend_pid(), ' since ', extract(epoch from pg_postmaster_start_time()))";
 
-/// The statements. `$1` and `$2` are the channel and the sink.
+/// The statements. `$1` and `$2` are the channel and the sink, except in `oldest` and `holds`.
 #[derive(Debug)]
 pub(super) struct Statements {
     /// Moves the lane from position `$5` to `$3` under epoch `$4`, and writes rows. `$6` determines whether the commit waits
     /// for the disk. Returns the number of lanes that were moved, and the server process that executed the statement.
     pub(super) insert: String,
-    /// Takes the lane over under epoch `$4` and sets its position to `$3`, also to a lower one. `$5` and `$6` are the offsets
-    /// and ids of pending events. Returns the same columns as [`claim`](Self::claim).
+    /// Takes the lane over under epoch `$4` and sets its position to `$3`, even if `$3` is lower than the position. `$5`
+    /// and `$6` are the offsets and ids of pending events. Returns the same columns as [`claim`](Self::claim).
     pub(super) adopt: String,
     /// Takes the lane over under epoch `$4` and changes nothing else. The parameters are the same as for
     /// [`adopt`](Self::adopt). Returns whether the lane is ours, whether it had a row, its position, and the offsets and ids
@@ -25,10 +25,10 @@ pub(super) struct Statements {
     pub(super) claim: String,
     /// Returns the lane's position and epoch. Fails if one of the two tables is missing.
     pub(super) position: String,
-    /// Returns the offset and id of the event that was delivered first among the events of channel `$1` with the lowest
-    /// offsets.
+    /// Selects the 1,000 events of channel `$1` with the lowest offsets. Returns the offset and id of the event that was
+    /// delivered first among them.
     pub(super) oldest: String,
-    /// Returns the events among the offsets `$2` and ids `$3` that have a row in channel `$1`.
+    /// The offsets `$2` and the ids `$3` name events. Returns the named events that have a row in channel `$1`.
     pub(super) holds: String,
 }
 
@@ -43,7 +43,7 @@ impl PostgresSettings {
         format!("{}.{}", quoted(&self.schema), quoted(&progress(&self.table)))
     }
 
-    /// The same name for messages.
+    /// The qualified name of the table with the positions of lanes, for messages.
     pub(super) fn progress_name(&self) -> String {
         format!("{}.{}", self.schema, progress(&self.table))
     }
@@ -103,7 +103,8 @@ impl Statements {
                 "select p.through, p.epoch from {progress} as p where {lane} \
                  and not exists (select from {table} where false)"
             ),
-            // A late delivery has a low offset, and may remain when later events were deleted.
+            // The event with the lowest offset may not be the oldest: a late delivery has a low offset, and may remain
+            // after rows that were written earlier were deleted.
             oldest: format!(
                 "select event_offset, event_id from (select event_offset, event_id, delivered from {table} \
                  where channel_id = $1 order by {key} limit 1000) as lowest order by delivered, event_offset limit 1"

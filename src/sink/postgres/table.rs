@@ -13,9 +13,9 @@ use net::postgres::{DatabaseError, advice_on_standby, answered};
 /// The column for the full-text search.
 const SEARCH: &str = "search";
 
-/// The most letters of an event that are searched. A `tsvector` has at most 1,048,575 bytes, and a letter takes at most eight
-/// of these: a letter has up to four bytes, and each letter of words that are joined by hyphens is stored twice, in the
-/// compound and in its word.
+/// The maximum number of letters of an event that are searched. A `tsvector` has at most 1,048,575 bytes, and a letter
+/// takes at most eight bytes. A letter has up to four bytes, and a letter of a hyphenated word is stored twice: in the
+/// whole word and in the part between hyphens.
 const SEARCHED: usize = 130_000;
 
 /// The state of the database, as `look.sql` returns it.
@@ -41,7 +41,7 @@ pub(super) struct DatabaseProperties {
     has_trigrams: bool,
 }
 
-/// The SQL that completes the tables. It may be run twice.
+/// The SQL that completes the tables. Running this SQL twice does no harm.
 #[derive(Debug)]
 pub(super) struct SchemaChanges {
     pub(super) made: String,
@@ -71,8 +71,8 @@ impl DatabaseProperties {
         Ok(serde_json::from_str(row.get(0)).expect("the query names its columns like the fields"))
     }
 
-    /// The SQL that completes the tables. Fails if it must not be run, or would not help. The message says why, and how to
-    /// fix it.
+    /// The SQL that completes the tables. Fails if this SQL must not be run, or would not help. The message says why, and
+    /// how to fix the problem.
     pub(super) fn missing(&self, settings: &PostgresSettings, at: &str) -> Result<SchemaChanges, String> {
         if self.is_read_only {
             return Err(format!(
@@ -125,7 +125,8 @@ impl DatabaseProperties {
             statements.extend(self.lacking(settings));
         }
         if !self.has_progress {
-            // A row changes with every delivery. The fill factor leaves space in its page for the next version.
+            // Every delivery changes a row of this table. The fill factor leaves space for the next version of the row in
+            // the same page.
             statements.push(format!(
                 "create table if not exists {} (channel_id uuid, sink text, through bigint, epoch bigint not null, \
                  primary key (channel_id, sink)) with (fillfactor = 20);",
@@ -156,7 +157,7 @@ impl DatabaseProperties {
         let add = |column: String| format!("alter table {table} add column if not exists {column};");
         let mut lacking: Vec<_> = lacking(&self.columns).map(|column| add(self.defined(column))).collect();
         if !self.has_key {
-            // An index of this name is unfinished: an index that is created concurrently can fail.
+            // An index with this name is then unfinished: the concurrent creation of an index can fail.
             let unfinished = format!("{}.{}", quoted(&settings.schema), quoted(&identity_index(&settings.table)));
             lacking.push(format!("drop index if exists {unfinished}; {}", create_key(settings)));
         }
@@ -169,7 +170,7 @@ impl DatabaseProperties {
 
     fn defined(&self, column: &Column) -> String {
         let (name, kind) = (quoted(column.name), column.kind.postgres());
-        // lz4 is several times as fast as the server's default, and about as small.
+        // lz4 is several times as fast as the server's default compression, and the result is about as small.
         let is_long = matches!(column.name, "record" | "decoded" | "proof");
         let compression = if is_long && self.has_lz4 { " compression lz4" } else { "" };
         format!("{name} {kind}{compression}{}", if column.is_needed { " not null" } else { "" })
@@ -190,7 +191,7 @@ impl DatabaseProperties {
         let state = match (missing.is_empty(), self.columns.is_empty()) {
             (true, _) => "is there".to_owned(),
             (false, true) => "will be created".to_owned(),
-            (false, false) => format!("is there, and this will be run: {missing}"),
+            (false, false) => format!("is there, and this SQL will be run: {missing}"),
         };
         let mut said = format!("PostgreSQL {}; table {table} {state}", self.version);
         if self.encoding != "UTF8" {

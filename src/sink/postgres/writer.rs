@@ -2,11 +2,12 @@
 //!
 //! # Invariants
 //!
-//! * **In order.** A statement writes only if the lane has the position that the previous statement has set. A statement does
-//!   not move the position if an operator moved the daemon's cursor back. The next statement is then sent after its answer.
-//!   Otherwise the next statement would write even if this one was refused.
+//! * **In order.** A statement writes only if the lane has the position that the previous statement has set. If an operator
+//!   moved the daemon's cursor back, a statement does not move the position. Each statement is then sent only after the
+//!   previous one was answered. Otherwise a statement would write even if the previous one was refused.
 //! * **Durable before it counts.** Only the last of several statements waits for the server's disk. All earlier commits are
-//!   then on the disk too. Rows that are written without this wait do not count as delivered before.
+//!   then on the disk too. Rows that were written without this wait count as delivered only after the last statement was
+//!   answered.
 //! * **One server process.** A server process ends when its server crashes. If the same process answers again, no earlier
 //!   commit was lost. Behind a pooler, another process may execute the next statement. The delivery then ends with an error,
 //!   and from then on each statement waits for the disk.
@@ -30,10 +31,10 @@ use crate::{Delivery, Fault, SinkError, Undelivered};
 use net::postgres::bigint;
 use proof::event::Offset;
 
-/// The most rows in one transaction.
+/// The maximum number of rows in one transaction.
 const ROWS: usize = 200;
 
-/// Rows with more bytes than this are split into several statements.
+/// If the rows for one statement have more bytes than this, several statements write them.
 pub(super) const AT_ONCE_BYTES: usize = 8 << 20;
 
 /// The condition of a statement, and its effects other than writing rows.
@@ -41,7 +42,7 @@ pub(super) const AT_ONCE_BYTES: usize = 8 << 20;
 struct Step {
     /// The statement writes only if the lane has this position.
     after: Option<Offset>,
-    /// The position becomes the higher of `after` and this.
+    /// The position becomes the higher one of `after` and `through`.
     through: Offset,
     /// Whether the answer waits until the rows are on the server's disk.
     waits: bool,
@@ -64,7 +65,7 @@ pub(super) struct Writer<'a> {
     delivery: &'a Delivery<'a>,
     /// The lane's position after the answered statements.
     position: Option<Offset>,
-    /// How many of the first messages are on the server's disk.
+    /// How many messages, counted from the first, are on the server's disk.
     durable: usize,
     /// The server process that has executed the previous statements.
     backend: Option<String>,
@@ -112,7 +113,8 @@ impl<'a> Writer<'a> {
             };
             match self.finish(before).await {
                 Ok(true) => last = Some(part),
-                // The next statement expects a position that this one has not set, so its rows are written again.
+                // `part` expects a position that the statement before it has not set. The rows of `part` are therefore
+                // written again.
                 otherwise => {
                     let is_idle = connection.abandon(part.statement).await;
                     otherwise?;
@@ -182,8 +184,8 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Waits until the first `written` messages, whose rows are already written, are on the server's disk. Sends a statement
-    /// without rows for this.
+    /// The rows of the first `written` messages are already written. Waits until they are on the server's disk, by sending
+    /// a statement without rows that waits for the disk.
     async fn settle(&mut self, written: usize) -> Result<(), Undelivered> {
         if written == self.durable {
             return Ok(());
@@ -239,7 +241,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Sends a statement that writes rows of one lane and its position.
+/// Sends a statement that writes rows of one lane and the lane's position.
 async fn insert(
     connection: &Borrowed<'_>,
     delivery: &Delivery<'_>,

@@ -1,4 +1,4 @@
-//! The open database: writes to it, and closes it if its file was moved or replaced.
+//! Opens the database, writes to it, and closes it if its file was moved or replaced.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
@@ -21,7 +21,7 @@ use telemetry::metrics::UpkeepFailures;
 /// How long to wait for a lock of another program.
 pub(super) const BUSY: Duration = Duration::from_secs(5);
 
-/// Upkeep runs after this many rows.
+/// Upkeep runs after this many rows were written.
 const LOOK_AFTER: usize = 1_000;
 
 /// After this time without a delivery, the write-ahead log is written into the main file.
@@ -130,7 +130,8 @@ impl Database {
         }
     }
 
-    /// Closes the database. If the file was moved, the log, which stays at the path, is first written into it.
+    /// Closes the database. If the file was moved, its log stayed at the path. The log is then first written into the moved
+    /// file.
     fn close(&mut self) -> Result<(), SinkError> {
         let Some(open) = self.open.take() else { return Ok(()) };
         if open.files.is_at_path() {
@@ -161,7 +162,7 @@ impl Database {
                 return Err(failure);
             }
             let path = path.display();
-            info!(%path, "the database was moved: its log was written into it, and it was closed");
+            info!(%path, "the database was moved: its log was written into the moved file, and the moved file was closed");
         }
         drop(open.connection);
         open.files.remove_log();

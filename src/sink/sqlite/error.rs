@@ -9,7 +9,7 @@ use crate::{Fault, SinkError, Undelivered};
 
 /// Why the database was not used.
 pub(super) enum SqliteError {
-    /// SQLite's error, after this many rows of the same lane.
+    /// SQLite's error, and how many rows of the same lane come before the row that failed.
     Sqlite(rusqlite::Error, usize),
     /// A failure that SQLite did not report. If it concerns one lane, nothing was written for this lane.
     Other(SinkError),
@@ -48,7 +48,7 @@ pub(super) fn of(error: &rusqlite::Error, path: &Path) -> SinkError {
             (Fault::Event, "a constraint or a trigger that was added to the table refuses this event")
         }
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            (Fault::Target, "another program has locked it: end the transaction of that program")
+            (Fault::Target, "another program has locked the database: end the transaction of that program")
         }
         Some(ErrorCode::DiskFull) => (Fault::Operator, "make room on its file system, or set keep_for or keep_size"),
         Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => (

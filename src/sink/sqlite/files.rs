@@ -1,19 +1,20 @@
 //! The files of a database: the main file, and beside it the log (`-wal`) and the log's index (`-shm`).
 //!
 //! SQLite finds the log by the path of the database, and uses any log that it finds there. If the main file is moved or
-//! replaced, the log stays at the path. The rows in the log are then missing in the moved file, and SQLite would mix them
-//! into the file that is at the path now.
+//! replaced, the log stays at the path. The rows in the log are then missing in the moved file, and SQLite would mix these
+//! rows into the file that is at the path now.
 //!
 //! # Invariants
 //!
-//! * **A log belongs to one file.** Before a main file is closed because it is no longer at its path, the log is written into
-//!   it and removed. A database is not opened if the log at its path is known to belong to another file.
+//! * **A log belongs to one file.** If a main file is no longer at its path, the log is written into this main file before
+//!   the file is closed, and is then removed. A database is not opened if the log at its path is known to belong to another
+//!   file.
 //! * **Only SQLite changes the main file.** If another program has replaced the content in place, the log belongs to content
 //!   that no longer exists, and is removed.
 //!
 //! While the database is open, a file beside it (`-owner`) names the main file to which the log belongs. The start after a
-//! crash reads it. If a backup is copied over the main file in place after a crash, this cannot be recognized: an operator
-//! must remove the log.
+//! crash reads this `-owner` file. If a backup is copied over the main file in place after a crash, the next start cannot
+//! recognize this, and an operator must remove the log.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -30,7 +31,7 @@ use crate::system::{Identity, identity, identity_at};
 const HEADER: usize = 100;
 
 /// The length of the part of the log's index that states how many frames the log has, and how many of them are in the main
-/// file. All programs that have the database open share its format: <https://sqlite.org/walformat.html>.
+/// file. All programs that have the database open use the same format of the index: <https://sqlite.org/walformat.html>.
 const INDEX: usize = 136;
 
 /// The files of an open database. They must be closed after the connection, because closing a file releases all locks that
@@ -90,7 +91,7 @@ impl Files {
 
     /// Whether the content of the main file was replaced since [`note`](Self::note). A write by SQLite itself always
     /// changes the log's index too. A changed modification time is enough evidence only if all rows of the log are in the
-    /// main file, because the log will be removed.
+    /// main file, because the caller then removes the log.
     pub(super) fn is_overwritten(&self) -> bool {
         let (Some(seen), Ok(now)) = (&self.seen, FileState::of(&self.main, &self.index)) else { return false };
         let is_other = now.bytes != seen.bytes || now.header != seen.header;

@@ -42,7 +42,7 @@ pub(super) struct OldKey {
 }
 
 pub(super) fn old(connection: &Connection, table: &str) -> rusqlite::Result<Vec<OldKey>> {
-    // The name of an expression is null.
+    // If a part of an index is an expression, its name is null.
     let mut indexes = connection.prepare(&format!(
         "select name, origin from pragma_index_list(?1) as list where \"unique\" and not partial and '{}' = \
          (select group_concat(part) from \
@@ -64,7 +64,8 @@ pub(super) fn replace(transaction: &Transaction<'_>, settings: &SqliteSettings) 
     Ok(())
 }
 
-/// Turns the constraint into an ordinary index, and returns its name. Fails if the table was not made by this program.
+/// Turns the constraint into an ordinary index, and returns its name. Fails if another program has created the table or
+/// changed its definition.
 fn into_index(transaction: &Transaction<'_>, table: &str, automatic: &str) -> Result<String, SqliteError> {
     let named = format!("{table}_old_key");
     let index = format!("CREATE UNIQUE INDEX {} ON {} ({})", quoted(&named), quoted(table), OLD.join(", "));

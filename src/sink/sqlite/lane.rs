@@ -19,7 +19,7 @@ pub(super) enum Work {
         epoch: u64,
         /// The position that the table is expected to have.
         after: Option<Offset>,
-        /// The position becomes the higher of `after` and this.
+        /// The position becomes the higher one of `after` and `through`.
         through: Offset,
         rows: Vec<Row>,
     },
@@ -33,7 +33,8 @@ impl Work {
         if let Self::Deliver { rows, .. } = self { rows.len() } else { 0 }
     }
 
-    /// Keeps only the first `count` rows, and lowers the position to the last of them. `count` is at least one.
+    /// Keeps only the first `count` rows, and lowers the position to the offset of the last of these rows. `count` is at
+    /// least one.
     pub(super) fn keep_first(&mut self, count: usize) {
         if let Self::Deliver { through, rows, .. } = self {
             rows.truncate(count);

@@ -64,7 +64,7 @@ pub(super) fn position(settings: &SqliteSettings, lane: &LaneRef) -> Result<Posi
     Ok(found.unwrap_or_else(|| Position::Missing(format!("the database {path} does not exist"))))
 }
 
-/// The event of a channel that was written first, among the remaining rows.
+/// The event of a channel whose row was written first, among the rows that remain.
 pub(super) fn oldest(settings: &SqliteSettings, channel: ChannelId) -> Result<Oldest, SinkError> {
     let oldest = read_table(settings, |connection| {
         let table = quoted(&settings.table);
@@ -73,8 +73,8 @@ pub(super) fn oldest(settings: &SqliteSettings, channel: ChannelId) -> Result<Ol
         if !connection.prepare(&there)?.exists(channel.clone())? {
             return Ok(None);
         }
-        // Rows are deleted in the order in which they were written. The plus sign prevents the use of the index, which has
-        // another order.
+        // Rows are deleted in the order in which they were written. The plus sign prevents the use of the index, because
+        // the index has another order.
         let first = format!("select event_offset, event_id from {table} where +channel_id = ?1 order by id limit 1");
         Ok(connection.query_row(&first, channel, key_of).optional()?.flatten())
     })?;
@@ -91,7 +91,7 @@ pub(super) fn holds(
     Ok(held?.unwrap_or_default())
 }
 
-/// Reads the table. `None` if it does not exist.
+/// Reads the table. `None` if the table does not exist.
 fn read_table<T>(
     settings: &SqliteSettings,
     work: impl FnOnce(&Connection) -> Result<T, SqliteError>,
@@ -103,7 +103,7 @@ fn read_table<T>(
     Ok(found.flatten())
 }
 
-/// Reads the database. `None` if it does not exist.
+/// Reads the database. `None` if the database does not exist.
 fn read<T>(
     settings: &SqliteSettings,
     work: impl FnOnce(&Connection) -> Result<T, SqliteError>,

@@ -9,8 +9,8 @@ use crate::SinkError;
 use crate::settings::Search;
 use crate::table::{self, COLUMNS, Column, joined, names, progress, quoted, searched};
 
-/// Settings of a new database. They have no effect on an existing one. With `auto_vacuum = incremental`, free pages can be
-/// returned to the file system.
+/// Settings of a new database. They have no effect on an existing database. With `auto_vacuum = incremental`, free pages
+/// can be returned to the file system.
 pub(super) const BEFORE_THE_LOG: &str = "pragma page_size = 16384; pragma auto_vacuum = incremental;";
 
 /// Settings of a connection: a cache of 8 MiB, and a log that is truncated to 64 MiB after a long-running reader has made it
@@ -23,11 +23,11 @@ pub(super) struct Statements {
     pub(super) progress_table: String,
     /// The lane's position and epoch.
     pub(super) position: String,
-    /// Takes the lane over and sets its position, also to a lower one.
+    /// Takes the lane over and sets its position, even if the new position is lower.
     pub(super) adopt: String,
     /// Takes the lane over and changes nothing else.
     pub(super) claim: String,
-    /// Moves the lane from the expected position.
+    /// Moves the lane's position forward, if it is the expected position.
     pub(super) advance: String,
     pub(super) insert: String,
     /// Whether an event has a row.
@@ -35,7 +35,7 @@ pub(super) struct Statements {
     /// Adds a row to the full-text index.
     pub(super) index: Option<String>,
     pub(super) oldest: String,
-    /// Deletes the rows up to an id.
+    /// Deletes the rows whose ids are at most `?1`.
     pub(super) delete: Vec<String>,
 }
 
@@ -48,7 +48,8 @@ impl Statements {
         let has_index = settings.search != Search::None;
         let mut delete = vec![format!("delete from {table} where id <= ?1")];
         if has_index {
-            // This form of deletion also works in older SQLite versions: it repeats the indexed text to remove it.
+            // This form of deletion also works in older SQLite versions. The statement must repeat the indexed text that it
+            // removes.
             let text = indexed();
             let taken_out = format!("select 'delete', id, {text} from {table} where id <= ?1");
             delete.insert(0, format!("insert into {search} ({search}, rowid, text) {taken_out}"));

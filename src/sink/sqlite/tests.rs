@@ -100,7 +100,7 @@ async fn deliver_after(
     sink.deliver(&Delivery { lane: &lane, epoch: 1, after, through, messages }).await
 }
 
-/// Delivers to a lane at its current position, or at the beginning if it has none.
+/// Delivers to a lane at its current position, or at the beginning if the lane has no position.
 async fn deliver(sink: &Sqlite, channel: &ChannelRef, messages: &[Message]) -> Result<(), Undelivered> {
     let lane = lane(channel);
     let position = sink.position(&lane).await.map_err(|error| Undelivered::after(0, error))?;

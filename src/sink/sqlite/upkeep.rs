@@ -13,7 +13,7 @@ use super::schema::Statements;
 use net::Chain;
 use telemetry::metrics::Upkeep;
 
-/// The most rows in one step. Events are written between two steps.
+/// The maximum number of rows in one step. Events are written between two steps.
 const AT_ONCE: usize = 1_000;
 
 /// The interval at which upkeep runs if the last step found nothing more to delete.
@@ -22,10 +22,10 @@ const EVERY: Duration = Duration::from_secs(30);
 /// How many free pages the file keeps for new rows: 32 MiB.
 const FREE_PAGES: i64 = 2_048;
 
-/// The most free pages that one step returns to the file system.
+/// The maximum number of free pages that one step returns to the file system.
 const GIVEN_BACK: i64 = 512;
 
-/// How long to wait if upkeep is not due.
+/// How long to wait if no upkeep is scheduled, or the settings have no bounds.
 const NEVER: Duration = Duration::from_secs(60 * 60);
 
 impl Database {
@@ -89,7 +89,7 @@ fn over(
     let mut oldest = transaction.prepare(&statements.oldest)?;
     let mut rows = oldest.query([i64::try_from(AT_ONCE).unwrap_or(i64::MAX)])?;
     let (mut over, mut bytes) = (Vec::new(), 0);
-    // The rows were written in this order, so if one is kept, all later rows are kept too.
+    // The query returns rows in the order in which they were written. If one row is kept, all later rows are kept too.
     while let Some(row) = rows.next()? {
         let (id, delivered, size) = (row.get(0)?, row.get::<_, String>(1)?, row.get::<_, u32>(2)?);
         if bytes >= excess && oldest_kept.as_ref().is_none_or(|kept| delivered >= *kept) {

@@ -6,7 +6,8 @@
 //!
 //! * **Nothing is appended without a claim.** A delivery removes the claim, and restores it only if the delivery succeeded.
 //!   If the delivery failed, or its future was dropped, its events may have reached the server. The lane then resumes and
-//!   claims again. After the new claim, earlier appends can no longer take effect, and the position shows whether they did.
+//!   claims again. After the new claim, earlier appends can no longer take effect, and the position shows which of them
+//!   took effect.
 //! * **One position.** A delivery begins only if the stream has the position that the caller expects.
 //! * **A refusal concerns one event.** If an event is too large, or the stream does not accept it, the position covers all
 //!   events before it, and only this event is reported.
@@ -35,18 +36,20 @@ pub(crate) trait Log: Send + Sync {
     /// Logged if events are skipped because they are above a cursor that was moved back.
     const MOVED_BACK: &str;
 
-    /// Logged if events are skipped because a crash or a failure preceded their commit.
+    /// Logged if events are skipped because a crash or a failure happened after they were appended and before they were
+    /// recorded.
     const HOLDS: &str;
 
-    /// Takes the lane over. From then on the server refuses earlier owners, and also requests that they sent before. If no
-    /// position is confirmed, the recorded cursor becomes the position.
+    /// Takes the lane over. From then on the server refuses the requests of earlier owners, including requests that were
+    /// sent before the claim. If no position is confirmed, the recorded cursor becomes the position.
     ///
     /// # Errors
     /// [`SinkError::Overtaken`] if this process had the lane under the same lease, and another instance has claimed it since.
     async fn claim(&mut self, recorded: &Recorded) -> Result<ClaimedPosition, SinkError>;
 
-    /// Finds unrecorded events of the lane. If `everywhere` is false, only the part of the stream after the claimed position
-    /// is searched, and only if this server can have events there that the position does not cover.
+    /// Finds unrecorded events of the lane. If `everywhere` is true, the whole stream is searched. Otherwise only the part
+    /// after the claimed position is searched. If this kind of server cannot have events there that the position does not
+    /// cover, nothing is searched.
     async fn search(&mut self, everywhere: bool, unrecorded: &Unrecorded) -> Result<UnrecordedEvents, SinkError>;
 
     /// Checks whether events can be appended to this position. Called once before each delivery.
@@ -66,7 +69,7 @@ pub(crate) trait Log: Send + Sync {
     /// Appends events, and the position that results from them, if the lane's claim is still valid.
     ///
     /// # Errors
-    /// If the position was not appended, or may not have been.
+    /// If the position was not appended, or if it is unknown whether it was appended.
     async fn append(&mut self, events: Vec<Self::Event>, position: &Position) -> Result<Appended, SinkError>;
 
     /// The error if the stream does not have the expected position.
@@ -98,11 +101,12 @@ pub(crate) struct Limits {
 
 pub(crate) enum Appended {
     All,
-    /// The position was not appended. The stream already has these events, and the others are appended again.
+    /// The position was not appended. The stream already has these events. The caller appends the others again.
     Held(BTreeSet<EventKey>),
     /// The position was not appended, because an event is refused.
     Refused {
-        /// The index of the event, if it is known. All events before it were appended. Otherwise none was.
+        /// The index of the refused event, if the index is known. All events before this event were then appended. If the
+        /// index is unknown, no event was appended.
         at: Option<usize>,
         error: SinkError,
     },
@@ -123,7 +127,7 @@ impl<L: Log> Lanes<L> {
         lane.lock_owned().await
     }
 
-    /// Passes the log of each lane that is not in use to `work`.
+    /// Calls `work` with the log of each lane that is not in use.
     #[cfg(feature = "kafka")]
     pub(crate) fn unused(&self, work: impl Fn(&mut L)) {
         let lanes: Vec<_> = lock(&self.0).values().cloned().collect();
@@ -147,7 +151,7 @@ struct Chunk<E> {
     events: Vec<E>,
     /// The keys of the events, and their indices among the messages of the delivery.
     keys: Vec<(usize, EventKey)>,
-    /// Once the events of this chunk are in the stream, it contains all messages before this index.
+    /// Once the events of this chunk are in the stream, the stream contains all messages before this index.
     end: usize,
     /// The error if the stream does not accept the message at `end`.
     unfit: Option<SinkError>,
@@ -170,7 +174,7 @@ impl<L: Log> Lane<L> {
         let place = LanePosition::At(position.through);
         let unrecorded = Unrecorded::new(recorded, position.through);
         let doubted = unrecorded.doubted(&position, recorded);
-        // The position no longer names events of earlier deliveries. Only a search of the whole stream finds them.
+        // The position no longer names events of earlier deliveries. Only a search of the whole stream finds these events.
         let is_moved_back = unrecorded.is_moved_back(&position);
         let UnrecordedEvents { mut last, earlier } =
             self.log.search(is_moved_back || !doubted.is_empty(), &unrecorded).await?;
@@ -200,7 +204,8 @@ impl<L: Log> Lane<L> {
         Ok(())
     }
 
-    /// Sets `settled` to the number of first messages that are in the stream and covered by the position, also if it fails.
+    /// Sets `settled` to the number of messages, counted from the first, that are in the stream and covered by the
+    /// position. The number is also valid if this method fails.
     async fn append(&mut self, delivery: &Delivery<'_>, settled: &mut usize) -> Result<(), SinkError> {
         if !mem::take(&mut self.is_claimed) || self.position.through != delivery.after {
             return Err(self.log.displaced());

@@ -11,8 +11,8 @@ use proof::event::{ChannelId, EventId, EventKey, Offset};
 /// The format that this version writes. Format 0 had neither `through` nor `ids`.
 const FORMAT: u8 = 1;
 
-/// The most events that are read from a position. No delivery has more. The limit bounds the memory for a position that
-/// another program has written.
+/// The maximum number of events that are read from a position. No delivery has more. The limit bounds the memory for a
+/// position that another program has written.
 const MAX_EVENTS: usize = 10_000;
 
 /// The cursor of a lane, and the events that it delivered last.
@@ -31,7 +31,7 @@ pub(crate) struct Position {
     /// The highest offset up to which every event was delivered. `None` before the first event.
     #[serde(default)]
     pub(crate) through: Option<Offset>,
-    /// The highest offset that was delivered and is not named below.
+    /// The highest offset of a delivered event that `offsets` does not name.
     pub(crate) prior: Option<Offset>,
     /// The offsets of the last delivery as ranges that include both ends, in ascending order. An offset occurs twice if two
     /// events have it.
@@ -60,8 +60,9 @@ impl Position {
         }
     }
 
-    /// The position with which a lane continues after a claim. If a position is confirmed, it is the position in the stream,
-    /// or `None` if the stream has none. Otherwise the recorded cursor replaces the cursor in the stream's position.
+    /// The position with which a lane continues after a claim. If the recorded state has a confirmed position, the lane
+    /// continues with the position in the stream, `known`. `known` is `None` if the stream has no position. If no position
+    /// is confirmed, the recorded cursor replaces the cursor in the stream's position.
     pub(crate) fn adopted(known: Option<Self>, recorded: &Recorded) -> Option<Self> {
         if recorded.confirmed.is_some() {
             return known;
@@ -101,7 +102,8 @@ impl Position {
         Self { offsets: ranges(events.iter().map(|key| key.offset)), ids, ..self }
     }
 
-    /// The position, naming only these events. The other events that it named count as delivered before the last delivery.
+    /// This position, but naming only `events`. The other events that it named then count as delivered before the last
+    /// delivery.
     pub(crate) fn keeping(&self, events: &BTreeSet<EventKey>) -> Self {
         let dropped = self.offsets().into_iter().rev().find(|offset| !has_offset(events, *offset));
         Self { prior: dropped.max(self.prior), ..self.clone() }.with(events)

@@ -1,4 +1,4 @@
-//! The endpoint that events are posted to: its clients, its known limits, and the requests to it, which are signed,
+//! The endpoint that events are posted to: its clients, its known limits, and the requests to it. Requests are signed,
 //! compressed, traced and counted.
 
 use std::error::Error;
@@ -37,7 +37,8 @@ pub struct Webhook {
     asked: Arc<AtomicBool>,
     /// Whether the endpoint has ever answered, and so accepts connections of this sink.
     answered: AtomicBool,
-    /// The maximum size of a batch, in bytes: as configured, or half of a batch that the endpoint refused for its size.
+    /// The maximum size of a batch, in bytes: as configured, or half the size of a batch that the endpoint refused for its
+    /// size.
     pub(super) largest: AtomicUsize,
     tokens: Option<Tokens>,
     pub(super) pace: Option<Pace>,
@@ -54,7 +55,8 @@ pub(super) struct Post<'a> {
 
 pub(super) struct Offer<'a> {
     pub(super) lane: &'a LaneRef,
-    /// Whether the first request is still to be sent. It does not wait for a turn, because the offer has waited for one.
+    /// Whether the first request of the offer is still to be sent. This request does not wait for a turn, because the offer
+    /// has already waited for one.
     has_turn: AtomicBool,
 }
 
@@ -138,7 +140,7 @@ impl Webhook {
         }
     }
 
-    /// Interprets a response, and adds hints to its error.
+    /// Interprets a response, and adds a hint to the error.
     pub(super) fn outcome(&self, response: &Response) -> Result<(), Refusal> {
         let suspicion = self.suspicion().filter(|_| self.settings.connection.identity.is_none());
         let hint = match response.status() {
@@ -156,7 +158,8 @@ impl Webhook {
     }
 
     pub(super) fn no_answer(&self, error: reqwest::Error) -> Refusal {
-        // The endpoint may refuse connections because of the client certificate. Once it has answered, this is ruled out.
+        // The endpoint may refuse connections because of the client certificate. Once the endpoint has answered, this cause
+        // is ruled out.
         let suspicion = self.suspicion().filter(|_| !self.answered.load(Ordering::Relaxed));
         let suspicion = suspicion.filter(|_| response::is_perhaps_refused(&error));
         let (mut message, mut fault) = response::unanswered(error, self.settings.timeout, "could not send the event");
@@ -205,9 +208,9 @@ impl Webhook {
 
     /// Sends a request. If its connection ends without a response, sends it once more immediately, on a new connection.
     ///
-    /// Endpoints close idle connections, and the request may have been sent at the same moment. If the endpoint did read the
-    /// request before, it receives the request twice, with the same id, as after any delivery without a response. If the
-    /// endpoint has never answered, the request is not sent again, because the endpoint probably refuses the connection.
+    /// Endpoints close idle connections, perhaps at the moment when a request is sent. If the endpoint had already read the
+    /// request, it receives the request twice, with the same id, as after any delivery without a response. If the endpoint
+    /// has never answered, the request is not sent again, because the endpoint probably refuses the connection.
     async fn send(&self, offer: &Offer<'_>, request: Request) -> reqwest::Result<Response> {
         let again = request.try_clone().filter(|_| self.answered.load(Ordering::Relaxed));
         let answer = self.execute(&self.client, offer, request, 0).await;
@@ -254,7 +257,7 @@ impl Webhook {
         Ok(request)
     }
 
-    /// The beginning of a response body. The values of the configured headers and the token are removed from it.
+    /// The beginning of a response body. The values of the configured headers and the token are removed from the text.
     pub(super) async fn excerpt(&self, response: Response, token: Option<&HeaderValue>) -> String {
         let values = self.settings.headers.values().chain(token).filter_map(|value| value.to_str().ok());
         // The whole value, and the part after the word "Bearer" or "Basic".
@@ -263,7 +266,7 @@ impl Webhook {
         http::excerpt(response, &secrets).await
     }
 
-    /// A possible problem with the client certificate. `None` if the endpoint has not asked for one.
+    /// A possible problem with the client certificate. `None` if the endpoint has not asked for a client certificate.
     fn suspicion(&self) -> Option<&'static str> {
         self.asked.load(Ordering::Relaxed).then_some(match self.settings.connection.identity {
             Some(_) => "it asks for a client certificate, and may not accept this one",
@@ -271,8 +274,8 @@ impl Webhook {
         })
     }
 
-    /// A possible problem with the client certificate. `None` if the endpoint has not asked for one, and its response to GET
-    /// does not mention one.
+    /// A possible problem with the client certificate. `None` if the endpoint has not asked for a client certificate, and
+    /// its response to GET does not mention a certificate.
     pub(super) async fn certificate_is_missing(&self) -> Option<&'static str> {
         if let Some(suspicion) = self.suspicion() {
             return Some(suspicion);

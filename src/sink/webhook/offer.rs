@@ -6,16 +6,16 @@
 //!
 //! # Invariants
 //!
-//! * **The events of a subject arrive in order.** Events without a subject arrive in the order of the other events without
-//!   a subject that have the same type.
+//! * **The events of a subject arrive in order.** The events of one type that have no subject arrive in order too.
 //! * **A refused event stops only its own queue.** If a refusal concerns the endpoint itself, no further request is
 //!   started.
 //! * **An event that arrived is not posted again,** even if it comes after a refused event.
 //! * **Only the refused event is reported.** If a batch is refused for its content or its size, it is immediately offered
 //!   in halves, until one event remains.
-//! * **The id of a batch depends only on its events.** Its `webhook-id` is a UUID that is computed from the event ids in
-//!   their order, also after a restart. After a crash, the same events may be grouped into other batches, because a batch
-//!   contains the events that are ready. A consumer that must not act twice must compare the ids of the events.
+//! * **The id of a batch depends only on its events.** The `webhook-id` of a batch is a UUID that is computed from the ids
+//!   of its events, in their order. After a restart, the same events give the same id. After a crash, the same events may
+//!   be grouped into other batches, because a batch contains the events that are ready. A consumer that must not act twice
+//!   must compare the ids of the events.
 //! * **Batches are bounded,** by a number of events and by the size of the body. If an event alone exceeds this size, it is
 //!   sent alone.
 
@@ -60,15 +60,16 @@ impl Webhook {
             arrived.extend(posted);
             refusals.extend(refused);
         }
-        // The refusal with the lowest offset among those with the highest weight decides how the lane continues.
+        // The refusal with the highest weight decides how the lane continues. If several have this weight, the lowest
+        // offset decides.
         let decisive = |(offset, error): &(Offset, SinkError)| (Reverse(weight(error)), *offset);
         let Some((_, error)) = refusals.into_iter().min_by_key(decisive) else { return Ok(()) };
         let delivered = messages.iter().take_while(|message| arrived.remove(&message.event_key())).count();
         Err(Undelivered { delivered, beyond: arrived, error })
     }
 
-    /// Posts requests until one is refused, or `stop` is set. Returns the events that arrived, and the offset of the first
-    /// event that was refused with the error.
+    /// Posts requests until one is refused, or `stop` is set. Returns the events that arrived. If a request was refused,
+    /// also returns the offset of the request's first event, and the error.
     async fn in_order(
         &self,
         offer: &Offer<'_>,
@@ -117,7 +118,7 @@ impl Webhook {
         }
     }
 
-    /// Adds the size of the event that the endpoint refused for its size.
+    /// Adds the size of the event to the error, because the endpoint refused the event for its size.
     fn too_large(&self, mut error: SinkError, bytes: usize) -> SinkError {
         if let SinkError::Refused { message, .. } = &mut error {
             let batch_bytes = self.settings.dispatch.batch_bytes();
@@ -169,7 +170,7 @@ fn batches(mut messages: &[Message], events: usize, bytes: usize) -> Queue<'_> {
         // The opening bracket.
         let mut size = 1;
         let fits = |message: &&Message| {
-            // One more byte for the comma or the closing bracket after it.
+            // One more byte for the comma or the closing bracket after the message.
             size += message.body().len() + 1;
             size <= bytes
         };

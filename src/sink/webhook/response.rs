@@ -53,7 +53,8 @@ pub(super) fn outcome(response: &Response, hint: Option<&str>) -> Result<(), Ref
         | StatusCode::UNPROCESSABLE_ENTITY => RefusalScope::Content,
         _ => RefusalScope::Request,
     };
-    // These statuses may change without an operator. The other 4xx statuses are caused by the event or the configuration.
+    // After these statuses, a later request may succeed without an operator. The other 4xx statuses are caused by the event
+    // or the configuration.
     let temporary = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
     let fault = match about {
         _ if status.is_server_error() || temporary.contains(&status) => Fault::Target,
@@ -85,7 +86,7 @@ pub(super) fn is_perhaps_refused(error: &reqwest::Error) -> bool {
     is_alert || !(error.is_timeout() || error.is_connect())
 }
 
-/// Explains why no response arrived, and whose fault it is. `doing` describes the failure if the connection was established.
+/// Explains why no response arrived, and names the cause. `doing` describes the failure if the connection was established.
 pub(super) fn unanswered(error: reqwest::Error, timeout: Duration, doing: &str) -> (String, Fault) {
     // Problems with certificates and addresses last until an operator fixes them.
     let is_lasting = find::<rustls::Error>(&error).is_some() || find::<NotPublic>(&error).is_some();

@@ -39,7 +39,7 @@ pub struct WebhookSettings {
     pub compression: Option<Compression>,
     /// The maximum rate of requests, for all channels together.
     pub rate: Option<Rate>,
-    /// Limits each request, from connecting to the end of the response. Never zero.
+    /// The time limit of each request, from connecting to the end of the response. Never zero.
     pub timeout: Duration,
 }
 
@@ -109,7 +109,7 @@ impl WebhookSettings {
     }
 }
 
-/// Whether a path segment is not a plain word, and may therefore be a token.
+/// Whether the URL has a path segment that is not a plain word, and may therefore be a token.
 pub fn has_token(url: &Url) -> bool {
     !url.path().split('/').all(is_word)
 }

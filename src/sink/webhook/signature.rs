@@ -7,7 +7,7 @@
 //! # Invariants
 //!
 //! * **Every secret signs.** During a rotation each delivery has one signature per secret. A consumer can therefore verify
-//!   it with the old secret or the new one.
+//!   the delivery with the old secret or the new one.
 //! * **Nothing leaks.** No error and no `Debug` contains a secret or a part of a secret.
 
 use std::fmt;
@@ -59,11 +59,11 @@ impl SigningKeys {
             return Err(FORM.to_owned());
         }
         if count > MAX_SECRETS {
-            return Err(format!("must be {MAX_SECRETS} secrets at most, and these are {count}"));
+            return Err(format!("must contain at most {MAX_SECRETS} secrets, but contains {count}"));
         }
         for (number, secret) in (1..).zip(secrets) {
             let key = SigningKey::parse(secret);
-            let key = key.and_then(|key| if keys.contains(&key) { Err("is there twice") } else { Ok(key) });
+            let key = key.and_then(|key| if keys.contains(&key) { Err("occurs twice") } else { Ok(key) });
             let place = if count == 1 { String::new() } else { format!("secret {number} of {count} ") };
             keys.push(key.map_err(|wrong| place + wrong)?);
         }

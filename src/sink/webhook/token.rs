@@ -3,10 +3,10 @@
 //! # Invariants
 //!
 //! * **One fetch at a time.** While a token is being fetched, all requests that need a token wait for it.
-//! * **Renewed before it expires,** and once if the endpoint answers 401. If no new token can be fetched, the current token
-//!   is used until it expires.
+//! * **A token is renewed before it expires,** and once more if the endpoint answers 401. If no new token can be fetched,
+//!   the current token is used until it expires.
 //! * **Nothing leaks.** Neither the client secret nor a token appears in an error or in `Debug`. The only part of a
-//!   response that is shown is the error code, whose values the specification defines.
+//!   response that is shown is the error code. The specification defines its values.
 //! * **Bounded.** The webhook's timeout limits each fetch, and the size of a response is limited.
 //!
 //! # Cancellation
@@ -37,7 +37,8 @@ const LIFE: Duration = Duration::from_secs(5 * 60);
 /// The maximum lifetime, so that adding it to the current time cannot overflow.
 const LONGEST_LIFE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// How long before its expiry a token is renewed. If a fifth of its lifetime is shorter, that is used instead.
+/// How long before its expiry a token is renewed. If a fifth of its lifetime is shorter than this, the token is renewed a
+/// fifth of its lifetime before its expiry.
 const EARLY: Duration = Duration::from_secs(60);
 
 /// The wait after a failed renewal, if the current token is still valid.
@@ -145,8 +146,8 @@ impl Tokens {
         let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded").body(form);
         let asked = Instant::now();
         let response = request.send().await.map_err(|error| {
-            let (why, fault) = response::unanswered(error, self.timeout, "the request for one failed");
-            self.refused(&format!("the token endpoint {why}"), fault, None)
+            let (why, fault) = response::unanswered(error, self.timeout, "no response arrived");
+            self.refused(&format!("the request to the token endpoint failed: {why}"), fault, None)
         })?;
         let (status, retry_after) = (response.status(), http::retry_after(response.headers()));
         let body = response::body(response).await;

@@ -82,7 +82,7 @@ fn a_failed_batch_is_cut_off_at_once_where_possible() {
 
 #[test]
 fn truncating_never_extends_a_file() {
-    // Appending and settling fail, so the file must still be cut when it is empty.
+    // Appending and settling fail, so the file is cut later. By then another program has emptied it.
     let mut appender = Appender::new(Faulty::new(0b110));
     appender.append(&[b"batch\n"]).unwrap_err();
     appender.disk.bytes.borrow_mut().clear();

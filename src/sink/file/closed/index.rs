@@ -1,13 +1,13 @@
 //! Records which closed files contain lines of a channel.
 //!
-//! Without the index, each start would read all closed files, perhaps years of them, for every channel that has no line in
-//! them.
+//! Without the index, each start would read all closed files, perhaps of several years, for every channel that has no line
+//! in these files.
 //!
 //! # Invariants
 //!
 //! * **Derived from the files alone.** If the index is missing or cannot be read, it is built again. A file that is newer
 //!   than the newest indexed file is always searched.
-//! * **Whole or absent.** It is written to a temporary file, synced and renamed.
+//! * **Whole or absent.** The index is written to a temporary file, synced and renamed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -27,7 +27,8 @@ use proof::event::{ChannelId, Offset};
 /// The times of the oldest and the newest file that may contain a line.
 type Range = (Timestamp, Timestamp);
 
-/// For each channel, the range of files with its lines, among the files that were closed up to `seen`.
+/// For each channel, the range of files that may contain its lines. Covers the files that were closed at the time `seen` or
+/// earlier.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Index {
     pub(crate) seen: Option<Timestamp>,
@@ -71,7 +72,7 @@ impl Index {
         self.seen = Some(time);
     }
 
-    /// The new path of the file that is being closed now. Its time is later than the time of each closed file, also of
+    /// The new path of the file that is being closed now. Its time is later than the time of each closed file, including
     /// files that were removed since.
     pub(crate) fn next_path(
         files: &ClosedFiles,

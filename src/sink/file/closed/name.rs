@@ -20,7 +20,8 @@ use proof::event::Offset;
 const TIME: &str = "%Y%m%dT%H%M%S.%6fZ";
 const TIME_LENGTH: usize = "20240514T120015.123456Z".len();
 
-/// The longest name. Additions still fit: a leading dot, and the extensions of compressed, unfinished and marked files.
+/// The maximum length of a name, in bytes. With a leading dot and the longest extensions of compressed, unfinished and
+/// marked files, a name still fits into the limit of file systems.
 const NAME_LIMIT: usize = 200;
 
 /// The extension of a mark. An operator creates `NAME.keep` to keep the closed file `NAME`.
@@ -108,14 +109,14 @@ impl ClosedName {
         Ok(name)
     }
 
-    /// Whether a file that one template names could be mistaken for a file of the other template.
+    /// Whether a name from one of the two templates could be mistaken for a name from the other template.
     pub fn overlaps(&self, other: &Self) -> bool {
         let reads =
             |reader: &Self, writer: &Self| reader.read(&writer.write(Timestamp::UNIX_EPOCH, None, None)).is_some();
         reads(self, other) || reads(other, self)
     }
 
-    /// Whether a file with this name would be mistaken for a closed file, in any of its forms.
+    /// Whether a file with this name would be mistaken for a closed file, its compressed or unfinished form, or its mark.
     pub fn claims(&self, name: &str) -> bool {
         let name = name.strip_prefix('.').unwrap_or(name);
         let name = [KEEP, UNFINISHED].into_iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name);

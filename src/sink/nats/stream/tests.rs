@@ -18,7 +18,7 @@ fn settings() -> NatsSettings {
     }
 }
 
-/// A stream with the settings of `wanted`, except for one.
+/// A stream with the settings of `wanted`, except for one setting.
 fn with(name: &str, value: Value) -> Stream {
     let mut config = wanted(&settings(), "2.12.0");
     config[name] = value;

@@ -84,7 +84,7 @@ async fn after_a_crash_a_foreign_wal_is_refused() {
     let own = place.directory.path().join("own.db");
     std::fs::rename(path, &own).unwrap();
     let last = [record(&channel(1), 311)];
-    // First the log has no main file beside it. Then it is beside another main file.
+    // First the log has no main file beside it. Then the log is beside another main file.
     for is_replaced in [false, true] {
         if is_replaced {
             std::fs::copy(kept("-backup"), path).unwrap();

@@ -127,7 +127,8 @@ async fn a_backup_copied_over_the_open_database_is_noticed() {
         let backup = seven(&place, &sink).await;
         if !has_log {
             place.until_log_is_empty().await;
-            // The writer answers this request after it has finished the earlier work. A lane without a row changes nothing.
+            // The writer answers this request after it has finished the earlier work. The request changes nothing, because
+            // the lane has no row.
             let other = Recorded { lane: lane(&channel(9)), ..confirmed(7) };
             assert!(matches!(resumed(&sink, &other).await, Position::Missing(_)));
         }

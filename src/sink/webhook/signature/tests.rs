@@ -59,9 +59,9 @@ fn an_invalid_secret_is_refused_and_not_quoted() {
         (&half, PRIVATE_KEY, (1, 1)),
         (&foreign, PRIVATE_KEY, (1, 1)),
         (&format!("{SPECIFIED} hunter2"), FORM, (2, 2)),
-        (&twice, "is there twice", (2, 2)),
-        (&same, "is there twice", (2, 2)),
-        (&many, "must be 8 secrets at most, and these are 9", (0, 9)),
+        (&twice, "occurs twice", (2, 2)),
+        (&same, "occurs twice", (2, 2)),
+        (&many, "must contain at most 8 secrets, but contains 9", (0, 9)),
     ] {
         let error = SigningKeys::parse(secrets).unwrap_err();
         let expected = match place {

@@ -80,8 +80,8 @@ async fn a_valid_token_is_used_if_renewal_fails() {
     assert!(tokens.authorization().await.is_ok(), "the endpoint has refused another token");
     tokens.forget(&authorization).await;
     let Err(Refusal { error, about }) = tokens.authorization().await else { panic!("a token was returned") };
-    assert!(
-        error.to_string().starts_with("no access token from http://127.0.0.1:1: the token endpoint could not connect")
-    );
+    assert!(error.to_string().starts_with(
+        "no access token from http://127.0.0.1:1: the request to the token endpoint failed: could not connect"
+    ));
     assert!(about == RefusalScope::Endpoint && !error.needs_attention());
 }

@@ -229,7 +229,7 @@ async fn a_table_of_an_older_version_gets_the_new_key_and_keeps_its_rows() {
         }
         let sink = sink_at(&database.url());
         let said = sink.probe().await.unwrap();
-        assert!(said.contains("this will be run: ") && said.contains(" drop constraint if exists "), "{said}");
+        assert!(said.contains("this SQL will be run: ") && said.contains(" drop constraint if exists "), "{said}");
         assert_eq!(resumed(&sink, &confirmed(7)).await, at(7));
         assert_eq!(keys(&database), ["events_identity"]);
         let said = sink.probe().await.unwrap();

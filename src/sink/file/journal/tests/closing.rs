@@ -15,7 +15,7 @@ use crate::file::upkeep::Upkeep;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A size limit that a batch of two events fits into, and a batch of four does not.
+/// A size limit: a file of two events is within the limit, and a file of four events exceeds it.
 const SIZE: u64 = 1200;
 
 pub(super) fn rotation(compression: Option<Compression>) -> Rotation {
@@ -76,7 +76,7 @@ fn each_line(bytes: Vec<u8>) -> Vec<String> {
 /// The number of forms in which a crash can leave a closed file.
 const FORMS: usize = 6;
 
-/// Brings the only closed file into one of these forms.
+/// Brings the only closed file into the form with this number. The number is below [`FORMS`].
 pub(super) fn transform(place: &Fixture, form: usize) {
     let files = place.files();
     let [closed] = &place.closed()[..] else { panic!("{:?}", place.closed()) };

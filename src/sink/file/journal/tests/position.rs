@@ -50,7 +50,7 @@ fn a_restored_file_has_the_position_of_its_newest_line() {
         for (held, last, position, again) in [
             (&[1, 2, 3][..], 7, at(3), &[][..]),
             (&[5], 7, at(5), &[]),
-            // The newest line is a late delivery: the events above it are skipped.
+            // The newest line is a late delivery: the events with higher offsets are skipped.
             (&[1, 2, 4, 5, 3], 7, at(3), &[4, 5]),
             // The event that was written last was a late delivery, and it is lost.
             (&[1, 2, 4, 5, 6], 3, at(2), &[4, 5, 6]),
@@ -165,7 +165,7 @@ fn the_last_event_is_found_in_every_kind_of_closed_file() {
             assert_eq!(journal.snapshot().unwrap().position(ours.id).unwrap(), at(4));
             assert_eq!(journal.snapshot().unwrap().position(channel(2).id).unwrap(), Position::Untracked);
 
-            // An operator has moved the closed file away, and the events that were not recorded are in the new one.
+            // An operator has moved the closed file away, and the events that were not recorded are in the new file.
             for closed in place.closed() {
                 closed.forms.keys().for_each(|form| fs::remove_file(place.files().path(&closed.name, *form)).unwrap());
             }
@@ -187,7 +187,7 @@ fn without_state_the_position_is_the_highest_offset_in_the_file() {
     }
     assert_eq!(position(b""), Position::Untracked);
     assert_eq!(position(&lines(&records(&other, 1..4))), Position::Untracked);
-    // Raw lines may belong to an earlier channel. Its offsets do not apply to this channel.
+    // Raw lines may belong to an earlier channel. The offsets of an earlier channel do not apply to this channel.
     assert_eq!(position(&lines(&[shaped(&record(&ours, 9), Format::Raw)])), Position::Untracked);
 }
 
